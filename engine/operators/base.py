@@ -1,0 +1,181 @@
+"""What the runtime asks of an operator, a source reader and a sink writer.
+
+One instance serves one subtask. `open`, `restore`, `process`, `poll`, `write`, `finish` and `close` run in the
+subtask's own thread, one call at a time, without locks. `commit` and `snapshot` run in the worker's owner thread, and
+`snapshot` may run *while* a call of the subtask's thread runs: it must see only what was committed. Hence the rule that
+shapes every stateful operator: a call reads committed state plus its own writes, keeps its writes aside, and
+`commit` makes them visible at once. `commit` is called exactly once after each call that the runtime accepted, before the
+next call begins, and must be quick (no I/O, no Python loop over records). That is what allows a checkpoint to be
+taken before the running work, however long the user's function takes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from enum import Enum
+from typing import Protocol
+
+import pyarrow as pa
+
+
+class StateKind(Enum):
+    """How a piece of state is given out again when the parallelism changes."""
+
+    #: Rows with a leading `__key_group: uint16` column, sorted by it; goes to the owner of the key group.
+    KEYED = "keyed"
+    #: A list of items (rows); items are dealt out among the new subtasks.
+    LIST = "list"
+    #: A list of items; every new subtask gets all of them and keeps what it owns.
+    UNION = "union"
+    #: Equal in every subtask; each new subtask gets one copy.
+    BROADCAST = "broadcast"
+
+
+@dataclass(frozen=True, slots=True)
+class StateSnapshot:
+    """One named piece of an operator's committed state, frozen.
+
+    Attributes:
+        name: unique within the operator.
+        kind: how it is redistributed.
+        table: makes the Arrow table, in a storage thread; must not look at live state. An Arrow schema is the state's type.
+    """
+
+    name: str
+    kind: StateKind
+    table: Callable[[], pa.Table]
+
+
+@dataclass(frozen=True, slots=True)
+class RestoredState:
+    """One named piece of state as `restore` gets it: already cut to what this subtask owns."""
+
+    name: str
+    kind: StateKind
+    table: pa.Table
+
+
+@dataclass(frozen=True, slots=True)
+class OperatorContext:
+    """Where an operator instance runs.
+
+    Attributes:
+        job: name of the job.
+        operator: the operator's `name=`.
+        index: subtask index, 0 <= index < parallelism.
+        max_parallelism: number of key groups.
+        epoch: fencing number of this attempt; grows with every restart.
+    """
+
+    job: str
+    operator: str
+    index: int
+    parallelism: int
+    max_parallelism: int
+    epoch: int
+
+
+class Stateful(Protocol):
+    """The life cycle that operators, source readers and sink writers share."""
+
+    def open(self, context: OperatorContext) -> None:
+        """Called once, first."""
+        ...
+
+    def restore(self, states: Sequence[RestoredState]) -> None:
+        """Called once after `open` when the attempt starts from a checkpoint; what is restored counts as committed."""
+        ...
+
+    def commit(self) -> None:
+        """Make the writes of the last call visible to `snapshot` and to later calls. Owner thread."""
+        ...
+
+    def snapshot(self) -> Sequence[StateSnapshot]:
+        """Freeze the committed state. Owner thread; costs a copy, not a serialisation."""
+        ...
+
+    def close(self) -> None:
+        """Release what `open` took. Called once, also after failures; must not raise."""
+        ...
+
+
+class Operator(Stateful, Protocol):
+    """Batches in, batches out."""
+
+    def process(self, batch: pa.RecordBatch, port: int) -> Iterable[pa.RecordBatch]:
+        """Handle one batch (at least one row) that came in on input `port` (0 for the first). Empty outputs are dropped."""
+        ...
+
+    def finish(self) -> Iterable[pa.RecordBatch]:
+        """All inputs have ended: emit what was held back. Called once."""
+        ...
+
+
+class SourceStatus(Enum):
+    """What a source has to say after a poll."""
+
+    MORE = "more"
+    #: Nothing now; ask again after `wait_ns`.
+    IDLE = "idle"
+    #: Nothing ever again.
+    END = "end"
+
+
+@dataclass(frozen=True, slots=True)
+class Polled:
+    """Answer of a source reader: batches (possibly none) and what comes next."""
+
+    batches: Sequence[pa.RecordBatch]
+    status: SourceStatus
+    wait_ns: int = 0
+
+
+class SourceReader(Stateful, Protocol):
+    """Reads the splits of one source subtask. Its offsets are its state, committed like any other."""
+
+    def poll(self, rows_max: int) -> Polled:
+        """Return at most about `rows_max` rows, in bounded time."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Transaction:
+    """What a sink writer hands over at pre-commit; travels in the checkpoint as plain data.
+
+    Attributes:
+        id: unique in the job's life (holds operator, subtask, epoch and a counter).
+        payload: JSON-able facts that the committer needs, strings and integers only.
+    """
+
+    id: str
+    payload: dict[str, str | int]
+
+
+class SinkWriter(Stateful, Protocol):
+    """Writes batches into an external transaction that nobody sees before `SinkCommitter.commit`.
+
+    A writer has outside effects, so a checkpoint waits for the running `write`. `commit`/`snapshot` of Stateful
+    are for the writer's own state and usually do nothing.
+    """
+
+    def write(self, batch: pa.RecordBatch) -> None:
+        """Add records to the open transaction (begun lazily)."""
+        ...
+
+    def precommit(self, checkpoint: int) -> Sequence[Transaction]:
+        """Flush so that a commit can no longer fail for lack of data; later writes begin a new transaction. Subtask thread."""
+        ...
+
+
+class SinkCommitter(Protocol):
+    """Makes pre-committed transactions visible. One per sink, run by the coordinator, in checkpoint order."""
+
+    def commit(self, transactions: Sequence[Transaction]) -> None:
+        """Commit; committing again what is already visible does nothing. Raises when the outcome is lost."""
+        ...
+
+    def recover(self, committed: Sequence[Transaction]) -> None:
+        """Called before an attempt starts: `committed` are the restored checkpoint's transactions (commit them again);
+        every other open transaction of this job's sink is aborted."""
+        ...

@@ -1,0 +1,95 @@
+"""The execution plan: what workers and coordinator run, made from the logical graph by chaining.
+
+Plain data, built once in the driver and shipped to the workers with the program (by Spark's own channel, never over ours).
+Indexes are positions in `ExecutionPlan.tasks` and `.edges` and are the same for the same program; checkpoints name
+operators and edges by `name`/`key`, so a changed program still finds its state.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from headrace.channels.partitioners import Partitioner
+from ..operators.base import Operator, SinkCommitter, SinkWriter, SourceReader
+
+
+@dataclass(frozen=True, slots=True)
+class OperatorPlan:
+    """One operator of a chain. Exactly one of the factories is set; each call makes a fresh instance for a subtask.
+
+    Attributes:
+        name: the user's `name=`, or a generated one; unique in the job.
+        stateful: keeps state that a checkpoint must hold.
+    """
+
+    name: str
+    operator: Callable[[], Operator] | None = None
+    source: Callable[[], SourceReader] | None = None
+    sink: Callable[[], SinkWriter] | None = None
+    committer: Callable[[], SinkCommitter] | None = None
+    stateful: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class TaskPlan:
+    """Operators fused into one task; `parallelism` subtasks run it.
+
+    Attributes:
+        operators: head first; a source can only be the head, a sink only the tail.
+        inputs: edge indexes by input port.
+        outputs: edge indexes that the tail feeds.
+    """
+
+    index: int
+    name: str
+    operators: tuple[OperatorPlan, ...]
+    parallelism: int
+    inputs: tuple[int, ...]
+    outputs: tuple[int, ...]
+
+    @property
+    def is_source(self) -> bool:
+        return self.operators[0].source is not None
+
+    @property
+    def is_sink(self) -> bool:
+        """Has outside effects: a cut must wait for the running work."""
+        return self.operators[-1].sink is not None
+
+
+@dataclass(frozen=True, slots=True)
+class EdgePlan:
+    """A connection between two tasks: producer.parallelism x consumer.parallelism channels (fewer on forward edges).
+
+    Attributes:
+        key: stable identity "producer->consumer/port", by operator names.
+        port: input port of the consumer.
+        partitioner: a pure value; `partitioner.open(...)` makes one splitter a producer subtask.
+    """
+
+    index: int
+    key: str
+    producer: int
+    consumer: int
+    port: int
+    partitioner: Partitioner
+    schema: pa.Schema
+
+
+@dataclass(frozen=True, slots=True)
+class ExecutionPlan:
+    """A job, ready to run."""
+
+    job: str
+    tasks: tuple[TaskPlan, ...]
+    edges: tuple[EdgePlan, ...]
+    max_parallelism: int
+
+    @property
+    def slots(self) -> int:
+        """Slot i holds subtask i of every task."""
+        return max(task.parallelism for task in self.tasks)
+

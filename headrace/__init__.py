@@ -1,0 +1,1 @@
+"""headrace: a stream-processing engine for Python whose checkpoints do not wait for backpressure."""

@@ -1,0 +1,101 @@
+"""What a checkpoint's metadata says: closed schemas, decoded strictly, no code in them.
+
+The file is JSON behind one header line (`recovery/codec.py` draws it), so that a text tool can read it. Operators, tasks
+and edges are named, never numbered, wherever a later program must find them again.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+
+class StateHandle(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Immutable locator of one piece of operator state: an Arrow IPC stream inside a checkpoint file.
+
+    `path` is relative to the job's checkpoint folder; `checksum` is xxh3-64 of the `length` bytes at `offset`, in hex.
+    """
+
+    operator: str
+    state: str
+    kind: str
+    path: str
+    offset: int
+    length: int
+    checksum: str
+    rows: int
+
+
+class ChannelPosition(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Where one end of a channel stood at the cut: the position of its next record, and whether its input had ended."""
+
+    edge: int
+    producer: int
+    consumer: int
+    position: int
+    ended: bool
+
+
+class SubtaskSnapshot(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """One subtask's part of a checkpoint. Times are durations in nanoseconds.
+
+    `finished`: every input had ended, `finish` had run and its outputs had been sent, so a restored subtask only relays barriers.
+    """
+
+    task: int
+    index: int
+    finished: bool
+    states: list[StateHandle]
+    received: list[ChannelPosition]
+    sent: list[ChannelPosition]
+    start_delay_ns: int = 0
+    alignment_ns: int = 0
+    sync_ns: int = 0
+    async_ns: int = 0
+
+
+class TransactionRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A pre-committed sink transaction (`operators.base.Transaction`) and the sink it belongs to."""
+
+    sink: str
+    id: str
+    payload: dict[str, str | int]
+
+
+class TaskInfo(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A task of the plan that wrote the checkpoint: its index there is its position in the list."""
+
+    name: str
+    operators: list[str]
+    stateful: list[str]
+    parallelism: int
+
+
+class EdgeInfo(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """An edge of that plan; `producer` and `consumer` are task indexes."""
+
+    key: str
+    producer: int
+    consumer: int
+
+
+class CheckpointMetadata(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A complete checkpoint.
+
+    Attributes:
+        created_ms: wall clock of the trigger, milliseconds since 1970, for people only.
+        duration_ns: trigger to durable metadata (the write of this very file excluded).
+        transactions: pre-committed and, as far as this file knows, not yet committed; includes older checkpoints' leftovers.
+    """
+
+    job: str
+    checkpoint: int
+    epoch: int
+    mode: str
+    savepoint: bool
+    created_ms: int
+    duration_ns: int
+    max_parallelism: int
+    tasks: list[TaskInfo]
+    edges: list[EdgeInfo]
+    subtasks: list[SubtaskSnapshot]
+    transactions: list[TransactionRecord]

@@ -1,0 +1,61 @@
+"""What the engine asks of checkpoint storage: a seam with few, strong promises.
+
+The implementation on fsspec is `engine/runtime/storage.py`; the simulator has its own, which tears, loses and
+delays. Paths are relative, `/`-separated, and resolved under one root that nothing can leave.
+"""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+
+class StoreError(Exception):
+    """Storage did not do what it was asked; `path` says for what. See the two kinds below."""
+
+    def __init__(self, path: str, reason: str) -> None:
+        super().__init__(path, reason)
+        self.path = path
+        self.reason = reason
+
+    def __str__(self) -> str:
+        return f"{self.path}: {self.reason}"
+
+
+class StoreRejected(StoreError):
+    """It did *not* happen: the call may be repeated or given up."""
+
+
+class StoreUncertain(StoreError):
+    """It may have happened: only an idempotent repeat is safe."""
+
+
+class AlreadyExists(StoreRejected):
+    """`create` found the path taken."""
+
+
+class NotFound(StoreRejected):
+    """No object of that path."""
+
+
+class Store(Protocol):
+    """Durable named objects. Every method may raise StoreError."""
+
+    def put(self, path: str, data: bytes | memoryview) -> None:
+        """Write the whole object atomically: readers see the old object, or all of the new one. Durable on return."""
+        ...
+
+    def create(self, path: str, data: bytes) -> None:
+        """Like `put`, but raises AlreadyExists if the path is taken. At most one caller wins."""
+        ...
+
+    def get(self, path: str, offset: int = 0, length: int | None = None) -> bytes:
+        """Read `length` bytes (default: to the end). Raises NotFound; raises StoreRejected if fewer bytes exist."""
+        ...
+
+    def list(self, prefix: str) -> list[str]:
+        """All paths that start with `prefix` (a folder ends in "/"), sorted, recursive. None is [], no error."""
+        ...
+
+    def delete(self, path: str) -> None:
+        """Remove the object; a missing one is no error."""
+        ...
