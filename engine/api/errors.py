@@ -1,0 +1,61 @@
+"""The errors a user of headrace meets, one class per way of ending.
+
+A command line needs to tell "you wrote something wrong" from "your job broke" from "your storage
+is down", and so does a caller that retries: each is one class here, with the exit code beside it.
+Every one of them is picklable, because workers raise them in another process.
+
+Not here: errors of the machines (a malformed frame, a corrupt handle), which stand beside the code
+that finds them, and `AssertionError`, which is always a bug of headrace itself.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+
+class HeadraceError(Exception):
+    """Base of every error headrace raises on purpose."""
+
+    #: Exit code of the command line when this error ends it.
+    exit_code: ClassVar[int] = 1
+
+
+class UserError(HeadraceError):
+    """The user's mistake, in one sentence: what is wrong, where, and what to do."""
+
+    exit_code = 2
+
+
+class JobFailed(HeadraceError):
+    """A job started and ended in failure after its restarts were used up."""
+
+    exit_code = 1
+
+
+class StorageUnreachable(HeadraceError):
+    """The checkpoint storage did not answer, after retries."""
+
+    exit_code = 4
+
+
+class UserCodeError(HeadraceError):
+    """A user's function raised, or returned something that is not what it promised.
+
+    Attributes:
+        operator: name of the operator whose function failed.
+        message: what happened, in one sentence.
+        user_traceback: the traceback text of the user's frames; empty if nothing was raised.
+    """
+
+    exit_code = 1
+
+    def __init__(self, operator: str, message: str, user_traceback: str = "") -> None:
+        # All three go to `args`, from which pickle rebuilds the exception in another process.
+        super().__init__(operator, message, user_traceback)
+        self.operator = operator
+        self.message = message
+        self.user_traceback = user_traceback
+
+    def __str__(self) -> str:
+        story = f"operator {self.operator!r}: {self.message}"
+        return f"{story}\n{self.user_traceback.rstrip()}" if self.user_traceback else story
