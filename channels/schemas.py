@@ -1,0 +1,105 @@
+"""Schemas on the wire: how the batches of an edge are laid out in a frame.
+
+A frame carries one record batch without its schema, so it must stand alone and hold only its own rows. Two kinds of
+columns do not: a dictionary column keeps its values in a message of its own, and a view column (`string_view`) drags
+along every byte that any row of the original array used, even after a slice or a filter. Both travel as their plain
+type and get their own type back at the other end.
+
+The fingerprint tells two edges with different columns apart, which Arrow's reader cannot: it takes the column types
+from its caller. It covers names and types, not nullability nor metadata, in which ends may differ without harm.
+
+Not here: whether a schema is wanted at all, which the plan decides. List views travel as they are; a slice of one may
+carry rows of its neighbours, since Arrow cannot cast back to them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import pyarrow as pa
+import xxhash
+from pyarrow import types
+
+
+class UnsupportedSchema(TypeError):
+    """A column type that cannot travel: a dictionary of anything but text or bytes."""
+
+
+@dataclass(frozen=True, slots=True)
+class WireSchema:
+    """The two faces of an edge's schema.
+
+    Attributes:
+        logical: what the operators see.
+        wire: what is in the frame; the same object as `logical` if nothing needs recoding.
+        fingerprint: 32 bits of names and types of `logical`; the same in every process that runs the same Arrow.
+    """
+
+    logical: pa.Schema
+    wire: pa.Schema
+    fingerprint: int
+
+    @property
+    def recoded(self) -> bool:
+        """Batches must be cast at both ends."""
+        return self.wire is not self.logical
+
+    @staticmethod
+    def of(schema: pa.Schema) -> WireSchema:
+        """Work out the wire side of a schema. Raises: UnsupportedSchema."""
+        plain = pa.schema([_plain_field(field) for field in schema])
+        text = "\n".join(f"{field.name}: {field.type}" for field in schema)
+        recoded = not plain.equals(schema)
+        return WireSchema(
+            schema, plain if recoded else schema, xxhash.xxh32_intdigest(text.encode())
+        )
+
+
+class WireSchemas:
+    """Remembers the wire side of the schemas of edges; as cheap as a comparison when nothing changed."""
+
+    def __init__(self) -> None:
+        #: {edge index: the schema it had last}
+        self._edges: dict[int, WireSchema] = {}
+
+    def of(self, edge: int, schema: pa.Schema) -> WireSchema:
+        """The wire side of `schema`, which batches of `edge` have now. Raises: UnsupportedSchema."""
+        known = self._edges.get(edge)
+        if known is None or not known.logical.equals(schema):
+            known = self._edges[edge] = WireSchema.of(schema)
+        return known
+
+
+def _plain_field(field: pa.Field) -> pa.Field:
+    return field.with_type(_plain_type(field.type))
+
+
+def _plain_type(kind: pa.DataType) -> pa.DataType:
+    if types.is_string_view(kind):
+        return pa.string()
+    if types.is_binary_view(kind):
+        return pa.binary()
+    if types.is_dictionary(kind):
+        return _dictionary_values(kind)
+    if types.is_struct(kind):
+        return pa.struct([_plain_field(field) for field in kind])
+    if types.is_map(kind):
+        return pa.map_(
+            _plain_field(kind.key_field), _plain_field(kind.item_field), kind.keys_sorted
+        )
+    if types.is_fixed_size_list(kind):
+        return pa.list_(_plain_field(kind.value_field), kind.list_size)
+    if types.is_list(kind):
+        return pa.list_(_plain_field(kind.value_field))
+    if types.is_large_list(kind):
+        return pa.large_list(_plain_field(kind.value_field))
+    return kind
+
+
+def _dictionary_values(kind: pa.DataType) -> pa.DataType:
+    values = kind.value_type
+    if types.is_string(values) or types.is_binary(values):
+        return values
+    if types.is_large_string(values) or types.is_large_binary(values):
+        return values
+    raise UnsupportedSchema(f"a column of type {kind} cannot travel; cast it to {values} first")
