@@ -55,6 +55,10 @@ class Sink(Protocol):
         """Make the writer of one subtask."""
         ...
 
-    def committer(self) -> SinkCommitter | None:
-        """Make what commits the writers' transactions, or None when writing is all there is to do."""
+    def committer(self, job: str, operator: str) -> SinkCommitter | None:
+        """Make what commits the writers' transactions, or None when writing is all there is to do.
+
+        Args:
+            job: name of the job, and `operator` of the sink in it: whose transactions these are.
+        """
         ...
