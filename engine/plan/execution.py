@@ -92,4 +92,3 @@ class ExecutionPlan:
     def slots(self) -> int:
         """Slot i holds subtask i of every task."""
         return max(task.parallelism for task in self.tasks)
-

@@ -1,0 +1,129 @@
+"""Barrier alignment: when has a subtask seen a checkpoint's barrier on every input channel?
+
+Aligned (ABS, Algorithm 1): a channel that delivered the barrier is to be blocked until all have. At least once: nothing is blocked, and
+several checkpoints may be counted side by side. The machine knows channels only as members of a fixed set; the subtask blocks and unblocks them.
+
+Late barriers are harmless in any order: one of a checkpoint that was completed, cancelled or overtaken by a newer one is ignored.
+
+Source: ABS (Carbone et al. 2015), Algorithm 1; the cases of late and newer barriers follow Flink's barrier handlers (behaviour, not code).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from .buffer import ChannelId
+from .events import Barrier, CheckpointMode
+
+
+@dataclass(frozen=True, slots=True)
+class Aligned:
+    """The barrier came on every channel: take the cut now.
+
+    Attributes:
+        alignment_ns: from the first of the barrier's arrivals to the last.
+    """
+
+    barrier: Barrier
+    alignment_ns: int
+
+
+@dataclass(frozen=True, slots=True)
+class AlignmentOutcome:
+    """What a barrier brought about, to be done in the order of the fields.
+
+    Attributes:
+        subsumed: older checkpoints that can no longer be aligned here; to be declined.
+        unblock: channels to hand out from again.
+        block: the channel to block, if any.
+        aligned: set when the barrier was the last one missing.
+    """
+
+    subsumed: tuple[int, ...] = ()
+    unblock: tuple[ChannelId, ...] = ()
+    block: ChannelId | None = None
+    aligned: Aligned | None = None
+
+
+@dataclass(slots=True)
+class _Pending:
+    barrier: Barrier
+    began_ns: int
+    delivered: set[ChannelId]
+
+
+class Alignment:
+    """Alignment of one subtask with at least one input channel."""
+
+    def __init__(self, channels: Iterable[ChannelId]) -> None:
+        self._channels = frozenset(channels)
+        assert self._channels, "a subtask without inputs has nothing to align"
+        #: {checkpoint: what has come}; several only while nothing is blocked.
+        self._pending: dict[int, _Pending] = {}
+        #: Barriers up to and including this checkpoint are history.
+        self._settled = 0
+        #: Checkpoints above `_settled` that were given up before all their barriers came.
+        self._cancelled: set[int] = set()
+
+    def barrier(self, channel: ChannelId, barrier: Barrier, now_ns: int) -> AlignmentOutcome:
+        """The barrier reached the head of `channel` and everything before it is committed."""
+        assert channel in self._channels, f"unknown channel {channel}"
+        checkpoint = barrier.checkpoint
+        if checkpoint <= self._settled or checkpoint in self._cancelled:
+            return AlignmentOutcome()
+        subsumed, unblock = self._subsume_older(barrier)
+        pending = self._pending.setdefault(checkpoint, _Pending(barrier, now_ns, set()))
+        assert channel not in pending.delivered, f"{channel}: barrier {checkpoint} twice"
+        pending.delivered.add(channel)
+        if pending.delivered != self._channels:
+            block = channel if barrier.mode is CheckpointMode.ALIGNED else None
+            return AlignmentOutcome(subsumed, unblock, block)
+        blocked = sorted(pending.delivered - {channel}) if self._blocks(pending) else []
+        for older in [number for number in self._pending if number <= checkpoint]:
+            del self._pending[older]
+        self._settle(checkpoint)
+        aligned = Aligned(barrier, now_ns - pending.began_ns)
+        return AlignmentOutcome(subsumed, (*unblock, *blocked), None, aligned)
+
+    def cancel(self, checkpoint: int) -> tuple[ChannelId, ...]:
+        """The coordinator gave the checkpoint up. Returns the channels to unblock."""
+        pending = self._pending.pop(checkpoint, None)
+        if checkpoint > self._settled:
+            self._cancelled.add(checkpoint)
+        if pending is None or not self._blocks(pending):
+            return ()
+        return tuple(sorted(pending.delivered))
+
+    @property
+    def aligning(self) -> tuple[int, ...]:
+        """Checkpoints of which some barriers, but not all, have come."""
+        return tuple(sorted(self._pending))
+
+    def describe(self) -> str:
+        """The whole state as stable text."""
+        pending = " ".join(
+            f"{number}:{len(p.delivered)}/{len(self._channels)}"
+            for number, p in sorted(self._pending.items())
+        )
+        return f"settled={self._settled} pending=[{pending}]"
+
+    def _subsume_older(self, barrier: Barrier) -> tuple[tuple[int, ...], tuple[ChannelId, ...]]:
+        """A barrier of a newer checkpoint, on a channel that never brought the older one's, ends the older."""
+        older = [
+            number
+            for number, pending in sorted(self._pending.items())
+            if number < barrier.checkpoint and self._blocks(pending)
+        ]
+        unblock = {channel for number in older for channel in self._pending.pop(number).delivered}
+        if older:
+            self._settle(older[-1])
+        return tuple(older), tuple(sorted(unblock))
+
+    def _settle(self, checkpoint: int) -> None:
+        self._settled = max(self._settled, checkpoint)
+        self._cancelled = {number for number in self._cancelled if number > self._settled}
+
+    @staticmethod
+    def _blocks(pending: _Pending) -> bool:
+        return pending.barrier.mode is CheckpointMode.ALIGNED

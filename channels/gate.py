@@ -1,0 +1,196 @@
+"""An input gate: the consumer's side of all channels of one subtask.
+
+The gate queues what arrives, hands it out channel by channel, and gives credit back when records are *committed*. Records that were handed
+out to running work stay the channel's own until `commit`: `committed` is the position that a cut taken now would name.
+Blocking a channel (alignment) stops handing out from it; it goes on receiving within its credit.
+
+Source: ABS (Carbone et al. 2015), Algorithm 1, lines 9 and 15 (block, unblock); FLIP-76 for the positions.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from .buffer import Buffer, ChannelId
+from .events import Barrier, ChannelEvent
+from .subpartition import QueuedEvent, merge
+
+
+class ChannelViolation(AssertionError):
+    """A peer broke the channel's protocol (gap, repeat, data beyond credit or after the end); the attempt must fail."""
+
+
+@dataclass(frozen=True, slots=True)
+class GateInput:
+    """Records of one channel, handed out to be worked on.
+
+    Attributes:
+        port: the operator's input port.
+        buffer: the records; parts in order.
+    """
+
+    channel: ChannelId
+    port: int
+    buffer: Buffer
+
+
+@dataclass(frozen=True, slots=True)
+class GateStatistics:
+    """Frozen numbers of one gate."""
+
+    queued_bytes: int
+    queued_rows: int
+    blocked_channels: int
+
+
+class InputChannel:
+    """One channel's queue at its consumer.
+
+    `committed <= taken <= arrived`: positions after what was worked on, what was handed out, and what came in.
+    """
+
+    def __init__(
+        self, channel: ChannelId, port: int, *, position: int, ended: bool, window_bytes: int
+    ) -> None:
+        self.channel = channel
+        self.port = port
+        self.committed = position
+        self.taken = position
+        self.arrived = position
+        self.ended = ended
+        self.blocked = False
+        self.queue: deque[Buffer | QueuedEvent] = deque()
+        self.queued_bytes = 0
+        self.received_bytes = 0
+        self.consumed_bytes = 0
+        self.window_bytes = window_bytes
+        self.limit_bytes = window_bytes
+        self._end_arrived = ended
+
+    def buffer_arrived(self, buffer: Buffer) -> None:
+        self._expect(buffer.first == self.arrived, f"records from {buffer.first}")
+        self._expect(not self._end_arrived, "records after the end of input")
+        self._expect(self.received_bytes < self.limit_bytes, "records beyond the granted credit")
+        self.arrived = buffer.end
+        self.received_bytes += buffer.size_bytes
+        self.queued_bytes += buffer.size_bytes
+        self.queue.append(buffer)
+
+    def event_arrived(self, position: int, event: ChannelEvent) -> None:
+        self._expect(position == self.arrived, f"{type(event).__name__} at {position}")
+        if not isinstance(event, Barrier):
+            self._expect(not self._end_arrived, "a second end of input")
+            self._end_arrived = True
+        self.queue.append(QueuedEvent(position, event))
+
+    def take(self, rows_max: int) -> Buffer:
+        """Hand out up to `rows_max` records from the head, which must be a buffer."""
+        run: list[Buffer] = []
+        rows = 0
+        while self.queue and rows < rows_max:
+            head = self.queue[0]
+            if isinstance(head, QueuedEvent):
+                break
+            self.queue.popleft()
+            if rows + head.rows > rows_max:
+                head, rest = head.split(rows_max - rows)
+                self.queue.appendleft(rest)
+            run.append(head)
+            rows += head.rows
+        taken = merge(run)
+        assert taken.first == self.taken, f"{self.channel}: took {taken.first} at {self.taken}"
+        self.taken = taken.end
+        self.queued_bytes -= taken.size_bytes
+        return taken
+
+    def commit(self, buffer: Buffer) -> int | None:
+        """The handed-out buffer was worked on. Return the new credit limit when it is worth telling the producer."""
+        assert buffer.first == self.committed, f"{self.channel}: committed {buffer.first}"
+        self.committed = buffer.end
+        self.consumed_bytes += buffer.size_bytes
+        limit_bytes = self.consumed_bytes + self.window_bytes
+        # Half a window at a time: a grant per buffer would double the number of frames.
+        if limit_bytes - self.limit_bytes < self.window_bytes // 2 and self.queue:
+            return None
+        if limit_bytes <= self.limit_bytes:
+            return None
+        self.limit_bytes = limit_bytes
+        return limit_bytes
+
+    def check(self) -> None:
+        position = self.taken
+        for item in self.queue:
+            if isinstance(item, QueuedEvent):
+                assert item.position == position, f"{self.channel}: {item} not at {position}"
+            else:
+                assert item.first == position, f"{self.channel}: gap at {position}"
+                position = item.end
+        assert position == self.arrived, f"{self.channel}: queue ends at {position}"
+        assert self.committed <= self.taken, f"{self.channel}: committed beyond taken"
+        assert self.consumed_bytes <= self.received_bytes, f"{self.channel}: consumed too much"
+
+    def _expect(self, condition: bool, what: str) -> None:
+        if not condition:
+            raise ChannelViolation(f"channel {self.channel} at position {self.arrived}: {what}")
+
+
+class Gate:
+    """All input channels of one subtask, in the order in which they were given."""
+
+    def __init__(self, channels: Iterable[InputChannel]) -> None:
+        self.channels: dict[ChannelId, InputChannel] = {c.channel: c for c in channels}
+        #: Channels in the order in which they are offered next; rotated so that none starves.
+        self._turn: deque[InputChannel] = deque(self.channels.values())
+
+    def next_event(self) -> tuple[InputChannel, ChannelEvent] | None:
+        """Remove and return the first event that is due: at the head of a channel that is not blocked."""
+        for channel in self.channels.values():
+            if not channel.blocked and channel.queue:
+                head = channel.queue[0]
+                if isinstance(head, QueuedEvent):
+                    channel.queue.popleft()
+                    return channel, head.event
+        return None
+
+    def next_input(self, rows_max: int) -> GateInput | None:
+        """Hand out records of the next channel in turn that has some, or None."""
+        for _ in range(len(self._turn)):
+            channel = self._turn[0]
+            self._turn.rotate(-1)
+            if channel.blocked or not channel.queue or isinstance(channel.queue[0], QueuedEvent):
+                continue
+            return GateInput(channel.channel, channel.port, channel.take(rows_max))
+        return None
+
+    def commit(self, given: GateInput) -> int | None:
+        """Work on `given` is committed; returns the channel's new credit limit in bytes, or None for no news."""
+        return self.channels[given.channel].commit(given.buffer)
+
+    @property
+    def ended(self) -> bool:
+        """Every channel has delivered its end of input."""
+        return all(channel.ended for channel in self.channels.values())
+
+    def check(self) -> None:
+        """Assert every invariant."""
+        for channel in self.channels.values():
+            channel.check()
+
+    def describe(self) -> str:
+        """The whole state as stable text, a line a channel."""
+        return "\n".join(
+            f"{c.channel} port={c.port} committed={c.committed} taken={c.taken} arrived={c.arrived}"
+            f"{' blocked' if c.blocked else ''}{' ended' if c.ended else ''} queue={len(c.queue)}"
+            for c in self.channels.values()
+        )
+
+    def statistics(self) -> GateStatistics:
+        """Numbers for metrics."""
+        channels = self.channels.values()
+        return GateStatistics(
+            sum(c.queued_bytes for c in channels),
+            sum(c.arrived - c.taken for c in channels),
+            sum(c.blocked for c in channels),
+        )

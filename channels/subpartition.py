@@ -1,0 +1,155 @@
+"""A subpartition: the producer's queue of one channel.
+
+Slices queue as the work made them; neighbours are merged, up to the buffer size, only when the transport takes them (coalesce on
+drain). So a lightly loaded channel sends each slice at once, a backpressured one sends large buffers, and no flush timer
+exists. Events queue between the records; a priority event may also be put at the head, before everything queued.
+
+Credit: the consumer raises `limit_bytes`, a running total since the attempt began. A buffer may be taken while any credit is left,
+so at most the window and one buffer are on the wire. Events need none.
+
+Source: FLIP-76 (a barrier at the head of the queue), Flink's credit-based flow control; we count bytes where Flink counts buffers, because
+record batches differ in size.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from .buffer import Buffer, ChannelId
+from .events import ChannelEvent
+
+
+@dataclass(frozen=True, slots=True)
+class QueuedEvent:
+    """An event and the position at which it sits: `position` records of the channel precede it."""
+
+    position: int
+    event: ChannelEvent
+
+
+@dataclass(frozen=True, slots=True)
+class SubpartitionStatistics:
+    """Frozen numbers of one subpartition; bytes as charged to credit."""
+
+    queued_bytes: int
+    sent_bytes: int
+    credit_bytes: int
+
+
+class Subpartition:
+    """Queue of one channel, from `append` at the tail to `take` at the head.
+
+    `sent` is the position of the next record to be taken, `tail` that of the next to be appended; `tail - sent` records are queued.
+    """
+
+    def __init__(self, channel: ChannelId, *, position: int, window_bytes: int) -> None:
+        assert position >= 0, f"{channel}: position {position}"
+        assert window_bytes > 0, f"{channel}: window {window_bytes}"
+        self.channel = channel
+        self.sent = position
+        self.tail = position
+        self.queued_bytes = 0
+        self.sent_bytes = 0
+        self.limit_bytes = window_bytes
+        self._queue: deque[Buffer | QueuedEvent] = deque()
+
+    def append(self, batch: pa.RecordBatch) -> None:
+        """Queue one batch of at least one row; its size is what Arrow says its rows occupy."""
+        buffer = Buffer.of(self.tail, batch)
+        self._queue.append(buffer)
+        self.tail = buffer.end
+        self.queued_bytes += buffer.size_bytes
+
+    def append_event(self, event: ChannelEvent) -> None:
+        """Queue an event behind everything queued so far."""
+        self._queue.append(QueuedEvent(self.tail, event))
+
+    def grant(self, limit_bytes: int) -> None:
+        """Let `limit_bytes` in total be sent since the attempt began. A lower limit than before changes nothing."""
+        self.limit_bytes = max(self.limit_bytes, limit_bytes)
+
+    def take(self, buffer_bytes: int) -> Buffer | QueuedEvent | None:
+        """Take what the transport may send next, or None: the queue is empty, or data waits for credit.
+
+        Queued neighbours are merged while the sum stays within `buffer_bytes`; nothing is copied here.
+        """
+        if not self._queue:
+            return None
+        head = self._queue[0]
+        if isinstance(head, QueuedEvent):
+            self._queue.popleft()
+            assert head.position == self.sent, f"{self.channel}: event at {head.position}"
+            return head
+        if self.sent_bytes >= self.limit_bytes:
+            return None
+        return self._take_buffer(buffer_bytes)
+
+    def _take_buffer(self, buffer_bytes: int) -> Buffer:
+        run: list[Buffer] = []
+        size_bytes = 0
+        while self._queue:
+            head = self._queue[0]
+            if isinstance(head, QueuedEvent):
+                break
+            if run and (
+                size_bytes + head.size_bytes > buffer_bytes
+                or self.sent_bytes + size_bytes >= self.limit_bytes
+            ):
+                break
+            self._queue.popleft()
+            run.append(head)
+            size_bytes += head.size_bytes
+        self.sent_bytes += size_bytes
+        self.queued_bytes -= size_bytes
+        merged = merge(run)
+        assert merged.first == self.sent, f"{self.channel}: took {merged.first}"
+        self.sent = merged.end
+        return merged
+
+    def check(self) -> None:
+        """Assert every invariant."""
+        position, size_bytes = self.sent, 0
+        for item in self._queue:
+            if isinstance(item, QueuedEvent):
+                assert item.position == position, f"{self.channel}: {item} not at {position}"
+            else:
+                assert item.first == position, f"{self.channel}: gap at {position}"
+                position = item.end
+                size_bytes += item.size_bytes
+        assert position == self.tail, f"{self.channel}: queue ends at {position}, not {self.tail}"
+        assert size_bytes == self.queued_bytes, f"{self.channel}: {self.queued_bytes} bytes counted"
+
+    def describe(self) -> str:
+        """The whole state as stable text."""
+        queue = " ".join(_describe(item) for item in self._queue)
+        credit = self.limit_bytes - self.sent_bytes
+        return f"{self.channel} sent={self.sent} tail={self.tail} credit={credit} [{queue}]"
+
+    def statistics(self) -> SubpartitionStatistics:
+        """Numbers for metrics."""
+        return SubpartitionStatistics(
+            self.queued_bytes, self.sent_bytes, max(0, self.limit_bytes - self.sent_bytes)
+        )
+
+
+def merge(run: Iterable[Buffer]) -> Buffer:
+    """Join neighbouring buffers into one without copying (its parts lie one after the other)."""
+    buffers = list(run)
+    if len(buffers) == 1:
+        return buffers[0]
+    return Buffer(
+        buffers[0].first,
+        sum(buffer.rows for buffer in buffers),
+        sum(buffer.size_bytes for buffer in buffers),
+        tuple(part for buffer in buffers for part in buffer.parts),
+    )
+
+
+def _describe(item: Buffer | QueuedEvent) -> str:
+    if isinstance(item, QueuedEvent):
+        return f"{type(item.event).__name__}@{item.position}"
+    return f"{item.first}..{item.end}"

@@ -1,0 +1,267 @@
+"""Events and effects of the coordinator: what has happened, and what it wants done, in order.
+
+The effects that touch storage or sinks answer with exactly one event each, carrying what identifies the effect. Sink effects
+(`RecoverSinks`, `CommitTransactions`) must be carried out one after the other, in the order in which they were emitted.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+
+from headrace.recovery.metadata import CheckpointMetadata, TransactionRecord
+
+from . import messages as m
+
+# --- events -----------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class MessageReceived:
+    connection: int
+    message: m.ToCoordinator
+
+
+@dataclass(frozen=True, slots=True)
+class ConnectionLost:
+    connection: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerExited:
+    """The launcher saw the process end, perhaps before its connection told."""
+
+    worker: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class LauncherFailed:
+    """Workers cannot be started any more."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class EpochClaimed:
+    epoch: int
+
+
+@dataclass(frozen=True, slots=True)
+class EpochClaimFailed:
+    """Storage failed, or another coordinator of this job is alive (`superseded`)."""
+
+    reason: str
+    superseded: bool
+
+
+@dataclass(frozen=True, slots=True)
+class SinksRecovered:
+    epoch: int
+
+
+@dataclass(frozen=True, slots=True)
+class SinkFailed:
+    """The commit of `checkpoint`, or a recovery (None), did not work; its outcome is unknown, so the next attempt repeats it."""
+
+    checkpoint: int | None
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class MetadataWritten:
+    """The checkpoint is durable and visible."""
+
+    checkpoint: int
+
+
+@dataclass(frozen=True, slots=True)
+class MetadataDiscarded:
+    """The write failed and it is certain that the checkpoint is not, and never will be, visible."""
+
+    checkpoint: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class TransactionsCommitted:
+    checkpoint: int
+
+
+@dataclass(frozen=True, slots=True)
+class CheckpointFound:
+    """Answer to FindCheckpoint: the newest usable one below; None: none is left."""
+
+    metadata: CheckpointMetadata | None
+
+
+@dataclass(frozen=True, slots=True)
+class CheckpointRequested:
+    """Somebody wants a checkpoint now; answered by RequestAnswered with the same number."""
+
+    request: int
+
+
+class StopKind(Enum):
+    """How to end a job that has not ended by itself."""
+
+    #: Take a checkpoint, commit what it covers, then end.
+    WITH_CHECKPOINT = "with checkpoint"
+    #: End at once; what no checkpoint covers is not committed.
+    NOW = "now"
+
+
+@dataclass(frozen=True, slots=True)
+class StopRequested:
+    kind: StopKind
+
+
+@dataclass(frozen=True, slots=True)
+class TimePassed:
+    """The time that `next_deadline_ns` named has come."""
+
+
+CoordinatorEvent = (
+    MessageReceived
+    | ConnectionLost
+    | WorkerExited
+    | LauncherFailed
+    | EpochClaimed
+    | EpochClaimFailed
+    | SinksRecovered
+    | SinkFailed
+    | MetadataWritten
+    | MetadataDiscarded
+    | TransactionsCommitted
+    | CheckpointFound
+    | CheckpointRequested
+    | StopRequested
+    | TimePassed
+)
+
+# --- effects ----------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class SendMessage:
+    connection: int
+    message: m.ToWorker
+
+
+@dataclass(frozen=True, slots=True)
+class CloseConnection:
+    """Close after what was sent before has left."""
+
+    connection: int
+
+
+@dataclass(frozen=True, slots=True)
+class ClaimEpoch:
+    """Create the smallest epoch above `above` that nobody has, exclusively."""
+
+    above: int
+
+
+@dataclass(frozen=True, slots=True)
+class RecoverSinks:
+    """Commit these (again) and abort every other open transaction of the job."""
+
+    epoch: int
+    transactions: tuple[TransactionRecord, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class WriteMetadata:
+    """Make the checkpoint durable. If that fails, remove it for certain before answering MetadataDiscarded."""
+
+    metadata: CheckpointMetadata
+
+
+@dataclass(frozen=True, slots=True)
+class CommitTransactions:
+    checkpoint: int
+    transactions: tuple[TransactionRecord, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class DeleteCheckpoint:
+    """Remove what there is of it, the metadata first. No answer; a failure is only noted."""
+
+    checkpoint: int
+
+
+@dataclass(frozen=True, slots=True)
+class FindCheckpoint:
+    """Look for the newest complete checkpoint older than `below`."""
+
+    below: int
+
+
+@dataclass(frozen=True, slots=True)
+class ReplaceWorker:
+    """The worker is lost: see that another incarnation starts (Spark does so by itself)."""
+
+    worker: int
+
+
+@dataclass(frozen=True, slots=True)
+class RequestAnswered:
+    """`checkpoint` completed, or `failure` says why not."""
+
+    request: int
+    checkpoint: int | None
+    failure: str
+
+
+class NoticeKind(Enum):
+    """What a notice is about; stable words for logs and `--json`."""
+
+    RUNNING = "running"
+    CHECKPOINT = "checkpoint"
+    CHECKPOINT_FAILED = "checkpoint_failed"
+    ATTEMPT_FAILED = "attempt_failed"
+    WORKER_LOST = "worker_lost"
+    WARNING = "warning"
+
+
+@dataclass(frozen=True, slots=True)
+class Notice:
+    """Something that people and tests want to know; changes nothing."""
+
+    kind: NoticeKind
+    text: str
+    checkpoint: CheckpointMetadata | None = None
+
+
+class Outcome(Enum):
+    """How a job ended."""
+
+    FINISHED = "finished"
+    STOPPED = "stopped"
+    FAILED = "failed"
+
+
+@dataclass(frozen=True, slots=True)
+class JobEnded:
+    """Last effect: workers are told to stop; `reason` and `details` (a user's traceback, say) are for people."""
+
+    outcome: Outcome
+    reason: str
+    details: str
+
+
+CoordinatorEffect = (
+    SendMessage
+    | CloseConnection
+    | ClaimEpoch
+    | RecoverSinks
+    | WriteMetadata
+    | CommitTransactions
+    | DeleteCheckpoint
+    | FindCheckpoint
+    | ReplaceWorker
+    | RequestAnswered
+    | Notice
+    | JobEnded
+)

@@ -1,0 +1,143 @@
+"""What a job has to its name in storage and sinks: complete checkpoints, leftovers, transactions that await their commit."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from headrace.recovery.metadata import (
+    CheckpointMetadata,
+    EdgeInfo,
+    TaskInfo,
+    TransactionRecord,
+)
+
+from ..plan.execution import ExecutionPlan
+from .pending import PendingCheckpoint
+
+#: A subtask repeats a transaction only until it hears that its checkpoint is complete; so long are confirmed ones remembered.
+_CHECKPOINTS_REMEMBERED = 8
+
+
+class Ledger:
+    """Complete checkpoints and open transactions of one job.
+
+    Attributes:
+        newest: the newest complete checkpoint: where an attempt starts; None: from nothing.
+    """
+
+    def __init__(self, restore: CheckpointMetadata | None, retain: int) -> None:
+        self.newest = restore
+        self._retain = retain
+        #: Complete checkpoints, oldest first, that retention has not deleted.
+        self._complete: list[int] = []
+        #: Given-up checkpoints; their files are deleted with the next completion, when late writers are done.
+        self._garbage: list[int] = []
+        #: {transaction id: record}: in a complete checkpoint, commit not confirmed.
+        self._uncommitted: dict[str, TransactionRecord] = {}
+        #: {transaction id: checkpoint}: confirmed lately, so that a late repeat is not committed twice.
+        self._committed: dict[str, int] = {}
+        #: Checkpoints whose commit was ordered and is not answered.
+        self._committing: set[int] = set()
+        self.restored(restore)
+
+    def restored(self, metadata: CheckpointMetadata | None) -> None:
+        """Go on from this checkpoint, whatever came after it."""
+        self.newest = metadata
+        self._complete = [] if metadata is None else [metadata.checkpoint]
+        transactions = [] if metadata is None else metadata.transactions
+        self._uncommitted = {t.id: t for t in transactions if t.id not in self._committed}
+
+    def given_up(self, checkpoint: int) -> None:
+        """Its files are garbage."""
+        self._garbage.append(checkpoint)
+
+    def completed(self, metadata: CheckpointMetadata) -> list[int]:
+        """The checkpoint is durable. Returns the checkpoints whose files may go now."""
+        assert metadata.checkpoint > max(self._complete, default=0), "an older one came later"
+        self.newest = metadata
+        self._complete.append(metadata.checkpoint)
+        self._uncommitted = {t.id: t for t in metadata.transactions}
+        self._committing.add(metadata.checkpoint)
+        surplus = max(0, len(self._complete) - self._retain)
+        deletable, self._complete = self._complete[:surplus], self._complete[surplus:]
+        garbage, self._garbage = self._garbage, []
+        return deletable + garbage
+
+    def committed(self, checkpoint: int) -> None:
+        """All transactions that the checkpoint names are committed."""
+        self._committing.discard(checkpoint)
+        if self.newest is not None and self.newest.checkpoint == checkpoint:
+            self.all_committed()
+
+    def all_committed(self) -> None:
+        """Everything that the newest checkpoint names is committed."""
+        newest = 0 if self.newest is None else self.newest.checkpoint
+        for id in self._uncommitted:
+            self._committed[id] = newest
+        self._uncommitted = {}
+        oldest = newest - _CHECKPOINTS_REMEMBERED
+        self._committed = {id: c for id, c in self._committed.items() if c >= oldest}
+
+    def commit_failed(self, checkpoint: int | None) -> None:
+        """The outcome is unknown; its transactions stay uncommitted until a recovery of the sinks has repeated them."""
+        if checkpoint is not None:
+            self._committing.discard(checkpoint)
+
+    @property
+    def committing(self) -> bool:
+        """Some commit is under way."""
+        return bool(self._committing)
+
+    @property
+    def uncommitted(self) -> tuple[TransactionRecord, ...]:
+        """To be committed (again) when sinks are recovered, in order of id."""
+        return tuple(t for _, t in sorted(self._uncommitted.items()))
+
+    def carry_over(self, transactions: Iterable[TransactionRecord]) -> list[TransactionRecord]:
+        """What the next metadata must name: new transactions and those whose commit is not confirmed yet."""
+        fresh = {t.id: t for t in transactions if t.id not in self._committed}
+        return [t for _, t in sorted((fresh | self._uncommitted).items())]
+
+    def check(self) -> None:
+        """Assert every invariant."""
+        assert self._complete == sorted(set(self._complete)), self._complete
+        assert len(self._complete) <= self._retain, self._complete
+        assert not self._committed.keys() & self._uncommitted.keys(), "both committed and not"
+
+    def describe(self) -> str:
+        """The whole state as stable text."""
+        return f"complete={self._complete} uncommitted={len(self._uncommitted)}"
+
+
+def metadata_of(
+    plan: ExecutionPlan,
+    pending: PendingCheckpoint,
+    transactions: list[TransactionRecord],
+    *,
+    epoch: int,
+    mode: str,
+    now_ns: int,
+) -> CheckpointMetadata:
+    """The metadata of a checkpoint that every worker has acknowledged."""
+    return CheckpointMetadata(
+        job=plan.job,
+        checkpoint=pending.number,
+        epoch=epoch,
+        mode=mode,
+        savepoint=False,
+        created_ms=pending.created_ns // 1_000_000,
+        duration_ns=max(0, now_ns - pending.created_ns),
+        max_parallelism=plan.max_parallelism,
+        tasks=[
+            TaskInfo(
+                task.name,
+                [o.name for o in task.operators],
+                [o.name for o in task.operators if o.stateful],
+                task.parallelism,
+            )
+            for task in plan.tasks
+        ],
+        edges=[EdgeInfo(e.key, e.producer, e.consumer) for e in plan.edges],
+        subtasks=pending.subtasks,
+        transactions=transactions,
+    )

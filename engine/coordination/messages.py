@@ -1,0 +1,185 @@
+"""Control messages between coordinator and workers: closed schemas, MessagePack, no code.
+
+Every message of an attempt carries its epoch; what carries another than the receiver's is dropped (and counted).
+
+Source: DESIGN "Fencing"; FAULTS F5, F6.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from headrace.recovery.metadata import SubtaskSnapshot, TransactionRecord
+
+
+class _Message(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag=True, array_like=True):
+    pass
+
+
+# --- worker to coordinator --------------------------------------------------------------------------------------------
+
+
+class Register(_Message, frozen=True):
+    """First message of a worker: it can be reached at `host:port` for data. `incarnation`: which start of this worker it is."""
+
+    worker: int
+    incarnation: int
+    host: str
+    port: int
+    pid: int
+
+
+class Deployed(_Message, frozen=True):
+    """The attempt's subtasks are built and restored, and accept data."""
+
+    epoch: int
+
+
+class DeployFailed(_Message, frozen=True):
+    """`corrupt`: the checkpoint's data is damaged, so another checkpoint must be taken; otherwise the program is at fault."""
+
+    epoch: int
+    reason: str
+    corrupt: bool
+
+
+class Acknowledge(_Message, frozen=True):
+    """All subtasks of the worker have cut, and what they reported is durable."""
+
+    epoch: int
+    checkpoint: int
+    subtasks: list[SubtaskSnapshot]
+    transactions: list[TransactionRecord]
+
+
+class Decline(_Message, frozen=True):
+    """The worker cannot take its part in the checkpoint."""
+
+    epoch: int
+    checkpoint: int
+    reason: str
+
+
+class AttemptFailed(_Message, frozen=True):
+    """A subtask failed, a peer was lost, or an invariant broke. `fatal`: a restart would fail the same way."""
+
+    epoch: int
+    reason: str
+    details: str
+    fatal: bool
+
+
+class TaskFinished(_Message, frozen=True):
+    """The subtask has emitted its last record."""
+
+    epoch: int
+    task: int
+    subtask: int
+
+
+class SubtaskNumbers(msgspec.Struct, frozen=True, forbid_unknown_fields=True, array_like=True):
+    """Totals of one subtask since the attempt began; times in nanoseconds."""
+
+    task: int
+    subtask: int
+    rows_in: int
+    rows_out: int
+    busy_ns: int
+    backpressured_ns: int
+    idle_ns: int
+    queued_bytes: int
+
+
+class Heartbeat(_Message, frozen=True):
+    """The worker lives; sent at least every heartbeat interval."""
+
+    epoch: int
+    subtasks: list[SubtaskNumbers]
+
+
+# --- coordinator to worker --------------------------------------------------------------------------------------------
+
+
+class PeerAddress(msgspec.Struct, frozen=True, forbid_unknown_fields=True, array_like=True):
+    """Where a worker takes data, and which slots it holds (slot i: subtask i of every task)."""
+
+    worker: int
+    host: str
+    port: int
+    slots: list[int]
+
+
+class Deploy(_Message, frozen=True):
+    """Roll back to the named checkpoint (0: start from nothing) as attempt `epoch`. Ends any earlier attempt at once."""
+
+    epoch: int
+    workers: list[PeerAddress]
+    checkpoint: int
+    restore: list[SubtaskSnapshot]
+
+
+class Start(_Message, frozen=True):
+    """All workers are deployed: connect to your peers and run."""
+
+    epoch: int
+
+
+class Abandon(_Message, frozen=True):
+    """The attempt has failed elsewhere: drop it now and wait for the next Deploy."""
+
+    epoch: int
+
+
+class Trigger(_Message, frozen=True):
+    """Begin a checkpoint at the sources."""
+
+    epoch: int
+    checkpoint: int
+    mode: str
+    created_ns: int
+
+
+class Completed(_Message, frozen=True):
+    """The checkpoint is durable."""
+
+    epoch: int
+    checkpoint: int
+
+
+class Cancelled(_Message, frozen=True):
+    """The checkpoint was given up."""
+
+    epoch: int
+    checkpoint: int
+
+
+class Shutdown(_Message, frozen=True):
+    """End the worker: the job is over, or a newer incarnation has taken its place."""
+
+    reason: str
+
+
+ToCoordinator = (
+    Register
+    | Deployed
+    | DeployFailed
+    | Acknowledge
+    | Decline
+    | AttemptFailed
+    | TaskFinished
+    | Heartbeat
+)
+ToWorker = Deploy | Start | Abandon | Trigger | Completed | Cancelled | Shutdown
+
+_encoder = msgspec.msgpack.Encoder()
+_to_coordinator = msgspec.msgpack.Decoder(ToCoordinator)
+_to_worker = msgspec.msgpack.Decoder(ToWorker)
+
+#: What a message is decoded with; wrong tags, fields or types raise msgspec.ValidationError.
+decode_for_coordinator = _to_coordinator.decode
+decode_for_worker = _to_worker.decode
+
+
+def encode(message: ToCoordinator | ToWorker) -> bytes:
+    """The message as MessagePack."""
+    return _encoder.encode(message)

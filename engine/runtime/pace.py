@@ -1,0 +1,55 @@
+"""How large the next piece of work may be, and how a subtask spends its time."""
+
+from __future__ import annotations
+
+#: The first piece is small: nobody knows yet how slow the user's function is.
+_ROWS_FIRST = 64
+#: From one piece to the next the size at most quadruples, so that one lucky measurement does no harm.
+_GROWTH_MAX = 4
+
+
+class Pace:
+    """Sizes work to a target time from what earlier work took, and accounts for busy, backpressured and idle time.
+
+    Attributes:
+        rows_max: rows of the next piece.
+        rows_in, rows_out: totals.
+        busy_ns, backpressured_ns, idle_ns: totals; their sum is the time since `start`.
+    """
+
+    def __init__(self, target_ns: int, rows_limit: int) -> None:
+        assert target_ns > 0, "a target of no time"
+        self._target_ns = target_ns
+        self._rows_limit = rows_limit
+        self.rows_max = min(_ROWS_FIRST, rows_limit)
+        self.rows_in = 0
+        self.rows_out = 0
+        self.busy_ns = 0
+        self.backpressured_ns = 0
+        self.idle_ns = 0
+        self._last_ns = 0
+        self._was = "idle_ns"
+
+    def start(self, now_ns: int) -> None:
+        """Time counts from now."""
+        self._last_ns = now_ns
+
+    def worked(self, rows_in: int, rows_out: int, elapsed_ns: int) -> None:
+        """A piece of `rows_in` rows took `elapsed_ns`."""
+        self.rows_in += rows_in
+        self.rows_out += rows_out
+        if rows_in == 0:
+            return
+        fitting = rows_in * self._target_ns // max(1, elapsed_ns)
+        # A piece smaller than allowed says little about larger ones: never shrink because of it when it was quick.
+        grown = min(fitting, self.rows_max * _GROWTH_MAX)
+        if rows_in < self.rows_max and elapsed_ns < self._target_ns:
+            grown = max(grown, self.rows_max)
+        self.rows_max = max(1, min(grown, self._rows_limit))
+
+    def account(self, now_ns: int, *, busy: bool, backpressured: bool) -> None:
+        """Book the time since the last call under what the subtask was doing, and note what it does now."""
+        passed_ns = max(0, now_ns - self._last_ns)
+        setattr(self, self._was, getattr(self, self._was) + passed_ns)
+        self._last_ns = max(now_ns, self._last_ns)
+        self._was = "busy_ns" if busy else "backpressured_ns" if backpressured else "idle_ns"

@@ -1,0 +1,222 @@
+"""Events and effects of a subtask: what has happened to it, and what it wants done.
+
+Order of effects is law: a driver performs them in list order. `CommitWork` comes before everything that rests on the committed
+work; a barrier's `SendEvent`s come before its `TakeSnapshot`, so that the next task need not wait for this one's copy.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import pyarrow as pa
+
+from headrace.channels.buffer import Buffer, ChannelId
+from headrace.channels.events import Barrier, ChannelEvent
+from headrace.recovery.metadata import ChannelPosition
+
+from ..operators.base import SourceStatus, Transaction
+
+
+class SubtaskId(NamedTuple):
+    """Parallel instance number `subtask` (from 0) of the task with index `task` in the plan."""
+
+    task: int
+    subtask: int
+
+    def __str__(self) -> str:
+        return f"t{self.task}.{self.subtask}"
+
+
+#: By output edge, in the plan's order: batches with the index of the consumer subtask, in order of emission.
+Outputs = tuple[tuple[tuple[int, pa.RecordBatch], ...], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessWork:
+    """Feed `parts`, which lie next to each other in one channel, into input `port`."""
+
+    port: int
+    parts: tuple[pa.RecordBatch, ...]
+    rows: int
+
+
+@dataclass(frozen=True, slots=True)
+class PollWork:
+    """Ask the source for about `rows_max` rows."""
+
+    rows_max: int
+
+
+@dataclass(frozen=True, slots=True)
+class FinishWork:
+    """All inputs have ended: let the operators emit what they held back."""
+
+
+@dataclass(frozen=True, slots=True)
+class PrecommitWork:
+    """Flush the sink's transaction for this checkpoint."""
+
+    checkpoint: int
+
+
+Work = ProcessWork | PollWork | FinishWork | PrecommitWork
+
+
+# --- events -----------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class BufferArrived:
+    channel: ChannelId
+    buffer: Buffer
+
+
+@dataclass(frozen=True, slots=True)
+class EventArrived:
+    channel: ChannelId
+    position: int
+    event: ChannelEvent
+
+
+@dataclass(frozen=True, slots=True)
+class CreditGranted:
+    channel: ChannelId
+    limit_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class WorkDone:
+    """The work numbered `work` ended well. `status` and `wait_ns` answer a poll; `transactions` answer a pre-commit."""
+
+    work: int
+    outputs: Outputs = ()
+    rows_out: int = 0
+    elapsed_ns: int = 0
+    status: SourceStatus = SourceStatus.MORE
+    wait_ns: int = 0
+    transactions: tuple[tuple[str, Transaction], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class CheckpointTriggered:
+    """For sources: take the cut and let the barrier follow the records emitted so far."""
+
+    barrier: Barrier
+
+
+@dataclass(frozen=True, slots=True)
+class CheckpointCancelled:
+    checkpoint: int
+
+
+@dataclass(frozen=True, slots=True)
+class CheckpointCompleted:
+    checkpoint: int
+
+
+@dataclass(frozen=True, slots=True)
+class DeadlineReached:
+    """The time that `next_deadline_ns` named has come."""
+
+
+SubtaskEvent = (
+    BufferArrived
+    | EventArrived
+    | CreditGranted
+    | WorkDone
+    | CheckpointTriggered
+    | CheckpointCancelled
+    | CheckpointCompleted
+    | DeadlineReached
+)
+
+# --- effects ----------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class RunWork:
+    """Run it in the subtask's thread; comes back as WorkDone with the same number. Never two at once."""
+
+    subtask: SubtaskId
+    work: int
+    what: Work
+
+
+@dataclass(frozen=True, slots=True)
+class CommitWork:
+    """Make the writes of the work that just ended visible to snapshots."""
+
+    subtask: SubtaskId
+
+
+@dataclass(frozen=True, slots=True)
+class SendBuffer:
+    channel: ChannelId
+    buffer: Buffer
+
+
+@dataclass(frozen=True, slots=True)
+class SendEvent:
+    channel: ChannelId
+    position: int
+    event: ChannelEvent
+
+
+@dataclass(frozen=True, slots=True)
+class GrantCredit:
+    """Tell the producer that it may send up to `limit_bytes` in total since the attempt began."""
+
+    channel: ChannelId
+    limit_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Cut:
+    """Where a subtask stood when it took its snapshot. Durations in nanoseconds.
+
+    Attributes:
+        transactions: (sink operator, transaction): pre-committed by this or an earlier cut and not yet known to be committed.
+    """
+
+    subtask: SubtaskId
+    checkpoint: int
+    finished: bool
+    received: tuple[ChannelPosition, ...]
+    sent: tuple[ChannelPosition, ...]
+    transactions: tuple[tuple[str, Transaction], ...]
+    start_delay_ns: int
+    alignment_ns: int
+
+
+@dataclass(frozen=True, slots=True)
+class TakeSnapshot:
+    """Freeze the operators' committed state now, before any later effect."""
+
+    cut: Cut
+
+
+@dataclass(frozen=True, slots=True)
+class DeclineCheckpoint:
+    subtask: SubtaskId
+    checkpoint: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class SubtaskFinished:
+    """Its last record and the end of input are on their way; it stays to relay barriers."""
+
+    subtask: SubtaskId
+
+
+SubtaskEffect = (
+    RunWork
+    | CommitWork
+    | SendBuffer
+    | SendEvent
+    | GrantCredit
+    | TakeSnapshot
+    | DeclineCheckpoint
+    | SubtaskFinished
+)

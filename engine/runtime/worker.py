@@ -1,0 +1,537 @@
+"""The worker machine: what one worker process does with control messages, peers' frames and the ends of its own effects.
+
+It holds at most one attempt. Everything that carries another epoch is dropped and counted: late work of an abandoned attempt, frames of a
+zombie, an answer of storage that nobody waits for. A `Deploy` of a higher epoch ends the attempt at once (running user code is abandoned, not
+waited for) and loads the next; `Start` connects the peers and lets the subtasks begin.
+
+Any broken invariant, lost peer or failed work ends the attempt: the worker reports it once and waits for the next `Deploy`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import Enum
+from typing import assert_never
+
+from headrace.channels.events import Barrier, CheckpointMode
+from headrace.recovery.metadata import StateHandle, SubtaskSnapshot, TransactionRecord
+
+from ..coordination import messages as m
+from ..plan.execution import ExecutionPlan
+from .attempt import Attempt, AttemptEffect, DataFrame, PersistCheckpoint, SendFrame
+from .subtask import Limits, Subtask
+from .wiring import subtask_specs
+from .work import (
+    CheckpointCancelled,
+    CheckpointCompleted,
+    CheckpointTriggered,
+    CommitWork,
+    Cut,
+    DeclineCheckpoint,
+    RunWork,
+    SubtaskFinished,
+    SubtaskId,
+    TakeSnapshot,
+    WorkDone,
+)
+
+# --- events -----------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class ControlReceived:
+    message: m.ToWorker
+
+
+@dataclass(frozen=True, slots=True)
+class ControlLost:
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class AttemptLoaded:
+    """Operators are open and restored."""
+
+    epoch: int
+
+
+@dataclass(frozen=True, slots=True)
+class AttemptLoadFailed:
+    epoch: int
+    reason: str
+    corrupt: bool
+
+
+@dataclass(frozen=True, slots=True)
+class PeerConnected:
+    epoch: int
+    worker: int
+
+
+@dataclass(frozen=True, slots=True)
+class PeerLost:
+    epoch: int
+    worker: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class FrameReceived:
+    epoch: int
+    worker: int
+    frame: DataFrame
+
+
+@dataclass(frozen=True, slots=True)
+class WorkEnded:
+    epoch: int
+    subtask: SubtaskId
+    done: WorkDone
+
+
+@dataclass(frozen=True, slots=True)
+class WorkFailed:
+    """User code or an operator raised. `fatal`: it will again, so a restart is no use."""
+
+    epoch: int
+    subtask: SubtaskId
+    reason: str
+    details: str
+    fatal: bool
+
+
+@dataclass(frozen=True, slots=True)
+class CheckpointPersisted:
+    """Durable: `states` of every subtask of the worker."""
+
+    epoch: int
+    checkpoint: int
+    states: dict[SubtaskId, list[StateHandle]]
+    sync_ns: dict[SubtaskId, int]
+    async_ns: int
+
+
+@dataclass(frozen=True, slots=True)
+class CheckpointPersistFailed:
+    epoch: int
+    checkpoint: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class TimePassed:
+    """The time that `next_deadline_ns` named has come."""
+
+
+WorkerEvent = (
+    ControlReceived
+    | ControlLost
+    | AttemptLoaded
+    | AttemptLoadFailed
+    | PeerConnected
+    | PeerLost
+    | FrameReceived
+    | WorkEnded
+    | WorkFailed
+    | CheckpointPersisted
+    | CheckpointPersistFailed
+    | TimePassed
+)
+
+# --- effects ----------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class LoadAttempt:
+    """Make, open and restore the operators of every subtask held. Ends in AttemptLoaded or AttemptLoadFailed."""
+
+    epoch: int
+    checkpoint: int
+    subtasks: tuple[SubtaskId, ...]
+    restore: tuple[SubtaskSnapshot, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class DropAttempt:
+    """Abandon the epoch's operators, works, snapshots and connections; nothing more of it is wanted."""
+
+    epoch: int
+
+
+@dataclass(frozen=True, slots=True)
+class ConnectPeers:
+    """Reach `connect`, be reached by `expect`; each ends in PeerConnected."""
+
+    epoch: int
+    connect: tuple[m.PeerAddress, ...]
+    expect: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class DiscardSnapshots:
+    """The checkpoint was given up: forget what its snapshots froze."""
+
+    epoch: int
+    checkpoint: int
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    message: m.ToCoordinator
+
+
+@dataclass(frozen=True, slots=True)
+class StopWorker:
+    """End the process; `clean` tells whether the coordinator asked for it."""
+
+    reason: str
+    clean: bool
+
+
+WorkerEffect = (
+    RunWork
+    | CommitWork
+    | TakeSnapshot
+    | SendFrame
+    | PersistCheckpoint
+    | LoadAttempt
+    | DropAttempt
+    | ConnectPeers
+    | DiscardSnapshots
+    | Report
+    | StopWorker
+)
+
+
+class Phase(Enum):
+    """Where the worker stands with its attempt."""
+
+    IDLE = "idle"
+    LOADING = "loading"
+    #: Loaded; frames of faster peers are kept until `RUNNING`.
+    READY = "ready"
+    CONNECTING = "connecting"
+    RUNNING = "running"
+    #: It failed and said so; waits for the next Deploy.
+    FAILED = "failed"
+    STOPPED = "stopped"
+
+
+class Worker:
+    """Machine of one worker."""
+
+    def __init__(
+        self,
+        me: int,
+        plan: ExecutionPlan,
+        limits: Limits,
+        heartbeat_ns: int,
+    ) -> None:
+        self.me = me
+        self.phase = Phase.IDLE
+        #: Events dropped because of their epoch.
+        self.fenced = 0
+        self._plan = plan
+        self._limits = limits
+        self._heartbeat_ns = heartbeat_ns
+        self._heartbeat_at_ns: int | None = None
+        self._epoch = 0
+        self._attempt: Attempt | None = None
+        self._deploy: m.Deploy | None = None
+        #: Peers not yet connected.
+        self._missing: set[int] = set()
+        #: Peers connected before `Start` came.
+        self._early: set[int] = set()
+        #: Frames that came before this worker ran, in order.
+        self._kept: list[DataFrame] = []
+        #: {checkpoint: the worker's cuts} while they are being written.
+        self._cuts: dict[int, tuple[Cut, ...]] = {}
+        self._now_ns = 0
+
+    # --- the verbs ----------------------------------------------------------------------------------------------
+
+    def step(self, event: WorkerEvent, now_ns: int) -> list[WorkerEffect]:
+        """Take one event; effects are to be performed in order. A broken invariant ends the attempt, not the worker."""
+        self._now_ns = max(now_ns, self._now_ns)
+        if self.phase is Phase.STOPPED:
+            return []
+        try:
+            return self._step(event)
+        except AssertionError as broken:
+            return self._fail(f"broken invariant: {broken}", self.describe(), fatal=False)
+
+    def next_deadline_ns(self) -> int | None:
+        """When it wants TimePassed."""
+        deadlines = [self._heartbeat_at_ns]
+        if self._attempt is not None and self.phase is Phase.RUNNING:
+            deadlines.append(self._attempt.deadline_ns())
+        return min((d for d in deadlines if d is not None), default=None)
+
+    def check(self) -> None:
+        """Assert every invariant."""
+        running = self.phase in (Phase.READY, Phase.CONNECTING, Phase.RUNNING)
+        assert running == (self._attempt is not None), self.phase
+        if self._attempt is not None:
+            for subtask in self._attempt.subtasks.values():
+                subtask.check()
+
+    def describe(self) -> str:
+        """The whole state as stable text."""
+        head = f"worker {self.me} epoch={self._epoch} {self.phase.value} fenced={self.fenced}"
+        if self._attempt is None:
+            return head
+        return "\n".join([head, *(s.describe() for s in self._attempt.subtasks.values())])
+
+    # --- events -------------------------------------------------------------------------------------------------
+
+    def _step(self, event: WorkerEvent) -> list[WorkerEffect]:
+        match event:
+            case ControlReceived(message):
+                return self._control(message)
+            case ControlLost(reason):
+                return self._stop(f"the coordinator is gone: {reason}", clean=False)
+            case TimePassed():
+                return self._time_passed()
+            case _:
+                if event.epoch != self._epoch or self.phase in (Phase.IDLE, Phase.FAILED):
+                    self.fenced += 1
+                    return []
+        match event:
+            case AttemptLoaded():
+                return self._loaded()
+            case AttemptLoadFailed():
+                return self._load_failed(event)
+            case PeerConnected():
+                return self._peer_connected(event.worker)
+            case PeerLost():
+                reason = f"connection to worker {event.worker} lost: {event.reason}"
+                return self._fail(reason, "", fatal=False)
+            case FrameReceived():
+                return self._frame(event.frame)
+            case WorkEnded():
+                return self._translate(
+                    self._running().step(event.subtask, event.done, self._now_ns)
+                )
+            case WorkFailed():
+                return self._fail(event.reason, event.details, fatal=event.fatal)
+            case CheckpointPersisted():
+                return self._persisted(event)
+            case CheckpointPersistFailed():
+                return [Report(m.Decline(self._epoch, event.checkpoint, event.reason))]
+            case _:
+                assert_never(event)
+
+    def _control(self, message: m.ToWorker) -> list[WorkerEffect]:
+        match message:
+            case m.Shutdown():
+                return self._stop(message.reason, clean=True)
+            case m.Deploy():
+                return self._deployed(message)
+            case m.Abandon():
+                return self._abandoned(message.epoch)
+            case _:
+                if message.epoch != self._epoch or self._attempt is None:
+                    self.fenced += 1
+                    return []
+        match message:
+            case m.Start():
+                return self._connect()
+            case m.Trigger():
+                barrier = Barrier(
+                    message.checkpoint, CheckpointMode(message.mode), message.created_ns
+                )
+                return self._to_all(CheckpointTriggered(barrier), sources=True)
+            case m.Completed():
+                return self._to_all(CheckpointCompleted(message.checkpoint), sources=False)
+            case m.Cancelled():
+                self._attempt.cancel(message.checkpoint)
+                self._cuts.pop(message.checkpoint, None)
+                effects = self._to_all(CheckpointCancelled(message.checkpoint), sources=False)
+                return [DiscardSnapshots(self._epoch, message.checkpoint), *effects]
+            case _:
+                assert_never(message)
+
+    # --- life of an attempt -------------------------------------------------------------------------------------
+
+    def _deployed(self, deploy: m.Deploy) -> list[WorkerEffect]:
+        if deploy.epoch <= self._epoch:
+            self.fenced += 1
+            return []
+        effects = self._drop()
+        self._epoch = deploy.epoch
+        self._deploy = deploy
+        self.phase = Phase.LOADING
+        self._heartbeat_at_ns = self._now_ns + self._heartbeat_ns
+        specs = subtask_specs(self._plan, self._slots(), self._limits, deploy.restore)
+        subtasks = tuple(spec.id for spec in specs)
+        load = LoadAttempt(deploy.epoch, deploy.checkpoint, subtasks, tuple(deploy.restore))
+        return [*effects, load]
+
+    def _abandoned(self, epoch: int) -> list[WorkerEffect]:
+        if epoch != self._epoch:
+            self.fenced += 1
+            return []
+        effects = self._drop()
+        self.phase = Phase.IDLE
+        return effects
+
+    def _loaded(self) -> list[WorkerEffect]:
+        assert self.phase is Phase.LOADING, self.phase
+        assert self._deploy is not None
+        workers = {slot: p.worker for p in self._deploy.workers for slot in p.slots}
+        self._attempt = Attempt(self._epoch, self.me, self._plan, workers)
+        self._attempt.build(
+            subtask_specs(self._plan, self._slots(), self._limits, self._deploy.restore)
+        )
+        self.phase = Phase.READY
+        return [Report(m.Deployed(self._epoch))]
+
+    def _load_failed(self, event: AttemptLoadFailed) -> list[WorkerEffect]:
+        self.phase = Phase.FAILED
+        report = Report(m.DeployFailed(self._epoch, event.reason, event.corrupt))
+        return [DropAttempt(self._epoch), report]
+
+    def _connect(self) -> list[WorkerEffect]:
+        assert self.phase is Phase.READY, self.phase
+        assert self._deploy is not None
+        self.phase = Phase.CONNECTING
+        # One connection a pair: the lower number connects, the higher one listens.
+        connect = tuple(p for p in self._deploy.workers if p.worker > self.me)
+        expect = tuple(p.worker for p in self._deploy.workers if p.worker < self.me)
+        self._missing = {p.worker for p in connect} | (set(expect) - self._early)
+        if not self._missing:
+            return self._run()
+        return [ConnectPeers(self._epoch, connect, expect)]
+
+    def _peer_connected(self, worker: int) -> list[WorkerEffect]:
+        if self.phase is not Phase.CONNECTING:
+            self._early.add(worker)
+            return []
+        self._missing.discard(worker)
+        return self._run() if not self._missing else []
+
+    def _run(self) -> list[WorkerEffect]:
+        self.phase = Phase.RUNNING
+        effects = self._translate(self._running().start(self._now_ns))
+        kept, self._kept = self._kept, []
+        for frame in kept:
+            effects += self._translate(self._running().frame(frame, self._now_ns))
+        return effects
+
+    def _frame(self, frame: DataFrame) -> list[WorkerEffect]:
+        if self.phase is not Phase.RUNNING:
+            self._kept.append(frame)
+            return []
+        return self._translate(self._running().frame(frame, self._now_ns))
+
+    def _persisted(self, event: CheckpointPersisted) -> list[WorkerEffect]:
+        cuts = self._cuts.pop(event.checkpoint, None)
+        return [Report(_acknowledge(event, cuts))] if cuts is not None else []
+
+    def _fail(self, reason: str, details: str, *, fatal: bool) -> list[WorkerEffect]:
+        effects = self._drop()
+        self.phase = Phase.FAILED
+        return [*effects, Report(m.AttemptFailed(self._epoch, reason, details, fatal))]
+
+    def _stop(self, reason: str, *, clean: bool) -> list[WorkerEffect]:
+        effects = self._drop()
+        self.phase = Phase.STOPPED
+        self._heartbeat_at_ns = None
+        return [*effects, StopWorker(reason, clean)]
+
+    def _drop(self) -> list[WorkerEffect]:
+        had = self.phase not in (Phase.IDLE, Phase.FAILED)
+        self._attempt = None
+        self._kept, self._missing, self._early, self._cuts = [], set(), set(), {}
+        return [DropAttempt(self._epoch)] if had else []
+
+    def _time_passed(self) -> list[WorkerEffect]:
+        effects: list[WorkerEffect] = []
+        if self._heartbeat_at_ns is not None and self._heartbeat_at_ns <= self._now_ns:
+            self._heartbeat_at_ns = self._now_ns + self._heartbeat_ns
+            effects.append(Report(m.Heartbeat(self._epoch, self._numbers())))
+        if self.phase is Phase.RUNNING:
+            effects += self._translate(self._running().wake(self._now_ns))
+        return effects
+
+    # --- helpers ------------------------------------------------------------------------------------------------
+
+    def _running(self) -> Attempt:
+        assert self._attempt is not None, f"no attempt while {self.phase}"
+        return self._attempt
+
+    def _slots(self) -> list[int]:
+        assert self._deploy is not None
+        return [slot for p in self._deploy.workers if p.worker == self.me for slot in p.slots]
+
+    def _to_all(
+        self,
+        event: CheckpointTriggered | CheckpointCompleted | CheckpointCancelled,
+        *,
+        sources: bool,
+    ) -> list[WorkerEffect]:
+        return self._translate(self._running().step_all(event, self._now_ns, sources=sources))
+
+    def _translate(self, effects: Sequence[AttemptEffect]) -> list[WorkerEffect]:
+        """Turn what only the coordinator wants to know into reports."""
+        translated: list[WorkerEffect] = []
+        for effect in effects:
+            match effect:
+                case DeclineCheckpoint():
+                    reason = f"subtask {effect.subtask}: {effect.reason}"
+                    translated.append(Report(m.Decline(self._epoch, effect.checkpoint, reason)))
+                case SubtaskFinished(subtask):
+                    translated.append(Report(m.TaskFinished(self._epoch, *subtask)))
+                case PersistCheckpoint():
+                    self._cuts[effect.checkpoint] = effect.cuts
+                    translated.append(effect)
+                case _:
+                    translated.append(effect)
+        return translated
+
+    def _numbers(self) -> list[m.SubtaskNumbers]:
+        if self._attempt is None:
+            return []
+        return [_numbers_of(s) for s in self._attempt.subtasks.values()]
+
+
+def _numbers_of(subtask: Subtask) -> m.SubtaskNumbers:
+    s = subtask.statistics()
+    return m.SubtaskNumbers(
+        task=subtask.id.task,
+        subtask=subtask.id.subtask,
+        rows_in=s.rows_in,
+        rows_out=s.rows_out,
+        busy_ns=s.busy_ns,
+        backpressured_ns=s.backpressured_ns,
+        idle_ns=s.idle_ns,
+        queued_bytes=s.input_queued_bytes + s.output_queued_bytes,
+    )
+
+
+def _acknowledge(event: CheckpointPersisted, cuts: Sequence[Cut]) -> m.Acknowledge:
+    return m.Acknowledge(
+        epoch=event.epoch,
+        checkpoint=event.checkpoint,
+        subtasks=[
+            SubtaskSnapshot(
+                task=cut.subtask.task,
+                index=cut.subtask.subtask,
+                finished=cut.finished,
+                states=event.states[cut.subtask],
+                received=list(cut.received),
+                sent=list(cut.sent),
+                start_delay_ns=cut.start_delay_ns,
+                alignment_ns=cut.alignment_ns,
+                sync_ns=event.sync_ns[cut.subtask],
+                async_ns=event.async_ns,
+            )
+            for cut in cuts
+        ],
+        transactions=[
+            TransactionRecord(sink, transaction.id, transaction.payload)
+            for cut in cuts
+            for sink, transaction in cut.transactions
+        ],
+    )

@@ -1,0 +1,160 @@
+"""Who starts from what: a checkpoint's subtask snapshots, given out to the subtasks of the plan that runs now.
+
+State is found again by operator name, channels by edge key. Each new subtask gets the handles that may hold something of its own; keyed
+state is cut to its key groups when it is read. Positions start at zero in every attempt, so of the channels only the ends of
+input are carried over.
+
+In this form the checkpoint must have nothing in flight, which is what aligned checkpoints promise.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from headrace.channels.keygroups import key_group_range
+
+from .metadata import (
+    ChannelPosition,
+    CheckpointMetadata,
+    StateHandle,
+    SubtaskSnapshot,
+    TaskInfo,
+)
+
+
+class Incompatible(Exception):
+    """The checkpoint cannot be restored into this program; the message says what differs and what to do."""
+
+
+@dataclass(frozen=True, slots=True)
+class NewTask:
+    """A task of the plan that runs now.
+
+    Attributes:
+        stateful: operator names that may own state.
+        channels: (edge index, producer subtask) pairs of its input channels, by consumer subtask.
+        producers: {edge index: producer task index}.
+    """
+
+    info: TaskInfo
+    channels: Sequence[Sequence[tuple[int, int]]]
+    producers: Mapping[int, int]
+
+
+def assign(
+    metadata: CheckpointMetadata,
+    tasks: Sequence[NewTask],
+    max_parallelism: int,
+    *,
+    allow_unclaimed: bool = False,
+) -> list[SubtaskSnapshot]:
+    """Snapshots in terms of the new plan, sorted by task and subtask.
+
+    Raises Incompatible: another max parallelism, state that no operator claims (unless allowed), or a task of which some, but not all,
+    subtasks had finished and whose parallelism changed.
+    """
+    if metadata.max_parallelism != max_parallelism:
+        raise Incompatible(
+            f"chk-{metadata.checkpoint} was taken with max_parallelism={metadata.max_parallelism} and the job now has"
+            f" {max_parallelism}: key groups would move; set max_parallelism={metadata.max_parallelism}"
+        )
+    if not allow_unclaimed:
+        _check_claimed(metadata, tasks)
+    finished = [_finished(metadata, task.info) for task in tasks]
+    return [
+        _snapshot(metadata, tasks, finished, index, subtask)
+        for index, task in enumerate(tasks)
+        for subtask in range(task.info.parallelism)
+    ]
+
+
+def _check_claimed(metadata: CheckpointMetadata, tasks: Sequence[NewTask]) -> None:
+    claimed = {name for task in tasks for name in task.info.operators}
+    unclaimed = sorted({h.operator for s in metadata.subtasks for h in s.states} - claimed)
+    if unclaimed:
+        raise Incompatible(
+            f"chk-{metadata.checkpoint} holds state of operator {', '.join(map(repr, unclaimed))}, which this job does not have:"
+            " give an operator that name, or allow unclaimed state to drop it"
+        )
+
+
+def _finished(metadata: CheckpointMetadata, info: TaskInfo) -> list[bool]:
+    """Which subtasks of the new task have finished already: those whose predecessors had."""
+    old_tasks = [
+        index
+        for index, task in enumerate(metadata.tasks)
+        if set(task.operators) & set(info.operators)
+    ]
+    flags = [[s.finished for s in metadata.subtasks if s.task == index] for index in old_tasks]
+    if not flags:
+        return [False] * info.parallelism
+    if all(len(subtasks) == info.parallelism for subtasks in flags):
+        return [all(column) for column in zip(*flags, strict=True)]
+    together = [flag for subtasks in flags for flag in subtasks]
+    if any(together) and not all(together):
+        raise Incompatible(
+            f"some subtasks of {info.name!r} had finished at chk-{metadata.checkpoint} and others had not:"
+            f" restore it at the parallelism it was taken with"
+        )
+    return [all(together)] * info.parallelism
+
+
+def _snapshot(
+    metadata: CheckpointMetadata,
+    tasks: Sequence[NewTask],
+    finished: Sequence[Sequence[bool]],
+    index: int,
+    subtask: int,
+) -> SubtaskSnapshot:
+    task = tasks[index]
+    return SubtaskSnapshot(
+        task=index,
+        index=subtask,
+        finished=finished[index][subtask],
+        states=_handles(metadata, task.info, subtask),
+        received=[
+            ChannelPosition(edge, producer, subtask, 0, finished[task.producers[edge]][producer])
+            for edge, producer in task.channels[subtask]
+        ],
+        sent=[],
+    )
+
+
+def _handles(metadata: CheckpointMetadata, info: TaskInfo, subtask: int) -> list[StateHandle]:
+    """Every handle of the task's operators that may hold something for this subtask."""
+    mine = key_group_range(metadata.max_parallelism, info.parallelism, subtask)
+    handles: list[StateHandle] = []
+    for snapshot in metadata.subtasks:
+        old = metadata.tasks[snapshot.task]
+        theirs = key_group_range(metadata.max_parallelism, old.parallelism, snapshot.index)
+        for handle in snapshot.states:
+            if handle.operator in info.operators and _wanted(
+                handle, subtask, info.parallelism, snapshot.index, old.parallelism, mine, theirs
+            ):
+                handles.append(handle)
+    return handles
+
+
+def _wanted(
+    handle: StateHandle,
+    subtask: int,
+    parallelism: int,
+    old_subtask: int,
+    old_parallelism: int,
+    mine: range,
+    theirs: range,
+) -> bool:
+    match handle.kind:
+        case "keyed":
+            return mine.start < theirs.stop and theirs.start < mine.stop
+        case "union":
+            return parallelism != old_parallelism or old_subtask == subtask
+        case "broadcast":
+            return old_subtask == subtask % old_parallelism
+        case "list":
+            return old_subtask % parallelism == subtask
+        case kind:
+            raise Incompatible(
+                f"state {handle.state!r} of {handle.operator!r} is of unknown kind {kind!r}"
+            )
