@@ -52,6 +52,25 @@ def known_names_only(cls: type[_Options]) -> type[_Options]:
     return cls
 
 
+def _ns(option: str, value: Duration) -> int:
+    return duration_ns(value, option=option)
+
+
+def _positive(option: str, amount: int | None) -> None:
+    if amount == 0:
+        raise UserError(f"{option} is zero; it must be more")
+
+
+def _count(option: str, value: object, *, least: int) -> None:
+    if isinstance(value, bool) or not isinstance(value, int) or value < least:
+        raise UserError(f"{option}={value!r} is not a whole number of at least {least}")
+
+
+def _choice(option: str, value: object, choices: tuple[str, ...]) -> None:
+    if value not in choices:
+        raise UserError(f"{option}={value!r} is unknown; {did_you_mean(str(value), choices)}")
+
+
 @known_names_only
 @dataclass(frozen=True, slots=True)
 class Checkpoints:
@@ -234,7 +253,7 @@ class RunOptions:
         runner: "spark", or "threads" or "processes" of this machine.
         master: Spark master URL; None is local[*]. Only for runner="spark".
         spark: a session to use instead of making one; its owner stops it. Only for runner="spark".
-        restore: checkpoint to start from: "latest", a checkpoint's number or a path; None starts afresh.
+        restore: checkpoint to start from: "latest", its number (7 or "7") or a path; None starts afresh.
         allow_unclaimed_state: start even though the checkpoint holds state of operators that the job lacks.
         parallelism: of operators that set none; None: one subtask per CPU.
         checkpoints: None takes none.
@@ -243,7 +262,7 @@ class RunOptions:
     runner: Runner = "spark"
     master: str | None = None
     spark: SparkSession | None = None
-    restore: str | None = None
+    restore: str | int | None = None
     allow_unclaimed_state: bool = False
     parallelism: int | None = None
     checkpoints: Checkpoints | None = None
@@ -253,6 +272,10 @@ class RunOptions:
 
     def __post_init__(self) -> None:
         _choice("runner", self.runner, RUNNERS)
+        if not isinstance(self.allow_unclaimed_state, bool):
+            raise UserError(
+                f"allow_unclaimed_state={self.allow_unclaimed_state!r} is neither True nor False"
+            )
         if self.parallelism is not None:
             _count("parallelism", self.parallelism, least=1)
         if self.runner != "spark":
@@ -266,22 +289,3 @@ class RunOptions:
             raise UserError(
                 "master= and spark= exclude each other; a session has its master already"
             )
-
-
-def _ns(option: str, value: Duration) -> int:
-    return duration_ns(value, option=option)
-
-
-def _positive(option: str, amount: int | None) -> None:
-    if amount == 0:
-        raise UserError(f"{option} is zero; it must be more")
-
-
-def _count(option: str, value: object, *, least: int) -> None:
-    if isinstance(value, bool) or not isinstance(value, int) or value < least:
-        raise UserError(f"{option}={value!r} is not a whole number of at least {least}")
-
-
-def _choice(option: str, value: object, choices: tuple[str, ...]) -> None:
-    if value not in choices:
-        raise UserError(f"{option}={value!r} is unknown; {did_you_mean(str(value), choices)}")

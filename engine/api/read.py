@@ -1,0 +1,182 @@
+"""Sources: `hr.read.<format>(...)`.
+
+Every function takes `name=`, which is required, since the offsets in a checkpoint are found again by it, and
+`parallelism=`, the number of reading subtasks (the job's if it is left out). The schema is looked up at once, so a missing file is
+refused by the line that names it. All raise `UserError`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ..operators.batch import SelectOperator
+from ..plan.graph import Input, Node, Role
+from ..plan.validate import check_parallelism, check_schema, require_name
+from .call_site import call_site
+from .connector import Source
+from .expressions import projected_schema
+from .stream import Stream
+from .units import Size, size_bytes
+from .write import proposed_name
+
+
+def parquet(
+    path: str,
+    *,
+    name: str | None = None,
+    schema: pa.Schema | None = None,
+    parallelism: int | None = None,
+) -> Stream:
+    """Read Parquet files.
+
+    Args:
+        path: a file, a folder or a pattern, local or any fsspec URL.
+        schema: None takes the first file's.
+    """
+    return _files("parquet", path, name, schema, parallelism)
+
+
+def csv(
+    path: str,
+    *,
+    name: str | None = None,
+    schema: pa.Schema | None = None,
+    parallelism: int | None = None,
+) -> Stream:
+    """Read CSV files with a header line. `schema` None: types are inferred from the first file's beginning."""
+    return _files("csv", path, name, schema, parallelism)
+
+
+def json(
+    path: str,
+    *,
+    name: str | None = None,
+    schema: pa.Schema | None = None,
+    parallelism: int | None = None,
+) -> Stream:
+    """Read files of one JSON object per line. `schema` None: types are inferred from the first file's beginning."""
+    return _files("json", path, name, schema, parallelism)
+
+
+def arrow(
+    path: str,
+    *,
+    name: str | None = None,
+    schema: pa.Schema | None = None,
+    parallelism: int | None = None,
+) -> Stream:
+    """Read Arrow IPC files."""
+    return _files("arrow", path, name, schema, parallelism)
+
+
+def text(path: str, *, name: str | None = None, parallelism: int | None = None) -> Stream:
+    """Read text files, one record a line, in the column `line` without its line break."""
+    return _files("text", path, name, None, parallelism)
+
+
+def sequence(
+    rows: int | None,
+    *,
+    name: str | None = None,
+    rate: float | None = None,
+    keys: int | None = 1000,
+    payload: Size = 0,
+    parallelism: int | None = None,
+) -> Stream:
+    """Make numbered records with the int64 columns `sequence`, `timestamp` (nanoseconds) and `key`, for tests and benchmarks.
+
+    Args:
+        rows: how many in all; None never ends.
+        rate: records per second, of all subtasks together; None: as fast as they are taken.
+        keys: number of distinct keys; None: each record its own.
+        payload: size of a binary column `payload`; 0 leaves it out.
+    """
+    from ..connectors.sequence import SequenceSource
+
+    source = SequenceSource(
+        rows=rows,
+        rate_per_s=rate,
+        key_count=keys,
+        payload_bytes=size_bytes(payload, option="read.sequence: payload"),
+    )
+    return stream_of(source, "read.sequence", name, "numbers", parallelism)
+
+
+def batches(
+    batches: Sequence[pa.RecordBatch],
+    *,
+    name: str | None = None,
+    parallelism: int | None = None,
+) -> Stream:
+    """Read record batches that the program holds; they are shipped with it. For tests and small tables."""
+    from ..connectors.memory import BatchesSource
+
+    return stream_of(BatchesSource(batches), "read.batches", name, "rows", parallelism)
+
+
+def from_source(
+    source: Source, *, name: str | None = None, parallelism: int | None = None
+) -> Stream:
+    """Read from any `Source`."""
+    return stream_of(source, "from_source", name, "records", parallelism)
+
+
+def stream_of(
+    source: Source, kind: str, name: str | None, proposal: str, parallelism: int | None
+) -> Stream:
+    """Begin a stream; dictionary columns are decoded, since slices with different dictionaries cannot be merged.
+
+    Args:
+        kind: the API's word, for errors.
+        proposal: a name for the error about a missing one.
+    """
+    name = require_name(
+        name, kind=kind, proposal=proposal, why="by which its offsets are found again"
+    )
+    if parallelism is not None:
+        check_parallelism(parallelism, where=f"{kind}: parallelism")
+    schema = source.schema
+    node = Node(
+        kind=kind,
+        role=Role.SOURCE,
+        name=name,
+        inputs=(),
+        schema=schema,
+        reader=source.reader,
+        parallelism=parallelism,
+        stateful=True,
+        built_at=call_site(),
+    )
+    return _decoded(Stream((Input(node),), schema), f"{kind} {name!r}", name, parallelism)
+
+
+def _decoded(stream: Stream, where: str, name: str, parallelism: int | None) -> Stream:
+    encoded = {field.name for field in stream.schema if pa.types.is_dictionary(field.type)}
+    if not encoded:
+        check_schema(stream.schema, where=where)
+        return stream
+    columns = {
+        field.name: pc.field(field.name).cast(field.type.value_type)
+        if field.name in encoded
+        else pc.field(field.name)
+        for field in stream.schema
+    }
+    out = projected_schema(columns, stream.schema, where=where)
+    operator = partial(SelectOperator, columns, out)
+    return stream.then("decode", operator, out, name=f"{name}-decoded", parallelism=parallelism)
+
+
+def _files(
+    format: str, path: str, name: str | None, schema: pa.Schema | None, parallelism: int | None
+) -> Stream:
+    # Here and above: connectors bring libraries that only their users should wait for.
+    from ..connectors.files import FileSource
+
+    if schema is not None:
+        check_schema(schema, where=f"read.{format}")
+    source = FileSource(path, format, schema)
+    return stream_of(source, f"read.{format}", name, proposed_name(path, "records"), parallelism)

@@ -1,0 +1,360 @@
+"""Streams: a pipeline written as a value.
+
+A `Stream` holds what a consumer would take from, and the schema of its records; every method returns a new one and runs
+nothing. Two consumers of one stream share its operator. Names, columns and schemas are checked by the call that states
+them; what only the whole job shows is checked by `Job.plan`.
+
+Batches are `pyarrow.RecordBatch`; the methods that take a function of a batch or an Arrow expression are the fast ones. `map`,
+`flat_map` and `filter` with a function handle one row at a time and are one to two orders of magnitude slower.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Any, Literal
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from headrace.channels.partitioners import Broadcast, Custom, CustomFunction, Rebalance, Shuffle
+
+from ..operators.aggregate import AggregateOperator, aggregate_schema
+from ..operators.aggregations import Aggregation
+from ..operators.batch import FilterOperator, MapBatchesOperator, SelectOperator
+from ..operators.process import ProcessOperator, StatefulProcessor
+from ..operators.row import FilterFunctionOperator, FlatMapOperator, MapOperator
+from ..plan.graph import Input, Keyed, Node, Partitioning, Role
+from ..plan.validate import (
+    check_columns,
+    check_keys,
+    check_name,
+    check_parallelism,
+    check_schema,
+    check_union,
+    require_name,
+)
+from .call_site import call_site
+from .errors import UserError
+from .expressions import check_filter, projected_schema
+from .suggestion import did_you_mean
+
+if TYPE_CHECKING:
+    from .write import Write
+
+#: One record, by column name, as the row functions see it.
+Row = dict[str, Any]
+RowFunction = Callable[[Row], Row]
+FlatRowFunction = Callable[[Row], Iterable[Row]]
+RowPredicate = Callable[[Row], bool]
+#: A batch in, a batch or several out; or an iterator of batches in and out, as in Spark's `mapInArrow`.
+BatchFunction = Callable[[pa.RecordBatch], pa.RecordBatch | Iterable[pa.RecordBatch]]
+BatchIteratorFunction = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
+
+Emit = Literal["changes", "final"]
+EMITS: tuple[str, ...] = ("changes", "final")
+
+_STATE = "by which its state is found again"
+
+
+@dataclass(frozen=True, slots=True)
+class Stream:
+    """Records on their way, lazily.
+
+    Every method that adds an operator takes `name=`, its identity in errors, metrics and checkpoints (a generated one if it is
+    left out, where that is allowed), and `parallelism=`, its number of subtasks (the job's if it is left out). All of them
+    raise `UserError` when an argument does not fit.
+
+    Attributes:
+        inputs: what a consumer takes from; several after `union`.
+        schema: of every batch.
+    """
+
+    inputs: tuple[Input, ...]
+    schema: pa.Schema
+
+    def map(
+        self,
+        function: RowFunction,
+        schema: pa.Schema | None = None,
+        *,
+        name: str | None = None,
+        parallelism: int | None = None,
+    ) -> Stream:
+        """Turn every row (a dict) into another one. Slow; see `map_batches`.
+
+        Args:
+            schema: of the results; None: the same as of this stream.
+        """
+        out = self._declared("map", function, schema)
+        operator = partial(MapOperator, function, out)
+        return self.then(
+            "map", operator, out, name=name, parallelism=parallelism, runs_user_code=True
+        )
+
+    def flat_map(
+        self,
+        function: FlatRowFunction,
+        schema: pa.Schema | None = None,
+        *,
+        name: str | None = None,
+        parallelism: int | None = None,
+    ) -> Stream:
+        """Turn every row (a dict) into any number of rows. Slow; see `map_batches`.
+
+        Args:
+            schema: of the results; None: the same as of this stream.
+        """
+        out = self._declared("flat_map", function, schema)
+        operator = partial(FlatMapOperator, function, out)
+        return self.then(
+            "flat_map", operator, out, name=name, parallelism=parallelism, runs_user_code=True
+        )
+
+    def filter(
+        self,
+        condition: pc.Expression | RowPredicate,
+        *,
+        name: str | None = None,
+        parallelism: int | None = None,
+    ) -> Stream:
+        """Keep the rows for which `condition` is true.
+
+        Args:
+            condition: an Arrow expression such as `pc.field("amount") > 100` (fast), or a function of one row (slow).
+        """
+        if isinstance(condition, pc.Expression):
+            check_filter(condition, self.schema)
+            operator = partial(FilterOperator, condition)
+            return self.then("filter", operator, self.schema, name=name, parallelism=parallelism)
+        self._declared("filter", condition, None)
+        operator = partial(FilterFunctionOperator, condition)
+        return self.then(
+            "filter", operator, self.schema, name=name, parallelism=parallelism, runs_user_code=True
+        )
+
+    def map_batches(
+        self,
+        function: BatchFunction | BatchIteratorFunction | type,
+        schema: pa.Schema | None = None,
+        *,
+        batch_size: int | None = None,
+        name: str | None = None,
+        parallelism: int | None = None,
+    ) -> Stream:
+        """Turn batches into batches: the way to run models, NumPy and pandas.
+
+        Args:
+            function: of a record batch; or a class, of which each subtask makes one instance (load the model in
+                `__init__`) and calls it with batches.
+            schema: of the results; None: the same as of this stream.
+            batch_size: rows handed over at most; None: as they come.
+        """
+        out = self._declared("map_batches", function, schema)
+        if batch_size is not None:
+            check_parallelism(batch_size, where="map_batches: batch_size", limit=2**31 - 1)
+        operator = partial(MapBatchesOperator, function, out, batch_size)
+        return self.then(
+            "map_batches", operator, out, name=name, parallelism=parallelism, runs_user_code=True
+        )
+
+    def select(
+        self,
+        *columns: str,
+        name: str | None = None,
+        parallelism: int | None = None,
+        **expressions: pc.Expression,
+    ) -> Stream:
+        """Keep `columns` and add computed ones: `select("id", total=pc.field("price") * pc.field("n"))`.
+
+        Args:
+            expressions: {new column: Arrow expression}. `pc.field("old")` renames.
+        """
+        check_columns(columns, self.schema, where="select")
+        wanted = {column: pc.field(column) for column in columns} | expressions
+        out = projected_schema(wanted, self.schema)
+        operator = partial(SelectOperator, wanted, out)
+        return self.then("select", operator, out, name=name, parallelism=parallelism)
+
+    def key_by(self, *columns: str) -> KeyedStream:
+        """Bring the records that agree in `columns` to one subtask, in their order."""
+        check_keys(columns, self.schema, where="key_by")
+        return KeyedStream(self.partitioned(Keyed(columns)), columns)
+
+    def group_by(self, *columns: str) -> KeyedStream:
+        """The same as `key_by`."""
+        return self.key_by(*columns)
+
+    def union(self, *others: Stream) -> Stream:
+        """Take the records of all streams as one, in no particular order among them. The schemas must be equal."""
+        for other in others:
+            if not isinstance(other, Stream):
+                raise UserError(f"union takes streams, got {other!r}")
+        check_union([self.schema, *(other.schema for other in others)])
+        inputs = self.inputs + tuple(edge for other in others for edge in other.inputs)
+        return Stream(inputs, self.schema)
+
+    def rebalance(self) -> Stream:
+        """Deal the records out evenly to all subtasks of the next operator."""
+        return self.partitioned(Rebalance())
+
+    def shuffle(self) -> Stream:
+        """Deal the records out at random to the subtasks of the next operator."""
+        return self.partitioned(Shuffle())
+
+    def broadcast(self) -> Stream:
+        """Give every record to every subtask of the next operator."""
+        return self.partitioned(Broadcast())
+
+    def partition_by(self, function: CustomFunction, *columns: str) -> Stream:
+        """Let `function(batch, consumers)` say for each row which subtask of the next operator gets it.
+
+        Args:
+            function: returns one integer from 0 to `consumers` - 1 per row (a list, NumPy or Arrow array).
+            columns: all that the function needs; none: every column.
+        """
+        self._declared("partition_by", function, None)
+        check_columns(columns, self.schema, where="partition_by")
+        return self.partitioned(Custom(function, columns or None))
+
+    @property
+    def write(self) -> Write:
+        """The sinks: `stream.write.parquet("out/", name="out")`."""
+        from .write import Write  # write.py is built on this module
+
+        return Write(self)
+
+    def partitioned(self, partitioning: Partitioning) -> Stream:
+        """The same records under `partitioning`, which replaces an earlier one."""
+        return Stream(tuple(edge.partitioned(partitioning) for edge in self.inputs), self.schema)
+
+    def _declared(self, kind: str, function: object, schema: pa.Schema | None) -> pa.Schema:
+        """Check a function and the schema of its results; return that schema."""
+        if not callable(function):
+            raise UserError(f"{kind} takes a function, got {function!r}")
+        if schema is None:
+            return self.schema
+        check_schema(schema, where=kind)
+        return schema
+
+    def then(
+        self,
+        kind: str,
+        operator: Callable[..., Any],
+        schema: pa.Schema,
+        *,
+        name: str | None = None,
+        parallelism: int | None = None,
+        runs_user_code: bool = False,
+        stateful: bool = False,
+    ) -> Stream:
+        """Add an operator of one's own: what all the methods above come down to.
+
+        Args:
+            kind: the word for it, from which an unnamed operator gets its name.
+            operator: makes an `Operator`; called in each subtask with the keyword `operator`, the operator's name.
+            schema: of what it emits.
+            runs_user_code: a call may take long; then a sink behind it becomes a task of its own.
+            stateful: keeps state; then `name` is required.
+        """
+        if name is not None:
+            check_name(name, kind=kind)
+        if parallelism is not None:
+            check_parallelism(parallelism, where=f"{kind}: parallelism")
+        node = Node(
+            kind=kind,
+            role=Role.OPERATOR,
+            name=name,
+            inputs=self.inputs,
+            schema=schema,
+            operator=operator,
+            parallelism=parallelism,
+            stateful=stateful,
+            runs_user_code=runs_user_code,
+            built_at=call_site(),
+        )
+        return Stream((Input(node),), schema)
+
+
+@dataclass(frozen=True, slots=True)
+class KeyedStream:
+    """A stream whose records meet by key: what keeps state per key goes here.
+
+    Attributes:
+        stream: partitioned by `columns`.
+        columns: the key.
+    """
+
+    stream: Stream
+    columns: tuple[str, ...]
+
+    def aggregate(
+        self,
+        *,
+        name: str | None = None,
+        emit: Emit = "changes",
+        parallelism: int | None = None,
+        **aggregations: Aggregation,
+    ) -> Stream:
+        """Keep running aggregates per key: `aggregate(amount=hr.sum("amount"), n=hr.count(), name="totals")`.
+
+        Args:
+            name: required.
+            emit: "changes": each batch's changed keys with their new values; "final": every key once, when the input ends.
+            aggregations: {column of the result: aggregation}.
+
+        Returns: a stream of the key columns followed by one column per aggregation.
+        """
+        proposal = f"{'-'.join(self.columns)}-totals"
+        name = require_name(name, kind="aggregate", proposal=proposal, why=_STATE)
+        if emit not in EMITS:
+            raise UserError(
+                f"aggregate: emit={emit!r} is unknown; {did_you_mean(str(emit), EMITS)}"
+            )
+        if not aggregations:
+            raise UserError("aggregate needs at least one aggregation, such as n=hr.count()")
+        for column, aggregation in aggregations.items():
+            if not isinstance(aggregation, Aggregation):
+                raise UserError(
+                    f"aggregate: {column}={aggregation!r} is not an aggregation; write {column}=hr.sum(...)"
+                )
+        schema = self.stream.schema
+        out = aggregate_schema(self.columns, aggregations, schema)
+        operator = partial(AggregateOperator, self.columns, aggregations, schema, emit)
+        return self.stream.then(
+            "aggregate", operator, out, name=name, parallelism=parallelism, stateful=True
+        )
+
+    def process(
+        self,
+        processor: StatefulProcessor | type[StatefulProcessor],
+        *,
+        schema: pa.Schema,
+        name: str | None = None,
+        parallelism: int | None = None,
+    ) -> Stream:
+        """Run a processor with declared state per key.
+
+        Args:
+            processor: a `StatefulProcessor` subclass, or an instance of one.
+            schema: of what it emits.
+            name: required.
+        """
+        class_ = processor if isinstance(processor, type) else type(processor)
+        if not issubclass(class_, StatefulProcessor):
+            raise UserError(f"process takes a StatefulProcessor, got {processor!r}")
+        proposal = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "-", class_.__name__).lower()
+        name = require_name(name, kind="process", proposal=proposal, why=_STATE)
+        check_schema(schema, where="process")
+        operator = partial(ProcessOperator, processor, self.columns, self.stream.schema, schema)
+        return self.stream.then(
+            "process",
+            operator,
+            schema,
+            name=name,
+            parallelism=parallelism,
+            stateful=True,
+            runs_user_code=True,
+        )

@@ -1,0 +1,121 @@
+"""Sinks of a stream: `stream.write.<format>(...)`.
+
+A sink is a leaf: writing gives a `SinkHandle`, which a `Job` takes. The stream can be used further, by other sinks too.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from ..plan.graph import Node, Role
+from ..plan.validate import check_parallelism, require_name
+from .call_site import call_site
+from .connector import Delivery, Sink
+from .stream import Stream
+
+
+@dataclass(frozen=True, slots=True)
+class SinkHandle:
+    """A stream that ends in a sink, ready to be given to a `Job`.
+
+    Attributes:
+        node: the sink in the logical graph.
+        sink: the connector.
+    """
+
+    node: Node
+    sink: Sink
+
+    @property
+    def delivery(self) -> Delivery:
+        """What the sink promises when checkpoints are on."""
+        return self.sink.delivery
+
+    @property
+    def name(self) -> str:
+        """The user's `name=`."""
+        assert self.node.name is not None, "a sink is made with a name"
+        return self.node.name
+
+
+@dataclass(frozen=True, slots=True)
+class Write:
+    """The sinks that `stream` can end in.
+
+    Every method takes `name=`, which is required, and `parallelism=`, the number of writing subtasks (the job's if it is left
+    out), and raises `UserError` when a record of the stream has no place in the sink.
+    """
+
+    stream: Stream
+
+    def parquet(
+        self, path: str, *, name: str | None = None, parallelism: int | None = None
+    ) -> SinkHandle:
+        """Write Parquet files into the folder `path`; a file appears when its checkpoint is complete."""
+        return self._files("parquet", path, name, parallelism)
+
+    def json(
+        self, path: str, *, name: str | None = None, parallelism: int | None = None
+    ) -> SinkHandle:
+        """Write files of one JSON object per line into the folder `path`, as `parquet` does."""
+        return self._files("json", path, name, parallelism)
+
+    def collect(self, *, name: str | None = None, parallelism: int | None = None) -> SinkHandle:
+        """Gather all records in the driver, as `JobResult.collected[name]`. For results that fit in memory."""
+        from ..connectors.memory import CollectSink
+
+        return self._to("write.collect", CollectSink(), name, parallelism, "collected")
+
+    def blackhole(self, *, name: str | None = None, parallelism: int | None = None) -> SinkHandle:
+        """Drop all records, for benchmarks."""
+        from ..connectors.memory import BlackholeSink
+
+        return self._to("write.blackhole", BlackholeSink(), name, parallelism, "dropped")
+
+    def to(
+        self, sink: Sink, *, name: str | None = None, parallelism: int | None = None
+    ) -> SinkHandle:
+        """Write to any `Sink`."""
+        return self._to("write.to", sink, name, parallelism, "out")
+
+    def _files(
+        self, format: str, path: str, name: str | None, parallelism: int | None
+    ) -> SinkHandle:
+        # Here and above: connectors bring libraries that only their users should wait for.
+        from ..connectors.files import FileSink
+
+        sink = FileSink(path, format)
+        return self._to(f"write.{format}", sink, name, parallelism, proposed_name(path, "out"))
+
+    def _to(
+        self, kind: str, sink: Sink, name: str | None, parallelism: int | None, proposal: str
+    ) -> SinkHandle:
+        name = require_name(
+            name, kind=kind, proposal=proposal, why="by which its transactions are found again"
+        )
+        if parallelism is not None:
+            check_parallelism(parallelism, where=f"{kind}: parallelism")
+        sink.check(self.stream.schema)
+        node = Node(
+            kind=kind,
+            role=Role.SINK,
+            name=name,
+            inputs=self.stream.inputs,
+            schema=self.stream.schema,
+            writer=sink.writer,
+            committer=sink.committer,
+            parallelism=parallelism,
+            stateful=True,
+            built_at=call_site(),
+        )
+        return SinkHandle(node, sink)
+
+
+def proposed_name(path: str, otherwise: str) -> str:
+    """A name for what reads or writes `path`: its last part that is no pattern, without an extension."""
+    for part in reversed(re.split(r"[/\\]", path)):
+        stem = part.split(".")[0]
+        if stem and not re.search(r"[*?\[\]:]", part):
+            return stem
+    return otherwise

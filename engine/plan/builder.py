@@ -1,0 +1,133 @@
+"""From sinks to the execution plan: validate, settle parallelism, chain, number, and make sure it can be shipped.
+
+Task and edge indexes follow the logical graph's order, so the same program gives the same plan. What must outlive a change of
+the program (state, in-flight data) is addressed by operator names instead: an edge's key is "producer->consumer/port".
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+from collections.abc import Callable, Sequence
+
+from headrace.channels.partitioners import Forward, Hash, Partitioner, Rebalance
+
+from ..api.errors import UserError
+from ..operators.base import SinkCommitter
+from .chain import chains
+from .execution import EdgePlan, ExecutionPlan, OperatorPlan, TaskPlan
+from .graph import Input, Keyed, LogicalGraph, Node, Role
+from .validate import check_graph
+
+
+def build_plan(
+    job: str, sinks: Sequence[Node], *, parallelism: int | None, max_parallelism: int
+) -> ExecutionPlan:
+    """Make the plan of a job.
+
+    Args:
+        parallelism: of operators that set none; None: one subtask per CPU, at most `max_parallelism`.
+
+    Raises: UserError, see `check_graph`, and when an operator cannot be pickled.
+    """
+    graph = LogicalGraph.of(sinks)
+    default = parallelism or min(os.cpu_count() or 1, max_parallelism)
+    check_graph(graph, max_parallelism=max_parallelism, parallelism=default)
+    width = {node: node.parallelism or default for node in graph.nodes}
+    plans = {node: _operator_plan(job, node, graph.names[node]) for node in graph.nodes}
+    found = chains(graph, width)
+    edges = _edges(graph, found, width, max_parallelism)
+    tasks = tuple(
+        TaskPlan(
+            index=index,
+            name=" -> ".join(graph.names[node] for node in chain),
+            operators=tuple(plans[node] for node in chain),
+            parallelism=width[chain[0]],
+            inputs=tuple(edge.index for edge in edges if edge.consumer == index),
+            outputs=tuple(edge.index for edge in edges if edge.producer == index),
+        )
+        for index, chain in enumerate(found)
+    )
+    return ExecutionPlan(job, tasks, edges, max_parallelism)
+
+
+def _edges(
+    graph: LogicalGraph,
+    found: Sequence[Sequence[Node]],
+    width: dict[Node, int],
+    max_parallelism: int,
+) -> tuple[EdgePlan, ...]:
+    """The inputs of every chain's head, by consumer and port; a producer is always the tail of its chain."""
+    task_of = {node: index for index, chain in enumerate(found) for node in chain}
+    edges: list[EdgePlan] = []
+    for consumer, chain in enumerate(found):
+        head = chain[0]
+        for port, edge in enumerate(head.inputs):
+            producer = task_of[edge.node]
+            assert found[producer][-1] is edge.node, f"{edge.node.label} is fused and feeds an edge"
+            equal = width[edge.node] == width[head]
+            edges.append(
+                EdgePlan(
+                    index=len(edges),
+                    key=f"{graph.names[edge.node]}->{graph.names[head]}/{port}",
+                    producer=producer,
+                    consumer=consumer,
+                    port=port,
+                    partitioner=_partitioner(edge, equal, max_parallelism),
+                    schema=edge.node.schema,
+                )
+            )
+    return tuple(edges)
+
+
+def _partitioner(edge: Input, equal_parallelism: bool, max_parallelism: int) -> Partitioner:
+    match edge.partitioning:
+        case None:
+            return Forward() if equal_parallelism else Rebalance()
+        case Keyed(columns):
+            return Hash(columns, max_parallelism)
+        case partitioner:
+            return partitioner
+
+
+def _operator_plan(job: str, node: Node, name: str) -> OperatorPlan:
+    plan = OperatorPlan(
+        name=name,
+        operator=functools.partial(node.operator, operator=name) if node.operator else None,
+        source=node.reader,
+        sink=node.writer,
+        committer=_committer_factory(job, node, name),
+        stateful=node.stateful or node.role is not Role.OPERATOR,
+    )
+    _check_shippable(node, plan)
+    return plan
+
+
+def _committer_factory(job: str, node: Node, name: str) -> Callable[[], SinkCommitter] | None:
+    """What makes the committer of a sink, or None if it needs none, which only the sink can tell."""
+    if node.committer is None or node.committer(job, name) is None:
+        return None
+    return functools.partial(_committer, node.committer, job, name)
+
+
+def _committer(
+    make: Callable[[str, str], SinkCommitter | None], job: str, name: str
+) -> SinkCommitter:
+    committer = make(job, name)
+    assert committer is not None, f"sink {name!r} had a committer when the job was planned"
+    return committer
+
+
+def _check_shippable(node: Node, plan: OperatorPlan) -> None:
+    """Pickle the operator as the launchers will, and its custom partitioning, so that failing is cheap and has a name."""
+    # Not at the top: it imports pyspark, which users who only build a graph need not wait for.
+    from pyspark import cloudpickle
+
+    partitionings = [edge.partitioning for edge in node.inputs]
+    try:
+        cloudpickle.dumps((plan, partitionings))  # type: ignore[no-untyped-call]  # bundled without types
+    except Exception as error:  # a user's __reduce__ may raise anything
+        raise UserError(
+            f"{node.label} cannot be shipped to the workers ({type(error).__name__}: {error}); "
+            "make what cannot be pickled inside the function, or pass a class that makes it"
+        ) from error

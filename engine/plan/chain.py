@@ -1,0 +1,51 @@
+"""Chaining: which neighbours become one task.
+
+Two operators are fused when nothing has to move between them: the consumer's only input is the producer, nobody else takes
+from the producer, both have the same parallelism, and no partitioning was asked for. Inside a chain batches are handed on
+by plain calls, without a queue.
+
+A sink is not fused behind a user's function. A checkpoint waits for the running call of a task with a sink, since what the
+sink wrote cannot be taken back; it must not for that reason wait for the user's function as well.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from .graph import LogicalGraph, Node, Role
+
+
+def chains(graph: LogicalGraph, parallelism: Mapping[Node, int]) -> list[list[Node]]:
+    """Split the graph into chains.
+
+    Args:
+        parallelism: {node: number of its subtasks}, for every node.
+
+    Returns: the chains in the order of their heads, each head first; every node is in exactly one.
+    """
+    consumers = graph.consumers()
+    chain_of: dict[Node, list[Node]] = {}
+    found: list[list[Node]] = []
+    for node in graph.nodes:
+        producer = _fusable_producer(node, consumers, parallelism)
+        chain = None if producer is None else chain_of[producer]
+        if chain is None or not _may_end(chain, node):
+            chain = []
+            found.append(chain)
+        chain.append(node)
+        chain_of[node] = chain
+    return found
+
+
+def _fusable_producer(
+    node: Node, consumers: Mapping[Node, list[Node]], parallelism: Mapping[Node, int]
+) -> Node | None:
+    if len(node.inputs) != 1 or node.inputs[0].partitioning is not None:
+        return None
+    producer = node.inputs[0].node
+    alone = len(consumers[producer]) == 1
+    return producer if alone and parallelism[producer] == parallelism[node] else None
+
+
+def _may_end(chain: list[Node], node: Node) -> bool:
+    return node.role is not Role.SINK or not any(before.runs_user_code for before in chain)

@@ -1,0 +1,163 @@
+"""The logical graph: operators as the user wrote them, before chaining and before any parallelism is known.
+
+A node points at its inputs, so a graph is the set of nodes that its sinks can reach: a value, with no registry and no hidden
+global. Partitionings such as `rebalance` or `union` are not nodes but facts about an input. All orders follow from the
+order in which the user wrote sinks and inputs; the same program always gives the same graph.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from enum import Enum
+
+import pyarrow as pa
+
+from headrace.channels.partitioners import Partitioner
+
+from ..api.errors import UserError
+from ..operators.base import Operator, SinkCommitter, SinkWriter, SourceReader
+
+
+class Role(Enum):
+    """What a node is to the runtime."""
+
+    SOURCE = "source"
+    OPERATOR = "operator"
+    SINK = "sink"
+
+
+@dataclass(frozen=True, slots=True)
+class Keyed:
+    """Partition by the hash of `columns`. The partitioner itself needs the job's number of key groups."""
+
+    columns: tuple[str, ...]
+
+
+#: How records reach the subtasks of a consumer. None leaves it to the plan: forward at equal parallelism, else rebalance.
+Partitioning = Keyed | Partitioner | None
+
+
+@dataclass(frozen=True, slots=True)
+class Input:
+    """One stream that a node consumes.
+
+    Attributes:
+        node: the producer.
+        partitioning: see `Partitioning`.
+    """
+
+    node: Node
+    partitioning: Partitioning = None
+
+    def partitioned(self, partitioning: Partitioning) -> Input:
+        """The same records under another partitioning; the one nearest to the consumer counts."""
+        return replace(self, partitioning=partitioning)
+
+
+# eq=False: two nodes are the same only if they are one object. Equal calls make two operators.
+@dataclass(frozen=True, slots=True, eq=False)
+class Node:
+    """One operator of a job.
+
+    Attributes:
+        kind: the API's word for it ("map", "read.parquet"), from which unnamed operators get a name.
+        role: source, operator or sink.
+        name: the user's `name=`.
+        inputs: by port; none for a source.
+        schema: of what it emits; of what it takes for a sink.
+        operator: makes an instance for a subtask; called with the keyword `operator`, its name. Set for OPERATOR.
+        reader: the same for SOURCE, called without arguments.
+        writer: the same for SINK, called without arguments.
+        committer: makes a sink's committer from the names of job and sink, or None if it needs none.
+        parallelism: the user's `parallelism=`.
+        stateful: keeps state, which must be found again by name.
+        runs_user_code: a call may take as long as a user's function likes.
+        built_at: "job.py:17", where the user wrote it.
+    """
+
+    kind: str
+    role: Role
+    name: str | None
+    inputs: tuple[Input, ...]
+    schema: pa.Schema
+    operator: Callable[..., Operator] | None = None
+    reader: Callable[[], SourceReader] | None = None
+    writer: Callable[[], SinkWriter] | None = None
+    committer: Callable[[str, str], SinkCommitter | None] | None = None
+    parallelism: int | None = None
+    stateful: bool = False
+    runs_user_code: bool = False
+    built_at: str = "?"
+
+    @property
+    def label(self) -> str:
+        """How an error calls this node: "map 'clean' (job.py:17)"."""
+        name = "" if self.name is None else f" {self.name!r}"
+        return f"{self.kind}{name} ({self.built_at})"
+
+
+@dataclass(frozen=True, slots=True)
+class LogicalGraph:
+    """The nodes that the sinks can reach.
+
+    Attributes:
+        nodes: every producer before its consumers.
+        names: {node: its unique name}; generated where the user gave none.
+    """
+
+    nodes: tuple[Node, ...]
+    names: dict[Node, str]
+
+    @staticmethod
+    def of(sinks: Sequence[Node]) -> LogicalGraph:
+        """Collect what `sinks` reach, in an order that only the program determines.
+
+        Raises: UserError on a cycle.
+        """
+        nodes = _producers_first(sinks)
+        return LogicalGraph(nodes, _names(nodes))
+
+    def consumers(self) -> dict[Node, list[Node]]:
+        """{node: its consumers, once for each input that takes from it}."""
+        found: dict[Node, list[Node]] = {node: [] for node in self.nodes}
+        for node in self.nodes:
+            for edge in node.inputs:
+                found[edge.node].append(node)
+        return found
+
+
+def _producers_first(sinks: Sequence[Node]) -> tuple[Node, ...]:
+    """Depth-first post-order, without recursion: a pipeline may be longer than Python's stack is deep."""
+    done: dict[Node, None] = {}
+    open_: set[Node] = set()
+    stack = [(node, False) for node in reversed(sinks)]
+    while stack:
+        node, inputs_are_done = stack.pop()
+        if inputs_are_done:
+            open_.discard(node)
+            done[node] = None
+        elif node in open_:
+            raise UserError(
+                f"{node.label} consumes its own output; a loop is written with iterate()"
+            )
+        elif node not in done:
+            open_.add(node)
+            stack.append((node, True))
+            stack.extend((edge.node, False) for edge in reversed(node.inputs))
+    return tuple(done)
+
+
+def _names(nodes: Sequence[Node]) -> dict[Node, str]:
+    """The users' names, and "kind-1", "kind-2" for the rest, passing over names that users took."""
+    taken = {node.name for node in nodes}
+    counts: dict[str, int] = {}
+    names: dict[Node, str] = {}
+    for node in nodes:
+        name = node.name
+        while name is None:
+            counts[node.kind] = counts.get(node.kind, 0) + 1
+            candidate = f"{node.kind}-{counts[node.kind]}"
+            name = None if candidate in taken else candidate
+        names[node] = name
+    return names

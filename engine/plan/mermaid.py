@@ -1,0 +1,27 @@
+"""The plan as a mermaid flowchart, for terminals, documentation and bug reports."""
+
+from __future__ import annotations
+
+from .execution import ExecutionPlan, TaskPlan
+
+
+def mermaid(plan: ExecutionPlan) -> str:
+    """Draw tasks with their parallelism, and edges with their partitioner.
+
+    Returns: text that starts with "flowchart LR" and ends without a line break.
+    """
+    lines = ["flowchart LR"]
+    lines += [f"    t{task.index}{_box(task)}" for task in plan.tasks]
+    lines += [
+        f"    t{edge.producer} -->|{edge.partitioner.name}| t{edge.consumer}" for edge in plan.edges
+    ]
+    return "\n".join(lines)
+
+
+def _box(task: TaskPlan) -> str:
+    # A quotation mark would end the label; mermaid writes it as an entity.
+    name = task.name.replace('"', "#quot;")
+    label = f'"{name} x{task.parallelism}"'
+    if task.is_source or task.is_sink:
+        return f"([{label}])"
+    return f"[{label}]"
