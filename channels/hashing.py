@@ -176,11 +176,11 @@ def _hash_dictionary(array: pa.Array) -> Hashes:
     return hashes
 
 
-def _hash_bytes(data: pa.Buffer | None, offsets: npt.NDArray[np.int64]) -> Hashes:
+def _hash_bytes(data: pa.Buffer, offsets: npt.NDArray[np.int64]) -> Hashes:
     """Hash the byte strings `data[offsets[i] : offsets[i + 1]]`."""
     count = len(offsets) - 1
     hashes = np.empty(count, np.uint64)
-    source = np.frombuffer(data if data is not None else b"", np.uint8)
+    source = np.frombuffer(data, np.uint8)
     for first in range(0, count, _BLOCK_ROWS):
         block = offsets[first : first + _BLOCK_ROWS + 1]
         # Copied, because the last word may reach up to eight bytes beyond the end of the buffer.
