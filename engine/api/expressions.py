@@ -1,7 +1,7 @@
 """Arrow expressions, checked against a schema while the pipeline is built.
 
-Arrow itself says what an expression yields: it is run over an empty table. That finds unknown columns, types without a
-kernel and conditions that are no booleans, without a type checker of our own that would drift from Arrow's.
+Arrow itself says what an expression yields, over no rows. That finds unknown columns, types without a kernel and conditions
+that are no booleans, without a type checker of our own that would drift from Arrow's.
 """
 
 from __future__ import annotations
@@ -10,21 +10,30 @@ from collections.abc import Mapping
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyarrow import acero
 
-from ..plan.validate import check_expressions, check_schema
+from ..operators.batch import select_schema
+from ..plan.validate import check_columns, check_schema
 from .errors import UserError
+
+_UNKNOWN_COLUMN = "No match for FieldRef.Name("
 
 
 def check_filter(condition: pc.Expression, schema: pa.Schema) -> None:
     """Refuse a condition that does not fit `schema` or is no boolean."""
-    check_expressions(lambda: schema.empty_table().filter(condition).schema, schema, where="filter")
+    try:
+        schema.empty_table().filter(condition)
+    except pa.ArrowException as error:
+        _refuse_unknown_column(error, schema, where="filter")
+        raise UserError(f"filter: {str(error).splitlines()[0]}") from None
 
 
 def projected_schema(
     expressions: Mapping[str, pc.Expression], schema: pa.Schema, *, where: str = "select"
 ) -> pa.Schema:
-    """The schema of `expressions`, in their order, over records of `schema`."""
+    """The schema of `expressions`, in their order, over records of `schema`.
+
+    Raises: UserError when there is none, one is no expression, or Arrow cannot compute it.
+    """
     if not expressions:
         raise UserError(f"{where} needs at least one column")
     for name, expression in expressions.items():
@@ -33,15 +42,19 @@ def projected_schema(
                 f"{where}: {name}={expression!r} is not an Arrow expression; "
                 "write pc.field('column') or pc.scalar(value)"
             )
-    plan = acero.Declaration.from_sequence(
-        [
-            acero.Declaration("table_source", acero.TableSourceNodeOptions(schema.empty_table())),
-            acero.Declaration(
-                "project",
-                acero.ProjectNodeOptions(list(expressions.values()), list(expressions)),
-            ),
-        ]
-    )
-    found = check_expressions(lambda: plan.to_table(use_threads=False).schema, schema, where=where)
+    try:
+        found = select_schema(expressions, schema)
+    except UserError as error:
+        if error.__cause__ is not None:
+            _refuse_unknown_column(error.__cause__, schema, where=where)
+        raise
     check_schema(found, where=where)
     return found
+
+
+def _refuse_unknown_column(error: BaseException, schema: pa.Schema, *, where: str) -> None:
+    """Say it with a suggestion, if it is that. Arrow's own message goes on with the whole schema, one field a line."""
+    message = str(error)
+    if message.startswith(_UNKNOWN_COLUMN):
+        column = message.removeprefix(_UNKNOWN_COLUMN).partition(") in ")[0]
+        check_columns([column], schema, where=where)

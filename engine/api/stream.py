@@ -11,7 +11,7 @@ Batches are `pyarrow.RecordBatch`; the methods that take a function of a batch o
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
@@ -23,9 +23,10 @@ from headrace.channels.partitioners import Broadcast, Custom, CustomFunction, Re
 
 from ..operators.aggregate import AggregateOperator, aggregate_schema
 from ..operators.aggregations import Aggregation
-from ..operators.batch import FilterOperator, MapBatchesOperator, SelectOperator
+from ..operators.batch import BatchFunction, FilterOperator, MapBatchesOperator, SelectOperator
 from ..operators.process import ProcessOperator, StatefulProcessor
 from ..operators.row import FilterFunctionOperator, FlatMapOperator, MapOperator
+from ..operators.user_code import Row
 from ..plan.graph import Input, Keyed, Node, Partitioning, Role
 from ..plan.validate import (
     check_columns,
@@ -44,14 +45,9 @@ from .suggestion import did_you_mean
 if TYPE_CHECKING:
     from .write import Write
 
-#: One record, by column name, as the row functions see it.
-Row = dict[str, Any]
 RowFunction = Callable[[Row], Row]
-FlatRowFunction = Callable[[Row], Iterable[Row]]
+FlatRowFunction = Callable[[Row], Iterable[Row] | None]
 RowPredicate = Callable[[Row], bool]
-#: A batch in, a batch or several out; or an iterator of batches in and out, as in Spark's `mapInArrow`.
-BatchFunction = Callable[[pa.RecordBatch], pa.RecordBatch | Iterable[pa.RecordBatch]]
-BatchIteratorFunction = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 
 Emit = Literal["changes", "final"]
 EMITS: tuple[str, ...] = ("changes", "final")
@@ -137,7 +133,7 @@ class Stream:
 
     def map_batches(
         self,
-        function: BatchFunction | BatchIteratorFunction | type,
+        function: BatchFunction | type,
         schema: pa.Schema | None = None,
         *,
         batch_size: int | None = None,
@@ -147,8 +143,8 @@ class Stream:
         """Turn batches into batches: the way to run models, NumPy and pandas.
 
         Args:
-            function: of a record batch; or a class, of which each subtask makes one instance (load the model in
-                `__init__`) and calls it with batches.
+            function: takes a record batch; returns a record batch, a table, {column: values}, an iterator of those, or None.
+                Or a class, of which each subtask makes one instance (load the model in `__init__`) to be called so.
             schema: of the results; None: the same as of this stream.
             batch_size: rows handed over at most; None: as they come.
         """

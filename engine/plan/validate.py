@@ -7,7 +7,7 @@ Each refusal is a `UserError` of one sentence: what, where, what to do.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 
 import pyarrow as pa
 
@@ -45,24 +45,6 @@ def check_keys(columns: Sequence[str], schema: pa.Schema, *, where: str) -> None
         key_hashers(schema, columns)
     except TypeError as error:
         raise UserError(f"{where}: {error}") from None
-
-
-def check_expressions(
-    evaluate: Callable[[], pa.Schema], schema: pa.Schema, *, where: str
-) -> pa.Schema:
-    """Run `evaluate` over no rows of `schema`; refuse what Arrow refuses.
-
-    Returns: what `evaluate` returns.
-    """
-    try:
-        return evaluate()
-    except (pa.ArrowInvalid, pa.ArrowNotImplementedError, pa.ArrowTypeError) as error:
-        # Arrow's message goes on with the whole schema, one field a line; the first line says what is wrong.
-        reason = str(error).splitlines()[0]
-        missing = reason.removeprefix("No match for FieldRef.Name(").partition(") in ")[0]
-        if missing != reason:
-            check_columns([missing], schema, where=where)
-        raise UserError(f"{where}: {reason}") from None
 
 
 def check_schema(schema: object, *, where: str) -> None:
