@@ -1,0 +1,283 @@
+"""The catalog: which checkpoints of a job exist, which one to restore, and who may write the next.
+
+Everything is read from the store each time: there is no pointer to "the latest" that could be stale. A checkpoint is
+complete exactly when its metadata exists, so metadata is written last and deleted first.
+
+Damage is never papered over. A damaged checkpoint is refused together with its reason and the one before it is
+used; if all are damaged that is an error, not a fresh start. Storage that fails to answer is neither: its
+StoreError goes to the caller, because falling back while the newest checkpoint is merely out of reach would undo committed output.
+
+Savepoints count as checkpoints when a restore looks for the newest (their transactions were committed too), but
+`delete_checkpoint` never touches one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from headrace.inflight.segment import (
+    HEADER_BYTES,
+    Blob,
+    CorruptBlob,
+    InvalidTable,
+    check_header,
+    read_blob,
+    table_from_ipc,
+)
+
+from .codec import CorruptMetadata, decode_metadata, encode_metadata
+from .layout import (
+    CheckpointKind,
+    checkpoint_folder,
+    checkpoints_prefix,
+    epoch_path,
+    epochs_folder,
+    job_folder,
+    metadata_path,
+    parse_checkpoint_path,
+    parse_epoch_path,
+    store_path,
+)
+from .metadata import CheckpointMetadata, StateHandle
+from .store import AlreadyExists, NotFound, Store, StoreRejected, StoreUncertain
+
+#: How many epochs `claim_epoch` tries before it gives up: that many rivals or lost replies in one go.
+CLAIM_ATTEMPTS_MAX = 64
+
+
+class WrongJob(Exception):
+    """A job's folder holds checkpoints of another job: it was copied, or two names differ in letter case only."""
+
+    def __init__(self, path: str, expected: str, found: str) -> None:
+        super().__init__(path, expected, found)
+        self.path = path
+        self.expected = expected
+        self.found = found
+
+    def __str__(self) -> str:
+        return f"{self.path} belongs to job {self.found!r}, not to {self.expected!r}"
+
+
+class NoValidCheckpoint(Exception):
+    """Complete checkpoints exist, and every one is damaged. `rejected` is [(number, reason)], newest first."""
+
+    def __init__(self, job: str, rejected: list[tuple[int, str]]) -> None:
+        super().__init__(job, rejected)
+        self.job = job
+        self.rejected = rejected
+
+    def __str__(self) -> str:
+        reasons = "; ".join(f"{number}: {reason}" for number, reason in self.rejected)
+        return f"job {self.job!r} has no undamaged checkpoint ({reasons})"
+
+
+def jobs(store: Store) -> list[str]:
+    """Return the folder names of all jobs that have files of a checkpoint, sorted. Lists the whole store."""
+    found = (parse_checkpoint_path(path) for path in store.list(""))
+    return sorted({parsed.job for parsed in found if parsed is not None})
+
+
+def complete_checkpoints(store: Store, job: str) -> list[int]:
+    """Return the numbers of all complete checkpoints and savepoints, newest first."""
+    return sorted(_complete(store, job), reverse=True)
+
+
+def incomplete_checkpoints(store: Store, job: str) -> list[int]:
+    """Return the numbers of checkpoints that have files but no metadata: running, aborted or half deleted. Newest first."""
+    return sorted(_numbers(store, job) - _complete(store, job).keys(), reverse=True)
+
+
+def next_checkpoint_number(store: Store, job: str) -> int:
+    """Return a number above every one that left a file, complete or not, so that no file name comes twice."""
+    return max(_numbers(store, job), default=0) + 1
+
+
+def load(store: Store, job: str, number: int) -> CheckpointMetadata:
+    """Read the metadata of checkpoint or savepoint `number`.
+
+    Raises: NotFound if it is not complete, CorruptMetadata, UnsupportedVersion, WrongJob, StoreError.
+    """
+    try:
+        return _load(store, job, number, CheckpointKind.CHECKPOINT)
+    except NotFound:
+        return _load(store, job, number, CheckpointKind.SAVEPOINT)
+
+
+def newest_valid(store: Store, job: str) -> tuple[CheckpointMetadata | None, list[tuple[int, str]]]:
+    """Return the newest undamaged checkpoint, and those that were refused on the way: (number, reason), newest first.
+
+    Its files were probed (they exist and are long enough); their checksums are verified when they are read. None, with an
+    empty list, means that the job has no complete checkpoint.
+    Raises: NoValidCheckpoint, UnsupportedVersion, WrongJob, StoreError.
+    """
+    rejected: list[tuple[int, str]] = []
+    complete = _complete(store, job)
+    for number in sorted(complete, reverse=True):
+        try:
+            metadata = _load(store, job, number, complete[number])
+        except CorruptMetadata as error:
+            rejected.append((number, str(error)))
+            continue
+        except NotFound:
+            # Deleted between the listing and now: it was subsumed, which is no damage.
+            continue
+        problem = _probe(store, job, metadata)
+        if problem is None:
+            return metadata, rejected
+        rejected.append((number, problem))
+    if rejected:
+        raise NoValidCheckpoint(job, rejected)
+    return None, []
+
+
+def verify(store: Store, job: str, number: int) -> list[str]:
+    """Read every byte that checkpoint `number` refers to and return what is wrong, as sentences.
+
+    Raises: UnsupportedVersion, WrongJob, StoreUncertain; an absent checkpoint is a problem.
+    """
+    try:
+        metadata = load(store, job, number)
+    except (CorruptMetadata, StoreRejected) as error:
+        return [str(error)]
+    problems: list[str] = []
+    handles = _handles(metadata)
+    for path in sorted({handle.path for handle in handles}):
+        problems += _verify_header(store, store_path(job, path))
+    for handle in handles:
+        problems += _verify_handle(store, store_path(job, handle.path), handle)
+    return problems
+
+
+def publish(store: Store, metadata: CheckpointMetadata) -> None:
+    """Complete a checkpoint by writing its metadata exclusively. Repeating it after StoreUncertain is safe.
+
+    Raises: AlreadyExists if another attempt completed this number with other contents: the caller was fenced off and must
+    stop. StoreError; InvalidMetadata.
+    """
+    kind = CheckpointKind.SAVEPOINT if metadata.savepoint else CheckpointKind.CHECKPOINT
+    path = metadata_path(metadata.job, metadata.checkpoint, kind)
+    data = encode_metadata(metadata)
+    try:
+        store.create(path, data)
+    except AlreadyExists:
+        if store.get(path) != data:
+            raise
+
+
+def delete_checkpoint(store: Store, job: str, number: int) -> None:
+    """Delete checkpoint `number` (never a savepoint): its metadata first, so that what is left cannot be mistaken for complete.
+
+    Files in `shared/` stay. Repeating it is safe. Raises: StoreError.
+    """
+    store.delete(metadata_path(job, number))
+    for path in store.list(checkpoint_folder(job, number)):
+        store.delete(path)
+
+
+def newest_epoch(store: Store, job: str) -> int | None:
+    """Return the highest claimed epoch: a lower one is fenced off. None if there is none."""
+    epochs = (parse_epoch_path(path) for path in store.list(epochs_folder(job)))
+    return max((epoch for epoch in epochs if epoch is not None), default=None)
+
+
+def claim_epoch(store: Store, job: str) -> int:
+    """Claim the smallest epoch above all existing ones; nobody else gets the same. The first is 1.
+
+    A claim whose outcome is unknown is left behind as a gap in the numbers. Raises: StoreError.
+    """
+    epoch = (newest_epoch(store, job) or 0) + 1
+    for attempt in range(CLAIM_ATTEMPTS_MAX):
+        path = epoch_path(job, epoch + attempt)
+        try:
+            store.create(path, f"{job}\n".encode("utf-8", "surrogatepass"))
+        except AlreadyExists:
+            continue
+        except StoreUncertain:
+            if attempt + 1 == CLAIM_ATTEMPTS_MAX:
+                raise
+            continue
+        return epoch + attempt
+    raise StoreRejected(path, f"{CLAIM_ATTEMPTS_MAX} epochs in a row were taken by others")
+
+
+def _numbers(store: Store, job: str) -> set[int]:
+    """Every number that has a file, of either kind."""
+    parsed = [
+        parse_checkpoint_path(path)
+        for kind in CheckpointKind
+        for path in store.list(checkpoints_prefix(job, kind))
+    ]
+    return {path.number for path in parsed if path is not None}
+
+
+def _complete(store: Store, job: str) -> dict[int, CheckpointKind]:
+    found: dict[int, CheckpointKind] = {}
+    for kind in CheckpointKind:
+        for path in store.list(checkpoints_prefix(job, kind)):
+            parsed = parse_checkpoint_path(path)
+            if parsed is not None and parsed.name == "metadata":
+                # Should both kinds exist, the checkpoint wins, as in `load`.
+                found.setdefault(parsed.number, kind)
+    return found
+
+
+def _load(store: Store, job: str, number: int, kind: CheckpointKind) -> CheckpointMetadata:
+    path = metadata_path(job, number, kind)
+    metadata = decode_metadata(store.get(path), path)
+    if job_folder(metadata.job) != job_folder(job):
+        raise WrongJob(path, job, metadata.job)
+    if metadata.checkpoint != number:
+        raise CorruptMetadata(path, 0, f"checkpoint {number}", f"checkpoint {metadata.checkpoint}")
+    if metadata.savepoint != (kind is CheckpointKind.SAVEPOINT):
+        raise CorruptMetadata(path, 0, f"a {kind.name.lower()}", f"savepoint={metadata.savepoint}")
+    return metadata
+
+
+def _handles(metadata: CheckpointMetadata) -> list[StateHandle]:
+    return [handle for subtask in metadata.subtasks for handle in subtask.states]
+
+
+def _probe(store: Store, job: str, metadata: CheckpointMetadata) -> str | None:
+    """Read the header and the last byte of each file: finds missing, cut and foreign files at two small reads each."""
+    ends: dict[str, int] = {}
+    for handle in _handles(metadata):
+        end = max(HEADER_BYTES, handle.offset + handle.length)
+        ends[handle.path] = max(ends.get(handle.path, 0), end)
+    for handle_path, end in sorted(ends.items()):
+        path = store_path(job, handle_path)
+        try:
+            check_header(_reader(store, path))
+            store.get(path, end - 1, 1)
+        except StoreRejected as error:
+            return str(error)
+        except CorruptBlob as error:
+            return f"{path}: {error}"
+    return None
+
+
+def _reader(store: Store, path: str) -> Callable[[int, int], bytes]:
+    return lambda offset, length: store.get(path, offset, length)
+
+
+def _verify_header(store: Store, path: str) -> list[str]:
+    try:
+        check_header(_reader(store, path))
+    except StoreRejected as error:
+        return [str(error)]
+    except CorruptBlob as error:
+        return [f"{path}: {error}"]
+    return []
+
+
+def _verify_handle(store: Store, path: str, handle: StateHandle) -> list[str]:
+    blob = Blob(handle.offset, handle.length, handle.checksum)
+    what = f"{path}: state {handle.state!r} of {handle.operator!r}"
+    try:
+        table = table_from_ipc(read_blob(_reader(store, path), blob))
+    except StoreRejected as error:
+        return [f"{what}: {error.reason}"]
+    except (CorruptBlob, InvalidTable) as error:
+        return [f"{what}: {error}"]
+    if table.num_rows != handle.rows:
+        return [f"{what}: expected {handle.rows} rows, found {table.num_rows}"]
+    return []

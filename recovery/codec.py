@@ -1,0 +1,226 @@
+"""Checkpoint metadata as bytes: one header line, then JSON that a person can read.
+
+    headrace-checkpoint 1 xxh3:0123456789abcdef 4711\\n
+    {
+      "job": "orders",
+      ...
+
+The header states the format's version, xxh3-64 (seed 0, lower-case hex) over `headrace-checkpoint 1 4711\\n` and the
+body, and the body's length in bytes. The checksum covers version and length too, so a damaged version is told from a newer
+one. A header has exactly one spelling: it is made again from what was read and must come out equal, which is how
+every flipped bit and every missing byte is found.
+
+Decoding trusts nothing: after the checksum (which only guards against accidents) the schema is closed, and
+names, indexes, paths and numbers are checked against each other. Nothing that is decoded here can run code or point outside the
+job's folder.
+"""
+
+from __future__ import annotations
+
+import re
+
+import msgspec
+import xxhash
+
+from headrace.channels.events import CheckpointMode
+
+from .layout import is_plain_path
+from .metadata import ChannelPosition, CheckpointMetadata, StateHandle, SubtaskSnapshot
+
+#: Version of the format that is written; the only one that is read.
+VERSION = 1
+
+#: Largest metadata that is written or read: about a thousand subtasks with all-to-all edges fit.
+METADATA_BYTES_MAX = 256 * 1024**2
+
+#: How pieces of state are redistributed (the values of `engine.operators.base.StateKind`).
+STATE_KINDS = frozenset({"keyed", "list", "union", "broadcast"})
+
+_MAGIC = b"headrace-checkpoint"
+_HEADER_BYTES_MAX = 100
+_MODES = frozenset(mode.value for mode in CheckpointMode)
+_INT_MAX = 2**63 - 1
+_PARALLELISM_MAX = 2**16
+_CHECKSUM = re.compile("[0-9a-f]{16}")
+_HEADER = re.compile(
+    rb"headrace-checkpoint ([1-9][0-9]{0,8}) xxh3:([0-9a-f]{16}) (0|[1-9][0-9]{0,17})"
+)
+
+
+class CorruptMetadata(Exception):
+    """A metadata file is not what was written.
+
+    Attributes:
+        path: the file.
+        offset: position of the first byte that is known to be wrong, or of the part that is.
+        expected: what should be there, in words.
+        found: what is there instead.
+    """
+
+    def __init__(self, path: str, offset: int, expected: str, found: str) -> None:
+        super().__init__(path, offset, expected, found)
+        self.path = path
+        self.offset = offset
+        self.expected = expected
+        self.found = found
+
+    def __str__(self) -> str:
+        return f"{self.path}: offset {self.offset}: expected {self.expected}, found {self.found}"
+
+
+class UnsupportedVersion(Exception):
+    """An intact metadata file of another format version: not damage, so no older checkpoint may stand in for it."""
+
+    def __init__(self, path: str, version: int) -> None:
+        super().__init__(path, version)
+        self.path = path
+        self.version = version
+
+    def __str__(self) -> str:
+        return (
+            f"{self.path}: format version {self.version}; "
+            f"this version of headrace reads version {VERSION}"
+        )
+
+
+class InvalidMetadata(ValueError):
+    """Metadata that contradicts itself; the message is one sentence that names the part."""
+
+
+def encode_metadata(metadata: CheckpointMetadata) -> bytes:
+    """Return the whole file. Raises: InvalidMetadata for what `decode_metadata` would refuse."""
+    _check(metadata)
+    body = msgspec.json.format(msgspec.json.encode(metadata), indent=2) + b"\n"
+    if len(body) > METADATA_BYTES_MAX:
+        raise InvalidMetadata(f"metadata of {len(body)} bytes; the limit is {METADATA_BYTES_MAX}")
+    return _header(VERSION, body) + body
+
+
+def decode_metadata(data: bytes, path: str = "metadata") -> CheckpointMetadata:
+    """Read a whole file; `path` is for errors. Raises: CorruptMetadata, UnsupportedVersion."""
+    body = _checked_body(data, path)
+    start = len(data) - len(body)
+    try:
+        metadata = msgspec.json.decode(body, type=CheckpointMetadata)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+        raise CorruptMetadata(path, start, "the checkpoint schema", str(error)) from error
+    try:
+        _check(metadata)
+    except InvalidMetadata as error:
+        raise CorruptMetadata(path, start, "consistent metadata", str(error)) from error
+    return metadata
+
+
+def _header(version: int, body: bytes) -> bytes:
+    digest = xxhash.xxh3_64(b"%s %d %d\n" % (_MAGIC, version, len(body)))
+    digest.update(body)
+    checksum = digest.hexdigest().encode()
+    return b"%s %d xxh3:%s %d\n" % (_MAGIC, version, checksum, len(body))
+
+
+def _checked_body(data: bytes, path: str) -> bytes:
+    if len(data) > METADATA_BYTES_MAX + _HEADER_BYTES_MAX:
+        raise CorruptMetadata(path, 0, f"at most {METADATA_BYTES_MAX} bytes", f"{len(data)} bytes")
+    end = data.find(b"\n", 0, _HEADER_BYTES_MAX)
+    match = _HEADER.fullmatch(data[: max(end, 0)])
+    if match is None:
+        expected = f"a line '{_MAGIC.decode()} VERSION xxh3:CHECKSUM LENGTH'"
+        raise CorruptMetadata(path, _common_prefix(data, _MAGIC), expected, repr(data[:60]))
+    version, length, body = int(match[1]), int(match[3]), data[end + 1 :]
+    if length != len(body):
+        raise CorruptMetadata(path, end + 1, f"{length} bytes of metadata", f"{len(body)} bytes")
+    found = data[: end + 1]
+    header = _header(version, body)
+    if header != found:
+        raise CorruptMetadata(path, 0, found.decode().strip(), header.decode().strip())
+    if version != VERSION:
+        raise UnsupportedVersion(path, version)
+    return body
+
+
+def _common_prefix(left: bytes, right: bytes) -> int:
+    pairs = zip(left, right, strict=False)
+    return next((at for at, (a, b) in enumerate(pairs) if a != b), min(len(left), len(right)))
+
+
+def _require(condition: bool, part: str, rule: str, found: object) -> None:
+    if not condition:
+        raise InvalidMetadata(f"{part} must be {rule}, not {found!r}")
+
+
+def _require_count(part: str, value: int, least: int = 0, most: int = _INT_MAX) -> None:
+    _require(least <= value <= most, part, f"between {least} and {most}", value)
+
+
+def _check(metadata: CheckpointMetadata) -> None:
+    _require(bool(metadata.job), "job", "a name", metadata.job)
+    _require_count("checkpoint", metadata.checkpoint)
+    _require_count("epoch", metadata.epoch)
+    _require(metadata.mode in _MODES, "mode", f"one of {sorted(_MODES)}", metadata.mode)
+    _require_count("created_ms", metadata.created_ms)
+    _require_count("duration_ns", metadata.duration_ns)
+    _require_count("max_parallelism", metadata.max_parallelism, 1, _PARALLELISM_MAX)
+    tasks = len(metadata.tasks)
+    for at, task in enumerate(metadata.tasks):
+        _require_count(f"tasks[{at}].parallelism", task.parallelism, 1, _PARALLELISM_MAX)
+    for at, edge in enumerate(metadata.edges):
+        _require_count(f"edges[{at}].producer", edge.producer, 0, tasks - 1)
+        _require_count(f"edges[{at}].consumer", edge.consumer, 0, tasks - 1)
+    _check_subtasks(metadata)
+
+
+def _check_subtasks(metadata: CheckpointMetadata) -> None:
+    """Every subtask of every task is there once: a complete checkpoint has no holes."""
+    seen: set[tuple[int, int]] = set()
+    for at, subtask in enumerate(metadata.subtasks):
+        part = f"subtasks[{at}]"
+        _require_count(f"{part}.task", subtask.task, 0, len(metadata.tasks) - 1)
+        task = metadata.tasks[subtask.task]
+        _require_count(f"{part}.index", subtask.index, 0, task.parallelism - 1)
+        key = (subtask.task, subtask.index)
+        _require(key not in seen, part, "a subtask that is stated once", key)
+        seen.add(key)
+        _check_subtask(metadata, part, subtask)
+    expected = sum(task.parallelism for task in metadata.tasks)
+    _require(len(seen) == expected, "subtasks", f"all {expected} of the tasks", len(seen))
+
+
+def _check_subtask(metadata: CheckpointMetadata, part: str, subtask: SubtaskSnapshot) -> None:
+    for name in ("start_delay_ns", "alignment_ns", "sync_ns", "async_ns"):
+        _require_count(f"{part}.{name}", getattr(subtask, name))
+    operators = metadata.tasks[subtask.task].operators
+    for at, handle in enumerate(subtask.states):
+        where = f"{part}.states[{at}]"
+        _require(handle.operator in operators, f"{where}.operator", "in the task", handle.operator)
+        _check_handle(where, handle)
+    for at, channel in enumerate(subtask.received):
+        where = f"{part}.received[{at}]"
+        _check_channel(metadata, where, channel)
+        end = (metadata.edges[channel.edge].consumer, channel.consumer)
+        _require(end == (subtask.task, subtask.index), where, "an input of the subtask", end)
+    for at, channel in enumerate(subtask.sent):
+        where = f"{part}.sent[{at}]"
+        _check_channel(metadata, where, channel)
+        end = (metadata.edges[channel.edge].producer, channel.producer)
+        _require(end == (subtask.task, subtask.index), where, "an output of the subtask", end)
+
+
+def _check_channel(metadata: CheckpointMetadata, part: str, channel: ChannelPosition) -> None:
+    _require_count(f"{part}.edge", channel.edge, 0, len(metadata.edges) - 1)
+    edge = metadata.edges[channel.edge]
+    producers = metadata.tasks[edge.producer].parallelism
+    consumers = metadata.tasks[edge.consumer].parallelism
+    _require_count(f"{part}.producer", channel.producer, 0, producers - 1)
+    _require_count(f"{part}.consumer", channel.consumer, 0, consumers - 1)
+    _require_count(f"{part}.position", channel.position)
+
+
+def _check_handle(part: str, handle: StateHandle) -> None:
+    kinds = sorted(STATE_KINDS)
+    _require(handle.kind in STATE_KINDS, f"{part}.kind", f"one of {kinds}", handle.kind)
+    _require(is_plain_path(handle.path), f"{part}.path", "a plain relative path", handle.path)
+    _require_count(f"{part}.offset", handle.offset)
+    _require_count(f"{part}.length", handle.length, 0, _INT_MAX - handle.offset)
+    _require_count(f"{part}.rows", handle.rows)
+    checksum = handle.checksum
+    _require(bool(_CHECKSUM.fullmatch(checksum)), f"{part}.checksum", "16 hex digits", checksum)

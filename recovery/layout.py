@@ -1,0 +1,176 @@
+"""Where the files of a job lie under the checkpoint directory: every path is made and parsed here.
+
+    JOB/chk-N/metadata            exists exactly when checkpoint N is complete
+    JOB/chk-N/worker-W-eE.segment what worker W wrote for it during epoch E
+    JOB/sav-N/...                 the same for a savepoint; checkpoints and savepoints share one sequence of numbers
+    JOB/shared/NAME               files that several checkpoints refer to
+    JOB/epochs/E                  created exclusively by the attempt that owns epoch E
+
+The epoch is in a segment's name so that a worker that was given up for dead cannot overwrite the file of its
+replacement. Handles in metadata are relative to `JOB/`, so that a job's folder can be moved as a whole.
+
+Not here: reading and writing (`recovery/catalog.py`), and symbolic links, which only storage can see.
+"""
+
+from __future__ import annotations
+
+import re
+from enum import Enum
+from typing import NamedTuple
+
+import xxhash
+
+#: Length of the longest path that may stand in a handle; longer ones are damage or malice.
+PATH_CHARS_MAX = 1024
+
+#: Longest name of a job's folder.
+FOLDER_CHARS_MAX = 100
+
+_FOLDER = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
+_COMPONENT = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]*")
+# Canonical decimal of at most 18 digits: one number has one name, and it fits 64 bits.
+_NUMBER = r"(0|[1-9][0-9]{0,17})"
+_CHECKPOINT_FOLDER = re.compile(rf"(chk|sav)-{_NUMBER}")
+_SEGMENT = re.compile(rf"worker-{_NUMBER}-e{_NUMBER}\.segment")
+_EPOCH = re.compile(_NUMBER)
+
+
+class InvalidPath(ValueError):
+    """A path that is not relative, normalised and plain; `path` is what was given."""
+
+    def __init__(self, path: str) -> None:
+        super().__init__(path)
+        self.path = path
+
+    def __str__(self) -> str:
+        return f"{self.path!r} is not a plain relative path"
+
+
+class CheckpointKind(Enum):
+    """What a numbered folder holds; the value is the prefix of its name."""
+
+    CHECKPOINT = "chk"
+    SAVEPOINT = "sav"
+
+
+class CheckpointPath(NamedTuple):
+    """A path under a checkpoint's folder, taken apart: `JOB/KIND-NUMBER/name`."""
+
+    job: str
+    kind: CheckpointKind
+    number: int
+    name: str
+
+
+class SegmentName(NamedTuple):
+    """Who wrote a segment, and when."""
+
+    worker: int
+    epoch: int
+
+
+def job_folder(job: str) -> str:
+    """Name the folder of `job`: the name itself if it is plain, else a plain one that ends in its hash.
+
+    Applying it twice changes nothing. Raises: ValueError if the name is empty.
+    """
+    if not job:
+        raise ValueError("a job needs a name")
+    if len(job) <= FOLDER_CHARS_MAX and _FOLDER.fullmatch(job):
+        return job
+    plain = re.sub(r"[^A-Za-z0-9]+", "-", job).strip("-")[:60] or "job"
+    return f"{plain}-{xxhash.xxh3_64_hexdigest(job.encode('utf-8', 'surrogatepass'))}"
+
+
+def checkpoint_folder(
+    job: str, number: int, kind: CheckpointKind = CheckpointKind.CHECKPOINT
+) -> str:
+    """Return `JOB/chk-N/`, with the slash."""
+    assert number >= 0, f"checkpoint numbers start at 0, got {number}"
+    return f"{job_folder(job)}/{kind.value}-{number}/"
+
+
+def checkpoints_prefix(job: str, kind: CheckpointKind) -> str:
+    """Return what the path of every file of that kind starts with."""
+    return f"{job_folder(job)}/{kind.value}-"
+
+
+def metadata_path(job: str, number: int, kind: CheckpointKind = CheckpointKind.CHECKPOINT) -> str:
+    """Return the path of the file whose existence completes the checkpoint."""
+    return checkpoint_folder(job, number, kind) + "metadata"
+
+
+def segment_path(
+    job: str,
+    number: int,
+    worker: int,
+    epoch: int,
+    kind: CheckpointKind = CheckpointKind.CHECKPOINT,
+) -> str:
+    """Return the path of the one data file that `worker` writes for a checkpoint."""
+    assert worker >= 0, f"worker {worker}"
+    assert epoch >= 0, f"epoch {epoch}"
+    return f"{checkpoint_folder(job, number, kind)}worker-{worker}-e{epoch}.segment"
+
+
+def shared_folder(job: str) -> str:
+    """Return `JOB/shared/`, with the slash."""
+    return f"{job_folder(job)}/shared/"
+
+
+def epochs_folder(job: str) -> str:
+    """Return `JOB/epochs/`, with the slash."""
+    return f"{job_folder(job)}/epochs/"
+
+
+def epoch_path(job: str, epoch: int) -> str:
+    """Return the path of the file that fences every epoch below `epoch`."""
+    assert epoch >= 0, f"epoch {epoch}"
+    return f"{epochs_folder(job)}{epoch}"
+
+
+def is_plain_path(path: str) -> bool:
+    """Tell whether `path` is relative and normalised, of plain characters, without hidden or parent components."""
+    if not 0 < len(path) <= PATH_CHARS_MAX:
+        return False
+    return all(_COMPONENT.fullmatch(component) for component in path.split("/"))
+
+
+def handle_path(job: str, path: str) -> str:
+    """Return `path`, which lies in the job's folder, as a handle states it. Raises: InvalidPath."""
+    folder = f"{job_folder(job)}/"
+    relative = path.removeprefix(folder)
+    if relative == path or not is_plain_path(relative):
+        raise InvalidPath(path)
+    return relative
+
+
+def store_path(job: str, handle: str) -> str:
+    """Return the path in the store of what a handle states. Raises: InvalidPath if it could leave the job's folder."""
+    if not is_plain_path(handle):
+        raise InvalidPath(handle)
+    return f"{job_folder(job)}/{handle}"
+
+
+def parse_checkpoint_path(path: str) -> CheckpointPath | None:
+    """Take apart a path below a checkpoint's or savepoint's folder; None for every other path."""
+    folder, _, rest = path.partition("/")
+    middle, _, name = rest.partition("/")
+    match = _CHECKPOINT_FOLDER.fullmatch(middle)
+    if match is None or not name or not _FOLDER.fullmatch(folder):
+        return None
+    return CheckpointPath(folder, CheckpointKind(match[1]), int(match[2]), name)
+
+
+def parse_segment_name(name: str) -> SegmentName | None:
+    """Take apart the last component of a segment's path; None if it is something else."""
+    match = _SEGMENT.fullmatch(name)
+    return None if match is None else SegmentName(int(match[1]), int(match[2]))
+
+
+def parse_epoch_path(path: str) -> int | None:
+    """Return the epoch of `JOB/epochs/E`; None for every other path."""
+    parts = path.split("/")
+    if len(parts) != 3 or parts[1] != "epochs" or not _EPOCH.fullmatch(parts[2]):
+        return None
+    return int(parts[2])

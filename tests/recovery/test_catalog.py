@@ -1,0 +1,415 @@
+"""Finding, refusing, publishing, deleting checkpoints; claiming epochs. Over a store in a dictionary."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import msgspec
+import pyarrow as pa
+import pytest
+import xxhash
+
+from headrace.inflight.segment import SegmentBuilder, table_to_ipc
+from headrace.recovery.catalog import (
+    CLAIM_ATTEMPTS_MAX,
+    NoValidCheckpoint,
+    WrongJob,
+    claim_epoch,
+    complete_checkpoints,
+    delete_checkpoint,
+    incomplete_checkpoints,
+    jobs,
+    load,
+    newest_epoch,
+    newest_valid,
+    next_checkpoint_number,
+    publish,
+    verify,
+)
+from headrace.recovery.codec import CorruptMetadata, UnsupportedVersion
+from headrace.recovery.layout import (
+    CheckpointKind,
+    epoch_path,
+    handle_path,
+    metadata_path,
+    segment_path,
+)
+from headrace.recovery.metadata import (
+    CheckpointMetadata,
+    StateHandle,
+    SubtaskSnapshot,
+    TaskInfo,
+)
+from headrace.recovery.store import (
+    AlreadyExists,
+    NotFound,
+    StoreError,
+    StoreRejected,
+    StoreUncertain,
+)
+
+
+class DictStore:
+    """Objects in a dictionary. `before(operation, path)` runs first and may raise."""
+
+    def __init__(self) -> None:
+        self.objects: dict[str, bytes] = {}
+        self.deleted: list[str] = []
+        self.before: Callable[[str, str], None] = lambda operation, path: None
+
+    def put(self, path: str, data: bytes | memoryview) -> None:
+        self.before("put", path)
+        self.objects[path] = bytes(data)
+
+    def create(self, path: str, data: bytes) -> None:
+        self.before("create", path)
+        if path in self.objects:
+            raise AlreadyExists(path, "already exists")
+        self.objects[path] = data
+
+    def get(self, path: str, offset: int = 0, length: int | None = None) -> bytes:
+        self.before("get", path)
+        if path not in self.objects:
+            raise NotFound(path, "not found")
+        data = self.objects[path][offset:]
+        if length is not None and len(data) < length:
+            raise StoreRejected(path, "too short")
+        return data if length is None else data[:length]
+
+    def list(self, prefix: str) -> list[str]:
+        self.before("list", prefix)
+        return sorted(path for path in self.objects if path.startswith(prefix))
+
+    def delete(self, path: str) -> None:
+        self.before("delete", path)
+        self.deleted.append(path)
+        self.objects.pop(path, None)
+
+
+TABLE = pa.table({"customer": ["anna", "zoë"], "amount": [3, 4]})
+
+
+def written(
+    store: DictStore, number: int, job: str = "orders", *, savepoint: bool = False
+) -> CheckpointMetadata:
+    """Put a whole checkpoint with one segment into the store."""
+    kind = CheckpointKind.SAVEPOINT if savepoint else CheckpointKind.CHECKPOINT
+    builder = SegmentBuilder()
+    blob = builder.append(table_to_ipc(TABLE))
+    path = segment_path(job, number, 0, 1, kind)
+    store.put(path, b"".join(builder.parts()))
+    handle = StateHandle(
+        "sum", "totals", "list", handle_path(job, path), blob.offset, blob.length, blob.checksum, 2
+    )
+    metadata = CheckpointMetadata(
+        job=job,
+        checkpoint=number,
+        epoch=1,
+        mode="aligned",
+        savepoint=savepoint,
+        created_ms=0,
+        duration_ns=0,
+        max_parallelism=128,
+        tasks=[TaskInfo("sum", ["sum"], ["sum"], 1)],
+        edges=[],
+        subtasks=[SubtaskSnapshot(0, 0, False, [handle], [], [])],
+        transactions=[],
+    )
+    publish(store, metadata)
+    return metadata
+
+
+@pytest.fixture
+def store() -> DictStore:
+    return DictStore()
+
+
+def damage(store: DictStore, path: str) -> None:
+    store.objects[path] = store.objects[path][:-1] + b"\0"
+
+
+def test_an_empty_store_has_nothing_to_restore(store: DictStore) -> None:
+    assert newest_valid(store, "orders") == (None, [])
+    assert complete_checkpoints(store, "orders") == []
+    assert next_checkpoint_number(store, "orders") == 1
+    assert jobs(store) == []
+
+
+def test_checkpoints_are_listed_newest_first_by_number(store: DictStore) -> None:
+    for number in (2, 10, 9):
+        written(store, number)
+    assert complete_checkpoints(store, "orders") == [10, 9, 2]
+    assert newest_valid(store, "orders") == (load(store, "orders", 10), [])
+
+
+def test_a_checkpoint_without_metadata_is_incomplete_but_its_number_is_taken(
+    store: DictStore,
+) -> None:
+    written(store, 1)
+    store.put(segment_path("orders", 4, 0, 1), b"x")
+    assert complete_checkpoints(store, "orders") == [1]
+    assert incomplete_checkpoints(store, "orders") == [4]
+    assert next_checkpoint_number(store, "orders") == 5
+
+
+def test_savepoints_share_the_numbers_and_can_be_the_newest(store: DictStore) -> None:
+    written(store, 1)
+    savepoint = written(store, 2, savepoint=True)
+    assert complete_checkpoints(store, "orders") == [2, 1]
+    assert newest_valid(store, "orders") == (savepoint, [])
+    assert load(store, "orders", 2) == savepoint
+    assert verify(store, "orders", 2) == []
+    assert next_checkpoint_number(store, "orders") == 3
+
+
+def test_jobs_share_a_directory_without_seeing_each_other(store: DictStore) -> None:
+    written(store, 1, "orders")
+    written(store, 2, "orders-2")
+    assert jobs(store) == ["orders", "orders-2"]
+    assert complete_checkpoints(store, "orders") == [1]
+    assert complete_checkpoints(store, "orders-2") == [2]
+
+
+def test_a_folder_with_another_jobs_checkpoints_is_an_error(store: DictStore) -> None:
+    written(store, 1, "payments")
+    store.objects = {
+        path.replace("payments", "orders"): data for path, data in store.objects.items()
+    }
+    with pytest.raises(WrongJob, match="belongs to job 'payments', not to 'orders'"):
+        newest_valid(store, "orders")
+
+
+def test_damaged_metadata_is_refused_with_its_reason_and_the_one_before_is_used(
+    store: DictStore,
+) -> None:
+    older, _ = written(store, 1), written(store, 2)
+    damage(store, metadata_path("orders", 2))
+    metadata, rejected = newest_valid(store, "orders")
+    assert metadata == older
+    assert [number for number, _ in rejected] == [2]
+    assert "orders/chk-2/metadata: offset 0: expected" in rejected[0][1]
+
+
+def test_metadata_copied_from_another_number_is_refused(store: DictStore) -> None:
+    older = written(store, 1)
+    store.objects[metadata_path("orders", 2)] = store.objects[metadata_path("orders", 1)]
+    metadata, rejected = newest_valid(store, "orders")
+    assert metadata == older
+    assert rejected[0][1].endswith("expected checkpoint 2, found checkpoint 1")
+
+
+@pytest.mark.parametrize(
+    ("spoil", "reason"),
+    [
+        (lambda data: None, "not found"),
+        (lambda data: data[:-1], "too short"),
+        (lambda data: b"", "too short"),
+        (lambda data: bytes(len(data)), "segment header"),
+    ],
+)
+def test_a_checkpoint_with_a_missing_or_short_file_is_refused(
+    store: DictStore, spoil: Callable[[bytes], bytes | None], reason: str
+) -> None:
+    older, _ = written(store, 1), written(store, 2)
+    path = segment_path("orders", 2, 0, 1)
+    spoiled = spoil(store.objects.pop(path))
+    if spoiled is not None:
+        store.objects[path] = spoiled
+    metadata, rejected = newest_valid(store, "orders")
+    assert metadata == older
+    assert path in rejected[0][1]
+    assert reason in rejected[0][1]
+
+
+def test_a_job_whose_checkpoints_are_all_damaged_does_not_start_afresh(store: DictStore) -> None:
+    for number in (1, 2):
+        written(store, number)
+        damage(store, metadata_path("orders", number))
+    with pytest.raises(NoValidCheckpoint) as error:
+        newest_valid(store, "orders")
+    assert [number for number, _ in error.value.rejected] == [2, 1]
+
+
+@pytest.mark.parametrize("kind", [StoreUncertain, StoreRejected])
+def test_storage_that_fails_is_not_taken_for_damage(
+    store: DictStore, kind: type[StoreError]
+) -> None:
+    written(store, 1)
+    written(store, 2)
+
+    def fail(operation: str, path: str) -> None:
+        if operation == "get" and path == metadata_path("orders", 2):
+            raise kind(path, "no answer")
+
+    store.before = fail
+    with pytest.raises(kind):
+        newest_valid(store, "orders")
+
+
+def test_a_newer_format_is_not_taken_for_damage(store: DictStore) -> None:
+    written(store, 1)
+    body = b"{}"
+    checksum = xxhash.xxh3_64_hexdigest(b"headrace-checkpoint 9 2\n" + body)
+    header = f"headrace-checkpoint 9 xxh3:{checksum} 2\n".encode()
+    store.put(metadata_path("orders", 2), header + body)
+    with pytest.raises(UnsupportedVersion):
+        newest_valid(store, "orders")
+
+
+def test_a_checkpoint_that_is_subsumed_while_listed_is_passed_over(store: DictStore) -> None:
+    older, _ = written(store, 1), written(store, 2)
+
+    def subsume(operation: str, path: str) -> None:
+        if operation == "get":
+            store.objects.pop(metadata_path("orders", 2), None)
+
+    store.before = subsume
+    assert newest_valid(store, "orders") == (older, [])
+
+
+def test_loading_an_absent_checkpoint_says_so(store: DictStore) -> None:
+    with pytest.raises(NotFound):
+        load(store, "orders", 1)
+
+
+def test_loading_a_damaged_checkpoint_says_so(store: DictStore) -> None:
+    written(store, 1)
+    damage(store, metadata_path("orders", 1))
+    with pytest.raises(CorruptMetadata):
+        load(store, "orders", 1)
+
+
+def test_an_undamaged_checkpoint_verifies(store: DictStore) -> None:
+    written(store, 1)
+    assert verify(store, "orders", 1) == []
+
+
+def test_every_flipped_bit_of_every_file_of_a_checkpoint_is_found(store: DictStore) -> None:
+    written(store, 1)
+    whole = dict(store.objects)
+    for path, data in whole.items():
+        for bit in range(len(data) * 8):
+            flipped = bytearray(data)
+            flipped[bit // 8] ^= 1 << bit % 8
+            store.objects[path] = bytes(flipped)
+            assert len(verify(store, "orders", 1)) == 1, f"bit {bit} of {path}"
+        store.objects[path] = data
+    assert verify(store, "orders", 1) == []
+
+
+def test_verifying_names_the_state_and_what_is_wrong(store: DictStore) -> None:
+    metadata = written(store, 1)
+    path = segment_path("orders", 1, 0, 1)
+    assert verify(store, "orders", 2) == ["orders/sav-2/metadata: not found"]
+    (handle,) = metadata.subtasks[0].states
+    wrong = msgspec.structs.replace(handle, rows=3)
+    del store.objects[metadata_path("orders", 1)]
+    subtask = msgspec.structs.replace(metadata.subtasks[0], states=[wrong])
+    publish(store, msgspec.structs.replace(metadata, subtasks=[subtask]))
+    assert verify(store, "orders", 1) == [
+        f"{path}: state 'totals' of 'sum': expected 3 rows, found 2"
+    ]
+
+
+def test_publishing_twice_is_harmless_and_publishing_something_else_is_refused(
+    store: DictStore,
+) -> None:
+    metadata = written(store, 1)
+    publish(store, metadata)
+    with pytest.raises(AlreadyExists):
+        publish(store, msgspec.structs.replace(metadata, epoch=2))
+    assert load(store, "orders", 1) == metadata
+
+
+def test_deleting_removes_the_metadata_first_and_spares_savepoints_and_shared(
+    store: DictStore,
+) -> None:
+    written(store, 1)
+    written(store, 2)
+    written(store, 1, savepoint=True)
+    store.put("orders/shared/sst", b"x")
+    delete_checkpoint(store, "orders", 1)
+    assert store.deleted == ["orders/chk-1/metadata", "orders/chk-1/worker-0-e1.segment"]
+    assert complete_checkpoints(store, "orders") == [2, 1]
+    assert "orders/shared/sst" in store.objects
+
+
+def test_a_deletion_that_fails_halfway_leaves_no_complete_checkpoint(store: DictStore) -> None:
+    written(store, 1)
+
+    def fail(operation: str, path: str) -> None:
+        if operation == "delete" and path.endswith("segment"):
+            raise StoreUncertain(path, "no answer")
+
+    store.before = fail
+    with pytest.raises(StoreUncertain):
+        delete_checkpoint(store, "orders", 1)
+    assert complete_checkpoints(store, "orders") == []
+    assert incomplete_checkpoints(store, "orders") == [1]
+    store.before = lambda operation, path: None
+    delete_checkpoint(store, "orders", 1)
+    assert store.objects == {}
+
+
+def test_epochs_grow_and_are_counted_per_job(store: DictStore) -> None:
+    assert newest_epoch(store, "orders") is None
+    assert [claim_epoch(store, "orders") for _ in range(3)] == [1, 2, 3]
+    assert claim_epoch(store, "payments") == 1
+    assert newest_epoch(store, "orders") == 3
+
+
+def test_an_epoch_is_above_all_existing_ones_and_foreign_files_do_not_matter(
+    store: DictStore,
+) -> None:
+    store.put(epoch_path("orders", 41), b"")
+    store.put("orders/epochs/README", b"")
+    store.put("orders/epochs/007", b"")
+    assert claim_epoch(store, "orders") == 42
+
+
+def test_a_rival_that_claims_in_between_gets_another_epoch(store: DictStore) -> None:
+    def rival(operation: str, path: str) -> None:
+        if operation == "create" and path in (epoch_path("orders", 1), epoch_path("orders", 2)):
+            store.objects.setdefault(path, b"rival\n")
+
+    store.before = rival
+    assert claim_epoch(store, "orders") == 3
+
+
+def test_an_uncertain_claim_is_left_behind(store: DictStore) -> None:
+    def lose_reply(operation: str, path: str) -> None:
+        if operation == "create" and path == epoch_path("orders", 1):
+            store.objects[path] = b"orders\n"
+            raise StoreUncertain(path, "no answer")
+
+    store.before = lose_reply
+    assert claim_epoch(store, "orders") == 2
+
+
+@pytest.mark.parametrize(
+    ("answer", "raised"), [(AlreadyExists, StoreRejected), (StoreUncertain, StoreUncertain)]
+)
+def test_claiming_gives_up_after_many_attempts(
+    store: DictStore, answer: type[StoreError], raised: type[StoreError]
+) -> None:
+    asked: list[str] = []
+
+    def refuse(operation: str, path: str) -> None:
+        if operation == "create":
+            asked.append(path)
+            raise answer(path, "no")
+
+    store.before = refuse
+    with pytest.raises(raised):
+        claim_epoch(store, "orders")
+    assert len(asked) == CLAIM_ATTEMPTS_MAX
+
+
+def test_storage_that_refuses_a_claim_is_not_asked_again(store: DictStore) -> None:
+    def refuse(operation: str, path: str) -> None:
+        if operation == "create":
+            raise StoreRejected(path, "no space left on the device")
+
+    store.before = refuse
+    with pytest.raises(StoreRejected, match="no space"):
+        claim_epoch(store, "orders")

@@ -1,0 +1,216 @@
+"""Metadata as bytes: what is read is what was written, and every damage is found."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+import xxhash
+
+from headrace.recovery.codec import (
+    CorruptMetadata,
+    InvalidMetadata,
+    UnsupportedVersion,
+    decode_metadata,
+    encode_metadata,
+)
+from headrace.recovery.metadata import (
+    ChannelPosition,
+    CheckpointMetadata,
+    EdgeInfo,
+    StateHandle,
+    SubtaskSnapshot,
+    TaskInfo,
+    TransactionRecord,
+)
+
+#: METADATA below, as version 1 wrote it. Never regenerate it.
+GOLDEN = Path(__file__).parent / "testdata" / "v1.metadata"
+
+
+def sealed(body: bytes, version: int = 1) -> bytes:
+    """A file as an attacker makes it: any body, with a checksum that fits."""
+    checksum = xxhash.xxh3_64_hexdigest(
+        b"headrace-checkpoint %d %d\n" % (version, len(body)) + body
+    )
+    return f"headrace-checkpoint {version} xxh3:{checksum} {len(body)}\n".encode() + body
+
+
+HANDLE = StateHandle("sum", "totals", "keyed", "chk-7/worker-0-e2.segment", 16, 640, "0" * 16, 3)
+CHANNEL = ChannelPosition(0, 0, 0, 41, False)
+SOURCE = SubtaskSnapshot(0, 0, False, [], [], [CHANNEL])
+SUM = SubtaskSnapshot(1, 0, False, [HANDLE], [CHANNEL], [])
+METADATA = CheckpointMetadata(
+    job="orders",
+    checkpoint=7,
+    epoch=2,
+    mode="unaligned",
+    savepoint=False,
+    created_ms=1_700_000_000_000,
+    duration_ns=38_000_000,
+    max_parallelism=128,
+    tasks=[
+        TaskInfo("read", ["read"], ["read"], 1),
+        TaskInfo("sum", ["sum", "out"], ["sum"], 1),
+    ],
+    edges=[EdgeInfo("read->sum/0", 0, 1)],
+    subtasks=[SOURCE, SUM],
+    transactions=[TransactionRecord("out", "out-0-2-1", {"file": "part-0", "rows": 3})],
+)
+SMALL = CheckpointMetadata("orders", 7, 2, "aligned", False, 0, 0, 128, [], [], [], [])
+
+
+def changed(**fields: Any) -> CheckpointMetadata:
+    return msgspec.structs.replace(METADATA, **fields)
+
+
+def with_handle(**fields: Any) -> CheckpointMetadata:
+    handle = msgspec.structs.replace(HANDLE, **fields)
+    return changed(subtasks=[SOURCE, msgspec.structs.replace(SUM, states=[handle])])
+
+
+def with_sent(**fields: Any) -> CheckpointMetadata:
+    channel = msgspec.structs.replace(CHANNEL, **fields)
+    return changed(subtasks=[msgspec.structs.replace(SOURCE, sent=[channel]), SUM])
+
+
+def test_decoding_gives_what_was_encoded() -> None:
+    assert decode_metadata(encode_metadata(METADATA)) == METADATA
+
+
+def test_the_file_can_be_read_with_a_text_tool() -> None:
+    lines = encode_metadata(METADATA).decode("ascii").splitlines()
+    assert lines[0].startswith("headrace-checkpoint 1 xxh3:")
+    assert lines[1:4] == ["{", '  "job": "orders",', '  "checkpoint": 7,']
+    assert lines[-1] == "}"
+
+
+def test_the_format_is_the_one_of_version_one() -> None:
+    assert decode_metadata(GOLDEN.read_bytes()) == METADATA
+    assert encode_metadata(METADATA) == GOLDEN.read_bytes()
+
+
+def test_every_flipped_bit_is_found() -> None:
+    data = encode_metadata(SMALL)
+    for bit in range(len(data) * 8):
+        damaged = bytearray(data)
+        damaged[bit // 8] ^= 1 << bit % 8
+        with pytest.raises(CorruptMetadata) as error:
+            decode_metadata(bytes(damaged), "orders/chk-7/metadata")
+        assert error.value.path == "orders/chk-7/metadata"
+
+
+def test_every_truncation_is_found() -> None:
+    data = encode_metadata(METADATA)
+    for length in range(len(data)):
+        with pytest.raises(CorruptMetadata):
+            decode_metadata(data[:length])
+
+
+@pytest.mark.parametrize("tail", [b"\0", b"\n", b" ", b"x" * 1000])
+def test_trailing_bytes_are_found(tail: bytes) -> None:
+    with pytest.raises(CorruptMetadata, match="bytes of metadata"):
+        decode_metadata(encode_metadata(SMALL) + tail)
+
+
+def test_a_zero_filled_tail_is_found() -> None:
+    data = encode_metadata(METADATA)
+    for length in range(0, len(data), 16):
+        with pytest.raises(CorruptMetadata):
+            decode_metadata(data[:length] + bytes(len(data) - length))
+
+
+def test_an_error_tells_path_offset_expected_and_found() -> None:
+    with pytest.raises(CorruptMetadata) as error:
+        decode_metadata(b"headrace-chXckpoint 1\n", "orders/chk-7/metadata")
+    assert error.value.offset == 11
+    assert str(error.value) == (
+        "orders/chk-7/metadata: offset 11: expected a line "
+        "'headrace-checkpoint VERSION xxh3:CHECKSUM LENGTH', "
+        "found b'headrace-chXckpoint 1\\n'"
+    )
+
+
+def test_an_intact_newer_version_is_not_called_damage() -> None:
+    with pytest.raises(UnsupportedVersion, match=r"format version 2; .* reads version 1"):
+        decode_metadata(sealed(b"{}", version=2))
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"",
+        b"null",
+        b"{}",
+        b"[" * 100_000,
+        b'{"job": "\xff"}',
+        b'{"job": 1e999}',
+        encode_metadata(SMALL).split(b"\n", 1)[1].replace(b'"job"', b'"code": "x", "job"', 1),
+        encode_metadata(SMALL).split(b"\n", 1)[1].replace(b"7", b"7.5", 1),
+        encode_metadata(SMALL).split(b"\n", 1)[1].replace(b"7", b'"7"', 1),
+        encode_metadata(SMALL).split(b"\n", 1)[1].replace(b"7", b"true", 1),
+        encode_metadata(SMALL).split(b"\n", 1)[1].replace(b"7", b"9" * 5000, 1),
+    ],
+    ids=range(11),
+)
+def test_a_body_outside_the_schema_is_refused_even_with_a_fitting_checksum(body: bytes) -> None:
+    with pytest.raises(CorruptMetadata):
+        decode_metadata(sealed(body))
+
+
+@pytest.mark.parametrize(
+    ("metadata", "part"),
+    [
+        (changed(job=""), "job"),
+        (changed(checkpoint=-1), "checkpoint"),
+        (changed(checkpoint=2**63), "checkpoint"),
+        (changed(epoch=-1), "epoch"),
+        (changed(mode="exactly_once"), "mode"),
+        (changed(created_ms=-1), "created_ms"),
+        (changed(duration_ns=-1), "duration_ns"),
+        (changed(max_parallelism=0), "max_parallelism"),
+        (changed(max_parallelism=2**16 + 1), "max_parallelism"),
+        (changed(tasks=[TaskInfo("read", [], [], 0)]), "tasks[0].parallelism"),
+        (changed(edges=[EdgeInfo("e", 2, 1)]), "edges[0].producer"),
+        (changed(edges=[EdgeInfo("e", 0, -1)]), "edges[0].consumer"),
+        (changed(subtasks=[SOURCE]), "subtasks"),
+        (changed(subtasks=[SOURCE, SUM, SUM]), "subtasks[2]"),
+        (changed(subtasks=[msgspec.structs.replace(SOURCE, task=2)]), "subtasks[0].task"),
+        (changed(subtasks=[msgspec.structs.replace(SOURCE, index=1)]), "subtasks[0].index"),
+        (changed(subtasks=[msgspec.structs.replace(SOURCE, sync_ns=-1)]), "subtasks[0].sync_ns"),
+        (with_handle(operator="other"), "subtasks[1].states[0].operator"),
+        (with_handle(kind="pickle"), "subtasks[1].states[0].kind"),
+        (with_handle(path="../payments/chk-1/x"), "subtasks[1].states[0].path"),
+        (with_handle(path="/etc/passwd"), "subtasks[1].states[0].path"),
+        (with_handle(path="chk-7//x"), "subtasks[1].states[0].path"),
+        (with_handle(offset=-1), "subtasks[1].states[0].offset"),
+        (with_handle(length=-1), "subtasks[1].states[0].length"),
+        (with_handle(offset=2**62, length=2**62), "subtasks[1].states[0].length"),
+        (with_handle(rows=-1), "subtasks[1].states[0].rows"),
+        (with_handle(checksum="0" * 15), "subtasks[1].states[0].checksum"),
+        (with_handle(checksum="A" * 16), "subtasks[1].states[0].checksum"),
+        (with_sent(edge=1), "subtasks[0].sent[0].edge"),
+        (with_sent(producer=1), "subtasks[0].sent[0].producer"),
+        (with_sent(consumer=1), "subtasks[0].sent[0].consumer"),
+        (with_sent(position=-1), "subtasks[0].sent[0].position"),
+        (
+            changed(subtasks=[msgspec.structs.replace(SOURCE, received=[CHANNEL]), SUM]),
+            "subtasks[0].received[0]",
+        ),
+        (
+            changed(subtasks=[SOURCE, msgspec.structs.replace(SUM, sent=[CHANNEL])]),
+            "subtasks[1].sent[0]",
+        ),
+    ],
+)
+def test_inconsistent_metadata_is_neither_written_nor_read(
+    metadata: CheckpointMetadata, part: str
+) -> None:
+    with pytest.raises(InvalidMetadata) as refused:
+        encode_metadata(metadata)
+    assert str(refused.value).startswith(f"{part} must be ")
+    with pytest.raises(CorruptMetadata) as corrupt:
+        decode_metadata(sealed(msgspec.json.encode(metadata)))
+    assert corrupt.value.found == str(refused.value)
