@@ -1,0 +1,286 @@
+"""Checkpoint storage in a local (or mounted) directory.
+
+fsspec's local `open("w")` is not atomic (98 % of reads beside a writer were torn), so this goes to the operating system:
+write a temporary file, fsync it, rename it over the target (`put`) or hard-link it to the target
+(`create`, which thereby cannot replace anything), fsync the directory. Temporary files live in one hidden folder under the root, so that
+a crash never leaves one beside the real files; `sweep` removes those a day later.
+
+Nothing leaves the root: parents are resolved and compared with it, and no object may be a symbolic link. Someone who may swap
+folders for links *while* we run is outside this defence; they could as well change the files.
+
+Not here: path syntax (`storage.py` checks it before calling) and retries, which are the caller's.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import itertools
+import os
+import secrets
+import stat
+import time
+from collections.abc import Callable, Iterator
+
+from headrace.recovery.store import (
+    AlreadyExists,
+    NotFound,
+    StoreError,
+    StoreRejected,
+    StoreUncertain,
+)
+
+#: Folder of unfinished files, under the root.
+TEMPORARY_FOLDER = ".headrace-tmp"
+
+#: Unfinished files older than this were left by a crash; no write takes a day.
+TEMPORARY_AGE_S_MAX = 24 * 3600
+
+#: What the operating system says when it has certainly not done what was asked, in words that say what to do.
+_REJECTIONS = {
+    errno.ENOSPC: "no space left on the device",
+    errno.EDQUOT: "the disk quota is used up",
+    errno.EIO: "the device reports an input/output error",
+    errno.EACCES: "permission denied",
+    errno.EPERM: "the operation is not permitted (file systems without hard links cannot be used)",
+    errno.ENOTSUP: "the file system lacks an operation that atomic writes need, such as hard links",
+    errno.EROFS: "the file system is read-only",
+    errno.EMFILE: "this process has too many open files",
+    errno.ENFILE: "the system has too many open files",
+    errno.EFBIG: "the file is too large for the file system",
+    errno.ENOMEM: "the system is out of memory",
+    errno.ENAMETOOLONG: "the name is too long for the file system",
+    errno.ELOOP: "it is a symbolic link",
+    errno.ENOTDIR: "a file stands where a folder is needed",
+    errno.EISDIR: "a folder stands where a file is needed",
+}
+
+#: How often publishing starts over because the folder vanished; each time a `delete` must have emptied it.
+_PUBLISH_ATTEMPTS_MAX = 8
+
+_TEMPORARY_NUMBERS = itertools.count()
+
+
+def rejection(error: OSError) -> str | None:
+    """Say why storage refused, if the error means that it certainly did; None if the outcome is open."""
+    if error.errno is None:
+        return None
+    return _REJECTIONS.get(error.errno)
+
+
+class LocalFiles:
+    """Objects as files under `root`. Methods are those of `Store`; paths are already checked. Thread-safe."""
+
+    def __init__(self, root: str) -> None:
+        self._root = os.path.realpath(root)
+        self._temporary = os.path.join(self._root, TEMPORARY_FOLDER)
+
+    def put(self, path: str, data: bytes | memoryview) -> None:
+        target = self._target(path)
+        with self._written(path, data) as temporary:
+            _publish(path, target, lambda: os.replace(temporary, target))
+
+    def create(self, path: str, data: bytes) -> None:
+        target = self._target(path)
+        with self._written(path, data) as temporary:
+            _publish(path, target, lambda: _link(temporary, target))
+
+    def get(self, path: str, offset: int, length: int | None) -> bytes:
+        target = self._target(path)
+        # Not blocking: opening a pipe that somebody put there would wait for a writer.
+        flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+        with _refusals(path):
+            try:
+                file = os.open(target, flags)
+            except NotADirectoryError as error:
+                raise NotFound(path, "not found") from error
+            try:
+                return _read(path, file, offset, length)
+            finally:
+                os.close(file)
+
+    def list(self, prefix: str) -> list[str]:
+        folder = prefix.rpartition("/")[0]
+        with _refusals(prefix):
+            found = self._walk(self._target(folder) if folder else self._root)
+            return sorted(path for path in found if path.startswith(prefix))
+
+    def delete(self, path: str) -> None:
+        target = self._target(path)
+        parent = os.path.dirname(target)
+        with _refusals(path):
+            try:
+                os.unlink(target)
+            except (FileNotFoundError, NotADirectoryError):
+                return
+            _sync_nearest(parent)
+        if parent != self._root:
+            # Tidiness only: it fails when the folder is not empty, and `put` makes it again when it is needed.
+            with contextlib.suppress(OSError):
+                os.rmdir(parent)
+
+    def sweep(self) -> None:
+        """Remove unfinished files that a crash left behind a day ago or more. Never fails."""
+        with contextlib.suppress(OSError), os.scandir(self._temporary) as entries:
+            for entry in entries:
+                with contextlib.suppress(OSError):
+                    age_s = time.time() - entry.stat(follow_symlinks=False).st_mtime
+                    if age_s > TEMPORARY_AGE_S_MAX:
+                        os.unlink(entry.path)
+
+    def _target(self, path: str) -> str:
+        target = os.path.join(self._root, path)
+        parent = os.path.realpath(os.path.dirname(target))
+        inside = parent == self._root or parent.startswith(self._root.rstrip("/") + "/")
+        if not inside:
+            raise StoreRejected(path, "a symbolic link leads out of the checkpoint directory")
+        return os.path.join(parent, os.path.basename(target))
+
+    @contextlib.contextmanager
+    def _written(self, path: str, data: bytes | memoryview) -> Iterator[str]:
+        """A durable temporary file with the data; it is gone afterwards, also when anything fails."""
+        name = f"{os.getpid()}-{next(_TEMPORARY_NUMBERS)}-{secrets.token_hex(4)}"
+        temporary = os.path.join(self._temporary, name)
+        try:
+            with _refusals(path):
+                _make_folder(self._temporary)
+                _write(temporary, data)
+            yield temporary
+        finally:
+            with contextlib.suppress(OSError):
+                os.unlink(temporary)
+
+    def _walk(self, folder: str) -> Iterator[str]:
+        """Paths of all regular files below `folder`, relative to the root; folders may vanish meanwhile."""
+        try:
+            with os.scandir(folder) as entries:
+                children = list(entries)
+        except (FileNotFoundError, NotADirectoryError):
+            return
+        for entry in children:
+            if entry.is_dir(follow_symlinks=False):
+                if entry.path != self._temporary:
+                    yield from self._walk(entry.path)
+            elif entry.is_file(follow_symlinks=False):
+                yield os.path.relpath(entry.path, self._root)
+
+
+@contextlib.contextmanager
+def _refusals(path: str) -> Iterator[None]:
+    """Translate OSError where a failure of any kind leaves nothing behind, or where a repeat is harmless."""
+    try:
+        yield
+    except OSError as error:
+        raise _translated(path, error) from error
+
+
+def _translated(path: str, error: OSError) -> StoreError:
+    if error.errno == errno.ENOENT:
+        return NotFound(path, "not found")
+    if error.errno == errno.EEXIST:
+        return AlreadyExists(path, "already exists")
+    reason = rejection(error)
+    if reason is not None:
+        return StoreRejected(path, reason)
+    return StoreUncertain(path, os.strerror(error.errno) if error.errno else str(error))
+
+
+def _publish(path: str, target: str, move: Callable[[], None]) -> None:
+    """Make the folder, run the one call that makes the file visible, and make that durable.
+
+    Raises: StoreUncertain once the file may be visible: after an input/output error of the call, and after any later error.
+    """
+    folder = os.path.dirname(target)
+    with _refusals(path):
+        for attempt in range(_PUBLISH_ATTEMPTS_MAX):
+            try:
+                _make_folder(folder)
+                move()
+                break
+            except FileNotFoundError:
+                # A concurrent `delete` removed the folder while it was still empty.
+                if attempt + 1 == _PUBLISH_ATTEMPTS_MAX:
+                    raise
+            except OSError as error:
+                if error.errno == errno.EIO:
+                    raise StoreUncertain(path, _REJECTIONS[errno.EIO]) from error
+                raise
+    try:
+        _sync_nearest(folder)
+    except OSError as error:
+        reason = rejection(error) or str(error)
+        raise StoreUncertain(path, f"written, but perhaps not durably: {reason}") from error
+
+
+def _link(temporary: str, target: str) -> None:
+    try:
+        os.link(temporary, target)
+    except FileExistsError:
+        # NFS may repeat a request whose reply was lost: a second link to our file means that we won.
+        if os.stat(temporary).st_nlink != 2:
+            raise
+
+
+def _sync_folder(folder: str) -> None:
+    file = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(file)
+    finally:
+        os.close(file)
+
+
+def _sync_nearest(folder: str) -> None:
+    """fsync `folder` or, if a concurrent `delete` removed it, the nearest folder above: it holds that removal."""
+    while True:
+        try:
+            _sync_folder(folder)
+            return
+        except FileNotFoundError:
+            folder = os.path.dirname(folder)
+
+
+def _make_folder(folder: str) -> None:
+    """Make a folder and its missing parents, each durable in its own parent."""
+    if os.path.isdir(folder):
+        return
+    parent = os.path.dirname(folder)
+    _make_folder(parent)
+    try:
+        os.mkdir(folder)
+    except FileExistsError:
+        if not os.path.isdir(folder):
+            raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), folder) from None
+    _sync_folder(parent)
+
+
+def _write(path: str, data: bytes | memoryview) -> None:
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+    file = os.open(path, flags, 0o644)
+    try:
+        rest = memoryview(data).cast("B")
+        while rest:
+            rest = rest[os.write(file, rest) :]
+        os.fsync(file)
+    finally:
+        os.close(file)
+
+
+def _read(path: str, file: int, offset: int, length: int | None) -> bytes:
+    """Read after comparing with the file's size: a length from a damaged handle must not allocate."""
+    status = os.fstat(file)
+    if not stat.S_ISREG(status.st_mode):
+        raise NotFound(path, "not found")
+    available = status.st_size - offset
+    wanted = max(available, 0) if length is None else length
+    if offset < 0 or wanted < 0 or wanted > max(available, 0):
+        asked = f"{wanted} bytes at offset {offset}"
+        raise StoreRejected(path, f"{asked} of a file of {status.st_size} bytes")
+    pieces: list[bytes] = []
+    while wanted > 0:
+        piece = os.pread(file, wanted, offset)
+        if not piece:
+            raise StoreRejected(path, f"the file ended at {offset} while it was read")
+        pieces.append(piece)
+        offset += len(piece)
+        wanted -= len(piece)
+    return pieces[0] if len(pieces) == 1 else b"".join(pieces)
