@@ -1,0 +1,156 @@
+"""What the command line finds out about checkpoints, and which errors end it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from headrace.engine.api.errors import StorageUnreachable, UserError
+from headrace.engine.cli.checkpoints import details, has_problem, listing, verification
+from headrace.engine.runtime.storage import FsspecStore
+from headrace.inflight.segment import SegmentBuilder, table_to_ipc
+from headrace.recovery.catalog import publish
+from headrace.recovery.layout import handle_path, segment_path
+from headrace.recovery.metadata import (
+    CheckpointMetadata,
+    StateHandle,
+    SubtaskSnapshot,
+    TaskInfo,
+)
+from headrace.recovery.store import StoreUncertain
+
+
+def write(folder: Path, job: str, number: int) -> None:
+    store = FsspecStore(str(folder))
+    builder = SegmentBuilder()
+    blob = builder.append(table_to_ipc(pa.table({"amount": [3, 4]})))
+    path = segment_path(job, number, 0, 1)
+    store.put(path, b"".join(builder.parts()))
+    handle = StateHandle(
+        "sum", "totals", "list", handle_path(job, path), blob.offset, blob.length, blob.checksum, 2
+    )
+    subtask = SubtaskSnapshot(0, 0, False, [handle], [], [])
+    tasks = [TaskInfo("sum", ["sum"], ["sum"], 1)]
+    publish(
+        store,
+        CheckpointMetadata(
+            job, number, 1, "aligned", False, 1_700_000_000_000, 5, 128, tasks, [], [subtask], []
+        ),
+    )
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    write(tmp_path, "orders", 1)
+    write(tmp_path, "orders", 2)
+    (tmp_path / "orders/chk-3").mkdir()
+    (tmp_path / "orders/chk-3/worker-0-e1.segment").write_bytes(b"half")
+    return tmp_path
+
+
+def test_listing_shows_complete_and_incomplete_checkpoints_newest_first(folder: Path) -> None:
+    rows = listing(str(folder))
+    assert [(row["checkpoint"], row["status"]) for row in rows] == [
+        (3, "incomplete"),
+        (2, "complete"),
+        (1, "complete"),
+    ]
+    assert rows[1] | {"state_bytes": 0} == {
+        "job": "orders",
+        "checkpoint": 2,
+        "status": "complete",
+        "kind": "checkpoint",
+        "mode": "aligned",
+        "epoch": 1,
+        "created_ms": 1_700_000_000_000,
+        "created": "2023-11-14T22:13:20.000+00:00",
+        "duration_ns": 5,
+        "state_bytes": 0,
+        "state_rows": 2,
+        "subtasks": 1,
+        "problem": None,
+    }
+    assert rows[1]["state_bytes"] > 0
+    assert rows[0].keys() == rows[1].keys()
+    assert not has_problem(rows)
+
+
+def test_listing_shows_damage_and_goes_on(folder: Path) -> None:
+    (folder / "orders/chk-2/metadata").write_bytes(b"")
+    rows = listing(str(folder), "orders")
+    assert [row["status"] for row in rows] == ["incomplete", "damaged", "complete"]
+    assert "offset 0: expected a line" in rows[1]["problem"]
+    assert has_problem(rows)
+
+
+def test_listing_of_a_folder_with_another_jobs_name_shows_the_problem(folder: Path) -> None:
+    (folder / "orders").rename(folder / "payments")
+    rows = listing(str(folder))
+    assert {row["job"] for row in rows} == {"payments"}
+    assert "belongs to job 'orders', not to 'payments'" in rows[1]["problem"]
+
+
+def test_an_empty_or_missing_directory_lists_nothing_and_is_not_made(tmp_path: Path) -> None:
+    assert listing(str(tmp_path)) == []
+    assert listing(str(tmp_path / "missing")) == []
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_details_hold_the_whole_metadata_and_go_into_json(folder: Path) -> None:
+    row = json.loads(json.dumps(details(str(folder), None, 2)))
+    assert row["checkpoint"] == 2
+    assert row["metadata"]["tasks"][0]["name"] == "sum"
+
+
+def test_details_of_a_damaged_checkpoint_show_the_damage(folder: Path) -> None:
+    (folder / "orders/chk-2/metadata").write_bytes(b"")
+    row = details(str(folder), "orders", 2)
+    assert (row["status"], row["metadata"]) == ("damaged", None)
+    assert has_problem([row])
+
+
+def test_details_need_a_job_where_there_are_several(folder: Path) -> None:
+    write(folder, "payments", 1)
+    with pytest.raises(UserError, match="several jobs; name one of orders, payments"):
+        details(str(folder), None, 1)
+    assert details(str(folder), "payments", 1)["job"] == "payments"
+
+
+@pytest.mark.parametrize("number", [3, 4])
+def test_an_absent_checkpoint_is_the_users_mistake(folder: Path, number: int) -> None:
+    with pytest.raises(UserError, match=rf"no complete checkpoint {number}; it has 2, 1"):
+        details(str(folder), "orders", number)
+    with pytest.raises(UserError, match=rf"no complete checkpoint {number}; it has 2, 1"):
+        verification(str(folder), "orders", number)
+
+
+def test_an_unknown_job_is_the_users_mistake(folder: Path) -> None:
+    with pytest.raises(UserError, match=r"no job 'order' in .*: it holds orders"):
+        listing(str(folder), "order")
+
+
+def test_verification_reads_everything_that_is_complete(folder: Path) -> None:
+    segment = folder / "orders/chk-1/worker-0-e1.segment"
+    data = bytearray(segment.read_bytes())
+    data[-20] ^= 1
+    segment.write_bytes(data)
+    rows = verification(str(folder))
+    assert [(row["checkpoint"], row["status"]) for row in rows] == [(2, "valid"), (1, "damaged")]
+    assert rows[0]["problems"] == []
+    assert "state 'totals' of 'sum': offset 16: expected xxh3" in rows[1]["problems"][0]
+    assert has_problem(rows)
+    assert not has_problem(verification(str(folder), "orders", 2))
+
+
+def test_storage_that_does_not_answer_is_unreachable(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def no_answer(store: FsspecStore, prefix: str) -> list[str]:
+        raise StoreUncertain(prefix, "no route to host")
+
+    monkeypatch.setattr(FsspecStore, "list", no_answer)
+    with pytest.raises(StorageUnreachable, match="cannot be reached: no route to host"):
+        listing(str(folder))
