@@ -1,0 +1,73 @@
+"""Whether a Spark session can hold the workers, found out before they are submitted.
+
+Every worker occupies a slot for the life of the job and waits for all its peers, so one slot too
+few is a job that hangs. Spark itself knows the number of tasks it can run at once, for every kind
+of cluster and with `spark.task.cpus` considered: it needs the same answer for barrier jobs. That
+method is private to Spark's own code, which the JVM does not enforce.
+
+Not here: slots that other jobs of the same session occupy at the moment.
+"""
+
+from __future__ import annotations
+
+import time
+
+from pyspark import SparkContext
+from pyspark.errors import PySparkAttributeError
+from pyspark.sql import SparkSession
+
+from ..api.errors import UserError
+
+_POLL_S = 0.1
+
+
+def classic_context(spark: SparkSession) -> SparkContext:
+    """Return the session's context.
+
+    Raises:
+        UserError: it has none, being a Spark Connect session.
+    """
+    try:
+        return spark.sparkContext
+    except PySparkAttributeError as error:
+        raise UserError(
+            "a Spark Connect session cannot carry the workers, since it has no SparkContext: "
+            "use a classic session, or master=..."
+        ) from error
+
+
+def require_slots(context: SparkContext, needed: int, *, timeout_s: float) -> None:
+    """Return when Spark can run `needed` tasks at once; a cluster gets `timeout_s` to grow to it.
+
+    Raises:
+        UserError: it cannot, or would start workers twice.
+    """
+    if context.getConf().get("spark.speculation", "false") == "true":
+        raise UserError(
+            "spark.speculation is on in this Spark session and would start workers twice: "
+            "set it to false"
+        )
+    if _grows_on_demand(context):
+        return
+    patience_s = 0.0 if context._jsc.sc().isLocal() else timeout_s
+    deadline_s = time.monotonic() + patience_s
+    while (available := slots(context)) < needed:
+        if time.monotonic() >= deadline_s:
+            raise UserError(
+                f"the job needs {needed} slots, Spark has {available} (master {context.master}): "
+                "lower the parallelism, or give Spark more cores"
+            )
+        time.sleep(_POLL_S)
+
+
+def slots(context: SparkContext) -> int:
+    """Return how many tasks Spark can run at once with the executors it has now."""
+    spark = context._jsc.sc()
+    profile = spark.resourceProfileManager().defaultResourceProfile()
+    return int(spark.maxNumConcurrentTasks(profile))
+
+
+def _grows_on_demand(context: SparkContext) -> bool:
+    """Executors come when tasks wait for them, so there are none to count before."""
+    local = context._jsc.sc().isLocal()
+    return not local and context.getConf().get("spark.dynamicAllocation.enabled") == "true"

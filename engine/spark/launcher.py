@@ -1,0 +1,193 @@
+"""Workers as the tasks of one long Spark job.
+
+Spark places the workers, ships the program, notices dead ones and starts them again, each alone:
+the job is a plain one, not a barrier job, whose every failure restarts all. When Spark gives up a
+job that has run for a while (each task may fail a limited number of times), it is submitted anew;
+one that fails soon after its start is broken, not unlucky, and fails the job.
+
+Incarnation numbers are Spark's task attempt ids. Spark counts them through the whole application,
+so they rise over a task's retries, a stage's retries and a new submission alike.
+
+A cancelled task's Python process lives on for seconds. So `stop` lets workers end by themselves
+first, and cancels what remains.
+"""
+
+from __future__ import annotations
+
+import itertools
+import logging
+import re
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator
+
+from pyspark import InheritableThread, TaskContext
+from pyspark.sql import SparkSession
+
+from ..runtime.launch import Entry, Incarnation, WorkerProgram, default_entry
+from .capacity import classic_context, require_slots
+
+_log = logging.getLogger(__name__)
+
+#: A submission that lives shorter than this is not repeated: all retries of a worker that cannot
+#: even be imported take less.
+_BROKEN_S = 600.0
+#: How long cancelled tasks may take to end.
+_CANCEL_S = 15.0
+_CANCEL_AGAIN_S = 0.2
+
+_groups = itertools.count()
+
+
+class SparkLauncher:
+    """Runs each worker as a task of a Spark job (a `WorkerLauncher`)."""
+
+    def __init__(
+        self,
+        spark: SparkSession,
+        *,
+        workers: int,
+        entry: Entry = default_entry,
+        stops_session: bool = False,
+        registration_timeout_s: float = 30.0,
+    ) -> None:
+        """Prepare `workers` tasks.
+
+        Args:
+            spark: the session; its settings decide how often a failed worker is started again.
+            workers: number of tasks, each of which takes one of Spark's slots.
+            entry: what a task runs.
+            stops_session: the session is this launcher's own, and ends with it.
+            registration_timeout_s: how long `start` waits for a cluster's executors.
+
+        Raises:
+            UserError: the session is one of Spark Connect.
+        """
+        assert workers >= 1, f"{workers} workers"
+        self._spark = spark
+        self._context = classic_context(spark)
+        self._workers = workers
+        self._entry = entry
+        self._stops_session = stops_session
+        self._registration_timeout_s = registration_timeout_s
+        self._group = f"headrace-{next(_groups)}"
+        self._thread: threading.Thread | None = None
+        self._stopping = threading.Event()
+
+    @property
+    def workers(self) -> int:
+        """Number of tasks."""
+        return self._workers
+
+    @property
+    def coordinator_host(self) -> str:
+        """The address on which executors reach the driver."""
+        if self._context._jsc.sc().isLocal():
+            return "127.0.0.1"
+        host = self._context.getConf().get("spark.driver.host")
+        assert host is not None, "a running Spark context knows its driver's address"
+        return host
+
+    def start(self, program: WorkerProgram, on_failure: Callable[[str], None]) -> None:
+        """Submit the job; waits only for a cluster's executors, and only if there are too few yet.
+
+        Raises:
+            UserError: Spark has too few slots, or settings under which workers cannot live.
+        """
+        assert self._thread is None, "a launcher serves one start"
+        require_slots(self._context, self._workers, timeout_s=self._registration_timeout_s)
+        # Inheritable: it gives its connection to the JVM back when it ends.
+        self._thread = InheritableThread(
+            target=self._keep_submitting,
+            args=(program, on_failure),
+            name=f"{self._group}-spark-job",
+            daemon=True,
+        )
+        self._thread.start()
+
+    def replace(self, worker: int, number: int) -> None:
+        """Do nothing: Spark has noticed by itself and starts the task again."""
+
+    def stop(self, timeout_s: float) -> None:
+        """Wait for the job up to `timeout_s`, then cancel it and wait for that."""
+        self._stopping.set()
+        thread, self._thread = self._thread, None
+        if thread is not None:
+            thread.join(timeout_s)
+            self._cancel_until_ended(thread)
+        if self._stops_session:
+            self._spark.stop()
+
+    def _cancel_until_ended(self, thread: threading.Thread) -> None:
+        deadline_s = time.monotonic() + _CANCEL_S
+        while thread.is_alive() and time.monotonic() < deadline_s:
+            # Again and again: a job that is only just being submitted is not found by the first.
+            self._context.cancelJobGroup(self._group)
+            thread.join(_CANCEL_AGAIN_S)
+        if thread.is_alive():
+            _log.warning("Spark has not ended job group %s within %.0f s", self._group, _CANCEL_S)
+
+    def _keep_submitting(self, program: WorkerProgram, on_failure: Callable[[str], None]) -> None:
+        while not self._stopping.is_set():
+            started_s = time.monotonic()
+            try:
+                self._submit(program)
+            except Exception as error:  # noqa: BLE001 - what Spark and py4j raise has no common base
+                if self._stopping.is_set():
+                    return
+                reason = failure_reason(str(error))
+                if time.monotonic() - started_s < _BROKEN_S:
+                    on_failure(reason)
+                    return
+                _log.warning("%s; submitting the workers again", reason)
+            else:
+                return
+
+    def _submit(self, program: WorkerProgram) -> None:
+        """Run the job to its end. Spark keeps the job group per thread."""
+        self._context.setJobGroup(self._group, f"headrace: {program.job}", interruptOnCancel=True)
+        slots = self._context.parallelize(range(self._workers), self._workers)
+        slots.mapPartitionsWithIndex(_task(program, self._entry)).count()
+
+
+def _task(program: WorkerProgram, entry: Entry) -> Callable[[int, Iterable[int]], Iterator[int]]:
+    """Return the function that Spark runs in each partition."""
+
+    def run(worker: int, _: Iterable[int]) -> Iterator[int]:
+        context = TaskContext.get()
+        assert context is not None, "runs inside a Spark task"
+        incarnation = Incarnation(worker, context.taskAttemptId())
+        entry(program, incarnation, address_towards(program.coordinator))
+        return iter(())
+
+    return run
+
+
+def address_towards(coordinator: tuple[str, int]) -> str:
+    """Return this machine's address on the network where `coordinator` is.
+
+    The name of the machine may resolve to loopback or to another network; the route does not lie.
+    Nothing is sent.
+    """
+    family, kind, protocol, _, address = socket.getaddrinfo(*coordinator, type=socket.SOCK_DGRAM)[0]
+    with socket.socket(family, kind, protocol) as probe:
+        probe.connect(address)
+        return str(probe.getsockname()[0])
+
+
+def failure_reason(text: str) -> str:
+    """Return one sentence from Spark's pages about a failed job: what the worker raised, else what
+    Spark says of the task, else the first line."""
+    _, raised, traceback = text.rpartition("Traceback (most recent call last):\n")
+    lost = re.search(r"\(TID \d+\) \([^)]*\): (?:[\w.]+Exception: )?(.+)", text)
+    if raised:
+        # The frames are indented; the exception's own line is the first that is not.
+        story = next(
+            (line for line in traceback.splitlines() if line[:1].strip()), "no reason given"
+        )
+    elif lost:
+        story = lost[1]
+    else:
+        story = text.strip().partition("\n")[0]
+    return f"Spark gave up the workers: {story.strip(' :')}"

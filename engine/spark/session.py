@@ -1,0 +1,118 @@
+"""The Spark session that carries the workers: an embedded one by default, or one at a master.
+
+Settings that matter for workers that run for weeks in one Spark job: a failed task is started
+again many times (`local[N]` alone would never do it, `local[N,F]` does), nothing is speculated, a
+worker gets a fresh Python process, and the processes run this very interpreter with this very
+`sys.path`. Spark's own talk is reduced to fatal errors, because the death of a worker, which Spark
+reports with a page of stack trace, is an everyday event here and reported by the job.
+
+A session made by the user is taken as it is (`launcher` checks what cannot work).
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+
+from pyspark import SparkContext
+from pyspark.sql import SparkSession
+
+from ..api.errors import UserError
+from .java import use_java
+
+#: How often one worker may fail before Spark gives up the job.
+TASK_FAILURES = 32
+
+_LOOPBACK = "127.0.0.1"
+
+_WORKERS: Mapping[str, str] = {
+    "spark.task.maxFailures": str(TASK_FAILURES),
+    "spark.speculation": "false",
+    "spark.excludeOnFailure.enabled": "false",
+    "spark.dynamicAllocation.enabled": "false",
+    # What a worker leaves behind in its process must not meet the next one.
+    "spark.python.worker.reuse": "false",
+    "spark.python.worker.faulthandler.enabled": "true",
+    # From cancelling a task to killing its Python process; Spark's own default is 2 s.
+    "spark.python.task.killTimeout": "500ms",
+    "spark.ui.showConsoleProgress": "false",
+}
+
+# The gateway has a logger of its own, and warns when it is at another level than the root.
+_LOGGING = """\
+rootLogger.level = fatal
+rootLogger.appenderRef.stderr.ref = console
+logger.gateway.name = org.apache.spark.api.python.PythonGatewayServer
+logger.gateway.level = fatal
+appender.console.type = Console
+appender.console.name = console
+appender.console.target = SYSTEM_ERR
+appender.console.layout.type = PatternLayout
+appender.console.layout.pattern = spark: %p %c{1}: %m%n%ex
+"""
+
+
+def open_session(
+    job: str,
+    *,
+    slots: int,
+    master: str | None = None,
+    ui: bool = False,
+    settings: Mapping[str, str] | None = None,
+) -> SparkSession:
+    """Start Spark for one job; the caller stops it.
+
+    Args:
+        job: name of the job, which becomes the application's.
+        slots: workers that the embedded Spark must have room for.
+        master: a master URL; None embeds Spark in this process with as many cores as the machine
+            has or the job needs slots, whichever is more.
+        ui: show Spark's web page.
+        settings: Spark settings that win over those made here.
+
+    Raises:
+        UserError: no Java, or this process has a Spark session already.
+    """
+    if SparkContext._active_spark_context is not None:
+        raise UserError(
+            "this process has a Spark session already and can have only one: "
+            "pass it on with spark=..., or stop it first"
+        )
+    use_java()
+    # Otherwise Spark's workers are whatever `python3` is first on the PATH.
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    master = master_with_retries(master or f"local[{max(slots, os.cpu_count() or 1)}]")
+    builder = SparkSession.builder.master(master).appName(job)
+    chosen = {**_WORKERS, "spark.ui.enabled": str(ui).lower(), **_locality(master)}
+    with tempfile.TemporaryDirectory(prefix="headrace-spark-") as folder:
+        logging = Path(folder, "log4j2.properties")
+        logging.write_text(_LOGGING)
+        chosen["spark.driver.extraJavaOptions"] = f"-Dlog4j2.configurationFile={logging.as_uri()}"
+        for name, value in (chosen | dict(settings or {})).items():
+            builder = builder.config(name, value)
+        return builder.getOrCreate()
+
+
+def master_with_retries(master: str) -> str:
+    """Give a local master without a number of failures ours: `local[4]` becomes `local[4,32]`."""
+    if master == "local":
+        return f"local[1,{TASK_FAILURES}]"
+    cores = re.fullmatch(r"local\[\s*(\*|\d+)\s*\]", master)
+    return f"local[{cores[1]},{TASK_FAILURES}]" if cores else master
+
+
+def _locality(master: str) -> dict[str, str]:
+    """Return what holds only when all of Spark is on this machine."""
+    if not master.startswith("local"):
+        return {}
+    path = os.pathsep.join(os.path.abspath(entry) for entry in sys.path)
+    return {
+        "spark.driver.host": _LOOPBACK,
+        "spark.driver.bindAddress": _LOOPBACK,
+        # User code is pickled by reference where it is importable here; so it must be there.
+        "spark.executorEnv.PYTHONPATH": path,
+    }
