@@ -1,0 +1,89 @@
+"""Temporary files, made durable and moved into place: what the file sink does to a file system.
+
+On a local file system every promise is kept by the operating system: data and names are synced before they are relied
+upon, and a rename is atomic. On others the object store's own rule holds: an object appears whole when it is
+closed, and a move is a copy followed by a delete, of which only the copy is visible to readers of the folder.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import BinaryIO, cast
+
+from .filesystem import Location
+
+
+def make_folder(location: Location, folder: str) -> None:
+    """Create `folder` and what is missing above it, durably. Raises: OSError."""
+    if not location.is_local:
+        location.fs.makedirs(folder, exist_ok=True)
+        return
+    missing = []
+    above = folder
+    while not os.path.isdir(above) and above not in ("", "/"):
+        missing.append(above)
+        above = os.path.dirname(above)
+    os.makedirs(folder, exist_ok=True)
+    for made in reversed(missing):
+        sync_folder(location, os.path.dirname(made))
+
+
+def create(location: Location, path: str) -> BinaryIO:
+    """Open a new file for writing; one of this name must not exist on a local file system. Raises: OSError."""
+    if location.is_local:
+        return open(path, "xb")
+    return cast(BinaryIO, location.fs.open(path, "wb"))
+
+
+def close_durably(location: Location, path: str, file: BinaryIO) -> None:
+    """Close a file that `create` opened; on return its bytes and its name survive a power cut. Raises: OSError."""
+    if location.is_local:
+        file.flush()
+        os.fsync(file.fileno())
+    file.close()
+    sync_folder(location, os.path.dirname(path))
+
+
+def sync_folder(location: Location, folder: str) -> None:
+    """Make the names in a folder durable. Raises: OSError."""
+    if not location.is_local:
+        return
+    descriptor = os.open(folder or ".", os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def move(location: Location, source: str, target: str) -> None:
+    """Give a file its final name; what has that name is replaced. Durable after `sync_folder`. Raises: OSError."""
+    if location.is_local:
+        os.replace(source, target)
+    else:
+        location.fs.mv(source, target)
+
+
+def size_bytes(location: Location, path: str) -> int | None:
+    """Size of a file, or None if there is none. Raises: OSError."""
+    location.fs.invalidate_cache()
+    try:
+        return int(location.fs.size(path))
+    except FileNotFoundError:
+        return None
+
+
+def remove(location: Location, path: str) -> None:
+    """Delete a file; a missing one is no error. Raises: OSError."""
+    try:
+        location.fs.rm_file(path)
+    except FileNotFoundError:
+        return
+
+
+def names(location: Location, folder: str) -> list[str]:
+    """Names of what is in a folder, sorted; none if there is no folder. Raises: OSError."""
+    location.fs.invalidate_cache()
+    try:
+        return sorted(path.rsplit("/", 1)[-1] for path in location.fs.ls(folder, detail=False))
+    except FileNotFoundError:
+        return []

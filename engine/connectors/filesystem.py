@@ -1,0 +1,123 @@
+"""Files as the connectors see them: found by path, folder, glob or any fsspec URL.
+
+Paths inside this room are what fsspec calls stripped paths (absolute, without the protocol), and they travel with the
+file system that they belong to, so that a relative path means the driver's folder in every worker.
+
+Below the folder that the user named, whatever starts with `_` or `.` is somebody's working area (ours is
+`_headrace`, Spark's is `_temporary`) and is not seen.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, BinaryIO, cast
+
+import fsspec
+import fsspec.implementations.local
+
+from ..api.errors import JobFailed, UserError
+
+
+class UnreadableFile(JobFailed):
+    """A file that a source must read is not what it should be.
+
+    Attributes:
+        path: the file.
+        reason: what is wrong with it, and where.
+    """
+
+    def __init__(self, path: str, reason: str) -> None:
+        super().__init__(path, reason)
+        self.path = path
+        self.reason = reason
+
+    def __str__(self) -> str:
+        return f"cannot read {self.path}: {self.reason}"
+
+
+@dataclass(frozen=True, slots=True)
+class FileInfo:
+    """A file as a listing shows it."""
+
+    path: str
+    size_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Location:
+    """A file, folder or glob on a file system. Picklable.
+
+    Attributes:
+        fs: the fsspec file system.
+        root: stripped path or glob.
+    """
+
+    fs: Any
+    root: str
+
+    @property
+    def is_local(self) -> bool:
+        """Whether files can be synced and renamed through the operating system."""
+        return isinstance(self.fs, fsspec.implementations.local.LocalFileSystem)
+
+    def files(self) -> list[FileInfo]:
+        """Return the files there now, sorted by path; none is [], no error. Raises: OSError."""
+        self.fs.invalidate_cache()
+        if self.fs.isfile(self.root):
+            return [FileInfo(self.root, int(self.fs.size(self.root)))]
+        if not _has_magic(self.root):
+            return self._visible(self._below(self.root), len(self.root))
+        found: dict[str, Mapping[str, Any]] = {}
+        for path, info in self.fs.glob(self.root, detail=True).items():
+            found.update(self._below(path) if info["type"] == "directory" else {path: info})
+        return self._visible(found, _magic_start(self.root))
+
+    def exists(self) -> bool:
+        """Whether the folder (for a glob: the one in which it begins) is there. Raises: OSError."""
+        root = self.root[: _magic_start(self.root)] if _has_magic(self.root) else self.root
+        return bool(self.fs.exists(root))
+
+    def open(self, path: str) -> BinaryIO:
+        """Open a file for reading. Raises: UnreadableFile."""
+        try:
+            return cast(BinaryIO, self.fs.open(path, "rb"))
+        except FileNotFoundError:
+            raise UnreadableFile(
+                path, "it was there when the folder was listed, and is gone"
+            ) from None
+        except OSError as error:
+            raise UnreadableFile(path, error.strerror or str(error)) from error
+
+    def _below(self, folder: str) -> dict[str, Mapping[str, Any]]:
+        return cast("dict[str, Mapping[str, Any]]", self.fs.find(folder, detail=True))
+
+    def _visible(self, found: Mapping[str, Mapping[str, Any]], base: int) -> list[FileInfo]:
+        return [
+            FileInfo(path, int(info["size"] or 0))
+            for path, info in sorted(found.items())
+            if info["type"] == "file" and not _is_hidden(path[base:])
+        ]
+
+
+def locate(path: str, storage_options: Mapping[str, Any]) -> Location:
+    """Find the file system of a path or URL. Raises: UserError, if fsspec knows none."""
+    try:
+        fs, root = fsspec.core.url_to_fs(path, **storage_options)
+    except (ValueError, ImportError) as error:
+        raise UserError(f"cannot use {path!r}: {error}") from error
+    # "s3://bucket/" and "/" keep their slash in some file systems and lose it in others.
+    return Location(fs, root.rstrip("/") or "/")
+
+
+def _has_magic(path: str) -> bool:
+    return any(character in path for character in "*?[")
+
+
+def _magic_start(pattern: str) -> int:
+    first = min(pattern.find(character) % (len(pattern) + 1) for character in "*?[")
+    return pattern.rfind("/", 0, first) + 1
+
+
+def _is_hidden(relative: str) -> bool:
+    return any(part[:1] in ("_", ".") for part in relative.split("/") if part)
