@@ -7,8 +7,9 @@ refused by the line that names it. All raise `UserError`.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
+from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -18,64 +19,71 @@ from ..plan.graph import Input, Node, Role
 from ..plan.validate import check_parallelism, check_schema, require_name
 from .call_site import call_site
 from .connector import Source
+from .errors import UserError
 from .expressions import projected_schema
 from .stream import Stream
-from .units import Size, size_bytes
+from .suggestion import did_you_mean
+from .units import Duration, Size, duration_ns, size_bytes
 from .write import proposed_name
 
+if TYPE_CHECKING:
+    from ..connectors.files import FormatName
 
-def parquet(
-    path: str,
-    *,
-    name: str | None = None,
-    schema: pa.Schema | None = None,
-    parallelism: int | None = None,
-) -> Stream:
-    """Read Parquet files.
 
-    Args:
-        path: a file, a folder or a pattern, local or any fsspec URL.
-        schema: None takes the first file's.
+class FileOptions(TypedDict, total=False):
+    """What all file sources take.
+
+    Attributes:
+        name: required.
+        schema: columns to read and their types; None infers them from the first file.
+        follow: None reads what is there and ends; a duration looks for more that often.
+        path_column: name of a column to add that holds the file's path.
+        storage_options: passed to fsspec.
+        parallelism: number of reading subtasks.
     """
-    return _files("parquet", path, name, schema, parallelism)
+
+    name: str | None
+    schema: pa.Schema | None
+    follow: Duration | None
+    path_column: str | None
+    storage_options: Mapping[str, Any] | None
+    parallelism: int | None
+
+
+def parquet(path: str, **options: Unpack[FileOptions]) -> Stream:
+    """Read Parquet files. `path` is a file, a folder or a pattern, local or any fsspec URL."""
+    return _files("parquet", path, options)
 
 
 def csv(
     path: str,
     *,
-    name: str | None = None,
-    schema: pa.Schema | None = None,
-    parallelism: int | None = None,
+    delimiter: str = ",",
+    column_names: Sequence[str] | None = None,
+    **options: Unpack[FileOptions],
 ) -> Stream:
-    """Read CSV files with a header line. `schema` None: types are inferred from the first file's beginning."""
-    return _files("csv", path, name, schema, parallelism)
+    """Read CSV files.
+
+    Args:
+        path: see `parquet`.
+        column_names: for files without a header line.
+    """
+    return _files("csv", path, options, delimiter=delimiter, column_names=column_names)
 
 
-def json(
-    path: str,
-    *,
-    name: str | None = None,
-    schema: pa.Schema | None = None,
-    parallelism: int | None = None,
-) -> Stream:
-    """Read files of one JSON object per line. `schema` None: types are inferred from the first file's beginning."""
-    return _files("json", path, name, schema, parallelism)
+def json(path: str, **options: Unpack[FileOptions]) -> Stream:
+    """Read files of one JSON object per line. `path`: see `parquet`."""
+    return _files("json", path, options)
 
 
-def arrow(
-    path: str,
-    *,
-    name: str | None = None,
-    schema: pa.Schema | None = None,
-    parallelism: int | None = None,
-) -> Stream:
-    """Read Arrow IPC files."""
-    return _files("arrow", path, name, schema, parallelism)
+def arrow(path: str, **options: Unpack[FileOptions]) -> Stream:
+    """Read Arrow IPC files and streams. `path`: see `parquet`."""
+    return _files("arrow", path, options)
 
 
-def text(path: str, *, name: str | None = None, parallelism: int | None = None) -> Stream:
-    """Read text files, one record a line, in the column `line` without its line break."""
-    return _files("text", path, name, None, parallelism)
+def text(path: str, **options: Unpack[FileOptions]) -> Stream:
+    """Read text files, one record a line. `path`: see `parquet`."""
+    return _files("text", path, options)
 
 
 def sequence(
@@ -170,13 +178,26 @@ def _decoded(stream: Stream, where: str, name: str, parallelism: int | None) -> 
     return stream.then("decode", operator, out, name=f"{name}-decoded", parallelism=parallelism)
 
 
-def _files(
-    format: str, path: str, name: str | None, schema: pa.Schema | None, parallelism: int | None
-) -> Stream:
+def _files(format: FormatName, path: str, options: FileOptions, **more: Any) -> Stream:
     # Here and above: connectors bring libraries that only their users should wait for.
     from ..connectors.files import FileSource
 
+    kind = f"read.{format}"
+    for option in options:
+        known = [*FileOptions.__annotations__, *more]
+        if option not in known:
+            raise UserError(f"{kind} has no option {option!r}; {did_you_mean(option, known)}")
+    schema, follow = options.get("schema"), options.get("follow")
     if schema is not None:
-        check_schema(schema, where=f"read.{format}")
-    source = FileSource(path, format, schema)
-    return stream_of(source, f"read.{format}", name, proposed_name(path, "records"), parallelism)
+        check_schema(schema, where=kind)
+    source = FileSource(
+        path,
+        format,
+        schema,
+        follow_ns=None if follow is None else duration_ns(follow, option=f"{kind}: follow"),
+        path_column=options.get("path_column"),
+        storage_options=options.get("storage_options"),
+        **more,
+    )
+    proposal = proposed_name(path, "records")
+    return stream_of(source, kind, options.get("name"), proposal, options.get("parallelism"))

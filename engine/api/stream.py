@@ -14,15 +14,15 @@ import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from headrace.channels.partitioners import Broadcast, Custom, CustomFunction, Rebalance, Shuffle
 
-from ..operators.aggregate import AggregateOperator, aggregate_schema
-from ..operators.aggregations import Aggregation
+from ..operators.aggregate import AggregateOperator, Emit
+from ..operators.aggregations import Aggregation, aggregate_schema
 from ..operators.batch import BatchFunction, FilterOperator, MapBatchesOperator, SelectOperator
 from ..operators.process import ProcessOperator, StatefulProcessor
 from ..operators.row import FilterFunctionOperator, FlatMapOperator, MapOperator
@@ -49,7 +49,6 @@ RowFunction = Callable[[Row], Row]
 FlatRowFunction = Callable[[Row], Iterable[Row] | None]
 RowPredicate = Callable[[Row], bool]
 
-Emit = Literal["changes", "final"]
 EMITS: tuple[str, ...] = ("changes", "final")
 
 _STATE = "by which its state is found again"
@@ -123,8 +122,8 @@ class Stream:
         """
         if isinstance(condition, pc.Expression):
             check_filter(condition, self.schema)
-            operator = partial(FilterOperator, condition)
-            return self.then("filter", operator, self.schema, name=name, parallelism=parallelism)
+            keep = partial(FilterOperator, condition)
+            return self.then("filter", keep, self.schema, name=name, parallelism=parallelism)
         self._declared("filter", condition, None)
         operator = partial(FilterFunctionOperator, condition)
         return self.then(
@@ -315,6 +314,10 @@ class KeyedStream:
             if not isinstance(aggregation, Aggregation):
                 raise UserError(
                     f"aggregate: {column}={aggregation!r} is not an aggregation; write {column}=hr.sum(...)"
+                )
+            if aggregation.column is not None:
+                check_columns(
+                    [aggregation.column], self.stream.schema, where=f"aggregate: {column}"
                 )
         schema = self.stream.schema
         out = aggregate_schema(self.columns, aggregations, schema)

@@ -1,12 +1,16 @@
 """Sinks of a stream: `stream.write.<format>(...)`.
 
+Connectors are imported by the methods that need them: they bring libraries that only their users should wait for.
+
 A sink is a leaf: writing gives a `SinkHandle`, which a `Job` takes. The stream can be used further, by other sinks too.
 """
 
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from ..plan.graph import Node, Role
 from ..plan.validate import check_parallelism, require_name
@@ -50,16 +54,39 @@ class Write:
     stream: Stream
 
     def parquet(
-        self, path: str, *, name: str | None = None, parallelism: int | None = None
+        self,
+        path: str,
+        *,
+        name: str | None = None,
+        compression: str = "snappy",
+        storage_options: Mapping[str, Any] | None = None,
+        parallelism: int | None = None,
     ) -> SinkHandle:
-        """Write Parquet files into the folder `path`; a file appears when its checkpoint is complete."""
-        return self._files("parquet", path, name, parallelism)
+        """Write Parquet files into the folder `path`; a file appears when its checkpoint is complete.
+
+        Args:
+            path: local or any fsspec URL.
+            compression: "snappy", "zstd", "gzip", "lz4", "brotli" or "none".
+            storage_options: passed to fsspec.
+        """
+        from ..connectors.file_sink import FileSink
+
+        sink = FileSink(path, "parquet", compression=compression, storage_options=storage_options)
+        return self._to("write.parquet", sink, name, parallelism, proposed_name(path, "out"))
 
     def json(
-        self, path: str, *, name: str | None = None, parallelism: int | None = None
+        self,
+        path: str,
+        *,
+        name: str | None = None,
+        storage_options: Mapping[str, Any] | None = None,
+        parallelism: int | None = None,
     ) -> SinkHandle:
         """Write files of one JSON object per line into the folder `path`, as `parquet` does."""
-        return self._files("json", path, name, parallelism)
+        from ..connectors.file_sink import FileSink
+
+        sink = FileSink(path, "json", storage_options=storage_options)
+        return self._to("write.json", sink, name, parallelism, proposed_name(path, "out"))
 
     def collect(self, *, name: str | None = None, parallelism: int | None = None) -> SinkHandle:
         """Gather all records in the driver, as `JobResult.collected[name]`. For results that fit in memory."""
@@ -78,15 +105,6 @@ class Write:
     ) -> SinkHandle:
         """Write to any `Sink`."""
         return self._to("write.to", sink, name, parallelism, "out")
-
-    def _files(
-        self, format: str, path: str, name: str | None, parallelism: int | None
-    ) -> SinkHandle:
-        # Here and above: connectors bring libraries that only their users should wait for.
-        from ..connectors.files import FileSink
-
-        sink = FileSink(path, format)
-        return self._to(f"write.{format}", sink, name, parallelism, proposed_name(path, "out"))
 
     def _to(
         self, kind: str, sink: Sink, name: str | None, parallelism: int | None, proposal: str

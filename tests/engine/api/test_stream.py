@@ -1,0 +1,222 @@
+"""Streams: what each method adds to the graph, and what it refuses."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pytest
+
+from headrace.channels.partitioners import Broadcast, Custom, Rebalance, Shuffle
+from headrace.engine.api.errors import UserError
+from headrace.engine.api.read import batches
+from headrace.engine.api.stream import Stream
+from headrace.engine.operators.aggregations import count, sum
+from headrace.engine.operators.process import StatefulProcessor
+from headrace.engine.plan.graph import Keyed, Node
+
+ORDERS = pa.schema([("customer", pa.string()), ("amount", pa.int64())])
+OTHER = pa.schema([("customer", pa.string())])
+
+
+class FraudModel(StatefulProcessor):
+    """Never run here."""
+
+
+def orders(name: str = "orders") -> Stream:
+    return batches(
+        [pa.record_batch({"customer": ["ann"], "amount": [3]}, schema=ORDERS)], name=name
+    )
+
+
+def same(value: Any) -> Any:
+    return value
+
+
+def first_only(batch: pa.RecordBatch, consumers: int) -> list[int]:
+    return [0] * batch.num_rows
+
+
+def node(stream: Stream) -> Node:
+    assert len(stream.inputs) == 1
+    return stream.inputs[0].node
+
+
+def sentence(call: Callable[[], object]) -> str:
+    with pytest.raises(UserError) as caught:
+        call()
+    return str(caught.value)
+
+
+@pytest.mark.parametrize("method", ["map", "flat_map", "map_batches"])
+def test_a_function_keeps_the_schema_unless_another_is_declared(method: str) -> None:
+    stream = orders()
+    kept = getattr(stream, method)(same, name="kept")
+    declared = getattr(stream, method)(same, OTHER, parallelism=3)
+    assert (kept.schema, declared.schema) == (ORDERS, OTHER)
+    assert (node(kept).name, node(declared).name) == ("kept", None)
+    assert (node(kept).parallelism, node(declared).parallelism) == (None, 3)
+    assert node(kept).runs_user_code
+    assert not node(kept).stateful
+    assert node(kept).inputs[0].node is node(stream)
+
+
+def test_a_condition_runs_user_code_only_if_it_is_a_function() -> None:
+    assert not node(orders().filter(pc.field("amount") > 1)).runs_user_code
+    assert node(orders().filter(bool)).runs_user_code
+
+
+def test_select_keeps_columns_and_adds_computed_ones() -> None:
+    stream = orders().select("amount", double=pc.field("amount") * 2, who=pc.field("customer"))
+    assert stream.schema == pa.schema(
+        [("amount", pa.int64()), ("double", pa.int64()), ("who", pa.string())]
+    )
+
+
+def test_an_aggregate_has_its_keys_and_results_as_columns() -> None:
+    totals = orders().key_by("customer").aggregate(total=sum("amount"), n=count(), name="totals")
+    assert totals.schema.names == ["customer", "total", "n"]
+    assert node(totals).stateful
+    assert node(totals).inputs[0].partitioning == Keyed(("customer",))
+
+
+def test_group_by_is_key_by() -> None:
+    stream = orders()
+    assert stream.group_by("customer", "amount") == stream.key_by("customer", "amount")
+
+
+def test_a_processor_is_keyed_stateful_user_code() -> None:
+    found = orders().key_by("customer").process(FraudModel, schema=OTHER, name="fraud")
+    assert (node(found).kind, node(found).name, found.schema) == ("process", "fraud", OTHER)
+    assert node(found).stateful
+    assert node(found).runs_user_code
+    assert node(found).inputs[0].partitioning == Keyed(("customer",))
+
+
+@pytest.mark.parametrize(
+    ("partitioned", "partitioning"),
+    [
+        (Stream.rebalance, Rebalance()),
+        (Stream.shuffle, Shuffle()),
+        (Stream.broadcast, Broadcast()),
+        (lambda stream: stream.partition_by(first_only), Custom(first_only, None)),
+        (lambda stream: stream.partition_by(first_only, "amount"), Custom(first_only, ("amount",))),
+        (lambda stream: stream.shuffle().rebalance(), Rebalance()),
+    ],
+)
+def test_a_partitioning_is_a_fact_of_the_input(
+    partitioned: Callable[[Stream], Stream], partitioning: object
+) -> None:
+    stream = orders()
+    inputs = node(partitioned(stream).map(same)).inputs
+    assert [(edge.node, edge.partitioning) for edge in inputs] == [(node(stream), partitioning)]
+
+
+def test_a_union_gives_its_consumer_several_inputs() -> None:
+    left, middle, right = orders("left"), orders("middle"), orders("right")
+    taken = node(left.union(middle.shuffle(), right).map(same)).inputs
+    assert [edge.node.name for edge in taken] == ["left", "middle", "right"]
+    assert [edge.partitioning for edge in taken] == [None, Shuffle(), None]
+
+
+def test_a_partitioning_after_a_union_holds_for_all_its_inputs() -> None:
+    taken = node(orders("left").union(orders("right")).rebalance().map(same)).inputs
+    assert [edge.partitioning for edge in taken] == [Rebalance(), Rebalance()]
+
+
+def loose() -> Any:
+    """A stream to call with arguments that a type checker refuses too."""
+    return orders()
+
+
+def keyed() -> Any:
+    return orders().key_by("customer")
+
+
+@pytest.mark.parametrize(
+    ("call", "expected"),
+    [
+        (
+            lambda: loose().select("amout"),
+            "select: there is no column 'amout'; did you mean 'amount'?",
+        ),
+        (lambda: loose().select(), "select needs at least one column"),
+        (
+            lambda: loose().filter(pc.field("custmer") == "x"),
+            "filter: there is no column 'custmer'; did you mean 'customer'?",
+        ),
+        (lambda: loose().filter(3), "filter takes a function, got 3"),
+        (lambda: loose().map("f"), "map takes a function, got 'f'"),
+        (
+            lambda: loose().map(same, name="a/b"),
+            "map: name='a/b' may not hold '/', '->', line breaks or outer spaces",
+        ),
+        (
+            lambda: loose().map(same, parallelism=0),
+            "map: parallelism=0 is not a whole number from 1 to 32768",
+        ),
+        (
+            lambda: loose().map_batches(same, batch_size=0),
+            "map_batches: batch_size=0 is not a whole number from 1 to 2147483647",
+        ),
+        (
+            lambda: loose().key_by("custmer"),
+            "key_by: there is no column 'custmer'; did you mean 'customer'?",
+        ),
+        (lambda: loose().key_by(), "key_by needs at least one column"),
+        (
+            lambda: keyed().aggregate(n=count()),
+            (
+                "aggregate needs name=, by which its state is found again; "
+                "for example name='customer-totals'"
+            ),
+        ),
+        (
+            lambda: keyed().aggregate(name="totals"),
+            "aggregate needs at least one aggregation, such as n=hr.count()",
+        ),
+        (
+            lambda: keyed().aggregate(n=3, name="totals"),
+            "aggregate: n=3 is not an aggregation; write n=hr.sum(...)",
+        ),
+        (
+            lambda: keyed().aggregate(n=sum("amout"), name="totals"),
+            "aggregate: n: there is no column 'amout'; did you mean 'amount'?",
+        ),
+        (
+            lambda: keyed().aggregate(n=count(), name="totals", emit="change"),
+            "aggregate: emit='change' is unknown; did you mean 'changes'?",
+        ),
+        (
+            lambda: keyed().process(FraudModel, schema=OTHER),
+            "process needs name=, by which its state is found again; for example name='fraud-model'",
+        ),
+        (
+            lambda: keyed().process(same, schema=OTHER, name="fraud"),
+            f"process takes a StatefulProcessor, got {same!r}",
+        ),
+        (
+            lambda: loose().union(orders().select("customer")),
+            (
+                "union: stream 2 has no column 'amount', which stream 1 has; "
+                "make the schemas equal with select()"
+            ),
+        ),
+        (lambda: loose().union(3), "union takes streams, got 3"),
+        (
+            lambda: loose().partition_by(same, "amout"),
+            "partition_by: there is no column 'amout'; did you mean 'amount'?",
+        ),
+    ],
+)
+def test_what_does_not_fit_is_refused(call: Callable[[], object], expected: str) -> None:
+    assert sentence(call) == expected
+
+
+def test_a_stream_is_a_value() -> None:
+    stream = orders()
+    first: Sequence[Stream] = [stream.map(same), stream.map(same)]
+    assert stream.inputs[0].node.inputs == ()
+    assert node(first[0]) is not node(first[1])
