@@ -66,7 +66,7 @@ class Location:
         self.fs.invalidate_cache()
         if self.fs.isfile(self.root):
             return [FileInfo(self.root, int(self.fs.size(self.root)))]
-        if not _has_magic(self.root):
+        if not _has_magic(self.root) or self.fs.isdir(self.root):
             return self._visible(self._below(self.root), len(self.root))
         found: dict[str, Mapping[str, Any]] = {}
         for path, info in self.fs.glob(self.root, detail=True).items():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import pickle
+import struct
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -166,6 +167,25 @@ def test_arrow_streams_are_read_like_arrow_files(tmp_path: Path, drive: Make) ->
     assert run.column("n") == list(range(30))
 
 
+def test_an_arrow_file_with_offsets_beyond_its_data_is_refused(tmp_path: Path, drive: Make) -> None:
+    offsets = pa.py_buffer(struct.pack("<iii", 0, 2**31 - 1, 1))
+    crafted = pa.Array.from_buffers(pa.string(), 2, [None, offsets, pa.py_buffer(b"x")])
+    schema = pa.schema([("word", pa.string())])
+    with pa.ipc.new_file(tmp_path / "f", schema) as writer:
+        writer.write_batch(pa.RecordBatch.from_arrays([crafted], schema=schema))
+    with pytest.raises(UnreadableFile, match=r"cannot read .*/f: "):
+        drive(FileSource(str(tmp_path), "arrow")).rest(1)
+
+
+def test_a_folder_whose_name_looks_like_a_glob_is_a_folder(tmp_path: Path, drive: Make) -> None:
+    (tmp_path / "a[1]").mkdir()
+    (tmp_path / "a[1]" / "f*.txt").write_text("one")
+    for path in ("a[1]", "a[1]/f*.txt"):
+        run = drive(FileSource(str(tmp_path / path), "text"))
+        run.rest(1)
+        assert run.column("line") == ["one"]
+
+
 # --- following a folder
 
 
@@ -226,8 +246,8 @@ def test_followed_text_is_read_line_by_line_as_it_grows(tmp_path: Path, at: Make
 
 def test_a_followed_csv_file_may_begin_with_half_a_header(tmp_path: Path, at: Make) -> None:
     schema = pa.schema([("x", pa.int64()), ("y", pa.string())])
-    run = Following(lambda **o: FileSource(str(tmp_path), "csv", schema, **o), at, 1)
     (tmp_path / "a").write_text("x")
+    run = Following(lambda **o: FileSource(str(tmp_path), "csv", schema, **o), at, 1)
     assert run.read() == []
     (tmp_path / "a").write_text('x,y\n1,"o\nn')
     assert run.read() == []
@@ -284,6 +304,8 @@ def test_mistakes_are_told_when_the_pipeline_is_built(tmp_path: Path) -> None:
         FileSource("x", "xml")  # type: ignore[arg-type]  # the mistake under test
     with pytest.raises(UserError, match="its columns are unknown: give schema="):
         _ = FileSource(str(tmp_path / "none"), "csv", follow_ns=1).schema
+    with pytest.raises(UserError, match="leave schema= out"):
+        FileSource("x", "text", pa.schema([("line", "binary")]))
     with pytest.raises(UserError, match="one ASCII character"):
         FileSource("x", "csv", delimiter=";;")
     with pytest.raises(UserError, match="a column of that name"):
