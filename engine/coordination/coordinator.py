@@ -21,11 +21,13 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import assert_never
 
+from headrace.channels.buffer import ChannelId
 from headrace.channels.events import CheckpointMode
 from headrace.recovery.metadata import CheckpointMetadata, SubtaskSnapshot
 from headrace.recovery.tiles import check_tiles
 
 from ..plan.execution import ExecutionPlan
+from ..runtime.wiring import channels_from
 from . import decisions as d
 from . import messages as m
 from .ledger import Ledger, metadata_of
@@ -75,6 +77,7 @@ class Coordinator:
     Args:
         slots: which slots each worker holds.
         restore: the checkpoint to start from, or None.
+        origin: URL of the checkpoint directory that `restore` lies in; empty: the job's own.
         checkpoint_next: number of the next checkpoint; above every number ever used in this job's folder.
         assign: maps a checkpoint onto `plan`.
     """
@@ -86,10 +89,18 @@ class Coordinator:
         rules: CoordinatorRules,
         *,
         restore: CheckpointMetadata | None,
+        origin: str = "",
         checkpoint_next: int,
         assign: Assign,
     ) -> None:
         self._plan = plan
+        #: Every channel of the plan: what a checkpoint must tile.
+        self._channels = {
+            channel
+            for edge in plan.edges
+            for producer in range(plan.tasks[edge.producer].parallelism)
+            for channel in channels_from(plan, edge, producer)
+        }
         self._rules = rules
         self._assign = assign
         self._roster = Roster(slots)
@@ -99,6 +110,7 @@ class Coordinator:
         self.epoch = 0
         #: Messages dropped because of their epoch or sender.
         self.fenced = 0
+        self._restored, self._origin = restore, origin
         self._ledger = Ledger(restore, rules.checkpoints.retain)
         self._next = checkpoint_next
         self._claimed = False
@@ -109,6 +121,8 @@ class Coordinator:
         self._pending: dict[int, PendingCheckpoint] = {}
         #: The checkpoint whose metadata is being written, if any; waited for before everything else.
         self._writing: tuple[PendingCheckpoint, CheckpointMetadata] | None = None
+        #: Workers that ended before they registered, since one last did.
+        self._stillborn = 0
         self._requests: list[int] = []
         self._stop: d.StopKind | None = None
         self._restart_at_ns: int | None = None
@@ -176,18 +190,16 @@ class Coordinator:
                 if member is not None:
                     self._lost(member, event.reason, effects)
             case d.WorkerExited():
-                member = self._roster.member(event.worker)
-                if member is not None:
-                    self._lost(member, event.reason, effects)
-                else:
-                    effects.append(d.ReplaceWorker(event.worker))
+                self._exited(event, effects)
             case d.LauncherFailed():
                 self._end(d.Outcome.FAILED, event.reason, "", effects)
             case d.EpochClaimed():
                 self.epoch, self._claimed = event.epoch, True
                 effects.append(d.RecoverSinks(self.epoch, self._ledger.uncommitted))
             case d.EpochClaimFailed():
-                self._claim_failed(event, effects)
+                self._claim_failed(event.reason, effects)
+            case d.Superseded():
+                self._end(d.Outcome.FAILED, event.reason, "", effects)
             case d.SinksRecovered():
                 if event.epoch == self.epoch:
                     self._recovered = True
@@ -260,6 +272,21 @@ class Coordinator:
             self.fenced += 1
             effects.append(d.SendMessage(connection, m.Shutdown("an older incarnation")))
             effects.append(d.CloseConnection(connection))
+            return
+        self._stillborn = 0
+
+    def _exited(self, event: d.WorkerExited, effects: list[d.CoordinatorEffect]) -> None:
+        member = self._roster.member(event.worker)
+        if member is not None and member.incarnation == event.incarnation:
+            self._lost(member, event.reason, effects)
+        elif self._roster.never_seen(event.worker, event.incarnation):
+            text = f"worker {event.worker} ended before it registered: {event.reason}"
+            effects.append(d.Notice(d.NoticeKind.WORKER_LOST, text))
+            self._stillborn += 1
+            if self._stillborn > self._rules.restarts.attempts_max:
+                self._end(d.Outcome.FAILED, text, "", effects)
+            else:
+                effects.append(d.ReplaceWorker(event.worker))
 
     def _lost(self, member: Member, reason: str, effects: list[d.CoordinatorEffect]) -> None:
         self._roster.remove(member.worker)
@@ -334,7 +361,14 @@ class Coordinator:
         checkpoint = 0 if restore is None else restore.checkpoint
         for member in self._roster.members:
             held = [s for s in snapshots if s.index in member.address.slots]
-            deploy = m.Deploy(self.epoch, addresses, checkpoint, held)
+            deploy = m.Deploy(
+                epoch=self.epoch,
+                workers=addresses,
+                checkpoint=checkpoint,
+                job=self._plan.job if restore is None else restore.job,
+                origin=self._origin if restore is self._restored else "",
+                restore=held,
+            )
             effects.append(d.SendMessage(member.connection, deploy))
 
     def _start_attempt(self, effects: list[d.CoordinatorEffect]) -> None:
@@ -385,10 +419,10 @@ class Coordinator:
         self._finding = True
         effects.append(d.FindCheckpoint(damaged))
 
-    def _claim_failed(self, event: d.EpochClaimFailed, effects: list[d.CoordinatorEffect]) -> None:
-        wait_ns = None if event.superseded else self._restarts.next_wait_ns()
+    def _claim_failed(self, reason: str, effects: list[d.CoordinatorEffect]) -> None:
+        wait_ns = self._restarts.next_wait_ns()
         if wait_ns is None:
-            self._end(d.Outcome.FAILED, event.reason, "", effects)
+            self._end(d.Outcome.FAILED, reason, "", effects)
             return
         self.phase = Phase.RESTARTING
         self._restart_at_ns = self._now_ns + wait_ns
@@ -437,7 +471,7 @@ class Coordinator:
                 return
 
     def _write(self, pending: PendingCheckpoint, effects: list[d.CoordinatorEffect]) -> None:
-        problems = check_tiles(pending.subtasks)
+        problems = self._untiled(pending)
         if problems:
             self._attempt_failed(f"chk-{pending.number} does not tile: {problems[0]}", "", effects)
             return
@@ -452,6 +486,16 @@ class Coordinator:
         )
         self._writing = (pending, metadata)
         effects.append(d.WriteMetadata(metadata))
+
+    def _untiled(self, pending: PendingCheckpoint) -> list[str]:
+        """What is wrong with the cut. At-least-once promises none: receivers may be ahead of senders."""
+        if self._rules.mode is CheckpointMode.AT_LEAST_ONCE:
+            return []
+        reported = {
+            ChannelId(c.edge, c.producer, c.consumer) for s in pending.subtasks for c in s.sent
+        }
+        silent = [f"channel {c}: no end reported" for c in self._channels - reported]
+        return sorted(silent) + check_tiles(pending.subtasks)
 
     def _metadata_written(self, checkpoint: int, effects: list[d.CoordinatorEffect]) -> None:
         assert self._writing is not None, f"nobody wrote chk-{checkpoint}"
@@ -503,7 +547,7 @@ class Coordinator:
         if self.phase is Phase.CLOSING:
             self._ending = d.JobEnded(d.Outcome.FAILED, event.reason, "")
         elif self.phase is Phase.PREPARING:
-            self._claim_failed(d.EpochClaimFailed(event.reason, superseded=False), effects)
+            self._claim_failed(event.reason, effects)
         else:
             self._attempt_failed(event.reason, "", effects)
 

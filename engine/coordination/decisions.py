@@ -30,9 +30,10 @@ class ConnectionLost:
 
 @dataclass(frozen=True, slots=True)
 class WorkerExited:
-    """The launcher saw the process end, perhaps before its connection told."""
+    """The launcher saw incarnation `incarnation` end, perhaps before its connection told, perhaps before it ever registered."""
 
     worker: int
+    incarnation: int
     reason: str
 
 
@@ -50,10 +51,16 @@ class EpochClaimed:
 
 @dataclass(frozen=True, slots=True)
 class EpochClaimFailed:
-    """Storage failed, or another coordinator of this job is alive (`superseded`)."""
+    """Storage failed; the claim will be repeated."""
 
     reason: str
-    superseded: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Superseded:
+    """Another coordinator of this job has claimed a higher epoch: this one must stop."""
+
+    reason: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,6 +136,7 @@ CoordinatorEvent = (
     | LauncherFailed
     | EpochClaimed
     | EpochClaimFailed
+    | Superseded
     | SinksRecovered
     | SinkFailed
     | MetadataWritten

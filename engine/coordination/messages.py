@@ -110,11 +110,16 @@ class PeerAddress(msgspec.Struct, frozen=True, forbid_unknown_fields=True, array
 
 
 class Deploy(_Message, frozen=True):
-    """Roll back to the named checkpoint (0: start from nothing) as attempt `epoch`. Ends any earlier attempt at once."""
+    """Roll back to the named checkpoint (0: start from nothing) as attempt `epoch`. Ends any earlier attempt at once.
+
+    `job` and `origin` say whose checkpoint it is and in which directory (a URL; empty: the job's own).
+    """
 
     epoch: int
     workers: list[PeerAddress]
     checkpoint: int
+    job: str
+    origin: str
     restore: list[SubtaskSnapshot]
 
 

@@ -46,6 +46,10 @@ class Roster:
         self._connections[connection] = message.worker
         return True
 
+    def never_seen(self, worker: int, incarnation: int) -> bool:
+        """Neither this incarnation nor a newer one has ever registered."""
+        return incarnation > self._newest.get(worker, -1)
+
     def remove(self, worker: int) -> Member | None:
         """Take a worker off the roster."""
         member = self._members.pop(worker, None)

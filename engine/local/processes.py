@@ -127,7 +127,7 @@ class ProcessLauncher:
         if code != 0:
             _log.info("worker %d.%d ended: %d", incarnation.worker, incarnation.number, code)
         if self._on_exit is not None:
-            self._on_exit(incarnation.worker, code)
+            self._on_exit(incarnation, code)
 
     def _fail(self, reason: str) -> None:
         with self._lock:

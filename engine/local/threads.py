@@ -94,4 +94,4 @@ class ThreadLauncher:
             _log.exception("worker %d.%d died", incarnation.worker, incarnation.number)
             code = 1
         if self._on_exit is not None:
-            self._on_exit(incarnation.worker, code)
+            self._on_exit(incarnation, code)

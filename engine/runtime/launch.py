@@ -64,9 +64,9 @@ class Incarnation:
 #: machine, on which it may listen for its peers. An exception means that the worker died.
 Entry = Callable[[WorkerProgram, Incarnation, str], None]
 
-#: Told that a worker ended: its index and an exit code (0: it returned; negative: killed by that
+#: Told that a worker ended: which start of it, and an exit code (0: it returned; negative: killed by that
 #: signal). Called from a thread of the launcher; must not block.
-OnExit = Callable[[int, int], None]
+OnExit = Callable[[Incarnation, int], None]
 
 
 class WorkerLauncher(Protocol):

@@ -144,10 +144,15 @@ WorkerEvent = (
 
 @dataclass(frozen=True, slots=True)
 class LoadAttempt:
-    """Make, open and restore the operators of every subtask held. Ends in AttemptLoaded or AttemptLoadFailed."""
+    """Make, open and restore the operators of every subtask held. Ends in AttemptLoaded or AttemptLoadFailed.
+
+    The state is read from checkpoint directory `origin` (a URL; empty: the worker's own), job `job`.
+    """
 
     epoch: int
     checkpoint: int
+    job: str
+    origin: str
     subtasks: tuple[SubtaskId, ...]
     restore: tuple[SubtaskSnapshot, ...]
 
@@ -365,7 +370,14 @@ class Worker:
         self._heartbeat_at_ns = self._now_ns + self._heartbeat_ns
         specs = subtask_specs(self._plan, self._slots(), self._limits, deploy.restore)
         subtasks = tuple(spec.id for spec in specs)
-        load = LoadAttempt(deploy.epoch, deploy.checkpoint, subtasks, tuple(deploy.restore))
+        load = LoadAttempt(
+            deploy.epoch,
+            deploy.checkpoint,
+            deploy.job,
+            deploy.origin,
+            subtasks,
+            tuple(deploy.restore),
+        )
         return [*effects, load]
 
     def _abandoned(self, epoch: int) -> list[WorkerEffect]:

@@ -44,7 +44,7 @@ def test_start_returns_while_workers_run_and_stop_waits_for_them() -> None:
 
 
 def test_a_worker_that_raises_is_reported_and_can_be_replaced() -> None:
-    exits: queue.Queue[tuple[int, int]] = queue.Queue()
+    exits: queue.Queue[tuple[Incarnation, int]] = queue.Queue()
     numbers: list[int] = []
 
     def entry(program: WorkerProgram, incarnation: Incarnation, host: str) -> None:
@@ -52,11 +52,11 @@ def test_a_worker_that_raises_is_reported_and_can_be_replaced() -> None:
         if incarnation.number == 0:
             raise RuntimeError("lost")
 
-    launcher = ThreadLauncher(entry=entry, on_exit=lambda worker, code: exits.put((worker, code)))
+    launcher = ThreadLauncher(entry=entry, on_exit=lambda *report: exits.put(report))
     launcher.start(PROGRAM, unexpected)
-    assert exits.get(timeout=WAIT_S) == (0, 1)
+    assert exits.get(timeout=WAIT_S) == (Incarnation(0, 0), 1)
     launcher.replace(0, 5)
-    assert exits.get(timeout=WAIT_S) == (0, 0)
+    assert exits.get(timeout=WAIT_S) == (Incarnation(0, 5), 0)
     launcher.stop(WAIT_S)
     assert numbers == [0, 5]
 

@@ -1,0 +1,277 @@
+"""The coordinator's driver: one thread that steps the machine, a network, and threads for storage and sinks.
+
+It is the mirror image of the worker's: everything that happens becomes an event in one inbox, and effects are performed in order.
+Metadata and epochs go through one storage thread, commits through one sink thread, so that each keeps its order.
+"""
+
+from __future__ import annotations
+
+import logging
+import queue
+import threading
+from collections import deque
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import assert_never
+
+from headrace.channels.handshake import Identity
+from headrace.channels.wire import ControlFrame
+from headrace.recovery.metadata import CheckpointMetadata
+from headrace.recovery.store import Store
+
+from ..runtime.clock import now_ns
+from ..runtime.launch import WorkerLauncher
+from ..runtime.network import (
+    Connected,
+    ConnectionId,
+    Disconnected,
+    Network,
+    NetworkEvent,
+    Received,
+)
+from . import decisions as d
+from . import messages as m
+from .coordinator import Coordinator, Phase
+from .storage import Sinks, claim_epoch, delete_checkpoint, find_checkpoint, write_metadata
+
+_log = logging.getLogger(__name__)
+
+#: Notices and checkpoints that a status remembers.
+_REMEMBERED = 1000
+
+InboxItem = d.CoordinatorEvent | list[NetworkEvent] | None
+
+
+@dataclass(frozen=True, slots=True)
+class Status:
+    """A look at a running job.
+
+    Attributes:
+        numbers: {(task, subtask): its latest numbers}, in the attempt that runs.
+        notices: (running number, notice), the latest ones, oldest first.
+        checkpoints: the latest complete ones, oldest first.
+        completed: how many completed in all.
+    """
+
+    phase: Phase
+    epoch: int
+    restarts: int
+    numbers: Mapping[tuple[int, int], m.SubtaskNumbers]
+    notices: tuple[tuple[int, d.Notice], ...]
+    checkpoints: tuple[CheckpointMetadata, ...]
+    completed: int
+
+
+class CoordinatorDriver:
+    """Runs the coordinator of one job; `start`, then wait for `ended`.
+
+    Args:
+        make: makes the machine.
+        launch: starts the workers, given the address of the server; called in `start`.
+    """
+
+    def __init__(
+        self,
+        job: str,
+        secret: bytes,
+        machine: Coordinator,
+        launcher: WorkerLauncher,
+        store: Store | None,
+        sinks: Sinks,
+    ) -> None:
+        self._job = job
+        self._machine = machine
+        self._launcher = launcher
+        self._store = store
+        self._sinks = sinks
+        self._inbox: queue.SimpleQueue[InboxItem] = queue.SimpleQueue()
+        self._network = Network(
+            secret,
+            Identity(job, "coordinator", 0, 0, 0),
+            deliver=self._inbox.put,
+            schemas=_no_schema,
+            accept=lambda peer: peer.role == "worker",
+        )
+        self._storage = ThreadPoolExecutor(1, thread_name_prefix="coordinator-storage")
+        self._committing = ThreadPoolExecutor(1, thread_name_prefix="coordinator-sinks")
+        self._thread = threading.Thread(target=self._run, name=f"coordinator-{job}", daemon=True)
+        #: {worker: newest incarnation asked for}
+        self._incarnations: dict[int, int] = {}
+        self._answers: dict[int, Callable[[d.RequestAnswered], None]] = {}
+        self._requests = 0
+        self._numbers: dict[tuple[int, int], m.SubtaskNumbers] = {}
+        self._epoch_of_numbers = 0
+        self._notices: deque[tuple[int, d.Notice]] = deque(maxlen=_REMEMBERED)
+        self._checkpoints: deque[CheckpointMetadata] = deque(maxlen=_REMEMBERED)
+        self._notice_count = 0
+        self._completed = 0
+        self._restarts = 0
+        self._lock = threading.Lock()
+        self.result: d.JobEnded | None = None
+        self.ended = threading.Event()
+
+    # --- from any thread ----------------------------------------------------------------------------------------
+
+    def listen(self, host: str) -> tuple[str, int]:
+        """Open the server on `host` and a random port; before `start`."""
+        self._network.start()
+        return self._network.listen(host)
+
+    def start(self) -> None:
+        """Let the machine begin; the workers have been launched."""
+        self._thread.start()
+
+    def post(self, event: d.CoordinatorEvent) -> None:
+        """Something has happened."""
+        self._inbox.put(event)
+
+    def request_checkpoint(self, answer: Callable[[d.RequestAnswered], None]) -> None:
+        """Ask for a checkpoint; `answer` is called in the coordinator's thread."""
+        with self._lock:
+            self._requests += 1
+            number = self._requests
+            self._answers[number] = answer
+        self.post(d.CheckpointRequested(number))
+
+    def abort(self) -> None:
+        """Undo `listen` when the workers could not be launched."""
+        self._network.stop()
+        self._storage.shutdown(wait=False)
+        self._committing.shutdown(wait=False)
+
+    def status(self) -> Status:
+        """What can be seen now."""
+        with self._lock:
+            return Status(
+                phase=self._machine.phase,
+                epoch=self._machine.epoch,
+                restarts=self._restarts,
+                numbers=dict(self._numbers),
+                notices=tuple(self._notices),
+                checkpoints=tuple(self._checkpoints),
+                completed=self._completed,
+            )
+
+    # --- the owner loop -----------------------------------------------------------------------------------------
+
+    def _run(self) -> None:
+        try:
+            self._perform_all(self._machine.start(now_ns()))
+            while self.result is None:
+                self._turn()
+        except BaseException as broken:
+            _log.exception("the coordinator of job %r broke", self._job)
+            self.result = d.JobEnded(d.Outcome.FAILED, f"the coordinator broke: {broken!r}", "")
+        finally:
+            self._close()
+            self.ended.set()
+
+    def _turn(self) -> None:
+        deadline_ns = self._machine.next_deadline_ns()
+        try:
+            wait_s = None if deadline_ns is None else max(0.0, (deadline_ns - now_ns()) / 1e9)
+            item = self._inbox.get(timeout=wait_s)
+        except queue.Empty:
+            item = None
+        if isinstance(item, list):
+            for event in item:
+                self._network_event(event)
+        elif item is not None:
+            self._step(item)
+        if deadline_ns is not None and deadline_ns <= now_ns():
+            self._step(d.TimePassed())
+
+    def _step(self, event: d.CoordinatorEvent) -> None:
+        self._perform_all(self._machine.step(event, now_ns()))
+
+    def _network_event(self, event: NetworkEvent) -> None:
+        match event:
+            case Received(connection, frame):
+                if isinstance(frame, ControlFrame):
+                    message = m.decode_for_coordinator(frame.body)
+                    if isinstance(message, m.Heartbeat):
+                        self._heartbeat(message)
+                    self._step(d.MessageReceived(connection, message))
+            case Disconnected(connection, reason):
+                self._step(d.ConnectionLost(connection, reason))
+            case Connected():
+                pass
+            case _:
+                assert_never(event)
+
+    def _heartbeat(self, message: m.Heartbeat) -> None:
+        with self._lock:
+            if message.epoch > self._epoch_of_numbers:
+                self._epoch_of_numbers = message.epoch
+                self._numbers.clear()
+            if message.epoch == self._epoch_of_numbers:
+                self._numbers.update({(n.task, n.subtask): n for n in message.subtasks})
+
+    # --- effects ------------------------------------------------------------------------------------------------
+
+    def _perform_all(self, effects: list[d.CoordinatorEffect]) -> None:
+        for effect in effects:
+            self._perform(effect)
+
+    def _perform(self, effect: d.CoordinatorEffect) -> None:
+        match effect:
+            case d.SendMessage(connection, message):
+                self._network.send(ConnectionId(connection), ControlFrame(m.encode(message)))
+            case d.CloseConnection(connection):
+                self._network.close(ConnectionId(connection))
+            case d.ClaimEpoch(above):
+                self._store_then(lambda: [claim_epoch(self._store, self._job, above)])
+            case d.WriteMetadata(metadata):
+                self._store_then(lambda: write_metadata(self._store, metadata))
+            case d.FindCheckpoint(below):
+                self._store_then(lambda: [find_checkpoint(self._store, self._job, below)])
+            case d.DeleteCheckpoint(number):
+                self._storage.submit(delete_checkpoint, self._store, self._job, number)
+            case d.RecoverSinks(epoch, records):
+                self._commit_then(lambda: self._sinks.recover(epoch, records))
+            case d.CommitTransactions(checkpoint, records):
+                self._commit_then(lambda: self._sinks.commit(checkpoint, records))
+            case d.ReplaceWorker(worker):
+                number = self._incarnations.get(worker, 0) + 1
+                self._incarnations[worker] = number
+                self._launcher.replace(worker, number)
+            case d.RequestAnswered():
+                self._answers.pop(effect.request)(effect)
+            case d.Notice():
+                self._notice(effect)
+            case d.JobEnded():
+                self.result = effect
+            case _:
+                assert_never(effect)
+
+    def _store_then(self, do: Callable[[], list[d.CoordinatorEvent]]) -> None:
+        def run() -> None:
+            for event in do():
+                self._inbox.put(event)
+
+        self._storage.submit(run)
+
+    def _commit_then(self, do: Callable[[], d.CoordinatorEvent]) -> None:
+        self._committing.submit(lambda: self._inbox.put(do()))
+
+    def _notice(self, notice: d.Notice) -> None:
+        _log.info("%s: %s", notice.kind.value, notice.text)
+        with self._lock:
+            self._notice_count += 1
+            self._notices.append((self._notice_count, notice))
+            if notice.checkpoint is not None:
+                self._checkpoints.append(notice.checkpoint)
+                self._completed += 1
+            if notice.kind is d.NoticeKind.ATTEMPT_FAILED:
+                self._restarts += 1
+
+    def _close(self) -> None:
+        self._committing.shutdown(wait=True)
+        self._storage.shutdown(wait=True)
+        self._launcher.stop(timeout_s=10.0)
+        self._network.stop()
+
+
+def _no_schema(edge: int) -> object:
+    raise AssertionError(f"the coordinator has no edge {edge}")

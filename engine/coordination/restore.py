@@ -1,0 +1,120 @@
+"""Which checkpoint a run starts from, and the plan in the terms of `recovery/assignment.py`."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from headrace.recovery import catalog
+from headrace.recovery.assignment import NewTask
+from headrace.recovery.catalog import NoValidCheckpoint, WrongJob
+from headrace.recovery.codec import CorruptMetadata, UnsupportedVersion
+from headrace.recovery.metadata import CheckpointMetadata, TaskInfo
+from headrace.recovery.store import NotFound, Store, StoreError
+
+from ..api.errors import StorageUnreachable, UserError
+from ..plan.execution import ExecutionPlan
+from ..runtime.storage import open_store
+from ..runtime.wiring import channels_to
+
+_CHECKPOINT_PATH = re.compile(r"(?P<root>.+)/(?P<job>[^/]+)/(?:chk|sav)-(?P<number>\d+)/?")
+
+
+@dataclass(frozen=True, slots=True)
+class Restore:
+    """Where a run starts.
+
+    Attributes:
+        metadata: the checkpoint; None: from nothing.
+        origin: URL of the directory it lies in; empty: the job's own.
+        checkpoint_next: number of the run's first checkpoint, above all in the job's folder.
+    """
+
+    metadata: CheckpointMetadata | None
+    origin: str
+    checkpoint_next: int
+
+
+def resolve(store: Store | None, job: str, restore: str | int | None) -> Restore:
+    """Find the checkpoint that `restore` ("latest", a number, or a path that ends in JOB/chk-N) names.
+
+    Raises UserError: there is no such complete checkpoint, it is damaged, or the folder belongs to another job; StorageUnreachable.
+    """
+    try:
+        following = 1 if store is None else catalog.next_checkpoint_number(store, job)
+        if store is not None:
+            _check_owner(store, job)
+        if restore is None:
+            return Restore(None, "", following)
+        metadata, origin = _find(store, job, restore)
+        return Restore(metadata, origin, max(following, metadata.checkpoint + 1))
+    except (CorruptMetadata, UnsupportedVersion, NoValidCheckpoint, WrongJob) as error:
+        raise UserError(f"restore={restore!r}: {error}") from error
+    except StoreError as error:
+        raise StorageUnreachable(f"the checkpoint directory cannot be read: {error}") from error
+
+
+def _check_owner(store: Store, job: str) -> None:
+    """The newest checkpoint in the job's folder must be this job's. A damaged one says nothing and matters only on restore."""
+    for number in catalog.complete_checkpoints(store, job)[:1]:
+        try:
+            catalog.load(store, job, number)
+        except (CorruptMetadata, UnsupportedVersion, NotFound):
+            return
+
+
+def _find(store: Store | None, job: str, restore: str | int) -> tuple[CheckpointMetadata, str]:
+    path = _CHECKPOINT_PATH.fullmatch(restore) if isinstance(restore, str) else None
+    if path is not None:
+        origin = path["root"]
+        return _load(open_store(origin), path["job"], int(path["number"])), origin
+    if store is None:
+        raise UserError(
+            f"restore={restore!r} needs a checkpoint directory; give the job checkpoints=DIR or the path of a checkpoint"
+        )
+    if restore == "latest":
+        newest, _ = catalog.newest_valid(store, job)
+        if newest is None:
+            raise UserError(
+                f"restore='latest': job {job!r} has no complete checkpoint there; leave restore out to start afresh"
+            )
+        return newest, ""
+    if not str(restore).isdecimal():
+        raise UserError(
+            f"restore={restore!r} is neither 'latest', nor a number, nor a path that ends in {job}/chk-N"
+        )
+    return _load(store, job, int(restore)), ""
+
+
+def _load(store: Store, job: str, number: int) -> CheckpointMetadata:
+    try:
+        return catalog.load(store, job, number)
+    except NotFound:
+        complete = ", ".join(f"chk-{n}" for n in catalog.complete_checkpoints(store, job)) or "none"
+        raise UserError(
+            f"chk-{number} of job {job!r} is not complete or does not exist; complete are: {complete}"
+        ) from None
+
+
+def new_tasks(plan: ExecutionPlan) -> list[NewTask]:
+    """The plan as the assignment sees it."""
+    return [
+        NewTask(
+            info=TaskInfo(
+                task.name,
+                [o.name for o in task.operators],
+                [o.name for o in task.operators if o.stateful],
+                task.parallelism,
+            ),
+            channels=[
+                [
+                    (edge, channel.producer)
+                    for edge in task.inputs
+                    for channel in channels_to(plan, plan.edges[edge], subtask)
+                ]
+                for subtask in range(task.parallelism)
+            ],
+            producers={edge: plan.edges[edge].producer for edge in task.inputs},
+        )
+        for task in plan.tasks
+    ]

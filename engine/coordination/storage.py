@@ -1,0 +1,144 @@
+"""What the coordinator's effects do with storage and sinks; runs in the driver's storage and sink threads.
+
+Each function does one effect and returns the event that answers it. None of them raises.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Mapping, Sequence
+
+from headrace.recovery import catalog
+from headrace.recovery.metadata import CheckpointMetadata, TransactionRecord
+from headrace.recovery.store import AlreadyExists, Store, StoreError, StoreUncertain
+
+from ..operators.base import SinkCommitter, Transaction
+from . import decisions as d
+
+_log = logging.getLogger(__name__)
+
+#: An uncertain write is repeated so often, with this pause, before the checkpoint is removed instead.
+_REPEATS = 5
+_PAUSE_S = 0.2
+
+Answer = d.CoordinatorEvent
+
+
+def claim_epoch(store: Store | None, job: str, above: int) -> Answer:
+    """Claim the next epoch; a higher one than `above`, by somebody else, supersedes a coordinator that already ran."""
+    if store is None:
+        return d.EpochClaimed(above + 1)
+    try:
+        newest = catalog.newest_epoch(store, job) or 0
+        if 0 < above < newest:
+            return _superseded(job, above, newest)
+        return d.EpochClaimed(catalog.claim_epoch(store, job))
+    except StoreError as error:
+        return d.EpochClaimFailed(f"an epoch could not be claimed: {error}")
+
+
+def write_metadata(store: Store | None, metadata: CheckpointMetadata) -> list[Answer]:
+    """Complete the checkpoint, or make certain that it never will be."""
+    number = metadata.checkpoint
+    if store is None:
+        return [d.MetadataWritten(number)]
+    try:
+        newest = catalog.newest_epoch(store, metadata.job) or 0
+        if newest > metadata.epoch:
+            superseded = _superseded(metadata.job, metadata.epoch, newest)
+            return [d.MetadataDiscarded(number, superseded.reason), superseded]
+        _repeat(lambda: catalog.publish(store, metadata))
+        return [d.MetadataWritten(number)]
+    except AlreadyExists:
+        reason = (
+            f"chk-{number} exists already: another coordinator of job {metadata.job!r} is alive"
+        )
+        return [d.MetadataDiscarded(number, reason), d.Superseded(reason)]
+    except Exception as error:
+        reason = str(error) if isinstance(error, StoreError) else repr(error)
+        _discard(store, metadata.job, number)
+        return [d.MetadataDiscarded(number, f"its metadata could not be written: {reason}")]
+
+
+def find_checkpoint(store: Store | None, job: str, below: int) -> Answer:
+    """The newest complete checkpoint below a damaged one that can be read."""
+    if store is None:
+        return d.CheckpointFound(None)
+    try:
+        for number in catalog.complete_checkpoints(store, job):
+            if number < below:
+                return d.CheckpointFound(catalog.load(store, job, number))
+    except Exception as error:
+        return d.LauncherFailed(f"no older checkpoint can be read: {error}")
+    return d.CheckpointFound(None)
+
+
+def delete_checkpoint(store: Store | None, job: str, number: int) -> None:
+    """Remove a checkpoint; what fails is left to the next clean-up."""
+    if store is None:
+        return
+    try:
+        catalog.delete_checkpoint(store, job, number)
+    except Exception as error:
+        _log.warning("chk-%d could not be deleted: %s", number, error)
+
+
+class Sinks:
+    """The committers of a job's sinks, by operator name."""
+
+    def __init__(self, committers: Mapping[str, SinkCommitter]) -> None:
+        self._committers = committers
+
+    def commit(self, checkpoint: int, records: Sequence[TransactionRecord]) -> Answer:
+        """Commit a checkpoint's transactions, sink by sink."""
+        try:
+            for sink, transactions in self._by_sink(records).items():
+                if transactions:
+                    self._committers[sink].commit(transactions)
+        except Exception as error:
+            return d.SinkFailed(checkpoint, f"the commit of chk-{checkpoint} failed: {error}")
+        return d.TransactionsCommitted(checkpoint)
+
+    def recover(self, epoch: int, records: Sequence[TransactionRecord]) -> Answer:
+        """Commit again what the restored checkpoint names, abort everything else."""
+        try:
+            for sink, transactions in self._by_sink(records).items():
+                self._committers[sink].recover(transactions)
+        except Exception as error:
+            return d.SinkFailed(None, f"the sinks could not be recovered: {error}")
+        return d.SinksRecovered(epoch)
+
+    def _by_sink(self, records: Sequence[TransactionRecord]) -> dict[str, list[Transaction]]:
+        by_sink: dict[str, list[Transaction]] = {name: [] for name in self._committers}
+        for record in records:
+            if record.sink not in by_sink:
+                raise KeyError(f"no sink {record.sink!r} to commit {record.id} to")
+            by_sink[record.sink].append(Transaction(record.id, record.payload))
+        return by_sink
+
+
+def _superseded(job: str, ours: int, newest: int) -> d.Superseded:
+    return d.Superseded(
+        f"another coordinator of job {job!r} runs (it claimed epoch {newest}, this one has {ours})"
+    )
+
+
+def _repeat(write: Callable[[], None]) -> None:
+    for attempt in range(_REPEATS):
+        try:
+            return write()
+        except StoreUncertain:
+            if attempt + 1 == _REPEATS:
+                raise
+            time.sleep(_PAUSE_S)
+
+
+def _discard(store: Store, job: str, number: int) -> None:
+    """Until the metadata is certainly gone nobody may go on: it might become visible later."""
+    while True:
+        try:
+            return catalog.delete_checkpoint(store, job, number)
+        except StoreError as error:
+            _log.warning("chk-%d could not be removed, trying again: %s", number, error)
+            time.sleep(_PAUSE_S)

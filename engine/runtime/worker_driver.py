@@ -1,0 +1,372 @@
+"""The worker's driver: one owner thread that steps the worker machine and performs its effects.
+
+Readers (the network's thread, the subtasks' threads, the storage threads) only put events into the inbox. The owner thread takes them out, steps the
+machine and performs what comes back, in order; what takes long is handed to another thread. So the machines need no lock,
+and a barrier never waits for user code or storage.
+"""
+
+from __future__ import annotations
+
+import logging
+import queue
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from typing import assert_never
+
+from headrace.channels.handshake import Identity
+from headrace.channels.wire import ControlFrame
+from headrace.recovery.metadata import SubtaskSnapshot
+from headrace.recovery.store import Store, StoreError
+
+from ..coordination import messages as m
+from ..operators.base import RestoredState, StateSnapshot
+from ..operators.chain import Chain
+from ..plan.execution import ExecutionPlan
+from . import worker as w
+from .attempt import PersistCheckpoint, SendFrame
+from .clock import now_ns
+from .network import (
+    Connected,
+    ConnectionId,
+    Disconnected,
+    Network,
+    NetworkEvent,
+    Received,
+)
+from .snapshots import CorruptState, read_states, write_snapshots
+from .storage import open_store
+from .subtask import Limits
+from .subtask_thread import SubtaskOpened, SubtaskOpenFailed, SubtaskThread, ThreadEvent
+from .work import CommitWork, Cut, RunWork, SubtaskId, TakeSnapshot
+
+_log = logging.getLogger(__name__)
+
+States = dict[str, list[RestoredState]]
+StateReader = Callable[[], States | None]
+InboxItem = w.WorkerEvent | ThreadEvent | list[NetworkEvent]
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerSettings:
+    """What a worker is told besides the plan. Times in nanoseconds."""
+
+    limits: Limits
+    heartbeat_ns: int
+    storage_threads: int = 2
+
+
+@dataclass(slots=True)
+class _Loaded:
+    """The threads of one attempt, and which of them have still to open."""
+
+    epoch: int
+    threads: dict[SubtaskId, SubtaskThread]
+    opening: set[SubtaskId]
+    #: {checkpoint: {subtask: (operator, state) pairs}}
+    snapshots: dict[int, dict[SubtaskId, Sequence[tuple[str, StateSnapshot]]]] = field(
+        default_factory=dict
+    )
+    #: {checkpoint: {subtask: time that freezing took}}
+    sync_ns: dict[int, dict[SubtaskId, int]] = field(default_factory=dict)
+
+
+class WorkerDriver:
+    """Runs one worker until the coordinator ends it or is gone.
+
+    Args:
+        identity: this worker's; its epoch is 0, the control connection's.
+        store: where checkpoints go; None: nowhere (no checkpoints are configured).
+        dial: the coordinator's address.
+        host: where to listen for peers.
+    """
+
+    def __init__(
+        self,
+        plan: ExecutionPlan,
+        identity: Identity,
+        secret: bytes,
+        settings: WorkerSettings,
+        store: Store | None,
+        *,
+        dial: tuple[str, int],
+        host: str,
+        pid: int,
+    ) -> None:
+        self._plan = plan
+        self._identity = identity
+        self._settings = settings
+        self._store = store
+        self._dial = dial
+        self._host = host
+        self._pid = pid
+        self._inbox: queue.SimpleQueue[InboxItem] = queue.SimpleQueue()
+        self._machine = w.Worker(identity.worker, plan, settings.limits, settings.heartbeat_ns)
+        self._network = Network(
+            secret,
+            identity,
+            deliver=self._inbox.put,
+            schemas=lambda edge: plan.edges[edge].schema,
+            accept=self._accepts,
+        )
+        self._storage = ThreadPoolExecutor(settings.storage_threads, thread_name_prefix="storage")
+        self._control = ConnectionId(-1)
+        #: {connection: (epoch, worker)} of data connections, and its inverse.
+        self._peers: dict[ConnectionId, tuple[int, int]] = {}
+        self._connections: dict[tuple[int, int], ConnectionId] = {}
+        self._loaded: _Loaded | None = None
+        self._ended: w.StopWorker | None = None
+
+    def run(self) -> w.StopWorker:
+        """Serve until the end; returns why it ended."""
+        self._network.start()
+        try:
+            address = self._network.listen(self._host)
+            self._control = self._network.connect(self._dial, 0)
+            self._register_when_connected(*address)
+            while self._ended is None:
+                self._turn()
+            return self._ended
+        finally:
+            self._close()
+
+    def _register_when_connected(self, host: str, port: int) -> None:
+        me = self._identity
+        register = m.Register(me.worker, me.incarnation, host, port, self._pid)
+        self._network.send(self._control, ControlFrame(m.encode(register)))
+
+    def _accepts(self, peer: Identity) -> bool:
+        """The coordinator, whom we call, and any other worker of the job; the machine fences by epoch."""
+        return peer.role == "coordinator" or peer.worker != self._identity.worker
+
+    # --- the owner loop -----------------------------------------------------------------------------------------
+
+    def _turn(self) -> None:
+        deadline_ns = self._machine.next_deadline_ns()
+        try:
+            if deadline_ns is None:
+                item = self._inbox.get()
+            else:
+                wait_ns = deadline_ns - now_ns()
+                item = self._inbox.get(timeout=wait_ns / 1e9) if wait_ns > 0 else self._next()
+            self._take(item)
+        except queue.Empty:
+            pass
+        if deadline_ns is not None and deadline_ns <= now_ns():
+            self._step(w.TimePassed())
+
+    def _next(self) -> InboxItem:
+        return self._inbox.get_nowait()
+
+    def _take(self, item: InboxItem) -> None:
+        match item:
+            case list():
+                for event in item:
+                    self._network_event(event)
+            case SubtaskOpened():
+                self._opened(item)
+            case SubtaskOpenFailed():
+                self._open_failed(item)
+            case _:
+                self._step(item)
+
+    def _step(self, event: w.WorkerEvent) -> None:
+        for effect in self._machine.step(event, now_ns()):
+            self._perform(effect)
+
+    def _network_event(self, event: NetworkEvent) -> None:
+        match event:
+            case Received(connection, frame):
+                if isinstance(frame, ControlFrame):
+                    if connection == self._control:
+                        self._step(w.ControlReceived(m.decode_for_worker(frame.body)))
+                elif connection in self._peers:
+                    self._step(w.FrameReceived(*self._peers[connection], frame))
+            case Connected(connection, peer):
+                if connection != self._control:
+                    self._connected(connection, peer.epoch, peer.worker)
+            case Disconnected(connection, reason):
+                if connection == self._control:
+                    self._step(w.ControlLost(reason))
+                else:
+                    self._disconnected(connection, reason)
+            case _:
+                assert_never(event)
+
+    def _connected(self, connection: ConnectionId, epoch: int, worker: int) -> None:
+        self._peers[connection] = (epoch, worker)
+        self._connections[epoch, worker] = connection
+        self._step(w.PeerConnected(epoch, worker))
+
+    def _disconnected(self, connection: ConnectionId, reason: str) -> None:
+        peer = self._peers.pop(connection, None)
+        if peer is not None:
+            self._connections.pop(peer, None)
+            self._step(w.PeerLost(*peer, reason))
+
+    # --- effects ------------------------------------------------------------------------------------------------
+
+    def _perform(self, effect: w.WorkerEffect) -> None:
+        match effect:
+            case RunWork(subtask, number, work):
+                self._threads()[subtask].submit(number, work)
+            case CommitWork(subtask):
+                self._threads()[subtask].chain.commit()
+            case SendFrame():
+                connection = self._connections.get((effect.epoch, effect.worker))
+                if connection is not None:  # else it was lost, and PeerLost is in the inbox
+                    self._network.send(connection, effect.frame)
+            case TakeSnapshot(cut):
+                self._snapshot(cut)
+            case PersistCheckpoint():
+                self._persist(effect)
+            case w.DiscardSnapshots():
+                if self._loaded is not None:
+                    self._loaded.snapshots.pop(effect.checkpoint, None)
+                    self._loaded.sync_ns.pop(effect.checkpoint, None)
+            case w.Report(message):
+                self._network.send(self._control, ControlFrame(m.encode(message)))
+            case w.LoadAttempt():
+                self._load(effect)
+            case w.DropAttempt():
+                self._drop(effect.epoch)
+            case w.ConnectPeers():
+                self._connect(effect)
+            case w.StopWorker():
+                self._ended = effect
+            case _:
+                assert_never(effect)
+
+    def _threads(self) -> dict[SubtaskId, SubtaskThread]:
+        assert self._loaded is not None, "no attempt is loaded"
+        return self._loaded.threads
+
+    def _snapshot(self, cut: Cut) -> None:
+        assert self._loaded is not None, "no attempt is loaded"
+        began_ns = now_ns()
+        states = self._threads()[cut.subtask].chain.snapshot()
+        snapshots = self._loaded.snapshots.setdefault(cut.checkpoint, {})
+        snapshots[cut.subtask] = states
+        self._loaded.sync_ns.setdefault(cut.checkpoint, {})[cut.subtask] = now_ns() - began_ns
+
+    def _persist(self, effect: PersistCheckpoint) -> None:
+        assert self._loaded is not None, "no attempt is loaded"
+        snapshots = self._loaded.snapshots.pop(effect.checkpoint)
+        sync_ns = self._loaded.sync_ns.pop(effect.checkpoint)
+        began_ns = now_ns()
+
+        def write() -> None:
+            epoch, checkpoint = effect.epoch, effect.checkpoint
+            try:
+                handles = write_snapshots(
+                    self._store,
+                    self._plan.job,
+                    checkpoint,
+                    self._identity.worker,
+                    epoch,
+                    snapshots,
+                )
+            except Exception as error:
+                # Whatever it is, the checkpoint fails and the job goes on.
+                reason = str(error) if isinstance(error, StoreError) else repr(error)
+                self._inbox.put(w.CheckpointPersistFailed(epoch, checkpoint, reason))
+                return
+            done = w.CheckpointPersisted(epoch, checkpoint, handles, sync_ns, now_ns() - began_ns)
+            self._inbox.put(done)
+
+        self._storage.submit(write)
+
+    def _connect(self, effect: w.ConnectPeers) -> None:
+        for peer in effect.connect:
+            connection = self._network.connect((peer.host, peer.port), effect.epoch)
+            self._peers[connection] = (effect.epoch, peer.worker)
+
+    # --- attempts -----------------------------------------------------------------------------------------------
+
+    def _load(self, effect: w.LoadAttempt) -> None:
+        snapshots = {SubtaskId(s.task, s.index): s for s in effect.restore}
+        threads = {
+            id: SubtaskThread(
+                effect.epoch,
+                id,
+                self._chain_maker(id, effect.epoch),
+                self._state_reader(id, snapshots.get(id), effect),
+                self._inbox.put,
+            )
+            for id in effect.subtasks
+        }
+        self._loaded = _Loaded(effect.epoch, threads, set(threads))
+        for thread in threads.values():
+            thread.start()
+
+    def _chain_maker(self, id: SubtaskId, epoch: int) -> Callable[[], Chain]:
+        plan, task = self._plan, self._plan.tasks[id.task]
+
+        def make() -> Chain:
+            edges = [plan.edges[e] for e in task.outputs]
+            return Chain(
+                task,
+                job=plan.job,
+                index=id.subtask,
+                max_parallelism=plan.max_parallelism,
+                epoch=epoch,
+                splitters=[
+                    edge.partitioner.open(
+                        id.subtask,
+                        task.parallelism,
+                        plan.tasks[edge.consumer].parallelism,
+                        seed=hash((epoch, edge.index, id.subtask)),
+                    )
+                    for edge in edges
+                ],
+                buffer_bytes=self._settings.limits.buffer_bytes,
+            )
+
+        return make
+
+    def _state_reader(
+        self, id: SubtaskId, snapshot: SubtaskSnapshot | None, load: w.LoadAttempt
+    ) -> StateReader:
+        def read() -> States | None:
+            if snapshot is None:
+                return None
+            store = open_store(load.origin) if load.origin else self._store
+            if store is None:
+                raise CorruptState("there is no checkpoint storage to restore from")
+            return read_states(
+                store,
+                load.job,
+                snapshot.states,
+                max_parallelism=self._plan.max_parallelism,
+                parallelism=self._plan.tasks[id.task].parallelism,
+                subtask=id.subtask,
+            )
+
+        return read
+
+    def _opened(self, event: SubtaskOpened) -> None:
+        if self._loaded is None or self._loaded.epoch != event.epoch:
+            return
+        self._loaded.opening.discard(event.subtask)
+        if not self._loaded.opening:
+            self._step(w.AttemptLoaded(event.epoch))
+
+    def _open_failed(self, event: SubtaskOpenFailed) -> None:
+        corrupt = isinstance(event.error, CorruptState)
+        reason = str(event.error) or repr(event.error)
+        self._step(w.AttemptLoadFailed(event.epoch, reason, corrupt))
+
+    def _drop(self, epoch: int) -> None:
+        if self._loaded is not None and self._loaded.epoch == epoch:
+            for thread in self._loaded.threads.values():
+                thread.abandon()
+            self._loaded = None
+        for connection in [c for c, (e, _) in self._peers.items() if e <= epoch]:
+            self._connections.pop(self._peers.pop(connection), None)
+            self._network.close(connection)
+
+    def _close(self) -> None:
+        if self._loaded is not None:
+            self._drop(self._loaded.epoch)
+        self._network.stop()
+        self._storage.shutdown(wait=False, cancel_futures=True)

@@ -1,0 +1,55 @@
+"""Where a worker begins: what the launchers call in the worker's process or thread."""
+
+from __future__ import annotations
+
+import os
+import sys
+
+from pyspark import cloudpickle
+
+from headrace.channels.handshake import Identity
+
+from ..plan.execution import ExecutionPlan
+from .launch import Incarnation, WorkerProgram
+from .storage import open_store
+from .subtask import Limits
+from .worker_driver import WorkerDriver, WorkerSettings
+
+#: Beside a thread that computes in pure Python, every hand-over waits this long instead of the default 5 ms.
+_SWITCH_INTERVAL_S = 0.0005
+
+
+class WorkerStopped(Exception):
+    """The worker ended because its coordinator was gone, not because it was told to."""
+
+
+def run_worker(program: WorkerProgram, incarnation: Incarnation, host: str) -> None:
+    """Run one worker until the coordinator ends it. `host` is this machine's address, to be reached at by peers.
+
+    Raises WorkerStopped when the coordinator is lost, so that whoever launched the worker may start it again.
+    """
+    sys.setswitchinterval(min(_SWITCH_INTERVAL_S, sys.getswitchinterval()))
+    # The program came through the launcher's own channel (a pipe of the parent, or Spark), never over our network.
+    plan: ExecutionPlan = cloudpickle.loads(program.plan)
+    settings = program.settings
+    limits = Limits(
+        buffer_bytes=int(settings["buffer_bytes"]),
+        window_bytes=int(settings["window_bytes"]),
+        queue_bytes_max=int(settings["queue_bytes_max"]),
+        work_rows_max=int(settings["work_rows_max"]),
+        work_target_ns=int(settings["work_target_ns"]),
+    )
+    checkpoints = str(settings["checkpoints"])
+    driver = WorkerDriver(
+        plan,
+        Identity(program.job, "worker", incarnation.worker, incarnation.number, 0),
+        program.secret,
+        WorkerSettings(limits, int(settings["heartbeat_ns"])),
+        open_store(checkpoints) if checkpoints else None,
+        dial=program.coordinator,
+        host=host,
+        pid=os.getpid(),
+    )
+    ended = driver.run()
+    if not ended.clean:
+        raise WorkerStopped(ended.reason)
