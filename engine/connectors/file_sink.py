@@ -1,7 +1,7 @@
 """The file sink: each subtask's records between two checkpoints become one file, visible when the checkpoint is complete.
 
     <path>/_headrace/<job>/<operator>/<subtask>-<epoch>-<count>-<nonce>.tmp     written, synced at pre-commit
-    <path>/part-<operator>-<subtask>-<checkpoint>-<epoch>-<nonce>.parquet       renamed to at commit
+    <path>/part-<operator>-<subtask>-<checkpoint>-<epoch>-<nonce>-<count>.parquet   renamed to at commit
 
 A transaction's id is its temporary file's path below `<path>/_headrace/<job>`, without the suffix. The nonce is
 made by each writer as it opens: epochs begin anew when a job starts without its old checkpoints, and a file of an

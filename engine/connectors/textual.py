@@ -28,7 +28,7 @@ Errors = Literal["strict", "replace"]
 _INFER_RECORDS = 10_000
 #: What lines of text are read as.
 LINE_SCHEMA = pa.schema([("line", pa.string())])
-#: (whole records, byte of the file at which they begin) -> their batch. Raises: pa.ArrowInvalid.
+#: Makes a batch of whole records. Raises: pa.ArrowInvalid.
 Parse = Callable[[bytes], pa.RecordBatch]
 
 
