@@ -1,4 +1,4 @@
-"""Whether a Spark session can hold the workers, found out before they are submitted.
+"""What a Spark session can carry, asked before the workers are submitted: slots and addresses.
 
 Every worker occupies a slot for the life of the job and waits for all its peers, so one slot too
 few is a job that hangs. Spark itself knows the number of tasks it can run at once, for every kind
@@ -34,6 +34,15 @@ def classic_context(spark: SparkSession) -> SparkContext:
             "a Spark Connect session cannot carry the workers, since it has no SparkContext: "
             "use a classic session, or master=..."
         ) from error
+
+
+def driver_address(context: SparkContext) -> str:
+    """Return the address on which the session's executors reach this process."""
+    if context._jsc.sc().isLocal():
+        return "127.0.0.1"
+    host = context.getConf().get("spark.driver.host")
+    assert host is not None, "a running Spark context knows its driver's address"
+    return host
 
 
 def require_slots(context: SparkContext, needed: int, *, timeout_s: float) -> None:

@@ -26,7 +26,7 @@ from pyspark import InheritableThread, TaskContext
 from pyspark.sql import SparkSession
 
 from ..runtime.launch import Entry, Incarnation, WorkerProgram, default_entry
-from .capacity import classic_context, require_slots
+from .capacity import classic_context, driver_address, require_slots
 
 _log = logging.getLogger(__name__)
 
@@ -71,6 +71,7 @@ class SparkLauncher:
         self._entry = entry
         self._stops_session = stops_session
         self._registration_timeout_s = registration_timeout_s
+        self._coordinator_host = driver_address(self._context)
         self._group = f"headrace-{next(_groups)}"
         self._thread: threading.Thread | None = None
         self._stopping = threading.Event()
@@ -83,11 +84,7 @@ class SparkLauncher:
     @property
     def coordinator_host(self) -> str:
         """The address on which executors reach the driver."""
-        if self._context._jsc.sc().isLocal():
-            return "127.0.0.1"
-        host = self._context.getConf().get("spark.driver.host")
-        assert host is not None, "a running Spark context knows its driver's address"
-        return host
+        return self._coordinator_host
 
     def start(self, program: WorkerProgram, on_failure: Callable[[str], None]) -> None:
         """Submit the job; waits only for a cluster's executors, and only if there are too few yet.

@@ -53,6 +53,12 @@ class Roster:
         wait_for(lambda: len(self.pids(worker)) >= starts)
         return self.pids(worker)
 
+    def newest(self, worker: int, *, starts: int) -> int:
+        """Wait until the worker has started so many times; return the last one's process id."""
+        pids = self.wait_for(worker, starts=starts)
+        assert len(pids) == starts, pids
+        return pids[max(pids)]
+
     def wait_until_dead(self, pids: list[int]) -> None:
         wait_for(lambda: not any(is_alive(pid) for pid in pids))
 

@@ -1,0 +1,98 @@
+"""The claims about real clusters: whatever dies, only what it carried is started again."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from headrace.engine.spark.standalone import StandaloneCluster, descendants
+
+if TYPE_CHECKING:
+    from .conftest import Roster
+
+pytestmark = pytest.mark.spark
+
+#: A driver of its own, since this process has a Spark session already. It runs the roster's
+#: entry on the cluster until FOLDER/stop exists, then prints "stopped".
+DRIVER = """
+import sys, time
+from pathlib import Path
+from headrace.engine.runtime.launch import WorkerProgram
+from headrace.engine.spark.launcher import SparkLauncher
+from headrace.engine.spark.session import open_session
+
+master, folder = sys.argv[1], Path(sys.argv[2])
+
+def entry(program, incarnation, host):
+    import os
+    name = f"{incarnation.worker}.{incarnation.number}"
+    (folder / f"part-{name}").write_text(f"{os.getpid()} {host}")
+    (folder / f"part-{name}").rename(folder / name)
+    while not (folder / "stop").exists():
+        time.sleep(0.02)
+
+settings = {
+    "spark.executor.memory": "512m",
+    "spark.driver.host": "127.0.0.1",
+    "spark.driver.bindAddress": "127.0.0.1",
+}
+spark = open_session("cluster", slots=2, master=master, settings=settings)
+launcher = SparkLauncher(spark, workers=2, entry=entry, stops_session=True)
+failures = []
+launcher.start(WorkerProgram("job", ("127.0.0.1", 9), b"secret", b"plan", 2), failures.append)
+while not (folder / "stop").exists():
+    time.sleep(0.02)
+launcher.stop(timeout_s=60)
+print("stopped", launcher.coordinator_host, failures)
+"""
+
+
+@pytest.fixture
+def cluster(tmp_path: Path) -> Iterator[StandaloneCluster]:
+    with StandaloneCluster(tmp_path / "cluster", nodes=3) as cluster:
+        yield cluster
+
+
+@pytest.mark.slow
+def test_a_lost_python_worker_executor_and_node_each_restart_alone(
+    cluster: StandaloneCluster, roster: Roster
+) -> None:
+    driver = subprocess.Popen(
+        [sys.executable, "-c", DRIVER, cluster.master_url, str(roster.folder)],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        ((number, undisturbed),) = roster.wait_for(0, starts=1).items()
+        pid = roster.newest(1, starts=1)
+        os.kill(pid, signal.SIGKILL)
+        pid = roster.newest(1, starts=2)
+        os.kill(executor_above(cluster, pid), signal.SIGKILL)
+        pid = roster.newest(1, starts=3)
+        cluster.kill_node(node_above(cluster, pid))
+        pid = roster.newest(1, starts=4)
+        assert roster.pids(0) == {number: undisturbed}
+        roster.stop()
+        output, _ = driver.communicate(timeout=60)
+    finally:
+        driver.kill()
+        driver.wait()
+    assert output == "stopped 127.0.0.1 []\n"
+    roster.wait_until_dead([pid, undisturbed])
+
+
+def executor_above(cluster: StandaloneCluster, pid: int) -> int:
+    executors = cluster.executors(node_above(cluster, pid))
+    return next(executor for executor in executors if pid in descendants(executor))
+
+
+def node_above(cluster: StandaloneCluster, pid: int) -> int:
+    return next(node for node in range(3) if pid in cluster.processes(node))
