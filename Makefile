@@ -1,0 +1,47 @@
+# Every goal makes .venv first, when it is missing or older than pyproject.toml.
+# Needs Python 3.11 or newer; Java is found, or installed into .venv by pip.
+
+PYTHON ?= python3
+#: Seeds of `make simulate`, FIRST:LAST.
+SEEDS ?= 0:1000
+
+BIN := .venv/bin
+READY := .venv/ready
+FIND_JAVA := from headrace.engine.spark.java import find_java; find_java()
+
+.PHONY: demo test check simulate bench faults
+
+demo: $(READY)
+	$(BIN)/headrace demo
+
+# All tests, the slow ones too.
+test: $(READY)
+	$(BIN)/pytest
+
+# What can be said without running the product, in the order of the time it takes.
+check: $(READY)
+	$(BIN)/ruff format --check
+	$(BIN)/ruff check
+	$(BIN)/pytest --quiet tests/test_tidy.py
+	$(BIN)/lint-imports
+	$(BIN)/mypy
+
+simulate: $(READY)
+	$(BIN)/python -m headrace.engine.simulation.campaign --seeds $(SEEDS)
+
+# Saves the figures in .benchmarks and compares them with the last saved ones.
+bench: $(READY)
+	$(BIN)/pytest --override-ini addopts=--import-mode=importlib bench \
+	    --override-ini 'python_files=test_*.py' --benchmark-only --benchmark-autosave \
+	    $(if $(wildcard .benchmarks/*/*.json),--benchmark-compare)
+
+faults: $(READY)
+	$(BIN)/pytest tests/faults
+
+$(READY): pyproject.toml
+	@echo "setting up .venv (a few minutes the first time)"
+	@test -x $(BIN)/python || $(PYTHON) -m venv .venv
+	@$(BIN)/python -m pip install --quiet --upgrade 'pip>=25.1'
+	@$(BIN)/python -m pip install --quiet --editable . --group dev
+	@$(BIN)/python -c '$(FIND_JAVA)' 2>/dev/null || $(BIN)/python -m pip install --quiet --group java
+	@touch $@

@@ -1,0 +1,235 @@
+"""The repository checks itself: what a reviewer would otherwise say every time.
+
+Each test names the place, what is wrong and what to do. The limits are real: there is no list of
+files that may exceed them. Where a rule has exceptions, each stands here with its reason.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+import tomllib
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path, PurePosixPath
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+
+#: Top-level folders that are sub-packages of headrace.
+PACKAGES = ("bench", "channels", "engine", "inflight", "recovery")
+#: Packages of pure machines: time, randomness and the outside come in as arguments and events.
+PURE = ("channels", "inflight", "recovery")
+IMPURE_MODULES = {"threading", "socket", "time", "random", "os", "logging", "pyspark"}
+
+FILE_LINES_MAX = 500
+FUNCTION_LINES_MAX = 60
+
+#: Modules without a test file of their own, each with the reason.
+UNMIRRORED = {
+    "channels/buffer.py": "values; every test of the gate and the wire uses them",
+    "channels/events.py": "values; every test of the gate and the wire uses them",
+    "engine/api/connector.py": "protocols only",
+    "engine/local/child.py": "runs in another process: tests/engine/local/test_processes.py",
+    "engine/operators/base.py": "protocols and values only",
+    "engine/plan/execution.py": "values; made by the builder, in whose tests they are compared",
+    "engine/spark/capacity.py": "asks a running Spark: tests/spark/test_launcher.py",
+    "recovery/store.py": "a protocol and its errors",
+}
+
+#: Where tests of a folder are when not under the same path: these need Spark, and share one.
+TEST_FOLDERS = {"engine/spark": "spark"}
+
+#: Folders that are not the repository's own content.
+FOREIGN = {".git", ".venv", "build", "dist", "target", "__pycache__", ".benchmarks", ".hypothesis"}
+
+# Written in pieces, so that this file does not find itself.
+LEFTOVERS = re.compile(r"\b(?:TO" + r"DO|FIX" + r"ME|XX" + r"X|HA" + r"CK)\b")
+MACHINE_PATHS = re.compile(r"(?<![\w.*/])/(?:home|root|Users|work|mnt)" + r"/[\w.]")
+
+
+def python_files(*folders: str) -> Iterator[Path]:
+    """Python files below folders of the root, in a stable order."""
+    for folder in folders:
+        for path in sorted((ROOT / folder).rglob("*.py")):
+            if FOREIGN.isdisjoint(path.parts):
+                yield path
+
+
+def everything() -> list[Path]:
+    return list(python_files(*PACKAGES, "headrace/__init__.py", "tests", "examples"))
+
+
+@cache
+def tree_of(path: Path) -> ast.Module:
+    return ast.parse(path.read_text(encoding="utf-8"), filename=str(path))
+
+
+def name_of(path: Path) -> str:
+    return path.relative_to(ROOT).as_posix()
+
+
+def imports_of(path: Path) -> Iterator[tuple[int, int, str]]:
+    """Yield (line, level, module) of every import, those inside functions too; level 0: absolute."""
+    for node in ast.walk(tree_of(path)):
+        if isinstance(node, ast.Import):
+            for alias in node.names:
+                yield node.lineno, 0, alias.name
+        elif isinstance(node, ast.ImportFrom):
+            yield node.lineno, node.level, node.module or ""
+
+
+def body_lines(function: ast.FunctionDef | ast.AsyncFunctionDef) -> int:
+    """Lines of a function's body, without its docstring."""
+    body = function.body
+    if ast.get_docstring(function) is not None:
+        body = body[1:]
+    return (body[-1].end_lineno or 0) - body[0].lineno + 1 if body else 0
+
+
+def complain(complaints: list[str], advice: str) -> None:
+    assert not complaints, "\n".join(["", *complaints, f"=> {advice}"])
+
+
+def test_files_stay_short_enough_to_read() -> None:
+    complaints = [
+        f"{name_of(path)}: {lines} lines, at most {FILE_LINES_MAX}"
+        for path in everything()
+        if (lines := len(path.read_text(encoding="utf-8").splitlines())) > FILE_LINES_MAX
+    ]
+    complain(complaints, "a file holds one concept: move a second one into a file of its own")
+
+
+def test_functions_fit_a_screen() -> None:
+    complaints = [
+        f"{name_of(path)}:{node.lineno}: {node.name} has {lines} lines, at most {FUNCTION_LINES_MAX}"
+        for path in everything()
+        for node in ast.walk(tree_of(path))
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+        and (lines := body_lines(node)) > FUNCTION_LINES_MAX
+    ]
+    complain(complaints, "keep the branches in the parent, move the computation into helpers")
+
+
+def test_pure_packages_reach_neither_clock_nor_network_nor_threads() -> None:
+    complaints = [
+        f"{name_of(path)}:{line}: imports {module}"
+        for path in python_files(*PURE)
+        for line, level, module in imports_of(path)
+        if level == 0 and module.partition(".")[0] in IMPURE_MODULES
+    ]
+    complain(complaints, "let the driver in engine/ do it: return an effect, take an event")
+
+
+def test_imports_are_relative_within_a_package_and_absolute_across() -> None:
+    complaints = []
+    for path in python_files(*PACKAGES):
+        folder = path.relative_to(ROOT).parent.parts
+        for line, level, module in imports_of(path):
+            where = f"{name_of(path)}:{line}"
+            if level == 0 and module.partition(".")[0] in PACKAGES:
+                complaints.append(f"{where}: imports {module}: write headrace.{module}")
+            if level == 0 and module.split(".")[:2] == ["headrace", folder[0]]:
+                complaints.append(f"{where}: imports {module}: its own package, write it relative")
+            if level > len(folder):
+                complaints.append(f"{where}: leaves its package by dots: write headrace.{module}")
+    complain(complaints, "two names for one file are two classes of the same name at run time")
+
+
+def test_tests_and_examples_import_the_installed_name() -> None:
+    complaints = [
+        f"{name_of(path)}:{line}: imports {module}"
+        for path in python_files("tests", "examples")
+        for line, level, module in imports_of(path)
+        if level == 0 and module.partition(".")[0] in PACKAGES
+    ]
+    complain(complaints, "write headrace.PACKAGE: the bare name depends on the working directory")
+
+
+def test_package_files_hold_a_docstring_at_most() -> None:
+    complaints = [
+        name_of(path)
+        for path in python_files(*PACKAGES)
+        if path.name == "__init__.py"
+        and any(not isinstance(node, ast.Expr) for node in tree_of(path).body)
+    ]
+    complain(complaints, "import from the module itself; only headrace/__init__.py re-exports")
+
+
+def test_every_module_says_what_it_is() -> None:
+    complaints = [
+        name_of(path)
+        for path in python_files(*PACKAGES, "examples")
+        if path.name != "__init__.py" and ast.get_docstring(tree_of(path)) is None
+    ]
+    complain(complaints, "begin with a docstring: what, why this way, what it does not do")
+
+
+def test_every_module_has_a_test_file_on_the_same_path() -> None:
+    complaints = []
+    for path in python_files(*PACKAGES[1:]):
+        module = PurePosixPath(name_of(path))
+        folder = TEST_FOLDERS.get(str(module.parent), str(module.parent))
+        mirror = ROOT / "tests" / folder / f"test_{module.stem}.py"
+        if module.name == "__init__.py" or str(module) in UNMIRRORED or mirror.exists():
+            continue
+        complaints.append(f"{module}: no {name_of(mirror)}")
+    complain(complaints, "write it, or give the reason in UNMIRRORED")
+
+
+@pytest.mark.parametrize("module", sorted(UNMIRRORED))
+def test_exceptions_are_not_older_than_what_they_excuse(module: str) -> None:
+    assert (ROOT / module).exists(), f"{module} is gone: remove it from UNMIRRORED"
+    folder = TEST_FOLDERS.get(str(Path(module).parent), str(Path(module).parent))
+    mirror = ROOT / "tests" / folder / f"test_{Path(module).stem}.py"
+    assert not mirror.exists(), f"{name_of(mirror)} exists: remove {module} from UNMIRRORED"
+
+
+def test_packaging_lists_every_package_there_is() -> None:
+    settings = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+    listed = settings["tool"]["setuptools"]["packages"]
+    found = {"headrace"} | {
+        ".".join(("headrace", *path.relative_to(ROOT).parent.parts))
+        for path in python_files(*PACKAGES)
+    }
+    assert listed == sorted(listed), "keep tool.setuptools.packages sorted"
+    assert set(listed) == found, "a package that is not in tool.setuptools.packages is not shipped"
+    mapped = settings["tool"]["setuptools"]["package-dir"]
+    expected = {"headrace": "headrace"} | {f"headrace.{name}": name for name in PACKAGES}
+    assert mapped == expected, "map each top-level folder in tool.setuptools.package-dir"
+
+
+@pytest.mark.parametrize("package", PACKAGES)
+def test_each_package_is_linked_for_tools_without_import_hooks(package: str) -> None:
+    link = ROOT / "headrace" / package
+    assert link.is_symlink(), f"cd headrace && ln -s ../{package} {package}"
+    assert link.readlink() == Path("..", package), f"link headrace/{package} to ../{package}"
+
+
+def text_files() -> Iterator[Path]:
+    for folder in (*PACKAGES, "tests", "examples", "docs", ".ci"):
+        for path in sorted((ROOT / folder).rglob("*")):
+            if path.suffix in {".py", ".md", ".toml", ".txt", ".yml", ""} and path.is_file():
+                yield path
+    for name in ("README.md", "Makefile", "pyproject.toml", "headrace/__init__.py"):
+        yield ROOT / name
+
+
+def lines_with(pattern: re.Pattern[str]) -> list[str]:
+    return [
+        f"{name_of(path)}:{number}: {line.strip()}"
+        for path in text_files()
+        for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), start=1)
+        if pattern.search(line)
+    ]
+
+
+def test_no_leftover_markers() -> None:
+    complain(
+        lines_with(LEFTOVERS), "do it now, or open an issue and say in the text what is missing"
+    )
+
+
+def test_no_paths_of_one_machine() -> None:
+    complain(lines_with(MACHINE_PATHS), "use a relative path, tmp_path, or a setting")
