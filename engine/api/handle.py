@@ -15,6 +15,9 @@ from typing import Protocol
 
 import pyarrow as pa
 
+from ..plan.validate import check_parallelism
+from .errors import HeadraceError
+
 
 @dataclass(frozen=True, slots=True)
 class JobResult:

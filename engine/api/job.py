@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, TypedDict, Unpack
@@ -20,7 +21,7 @@ from ..plan.mermaid import mermaid
 from ..plan.validate import PARALLELISM_MAX, check_name, check_parallelism
 from .connector import Delivery
 from .errors import UserError
-from .handle import JobHandle, JobResult
+from .handle import JobHandle, JobResult, Session
 from .options import Checkpoints, Network, Restart, Runner, RunOptions, Workers
 from .settings import find_settings_file, layered
 from .suggestion import did_you_mean
@@ -199,7 +200,16 @@ class Job:
 
         plan = self.plan(options.parallelism)
         collected = self._collected(afresh=options.restore is None)
-        return JobHandle(self.name, start_job(plan, options, self.plan), collected)
+
+        def rescaling(parallelism: int) -> Callable[[int], Session]:
+            if options.checkpoints is None:
+                raise UserError(f"job {self.name!r} keeps no checkpoints; give it checkpoints=DIR")
+            other = self.plan(parallelism)
+            rescaled = replace(options, parallelism=parallelism)
+            return lambda checkpoint: start_job(other, replace(rescaled, restore=checkpoint))
+
+        session = start_job(plan, options)
+        return JobHandle(self.name, session, collected=collected, rescaling=rescaling)
 
     def _collected(self, *, afresh: bool) -> dict[str, Callable[[], pa.Table]]:
         """{name of a collect sink: reads its table}; `afresh` forgets what an earlier run collected."""

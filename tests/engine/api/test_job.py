@@ -29,23 +29,20 @@ def sink(name: str = "out") -> SinkHandle:
     return batches([pa.record_batch({"id": [1]})], name="rows").write.collect(name=name)
 
 
-class IdleSession:
-    """A job that has already ended."""
+class EndedSession:
+    """A job that has already ended, with checkpoint 7."""
 
     def checkpoint(self) -> int:
-        return 0
-
-    def savepoint(self, path: str) -> str:
-        return path
-
-    def rescale(self, parallelism: int) -> None:
-        """There is nothing to rescale."""
+        return 7
 
     def stop(self) -> None:
         """There is nothing to stop."""
 
+    def cancel(self) -> None:
+        """There is nothing to stop."""
+
     def wait(self, timeout_s: float | None) -> JobResult:
-        return JobResult("job")
+        return JobResult("job", last_checkpoint=7)
 
     def metrics(self) -> Mapping[str, float]:
         return {}
@@ -57,15 +54,11 @@ class Launches:
     def __init__(self) -> None:
         self.plans: list[ExecutionPlan] = []
         self.options: list[RunOptions] = []
-        self.replans: list[Callable[[int], ExecutionPlan]] = []
 
-    def start_job(
-        self, plan: ExecutionPlan, options: RunOptions, replan: Callable[[int], ExecutionPlan]
-    ) -> Session:
+    def start_job(self, plan: ExecutionPlan, options: RunOptions) -> Session:
         self.plans.append(plan)
         self.options.append(options)
-        self.replans.append(replan)
-        return IdleSession()
+        return EndedSession()
 
 
 @pytest.fixture
@@ -104,7 +97,6 @@ def test_a_run_replaces_what_the_job_states(launches: Launches) -> None:
         RunOptions("threads", restore="latest", parallelism=3, checkpoints=Checkpoints("/b"))
     ]
     assert launches.plans[0].slots == 3
-    assert launches.replans[0](2).slots == 2
 
 
 def test_the_environment_and_a_settings_file_win_over_the_program(
@@ -117,6 +109,23 @@ def test_the_environment_and_a_settings_file_win_over_the_program(
     assert options.parallelism == 4
     assert options.checkpoints == Checkpoints("/a", interval="500ms", retain=2)
     assert launches.plans[0].slots == 4
+
+
+def test_a_rescale_starts_another_plan_from_the_last_checkpoint(launches: Launches) -> None:
+    job = Job("orders", sink(), parallelism=2, checkpoints="/a")
+    job.start("threads").rescale(3)
+    assert [plan.slots for plan in launches.plans] == [2, 3]
+    assert launches.options[1] == RunOptions(
+        "threads", restore=7, parallelism=3, checkpoints=Checkpoints("/a")
+    )
+
+
+def test_a_rescale_without_checkpoints_is_refused(launches: Launches) -> None:
+    handle = Job("orders", sink(), parallelism=2).start("threads")
+    with pytest.raises(UserError) as caught:
+        handle.rescale(3)
+    assert str(caught.value) == "job 'orders' keeps no checkpoints; give it checkpoints=DIR"
+    assert len(launches.plans) == 1
 
 
 def commit(handle: SinkHandle, batch: pa.RecordBatch) -> None:
