@@ -9,7 +9,8 @@ BIN := .venv/bin
 READY := .venv/ready
 FIND_JAVA := from headrace.engine.spark.java import find_java; find_java()
 
-.PHONY: demo test check simulate bench faults
+.PHONY: demo test simulate bench faults \
+    check check-format check-lint check-tidy check-imports check-types
 
 demo: $(READY)
 	$(BIN)/headrace demo
@@ -18,12 +19,22 @@ demo: $(READY)
 test: $(READY)
 	$(BIN)/pytest
 
-# What can be said without running the product, in the order of the time it takes.
-check: $(READY)
+# What can be said without running the product. `make -k check` goes on after a finding.
+check: check-format check-lint check-tidy check-imports check-types
+
+check-format: $(READY)
 	$(BIN)/ruff format --check
+
+check-lint: $(READY)
 	$(BIN)/ruff check
+
+check-tidy: $(READY)
 	$(BIN)/pytest --quiet tests/test_tidy.py
+
+check-imports: $(READY)
 	$(BIN)/lint-imports
+
+check-types: $(READY)
 	$(BIN)/mypy
 
 simulate: $(READY)
