@@ -1,0 +1,267 @@
+"""Running aggregates, one per slot, as columns of state.
+
+Each accumulator is two state columns at most: the running value, and whether (or how often) there was one. `add` is a few NumPy
+scatters over the batch, `stage` remembers what changed, `result` turns values into the column that is emitted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+import numpy as np
+import pyarrow as pa
+
+from ..state.arrays import Mask, Values, from_values, validity, values
+from ..state.columns import StateColumn
+from ..state.slots import Slots
+from .aggregations import Aggregation, AggregationKind, result_type
+
+_INT64_MAX = (1 << 63) - 1
+_INT64 = np.dtype(np.int64)
+_FLOAT64 = np.dtype(np.float64)
+_BOOL = np.dtype(np.bool_)
+
+
+class Accumulator(Protocol):
+    """One aggregation of one operator."""
+
+    @property
+    def columns(self) -> Sequence[StateColumn]:
+        """Its state."""
+        ...
+
+    @property
+    def fields(self) -> Sequence[pa.Field]:
+        """Names and types of what `store` makes."""
+        ...
+
+    def add(self, slots: Slots, array: pa.Array | None) -> None:
+        """Take the rows of one batch into the working values. Raises: OverflowError."""
+        ...
+
+    def result(self, state: Sequence[Values]) -> pa.Array:
+        """Make the emitted column from values of `columns`."""
+        ...
+
+    def store(self, state: Sequence[Values]) -> list[pa.Array]:
+        """Make the columns of a snapshot, one per field, from values of `columns`."""
+        ...
+
+    def load(self, slots: Slots, arrays: Sequence[pa.Array]) -> None:
+        """Take back what `store` made."""
+        ...
+
+
+def accumulator(name: str, aggregation: Aggregation, schema_in: pa.Schema) -> Accumulator:
+    """Make the accumulator of an aggregation that is emitted as `name`.
+
+    Raises: UserError as `result_type` does.
+    """
+    type_ = result_type(aggregation, schema_in)
+    if aggregation.kind is AggregationKind.COUNT:
+        return CountAccumulator(name)
+    source = schema_in.field(aggregation.column).type
+    if aggregation.kind is AggregationKind.SUM:
+        return SumAccumulator(name, type_)
+    if aggregation.kind is AggregationKind.MEAN:
+        return MeanAccumulator(name, source)
+    return ExtremeAccumulator(name, type_, smallest=aggregation.kind is AggregationKind.MIN)
+
+
+class CountAccumulator:
+    """Counts rows, or non-null values."""
+
+    def __init__(self, name: str) -> None:
+        self._count = StateColumn(_INT64, 0)
+        self.columns = (self._count,)
+        self.fields = (pa.field(name, pa.int64(), nullable=False),)
+
+    def add(self, slots: Slots, array: pa.Array | None) -> None:
+        """Count each row once; with `array`, only where it is valid."""
+        valid = None if array is None else validity(array)
+        np.add.at(self._count.working, slots if valid is None else slots[valid], 1)
+
+    def result(self, state: Sequence[Values]) -> pa.Array:
+        """The counts."""
+        return pa.array(state[0])
+
+    def store(self, state: Sequence[Values]) -> list[pa.Array]:
+        """The counts."""
+        return [pa.array(state[0])]
+
+    def load(self, slots: Slots, arrays: Sequence[pa.Array]) -> None:
+        """Take back the counts."""
+        self._count.load(slots, values(arrays[0]))
+
+
+class Total:
+    """Sums per slot: float64, or int64 that refuses to wrap around.
+
+    Checking each addition would double its cost. Instead a bound on every sum is kept, which grows with each batch by rows times
+    largest value; only when the bound leaves the range are the sums themselves looked at.
+    """
+
+    def __init__(self, *, integers: bool) -> None:
+        self.column = StateColumn(_INT64 if integers else _FLOAT64, 0)
+        self._integers = integers
+        #: No working value is larger than this, up to sign.
+        self._bound = 0
+
+    def add(self, slots: Slots, array: pa.Array, valid: Mask | None) -> None:
+        """Add the valid rows. Raises: OverflowError, before anything is added."""
+        numbers = values(array)
+        if valid is not None:
+            slots, numbers = slots[valid], numbers[valid]
+        if self._integers:
+            self._check(slots, numbers)
+            numbers = numbers.astype(np.int64, copy=False)
+        else:
+            numbers = numbers.astype(np.float64, copy=False)
+        np.add.at(self.column.working, slots, numbers)
+
+    def load(self, slots: Slots, array: pa.Array) -> None:
+        """Take back sums of a snapshot."""
+        self.column.load(slots, values(array))
+        self._bound = _largest(self.column.working)
+
+    def _check(self, slots: Slots, numbers: Values) -> None:
+        if not len(numbers):
+            return
+        more = len(numbers) * _largest(numbers)
+        if self._bound + more > _INT64_MAX:
+            self._bound = _largest(self.column.working)
+        if self._bound + more > _INT64_MAX:
+            self._check_exactly(slots, numbers)
+            self._bound = _INT64_MAX
+        else:
+            self._bound += more
+
+    def _check_exactly(self, slots: Slots, numbers: Values) -> None:
+        """Add up in Python's integers, which have no range: rare, and exact."""
+        totals: dict[int, int] = {}
+        for slot, number in zip(slots.tolist(), numbers.tolist(), strict=True):
+            totals[slot] = totals.get(slot, 0) + number
+        for slot, more in totals.items():
+            total = int(self.column.working[slot]) + more
+            if not -_INT64_MAX - 1 <= total <= _INT64_MAX:
+                raise OverflowError(f"a sum reached {total}, outside the range of int64")
+
+
+class SumAccumulator:
+    """Sums numbers; null until the first one."""
+
+    def __init__(self, name: str, type_: pa.DataType) -> None:
+        self._total = Total(integers=pa.types.is_integer(type_))
+        self._seen = StateColumn(_BOOL, False)
+        self._type = type_
+        self.columns = (self._total.column, self._seen)
+        self.fields = (pa.field(name, type_),)
+
+    def add(self, slots: Slots, array: pa.Array | None) -> None:
+        """Add the non-null values."""
+        assert array is not None, "a sum has a column"
+        valid = validity(array)
+        self._total.add(slots, array, valid)
+        self._seen.working[slots if valid is None else slots[valid]] = True
+
+    def result(self, state: Sequence[Values]) -> pa.Array:
+        """The sums."""
+        return from_values(state[0], self._type, state[1])
+
+    def store(self, state: Sequence[Values]) -> list[pa.Array]:
+        """The sums."""
+        return [self.result(state)]
+
+    def load(self, slots: Slots, arrays: Sequence[pa.Array]) -> None:
+        """Take back the sums."""
+        self._total.load(slots, arrays[0])
+        self._seen.load(slots, _seen(arrays[0]))
+
+
+class MeanAccumulator:
+    """Keeps sum and count of the non-null values."""
+
+    def __init__(self, name: str, source: pa.DataType) -> None:
+        integers = pa.types.is_integer(source)
+        self._total = Total(integers=integers)
+        self._count = StateColumn(_INT64, 0)
+        self._type = pa.int64() if integers else pa.float64()
+        self.columns = (self._total.column, self._count)
+        self.fields = (
+            pa.field(f"{name}.sum", self._type, nullable=False),
+            pa.field(f"{name}.count", pa.int64(), nullable=False),
+        )
+
+    def add(self, slots: Slots, array: pa.Array | None) -> None:
+        """Add and count the non-null values."""
+        assert array is not None, "a mean has a column"
+        valid = validity(array)
+        self._total.add(slots, array, valid)
+        np.add.at(self._count.working, slots if valid is None else slots[valid], 1)
+
+    def result(self, state: Sequence[Values]) -> pa.Array:
+        """Sum by count; null where the count is 0."""
+        total, count = state
+        return from_values(total / np.maximum(count, 1), pa.float64(), count > 0)
+
+    def store(self, state: Sequence[Values]) -> list[pa.Array]:
+        """Sum and count."""
+        return [from_values(state[0], self._type), pa.array(state[1])]
+
+    def load(self, slots: Slots, arrays: Sequence[pa.Array]) -> None:
+        """Take back sum and count."""
+        self._total.load(slots, arrays[0])
+        self._count.load(slots, values(arrays[1]))
+
+
+class ExtremeAccumulator:
+    """Keeps the smallest or largest value; null until the first one."""
+
+    def __init__(self, name: str, type_: pa.DataType, *, smallest: bool) -> None:
+        dtype = values(pa.array([], type_)).dtype
+        # `fmin` and `fmax` prefer any number to NaN; on integers they are the plain minimum and maximum.
+        self._ufunc: np.ufunc = np.fmin if smallest else np.fmax
+        if dtype.kind == "f":
+            self._best = StateColumn(_FLOAT64, float("nan"))
+        else:
+            limits = np.iinfo(dtype)
+            self._best = StateColumn(dtype, limits.max if smallest else limits.min)
+        self._seen = StateColumn(_BOOL, False)
+        self._type = type_
+        self.columns = (self._best, self._seen)
+        self.fields = (pa.field(name, type_),)
+
+    def add(self, slots: Slots, array: pa.Array | None) -> None:
+        """Take the non-null values."""
+        assert array is not None, "an extreme has a column"
+        found = values(array).astype(self._best.working.dtype, copy=False)
+        valid = validity(array)
+        if valid is not None:
+            slots, found = slots[valid], found[valid]
+        self._ufunc.at(self._best.working, slots, found)
+        self._seen.working[slots] = True
+
+    def result(self, state: Sequence[Values]) -> pa.Array:
+        """The extremes."""
+        return from_values(state[0], self._type, state[1])
+
+    def store(self, state: Sequence[Values]) -> list[pa.Array]:
+        """The extremes."""
+        return [self.result(state)]
+
+    def load(self, slots: Slots, arrays: Sequence[pa.Array]) -> None:
+        """Take back the extremes, but leave the fill value where there is none yet."""
+        seen = _seen(arrays[0])
+        self._seen.load(slots, seen)
+        self._best.load(slots[seen], values(arrays[0])[seen])
+
+
+def _seen(array: pa.Array) -> Mask:
+    valid = validity(array)
+    return np.ones(len(array), np.bool_) if valid is None else valid
+
+
+def _largest(numbers: Values) -> int:
+    """Largest absolute value, as a Python integer, which cannot overflow."""
+    return max(int(numbers.max()), -int(numbers.min()))

@@ -1,0 +1,120 @@
+"""What an aggregate computes of each group: values that a pipeline is written with, and their types.
+
+Nulls are skipped, as in SQL: the sum, minimum, maximum and mean of nothing but nulls are null, their count is 0. Sums of
+integers are int64 and are checked, sums of floats are float64. Minimum and maximum also skip NaN where there is a number.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from enum import Enum
+
+import pyarrow as pa
+
+from headrace.channels.hashing import key_hashers
+
+from ..api.errors import UserError
+
+
+class AggregationKind(Enum):
+    """The functions there are; the value is the name that users call them by."""
+
+    SUM = "sum"
+    COUNT = "count"
+    MIN = "min"
+    MAX = "max"
+    MEAN = "mean"
+
+
+@dataclass(frozen=True, slots=True)
+class Aggregation:
+    """One function over one column; `column` is None for the count of rows."""
+
+    kind: AggregationKind
+    column: str | None
+
+    def __str__(self) -> str:
+        return f"{self.kind.value}({'' if self.column is None else repr(self.column)})"
+
+
+def sum(column: str) -> Aggregation:
+    """Sum of a numeric column: int64 for integers (the job fails if it leaves that range), float64 for floats."""
+    return Aggregation(AggregationKind.SUM, column)
+
+
+def count(column: str | None = None) -> Aggregation:
+    """Number of rows, or of the rows in which `column` is not null."""
+    return Aggregation(AggregationKind.COUNT, column)
+
+
+def min(column: str) -> Aggregation:
+    """Smallest value of a column of numbers, dates, times, timestamps or durations."""
+    return Aggregation(AggregationKind.MIN, column)
+
+
+def max(column: str) -> Aggregation:
+    """Largest value of a column of numbers, dates, times, timestamps or durations."""
+    return Aggregation(AggregationKind.MAX, column)
+
+
+def mean(column: str) -> Aggregation:
+    """Mean of a numeric column, as float64."""
+    return Aggregation(AggregationKind.MEAN, column)
+
+
+def aggregate_schema(
+    keys: Sequence[str], aggregations: Mapping[str, Aggregation], schema_in: pa.Schema
+) -> pa.Schema:
+    """Tell the schema that an aggregate emits: the key columns, then one column per aggregation.
+
+    Raises: UserError for an unknown column, a type without such an aggregation, a type that cannot be a key, or a name twice.
+    """
+    if not aggregations:
+        raise UserError("aggregate: name at least one aggregation, such as n=count()")
+    try:
+        key_hashers(schema_in, keys)
+    except (ValueError, TypeError) as error:
+        raise UserError(f"aggregate: {error}") from error
+    fields = [_decoded(schema_in.field(name)) for name in keys]
+    for name, aggregation in aggregations.items():
+        if name in keys:
+            raise UserError(f"aggregate: {name!r} is a key column; give {aggregation} another name")
+        type_ = result_type(aggregation, schema_in)
+        counts = aggregation.kind is AggregationKind.COUNT
+        fields.append(pa.field(name, type_, nullable=not counts))
+    return pa.schema(fields)
+
+
+def result_type(aggregation: Aggregation, schema_in: pa.Schema) -> pa.DataType:
+    """Tell the type of an aggregation's result.
+
+    Raises: UserError when the column does not exist or its type has no such aggregation.
+    """
+    if aggregation.column is None:
+        return pa.int64()
+    if schema_in.get_field_index(aggregation.column) < 0:
+        raise UserError(
+            f"aggregate: {aggregation} needs column {aggregation.column!r}; there are {', '.join(schema_in.names)}"
+        )
+    type_ = schema_in.field(aggregation.column).type
+    number = pa.types.is_integer(type_) or pa.types.is_floating(type_)
+    ordered = number or (pa.types.is_temporal(type_) and not pa.types.is_interval(type_))
+    match aggregation.kind:
+        case AggregationKind.COUNT:
+            return pa.int64()
+        case AggregationKind.SUM if number:
+            return pa.int64() if pa.types.is_integer(type_) else pa.float64()
+        case AggregationKind.MEAN if number:
+            return pa.float64()
+        case AggregationKind.MIN | AggregationKind.MAX if ordered:
+            return type_
+    raise UserError(
+        f"aggregate: there is no {aggregation.kind.value} of {type_} (column {aggregation.column!r}); cast it in a "
+        "select, or use process with a state of your own"
+    )
+
+
+def _decoded(field: pa.Field) -> pa.Field:
+    """Keys are emitted as plain values: a dictionary of all keys would grow with every batch."""
+    return field.with_type(field.type.value_type) if pa.types.is_dictionary(field.type) else field

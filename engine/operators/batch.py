@@ -1,0 +1,245 @@
+"""Operators on whole batches: Arrow expressions, and functions that take and return batches."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyarrow import acero
+
+from ..api.errors import UserCodeError, UserError
+from .base import OperatorContext
+from .stateless import StatelessOperator
+from .user_code import check_schema, raised, slices, to_array
+
+#: What a function of `MapBatchesOperator` may return: a RecordBatch, a Table, {column: values}, an iterator of those, or None.
+BatchFunction = Callable[[pa.RecordBatch], Any]
+
+
+class FilterOperator(StatelessOperator):
+    """Keeps the records for which an expression is true (null counts as false)."""
+
+    def __init__(self, expression: pc.Expression, *, operator: str = "filter") -> None:
+        self._expression = expression
+        self._operator = operator
+
+    def process(self, batch: pa.RecordBatch, port: int) -> Iterator[pa.RecordBatch]:
+        """Emit the records that are kept.
+
+        Raises: UserCodeError when Arrow cannot evaluate the expression, such as for a division by zero.
+        """
+        options = acero.FilterNodeOptions(self._expression)
+        yield from _run(batch, acero.Declaration("filter", options), self._operator).to_batches()
+
+
+class SelectOperator(StatelessOperator):
+    """Computes each column of the output from an expression over the input."""
+
+    def __init__(
+        self,
+        expressions: Mapping[str, pc.Expression],
+        schema_out: pa.Schema,
+        *,
+        operator: str = "select",
+    ) -> None:
+        assert list(expressions) == schema_out.names, (
+            "the schema is the one `select_schema` returned"
+        )
+        self._expressions = dict(expressions)
+        self._schema = schema_out
+        self._operator = operator
+        #: {output column: input column} for those that are only passed on; known from the first batch on.
+        self._passed: dict[str, str] | None = None
+
+    def process(self, batch: pa.RecordBatch, port: int) -> Iterator[pa.RecordBatch]:
+        """Emit one record per record.
+
+        Raises: UserCodeError when Arrow cannot evaluate an expression.
+        """
+        if self._passed is None:
+            self._passed = _plain_references(self._expressions, batch.schema)
+        passed = self._passed
+        computed = {n: e for n, e in self._expressions.items() if n not in passed}
+        columns = {out: batch.column(name) for out, name in passed.items()}
+        if computed:
+            # Starting the engine costs about a hundred microseconds: not for columns that are only passed on.
+            table = _run(batch, _projection(computed), self._operator)
+            columns |= {name: _contiguous(table[name]) for name in computed}
+        arrays = [columns[name] for name in self._schema.names]
+        yield pa.RecordBatch.from_arrays(arrays, schema=self._schema)
+
+
+def select_schema(expressions: Mapping[str, pc.Expression], schema_in: pa.Schema) -> pa.Schema:
+    """Tell the schema that `SelectOperator` emits.
+
+    Raises: UserError when there is no expression, or Arrow cannot bind one to `schema_in`.
+    """
+    if not expressions:
+        raise UserError("select: name at least one column")
+    passed = _plain_references(expressions, schema_in)
+    fields = []
+    for name, expression in expressions.items():
+        if name in passed:
+            fields.append(schema_in.field(passed[name]).with_name(name))
+            continue
+        try:
+            table = _declared(schema_in.empty_table(), _projection({name: expression}))
+        except (pa.ArrowException, ValueError, KeyError, TypeError) as error:
+            raise UserError(
+                f"select: column {name!r} cannot be computed as {expression} from the columns "
+                f"{', '.join(schema_in.names)}: {_first_line(error)}"
+            ) from error
+        fields.append(table.schema.field(name))
+    return pa.schema(fields)
+
+
+class MapBatchesOperator(StatelessOperator):
+    """Calls a function with each batch. A class is instantiated once per subtask, and the instance is called."""
+
+    def __init__(
+        self,
+        function: BatchFunction | type,
+        schema_out: pa.Schema,
+        batch_size: int | None = None,
+        *,
+        operator: str = "map_batches",
+    ) -> None:
+        assert batch_size is None or batch_size > 0, f"batches of {batch_size} rows"
+        self._given = function
+        self._schema = schema_out
+        self._batch_rows_max = batch_size
+        self._operator = operator
+        self._function: BatchFunction | None = None
+
+    def open(self, context: OperatorContext) -> None:
+        """Make the instance, if a class was given.
+
+        Raises: UserCodeError when its constructor raises.
+        """
+        if not isinstance(self._given, type):
+            self._function = self._given
+            return
+        try:
+            self._function = self._given()
+        except Exception as error:
+            raise raised(self._operator, error) from error
+
+    def process(self, batch: pa.RecordBatch, port: int) -> Iterator[pa.RecordBatch]:
+        """Emit what the function returned for each piece of at most `batch_size` rows.
+
+        Raises: UserCodeError when the function raises, or returns other names or types than declared.
+        """
+        assert self._function is not None, "opened"
+        for piece in slices(batch, self._batch_rows_max or batch.num_rows):
+            try:
+                returned = self._function(piece)
+                # A generator runs here, so that what it raises is caught.
+                results = list(returned) if isinstance(returned, Iterator) else [returned]
+            except Exception as error:
+                raise raised(self._operator, error) from error
+            for result in results:
+                yield from to_batches(self._operator, result, self._schema)
+
+
+def to_batches(operator: str, result: object, schema: pa.Schema) -> list[pa.RecordBatch]:
+    """Turn what a user's function returned into batches of exactly `schema`.
+
+    Raises: UserCodeError when it is nothing tabular, or its names or types differ.
+    """
+    if result is None:
+        return []
+    if isinstance(result, Mapping):
+        return [_from_columns(operator, result, schema)]
+    if not isinstance(result, pa.RecordBatch | pa.Table):
+        raise UserCodeError(
+            operator,
+            f"returned {type(result).__name__} where a RecordBatch, a Table, a dict of columns, or an iterator "
+            "of them is due",
+        )
+    check_schema(operator, result.schema, schema)
+    _check_nulls(operator, result, schema)
+    parts = [result] if isinstance(result, pa.RecordBatch) else result.to_batches()
+    return [pa.RecordBatch.from_arrays(part.columns, schema=schema) for part in parts]
+
+
+def _from_columns(operator: str, columns: Mapping[str, Any], schema: pa.Schema) -> pa.RecordBatch:
+    """Lists and NumPy arrays take the declared type if they fit it; Arrow arrays must have it."""
+    arrays = []
+    for name in (*columns, *(n for n in schema.names if n not in columns)):
+        if name not in columns or name not in schema.names:
+            found = pa.schema([(n, pa.null()) for n in columns])
+            check_schema(operator, found, schema)
+    for field in schema:
+        column = columns[field.name]
+        try:
+            if isinstance(column, pa.ChunkedArray):
+                column = _contiguous(column)
+            array = column if isinstance(column, pa.Array) else _to_array(column, field.type)
+        except Exception as error:
+            raise UserCodeError(
+                operator,
+                f"column {field.name!r} of the returned dict does not fit its declared type {field.type}: "
+                f"{_first_line(error)}",
+            ) from error
+        arrays.append(array)
+    if len({len(array) for array in arrays}) > 1:
+        lengths = ", ".join(f"{n}: {len(a)}" for n, a in zip(schema.names, arrays, strict=True))
+        raise UserCodeError(operator, f"the returned columns differ in length ({lengths})")
+    batch = pa.RecordBatch.from_arrays(arrays, names=schema.names)
+    check_schema(operator, batch.schema, schema)
+    _check_nulls(operator, batch, schema)
+    return pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+
+def _to_array(column: Any, type_: pa.DataType) -> pa.Array:
+    return to_array(column, type_) if isinstance(column, list | tuple) else pa.array(column, type_)
+
+
+def _check_nulls(operator: str, result: Any, schema: pa.Schema) -> None:
+    for field in schema:
+        if not field.nullable and result.column(field.name).null_count:
+            raise UserCodeError(
+                operator,
+                f"column {field.name!r} of the returned batch has nulls, declared is not nullable",
+            )
+
+
+def _plain_references(
+    expressions: Mapping[str, pc.Expression], schema: pa.Schema
+) -> dict[str, str]:
+    """Find the expressions that are nothing but a column: {output column: input column}."""
+    fields = {name: pc.field(name) for name in schema.names}
+    return {
+        out: name
+        for out, expression in expressions.items()
+        for name, field in fields.items()
+        if expression.equals(field)
+    }
+
+
+def _projection(expressions: Mapping[str, pc.Expression]) -> acero.Declaration:
+    options = acero.ProjectNodeOptions(list(expressions.values()), list(expressions))
+    return acero.Declaration("project", options)
+
+
+def _run(batch: pa.RecordBatch, declaration: acero.Declaration, operator: str) -> pa.Table:
+    try:
+        return _declared(pa.Table.from_batches([batch]), declaration)
+    except (pa.ArrowException, ValueError, KeyError, TypeError) as error:
+        raise UserCodeError(operator, f"Arrow cannot evaluate it: {_first_line(error)}") from error
+
+
+def _declared(table: pa.Table, declaration: acero.Declaration) -> pa.Table:
+    """Run one node over a table, in this thread, which also keeps the order of rows."""
+    source = acero.Declaration("table_source", acero.TableSourceNodeOptions(table))
+    return acero.Declaration.from_sequence([source, declaration]).to_table(use_threads=False)
+
+
+def _contiguous(column: pa.ChunkedArray) -> pa.Array:
+    return column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
+
+
+def _first_line(error: Exception) -> str:
+    return str(error).strip().split("\n", 1)[0]

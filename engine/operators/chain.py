@@ -1,0 +1,165 @@
+"""A chain: the operators of one subtask, run by plain calls from head to tail.
+
+Only the head talks to a gate and only the tail to splitters; in between a batch is passed on as it is, depth first, so that nothing
+piles up inside. What a call emits is returned whole; the runtime sends it after it has committed the call.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import pairwise
+
+import pyarrow as pa
+
+from headrace.channels.partitioners import Splitter
+
+from ..plan.execution import OperatorPlan, TaskPlan
+from .base import (
+    Operator,
+    OperatorContext,
+    Polled,
+    RestoredState,
+    SinkWriter,
+    SourceReader,
+    SourceStatus,
+    StateSnapshot,
+    Transaction,
+)
+
+#: By output edge: batches with the target among the edge's channels, in order of emission.
+Outputs = tuple[tuple[tuple[int, pa.RecordBatch], ...], ...]
+
+
+class Chain:
+    """The operators of subtask `index` of a task.
+
+    `open`, `restore`, `process`, `poll`, `finish`, `precommit` and `close` belong to the subtask's thread, `commit` and `snapshot`
+    to the owner thread, as `base.py` lays down for each operator. What user code raises passes through as UserCodeError.
+    """
+
+    def __init__(
+        self,
+        plan: TaskPlan,
+        *,
+        job: str,
+        index: int,
+        max_parallelism: int,
+        epoch: int,
+        splitters: Sequence[Splitter],
+        buffer_bytes: int,
+    ) -> None:
+        assert len(splitters) == len(plan.outputs), "one splitter per output edge"
+        assert buffer_bytes > 0, f"buffers of {buffer_bytes} bytes"
+        self._plan = plan
+        self._contexts = [
+            OperatorContext(job, operator.name, index, plan.parallelism, max_parallelism, epoch)
+            for operator in plan.operators
+        ]
+        self._splitters = splitters
+        self._buffer_bytes = buffer_bytes
+        self._source: SourceReader | None = None
+        self._operators: list[Operator] = []
+        self._sink: SinkWriter | None = None
+        #: (operator name, instance) of all that is open, head first.
+        self._members: list[tuple[str, SourceReader | Operator | SinkWriter]] = []
+
+    def open(self) -> None:
+        """Make and open the instances, head first. After a failure `close` releases those that were opened."""
+        for plan, context in zip(self._plan.operators, self._contexts, strict=True):
+            member = self._make(plan)
+            # Named before it is opened: one that fails half-way still holds what is to be closed.
+            self._members.append((plan.name, member))
+            member.open(context)
+
+    def restore(self, states: Mapping[str, Sequence[RestoredState]]) -> None:
+        """Give every operator its state back, by its name; those without get none."""
+        for name, member in self._members:
+            member.restore(states.get(name, ()))
+
+    def process(self, batches: Sequence[pa.RecordBatch], port: int) -> Outputs:
+        """Feed batches that lie next to each other into input `port`, as one."""
+        whole = batches[0] if len(batches) == 1 else pa.concat_batches(batches)
+        return self._split(self._feed(0, whole, port))
+
+    def poll(self, rows_max: int) -> tuple[Outputs, SourceStatus, int]:
+        """Ask the source for records and process them. Returns also its status and for how long to wait, in nanoseconds."""
+        assert self._source is not None, f"{self._plan.name} has no source"
+        polled: Polled = self._source.poll(rows_max)
+        emitted = (out for batch in polled.batches for out in self._feed(0, batch, 0))
+        return self._split(emitted), polled.status, polled.wait_ns
+
+    def finish(self) -> Outputs:
+        """All input has ended: each operator emits what it held back, and the next ones get that before their own turn."""
+        return self._split(
+            out
+            for position, operator in enumerate(self._operators)
+            for batch in operator.finish()
+            for out in self._feed(position + 1, batch, 0)
+        )
+
+    def precommit(self, checkpoint: int) -> list[tuple[str, Transaction]]:
+        """Flush the sink. Returns (operator name, transaction); nothing without a sink."""
+        if self._sink is None:
+            return []
+        name = self._plan.operators[-1].name
+        return [(name, transaction) for transaction in self._sink.precommit(checkpoint)]
+
+    def commit(self) -> None:
+        """Make the last call's writes visible to snapshots."""
+        for _, member in self._members:
+            member.commit()
+
+    def snapshot(self) -> list[tuple[str, StateSnapshot]]:
+        """Freeze the committed state of all operators, with their names."""
+        return [(name, state) for name, member in self._members for state in member.snapshot()]
+
+    def close(self) -> None:
+        """Release everything, tail first, also after failures."""
+        while self._members:
+            _, member = self._members.pop()
+            member.close()
+
+    def _make(self, plan: OperatorPlan) -> SourceReader | Operator | SinkWriter:
+        if plan.source is not None:
+            assert not self._members, f"{plan.name}: a source is the head of its chain"
+            self._source = plan.source()
+            return self._source
+        if plan.sink is not None:
+            assert plan is self._plan.operators[-1], f"{plan.name}: a sink is the tail of its chain"
+            self._sink = plan.sink()
+            return self._sink
+        assert plan.operator is not None, f"{plan.name}: a plan has one factory"
+        operator = plan.operator()
+        self._operators.append(operator)
+        return operator
+
+    def _feed(self, position: int, batch: pa.RecordBatch, port: int) -> Iterator[pa.RecordBatch]:
+        """Yield what comes out of the tail for one batch given to the operator at `position`."""
+        if batch.num_rows == 0:
+            return
+        if position < len(self._operators):
+            for out in self._operators[position].process(batch, port):
+                yield from self._feed(position + 1, out, 0)
+        elif self._sink is not None:
+            self._sink.write(batch)
+        else:
+            yield batch
+
+    def _split(self, emitted: Iterable[pa.RecordBatch]) -> Outputs:
+        outputs: list[list[tuple[int, pa.RecordBatch]]] = [[] for _ in self._splitters]
+        for batch in emitted:
+            for piece in _cut(batch, self._buffer_bytes) if outputs else ():
+                for output, splitter in zip(outputs, self._splitters, strict=True):
+                    output.extend(splitter.split(piece))
+        return tuple(tuple(output) for output in outputs)
+
+
+def _cut(batch: pa.RecordBatch, size_bytes: int) -> Iterator[pa.RecordBatch]:
+    """Cut into pieces of about equal rows that would all fit in `size_bytes` if rows were equally large; at least a row each."""
+    pieces = min(batch.num_rows, -(-batch.nbytes // size_bytes))
+    if pieces <= 1:
+        yield batch
+        return
+    bounds = [batch.num_rows * i // pieces for i in range(pieces + 1)]
+    for start, end in pairwise(bounds):
+        yield batch.slice(start, end - start)

@@ -1,0 +1,304 @@
+"""Keyed state that users declare: a value, a list or a map per key, of Arrow types.
+
+A state is declared as a class attribute and bound to each instance when its operator opens; then it always speaks of the key whose
+record is being processed. Behind it are two dictionaries: what is committed, and the writes of the running work. Reads look at
+the writes first; `commit` merges them, at the cost of the keys touched. A list or map is copied when it is
+first written in a piece of work, and a committed one is never changed: that is what lets a snapshot copy the dictionary and
+not what is in it.
+
+A committed list or map is copied once per piece of work that changes it, so a key whose list grows to millions costs much:
+such data wants a map keyed by something, or several keys.
+
+Not here: who sets the key (`engine.operators.process`); expiry of state.
+"""
+
+from __future__ import annotations
+
+import copy
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Iterator, MutableMapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Self
+
+import pyarrow as pa
+
+from ..api.errors import UserError
+from .tables import keyed_table
+from .types import StateTypeError, check, copier
+
+#: A key as users see it: the value of the key column, or a tuple for several.
+Key = Any
+
+#: Rows of state made into Arrow at a time: the GIL is held for no longer than one of these takes.
+_CHUNK_ROWS = 4096
+
+
+class _Mark:
+    """A value that no state can hold."""
+
+
+#: No state; in the writes, for a key whose state was cleared.
+_ABSENT: Any = _Mark()
+#: Not among the writes.
+_UNWRITTEN: Any = _Mark()
+
+
+@dataclass(slots=True)
+class CurrentKey:
+    """The key whose record is being processed; shared by all states of an operator instance."""
+
+    key: Key = None
+
+
+class KeyedState(ABC):
+    """What the three kinds of state share. As declared it is a template; `bind` makes the one that holds data.
+
+    Attributes:
+        type: Arrow type of one key's state in a checkpoint.
+    """
+
+    def __init__(self, type_: pa.DataType) -> None:
+        self.type = type_
+        self._name = "state"
+        self._current = CurrentKey()
+        #: State by key. Values are never changed in place.
+        self._committed: dict[Key, Any] = {}
+        #: Writes of the running work; `_ABSENT` where a key's state was cleared.
+        self._written: dict[Key, Any] = {}
+
+    def bind(self, name: str, current: CurrentKey) -> Self:
+        """Make the empty state of one operator instance."""
+        bound = copy.copy(self)
+        bound._name = name
+        bound._current = current
+        bound._committed, bound._written = {}, {}
+        bound._bound(f"state {name!r}")
+        return bound
+
+    @abstractmethod
+    def _bound(self, what: str) -> None:
+        """Make the checks, whose errors say `what`."""
+
+    @abstractmethod
+    def _from_arrow(self, value: Any) -> Any:
+        """Turn what `to_pylist` gives for `type` into what is kept."""
+
+    def clear(self) -> None:
+        """Forget this key's state; its row leaves the checkpoints."""
+        self._written[self._current.key] = _ABSENT
+
+    def commit(self) -> None:
+        """Merge the writes of the work that ended. Owner thread."""
+        written = self._written
+        if not written:
+            return
+        self._committed.update(written)
+        if _ABSENT in written.values():
+            for key in [key for key, value in written.items() if value is _ABSENT]:
+                del self._committed[key]
+        self._written = {}
+
+    def load(self, keys: Iterable[Key], values: Iterable[Any]) -> None:
+        """Take back restored state; it counts as committed."""
+        self._committed.update(zip(keys, map(self._from_arrow, values), strict=True))
+
+    def freeze(self, keys: Sequence[pa.Field], max_parallelism: int) -> Callable[[], pa.Table]:
+        """Copy the committed dictionary; the result makes the table. Owner thread, also while work runs."""
+        frozen = self._committed.copy()
+        schema = pa.schema([*keys, pa.field(self._name, self.type)])
+        return lambda: _table(frozen, schema, max_parallelism)
+
+    def _read(self) -> Any:
+        """This key's state, which must not be changed in place; `_ABSENT` if there is none."""
+        key = self._current.key
+        found = self._written.get(key, _UNWRITTEN)
+        return self._committed.get(key, _ABSENT) if found is _UNWRITTEN else found
+
+
+class ValueState(KeyedState):
+    """One value per key."""
+
+    def __init__(self, type_: pa.DataType, default: Any) -> None:
+        super().__init__(type_)
+        self._copy = copier(type_)
+        self._check = check(type_, "a value state")
+        try:
+            self._default = self._check(default)
+        except StateTypeError as error:
+            raise UserError(f"value_state: the default does not have the type: {error}") from error
+
+    @property
+    def value(self) -> Any:
+        """The value, or the default if none was set. Changing a list or dict in place changes nothing: set it again."""
+        found = self._read()
+        return self._copy(self._default if found is _ABSENT else found)
+
+    @value.setter
+    def value(self, value: Any) -> None:
+        self._written[self._current.key] = self._check(value)
+
+    @property
+    def exists(self) -> bool:
+        """Whether a value was set (None is one) and not cleared."""
+        return self._read() is not _ABSENT
+
+    def _bound(self, what: str) -> None:
+        self._check = check(self.type, what)
+
+    def _from_arrow(self, value: Any) -> Any:
+        return value
+
+
+class ListState(KeyedState):
+    """One list per key; empty where nothing was added."""
+
+    def __init__(self, element_type: pa.DataType) -> None:
+        super().__init__(pa.list_(element_type))
+        self._element_type = element_type
+        self._copy = copier(element_type)
+        self._check = check(element_type, "a list state")
+
+    def append(self, element: Any) -> None:
+        """Add one element at the end."""
+        element = self._check(element)
+        self._writable().append(element)
+
+    def extend(self, elements: Iterable[Any]) -> None:
+        """Add elements at the end; none if one of them does not have the type."""
+        checked = [self._check(element) for element in elements]
+        self._writable().extend(checked)
+
+    def replace(self, elements: Iterable[Any]) -> None:
+        """Set the whole list."""
+        checked = [self._check(element) for element in elements]
+        self._written[self._current.key] = checked if checked else _ABSENT
+
+    def __iter__(self) -> Iterator[Any]:
+        """Iterate over the elements as they are now; the list may be changed meanwhile."""
+        found = self._read()
+        return iter(() if found is _ABSENT else [self._copy(element) for element in found])
+
+    def __len__(self) -> int:
+        found = self._read()
+        return 0 if found is _ABSENT else len(found)
+
+    def _writable(self) -> list[Any]:
+        key = self._current.key
+        mine: Any = self._written.get(key)
+        if mine is None:
+            mine = self._written[key] = list(self._committed.get(key, ()))
+        elif mine is _ABSENT:
+            mine = self._written[key] = []
+        found: list[Any] = mine
+        return found
+
+    def _bound(self, what: str) -> None:
+        self._check = check(self._element_type, what)
+
+    def _from_arrow(self, value: Any) -> Any:
+        return value
+
+
+class MapState(KeyedState, MutableMapping[Any, Any]):
+    """One dictionary per key; empty where nothing was set."""
+
+    def __init__(self, key_type: pa.DataType, value_type: pa.DataType) -> None:
+        super().__init__(pa.map_(key_type, value_type))
+        if pa.types.is_nested(key_type):
+            raise UserError(
+                f"map_state: {key_type} cannot be the type of keys; use one without parts"
+            )
+        self._key_type, self._value_type = key_type, value_type
+        self._copy = copier(value_type)
+        self._check_key = check(key_type, "a map state")
+        self._check_value = check(value_type, "a map state")
+
+    def __getitem__(self, key: Any) -> Any:
+        return self._copy(self._entries()[key])
+
+    def __setitem__(self, key: Any, value: Any) -> None:
+        key, value = self._check_key(key), self._check_value(value)
+        if key is None:
+            raise StateTypeError(f"state {self._name!r} cannot hold None as a key")
+        self._writable()[key] = value
+
+    def __delitem__(self, key: Any) -> None:
+        if key not in self._entries():
+            raise KeyError(key)
+        mine = self._writable()
+        del mine[key]
+        if not mine:
+            self.clear()
+
+    def __contains__(self, key: object) -> bool:
+        return key in self._entries()
+
+    def __iter__(self) -> Iterator[Any]:
+        """Iterate over the keys as they are now; the map may be changed meanwhile."""
+        return iter(list(self._entries()))
+
+    def __len__(self) -> int:
+        return len(self._entries())
+
+    def clear(self) -> None:
+        """Forget this key's map; its row leaves the checkpoints."""
+        KeyedState.clear(self)
+
+    def _entries(self) -> dict[Any, Any]:
+        found = self._read()
+        entries: dict[Any, Any] = {} if found is _ABSENT else found
+        return entries
+
+    def _writable(self) -> dict[Any, Any]:
+        key = self._current.key
+        mine: Any = self._written.get(key)
+        if mine is None:
+            mine = self._written[key] = dict(self._committed.get(key, ()))
+        elif mine is _ABSENT:
+            mine = self._written[key] = {}
+        found: dict[Any, Any] = mine
+        return found
+
+    def _bound(self, what: str) -> None:
+        self._check_key = check(self._key_type, f"the keys of {what}")
+        self._check_value = check(self._value_type, what)
+
+    def _from_arrow(self, value: Any) -> Any:
+        return dict(value)
+
+
+def value_state(type_: pa.DataType, *, default: Any = None) -> ValueState:
+    """Declare one value per key, as a class attribute of a `StatefulProcessor`."""
+    return ValueState(type_, default)
+
+
+def list_state(type_: pa.DataType) -> ListState:
+    """Declare a list per key with elements of `type_`, as a class attribute of a `StatefulProcessor`."""
+    return ListState(type_)
+
+
+def map_state(key_type: pa.DataType, value_type: pa.DataType) -> MapState:
+    """Declare a dictionary per key, as a class attribute of a `StatefulProcessor`."""
+    return MapState(key_type, value_type)
+
+
+def _table(frozen: dict[Key, Any], schema: pa.Schema, max_parallelism: int) -> pa.Table:
+    keys, values = list(frozen), list(frozen.values())
+    names = schema.names[:-1]
+    batches = []
+    for first in range(0, len(keys), _CHUNK_ROWS):
+        some = keys[first : first + _CHUNK_ROWS]
+        columns = (
+            [some] if len(names) == 1 else [list(column) for column in zip(*some, strict=True)]
+        )
+        columns.append([_to_arrow(v) for v in values[first : first + _CHUNK_ROWS]])
+        arrays = [pa.array(c, f.type) for c, f in zip(columns, schema, strict=True)]
+        batches.append(pa.RecordBatch.from_arrays(arrays, schema=schema))
+    empty = pa.RecordBatch.from_pylist([], schema=schema)
+    whole = pa.concat_batches(batches) if batches else empty
+    return keyed_table(whole, names, max_parallelism)
+
+
+def _to_arrow(value: Any) -> Any:
+    """Maps are lists of pairs to Arrow."""
+    return list(value.items()) if isinstance(value, dict) else value

@@ -1,0 +1,186 @@
+"""Slots of whole keys: one column or several, of any type that can be a key.
+
+Every column maps its own values to codes, and two codes make one int64 word, which maps to a code again: so
+a key of n columns is 2n - 1 lookups, each of them vectorised. Strings and binaries go through a Python dictionary, but only
+the distinct values of a batch do.
+
+Codes of columns are never given back, even when no key uses them: keyed columnar state has no deletion.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Protocol
+
+import numpy as np
+import pyarrow as pa
+
+from .arrays import Words, from_words, is_word_type, validity, words
+from .slots import IntegerSlots, Slots
+
+#: Makes the column of all values known when it was made, in the order of their codes. For any thread.
+FrozenValues = Callable[[], pa.Array]
+
+_CODE_BITS = 32
+_CODE_MASK = (1 << _CODE_BITS) - 1
+
+
+class _ColumnSlots(Protocol):
+    """Codes of one key column."""
+
+    @property
+    def count(self) -> int: ...
+
+    def lookup(self, array: pa.Array) -> Slots: ...
+
+    def freeze(self) -> FrozenValues: ...
+
+
+class WordColumnSlots:
+    """Codes of a column of integer-like values."""
+
+    def __init__(self, type_: pa.DataType) -> None:
+        self._type = type_
+        self._slots = IntegerSlots()
+
+    @property
+    def count(self) -> int:
+        """Number of codes given, the one of null included."""
+        return self._slots.count
+
+    def lookup(self, array: pa.Array) -> Slots:
+        """Return the code of each row; new values get one."""
+        return self._slots.lookup(words(array), validity(array))
+
+    def freeze(self) -> FrozenValues:
+        """Capture the values known now."""
+        # The null slot is read first: one that is given meanwhile lies beyond `count`.
+        null_slot = self._slots.null_slot
+        count = self._slots.count
+        known = self._slots.words(count)
+        type_ = self._type
+
+        def column() -> pa.Array:
+            valid = None if null_slot < 0 else np.arange(count) != null_slot
+            return from_words(known, type_, valid)
+
+        return column
+
+
+class ObjectColumnSlots:
+    """Codes of a column whose values have no word: strings, binaries."""
+
+    def __init__(self, type_: pa.DataType) -> None:
+        self._type = type_
+        self._codes: dict[object, int] = {}
+        #: The values in the order of their codes. Replaced, never changed, so that a snapshot may keep it.
+        self._chunks: tuple[pa.Array, ...] = ()
+
+    @property
+    def count(self) -> int:
+        """Number of codes given, the one of null included."""
+        return len(self._codes)
+
+    def lookup(self, array: pa.Array) -> Slots:
+        """Return the code of each row; new values get one."""
+        encoded = array.dictionary_encode(null_encoding="encode")
+        distinct = encoded.dictionary
+        codes = self._codes
+        known = len(codes)
+        # A new key's code is the number of keys before it.
+        found = [codes.setdefault(value, len(codes)) for value in distinct.to_pylist()]
+        code_of = np.array(found, np.int64)
+        if len(codes) > known:
+            self._append(distinct.filter(pa.array(code_of >= known)))
+        indices: Slots = encoded.indices.to_numpy()
+        return code_of.take(indices)
+
+    def freeze(self) -> FrozenValues:
+        """Capture the values known now."""
+        chunks = self._chunks
+        type_ = self._type
+        return lambda: pa.concat_arrays(chunks) if chunks else pa.array([], type_)
+
+    def _append(self, new: pa.Array) -> None:
+        chunks = [*self._chunks, new]
+        # Merge like a binary counter: few chunks, and each value is copied a logarithmic number of times.
+        while len(chunks) > 1 and 2 * len(chunks[-1]) >= len(chunks[-2]):
+            chunks[-2:] = [pa.concat_arrays(chunks[-2:])]
+        self._chunks = tuple(chunks)
+
+
+class KeySlots:
+    """Slots of the keys of an operator.
+
+    Attributes:
+        fields: the key columns; dictionary-encoded ones with the type of their values.
+        committed: number of published slots; the rest, up to `count`, is provisional.
+    """
+
+    def __init__(self, schema: pa.Schema, names: Sequence[str]) -> None:
+        self.fields = [_decoded(schema.field(name)) for name in names]
+        assert self.fields, "a key needs at least one column"
+        self.committed = 0
+        self._columns: list[_ColumnSlots] = [
+            WordColumnSlots(field.type)
+            if is_word_type(field.type)
+            else ObjectColumnSlots(field.type)
+            for field in self.fields
+        ]
+        #: Entry i joins the code of the columns up to i with that of column i + 1.
+        self._pairs = [IntegerSlots() for _ in self._columns[1:]]
+
+    @property
+    def count(self) -> int:
+        """Keys known, provisional ones included."""
+        return self._pairs[-1].count if self._pairs else self._columns[0].count
+
+    def lookup(self, batch: pa.RecordBatch) -> Slots:
+        """Return the slot of each row's key; new keys get provisional ones. Subtask thread."""
+        codes = [
+            slots.lookup(_decode(batch.column(field.name)))
+            for field, slots in zip(self.fields, self._columns, strict=True)
+        ]
+        result = codes[0]
+        for pair, code in zip(self._pairs, codes[1:], strict=True):
+            result = pair.lookup((result << _CODE_BITS) | code)
+        return result
+
+    def commit(self) -> None:
+        """Publish the provisional slots. Owner thread, while no work runs."""
+        self.committed = self.count
+
+    def freeze(self) -> Callable[[], list[pa.Array]]:
+        """Capture the committed keys; the result makes their columns, in slot order, in any thread. Owner thread."""
+        return self._capture(self.committed)
+
+    def columns(self) -> list[pa.Array]:
+        """Make the columns of all keys, provisional ones included, in slot order. Subtask thread."""
+        return self._capture(self.count)()
+
+    def _capture(self, count: int) -> Callable[[], list[pa.Array]]:
+        frozen = [column.freeze() for column in self._columns]
+        if not self._pairs:
+            return lambda: [frozen[0]().slice(0, count)]
+        # A committed pair is made of committed pairs and codes, which all lie in what is captured here.
+        pairs = [pair.words(pair.count) for pair in self._pairs]
+        return lambda: _unfold(frozen, pairs, count)
+
+
+def _unfold(frozen: Sequence[FrozenValues], pairs: Sequence[Words], count: int) -> list[pa.Array]:
+    columns: list[pa.Array] = []
+    joined = pairs[-1][:count]
+    for pair, column in zip(reversed(range(len(pairs))), reversed(frozen[1:]), strict=True):
+        columns.append(column().take(pa.array(joined & _CODE_MASK)))
+        left = joined >> _CODE_BITS
+        joined = pairs[pair - 1][left] if pair else left
+    columns.append(frozen[0]().take(pa.array(joined)))
+    return columns[::-1]
+
+
+def _decoded(field: pa.Field) -> pa.Field:
+    return field.with_type(field.type.value_type) if pa.types.is_dictionary(field.type) else field
+
+
+def _decode(array: pa.Array) -> pa.Array:
+    return array.dictionary_decode() if pa.types.is_dictionary(array.type) else array

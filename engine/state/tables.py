@@ -1,0 +1,73 @@
+"""Keyed state as Arrow tables: a leading `__key_group` column, rows sorted by it.
+
+Sorted, so that the rows of a range of key groups are one slice: a rescale cuts tables without looking at keys. Runs
+in a storage thread, on frozen copies.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+import pyarrow as pa
+
+from headrace.channels.keygroups import key_groups
+
+from ..api.errors import UserError
+from ..operators.base import RestoredState
+
+# Format, never change.
+KEY_GROUP = pa.field("__key_group", pa.uint16(), nullable=False)
+
+
+def keyed_table(batch: pa.RecordBatch, keys: Sequence[str], max_parallelism: int) -> pa.Table:
+    """Sort the rows of `batch` by the key group of their `keys`, and put it in front."""
+    groups = key_groups(batch, keys, max_parallelism)
+    # Stable, so that equal state gives equal bytes; on uint16 that is a radix sort.
+    order = np.argsort(groups, kind="stable")
+    sorted_batch = batch.take(pa.array(order))
+    return pa.Table.from_arrays(
+        [pa.array(groups[order]), *sorted_batch.columns],
+        schema=pa.schema([KEY_GROUP, *batch.schema]),
+    )
+
+
+def restored_batches(
+    states: Iterable[RestoredState], name: str, schema: pa.Schema, operator: str
+) -> list[pa.RecordBatch]:
+    """Find the rows of the state `name` among what an operator is given back, without the key group.
+
+    Raises: UserError when the checkpoint holds it with other columns or types than the program has now.
+    """
+    batches: list[pa.RecordBatch] = []
+    for state in states:
+        if state.name != name:
+            continue
+        table = state.table.drop_columns([KEY_GROUP.name])
+        found = {field.name: field.type for field in table.schema}
+        wanted = {field.name: field.type for field in schema}
+        if found != wanted:
+            raise UserError(
+                f"operator {operator!r}: the checkpoint holds state {name!r} as ({_columns(found)}) but the program "
+                f"has ({_columns(wanted)}); give the changed operator a new name= or start without the checkpoint"
+            )
+        batches += [b for b in table.select(schema.names).to_batches() if b.num_rows]
+    return batches
+
+
+def refuse_unknown(states: Iterable[RestoredState], names: Iterable[str], operator: str) -> None:
+    """Refuse state that the program no longer has, since dropping it would lose it silently.
+
+    Raises: UserError.
+    """
+    known = sorted(names)
+    for state in states:
+        if state.name not in known:
+            raise UserError(
+                f"operator {operator!r}: the checkpoint holds state {state.name!r} but the program has only "
+                f"{', '.join(map(repr, known)) or 'none'}; declare it again or give the operator a new name="
+            )
+
+
+def _columns(types: dict[str, pa.DataType]) -> str:
+    return ", ".join(f"{name}: {type_}" for name, type_ in types.items())

@@ -1,0 +1,64 @@
+from __future__ import annotations
+
+import pyarrow as pa
+import pytest
+
+from headrace.engine.api.errors import UserError
+from headrace.engine.operators import aggregations as agg
+
+SCHEMA = pa.schema(
+    [
+        ("k", pa.string()),
+        ("i", pa.int32()),
+        ("f", pa.float32()),
+        ("t", pa.timestamp("ms", "UTC")),
+        ("l", pa.list_(pa.int64())),
+    ]
+)
+
+
+def test_the_schema_is_keys_then_results() -> None:
+    schema = agg.aggregate_schema(
+        ["k", "i"],
+        {
+            "n": agg.count(),
+            "si": agg.sum("i"),
+            "sf": agg.sum("f"),
+            "mi": agg.mean("i"),
+            "t": agg.max("t"),
+        },
+        SCHEMA,
+    )
+    assert schema.names == ["k", "i", "n", "si", "sf", "mi", "t"]
+    assert schema.types[2:] == [
+        pa.int64(),
+        pa.int64(),
+        pa.float64(),
+        pa.float64(),
+        pa.timestamp("ms", "UTC"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("keys", "aggregations", "message"),
+    [
+        (["k"], {}, "at least one aggregation"),
+        ([], {"n": agg.count()}, "at least one column"),
+        (["x"], {"n": agg.count()}, "'x'"),
+        (["l"], {"n": agg.count()}, "cannot be a key"),
+        (["k"], {"k": agg.count()}, "another name"),
+        (["k"], {"s": agg.sum("x")}, "needs column 'x'"),
+        (["k"], {"s": agg.sum("k")}, "no sum of string"),
+        (["k"], {"s": agg.min("k")}, "no min of string"),
+        (["k"], {"s": agg.mean("t")}, "no mean of timestamp"),
+    ],
+)
+def test_a_mistake_is_told_in_a_sentence(
+    keys: list[str], aggregations: dict[str, agg.Aggregation], message: str
+) -> None:
+    with pytest.raises(UserError, match=message):
+        agg.aggregate_schema(keys, aggregations, SCHEMA)
+
+
+def test_an_aggregation_prints_as_it_is_written() -> None:
+    assert [str(agg.sum("a")), str(agg.count())] == ["sum('a')", "count()"]

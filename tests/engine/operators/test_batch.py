@@ -1,0 +1,160 @@
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pytest
+
+from headrace.engine.api.errors import UserCodeError, UserError
+from headrace.engine.operators.base import OperatorContext
+from headrace.engine.operators.batch import (
+    FilterOperator,
+    MapBatchesOperator,
+    SelectOperator,
+    select_schema,
+)
+
+CONTEXT = OperatorContext("job", "op", 0, 1, 8, 0)
+BATCH = pa.record_batch({"x": [1, None, 3, 4], "s": ["a", "b", "c", "d"]})
+OUT = pa.schema([("y", pa.int64())])
+
+
+def mapped(function: Any, batch_size: int | None = None) -> list[Any]:
+    operator = MapBatchesOperator(function, OUT, batch_size, operator="op")
+    operator.open(CONTEXT)
+    found: list[Any] = [batch["y"].to_pylist() for batch in operator.process(BATCH, 0)]
+    return found
+
+
+def test_a_filter_drops_false_and_null() -> None:
+    (out,) = FilterOperator(pc.field("x") > 1).process(BATCH, 0)
+    assert out.to_pylist() == [{"x": 3, "s": "c"}, {"x": 4, "s": "d"}]
+    assert out.schema == BATCH.schema
+
+
+def test_a_filter_keeps_the_order_of_a_large_batch() -> None:
+    batch = pa.record_batch({"x": np.arange(200_000)})
+    outs = list(FilterOperator(pc.field("x") >= 10).process(batch, 0))
+    assert pa.Table.from_batches(outs)["x"].to_numpy().tolist() == list(range(10, 200_000))
+
+
+def test_select_computes_renames_and_reorders() -> None:
+    expressions = {
+        "t": pc.field("s"),
+        "y": pc.field("x") * 2,
+        "one": pc.scalar(1),
+        "x": pc.field("x"),
+    }
+    schema = select_schema(expressions, BATCH.schema)
+    (out,) = SelectOperator(expressions, schema).process(BATCH, 0)
+    assert out.schema == schema
+    assert out.to_pydict() == {
+        "t": ["a", "b", "c", "d"],
+        "y": [2, None, 6, 8],
+        "one": [1, 1, 1, 1],
+        "x": [1, None, 3, 4],
+    }
+
+
+def test_select_keeps_the_order_of_a_large_batch() -> None:
+    batch = pa.record_batch({"x": np.arange(200_000)})
+    expressions = {"y": pc.field("x") + 1}
+    (out,) = SelectOperator(expressions, select_schema(expressions, batch.schema)).process(batch, 0)
+    np.testing.assert_array_equal(out["y"].to_numpy(), np.arange(1, 200_001))
+
+
+def test_select_refuses_an_unknown_column() -> None:
+    with pytest.raises(UserError, match="'y' cannot be computed"):
+        select_schema({"y": pc.field("nope") + 1}, BATCH.schema)
+    with pytest.raises(UserError, match="at least one column"):
+        select_schema({}, BATCH.schema)
+
+
+def test_a_failing_expression_names_the_operator() -> None:
+    expression = pc.divide(pc.field("x"), pc.scalar(0)) > 1
+    with pytest.raises(UserCodeError, match=r"'halve'.*divide by zero"):
+        list(FilterOperator(expression, operator="halve").process(BATCH, 0))
+
+
+def test_a_function_may_return_batch_table_columns_iterator_or_nothing() -> None:
+    batch = pa.record_batch({"y": [1, 2]})
+
+    def both(_: pa.RecordBatch) -> Iterator[Any]:
+        yield batch
+        yield {"y": np.array([3])}
+
+    assert mapped(lambda _: batch) == [[1, 2]]
+    assert mapped(lambda _: pa.Table.from_batches([batch, batch])) == [[1, 2], [1, 2]]
+    assert mapped(lambda _: {"y": [1, None]}) == [[1, None]]
+    assert mapped(both) == [[1, 2], [3]]
+    assert mapped(lambda _: None) == []
+
+
+def test_batches_have_at_most_the_size_asked_for() -> None:
+    assert mapped(lambda b: {"y": [b.num_rows]}, batch_size=3) == [[3], [1]]
+
+
+def test_a_class_is_made_once_and_called_for_each_batch() -> None:
+    class Counter:
+        def __init__(self) -> None:
+            self.calls = 0
+
+        def __call__(self, batch: pa.RecordBatch) -> dict[str, list[int]]:
+            self.calls += 1
+            return {"y": [self.calls]}
+
+    assert mapped(Counter, batch_size=2) == [[1], [2]]
+
+
+@pytest.mark.parametrize(
+    ("returned", "message"),
+    [
+        (pa.record_batch({"z": [1]}), "lacks 'y' and adds 'z'"),
+        (
+            pa.record_batch({"y": [1.0]}),
+            "column 'y' of the returned batch is double, declared is int64",
+        ),
+        ({"y": [1.5]}, "'y' of the returned dict does not fit"),
+        ({"y": pa.array([1], pa.int32())}, "is int32, declared is int64"),
+        ({"y": [1], "z": [1]}, "adds 'z'"),
+        ([1], "returned list"),
+    ],
+)
+def test_other_names_or_types_are_refused_and_never_cast(returned: Any, message: str) -> None:
+    with pytest.raises(UserCodeError, match=message):
+        mapped(lambda _: returned)
+
+
+def test_columns_of_different_lengths_and_undeclared_nulls_are_refused() -> None:
+    schema = pa.schema([pa.field("a", pa.int64(), nullable=False), ("b", pa.int64())])
+    for columns, message in (
+        ({"a": [1], "b": [1, 2]}, "differ in length"),
+        ({"a": [None], "b": [1]}, "not nullable"),
+    ):
+        given: Any = columns
+
+        def function(_: pa.RecordBatch, given: Any = given) -> Any:
+            return given
+
+        operator = MapBatchesOperator(function, schema)
+        operator.open(CONTEXT)
+        with pytest.raises(UserCodeError, match=message):
+            list(operator.process(BATCH, 0))
+
+
+def test_what_a_function_or_constructor_raises_is_the_users() -> None:
+    class Broken:
+        def __init__(self) -> None:
+            raise RuntimeError("no model")
+
+    def late(_: pa.RecordBatch) -> Iterator[Any]:
+        yield None
+        raise RuntimeError("late")
+
+    with pytest.raises(UserCodeError, match="RuntimeError: no model"):
+        mapped(Broken)
+    with pytest.raises(UserCodeError, match="RuntimeError: late"):
+        mapped(late)

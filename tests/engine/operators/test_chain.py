@@ -1,0 +1,210 @@
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from headrace.engine.api.errors import UserCodeError
+from headrace.engine.operators import aggregations as agg
+from headrace.engine.operators.aggregate import AggregateOperator
+from headrace.engine.operators.base import (
+    OperatorContext,
+    Polled,
+    RestoredState,
+    SourceStatus,
+    StateSnapshot,
+    Transaction,
+)
+from headrace.engine.operators.chain import Chain
+from headrace.engine.operators.row import FlatMapOperator
+from headrace.engine.operators.stateless import StatelessOperator
+from headrace.engine.plan.execution import OperatorPlan, TaskPlan
+
+SCHEMA = pa.schema([("x", pa.int64())])
+
+
+def batch_of(*numbers: int) -> pa.RecordBatch:
+    return pa.record_batch([pa.array(numbers, pa.int64())], schema=SCHEMA)
+
+
+class AddOne(StatelessOperator):
+    """Adds one; at the end emits a last record. Notes what happens to it."""
+
+    def __init__(self, log: list[str]) -> None:
+        self.log = log
+
+    def open(self, context: OperatorContext) -> None:
+        self.log.append(f"open {context.operator} {context.index}/{context.parallelism}")
+
+    def process(self, batch: pa.RecordBatch, port: int) -> Iterable[pa.RecordBatch]:
+        return [batch_of(*(x + 1 for x in batch["x"].to_pylist())), batch_of()]
+
+    def finish(self) -> Iterable[pa.RecordBatch]:
+        return [batch_of(100)]
+
+    def close(self) -> None:
+        self.log.append("close")
+
+
+class OneToTwo:
+    """A source of two batches; a sink that collects. Stands for both ends."""
+
+    def __init__(self) -> None:
+        self.written: list[int] = []
+
+    def open(self, context: OperatorContext) -> None: ...
+
+    def restore(self, states: Sequence[RestoredState]) -> None: ...
+
+    def commit(self) -> None: ...
+
+    def snapshot(self) -> Sequence[StateSnapshot]:
+        return ()
+
+    def close(self) -> None: ...
+
+    def poll(self, rows_max: int) -> Polled:
+        return Polled([batch_of(1), batch_of(2)], SourceStatus.IDLE, 7)
+
+    def write(self, batch: pa.RecordBatch) -> None:
+        self.written += batch["x"].to_pylist()
+
+    def precommit(self, checkpoint: int) -> Sequence[Transaction]:
+        return [Transaction(f"t{checkpoint}", {"rows": len(self.written)})]
+
+
+class Parity:
+    """Splits even from odd."""
+
+    def split(self, batch: pa.RecordBatch) -> list[tuple[int, pa.RecordBatch]]:
+        parity = batch["x"].to_numpy() % 2
+        parts = [(t, batch.filter(pa.array(parity == t))) for t in (0, 1)]
+        return [(t, part) for t, part in parts if part.num_rows]
+
+
+class All:
+    """Sends everything to target 0."""
+
+    def split(self, batch: pa.RecordBatch) -> list[tuple[int, pa.RecordBatch]]:
+        return [(0, batch)]
+
+
+def chain_of(
+    *operators: OperatorPlan, splitters: Sequence[Any] = (All(),), buffer_bytes: int = 1 << 20
+) -> Chain:
+    task = TaskPlan(0, "task", operators, 4, (), tuple(range(len(splitters))))
+    chain = Chain(
+        task,
+        job="job",
+        index=2,
+        max_parallelism=16,
+        epoch=1,
+        splitters=splitters,
+        buffer_bytes=buffer_bytes,
+    )
+    chain.open()
+    return chain
+
+
+def add_one(name: str, log: list[str] | None = None) -> OperatorPlan:
+    return OperatorPlan(name, operator=lambda: AddOne([] if log is None else log))
+
+
+def plain(outputs: Any) -> list[list[tuple[int, list[int]]]]:
+    return [[(target, b["x"].to_pylist()) for target, b in edge] for edge in outputs]
+
+
+def test_batches_are_joined_and_run_through_all_operators() -> None:
+    chain = chain_of(add_one("a"), add_one("b"))
+    assert plain(chain.process([batch_of(1), batch_of(2)], 0)) == [[(0, [3, 4])]]
+
+
+def test_each_edge_gets_everything_split_its_own_way() -> None:
+    chain = chain_of(add_one("a"), splitters=[Parity(), All()])
+    assert plain(chain.process([batch_of(1, 2, 3)], 0)) == [
+        [(0, [2, 4]), (1, [3])],
+        [(0, [2, 3, 4])],
+    ]
+
+
+def test_large_outputs_are_cut_to_the_buffer_size() -> None:
+    chain = chain_of(add_one("a"), buffer_bytes=800)
+    ((*pieces,),) = chain.process([batch_of(*range(1000))], 0)
+    assert all(batch.nbytes <= 800 for _, batch in pieces)
+    assert [x for _, batch in pieces for x in batch["x"].to_pylist()] == list(range(1, 1001))
+
+
+def test_the_end_of_input_passes_through_the_operators_behind() -> None:
+    chain = chain_of(add_one("a"), add_one("b"))
+    assert plain(chain.finish()) == [[(0, [101]), (0, [100])]]
+
+
+def test_a_source_at_the_head_is_polled() -> None:
+    chain = chain_of(OperatorPlan("source", source=OneToTwo), add_one("a"))
+    outputs, status, wait_ns = chain.poll(10)
+    assert plain(outputs) == [[(0, [2]), (0, [3])]]
+    assert (status, wait_ns) == (SourceStatus.IDLE, 7)
+    assert chain.precommit(1) == []
+
+
+def test_a_sink_at_the_tail_writes_and_precommits_under_its_name() -> None:
+    sink = OneToTwo()
+    chain = chain_of(add_one("a"), OperatorPlan("out", sink=lambda: sink), splitters=[])
+    assert chain.process([batch_of(1, 2)], 0) == ()
+    assert chain.finish() == ()
+    assert sink.written == [2, 3, 100]
+    assert chain.precommit(5) == [("out", Transaction("t5", {"rows": 3}))]
+
+
+def test_life_is_head_first_and_death_tail_first() -> None:
+    log: list[str] = []
+    chain = chain_of(add_one("a", log), add_one("b", log))
+    chain.close()
+    chain.close()
+    assert log == ["open a 2/4", "open b 2/4", "close", "close"]
+
+
+def test_a_failed_open_still_closes_what_was_opened() -> None:
+    class Fails(AddOne):
+        def open(self, context: OperatorContext) -> None:
+            raise UserCodeError("b", "no model")
+
+    log: list[str] = []
+    plans = (add_one("a", log), OperatorPlan("b", operator=lambda: Fails(log)))
+    task = TaskPlan(0, "task", plans, 4, (), ())
+    chain = Chain(task, job="j", index=0, max_parallelism=16, epoch=1, splitters=[], buffer_bytes=1)
+    with pytest.raises(UserCodeError):
+        chain.open()
+    chain.close()
+    assert log == ["open a 0/4", "close", "close"]
+
+
+def totals() -> AggregateOperator:
+    return AggregateOperator(["x"], {"n": agg.count()}, SCHEMA, "final", operator="totals")
+
+
+def twice() -> FlatMapOperator:
+    return FlatMapOperator(lambda row: [row, row] * 800, SCHEMA, operator="twice")
+
+
+def final_counts(chain: Chain) -> list[tuple[int, int]]:
+    (edge,) = chain.finish()
+    return [(row["x"], row["n"]) for _, batch in edge for row in batch.to_pylist()]
+
+
+def test_a_stateful_operator_behind_another_gets_several_batches_before_one_commit() -> None:
+    make: Callable[[], Any] = totals
+    chain = chain_of(OperatorPlan("twice", operator=twice), OperatorPlan("totals", operator=make))
+    numbers = np.arange(1025) % 2
+    chain.process([batch_of(*numbers.tolist())], 0)
+    ((name, before),) = chain.snapshot()
+    assert (name, before.table().num_rows) == ("totals", 0)
+    chain.commit()
+    ((_, after),) = chain.snapshot()
+    again = chain_of(OperatorPlan("twice", operator=twice), OperatorPlan("totals", operator=make))
+    again.restore({"totals": [RestoredState(after.name, after.kind, after.table())]})
+    assert sorted(final_counts(again)) == [(0, 513 * 1600), (1, 512 * 1600)]
+    assert sorted(final_counts(chain)) == [(0, 513 * 1600), (1, 512 * 1600)]

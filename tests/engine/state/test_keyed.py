@@ -1,0 +1,156 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from headrace.engine.api.errors import UserError
+from headrace.engine.state.keyed import CurrentKey, KeyedState, list_state, map_state, value_state
+from headrace.engine.state.types import StateTypeError
+
+KEY = [pa.field("k", pa.int64())]
+
+
+def rows(state: KeyedState) -> dict[Any, Any]:
+    table = state.freeze(KEY, 8)()
+    return dict(zip(table["k"].to_pylist(), table.column(2).to_pylist(), strict=True))
+
+
+def test_a_value_speaks_of_the_current_key() -> None:
+    current = CurrentKey(1)
+    total = value_state(pa.int64(), default=5).bind("total", current)
+    total.value += 1
+    current.key = 2
+    assert total.value == 5
+    assert not total.exists
+    current.key = 1
+    assert total.value == 6
+    assert total.exists
+
+
+def test_writes_are_read_at_once_but_frozen_only_after_commit() -> None:
+    current = CurrentKey(1)
+    total = value_state(pa.int64()).bind("total", current)
+    total.value = 1
+    total.commit()
+    total.value = 2
+    assert total.value == 2
+    assert rows(total) == {1: 1}
+    total.commit()
+    assert rows(total) == {1: 2}
+
+
+def test_a_cleared_key_leaves_the_table_at_commit() -> None:
+    total = value_state(pa.int64(), default=0).bind("total", CurrentKey(1))
+    total.value = 4
+    total.commit()
+    total.clear()
+    assert total.value == 0
+    assert rows(total) == {1: 4}
+    total.commit()
+    assert rows(total) == {}
+
+
+def test_none_is_a_value_and_not_the_default() -> None:
+    total = value_state(pa.int64(), default=3).bind("total", CurrentKey(1))
+    total.value = None
+    assert total.value is None
+    total.commit()
+    assert total.value is None
+    assert rows(total) == {1: None}
+
+
+def test_a_value_changed_in_place_does_not_change_the_state() -> None:
+    path = value_state(pa.list_(pa.int64()), default=[]).bind("path", CurrentKey(1))
+    mine = [1]
+    path.value = mine
+    mine.append(2)
+    path.value.append(3)
+    assert path.value == [1]
+
+
+def test_a_frozen_list_does_not_see_later_appends() -> None:
+    current = CurrentKey(1)
+    seen = list_state(pa.int64()).bind("seen", current)
+    seen.extend([1, 2])
+    seen.commit()
+    table = seen.freeze(KEY, 8)
+    seen.append(3)
+    seen.commit()
+    seen.append(4)
+    assert table()["seen"].to_pylist() == [[1, 2]]
+    assert rows(seen) == {1: [1, 2, 3]}
+    assert list(seen) == [1, 2, 3, 4]
+
+
+def test_a_frozen_map_does_not_see_later_writes() -> None:
+    scores = map_state(pa.string(), pa.int64()).bind("scores", CurrentKey(1))
+    scores["a"] = 1
+    scores.commit()
+    table = scores.freeze(KEY, 8)
+    scores["a"] = 2
+    del scores["a"]
+    scores["b"] = 3
+    scores.commit()
+    assert table()["scores"].to_pylist() == [[("a", 1)]]
+    assert dict(scores) == {"b": 3}
+
+
+def test_an_emptied_list_or_map_has_no_row() -> None:
+    seen = list_state(pa.int64()).bind("seen", CurrentKey(1))
+    scores = map_state(pa.string(), pa.int64()).bind("scores", CurrentKey(1))
+    seen.append(1)
+    scores["a"] = 1
+    seen.replace([])
+    del scores["a"]
+    seen.commit()
+    scores.commit()
+    assert (rows(seen), rows(scores)) == ({}, {})
+    assert (len(seen), len(scores)) == (0, 0)
+
+
+@given(
+    st.dictionaries(st.integers(-50, 50), st.lists(st.integers(-5, 5) | st.none(), min_size=1)),
+    st.dictionaries(
+        st.integers(-50, 50),
+        st.dictionaries(st.text(max_size=2), st.floats(allow_nan=False), min_size=1),
+    ),
+)
+def test_what_was_frozen_is_what_is_loaded(
+    lists: dict[int, list[int | None]], maps: dict[int, dict[str, float]]
+) -> None:
+    for declared, model in (
+        (list_state(pa.int64()), lists),
+        (map_state(pa.string(), pa.float64()), maps),
+    ):
+        state = declared.bind("s", CurrentKey())
+        state.load(model.keys(), [dict(v) if isinstance(v, dict) else v for v in model.values()])
+        table = state.freeze(KEY, 8)()
+        again = declared.bind("s", CurrentKey())
+        again.load(table["k"].to_pylist(), table["s"].to_pylist())
+        assert again.freeze(KEY, 8)().sort_by("k").equals(table.sort_by("k"))
+        assert again._committed == model
+
+
+def test_values_are_checked_when_written() -> None:
+    current = CurrentKey(1)
+    total = value_state(pa.int64()).bind("total", current)
+    seen = list_state(pa.int64()).bind("seen", current)
+    scores = map_state(pa.string(), pa.int64()).bind("scores", current)
+    with pytest.raises(StateTypeError, match="state 'total' holds int64, got str 'x'"):
+        total.value = "x"
+    with pytest.raises(StateTypeError, match="state 'seen'"):
+        seen.extend([1, "x"])
+    with pytest.raises(StateTypeError, match="the keys of state 'scores'"):
+        scores[1] = 1
+    with pytest.raises(StateTypeError, match="None as a key"):
+        scores[None] = 1
+    assert len(seen) == 0
+
+
+def test_a_default_of_another_type_is_the_users_mistake() -> None:
+    with pytest.raises(UserError, match="default"):
+        value_state(pa.int64(), default="x")
