@@ -21,7 +21,7 @@ from ..state.keys import KeySlots
 from ..state.tables import refuse_unknown, restored_batches
 from .base import OperatorContext, RestoredState, StateKind, StateSnapshot
 from .batch import to_batches
-from .user_code import Row, raised, rows_to_batch, shown, slices
+from .user_code import Row, cells_of, raised, rows_of, rows_to_batch, shown, slices
 
 _NAN = float("nan")
 
@@ -149,7 +149,7 @@ class ProcessOperator:
         for piece in slices(batch):
             rows: list[Row] = []
             keys = self._keys_of(piece)
-            for index, (key, row) in enumerate(zip(keys, piece.to_pylist(), strict=True)):
+            for index, (key, row) in enumerate(zip(keys, rows_of(piece), strict=True)):
                 current.key = key
                 try:
                     returned = process(key, row)
@@ -201,7 +201,7 @@ class ProcessOperator:
 
     def _keys_of(self, batch: pa.RecordBatch) -> list[Key]:
         columns = [
-            _one_nan(batch.column(name).to_pylist(), self._schema_in.field(name).type)
+            _one_nan(cells_of(batch.column(name)), self._schema_in.field(name).type)
             for name in self._keys
         ]
         return columns[0] if len(columns) == 1 else list(zip(*columns, strict=True))

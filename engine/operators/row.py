@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from ..api.errors import UserCodeError
 from .stateless import StatelessOperator
-from .user_code import Row, raised, rows_to_batch, shown, slices
+from .user_code import Row, raised, rows_of, rows_to_batch, shown, slices
 
 
 class MapOperator(StatelessOperator):
@@ -33,7 +33,7 @@ class MapOperator(StatelessOperator):
         """
         function = self._function
         for piece in slices(batch):
-            records = piece.to_pylist()
+            records = rows_of(piece)
             results: list[Row] = []
             try:
                 for record in records:
@@ -65,7 +65,7 @@ class FlatMapOperator(StatelessOperator):
         """
         for piece in slices(batch):
             rows: list[Row] = []
-            for index, record in enumerate(piece.to_pylist()):
+            for index, record in enumerate(rows_of(piece)):
                 try:
                     returned = self._function(record)
                     if returned is not None and not isinstance(returned, Mapping | str | bytes):
@@ -97,7 +97,7 @@ class FilterFunctionOperator(StatelessOperator):
         """
         for piece in slices(batch):
             keep: list[bool] = []
-            for index, record in enumerate(piece.to_pylist()):
+            for index, record in enumerate(rows_of(piece)):
                 try:
                     verdict = self._function(record)
                 except Exception as error:

@@ -32,6 +32,27 @@ def slices(batch: pa.RecordBatch, rows_max: int = SLICE_ROWS) -> Iterator[pa.Rec
         yield batch.slice(first, rows_max)
 
 
+def rows_of(batch: pa.RecordBatch) -> list[Row]:
+    """Make a dictionary of each record; what `to_pylist` gives, some times faster."""
+    names = batch.schema.names
+    if not names:
+        return batch.to_pylist()  # type: ignore[no-any-return]  # pyarrow ships no types
+    columns = [cells_of(column) for column in batch.columns]
+    return [dict(zip(names, cells, strict=True)) for cells in zip(*columns, strict=True)]
+
+
+def cells_of(array: pa.Array) -> list[Any]:
+    """Make Python objects of a column; what `to_pylist` gives, through NumPy where that gives the same."""
+    type_ = array.type
+    numbers = pa.types.is_integer(type_) or pa.types.is_floating(type_)
+    texts = pa.types.is_string(type_) or pa.types.is_large_string(type_)
+    if texts or (numbers and array.null_count == 0):
+        cells: list[Any] = array.to_numpy(zero_copy_only=False).tolist()
+        return cells
+    plain: list[Any] = array.to_pylist()
+    return plain
+
+
 def shown(value: object) -> str:
     """Return the repr of a value, truncated; a repr that fails is described instead."""
     try:

@@ -10,6 +10,7 @@ Codes of columns are never given back, even when no key uses them: keyed columna
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from itertools import repeat
 from typing import Protocol
 
 import numpy as np
@@ -87,11 +88,14 @@ class ObjectColumnSlots:
         distinct = encoded.dictionary
         codes = self._codes
         known = len(codes)
-        # A new key's code is the number of keys before it.
-        found = [codes.setdefault(value, len(codes)) for value in distinct.to_pylist()]
-        code_of = np.array(found, np.int64)
-        if len(codes) > known:
-            self._append(distinct.filter(pa.array(code_of >= known)))
+        # Several times faster than `to_pylist`.
+        objects = distinct.to_numpy(zero_copy_only=False).tolist()
+        code_of = np.fromiter(map(codes.get, objects, repeat(-1)), np.int64, len(objects))
+        new = np.flatnonzero(code_of < 0)
+        if len(new):
+            code_of[new] = np.arange(known, known + len(new))
+            codes.update(zip([objects[i] for i in new], code_of[new].tolist(), strict=True))
+            self._append(distinct.take(pa.array(new)))
         indices: Slots = encoded.indices.to_numpy()
         return code_of.take(indices)
 

@@ -6,6 +6,7 @@ import pytest
 from headrace.engine.operators.user_code import (
     check_schema,
     raised,
+    rows_of,
     shown,
     slices,
     to_array,
@@ -44,3 +45,23 @@ def test_lossy_conversions_are_refused(cell: object, type_: pa.DataType) -> None
 def test_nullability_and_metadata_may_differ() -> None:
     found = pa.schema([pa.field("a", pa.int64(), nullable=False, metadata={"m": "1"})])
     check_schema("op", found, pa.schema([("a", pa.int64())]))
+
+
+def test_rows_are_what_arrow_makes_of_them() -> None:
+    columns = {
+        "i": pa.array([1, None, 3], pa.int8()),
+        "n": pa.array([1, 2, 3], pa.uint64()),
+        "f": pa.array([0.1, 2.0, -1.0], pa.float32()),
+        "s": pa.array(["a", None, "ü"]),
+        "b": pa.array([b"a", None, b""]),
+        "t": pa.array([1, None, 3], pa.timestamp("us", "UTC")),
+        "l": pa.array([[1], None, []]),
+        "d": pa.array(["x", None, "x"]).dictionary_encode(),
+    }
+    batch = pa.record_batch(columns)
+    for piece in (batch, batch.slice(1), batch.slice(2, 1), batch.slice(0, 0)):
+        rows = rows_of(piece)
+        assert rows == piece.to_pylist()
+        assert [list(map(type, row.values())) for row in rows] == [
+            list(map(type, row.values())) for row in piece.to_pylist()
+        ]
