@@ -11,12 +11,15 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import pyarrow as pa
 
 from ..plan.validate import check_parallelism
 from .errors import HeadraceError
+
+if TYPE_CHECKING:
+    from ..coordination.driver import Status
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +60,10 @@ class Session(Protocol):
 
     def wait(self, timeout_s: float | None) -> JobResult:
         """Wait for the end. Raises: JobFailed; TimeoutError."""
+        ...
+
+    def status(self) -> Status:
+        """Return a look at the job now."""
         ...
 
     def metrics(self) -> Mapping[str, float]:
@@ -145,6 +152,10 @@ class JobHandle:
             with self._swap:
                 if session is self._session:
                     return self._whole(result)
+
+    def status(self) -> Status:
+        """Return a look at the job now: phase, attempt, numbers of each subtask, latest notices and checkpoints."""
+        return self._session.status()
 
     def metrics(self) -> Mapping[str, float]:
         """Return the current numbers by metric name."""

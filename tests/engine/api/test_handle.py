@@ -10,8 +10,11 @@ import pytest
 
 from headrace.engine.api.errors import HeadraceError, UserError
 from headrace.engine.api.handle import JobHandle, JobResult, Session
+from headrace.engine.coordination.coordinator import Phase
+from headrace.engine.coordination.driver import Status
 
 DEADLINE_S = 10.0
+STATUS = Status(Phase.RUNNING, 1, 0, {}, (), (), 3)
 
 
 class RecordingSession:
@@ -41,6 +44,9 @@ class RecordingSession:
             raise TimeoutError
         return self._result
 
+    def status(self) -> Status:
+        return STATUS
+
     def metrics(self) -> Mapping[str, float]:
         return {"headrace_restarts_total": 1.0}
 
@@ -55,6 +61,7 @@ def test_every_call_reaches_the_session() -> None:
     assert (handle.name, handle.checkpoint()) == ("orders", 7)
     handle.stop()
     handle.cancel()
+    assert handle.status() is STATUS
     assert handle.metrics() == {"headrace_restarts_total": 1.0}
     assert session.calls == ["checkpoint", "stop", "cancel"]
 

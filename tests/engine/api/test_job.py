@@ -18,6 +18,7 @@ from headrace.engine.api.options import Checkpoints, Network, RunOptions
 from headrace.engine.api.read import batches
 from headrace.engine.api.write import SinkHandle
 from headrace.engine.connectors.memory import CollectSink
+from headrace.engine.coordination.driver import Status
 from headrace.engine.operators.base import Transaction
 from headrace.engine.plan.execution import ExecutionPlan
 
@@ -43,6 +44,9 @@ class EndedSession:
 
     def wait(self, timeout_s: float | None) -> JobResult:
         return JobResult("job", last_checkpoint=7)
+
+    def status(self) -> Status:
+        raise NotImplementedError("no test here asks")
 
     def metrics(self) -> Mapping[str, float]:
         return {}
