@@ -7,7 +7,8 @@ SEEDS ?= 0:1000
 
 BIN := .venv/bin
 READY := .venv/ready
-FIND_JAVA := from headrace.engine.spark.java import find_java; find_java()
+#: Exits with 3 when there is no Java that Spark runs on.
+FIND_JAVA := from headrace.engine.spark.java import has_java; exit(0 if has_java() else 3)
 
 .PHONY: demo test simulate bench faults \
     check check-format check-lint check-tidy check-imports check-types
@@ -53,6 +54,7 @@ $(READY): pyproject.toml
 	@echo "setting up .venv (a few minutes the first time)"
 	@test -x $(BIN)/python || $(PYTHON) -m venv .venv
 	@$(BIN)/python -m pip install --quiet --upgrade 'pip>=25.1'
-	@$(BIN)/python -m pip install --quiet --editable . --group dev
-	@$(BIN)/python -c '$(FIND_JAVA)' 2>/dev/null || $(BIN)/python -m pip install --quiet --group java
+	@$(BIN)/python -m pip install -qq --editable . --group dev
+	@$(BIN)/python -c '$(FIND_JAVA)' || \
+	    { test $$? -eq 3 && $(BIN)/python -m pip install --quiet --group java; }
 	@touch $@

