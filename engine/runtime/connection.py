@@ -210,8 +210,10 @@ class FrameWriter:
 
 
 class Connection:
-    """One connection from its first byte to its last. Every method may raise ConnectionLost, WireError,
-    HandshakeError or OSError; after that only `shut` may be called."""
+    """One connection from its first byte to its last.
+
+    Every method may raise ConnectionLost, WireError, HandshakeError or OSError; after that only `shut` may be called.
+    """
 
     def __init__(
         self,

@@ -7,8 +7,6 @@ up until `take_events`. `network.py` brings the thread and the commands of other
 A peer that has not proven itself gets at most a challenge, two seconds and one of few places; a newcomer takes the place of
 the oldest, so that slow strangers cannot keep a quick friend out. Not here: reconnecting, heartbeats, fencing (the
 `accept` callback decides), credit, TLS.
-
-Source: the event loops of websockets' and timely's TCP drivers, reduced to one selector.
 """
 
 from __future__ import annotations
