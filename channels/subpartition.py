@@ -57,9 +57,11 @@ class Subpartition:
         self.limit_bytes = window_bytes
         self._queue: deque[Buffer | QueuedEvent] = deque()
 
-    def append(self, batch: pa.RecordBatch) -> None:
-        """Queue one batch of at least one row; its size is what Arrow says its rows occupy."""
-        buffer = Buffer.of(self.tail, batch)
+    def append(self, batch: pa.RecordBatch, size_bytes: int) -> None:
+        """Queue one batch of at least one row, which occupies `size_bytes` (at least one)."""
+        assert batch.num_rows > 0, f"{self.channel}: an empty buffer"
+        assert size_bytes > 0, f"{self.channel}: a buffer of no size"
+        buffer = Buffer(self.tail, batch.num_rows, size_bytes, (batch,))
         self._queue.append(buffer)
         self.tail = buffer.end
         self.queued_bytes += buffer.size_bytes

@@ -149,7 +149,7 @@ def _wanted(
         case "keyed":
             return mine.start < theirs.stop and theirs.start < mine.stop
         case "union":
-            return parallelism != old_parallelism or old_subtask == subtask
+            return True
         case "broadcast":
             return old_subtask == subtask % old_parallelism
         case "list":

@@ -155,7 +155,7 @@ class Network:
         heartbeat_timeout: silence after which a peer counts as dead.
     """
 
-    buffer: Size = "256KiB"
+    buffer: Size = "1MiB"
     window: Size = "4MiB"
     heartbeat: Duration = "1s"
     heartbeat_timeout: Duration = "10s"
@@ -197,13 +197,13 @@ class Restart:
     """What happens after a failure.
 
     Attributes:
-        attempts: restarts before the job counts as failed; 0 fails at once.
+        attempts: restarts in a row, without a completed checkpoint in between, before the job fails; 0 fails at once.
         backoff: wait before the first restart; doubles with each further one.
         max_backoff: the longest wait.
     """
 
-    attempts: int = 3
-    backoff: Duration = "1s"
+    attempts: int = 10
+    backoff: Duration = "100ms"
     max_backoff: Duration = "1m"
 
     def __post_init__(self) -> None:

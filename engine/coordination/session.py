@@ -175,7 +175,7 @@ def _drive(
             job=plan.job,
             coordinator=address,
             secret=secret,
-            plan=cloudpickle.dumps(plan),
+            plan=cloudpickle.dumps(plan),  # type: ignore[no-untyped-call]  # pyspark's copy has no types
             slots=plan.slots,
             settings=_settings(options),
         )

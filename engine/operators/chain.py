@@ -26,8 +26,9 @@ from .base import (
     Transaction,
 )
 
-#: By output edge: batches with the target among the edge's channels, in order of emission.
-Outputs = tuple[tuple[tuple[int, pa.RecordBatch], ...], ...]
+#: By output edge: (target among the edge's channels, batch, its size in bytes), in order of emission. The size is taken here, in
+#: the subtask's thread: asking Arrow for it gives the GIL away, and the owner thread would have to win it back.
+Outputs = tuple[tuple[tuple[int, pa.RecordBatch, int], ...], ...]
 
 
 class Chain:
@@ -146,20 +147,26 @@ class Chain:
             yield batch
 
     def _split(self, emitted: Iterable[pa.RecordBatch]) -> Outputs:
-        outputs: list[list[tuple[int, pa.RecordBatch]]] = [[] for _ in self._splitters]
+        """Split whole batches, then cut: a copy per batch where keys demand one, none for the cutting."""
+        outputs: list[list[tuple[int, pa.RecordBatch, int]]] = [[] for _ in self._splitters]
         for batch in emitted:
-            for piece in _cut(batch, self._buffer_bytes) if outputs else ():
-                for output, splitter in zip(outputs, self._splitters, strict=True):
-                    output.extend(splitter.split(piece))
+            for output, splitter in zip(outputs, self._splitters, strict=True):
+                for target, rows in splitter.split(batch):
+                    output.extend((target, *piece) for piece in _cut(rows, self._buffer_bytes))
         return tuple(tuple(output) for output in outputs)
 
 
-def _cut(batch: pa.RecordBatch, size_bytes: int) -> Iterator[pa.RecordBatch]:
-    """Cut into pieces of about equal rows that would all fit in `size_bytes` if rows were equally large; at least a row each."""
-    pieces = min(batch.num_rows, -(-batch.nbytes // size_bytes))
+def _cut(batch: pa.RecordBatch, size_bytes: int) -> Iterator[tuple[pa.RecordBatch, int]]:
+    """Cut into pieces of about equal rows that would all fit in `size_bytes` if rows were equally large; at least a row each.
+
+    Yields each with its size, at least one byte.
+    """
+    total_bytes = max(1, batch.nbytes)
+    pieces = min(batch.num_rows, -(-total_bytes // size_bytes))
     if pieces <= 1:
-        yield batch
+        yield batch, total_bytes
         return
     bounds = [batch.num_rows * i // pieces for i in range(pieces + 1)]
     for start, end in pairwise(bounds):
-        yield batch.slice(start, end - start)
+        piece = batch.slice(start, end - start)
+        yield piece, max(1, piece.nbytes)

@@ -26,6 +26,7 @@ from headrace.channels.subpartition import Subpartition
 from headrace.recovery.metadata import ChannelPosition
 
 from ..operators.base import SourceStatus, Transaction
+from ..operators.chain import Outputs
 from .pace import Pace
 from .work import (
     BufferArrived,
@@ -40,7 +41,6 @@ from .work import (
     EventArrived,
     FinishWork,
     GrantCredit,
-    Outputs,
     PollWork,
     PrecommitWork,
     ProcessWork,
@@ -305,8 +305,8 @@ class Subtask:
             f"{self.id}: outputs for other edges"
         )
         for edge, batches in zip(self._outputs, outputs, strict=False):
-            for target, batch in batches:
-                edge[target].append(batch)
+            for target, batch, size_bytes in batches:
+                edge[target].append(batch, size_bytes)
 
     def _consumed(self, effects: list[SubtaskEffect]) -> None:
         assert self._given is not None

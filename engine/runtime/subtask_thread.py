@@ -15,10 +15,9 @@ from dataclasses import dataclass
 
 from ..api.errors import HeadraceError, UserCodeError
 from ..operators.base import RestoredState, Transaction
-from ..operators.chain import Chain
+from ..operators.chain import Chain, Outputs
 from .work import (
     FinishWork,
-    Outputs,
     PollWork,
     PrecommitWork,
     ProcessWork,
@@ -149,5 +148,5 @@ def _perform(chain: Chain, number: int, work: Work, began_ns: int) -> WorkDone:
 
 
 def _done(number: int, outputs: Outputs, began_ns: int) -> WorkDone:
-    rows = sum(batch.num_rows for edge in outputs[:1] for _, batch in edge)
+    rows = sum(batch.num_rows for edge in outputs[:1] for _, batch, _ in edge)
     return WorkDone(number, outputs, rows, time.perf_counter_ns() - began_ns)

@@ -16,6 +16,7 @@ from headrace.channels.events import Barrier, ChannelEvent
 from headrace.recovery.metadata import ChannelPosition
 
 from ..operators.base import SourceStatus, Transaction
+from ..operators.chain import Outputs
 
 
 class SubtaskId(NamedTuple):
@@ -26,10 +27,6 @@ class SubtaskId(NamedTuple):
 
     def __str__(self) -> str:
         return f"t{self.task}.{self.subtask}"
-
-
-#: By output edge, in the plan's order: batches with the index of the consumer subtask, in order of emission.
-Outputs = tuple[tuple[tuple[int, pa.RecordBatch], ...], ...]
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,6 +19,7 @@ from headrace.channels.wire import ControlFrame
 from headrace.recovery.metadata import SubtaskSnapshot
 from headrace.recovery.store import Store, StoreError
 
+from ..api.errors import HeadraceError
 from ..coordination import messages as m
 from ..operators.base import RestoredState, StateSnapshot
 from ..operators.chain import Chain
@@ -315,7 +316,7 @@ class WorkerDriver:
                         id.subtask,
                         task.parallelism,
                         plan.tasks[edge.consumer].parallelism,
-                        seed=hash((epoch, edge.index, id.subtask)),
+                        seed=epoch << 32 | edge.index << 16 | id.subtask,
                     )
                     for edge in edges
                 ],
@@ -353,7 +354,8 @@ class WorkerDriver:
 
     def _open_failed(self, event: SubtaskOpenFailed) -> None:
         corrupt = isinstance(event.error, CorruptState)
-        reason = str(event.error) or repr(event.error)
+        known = isinstance(event.error, HeadraceError | CorruptState)
+        reason = str(event.error) if known else repr(event.error)
         self._step(w.AttemptLoadFailed(event.epoch, reason, corrupt))
 
     def _drop(self, epoch: int) -> None:

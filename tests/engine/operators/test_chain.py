@@ -114,7 +114,7 @@ def add_one(name: str, log: list[str] | None = None) -> OperatorPlan:
 
 
 def plain(outputs: Any) -> list[list[tuple[int, list[int]]]]:
-    return [[(target, b["x"].to_pylist()) for target, b in edge] for edge in outputs]
+    return [[(target, b["x"].to_pylist()) for target, b, _ in edge] for edge in outputs]
 
 
 def test_batches_are_joined_and_run_through_all_operators() -> None:
@@ -133,8 +133,8 @@ def test_each_edge_gets_everything_split_its_own_way() -> None:
 def test_large_outputs_are_cut_to_the_buffer_size() -> None:
     chain = chain_of(add_one("a"), buffer_bytes=800)
     ((*pieces,),) = chain.process([batch_of(*range(1000))], 0)
-    assert all(batch.nbytes <= 800 for _, batch in pieces)
-    assert [x for _, batch in pieces for x in batch["x"].to_pylist()] == list(range(1, 1001))
+    assert all(batch.nbytes <= 800 for _, batch, _ in pieces)
+    assert [x for _, batch, _ in pieces for x in batch["x"].to_pylist()] == list(range(1, 1001))
 
 
 def test_the_end_of_input_passes_through_the_operators_behind() -> None:
@@ -192,7 +192,7 @@ def twice() -> FlatMapOperator:
 
 def final_counts(chain: Chain) -> list[tuple[int, int]]:
     (edge,) = chain.finish()
-    return [(row["x"], row["n"]) for _, batch in edge for row in batch.to_pylist()]
+    return [(row["x"], row["n"]) for _, batch, _ in edge for row in batch.to_pylist()]
 
 
 def test_a_stateful_operator_behind_another_gets_several_batches_before_one_commit() -> None:
