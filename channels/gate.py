@@ -154,15 +154,25 @@ class Gate:
                     return channel, head.event
         return None
 
-    def next_input(self, rows_max: int) -> GateInput | None:
-        """Hand out records of the next channel in turn that has some, or None."""
+    def next_input(self, rows_max: int) -> tuple[GateInput, ...]:
+        """Hand out up to `rows_max` records of one port: what waits in the next channel in turn, then in its port's others.
+
+        At most one run a channel; nothing when no channel has records to offer.
+        """
+        given: list[GateInput] = []
         for _ in range(len(self._turn)):
             channel = self._turn[0]
             self._turn.rotate(-1)
             if channel.blocked or not channel.queue or isinstance(channel.queue[0], QueuedEvent):
                 continue
-            return GateInput(channel.channel, channel.port, channel.take(rows_max))
-        return None
+            if given and channel.port != given[0].port:
+                continue
+            taken = GateInput(channel.channel, channel.port, channel.take(rows_max))
+            given.append(taken)
+            rows_max -= taken.buffer.rows
+            if rows_max <= 0:
+                break
+        return tuple(given)
 
     def commit(self, given: GateInput) -> int | None:
         """Work on `given` is committed; returns the channel's new credit limit in bytes, or None for no news."""

@@ -31,7 +31,7 @@ Targets = npt.NDArray[np.uint8] | npt.NDArray[np.uint16]
 CustomFunction = Callable[[pa.RecordBatch, int], npt.ArrayLike]
 
 #: Rebalance and shuffle do not cut a batch into runs shorter than about this; smaller batches go whole to one consumer.
-RUN_ROWS_MIN = 256
+RUN_ROWS_MIN = 4096
 
 
 class Splitter(Protocol):

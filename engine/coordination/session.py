@@ -36,7 +36,7 @@ from .storage import Sinks
 
 #: Without a checkpoint directory only the last checkpoint exists, in memory; it may take as long as it likes.
 _FOREVER_NS = 10**18
-_WORK_ROWS_MAX = 16_384
+_WORK_ROWS_MAX = 65_536
 _WORK_TARGET_NS = 20_000_000
 
 

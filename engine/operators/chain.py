@@ -30,6 +30,9 @@ from .base import (
 #: the subtask's thread: asking Arrow for it gives the GIL away, and the owner thread would have to win it back.
 Outputs = tuple[tuple[tuple[int, pa.RecordBatch, int], ...], ...]
 
+#: Kernels run at full speed from some thousands of rows; below that, a copy costs less than a call.
+JOIN_ROWS = 4096
+
 
 class Chain:
     """The operators of subtask `index` of a task.
@@ -78,9 +81,8 @@ class Chain:
             member.restore(states.get(name, ()))
 
     def process(self, batches: Sequence[pa.RecordBatch], port: int) -> Outputs:
-        """Feed batches that lie next to each other into input `port`, as one."""
-        whole = batches[0] if len(batches) == 1 else pa.concat_batches(batches)
-        return self._split(self._feed(0, whole, port))
+        """Feed batches into input `port` in order, small neighbours joined."""
+        return self._split(out for batch in _joined(batches) for out in self._feed(0, batch, port))
 
     def poll(self, rows_max: int) -> tuple[Outputs, SourceStatus, int]:
         """Ask the source for records and process them. Returns also its status and for how long to wait, in nanoseconds."""
@@ -154,6 +156,25 @@ class Chain:
                 for target, rows in splitter.split(batch):
                     output.extend((target, *piece) for piece in _cut(rows, self._buffer_bytes))
         return tuple(tuple(output) for output in outputs)
+
+
+def _joined(batches: Sequence[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Join neighbours until they are worth a call; a batch that is large already is not copied."""
+    run: list[pa.RecordBatch] = []
+    for batch in batches:
+        if run and batch.num_rows >= JOIN_ROWS:
+            yield _join(run)
+            run = []
+        run.append(batch)
+        if sum(part.num_rows for part in run) >= JOIN_ROWS:
+            yield _join(run)
+            run = []
+    if run:
+        yield _join(run)
+
+
+def _join(run: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
+    return run[0] if len(run) == 1 else pa.concat_batches(run)
 
 
 def _cut(batch: pa.RecordBatch, size_bytes: int) -> Iterator[tuple[pa.RecordBatch, int]]:

@@ -129,7 +129,7 @@ class Subtask:
         self._finished = spec.finished
         #: The running work and its number; None while idle.
         self._running: Work | None = None
-        self._given: GateInput | None = None
+        self._given: tuple[GateInput, ...] = ()
         self._work = 0
         #: A source that was told to wait polls again at this time.
         self._poll_at_ns: int | None = None
@@ -189,7 +189,7 @@ class Subtask:
         self._gate.check()
         for subpartition in self._subpartitions.values():
             subpartition.check()
-        assert (self._given is not None) == isinstance(self._running, ProcessWork), self.describe()
+        assert bool(self._given) == isinstance(self._running, ProcessWork), self.describe()
         assert self._precommitting is None or isinstance(self._running, PrecommitWork)
 
     def describe(self) -> str:
@@ -254,10 +254,11 @@ class Subtask:
             self._run(PollWork(self._pace.rows_max), effects)
             return True
         given = self._gate.next_input(self._pace.rows_max)
-        if given is None:
+        if not given:
             return False
         self._given = given
-        self._run(ProcessWork(given.port, given.buffer.parts, given.buffer.rows), effects)
+        parts = tuple(part for g in given for part in g.buffer.parts)
+        self._run(ProcessWork(given[0].port, parts, sum(g.buffer.rows for g in given)), effects)
         return True
 
     def _run(self, work: Work, effects: list[SubtaskEffect]) -> None:
@@ -309,11 +310,11 @@ class Subtask:
                 edge[target].append(batch, size_bytes)
 
     def _consumed(self, effects: list[SubtaskEffect]) -> None:
-        assert self._given is not None
-        given, self._given = self._given, None
-        limit_bytes = self._gate.commit(given)
-        if limit_bytes is not None:
-            effects.append(GrantCredit(given.channel, limit_bytes))
+        given, self._given = self._given, ()
+        for consumed in given:
+            limit_bytes = self._gate.commit(consumed)
+            if limit_bytes is not None:
+                effects.append(GrantCredit(consumed.channel, limit_bytes))
 
     def _polled(self, done: WorkDone) -> None:
         if done.status is SourceStatus.END:

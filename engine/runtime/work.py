@@ -31,7 +31,7 @@ class SubtaskId(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class ProcessWork:
-    """Feed `parts`, which lie next to each other in one channel, into input `port`."""
+    """Feed `parts` into input `port`: runs of records of its channels, each channel's in order."""
 
     port: int
     parts: tuple[pa.RecordBatch, ...]

@@ -1,0 +1,73 @@
+"""Running a job and timing it: what the benchmarks of this folder share."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+
+import headrace as hr
+from headrace.engine.api.options import Runner
+from headrace.engine.connectors.sequence import SequenceSource
+from headrace.engine.coordination.coordinator import Phase
+from headrace.engine.operators.base import OperatorContext, SourceStatus
+from headrace.recovery.metadata import CheckpointMetadata
+
+_POLL_S = 0.002
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """A finished run.
+
+    Attributes:
+        running_s: from the moment all workers ran to the end of the job.
+        completed: its checkpoints, the last one at the end of input included.
+    """
+
+    result: hr.JobResult
+    running_s: float
+    completed: Sequence[CheckpointMetadata]
+
+    def checkpoints(self, interval: str | None) -> dict[str, Any]:
+        """How many periodic checkpoints completed and how long they took, in milliseconds."""
+        periodic = sorted(c.duration_ns / 1e6 for c in self.completed[:-1])
+        return {
+            "checkpoint_interval": interval,
+            "checkpoints": len(periodic),
+            "checkpoint_p50_ms": percentile(periodic, 50),
+            "checkpoint_p99_ms": percentile(periodic, 99),
+        }
+
+
+def percentile(ordered: Sequence[float], percent: int) -> float | None:
+    """Nearest-rank percentile of sorted values, rounded to microseconds; None of nothing."""
+    if not ordered:
+        return None
+    return round(ordered[min(len(ordered) - 1, len(ordered) * percent // 100)], 3)
+
+
+def run_and_measure(job: hr.Job, runner: Runner) -> Measured:
+    """Run to the end."""
+    handle = job.start(runner)
+    while handle.status().phase not in (Phase.RUNNING, Phase.ENDED):
+        time.sleep(_POLL_S)
+    began = time.monotonic()
+    result = handle.wait()
+    running_s = time.monotonic() - began
+    return Measured(result, running_s, handle.status().checkpoints)
+
+
+def all_batches(source: SequenceSource) -> Iterator[pa.RecordBatch]:
+    """Every batch of a source, read by one subtask."""
+    reader = source.reader()
+    reader.open(OperatorContext("bench", "source", 0, 1, 1, 1))
+    while True:
+        polled = reader.poll(1 << 20)
+        reader.commit()
+        yield from polled.batches
+        if polled.status is SourceStatus.END:
+            return
