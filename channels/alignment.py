@@ -73,6 +73,9 @@ class Alignment:
         if checkpoint <= self._settled or checkpoint in self._cancelled:
             return AlignmentOutcome()
         subsumed, unblock = self._subsume_older(barrier)
+        if barrier.mode is CheckpointMode.ALIGNED:
+            # An older one that comes now has been overtaken: blocking for it too would wait for what stands behind this one.
+            self._settle(checkpoint - 1)
         pending = self._pending.setdefault(checkpoint, _Pending(barrier, now_ns, set()))
         assert channel not in pending.delivered, f"{channel}: barrier {checkpoint} twice"
         pending.delivered.add(channel)
@@ -116,8 +119,6 @@ class Alignment:
             if number < barrier.checkpoint and self._blocks(pending)
         ]
         unblock = {channel for number in older for channel in self._pending.pop(number).delivered}
-        if older:
-            self._settle(older[-1])
         return tuple(older), tuple(sorted(unblock))
 
     def _settle(self, checkpoint: int) -> None:
