@@ -160,18 +160,21 @@ class Gate:
         At most one run a channel; nothing when no channel has records to offer.
         """
         given: list[GateInput] = []
-        for _ in range(len(self._turn)):
-            channel = self._turn[0]
-            self._turn.rotate(-1)
+        passed_over: int | None = None
+        begin_next = 0
+        for place, channel in enumerate(self._turn):
             if channel.blocked or not channel.queue or isinstance(channel.queue[0], QueuedEvent):
                 continue
             if given and channel.port != given[0].port:
+                # It begins next time, or a port that never fills a piece of work would keep it waiting for ever.
+                passed_over = place if passed_over is None else passed_over
                 continue
-            taken = GateInput(channel.channel, channel.port, channel.take(rows_max))
-            given.append(taken)
-            rows_max -= taken.buffer.rows
+            given.append(GateInput(channel.channel, channel.port, channel.take(rows_max)))
+            rows_max -= given[-1].buffer.rows
+            begin_next = place + 1
             if rows_max <= 0:
                 break
+        self._turn.rotate(-(begin_next if passed_over is None else passed_over))
         return tuple(given)
 
     def commit(self, given: GateInput) -> int | None:
