@@ -28,7 +28,6 @@ FUNCTION_LINES_MAX = 60
 
 #: Modules without a test file of their own, each with the reason.
 UNMIRRORED = {
-    "channels/buffer.py": "values; every test of the gate and the wire uses them",
     "channels/events.py": "values; every test of the gate and the wire uses them",
     "engine/api/connector.py": "protocols only",
     "engine/local/child.py": "runs in another process: tests/engine/local/test_processes.py",
