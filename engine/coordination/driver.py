@@ -52,6 +52,7 @@ class Status:
         notices: (running number, notice), the latest ones, oldest first.
         checkpoints: the latest complete ones, oldest first.
         completed: how many completed in all.
+        workers: {worker: process id of its newest incarnation}, on the machine where that runs.
     """
 
     phase: Phase
@@ -61,6 +62,7 @@ class Status:
     notices: tuple[tuple[int, d.Notice], ...]
     checkpoints: tuple[CheckpointMetadata, ...]
     completed: int
+    workers: Mapping[int, int]
 
 
 class CoordinatorDriver:
@@ -98,6 +100,8 @@ class CoordinatorDriver:
         self._thread = threading.Thread(target=self._run, name=f"coordinator-{job}", daemon=True)
         #: {worker: newest incarnation asked for}
         self._incarnations: dict[int, int] = {}
+        #: {worker: (incarnation, process id)}, of the newest that registered.
+        self._pids: dict[int, tuple[int, int]] = {}
         self._answers: dict[int, Callable[[d.RequestAnswered], None]] = {}
         self._requests = 0
         self._numbers: dict[tuple[int, int], m.SubtaskNumbers] = {}
@@ -151,6 +155,7 @@ class CoordinatorDriver:
                 notices=tuple(self._notices),
                 checkpoints=tuple(self._checkpoints),
                 completed=self._completed,
+                workers={worker: pid for worker, (_, pid) in sorted(self._pids.items())},
             )
 
     # --- the owner loop -----------------------------------------------------------------------------------------
@@ -192,6 +197,8 @@ class CoordinatorDriver:
                     message = m.decode_for_coordinator(frame.body)
                     if isinstance(message, m.Heartbeat):
                         self._heartbeat(message)
+                    if isinstance(message, m.Register):
+                        self._registered(message)
                     self._step(d.MessageReceived(connection, message))
             case Disconnected(connection, reason):
                 self._step(d.ConnectionLost(connection, reason))
@@ -207,6 +214,11 @@ class CoordinatorDriver:
                 self._numbers.clear()
             if message.epoch == self._epoch_of_numbers:
                 self._numbers.update({(n.task, n.subtask): n for n in message.subtasks})
+
+    def _registered(self, message: m.Register) -> None:
+        process = (message.incarnation, message.pid)
+        with self._lock:
+            self._pids[message.worker] = max(process, self._pids.get(message.worker, process))
 
     # --- effects ------------------------------------------------------------------------------------------------
 

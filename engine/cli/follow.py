@@ -1,0 +1,160 @@
+"""Stays with a running job to its end: tells what happens, and listens for Ctrl-C.
+
+The first Ctrl-C (or SIGTERM) asks the job to take a last checkpoint and end; the second ends it at once. The signals are
+counted by handlers of our own, since a KeyboardInterrupt could come up in any line, and Spark's handler, which cancels
+its jobs, would take the workers away before they have taken part in the checkpoint.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator
+from types import FrameType
+from typing import Any
+
+from ..api.handle import JobHandle, JobResult
+from ..coordination.decisions import Notice, NoticeKind
+from ..coordination.driver import Status
+from .reporter import Reporter, checkpoint_fields
+
+_LOOK_EVERY_S = 0.1
+_SIGNALS = (signal.SIGINT, signal.SIGTERM)
+
+_Handler = Callable[[int, FrameType | None], Any] | int | None
+
+#: Called with every look, to act on what it shows.
+Watch = Callable[[Status], None]
+
+
+class Interrupts:
+    """Signals that ask the job to end, counted."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        #: The first one's number.
+        self.signal: int | None = None
+        #: Beyond so many there is no asking any more: KeyboardInterrupt.
+        self._patience = 1
+        self._before: dict[int, _Handler] = {}
+
+    def install(self) -> None:
+        """Count signals from now on. Outside the main thread, where Python allows no handlers, nothing is counted."""
+        if threading.current_thread() is threading.main_thread():
+            for number in _SIGNALS:
+                handler = signal.signal(number, self._note)
+                self._before.setdefault(number, handler)
+
+    def started(self) -> None:
+        """The job runs: the second signal ends it. Takes the signals back from Spark, whose start has a handler of its own."""
+        self._patience = 2
+        self.install()
+
+    def restore(self) -> None:
+        """Leave signals to those who had them before."""
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
+
+    @property
+    def exit_code(self) -> int:
+        """What a shell expects of a program that a signal ended."""
+        assert self.signal is not None, "nothing was interrupted"
+        return 128 + self.signal
+
+    def _note(self, number: int, frame: FrameType | None) -> None:
+        self.count += 1
+        self.signal = self.signal or number
+        if self.count > self._patience:
+            raise KeyboardInterrupt
+
+
+@contextlib.contextmanager
+def listening() -> Iterator[Interrupts]:
+    """Count interrupts instead of dying of the first."""
+    interrupts = Interrupts()
+    interrupts.install()
+    try:
+        yield interrupts
+    finally:
+        interrupts.restore()
+
+
+def follow(
+    handle: JobHandle,
+    reporter: Reporter,
+    interrupts: Interrupts,
+    *,
+    durable: bool,
+    watch: Watch | None = None,
+) -> JobResult:
+    """Wait for the end and report on the way there.
+
+    Args:
+        durable: the job has a checkpoint directory.
+        watch: called with every look.
+
+    Raises: JobFailed.
+    """
+    interrupts.started()
+    told = _Told(reporter)
+    acted = 0
+    try:
+        while True:
+            try:
+                return handle.wait(_LOOK_EVERY_S)
+            except TimeoutError:
+                status = handle.status()
+            told.tell(status)
+            reporter.look(status, time.monotonic_ns())
+            if watch is not None:
+                watch(status)
+            if interrupts.count > acted:
+                acted = interrupts.count
+                _end(handle, reporter, at_once=acted > 1, durable=durable)
+    finally:
+        told.tell(handle.status())
+        reporter.close()
+
+
+def _end(handle: JobHandle, reporter: Reporter, *, at_once: bool, durable: bool) -> None:
+    if at_once:
+        reporter.event("cancelling", "stopping at once")
+        handle.cancel()
+        return
+    how = "taking a final checkpoint" if durable else "finishing the work under way"
+    reporter.event("stopping", f"interrupted: {how}, then stopping; Ctrl-C again stops at once")
+    handle.stop()
+
+
+class _Told:
+    """Passes each of the job's notices on once."""
+
+    def __init__(self, reporter: Reporter) -> None:
+        self._reporter = reporter
+        self._newest = 0
+
+    def tell(self, status: Status) -> None:
+        for number, notice in status.notices:
+            if number > self._newest:
+                self._newest = number
+                self._notice(notice)
+
+    def _notice(self, notice: Notice) -> None:
+        if notice.checkpoint is not None:
+            # Every second, perhaps: part of the progress, not a line of its own.
+            self._reporter.event(notice.kind.value, None, **checkpoint_fields(notice.checkpoint))
+            return
+        text = _LINES[notice.kind].format(notice.text)
+        self._reporter.event(notice.kind.value, text, message=notice.text)
+
+
+_LINES = {
+    NoticeKind.RUNNING: "{}",
+    NoticeKind.CHECKPOINT: "{}",
+    NoticeKind.CHECKPOINT_FAILED: "checkpoint failed: {}",
+    NoticeKind.ATTEMPT_FAILED: "attempt failed: {}",
+    NoticeKind.WORKER_LOST: "worker lost: {}",
+    NoticeKind.WARNING: "warning: {}",
+}

@@ -1,0 +1,87 @@
+"""The live table of a run on a terminal: one row per task, and a last line that says what matters.
+
+The colours of the bar are Flink's (busy red, backpressured dark, idle blue); the three parts also differ in their
+pattern, so that it can be read without colours.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from rich.console import Console, Group
+from rich.live import Live
+from rich.table import Table
+from rich.text import Text
+
+from ..coordination.driver import Status
+from ..plan.execution import ExecutionPlan
+from .numbers import mebibytes, rate
+from .rates import Meter, TaskRates
+from .reporter import bottleneck, counted, last_checkpoint
+
+_BAR_CELLS = 20
+
+
+class LiveReporter:
+    """A table that is redrawn in place, on standard error; lines scroll above it (a `Reporter`)."""
+
+    def __init__(self, plan: ExecutionPlan, console: Console | None = None) -> None:
+        self._meter = Meter(plan)
+        self._console = console or Console(stderr=True)
+        self._live: Live | None = None
+
+    def event(self, event: str, text: str | None, **fields: Any) -> None:
+        """See `Reporter`."""
+        if text is not None:
+            self._console.print(text, markup=False, highlight=False)
+
+    def look(self, status: Status, now_ns: int) -> None:
+        """See `Reporter`."""
+        self._meter.look(status, now_ns)
+        shown = view(status, self._meter.rates())
+        if self._live is None:
+            self._live = Live(shown, console=self._console, auto_refresh=False, transient=True)
+            self._live.start()
+        self._live.update(shown, refresh=True)
+
+    def close(self) -> None:
+        """Remove the table."""
+        if self._live is not None:
+            self._live.stop()
+            self._live = None
+
+
+def view(status: Status, rates: Sequence[TaskRates]) -> Group:
+    """Draw the table and its last line."""
+    table = Table(box=None, pad_edge=False)
+    table.add_column("operators", overflow="ellipsis", no_wrap=True)
+    for column in ("rows/s in", "rows/s out"):
+        table.add_column(column, justify="right", no_wrap=True)
+    table.add_column(
+        Text.assemble(("█ busy", "red"), " ▒ backpressured ", ("· idle", "blue")), no_wrap=True
+    )
+    table.add_column("MiB queued", justify="right", no_wrap=True)
+    for task in rates:
+        table.add_row(
+            Text(task.task),
+            rate(task.in_per_s),
+            rate(task.out_per_s),
+            bar(task),
+            mebibytes(task.queued_bytes),
+        )
+    parts = [f"{status.phase.value}, attempt {status.epoch}", last_checkpoint(status)]
+    if status.restarts:
+        parts.append(counted(status.restarts, "restart"))
+    parts.append(bottleneck(rates))
+    return Group(table, Text("; ".join(parts)))
+
+
+def bar(task: TaskRates) -> Text:
+    """Where the task's time goes, in three parts."""
+    busy = round(task.busy * _BAR_CELLS)
+    backpressured = min(round(task.backpressured * _BAR_CELLS), _BAR_CELLS - busy)
+    idle = _BAR_CELLS - busy - backpressured
+    return Text.assemble(
+        ("█" * busy, "red"), ("▒" * backpressured, "bright_black"), ("·" * idle, "blue")
+    )

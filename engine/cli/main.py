@@ -1,0 +1,228 @@
+"""The `headrace` command: what is typed, and how it ends.
+
+Exit codes: 0 done, 1 the job failed, 2 the user's mistake, 3 a check found a problem, 4 storage unreachable, and
+128 + the signal for what a signal ended. A mistake is one sentence on standard error, never a traceback of ours.
+
+Commands import what they need when they run: `headrace --help` waits neither for Arrow nor for Spark.
+"""
+
+from __future__ import annotations
+
+import logging
+import sys
+from collections.abc import Sequence
+from typing import Annotated, Literal
+
+from cyclopts import App, CycloptsError, Parameter
+
+from ..api.errors import HeadraceError
+
+_INTERRUPTED = 130
+
+Json = Annotated[
+    bool, Parameter(name="--json", negative="", help="Print one JSON object per line.")
+]
+Records = Annotated[int, Parameter(help="How many records.")]
+Parallelism = Annotated[int, Parameter(name=["--parallelism", "-p"], help="Subtasks per operator.")]
+BenchRunner = Annotated[
+    Literal["processes", "threads", "spark"], Parameter(help="What carries the workers.")
+]
+Interval = Annotated[
+    str, Parameter(name="--checkpoint-interval", help="Such as 1s; 'none' takes no checkpoints.")
+]
+Directory = Annotated[
+    str | None,
+    Parameter(name="--checkpoint-dir", help="Where checkpoints go; a temporary folder otherwise."),
+]
+
+app = App(
+    name="headrace",
+    help="Stream processing whose checkpoints do not wait for backpressure.",
+    result_action="return_value",
+)
+_checkpoints = App(name="checkpoints", help="Look at the checkpoints in a directory.")
+_bench = App(name="bench", help="Measure the engine on this machine.")
+app.command(_checkpoints)
+app.command(_bench)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command line; return the exit code."""
+    words = list(sys.argv[1:] if arguments is None else arguments)
+    # An interrupted call into Spark is logged with its stack, which says nothing to whoever pressed Ctrl-C.
+    logging.getLogger("py4j").setLevel(logging.CRITICAL)
+    try:
+        code = app(words, exit_on_error=False, print_error=False)
+    except CycloptsError as error:
+        return _ended(str(error).strip(), 2, words)
+    except HeadraceError as error:
+        return _ended(str(error), error.exit_code, words)
+    except KeyboardInterrupt:
+        return _ended("interrupted", _INTERRUPTED, words)
+    return code if isinstance(code, int) else 0
+
+
+@app.command
+def run(
+    target: Annotated[str, Parameter(help="FILE[:JOB] or MODULE[:JOB], such as job.py:orders.")],
+    /,
+    *,
+    runner: Annotated[str | None, Parameter(help="spark, processes or threads.")] = None,
+    master: Annotated[str | None, Parameter(help="Spark master URL; embedded otherwise.")] = None,
+    parallelism: Annotated[
+        int | None,
+        Parameter(name=["--parallelism", "-p"], help="Subtasks of operators that set none."),
+    ] = None,
+    checkpoint_dir: Annotated[str | None, Parameter(help="A path or any fsspec URL.")] = None,
+    checkpoint_interval: Annotated[str | None, Parameter(help="Such as 1s or 500ms.")] = None,
+    mode: Annotated[str | None, Parameter(help="aligned, unaligned or at_least_once.")] = None,
+    restore: Annotated[
+        str | None, Parameter(help="latest, a checkpoint's number, or the path of one.")
+    ] = None,
+    allow_unclaimed_state: Annotated[
+        bool, Parameter(negative="", help="Restore even if operators of the checkpoint are gone.")
+    ] = False,
+    set_: Annotated[
+        list[str] | None,
+        Parameter(name="--set", negative="", help="Any other option, as key=value; repeatable."),
+    ] = None,
+    json: Json = False,
+) -> int:
+    """Run a job to its end.
+
+    What is given here wins over HEADRACE_* variables, headrace.toml and the code. The first Ctrl-C takes a final
+    checkpoint and stops, a second one stops at once.
+    """
+    from .run import parsed
+    from .run import run as run_job
+
+    given = {
+        "runner": runner,
+        "master": master,
+        "parallelism": None if parallelism is None else str(parallelism),
+        "checkpoints.directory": checkpoint_dir,
+        "checkpoints.interval": checkpoint_interval,
+        "checkpoints.mode": mode,
+        "restore": restore,
+        "allow_unclaimed_state": "true" if allow_unclaimed_state else None,
+    }
+    stated = {key: text for key, text in given.items() if text is not None}
+    return run_job(target, stated | parsed(set_ or []), as_json=json)
+
+
+@app.command
+def demo(*, json: Json = False) -> int:
+    """Count words, kill a worker on the way, and compare the result with a plain count.
+
+    Exit code 3 if the two differ.
+    """
+    from .demo import run_demo
+
+    return run_demo(as_json=json)
+
+
+@_checkpoints.command(name="list")
+def list_checkpoints(
+    directory: Annotated[str, Parameter(help="A path or any fsspec URL.")],
+    /,
+    *,
+    job: Annotated[str | None, Parameter(help="Of this job only.")] = None,
+    json: Json = False,
+) -> int:
+    """List checkpoints, newest first."""
+    from .checkpoints import listing
+    from .tables import show_listing
+
+    return show_listing(listing(directory, job), directory, as_json=json)
+
+
+@_checkpoints.command
+def show(
+    directory: Annotated[str, Parameter(help="A path or any fsspec URL.")],
+    number: Annotated[int, Parameter(help="The checkpoint's number.")],
+    /,
+    *,
+    job: Annotated[str | None, Parameter(help="Needed where there are several.")] = None,
+    json: Json = False,
+) -> int:
+    """Show what one checkpoint holds."""
+    from .checkpoints import details
+    from .tables import show_details
+
+    return show_details(details(directory, job, number), as_json=json)
+
+
+@_checkpoints.command
+def verify(
+    directory: Annotated[str, Parameter(help="A path or any fsspec URL.")],
+    number: Annotated[int | None, Parameter(help="Only this checkpoint.")] = None,
+    /,
+    *,
+    job: Annotated[str | None, Parameter(help="Of this job only.")] = None,
+    json: Json = False,
+) -> int:
+    """Read and check every byte that checkpoints refer to. Exit code 3 if one is damaged."""
+    from .checkpoints import verification
+    from .tables import show_verification
+
+    return show_verification(verification(directory, job, number), directory, as_json=json)
+
+
+@_bench.command
+def count(
+    *,
+    records: Records = 30_000_000,
+    parallelism: Parallelism = 2,
+    runner: BenchRunner = "processes",
+    checkpoint_interval: Interval = "1s",
+    checkpoint_dir: Directory = None,
+    json: Json = False,
+) -> int:
+    """Count and sum by key: records per second through a keyed exchange. Exit code 3 if the answer is wrong."""
+    from headrace.bench.count import run as measure
+
+    from .tables import show_measured
+
+    found = measure(
+        records=records,
+        parallelism=parallelism,
+        runner=runner,
+        checkpoint_interval=None if checkpoint_interval == "none" else checkpoint_interval,
+        checkpoint_dir=checkpoint_dir,
+    )
+    return show_measured(found, as_json=json)
+
+
+@_bench.command
+def shuffle(
+    *,
+    records: Records = 30_000_000,
+    parallelism: Parallelism = 2,
+    runner: BenchRunner = "processes",
+    checkpoint_interval: Interval = "1s",
+    checkpoint_dir: Directory = None,
+    json: Json = False,
+) -> int:
+    """Pass records through four shuffles. Exit code 3 if the answer is wrong."""
+    from headrace.bench.shuffle import run as measure
+
+    from .tables import show_measured
+
+    found = measure(
+        records=records,
+        parallelism=parallelism,
+        runner=runner,
+        checkpoint_interval=None if checkpoint_interval == "none" else checkpoint_interval,
+        checkpoint_dir=checkpoint_dir,
+    )
+    return show_measured(found, as_json=json)
+
+
+def _ended(sentence: str, code: int, words: Sequence[str]) -> int:
+    """Say why the command ended; machines that asked for JSON are told as well."""
+    print(f"headrace: {sentence}", file=sys.stderr)
+    if "--json" in words:
+        from .reporter import print_object
+
+        print_object({"event": "error", "message": sentence, "exit_code": code})
+    return code

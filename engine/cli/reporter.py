@@ -1,0 +1,183 @@
+"""What a run tells while it goes on: lines, a live table, or JSON objects.
+
+Talk goes to standard error and results to standard output, so that a pipe gets results only. With `--json` everything is
+a result: one object per line, `event` first. Keys are only ever added.
+
+Source: clig.dev, "Output"; no-color.org.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Mapping, Sequence
+from typing import Any, Protocol
+
+from headrace.recovery.metadata import CheckpointMetadata
+
+from ..coordination.driver import Status
+from ..plan.execution import ExecutionPlan
+from .numbers import mebibytes, milliseconds, rate, seconds, size
+from .rates import Meter, TaskRates, slowest
+
+_LINE_EVERY_NS = 10_000_000_000
+_OBJECT_EVERY_NS = 1_000_000_000
+
+
+class Reporter(Protocol):
+    """Told what happens; shows it in its way."""
+
+    def event(self, event: str, text: str | None, **fields: Any) -> None:
+        """Something happened. `text` is the line for people (None: not worth one), `fields` are for machines."""
+        ...
+
+    def look(self, status: Status, now_ns: int) -> None:
+        """The job stands like this now; called several times a second."""
+        ...
+
+    def close(self) -> None:
+        """Leave the terminal as it was."""
+        ...
+
+
+def open_reporter(plan: ExecutionPlan, *, as_json: bool) -> Reporter:
+    """Choose: JSON if asked for, a table on a terminal that may show one, lines otherwise."""
+    if as_json:
+        return JsonReporter(plan)
+    if sys.stderr.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb":
+        from .live import LiveReporter
+
+        return LiveReporter(plan)
+    return LineReporter(plan)
+
+
+class JsonReporter:
+    """Every event as an object on standard output, and how things stand once a second."""
+
+    def __init__(self, plan: ExecutionPlan) -> None:
+        self._meter = Meter(plan)
+        self._next_ns: int | None = None
+
+    def event(self, event: str, text: str | None, **fields: Any) -> None:
+        """See `Reporter`."""
+        print_object({"event": event, **fields})
+
+    def look(self, status: Status, now_ns: int) -> None:
+        """See `Reporter`."""
+        self._meter.look(status, now_ns)
+        if self._next_ns is None:
+            self._next_ns = now_ns + _OBJECT_EVERY_NS
+        if now_ns >= self._next_ns:
+            self._next_ns = now_ns + _OBJECT_EVERY_NS
+            print_object({"event": "progress", **progress_fields(status, self._meter.rates())})
+
+    def close(self) -> None:
+        """See `Reporter`."""
+
+
+class LineReporter:
+    """Every event as a line on standard error, and how things stand every ten seconds."""
+
+    def __init__(self, plan: ExecutionPlan) -> None:
+        self._meter = Meter(plan)
+        self._began_ns: int | None = None
+        self._next_ns = 0
+
+    def event(self, event: str, text: str | None, **fields: Any) -> None:
+        """See `Reporter`."""
+        if text is not None:
+            print(text, file=sys.stderr, flush=True)
+
+    def look(self, status: Status, now_ns: int) -> None:
+        """See `Reporter`."""
+        self._meter.look(status, now_ns)
+        if self._began_ns is None:
+            self._began_ns, self._next_ns = now_ns, now_ns + _LINE_EVERY_NS
+        if now_ns >= self._next_ns:
+            self._next_ns = now_ns + _LINE_EVERY_NS
+            elapsed = (now_ns - self._began_ns) // 1_000_000_000
+            print(
+                f"{elapsed} s: {_summary(status, self._meter.rates())}", file=sys.stderr, flush=True
+            )
+
+    def close(self) -> None:
+        """See `Reporter`."""
+
+
+def print_object(fields: Mapping[str, Any]) -> None:
+    """One JSON object on a line of standard output; what JSON does not know is written as text."""
+    print(json.dumps(fields, default=str, ensure_ascii=False), flush=True)
+
+
+def progress_fields(status: Status, rates: Sequence[TaskRates]) -> dict[str, Any]:
+    """How a job stands, for JSON."""
+    slow = slowest(rates)
+    return {
+        "phase": status.phase.value,
+        "attempt": status.epoch,
+        "restarts": status.restarts,
+        "checkpoints": status.completed,
+        "slowest": None if slow is None else slow.task,
+        "tasks": [
+            {
+                "task": task.task,
+                "rows": task.rows,
+                "rows_in_per_s": round(task.in_per_s),
+                "rows_out_per_s": round(task.out_per_s),
+                "busy": round(task.busy, 3),
+                "backpressured": round(task.backpressured, 3),
+                "idle": round(task.idle, 3),
+                "queued_bytes": task.queued_bytes,
+            }
+            for task in rates
+        ],
+    }
+
+
+def checkpoint_fields(metadata: CheckpointMetadata) -> dict[str, Any]:
+    """A complete checkpoint, for JSON."""
+    return {
+        "checkpoint": metadata.checkpoint,
+        "mode": metadata.mode,
+        "duration_ms": milliseconds(metadata.duration_ns),
+        "state_bytes": state_bytes(metadata),
+    }
+
+
+def state_bytes(metadata: CheckpointMetadata) -> int:
+    """Bytes of state in a checkpoint."""
+    return sum(handle.length for subtask in metadata.subtasks for handle in subtask.states)
+
+
+def last_checkpoint(status: Status) -> str:
+    """The newest checkpoint for people: `chk-42: 38 ms, 12.4 MiB`."""
+    if not status.checkpoints:
+        return "no checkpoint yet"
+    newest = status.checkpoints[-1]
+    return f"chk-{newest.checkpoint}: {seconds(newest.duration_ns)}, {size(state_bytes(newest))}"
+
+
+def bottleneck(rates: Sequence[TaskRates]) -> str:
+    """Who holds back the others, for people."""
+    slow = slowest(rates)
+    return "no operator is busy" if slow is None else f"slowest: {slow.task} ({slow.busy:.0%} busy)"
+
+
+def counted(number: int, noun: str) -> str:
+    """`1 restart`, `2 restarts`."""
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+
+
+def _summary(status: Status, rates: Sequence[TaskRates]) -> str:
+    taken = max((task.out_per_s for task in rates), default=0.0)
+    queued = mebibytes(sum(task.queued_bytes for task in rates))
+    parts = [
+        f"{rate(taken)} rows/s",
+        bottleneck(rates),
+        f"{queued} MiB queued",
+        last_checkpoint(status),
+    ]
+    if status.restarts:
+        parts.append(counted(status.restarts, "restart"))
+    return ", ".join(parts)

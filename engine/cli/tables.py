@@ -1,0 +1,135 @@
+"""Prints what `headrace checkpoints` and `headrace bench` found: objects for machines, a table for people.
+
+All of it is result, so all of it goes to standard output. The functions return the exit code.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+from .checkpoints import Row, has_problem
+from .numbers import seconds, size
+from .reporter import print_object
+
+_PROBLEM = 3
+
+
+def show_listing(rows: Sequence[Row], directory: str, *, as_json: bool) -> int:
+    """Print a list of checkpoints; 3 if one is damaged."""
+    if as_json:
+        _objects(rows)
+    elif not rows:
+        print(f"no checkpoints in {directory}")
+    else:
+        columns = ("job", "checkpoint", "status", "mode", "created", "took", "state")
+        _table(columns, (_listed(row) for row in rows))
+        _problems(
+            f"{row['job']}/chk-{row['checkpoint']}: {row['problem']}"
+            for row in rows
+            if row["problem"]
+        )
+    return _PROBLEM if has_problem(rows) else 0
+
+
+def show_details(row: Row, *, as_json: bool) -> int:
+    """Print one checkpoint with all that it holds; 3 if it is damaged."""
+    if as_json:
+        print_object(row)
+        return _PROBLEM if has_problem([row]) else 0
+    for key, value in row.items():
+        if key != "metadata" and value is not None:
+            print(f"{key}: {value}")
+    metadata = row["metadata"]
+    if metadata is not None:
+        names = {index: task["name"] for index, task in enumerate(metadata["tasks"])}
+        _table(
+            ("task", "subtask", "finished", "operator", "state", "rows", "size"),
+            (part for subtask in metadata["subtasks"] for part in _states(subtask, names)),
+        )
+    return _PROBLEM if has_problem([row]) else 0
+
+
+def show_verification(rows: Sequence[Row], directory: str, *, as_json: bool) -> int:
+    """Print what was verified; 3 if a checkpoint is damaged."""
+    if as_json:
+        _objects(rows)
+    elif not rows:
+        print(f"no complete checkpoints in {directory}")
+    else:
+        _table(
+            ("job", "checkpoint", "status"),
+            ((row["job"], str(row["checkpoint"]), row["status"]) for row in rows),
+        )
+        _problems(
+            f"{row['job']}/chk-{row['checkpoint']}: {problem}"
+            for row in rows
+            for problem in row["problems"]
+        )
+    return _PROBLEM if has_problem(rows) else 0
+
+
+def show_measured(found: Mapping[str, Any], *, as_json: bool) -> int:
+    """Print what a benchmark found; 3 if its answer was wrong."""
+    if as_json:
+        print_object(found)
+    else:
+        for key, value in found.items():
+            print(
+                f"{key}: {value:,}"
+                if isinstance(value, int) and value > 9999
+                else f"{key}: {value}"
+            )
+    return 0 if found["correct"] else _PROBLEM
+
+
+def _listed(row: Row) -> tuple[str, ...]:
+    return (
+        row["job"],
+        str(row["checkpoint"]),
+        row["status"],
+        row["mode"] or "",
+        row["created"] or "",
+        "" if row["duration_ns"] is None else seconds(row["duration_ns"]),
+        "" if row["state_bytes"] is None else size(row["state_bytes"]),
+    )
+
+
+def _states(subtask: Mapping[str, Any], names: Mapping[int, str]) -> Iterable[tuple[str, ...]]:
+    place = (
+        names.get(subtask["task"], str(subtask["task"])),
+        str(subtask["index"]),
+        "yes" if subtask["finished"] else "no",
+    )
+    for state in subtask["states"]:
+        yield (
+            *place,
+            state["operator"],
+            f"{state['state']} ({state['kind']})",
+            str(state["rows"]),
+            size(state["length"]),
+        )
+    if not subtask["states"]:
+        yield (*place, "", "", "", "")
+
+
+def _objects(rows: Iterable[Row]) -> None:
+    for row in rows:
+        print_object(row)
+
+
+def _table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
+    table = Table(box=None, pad_edge=False)
+    for column in columns:
+        table.add_column(column, overflow="fold")
+    for row in rows:
+        table.add_row(*row)
+    Console(markup=False, highlight=False).print(table)
+
+
+def _problems(sentences: Iterable[str]) -> None:
+    for sentence in sentences:
+        print(sentence)

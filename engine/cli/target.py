@@ -1,0 +1,127 @@
+"""From `FILE[:JOB]` or `MODULE[:JOB]` on the command line to the `Job` it names.
+
+A file is loaded as Python runs a script: its folder comes first on sys.path, but `__name__` is the file's stem, so that
+`if __name__ == "__main__": job.run()` does not run. Its functions are shipped to the workers by value, since no
+worker could import the file.
+
+Everything that goes wrong in the user's file is the user's mistake: one sentence with the line, never our frames.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import os
+import sys
+import traceback
+from pathlib import Path
+from types import ModuleType
+
+from ..api.errors import HeadraceError, UserError
+from ..api.job import Job
+from ..api.suggestion import did_you_mean
+
+
+def load_job(target: str) -> Job:
+    """Load the job that `target` names. Raises: UserError when there is none."""
+    place, name = _split(target)
+    is_file = place.endswith(".py") or os.sep in place or Path(place).is_file()
+    module = _load_file(Path(place)) if is_file else _load_module(place)
+    jobs = {key: value for key, value in vars(module).items() if isinstance(value, Job)}
+    if name is not None:
+        return _named(name, module, jobs, place)
+    distinct = {id(job): key for key, job in jobs.items()}
+    if not distinct:
+        raise UserError(f"{place} makes no job; assign one at its top level: job = hr.Job(...)")
+    if len(distinct) > 1:
+        names = ", ".join(sorted(distinct.values()))
+        raise UserError(
+            f"{place} makes several jobs ({names}); choose one, as in {place}:{names.split(', ')[0]}"
+        )
+    return next(iter(jobs.values()))
+
+
+def _split(target: str) -> tuple[str, str | None]:
+    place, colon, name = target.rpartition(":")
+    # What stands behind the last colon is a name, unless it is part of a path.
+    if colon and name.isidentifier() and place:
+        return place, name
+    return target, None
+
+
+def _named(name: str, module: ModuleType, jobs: dict[str, Job], place: str) -> Job:
+    if name in jobs:
+        return jobs[name]
+    if hasattr(module, name):
+        kind = type(getattr(module, name)).__name__
+        raise UserError(f"{place}:{name} is a {kind}, not a headrace.Job")
+    hint = did_you_mean(name, sorted(jobs)) if jobs else "it makes no job at all"
+    raise UserError(f"{place} has no job {name!r}; {hint}")
+
+
+def _load_file(path: Path) -> ModuleType:
+    if not path.is_file():
+        raise UserError(f"there is no file {str(path)!r}")
+    path = path.resolve()
+    name = path.stem if path.stem.isidentifier() else "job"
+    if name in sys.modules or importlib.util.find_spec(name) is not None:
+        # Another module has the name, and user code may want that one.
+        name = f"{name}_job"
+    spec = importlib.util.spec_from_file_location(name, path)
+    if spec is None or spec.loader is None:
+        raise UserError(f"{str(path)!r} is not a Python file; its name must end in .py")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module
+    sys.path.insert(0, str(path.parent))
+    try:
+        spec.loader.exec_module(module)
+    except HeadraceError as error:
+        raise UserError(f"{path.name}{_line(error, str(path))}: {error}") from error
+    except Exception as error:
+        sys.modules.pop(name, None)
+        raise _unloadable(path.name, str(path), error) from error
+    _ship_by_value(module)
+    return module
+
+
+def _load_module(name: str) -> ModuleType:
+    # As `python -m` does, and what an installed console script does not.
+    sys.path.insert(0, str(Path.cwd()))
+    try:
+        return importlib.import_module(name)
+    except ModuleNotFoundError as error:
+        if error.name is not None and f"{name}.".startswith(f"{error.name}."):
+            raise UserError(
+                f"there is no module {name!r}; a file is written with its ending, as in job.py:job"
+            ) from error
+        raise _unloadable(name, _file_of(name), error) from error
+    except HeadraceError as error:
+        raise UserError(f"{name}{_line(error, _file_of(name))}: {error}") from error
+    except Exception as error:
+        raise _unloadable(name, _file_of(name), error) from error
+
+
+def _file_of(name: str) -> str:
+    spec = importlib.util.find_spec(name)
+    return (spec.origin if spec is not None else None) or ""
+
+
+def _ship_by_value(module: ModuleType) -> None:
+    # Here, not above: pyspark takes a second to import, and `headrace --help` need not wait for it.
+    from pyspark import cloudpickle
+
+    cloudpickle.register_pickle_by_value(module)  # type: ignore[no-untyped-call]  # ships no types
+
+
+def _line(error: BaseException, file: str) -> str:
+    """`, line 17`: where in `file` the error came up last; empty if it did not pass through it."""
+    if isinstance(error, SyntaxError) and error.filename == file:
+        return f", line {error.lineno}"
+    frames = [f for f in traceback.extract_tb(error.__traceback__) if f.filename == file]
+    return f", line {frames[-1].lineno}" if frames else ""
+
+
+def _unloadable(place: str, file: str, error: Exception) -> UserError:
+    message = error.msg if isinstance(error, SyntaxError) else str(error)
+    what = f"{type(error).__name__}: {message}" if message else type(error).__name__
+    return UserError(f"{place}{_line(error, file)}: {what}")
