@@ -219,9 +219,14 @@ class Subtask:
 
     def _advance(self, effects: list[SubtaskEffect]) -> None:
         """Do all that can be done without waiting: due events, new work, sending."""
-        while self._running is None and self._next(effects):
-            pass
-        self._drain(effects)
+        while True:
+            while self._running is None and self._next(effects):
+                pass
+            had_room = self._has_room()
+            self._drain(effects)
+            # What the drain made room for begins now: no later event is certain to come.
+            if had_room or self._running is not None or not self._has_room():
+                break
         self._pace.account(
             self._now_ns, busy=self._running is not None, backpressured=not self._has_room()
         )
