@@ -38,8 +38,10 @@ def claim_epoch(store: Store | None, job: str, above: int) -> Answer:
         return d.EpochClaimFailed(f"an epoch could not be claimed: {error}")
 
 
-def write_metadata(store: Store | None, metadata: CheckpointMetadata) -> list[Answer]:
-    """Complete the checkpoint, or make certain that it never will be."""
+def write_metadata(
+    store: Store | None, metadata: CheckpointMetadata, sleep: Callable[[float], None] = time.sleep
+) -> list[Answer]:
+    """Complete the checkpoint, or make certain that it never will be. `sleep` waits that many seconds between two tries."""
     number = metadata.checkpoint
     if store is None:
         return [d.MetadataWritten(number)]
@@ -48,7 +50,7 @@ def write_metadata(store: Store | None, metadata: CheckpointMetadata) -> list[An
         if newest > metadata.epoch:
             superseded = _superseded(metadata.job, metadata.epoch, newest)
             return [d.MetadataDiscarded(number, superseded.reason), superseded]
-        _repeat(lambda: catalog.publish(store, metadata))
+        _repeat(lambda: catalog.publish(store, metadata), sleep)
         return [d.MetadataWritten(number)]
     except AlreadyExists:
         reason = (
@@ -57,7 +59,7 @@ def write_metadata(store: Store | None, metadata: CheckpointMetadata) -> list[An
         return [d.MetadataDiscarded(number, reason), d.Superseded(reason)]
     except Exception as error:
         reason = str(error) if isinstance(error, StoreError) else repr(error)
-        _discard(store, metadata.job, number)
+        _discard(store, metadata.job, number, sleep)
         return [d.MetadataDiscarded(number, f"its metadata could not be written: {reason}")]
 
 
@@ -124,21 +126,21 @@ def _superseded(job: str, ours: int, newest: int) -> d.Superseded:
     )
 
 
-def _repeat(write: Callable[[], None]) -> None:
+def _repeat(write: Callable[[], None], sleep: Callable[[float], None]) -> None:
     for attempt in range(_REPEATS):
         try:
             return write()
         except StoreUncertain:
             if attempt + 1 == _REPEATS:
                 raise
-            time.sleep(_PAUSE_S)
+            sleep(_PAUSE_S)
 
 
-def _discard(store: Store, job: str, number: int) -> None:
+def _discard(store: Store, job: str, number: int, sleep: Callable[[float], None]) -> None:
     """Until the metadata is certainly gone nobody may go on: it might become visible later."""
     while True:
         try:
             return catalog.delete_checkpoint(store, job, number)
         except StoreError as error:
             _log.warning("chk-%d could not be removed, trying again: %s", number, error)
-            time.sleep(_PAUSE_S)
+            sleep(_PAUSE_S)
