@@ -1,0 +1,273 @@
+"""A simulated driver process: the coordinator machine, its storage thread, its sink thread and its launcher, in virtual time.
+
+It does with effects what `coordination/driver.py` does, with the same functions on storage and sinks, each of which runs call by
+call (see `storage.py`), so that the process can die between any two.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from functools import partial
+from typing import Any, assert_never
+
+from headrace.recovery import assignment
+from headrace.recovery.metadata import CheckpointMetadata, SubtaskSnapshot
+
+from ..coordination import decisions as d
+from ..coordination import messages as m
+from ..coordination.coordinator import Coordinator, CoordinatorRules
+from ..coordination.pending import CheckpointRules
+from ..coordination.restarts import RestartRules
+from ..coordination.restore import Restore, new_tasks
+from ..coordination.storage import (
+    Sinks,
+    claim_epoch,
+    delete_checkpoint,
+    find_checkpoint,
+    write_metadata,
+)
+from ..runtime.launch import slots_of_worker
+from .environment import Environment, Process, Settings, shown
+from .scheduler import MILLISECOND_NS, SECOND_NS
+from .sink import SystemCommitter
+from .storage import Replay, ReplayStore, Stepper
+
+#: Longer than any run: a job gives up for want of progress only in tests of that.
+_RESTARTS_MAX = 10_000
+
+
+class CoordinatorProcess(Process):
+    """One run of the job's driver program.
+
+    Args:
+        restore: where it starts.
+        launch: starts an incarnation of a worker.
+        ended: called once, when it is dead or the job has ended.
+
+    Attributes:
+        result: how the job ended, if it has.
+    """
+
+    def __init__(
+        self,
+        env: Environment,
+        generation: int,
+        restore: Restore,
+        *,
+        launch: Callable[[int, int], None],
+        ended: Callable[[], None],
+    ) -> None:
+        super().__init__(env, f"coordinator {generation}", ended)
+        self.generation = generation
+        self.address = (f"coordinator-{generation}", 1)
+        self.result: d.JobEnded | None = None
+        self._launch = launch
+        self.machine = _machine(env, restore)
+        self._storage = Stepper(self, env.faults, env.storage, "store call", self._end_when_done)
+        self._sinking = Stepper(self, env.faults, env.sinks, "sink call", self._end_when_done)
+        self._sink_replay = Replay()
+        self._sinks = Sinks(
+            {name: SystemCommitter(name, self._call_sink) for name in _sink_names(env)}
+        )
+        self._incarnations: dict[int, int] = {}
+        #: The latest messages of workers, as they came.
+        self.heard: deque[bytes] = deque(maxlen=40)
+        env.network.listen(self.address, self)
+
+    def start(self) -> None:
+        """Launch the workers and begin."""
+        for worker in range(self.env.settings.workers):
+            self._launch(worker, 0)
+        self._perform_all(self.machine.start(self.clock_ns()))
+        self._wake_later()
+
+    def post(self, event: d.CoordinatorEvent) -> None:
+        """Something has happened."""
+        if not self.alive or self.result is not None:
+            return
+        fenced = self.machine.fenced
+        effects = self.machine.step(event, self.clock_ns())
+        names = " ".join(shown(effect) for effect in effects)
+        self.env.scheduler.trace(f"{self.name}: {shown(event)} -> {names}")
+        self.machine.check()
+        fenced = self.machine.fenced - fenced
+        self.env.coverage.count("messages fenced by the coordinator", fenced)
+        self._perform_all(effects)
+        self._wake_later()
+
+    def next_deadline_ns(self) -> int | None:
+        """See `Process`."""
+        return None if self.result is not None else self.machine.next_deadline_ns()
+
+    def wake(self) -> None:
+        """See `Process`."""
+        self.post(d.TimePassed())
+
+    # --- the network --------------------------------------------------------------------------------------------
+
+    def connected(self, connection: int, greeting: Any) -> None:
+        """See `Endpoint`."""
+
+    def received(self, connection: int, message: Any) -> None:
+        """See `Endpoint`."""
+        self.heard.append(message)
+        self.post(d.MessageReceived(connection, m.decode_for_coordinator(message)))
+
+    def disconnected(self, connection: int, reason: str) -> None:
+        """See `Endpoint`."""
+        self.post(d.ConnectionLost(connection, reason))
+
+    # --- effects ------------------------------------------------------------------------------------------------
+
+    def _perform_all(self, effects: list[d.CoordinatorEffect]) -> None:
+        for effect in effects:
+            point = _point_of(effect)
+            if self.reached(point):
+                return
+            self._perform(effect)
+            if self.passed(point):
+                return
+
+    def _perform(self, effect: d.CoordinatorEffect) -> None:
+        env = self.env
+        match effect:
+            case d.SendMessage(connection, message):
+                env.network.send(connection, self, m.encode(message))
+            case d.CloseConnection(connection):
+                env.network.close(connection, self)
+            case d.ClaimEpoch(above):
+                self._store(partial(claim_epoch, job=env.plan.job, above=above))
+            case d.WriteMetadata(metadata):
+                self._store(partial(_write, metadata=metadata))
+            case d.FindCheckpoint(below):
+                self._store(partial(find_checkpoint, job=env.plan.job, below=below))
+            case d.DeleteCheckpoint(number):
+                self._store(partial(delete_checkpoint, job=env.plan.job, number=number))
+            case d.RecoverSinks(epoch, records):
+                self._sink(lambda: self._sinks.recover(epoch, records))
+            case d.CommitTransactions(checkpoint, records):
+                self._sink(lambda: self._sinks.commit(checkpoint, records))
+            case d.ReplaceWorker(worker):
+                number = self._incarnations.get(worker, 0) + 1
+                self._incarnations[worker] = number
+                delay_ns = env.scheduler.rng.randint(1, 30) * MILLISECOND_NS
+                env.scheduler.after(delay_ns, lambda: self._replace(worker, number))
+            case d.RequestAnswered():
+                pass
+            case d.Notice():
+                self._notice(effect)
+            case d.JobEnded():
+                self.result = effect
+                self._end_when_done()
+            case _:
+                assert_never(effect)
+
+    def _replace(self, worker: int, number: int) -> None:
+        if self.alive and self.result is None:
+            self._launch(worker, number)
+
+    def _store(self, function: Callable[[Any], Any]) -> None:
+        def answered(result: Any) -> None:
+            for event in result if isinstance(result, list) else [result] if result else []:
+                self.post(event)
+
+        self._storage.submit(lambda replay: function(_Sleeper(replay)), answered)
+
+    def _sink(self, function: Callable[[], d.CoordinatorEvent]) -> None:
+        def run(replay: Replay) -> d.CoordinatorEvent:
+            self._sink_replay = replay
+            return function()
+
+        self._sinking.submit(run, self.post)
+
+    def _call_sink(self, method: str, *arguments: Any) -> Any:
+        return self._sink_replay.call(method, *arguments)
+
+    def _notice(self, notice: d.Notice) -> None:
+        self.env.scheduler.trace(f"{self.name}: {notice.kind.value}: {notice.text}")
+        match notice.kind:
+            case d.NoticeKind.CHECKPOINT:
+                assert notice.checkpoint is not None, "a complete checkpoint has metadata"
+                self.env.watch.completed(notice.checkpoint)
+                self.env.coverage.count("checkpoints completed")
+            case d.NoticeKind.CHECKPOINT_FAILED:
+                self.env.coverage.count("checkpoints given up")
+            case d.NoticeKind.ATTEMPT_FAILED:
+                self.env.coverage.count("restarts")
+                self.env.watch.attempt_failed(notice.text)
+
+    def _end_when_done(self) -> None:
+        """The job has ended; the process does once storage and sinks have nothing left to do."""
+        if self.result is None or not (self._storage.idle and self._sinking.idle) or not self.alive:
+            return
+        self.die(host=False, why=f"ended: {self.result.outcome.value} {self.result.reason}")
+
+
+class _Sleeper(ReplayStore):
+    """A store that also lets virtual time pass."""
+
+    def sleep(self, seconds: float) -> None:
+        """Pause the function."""
+        self._replay.call("sleep", seconds)
+
+
+def _write(store: _Sleeper, metadata: CheckpointMetadata) -> Any:
+    return write_metadata(store, metadata, sleep=store.sleep)
+
+
+def _machine(env: Environment, restore: Restore) -> Coordinator:
+    settings, plan = env.settings, env.plan
+    tasks = new_tasks(plan)
+
+    def assign(metadata: CheckpointMetadata) -> list[SubtaskSnapshot]:
+        return assignment.assign(metadata, tasks, plan.max_parallelism)
+
+    slots = [
+        list(slots_of_worker(worker, workers=settings.workers, slots=plan.slots))
+        for worker in range(settings.workers)
+    ]
+    return Coordinator(
+        plan,
+        slots,
+        _rules(settings),
+        restore=restore.metadata,
+        origin=restore.origin,
+        checkpoint_next=restore.checkpoint_next,
+        assign=assign,
+    )
+
+
+def _rules(settings: Settings) -> CoordinatorRules:
+    return CoordinatorRules(
+        mode=settings.mode,
+        checkpoints=CheckpointRules(
+            interval_ns=settings.checkpoint_interval_ns,
+            min_pause_ns=0,
+            timeout_ns=settings.checkpoint_timeout_ns,
+            tolerable_failures=settings.tolerable_failures,
+            retain=settings.retain,
+            concurrent=1,
+        ),
+        restarts=RestartRules(_RESTARTS_MAX, 2 * MILLISECOND_NS, 20 * MILLISECOND_NS),
+        heartbeat_timeout_ns=settings.heartbeat_timeout_ns,
+        register_timeout_ns=10 * SECOND_NS,
+    )
+
+
+def _sink_names(env: Environment) -> list[str]:
+    return [
+        operator.name
+        for task in env.plan.tasks
+        for operator in task.operators
+        if operator.sink is not None
+    ]
+
+
+def _point_of(effect: d.CoordinatorEffect) -> str:
+    """The crash point that an effect is."""
+    match effect:
+        case d.SendMessage(_, message):
+            return type(message).__name__
+        case _:
+            return type(effect).__name__

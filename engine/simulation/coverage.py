@@ -1,0 +1,56 @@
+"""Coverage: what a run has met, so that a campaign in which some fault never happened can fail.
+
+A test that never crashes anything proves nothing about crashes. Every fault and every event that an oracle lives on counts itself here.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+
+#: What at least one seed of a campaign must have met. Crash points carry the names of docs/design.md's protocol.
+REQUIRED: tuple[str, ...] = (
+    "checkpoints completed",
+    "checkpoints given up",
+    "restarts",
+    "restored from a checkpoint",
+    "events fenced by workers",
+    "messages fenced by the coordinator",
+    "bytes in flight at a cut",
+    "channels blocked by backpressure",
+    "worker crashed",
+    "worker crashed with its host",
+    "coordinator crashed",
+    "connection severed",
+    "link half open",
+    "links partitioned",
+    "clock jumped",
+    "zombie messages",
+    "storage slow",
+    "storage rejected",
+    "storage uncertain, applied",
+    "storage uncertain, not applied",
+    "storage full",
+    "write torn by a crash",
+    "commit failed",
+    "commit applied, reply lost",
+)
+
+
+class Coverage:
+    """Counters by name."""
+
+    def __init__(self) -> None:
+        self.counts: Counter[str] = Counter()
+
+    def count(self, what: str, times: int = 1) -> None:
+        """`what` happened."""
+        self.counts[what] += times
+
+    def merge(self, counts: dict[str, int]) -> None:
+        """Add another run's counters."""
+        self.counts.update(counts)
+
+    def missing(self, required: Iterable[str]) -> list[str]:
+        """What never happened, of that which must."""
+        return [what for what in required if not self.counts[what]]

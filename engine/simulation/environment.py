@@ -1,0 +1,168 @@
+"""What every simulated process of a run shares: the scheduler, the network, storage, the job, and those who watch.
+
+`Process` holds what the worker's and the coordinator's processes have in common: a clock of their own that may jump, a life that may
+end at a crash point, and a wake-up at the deadline that their machine names.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from headrace.channels.events import CheckpointMode
+
+from ..plan.execution import ExecutionPlan
+from ..runtime.subtask import Limits
+from .coverage import Coverage
+from .faults import Faults
+from .network import Network
+from .oracles import Watch
+from .scheduler import Scheduler
+from .sink import SinkSystem
+from .storage import SimulatedStorage
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """The job's settings in a run; times in virtual nanoseconds.
+
+    Attributes:
+        workers: how many; slots are spread over them.
+        work_ns: shortest and longest time of a piece of work.
+        slow_tasks: indexes of tasks whose work takes eight times as long.
+    """
+
+    mode: CheckpointMode
+    limits: Limits
+    workers: int
+    heartbeat_ns: int
+    heartbeat_timeout_ns: int
+    checkpoint_interval_ns: int
+    checkpoint_timeout_ns: int
+    tolerable_failures: int
+    retain: int
+    work_ns: tuple[int, int]
+    slow_tasks: frozenset[int]
+
+
+@dataclass(frozen=True, slots=True)
+class Environment:
+    """The shared parts of one run."""
+
+    scheduler: Scheduler
+    faults: Faults
+    coverage: Coverage
+    network: Network
+    storage: SimulatedStorage
+    sinks: SinkSystem
+    plan: ExecutionPlan
+    settings: Settings
+    watch: Watch
+
+
+class Process:
+    """A process with a clock of its own.
+
+    Attributes:
+        alive: neither crashed nor ended.
+    """
+
+    def __init__(self, env: Environment, name: str, ended: Callable[[], None]) -> None:
+        self.env = env
+        self.name = name
+        self.alive = True
+        self._ended = ended
+        self._clock_offset_ns = 0
+        self._clock_highest_ns = 0
+        self._wake_at_ns: int | None = None
+
+    # --- the clock ----------------------------------------------------------------------------------------------
+
+    def clock_ns(self) -> int:
+        """What this process believes the time to be."""
+        return self.env.scheduler.now_ns + self._clock_offset_ns
+
+    def jump_clock(self, by_ns: int) -> None:
+        """Set the clock; deadlines follow it."""
+        self._clock_highest_ns = max(self._clock_highest_ns, self.clock_ns())
+        self._clock_offset_ns += by_ns
+        self._wake_later()
+
+    def mend_clock(self) -> None:
+        """Bring a clock that stands behind what it has shown back to it: it goes on from there."""
+        behind_ns = self._clock_highest_ns - self.clock_ns()
+        if behind_ns > 0:
+            self._clock_offset_ns += behind_ns
+            self._wake_later()
+
+    def next_deadline_ns(self) -> int | None:
+        """When the machine wants to be woken, in its own time."""
+        raise NotImplementedError
+
+    def wake(self) -> None:
+        """The deadline has come."""
+        raise NotImplementedError
+
+    def _wake_later(self) -> None:
+        deadline_ns = self.next_deadline_ns()
+        if deadline_ns is None or not self.alive:
+            self._wake_at_ns = None
+            return
+        at_ns = max(deadline_ns - self._clock_offset_ns, self.env.scheduler.now_ns)
+        if at_ns != self._wake_at_ns:
+            self._wake_at_ns = at_ns
+            self.env.scheduler.at(at_ns, lambda: self._woken(at_ns))
+
+    def _woken(self, at_ns: int) -> None:
+        if not self.alive or self._wake_at_ns != at_ns:
+            return
+        self._wake_at_ns = None
+        deadline_ns = self.next_deadline_ns()
+        if deadline_ns is not None and deadline_ns <= self.clock_ns():
+            self.wake()
+        else:
+            self._wake_later()
+
+    # --- life ---------------------------------------------------------------------------------------------------
+
+    def reached(self, point: str) -> bool:
+        """Come to a crash point; True: the process has died before the effect."""
+        self.env.faults.reached(point)
+        return self._crash_at(point, after=False)
+
+    def passed(self, point: str) -> bool:
+        """Leave a crash point; True: the process has died after the effect."""
+        return self._crash_at(point, after=True)
+
+    def _crash_at(self, point: str, *, after: bool) -> bool:
+        if self.alive and self.env.faults.crashes(point, after=after):
+            self.die(host=False, why=f"crashed {'after' if after else 'before'} {point}")
+        return not self.alive
+
+    def die(self, *, host: bool, why: str) -> None:
+        """Stop at once; with its host, nobody is told."""
+        if not self.alive:
+            return
+        self.alive = False
+        self.env.scheduler.trace(f"{self.name} {why}")
+        self.env.network.vanish(self, host=host)  # type: ignore[arg-type]  # subclasses are endpoints
+        self.gone()
+        self._ended()
+
+    def gone(self) -> None:
+        """Forget what a dead process cannot hold; for subclasses."""
+
+
+def shown(value: Any) -> str:
+    """A short name for an event, effect or message in the trace."""
+    name = type(value).__name__
+    message = getattr(value, "message", None)
+    if message is not None and not isinstance(message, str):
+        return f"{name}({type(message).__name__})"
+    parts = [
+        f"{field}={getattr(value, field)}"
+        for field in ("epoch", "worker", "subtask", "checkpoint", "channel", "reason")
+        if hasattr(value, field)
+    ]
+    return f"{name}({' '.join(parts)})"

@@ -1,0 +1,266 @@
+"""Random jobs for simulations: two to six tasks of every kind, joined by every kind of edge.
+
+A `Graph` is a small description from which both the execution plan and, in `reference.py`, the expected output are made.
+Stateful tasks run the product's own operators; the rest is plain columns of integers, so that a run stays short.
+"""
+
+from __future__ import annotations
+
+import functools
+import random
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from headrace.channels.partitioners import (
+    Broadcast,
+    Custom,
+    Forward,
+    Hash,
+    Partitioner,
+    Rebalance,
+    Shuffle,
+)
+
+from ..operators import aggregations
+from ..operators.aggregate import AggregateOperator
+from ..operators.base import OperatorContext
+from ..operators.process import ProcessOperator, StatefulProcessor
+from ..operators.stateless import StatelessOperator
+from ..plan.execution import EdgePlan, ExecutionPlan, OperatorPlan, TaskPlan
+from ..state.keyed import list_state
+from .sink import SinkSystem, SystemCommitter, SystemWriter
+from .source import SCHEMA, RecordsReader
+
+MAX_PARALLELISM = 16
+_TOTALS = {"n": aggregations.count(), "total": aggregations.sum("id")}
+
+
+class Kind(Enum):
+    """What a task does with its records."""
+
+    SOURCE = "source"
+    #: Marks the path.
+    MAP = "map"
+    #: Drops a quarter of the records, by id.
+    DROP = "drop"
+    #: Keyed: appends each record to the list of its key and says at which place.
+    HISTORY = "history"
+    #: Keyed: counts and sums, and emits one record per key at the end of input.
+    TOTALS = "totals"
+    SINK = "sink"
+
+
+KEYED = (Kind.HISTORY, Kind.TOTALS)
+
+
+@dataclass(frozen=True, slots=True)
+class TaskSpec:
+    """A task: `inputs` are indexes of earlier tasks, each with the partitioner of its edge."""
+
+    kind: Kind
+    parallelism: int
+    inputs: tuple[tuple[int, Partitioner], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Graph:
+    """A job: tasks in topological order; `rows` of each source, spread over `keys` keys."""
+
+    tasks: tuple[TaskSpec, ...]
+    rows: int
+    keys: int
+
+    def describe(self) -> str:
+        """One line per task."""
+        return "\n".join(
+            f"{index}: {task.kind.value} x{task.parallelism} "
+            + " ".join(f"<-{producer} {partitioner.name}" for producer, partitioner in task.inputs)
+            for index, task in enumerate(self.tasks)
+        )
+
+
+def by_key(batch: pa.RecordBatch, consumers: int) -> Any:
+    """A custom partition function: the key itself."""
+    return batch.column(1).to_numpy() % consumers
+
+
+def draw_graph(rng: random.Random, *, keyed_totals: bool) -> Graph:
+    """Draw a job. Without `keyed_totals` no task's output depends on how often it saw a record."""
+    common = rng.randint(1, 4) if rng.random() < 0.6 else 0
+
+    def parallelism() -> int:
+        return common or rng.randint(1, 4)
+
+    tasks = [TaskSpec(Kind.SOURCE, parallelism()) for _ in range(rng.choice((1, 1, 2)))]
+    loose = list(range(len(tasks)))
+    middle = [Kind.MAP, Kind.DROP, Kind.HISTORY, Kind.HISTORY] + [Kind.TOTALS] * keyed_totals
+    for _ in range(rng.choice((0, 1, 1, 2, 3))):
+        kind = rng.choice(middle)
+        wanted = rng.choice((1, 1, 2))
+        producers = sorted(set(rng.sample(loose, min(wanted, len(loose)))))
+        if rng.random() < 0.25:
+            producers = sorted({*producers, rng.randrange(len(tasks))})
+        tasks.append(_draw_task(rng, tasks, kind, parallelism(), producers))
+        loose = [task for task in loose if task not in producers] + [len(tasks) - 1]
+    sinks = rng.choice((1, 1, 2)) if len(loose) > 1 or rng.random() < 0.3 else 1
+    candidates = len(tasks)
+    for number in range(sinks):
+        producers = loose[number::sinks] or [rng.randrange(candidates)]
+        tasks.append(_draw_task(rng, tasks, Kind.SINK, parallelism(), producers))
+    return Graph(tuple(tasks), rng.choice((8, 16, 24, 40)), rng.choice((1, 3, 8)))
+
+
+def _draw_task(
+    rng: random.Random, tasks: list[TaskSpec], kind: Kind, parallelism: int, producers: list[int]
+) -> TaskSpec:
+    inputs = tuple(
+        (p, _draw_partitioner(rng, kind, tasks[p].parallelism == parallelism)) for p in producers
+    )
+    return TaskSpec(kind, parallelism, inputs)
+
+
+def _draw_partitioner(rng: random.Random, kind: Kind, equal: bool) -> Partitioner:
+    hashed = Hash(("key",), MAX_PARALLELISM)
+    if kind in KEYED:
+        return hashed
+    if equal and rng.random() < 0.4:
+        return Forward()
+    return rng.choice(
+        (Rebalance(), Shuffle(), hashed, hashed, Custom(by_key), Custom(by_key), Broadcast())
+    )
+
+
+# --- the plan ---------------------------------------------------------------------------------------------------------
+
+
+def plan_of(graph: Graph, rng: random.Random, system: SinkSystem) -> ExecutionPlan:
+    """The graph as an execution plan whose sources draw from `rng` and whose sinks write to `system`."""
+    edges: list[EdgePlan] = []
+    for consumer, task in enumerate(graph.tasks):
+        for port, (producer, partitioner) in enumerate(task.inputs):
+            key = f"{producer}->{consumer}/{port}"
+            index = len(edges)
+            edges.append(EdgePlan(index, key, producer, consumer, port, partitioner, SCHEMA))
+    tasks = tuple(
+        TaskPlan(
+            index=index,
+            name=f"{task.kind.value}{index}",
+            operators=_operators(graph, index, rng, system),
+            parallelism=task.parallelism,
+            inputs=tuple(e.index for e in edges if e.consumer == index),
+            outputs=tuple(e.index for e in edges if e.producer == index),
+        )
+        for index, task in enumerate(graph.tasks)
+    )
+    return ExecutionPlan("job", tasks, tuple(edges), MAX_PARALLELISM)
+
+
+def _operators(
+    graph: Graph, index: int, rng: random.Random, system: SinkSystem
+) -> tuple[OperatorPlan, ...]:
+    name = f"{graph.tasks[index].kind.value}{index}"
+    stamp = OperatorPlan(f"{name}-stamp", operator=functools.partial(Stamp, index))
+    match graph.tasks[index].kind:
+        case Kind.SOURCE:
+            reader = functools.partial(RecordsReader, index, graph.rows, graph.keys, rng)
+            return (OperatorPlan(name, source=reader, stateful=True),)
+        case Kind.MAP:
+            return (stamp,)
+        case Kind.DROP:
+            drop = functools.partial(Drop, index)
+            return (OperatorPlan(f"{name}-drop", operator=drop), stamp)
+        case Kind.HISTORY:
+            history = functools.partial(_history, index, name)
+            return (OperatorPlan(name, operator=history, stateful=True), stamp)
+        case Kind.TOTALS:
+            totals = functools.partial(_totals, name)
+            records = OperatorPlan(f"{name}-records", operator=Records)
+            return (OperatorPlan(name, operator=totals, stateful=True), records, stamp)
+        case Kind.SINK:
+            writer = functools.partial(SystemWriter, system)
+            # Committers are made by the coordinator's process, which has its own way to call the system.
+            committer = functools.partial(_no_committer, name)
+            return (OperatorPlan(name, sink=writer, committer=committer, stateful=True),)
+
+
+def _no_committer(name: str) -> SystemCommitter:
+    raise AssertionError(f"the committer of {name} is made by the simulated coordinator")
+
+
+def _totals(name: str) -> AggregateOperator:
+    return AggregateOperator(["key"], _TOTALS, SCHEMA, emit="final", operator=name)
+
+
+def _history(index: int, name: str) -> ProcessOperator:
+    return ProcessOperator(History(index), ["key"], SCHEMA, SCHEMA, operator=name)
+
+
+class Stamp(StatelessOperator):
+    """Marks the path with the task, and the record with the subtask that sends it."""
+
+    def __init__(self, task: int) -> None:
+        self._task = task
+        self._index = 0
+
+    def open(self, context: OperatorContext) -> None:
+        """Note which subtask this is."""
+        self._index = context.index
+
+    def process(self, batch: pa.RecordBatch, port: int) -> Iterable[pa.RecordBatch]:
+        """Set `path` and `sender`."""
+        path = batch.column(2).to_numpy() * PATH_STEP + self._task + 1
+        sender = np.full(batch.num_rows, self._index, np.int64)
+        columns = [*batch.columns[:2], pa.array(path), *batch.columns[3:5], pa.array(sender)]
+        yield pa.RecordBatch.from_arrays(columns, schema=SCHEMA)
+
+
+#: A path is a number in this base: a digit a task.
+PATH_STEP = 16
+
+
+class Drop(StatelessOperator):
+    """Drops what `is_dropped` says."""
+
+    def __init__(self, task: int) -> None:
+        self._task = task
+
+    def process(self, batch: pa.RecordBatch, port: int) -> Iterable[pa.RecordBatch]:
+        """Keep the others."""
+        ids = batch.column(0).to_numpy()
+        yield batch.filter(pa.array(~is_dropped(ids, self._task)))
+
+
+def is_dropped(id: Any, task: int) -> Any:
+    """Whether task `task` drops a record; works on numbers and arrays."""
+    return (id + task) % 4 == 0
+
+
+class Records(StatelessOperator):
+    """Makes records of totals."""
+
+    def process(self, batch: pa.RecordBatch, port: int) -> Iterable[pa.RecordBatch]:
+        """One record per key, whose id says what was counted."""
+        ids = pc.add(pc.multiply(batch.column("total"), 31), batch.column("n"))
+        zeros = pa.array(np.zeros(batch.num_rows, np.int64))
+        columns = [ids, batch.column("key"), zeros, zeros, zeros, zeros]
+        yield pa.RecordBatch.from_arrays(columns, schema=SCHEMA)
+
+
+class History(StatefulProcessor):
+    """A list per key: what is appended at which place shows forks, gaps and repeats of the state."""
+
+    seen = list_state(pa.int64())
+
+    def __init__(self, task: int) -> None:
+        self._task = task
+
+    def process(self, key: Any, row: dict[str, Any]) -> Iterator[dict[str, Any]]:
+        """Append, and pass on with the place."""
+        self.seen.append(row["id"])
+        yield {**row, "by": self._task, "nth": len(self.seen)}

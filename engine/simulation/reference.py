@@ -1,0 +1,119 @@
+"""What a random job must put out: its graph computed in one go, record by record, without an engine."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from headrace.channels.partitioners import Broadcast, Custom, Forward, Hash
+
+from .graphs import PATH_STEP, Graph, Kind, TaskSpec, is_dropped
+from .source import key_of, records_of
+
+
+class Record(NamedTuple):
+    """What does not depend on the order in which records meet."""
+
+    id: int
+    key: int
+    path: int
+    by: int
+
+
+@dataclass(slots=True)
+class Reference:
+    """Expected output.
+
+    Attributes:
+        sinks: {name of the sink: multiset of its records}.
+        places: {(history task, key): how many records enter it}.
+        ordered: paths along which the records of one source subtask and key keep their order.
+    """
+
+    sinks: dict[str, Counter[Record]] = field(default_factory=dict)
+    places: Counter[tuple[int, int]] = field(default_factory=Counter)
+    ordered: set[int] = field(default_factory=set)
+    total_rows: int = 0
+
+
+def reference_of(graph: Graph) -> Reference:
+    """Compute the graph."""
+    reference = Reference()
+    outputs: list[Counter[Record]] = []
+    #: Paths by task; True: in order so far.
+    orders: list[dict[int, bool]] = []
+    for index, task in enumerate(graph.tasks):
+        arriving, order = _arriving(task, outputs, orders)
+        match task.kind:
+            case Kind.SOURCE:
+                ids = records_of(index, graph.rows)
+                leaving = Counter(Record(id, key_of(id, graph.keys), 0, 0) for id in ids)
+                order = {0: True}
+            case Kind.SINK:
+                reference.sinks[f"sink{index}"] = arriving
+                reference.ordered |= {path for path, kept in order.items() if kept}
+                leaving = Counter()
+            case _:
+                leaving = _leaving(index, task.kind, arriving, reference)
+                order = _stepped(index, task.kind, order)
+        outputs.append(leaving)
+        orders.append(order)
+        reference.total_rows += sum(arriving.values())
+    broken = {
+        path
+        for index, task in enumerate(graph.tasks)
+        if task.kind is Kind.SINK
+        for path, kept in _arriving(task, outputs, orders)[1].items()
+        if not kept
+    }
+    reference.ordered -= broken
+    return reference
+
+
+def _arriving(
+    task: TaskSpec, outputs: list[Counter[Record]], orders: list[dict[int, bool]]
+) -> tuple[Counter[Record], dict[int, bool]]:
+    arriving: Counter[Record] = Counter()
+    order: dict[int, bool] = {}
+    for producer, partitioner in task.inputs:
+        copies = task.parallelism if isinstance(partitioner, Broadcast) else 1
+        for record, times in outputs[producer].items():
+            arriving[record] += times * copies
+        keeps = isinstance(partitioner, Forward | Hash | Custom)
+        for path, kept in orders[producer].items():
+            # Two routes of one path (a union of both) would interleave.
+            order[path] = kept and keeps and path not in order
+    return arriving, order
+
+
+def _leaving(
+    index: int, kind: Kind, arriving: Counter[Record], reference: Reference
+) -> Counter[Record]:
+    if kind is Kind.TOTALS:
+        return _totals(index, arriving)
+    leaving: Counter[Record] = Counter()
+    for record, times in arriving.items():
+        if kind is Kind.DROP and is_dropped(record.id, index):
+            continue
+        by = record.by
+        if kind is Kind.HISTORY:
+            by = index
+            reference.places[index, record.key] += times
+        leaving[Record(record.id, record.key, record.path * PATH_STEP + index + 1, by)] += times
+    return leaving
+
+
+def _totals(index: int, arriving: Counter[Record]) -> Counter[Record]:
+    counts: dict[int, int] = defaultdict(int)
+    sums: dict[int, int] = defaultdict(int)
+    for record, times in arriving.items():
+        counts[record.key] += times
+        sums[record.key] += record.id * times
+    return Counter(Record(sums[key] * 31 + n, key, index + 1, 0) for key, n in counts.items())
+
+
+def _stepped(index: int, kind: Kind, order: dict[int, bool]) -> dict[int, bool]:
+    if kind is Kind.TOTALS:
+        return {index + 1: False}
+    return {path * PATH_STEP + index + 1: kept for path, kept in order.items()}

@@ -1,0 +1,181 @@
+"""A transactional sink for simulations: an outside system with transactions, and the writer and committer that use it.
+
+The system outlives all processes. It knows each transaction as open, prepared, committed or aborted, and shows what was
+committed in the order of the commits. What it is asked to commit and cannot is an error, never silence.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Any
+
+import pyarrow as pa
+
+from ..operators.base import (
+    OperatorContext,
+    RestoredState,
+    StateSnapshot,
+    Transaction,
+)
+
+#: One record as the sink shows it: the values of its columns.
+Row = tuple[int, ...]
+
+
+class TransactionStatus(Enum):
+    """Where a transaction of the outside system stands."""
+
+    OPEN = "open"
+    PREPARED = "prepared"
+    COMMITTED = "committed"
+    ABORTED = "aborted"
+
+
+@dataclass(slots=True)
+class SinkTransaction:
+    """A transaction of the outside system."""
+
+    sink: str
+    subtask: int
+    status: TransactionStatus
+    rows: list[Row] = field(default_factory=list)
+
+
+class SinkSystem:
+    """The outside system of all sinks of a run.
+
+    Attributes:
+        transactions: by id, in order of their beginning.
+        visible: ids in the order of their commits.
+    """
+
+    def __init__(self) -> None:
+        self.transactions: dict[str, SinkTransaction] = {}
+        self.visible: list[str] = []
+
+    def begin(self, id: str, sink: str, subtask: int) -> None:
+        """Begin a transaction; ids are used once."""
+        assert id not in self.transactions, f"transaction {id} began twice"
+        self.transactions[id] = SinkTransaction(sink, subtask, TransactionStatus.OPEN)
+
+    def write(self, id: str, rows: Sequence[Row]) -> None:
+        """Add rows to an open transaction."""
+        transaction = self.transactions[id]
+        if transaction.status is not TransactionStatus.OPEN:
+            raise RuntimeError(f"transaction {id} is {transaction.status.value}")
+        transaction.rows.extend(rows)
+
+    def prepare(self, id: str) -> None:
+        """Make an open transaction ready to commit."""
+        transaction = self.transactions[id]
+        if transaction.status is not TransactionStatus.OPEN:
+            raise RuntimeError(f"transaction {id} is {transaction.status.value}")
+        transaction.status = TransactionStatus.PREPARED
+
+    def commit(self, id: str) -> None:
+        """Show the rows; a second time does nothing. Raises LookupError when the outcome is lost."""
+        transaction = self.transactions.get(id)
+        if transaction is None or transaction.status in (
+            TransactionStatus.OPEN,
+            TransactionStatus.ABORTED,
+        ):
+            status = "unknown" if transaction is None else transaction.status.value
+            raise LookupError(f"transaction {id} cannot be committed: it is {status}")
+        if transaction.status is TransactionStatus.PREPARED:
+            transaction.status = TransactionStatus.COMMITTED
+            self.visible.append(id)
+
+    def abort(self, id: str) -> None:
+        """Forget the rows."""
+        transaction = self.transactions[id]
+        if transaction.status is not TransactionStatus.COMMITTED:
+            transaction.status = TransactionStatus.ABORTED
+
+    def open(self, sink: str) -> list[str]:
+        """Ids of the sink's transactions that are neither committed nor aborted."""
+        unsettled = (TransactionStatus.OPEN, TransactionStatus.PREPARED)
+        return [
+            id for id, t in self.transactions.items() if t.sink == sink and t.status in unsettled
+        ]
+
+    def rows(self, sink: str) -> list[tuple[int, Row]]:
+        """(subtask, row) of all that is visible, in commit order."""
+        return [
+            (transaction.subtask, row)
+            for id in self.visible
+            if (transaction := self.transactions[id]).sink == sink
+            for row in transaction.rows
+        ]
+
+
+class SystemWriter:
+    """Writes into the outside system, a transaction from pre-commit to pre-commit."""
+
+    def __init__(self, system: SinkSystem) -> None:
+        self._system = system
+        self._context: OperatorContext | None = None
+        self._count = 0
+        self._open: str | None = None
+
+    def open(self, context: OperatorContext) -> None:
+        """Note where this is; transactions begin lazily."""
+        self._context = context
+
+    def restore(self, states: Sequence[RestoredState]) -> None:
+        """A writer keeps no state."""
+
+    def write(self, batch: pa.RecordBatch) -> None:
+        """Add the batch to the open transaction."""
+        context = self._context
+        assert context is not None, "opened"
+        if self._open is None:
+            self._count += 1
+            self._open = f"{context.operator}-{context.index}-{context.epoch}-{self._count}"
+            self._system.begin(self._open, context.operator, context.index)
+        columns = [column.to_pylist() for column in batch.columns]
+        self._system.write(self._open, list(zip(*columns, strict=True)))
+
+    def precommit(self, checkpoint: int) -> Sequence[Transaction]:
+        """Prepare the open transaction, if there is one."""
+        if self._open is None:
+            return ()
+        id, self._open = self._open, None
+        self._system.prepare(id)
+        return (Transaction(id, {"rows": len(self._system.transactions[id].rows)}),)
+
+    def commit(self) -> None:
+        """A writer keeps no state."""
+
+    def snapshot(self) -> Sequence[StateSnapshot]:
+        """A writer keeps no state."""
+        return ()
+
+    def close(self) -> None:
+        """What is open stays so until a recovery aborts it."""
+
+
+class SystemCommitter:
+    """Commits and recovers in the outside system; every call can fail, and a crash can come between any two.
+
+    Args:
+        call: makes a call to the system: method name, arguments.
+    """
+
+    def __init__(self, sink: str, call: Callable[..., Any]) -> None:
+        self._sink = sink
+        self._call = call
+
+    def commit(self, transactions: Sequence[Transaction]) -> None:
+        """Commit one after the other; raises when the system does not answer."""
+        for transaction in transactions:
+            self._call("commit", transaction.id)
+
+    def recover(self, committed: Sequence[Transaction]) -> None:
+        """Commit again, then abort all others."""
+        self.commit(committed)
+        keep = {transaction.id for transaction in committed}
+        for id in self._call("open", self._sink):
+            if id not in keep:
+                self._call("abort", id)

@@ -1,0 +1,442 @@
+"""A simulated worker process: the worker machine, driven in virtual time.
+
+It does with effects what `runtime/worker_driver.py` does, with the same chains, snapshots and messages. What runs in another thread there
+takes virtual time here: the chain's call happens when the work starts or when it ends, as drawn, and its end is an event.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple, assert_never
+
+from headrace.recovery.metadata import SubtaskSnapshot
+from headrace.recovery.store import StoreError
+
+from ..coordination import messages as m
+from ..operators.base import StateSnapshot
+from ..operators.chain import Chain
+from ..runtime import worker as w
+from ..runtime.attempt import PersistCheckpoint, SendFrame
+from ..runtime.snapshots import CorruptState, read_states, write_snapshots
+from ..runtime.work import (
+    CommitWork,
+    Cut,
+    FinishWork,
+    PollWork,
+    PrecommitWork,
+    ProcessWork,
+    RunWork,
+    SubtaskId,
+    TakeSnapshot,
+    Work,
+    WorkDone,
+)
+from .environment import Environment, Process, shown
+from .scheduler import MICROSECOND_NS, MILLISECOND_NS
+from .storage import Call, answer_call, crash_during
+
+
+class PeerGreeting(NamedTuple):
+    """What a worker says of itself on a data connection."""
+
+    epoch: int
+    worker: int
+
+
+@dataclass(slots=True)
+class _Task:
+    """A subtask's thread: its chain, and what it runs."""
+
+    chain: Chain
+    running: tuple[Work, WorkDone] | None = None
+    busy: bool = False
+
+
+@dataclass(slots=True)
+class _Loaded:
+    """The operators of one attempt."""
+
+    epoch: int
+    tasks: dict[SubtaskId, _Task] = field(default_factory=dict)
+    snapshots: dict[int, dict[SubtaskId, Sequence[tuple[str, StateSnapshot]]]] = field(
+        default_factory=dict
+    )
+    abandoned: bool = False
+
+
+class WorkerProcess(Process):
+    """One incarnation of one worker.
+
+    Args:
+        coordinator: the address to register at.
+        address: where peers find it.
+        ended: called once, when it is dead.
+    """
+
+    def __init__(
+        self,
+        env: Environment,
+        number: int,
+        incarnation: int,
+        *,
+        coordinator: tuple[str, int],
+        address: tuple[str, int],
+        ended: Callable[[], None],
+    ) -> None:
+        super().__init__(env, f"worker {number}.{incarnation}@{address[0]}", ended)
+        self.number = number
+        self.machine = w.Worker(number, env.plan, env.settings.limits, env.settings.heartbeat_ns)
+        self._control = -1
+        #: {connection: (epoch, worker)} of data connections, and its inverse.
+        self._peers: dict[int, tuple[int, int]] = {}
+        self._connections: dict[tuple[int, int], int] = {}
+        self._loaded: _Loaded | None = None
+        env.network.listen(address, self)
+        self._control = env.network.connect(coordinator, self, None, None)
+        register = m.Register(number, incarnation, *address, 0)
+        self._report(register)
+
+    # --- the driver's loop --------------------------------------------------------------------------------------
+
+    def next_deadline_ns(self) -> int | None:
+        """See `Process`."""
+        return self.machine.next_deadline_ns()
+
+    def wake(self) -> None:
+        """See `Process`."""
+        self._step(w.TimePassed())
+
+    def _step(self, event: w.WorkerEvent) -> None:
+        if not self.alive:
+            return
+        fenced = self.machine.fenced
+        effects = self.machine.step(event, self.clock_ns())
+        self.env.scheduler.trace(f"{self.name}: {shown(event)} -> {_names(effects)}")
+        self.machine.check()
+        self.env.coverage.count("events fenced by workers", self.machine.fenced - fenced)
+        for effect in effects:
+            point = _point_of(effect)
+            if self.reached(point):
+                return
+            self._perform(effect)
+            if self.passed(point):
+                return
+        self._wake_later()
+
+    # --- the network --------------------------------------------------------------------------------------------
+
+    def connected(self, connection: int, greeting: Any) -> None:
+        """See `Endpoint`."""
+        if connection == self._control:
+            return
+        epoch, worker = greeting
+        self._peers[connection] = (epoch, worker)
+        self._connections[epoch, worker] = connection
+        self._step(w.PeerConnected(epoch, worker))
+
+    def received(self, connection: int, message: Any) -> None:
+        """See `Endpoint`."""
+        if connection == self._control:
+            self._step(w.ControlReceived(m.decode_for_worker(message)))
+        elif connection in self._peers:
+            self._step(w.FrameReceived(*self._peers[connection], message))
+
+    def disconnected(self, connection: int, reason: str) -> None:
+        """See `Endpoint`."""
+        if connection == self._control:
+            self._step(w.ControlLost(reason))
+            return
+        peer = self._peers.pop(connection, None)
+        if peer is not None:
+            self._connections.pop(peer, None)
+            self._step(w.PeerLost(*peer, reason))
+
+    # --- effects ------------------------------------------------------------------------------------------------
+
+    def _perform(self, effect: w.WorkerEffect) -> None:
+        match effect:
+            case RunWork(subtask, number, work):
+                self._start_work(self._tasks()[subtask], subtask, number, work)
+            case CommitWork(subtask):
+                self._commit(subtask)
+            case SendFrame():
+                connection = self._connections.get((effect.epoch, effect.worker))
+                if connection is not None:
+                    self.env.network.send(connection, self, effect.frame)
+            case TakeSnapshot(cut):
+                self._snapshot(cut)
+            case PersistCheckpoint():
+                self._persist(effect)
+            case w.DiscardSnapshots():
+                if self._loaded is not None:
+                    self._loaded.snapshots.pop(effect.checkpoint, None)
+            case w.Report(message):
+                self._report(message)
+            case w.LoadAttempt():
+                self._load(effect)
+            case w.DropAttempt():
+                self._drop(effect.epoch)
+            case w.ConnectPeers():
+                self._connect(effect)
+            case w.StopWorker():
+                self.die(host=False, why=f"stopped: {effect.reason}")
+            case _:
+                assert_never(effect)
+
+    def _report(self, message: m.ToCoordinator) -> None:
+        self.env.network.send(self._control, self, m.encode(message))
+
+    def _tasks(self) -> dict[SubtaskId, _Task]:
+        assert self._loaded is not None, "no attempt is loaded"
+        return self._loaded.tasks
+
+    def _connect(self, effect: w.ConnectPeers) -> None:
+        for peer in effect.connect:
+            mine = PeerGreeting(effect.epoch, self.number)
+            theirs = PeerGreeting(effect.epoch, peer.worker)
+            address = (peer.host, peer.port)
+            connection = self.env.network.connect(address, self, mine, theirs)
+            self._peers[connection] = (effect.epoch, peer.worker)
+
+    # --- work ---------------------------------------------------------------------------------------------------
+
+    def _start_work(self, task: _Task, subtask: SubtaskId, number: int, work: Work) -> None:
+        assert not task.busy, f"{subtask}: two works at once"
+        task.busy = True
+        loaded = self._loaded
+        assert loaded is not None, "no attempt is loaded"
+        scheduler, settings = self.env.scheduler, self.env.settings
+        low_ns, high_ns = settings.work_ns
+        duration_ns = scheduler.rng.randint(low_ns, high_ns)
+        if subtask.task in settings.slow_tasks:
+            duration_ns *= 8
+        at_once = scheduler.rng.random() < 0.5
+        early = self._call(task, number, work, duration_ns) if at_once else None
+
+        def end() -> None:
+            if self.alive:
+                done = early or self._call(task, number, work, duration_ns)
+                self._end_work(loaded, task, subtask, work, done)
+
+        scheduler.after(duration_ns, end)
+
+    def _call(self, task: _Task, number: int, work: Work, duration_ns: int) -> WorkDone | Exception:
+        """Run the chain; the thread's counterpart, whose abandonment changes nothing for the piece that runs."""
+        try:
+            return _run(task.chain, number, work, duration_ns)
+        except Exception as error:
+            return error
+
+    def _end_work(
+        self,
+        loaded: _Loaded,
+        task: _Task,
+        subtask: SubtaskId,
+        work: Work,
+        done: WorkDone | Exception,
+    ) -> None:
+        task.busy = False
+        if loaded.abandoned:
+            task.chain.close()
+        if isinstance(done, Exception):
+            reason = f"{type(done).__name__}: {done}"
+            self._step(w.WorkFailed(loaded.epoch, subtask, reason, "", fatal=False))
+            return
+        task.running = (work, done)
+        self._step(w.WorkEnded(loaded.epoch, subtask, done))
+
+    def _commit(self, subtask: SubtaskId) -> None:
+        assert self._loaded is not None, "no attempt is loaded"
+        task = self._loaded.tasks[subtask]
+        task.chain.commit()
+        assert task.running is not None, f"{subtask}: committed without work"
+        work, done = task.running
+        self.env.watch.committed(self._loaded.epoch, subtask, work, done.outputs)
+
+    # --- checkpoints --------------------------------------------------------------------------------------------
+
+    def _snapshot(self, cut: Cut) -> None:
+        assert self._loaded is not None, "no attempt is loaded"
+        states = self._tasks()[cut.subtask].chain.snapshot()
+        self._loaded.snapshots.setdefault(cut.checkpoint, {})[cut.subtask] = states
+        self.env.watch.cut(self._loaded.epoch, cut.checkpoint, cut.subtask)
+        queued_bytes = sum(s.queued_bytes for s in self.machine._numbers())
+        self.env.coverage.count("bytes in flight at a cut", queued_bytes)
+
+    def _persist(self, effect: PersistCheckpoint) -> None:
+        assert self._loaded is not None, "no attempt is loaded"
+        snapshots = self._loaded.snapshots.pop(effect.checkpoint)
+        catcher = _PutCatcher()
+        handles = write_snapshots(
+            catcher,  # type: ignore[arg-type]  # only `put` is asked for
+            self.env.plan.job,
+            effect.checkpoint,
+            self.number,
+            effect.epoch,
+            snapshots,
+        )
+        faults = self.env.faults
+        delay_ns = self.env.scheduler.delay_ns(50 * MICROSECOND_NS, 2 * faults.storage_delay_ns)
+
+        def written() -> None:
+            if not self.alive:
+                for put in catcher.puts:
+                    crash_during(faults, self.env.storage, put)
+                return
+            for put in catcher.puts:
+                _, error = answer_call(faults, self.env.storage, put)
+                if error is not None:
+                    failed = w.CheckpointPersistFailed(effect.epoch, effect.checkpoint, str(error))
+                    self._step(failed)
+                    return
+            sync_ns = dict.fromkeys(handles, 0)
+            done = w.CheckpointPersisted(
+                effect.epoch, effect.checkpoint, handles, sync_ns, delay_ns
+            )
+            self._step(done)
+
+        self.env.scheduler.after(delay_ns, written)
+
+    # --- attempts -----------------------------------------------------------------------------------------------
+
+    def _load(self, effect: w.LoadAttempt) -> None:
+        self._loaded = loaded = _Loaded(effect.epoch)
+        delay_ns = self.env.scheduler.delay_ns(100 * MICROSECOND_NS, 5 * MILLISECOND_NS)
+        self.env.scheduler.after(delay_ns, lambda: self._open(loaded, effect))
+
+    def _open(self, loaded: _Loaded, effect: w.LoadAttempt) -> None:
+        """All subtasks open at once: their order among each other can be seen by nobody."""
+        if not self.alive or loaded.abandoned:
+            return
+        snapshots = {SubtaskId(s.task, s.index): s for s in effect.restore}
+        store = _FaultyReads(self.env)
+        try:
+            for id in effect.subtasks:
+                chain = self._chain(id, effect.epoch)
+                states = self._states(id, snapshots.get(id), effect.job, store)
+                chain.open()
+                if states is not None:
+                    chain.restore(states)
+                loaded.tasks[id] = _Task(chain)
+        except Exception as error:
+            corrupt = isinstance(error, CorruptState)
+            self._step(w.AttemptLoadFailed(effect.epoch, f"{error!r}", corrupt))
+            return
+        if effect.checkpoint:
+            self.env.coverage.count("restored from a checkpoint")
+        self._step(w.AttemptLoaded(effect.epoch))
+
+    def _chain(self, id: SubtaskId, epoch: int) -> Chain:
+        plan = self.env.plan
+        task = plan.tasks[id.task]
+        splitters = [
+            plan.edges[e].partitioner.open(
+                id.subtask,
+                task.parallelism,
+                plan.tasks[plan.edges[e].consumer].parallelism,
+                seed=epoch * 1009 + e,
+            )
+            for e in task.outputs
+        ]
+        return Chain(
+            task,
+            job=plan.job,
+            index=id.subtask,
+            max_parallelism=plan.max_parallelism,
+            epoch=epoch,
+            splitters=splitters,
+            buffer_bytes=self.env.settings.limits.buffer_bytes,
+        )
+
+    def _states(
+        self, id: SubtaskId, snapshot: SubtaskSnapshot | None, job: str, store: _FaultyReads
+    ) -> Any:
+        if snapshot is None:
+            return None
+        return read_states(
+            store,  # type: ignore[arg-type]  # only `get` is asked for
+            job,
+            snapshot.states,
+            max_parallelism=self.env.plan.max_parallelism,
+            parallelism=self.env.plan.tasks[id.task].parallelism,
+            subtask=id.subtask,
+        )
+
+    def _drop(self, epoch: int) -> None:
+        loaded = self._loaded
+        if loaded is not None and loaded.epoch == epoch:
+            loaded.abandoned = True
+            for task in loaded.tasks.values():
+                if not task.busy:
+                    task.chain.close()
+            self._loaded = None
+        for connection in [c for c, (e, _) in self._peers.items() if e <= epoch]:
+            self._connections.pop(self._peers.pop(connection), None)
+            self.env.network.close(connection, self)
+
+    def gone(self) -> None:
+        """See `Process`."""
+        self._loaded = None
+
+
+class _PutCatcher:
+    """Takes down what would be written, so that it can be written later."""
+
+    def __init__(self) -> None:
+        self.puts: list[Call] = []
+
+    def put(self, path: str, data: bytes) -> None:
+        """See `Store.put`."""
+        self.puts.append(Call("put", (path, data)))
+
+
+class _FaultyReads:
+    """Reads at once; each may fail."""
+
+    def __init__(self, env: Environment) -> None:
+        self._env = env
+
+    def get(self, path: str, offset: int = 0, length: int | None = None) -> bytes:
+        """See `Store.get`."""
+        call = Call("get", (path, offset, length))
+        result, error = answer_call(self._env.faults, self._env.storage, call)
+        if error is not None:
+            raise error
+        data: bytes = result
+        return data
+
+
+def _run(chain: Chain, number: int, work: Work, duration_ns: int) -> WorkDone:
+    match work:
+        case ProcessWork(port, parts):
+            outputs = chain.process(parts, port)
+        case PollWork(rows_max):
+            outputs, status, wait_ns = chain.poll(rows_max)
+            return WorkDone(number, outputs, _rows(outputs), duration_ns, status, wait_ns)
+        case FinishWork():
+            outputs = chain.finish()
+        case PrecommitWork(checkpoint):
+            return WorkDone(number, transactions=tuple(chain.precommit(checkpoint)))
+        case _:
+            assert_never(work)
+    return WorkDone(number, outputs, _rows(outputs), duration_ns)
+
+
+def _rows(outputs: Any) -> int:
+    return sum(batch.num_rows for edge in outputs[:1] for _, batch, *_ in edge)
+
+
+def _names(effects: Sequence[w.WorkerEffect]) -> str:
+    return " ".join(shown(effect) for effect in effects)
+
+
+def _point_of(effect: w.WorkerEffect) -> str:
+    """The crash point that an effect is."""
+    match effect:
+        case w.Report(message):
+            return type(message).__name__
+        case RunWork(_, _, PrecommitWork()):
+            return "PrecommitWork"
+        case _:
+            return type(effect).__name__
