@@ -151,7 +151,9 @@ class Coordinator:
 
     def next_deadline_ns(self) -> int | None:
         """When it wants TimePassed."""
-        deadlines = [self._restart_at_ns, self._register_by_ns]
+        # A restart that is due but waits for storage is resumed by storage's answer, not by time.
+        restart_at_ns = None if self._awaits_storage() else self._restart_at_ns
+        deadlines = [restart_at_ns, self._register_by_ns]
         if self.phase is Phase.RUNNING:
             timeout_ns = self._rules.checkpoints.timeout_ns
             deadlines += [p.created_ns + timeout_ns for p in self._pending.values()]
@@ -267,7 +269,9 @@ class Coordinator:
         if older is not None and message.incarnation > older.incarnation:
             effects.append(d.SendMessage(older.connection, m.Shutdown("replaced")))
             effects.append(d.CloseConnection(older.connection))
-            self._lost(older, f"incarnation {message.incarnation} took its place", effects)
+            # Its successor is here: asking for another would set off a chain of successors without end.
+            reason = f"incarnation {message.incarnation} took its place"
+            self._lost(older, reason, effects, replace=False)
         if not self._roster.register(connection, message, self._now_ns):
             self.fenced += 1
             effects.append(d.SendMessage(connection, m.Shutdown("an older incarnation")))
@@ -288,10 +292,18 @@ class Coordinator:
             else:
                 effects.append(d.ReplaceWorker(event.worker))
 
-    def _lost(self, member: Member, reason: str, effects: list[d.CoordinatorEffect]) -> None:
+    def _lost(
+        self,
+        member: Member,
+        reason: str,
+        effects: list[d.CoordinatorEffect],
+        *,
+        replace: bool = True,
+    ) -> None:
         self._roster.remove(member.worker)
         effects.append(d.Notice(d.NoticeKind.WORKER_LOST, f"worker {member.worker}: {reason}"))
-        effects.append(d.ReplaceWorker(member.worker))
+        if replace:
+            effects.append(d.ReplaceWorker(member.worker))
         self._register_by_ns = self._now_ns + self._rules.register_timeout_ns
         self._attempt_failed(f"worker {member.worker} was lost: {reason}", "", effects)
 
@@ -334,7 +346,7 @@ class Coordinator:
 
     def _restart(self, effects: list[d.CoordinatorEffect]) -> None:
         """The back-off is over and no checkpoint's fate is open: claim the next epoch."""
-        if self._writing is not None or self._finding or self._ledger.committing:
+        if self._awaits_storage():
             return
         if self._restart_at_ns is None or self._restart_at_ns > self._now_ns:
             return
@@ -342,6 +354,10 @@ class Coordinator:
         self.phase = Phase.PREPARING
         self._claimed = self._recovered = False
         effects.append(d.ClaimEpoch(self.epoch))
+
+    def _awaits_storage(self) -> bool:
+        """Some checkpoint's or commit's fate is open."""
+        return self._writing is not None or self._finding or self._ledger.committing
 
     def _deploy(self, effects: list[d.CoordinatorEffect]) -> None:
         if not (self._claimed and self._recovered):

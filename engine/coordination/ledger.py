@@ -56,7 +56,8 @@ class Ledger:
         assert metadata.checkpoint > max(self._complete, default=0), "an older one came later"
         self.newest = metadata
         self._complete.append(metadata.checkpoint)
-        self._uncommitted = {t.id: t for t in metadata.transactions}
+        # Some may have been confirmed while this metadata, which still names them, was being written.
+        self._uncommitted = {t.id: t for t in metadata.transactions if t.id not in self._committed}
         self._committing.add(metadata.checkpoint)
         surplus = max(0, len(self._complete) - self._retain)
         deletable, self._complete = self._complete[:surplus], self._complete[surplus:]
