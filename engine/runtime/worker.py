@@ -240,7 +240,8 @@ class Worker:
         self._plan = plan
         self._limits = limits
         self._heartbeat_ns = heartbeat_ns
-        self._heartbeat_at_ns: int | None = None
+        # From the first moment on: until all workers are there the coordinator may wait for longer than it bears silence.
+        self._heartbeat_at_ns: int | None = 0
         self._epoch = 0
         self._attempt: Attempt | None = None
         self._deploy: m.Deploy | None = None
@@ -250,6 +251,8 @@ class Worker:
         self._early: set[int] = set()
         #: Frames that came before this worker ran, in order.
         self._kept: list[DataFrame] = []
+        #: Orders that came while peers were not all connected, in order: what a subtask sent then would be lost.
+        self._orders: list[m.Trigger | m.Completed | m.Cancelled] = []
         #: {checkpoint: the worker's cuts} while they are being written.
         self._cuts: dict[int, tuple[Cut, ...]] = {}
         self._now_ns = 0
@@ -339,6 +342,9 @@ class Worker:
                 if message.epoch != self._epoch or self._attempt is None:
                     self.fenced += 1
                     return []
+        if self.phase is not Phase.RUNNING and not isinstance(message, m.Start):
+            self._orders.append(message)
+            return []
         match message:
             case m.Start():
                 return self._connect()
@@ -429,6 +435,9 @@ class Worker:
         kept, self._kept = self._kept, []
         for frame in kept:
             effects += self._translate(self._running().frame(frame, self._now_ns))
+        orders, self._orders = self._orders, []
+        for order in orders:
+            effects += self._control(order)
         return effects
 
     def _frame(self, frame: DataFrame) -> list[WorkerEffect]:
@@ -456,6 +465,7 @@ class Worker:
         had = self.phase not in (Phase.IDLE, Phase.FAILED)
         self._attempt = None
         self._kept, self._missing, self._early, self._cuts = [], set(), set(), {}
+        self._orders = []
         return [DropAttempt(self._epoch)] if had else []
 
     def _time_passed(self) -> list[WorkerEffect]:
