@@ -251,6 +251,8 @@ class Worker:
         self._early: set[int] = set()
         #: Frames that came before this worker ran, in order.
         self._kept: list[DataFrame] = []
+        #: What the coordinator said of checkpoints before this worker ran, in order.
+        self._held: list[m.Trigger | m.Completed | m.Cancelled] = []
         #: Orders that came while peers were not all connected, in order: what a subtask sent then would be lost.
         self._orders: list[m.Trigger | m.Completed | m.Cancelled] = []
         #: {checkpoint: the worker's cuts} while they are being written.
@@ -345,6 +347,10 @@ class Worker:
         if self.phase is not Phase.RUNNING and not isinstance(message, m.Start):
             self._orders.append(message)
             return []
+        if self.phase is not Phase.RUNNING and not isinstance(message, m.Start):
+            # A subtask that is stepped begins to work, and peers that are not connected would miss what it sends.
+            self._held.append(message)
+            return []
         match message:
             case m.Start():
                 return self._connect()
@@ -432,6 +438,9 @@ class Worker:
     def _run(self) -> list[WorkerEffect]:
         self.phase = Phase.RUNNING
         effects = self._translate(self._running().start(self._now_ns))
+        held, self._held = self._held, []
+        for message in held:
+            effects += self._control(message)
         kept, self._kept = self._kept, []
         for frame in kept:
             effects += self._translate(self._running().frame(frame, self._now_ns))
@@ -464,7 +473,7 @@ class Worker:
     def _drop(self) -> list[WorkerEffect]:
         had = self.phase not in (Phase.IDLE, Phase.FAILED)
         self._attempt = None
-        self._kept, self._missing, self._early, self._cuts = [], set(), set(), {}
+        self._kept, self._held, self._missing, self._early, self._cuts = [], [], set(), set(), {}
         self._orders = []
         return [DropAttempt(self._epoch)] if had else []
 
