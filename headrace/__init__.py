@@ -2,36 +2,88 @@
 
 What this module names is the public API, and all that is promised; the rest can be reached and may change. Streams
 begin with `read`, a `Job` binds their sinks and options, and `Job.run` runs it.
+
+A name is imported when it is first used: the command line, whose modules are in this package too, need not wait for Arrow.
 """
 
 from __future__ import annotations
 
-from .engine.api import read as read
-from .engine.api.connector import Sink as Sink
-from .engine.api.connector import Source as Source
-from .engine.api.errors import HeadraceError as HeadraceError
-from .engine.api.errors import JobFailed as JobFailed
-from .engine.api.errors import StorageUnreachable as StorageUnreachable
-from .engine.api.errors import UserCodeError as UserCodeError
-from .engine.api.errors import UserError as UserError
-from .engine.api.handle import JobHandle as JobHandle
-from .engine.api.handle import JobResult as JobResult
-from .engine.api.job import Job as Job
-from .engine.api.options import Checkpoints as Checkpoints
-from .engine.api.options import Network as Network
-from .engine.api.options import Restart as Restart
-from .engine.api.options import Workers as Workers
-from .engine.api.read import from_source as from_source
-from .engine.api.stream import KeyedStream as KeyedStream
-from .engine.api.stream import Stream as Stream
-from .engine.api.write import SinkHandle as SinkHandle
-from .engine.operators.aggregations import Aggregation as Aggregation
-from .engine.operators.aggregations import count as count
-from .engine.operators.aggregations import max as max
-from .engine.operators.aggregations import mean as mean
-from .engine.operators.aggregations import min as min
-from .engine.operators.aggregations import sum as sum
-from .engine.operators.process import StatefulProcessor as StatefulProcessor
-from .engine.state.keyed import list_state as list_state
-from .engine.state.keyed import map_state as map_state
-from .engine.state.keyed import value_state as value_state
+from importlib import import_module as _import_module
+from typing import TYPE_CHECKING as _TYPE_CHECKING
+
+if _TYPE_CHECKING:
+    from .engine.api import read as read
+    from .engine.api.connector import Sink as Sink
+    from .engine.api.connector import Source as Source
+    from .engine.api.errors import HeadraceError as HeadraceError
+    from .engine.api.errors import JobFailed as JobFailed
+    from .engine.api.errors import StorageUnreachable as StorageUnreachable
+    from .engine.api.errors import UserCodeError as UserCodeError
+    from .engine.api.errors import UserError as UserError
+    from .engine.api.handle import JobHandle as JobHandle
+    from .engine.api.handle import JobResult as JobResult
+    from .engine.api.job import Job as Job
+    from .engine.api.options import Checkpoints as Checkpoints
+    from .engine.api.options import Network as Network
+    from .engine.api.options import Restart as Restart
+    from .engine.api.options import Workers as Workers
+    from .engine.api.read import from_source as from_source
+    from .engine.api.stream import KeyedStream as KeyedStream
+    from .engine.api.stream import Stream as Stream
+    from .engine.api.write import SinkHandle as SinkHandle
+    from .engine.operators.aggregations import Aggregation as Aggregation
+    from .engine.operators.aggregations import count as count
+    from .engine.operators.aggregations import max as max
+    from .engine.operators.aggregations import mean as mean
+    from .engine.operators.aggregations import min as min
+    from .engine.operators.aggregations import sum as sum
+    from .engine.operators.process import StatefulProcessor as StatefulProcessor
+    from .engine.state.keyed import list_state as list_state
+    from .engine.state.keyed import map_state as map_state
+    from .engine.state.keyed import value_state as value_state
+
+#: {public name: the module that defines it}; the same list once more, for when the program runs.
+_HOMES = {
+    "read": ".engine.api.read",
+    "Sink": ".engine.api.connector",
+    "Source": ".engine.api.connector",
+    "HeadraceError": ".engine.api.errors",
+    "JobFailed": ".engine.api.errors",
+    "StorageUnreachable": ".engine.api.errors",
+    "UserCodeError": ".engine.api.errors",
+    "UserError": ".engine.api.errors",
+    "JobHandle": ".engine.api.handle",
+    "JobResult": ".engine.api.handle",
+    "Job": ".engine.api.job",
+    "Checkpoints": ".engine.api.options",
+    "Network": ".engine.api.options",
+    "Restart": ".engine.api.options",
+    "Workers": ".engine.api.options",
+    "from_source": ".engine.api.read",
+    "KeyedStream": ".engine.api.stream",
+    "Stream": ".engine.api.stream",
+    "SinkHandle": ".engine.api.write",
+    "Aggregation": ".engine.operators.aggregations",
+    "count": ".engine.operators.aggregations",
+    "max": ".engine.operators.aggregations",
+    "mean": ".engine.operators.aggregations",
+    "min": ".engine.operators.aggregations",
+    "sum": ".engine.operators.aggregations",
+    "StatefulProcessor": ".engine.operators.process",
+    "list_state": ".engine.state.keyed",
+    "map_state": ".engine.state.keyed",
+    "value_state": ".engine.state.keyed",
+}
+
+
+def __getattr__(name: str) -> object:
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    module = _import_module(_HOMES[name], __name__)
+    # `read` is a module itself; all others are in theirs.
+    value = globals()[name] = module if name == "read" else getattr(module, name)
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted(_HOMES)

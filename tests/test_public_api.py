@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import ast
 import subprocess
 import sys
-from types import ModuleType
+from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -43,19 +44,23 @@ PUBLIC = [
     "value_state",
 ]
 
-#: Sub-packages become attributes of the module as they are imported; `annotations` is the future import.
-NOT_OURS = {"annotations"}
-
 
 def test_the_public_names_are_these() -> None:
-    found = [
-        name
-        for name, value in vars(hr).items()
-        if not name.startswith("_")
-        and name not in NOT_OURS
-        and not (isinstance(value, ModuleType) and value.__name__ == f"headrace.{name}")
-    ]
-    assert sorted(found) == PUBLIC
+    assert dir(hr) == PUBLIC
+    assert [name for name in PUBLIC if not hasattr(hr, name)] == []
+
+
+def test_type_checkers_see_the_same_names_from_the_same_modules() -> None:
+    tree = ast.parse(Path(hr.__file__).read_text(encoding="utf-8"))
+    checked = next(node for node in tree.body if isinstance(node, ast.If))
+    seen = {
+        alias.name: f".{statement.module}"
+        for statement in checked.body
+        if isinstance(statement, ast.ImportFrom)
+        for alias in statement.names
+    }
+    assert seen.pop("read") == ".engine.api"
+    assert seen == {name: home for name, home in hr._HOMES.items() if name != "read"}
 
 
 def test_every_public_name_is_documented() -> None:
@@ -63,7 +68,7 @@ def test_every_public_name_is_documented() -> None:
 
 
 def test_importing_headrace_does_not_wait_for_spark_or_rocksdb() -> None:
-    code = "import sys, headrace; print({'pyspark', 'rocksdict', 'fsspec'} & set(sys.modules))"
+    code = "import sys, headrace; headrace.Job; print({'pyspark', 'rocksdict', 'fsspec'} & set(sys.modules))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout == "set()\n"
 

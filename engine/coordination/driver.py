@@ -12,7 +12,7 @@ import threading
 from collections import deque
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import assert_never
 
 from headrace.channels.handshake import Identity
@@ -62,7 +62,7 @@ class Status:
     notices: tuple[tuple[int, d.Notice], ...]
     checkpoints: tuple[CheckpointMetadata, ...]
     completed: int
-    workers: Mapping[int, int]
+    workers: Mapping[int, int] = field(default_factory=dict)
 
 
 class CoordinatorDriver:
