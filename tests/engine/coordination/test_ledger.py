@@ -1,0 +1,170 @@
+"""The ledger: which checkpoint is the newest, what may be deleted, and what still awaits its commit."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from headrace.engine.coordination.ledger import Ledger
+from headrace.recovery.metadata import CheckpointMetadata, TransactionRecord
+
+
+def record(id: str) -> TransactionRecord:
+    return TransactionRecord("out", id, {})
+
+
+def metadata(checkpoint: int, transactions: Sequence[TransactionRecord] = ()) -> CheckpointMetadata:
+    return CheckpointMetadata(
+        job="job",
+        checkpoint=checkpoint,
+        epoch=1,
+        mode="aligned",
+        savepoint=False,
+        created_ms=0,
+        duration_ns=0,
+        max_parallelism=128,
+        tasks=[],
+        edges=[],
+        subtasks=[],
+        transactions=list(transactions),
+    )
+
+
+def complete(ledger: Ledger, checkpoint: int, *fresh: str) -> list[int]:
+    """Complete a checkpoint that names what is new and what is left over; returns what may be deleted."""
+    carried = ledger.carry_over(map(record, fresh))
+    deletable = ledger.completed(metadata(checkpoint, carried))
+    ledger.check()
+    return deletable
+
+
+def open_ids(ledger: Ledger) -> list[str]:
+    return [t.id for t in ledger.uncommitted]
+
+
+def test_the_newest_checkpoint_is_where_an_attempt_starts() -> None:
+    ledger = Ledger(None, retain=2)
+    assert ledger.newest is None
+    complete(ledger, 1)
+    complete(ledger, 2)
+    assert ledger.newest == metadata(2)
+
+
+def test_retention_keeps_the_newest_and_names_the_rest() -> None:
+    ledger = Ledger(None, retain=2)
+    assert [complete(ledger, n) for n in (1, 2, 3, 5)] == [[], [], [1], [2]]
+
+
+def test_the_restored_checkpoint_is_subsumed_like_any_other() -> None:
+    ledger = Ledger(metadata(4), retain=1)
+    assert complete(ledger, 5) == [4]
+
+
+def test_what_was_given_up_is_deleted_with_the_next_completion() -> None:
+    ledger = Ledger(None, retain=1)
+    ledger.given_up(1)
+    ledger.given_up(2)
+    assert complete(ledger, 3) == [1, 2]
+    assert complete(ledger, 4) == [3]
+
+
+def test_a_transaction_is_open_from_completion_to_confirmation() -> None:
+    ledger = Ledger(None, retain=1)
+    complete(ledger, 1, "b", "a")
+    assert (open_ids(ledger), ledger.committing) == (["a", "b"], True)
+    ledger.committed(1)
+    assert (open_ids(ledger), ledger.committing) == ([], False)
+
+
+def test_what_is_not_confirmed_rides_with_the_next_checkpoint() -> None:
+    ledger = Ledger(None, retain=1)
+    complete(ledger, 1, "a")
+    complete(ledger, 2, "b")
+    assert open_ids(ledger) == ["a", "b"]
+    ledger.committed(1)
+    assert open_ids(ledger) == ["a", "b"], "the newest one's confirmation counts"
+    assert ledger.committing
+    ledger.committed(2)
+    assert (open_ids(ledger), ledger.committing) == ([], False)
+
+
+def test_a_repeat_of_what_is_confirmed_is_not_committed_twice() -> None:
+    ledger = Ledger(None, retain=1)
+    complete(ledger, 1, "a")
+    ledger.committed(1)
+    complete(ledger, 2, "a", "b")
+    assert open_ids(ledger) == ["b"]
+
+
+def test_a_commit_confirmed_while_the_next_metadata_is_written_is_not_forgotten() -> None:
+    ledger = Ledger(None, retain=1)
+    complete(ledger, 1, "a")
+    carried = ledger.carry_over([record("b")])
+    ledger.committed(1)
+    ledger.completed(metadata(2, carried))
+    ledger.check()
+    assert open_ids(ledger) == ["b"]
+
+
+def test_a_commit_that_failed_stays_open_until_a_recovery_repeats_it() -> None:
+    ledger = Ledger(None, retain=1)
+    complete(ledger, 1, "a")
+    ledger.commit_failed(1)
+    assert (open_ids(ledger), ledger.committing) == (["a"], False)
+    ledger.commit_failed(None)
+    ledger.all_committed()
+    assert open_ids(ledger) == []
+
+
+def test_a_restored_checkpoints_transactions_are_committed_again() -> None:
+    ledger = Ledger(metadata(4, [record("a")]), retain=1)
+    assert open_ids(ledger) == ["a"]
+    assert not ledger.committing
+
+
+def test_falling_back_to_an_older_checkpoint_forgets_the_newer() -> None:
+    ledger = Ledger(None, retain=3)
+    for number in (1, 2):
+        complete(ledger, number)
+        ledger.committed(number)
+    ledger.restored(metadata(1, [record("a")]))
+    assert ledger.newest == metadata(1, [record("a")])
+    assert open_ids(ledger) == ["a"]
+    ledger.restored(None)
+    assert open_ids(ledger) == []
+
+
+def test_an_older_checkpoint_cannot_complete_later() -> None:
+    ledger = Ledger(None, retain=1)
+    complete(ledger, 2)
+    with pytest.raises(AssertionError, match="an older one came later"):
+        complete(ledger, 1)
+
+
+def test_the_state_can_be_read_as_text() -> None:
+    ledger = Ledger(None, retain=2)
+    complete(ledger, 1, "a")
+    assert ledger.describe() == "complete=[1] uncommitted=1"
+
+
+@given(st.lists(st.sampled_from(["complete", "confirm", "fail"]), max_size=30))
+def test_every_transaction_is_named_by_each_checkpoint_until_it_is_confirmed(
+    script: list[str],
+) -> None:
+    """So a restore from any checkpoint commits what nobody has confirmed, and never loses one."""
+    ledger = Ledger(None, retain=2)
+    number, unconfirmed = 0, set[str]()
+    for step in script:
+        if step == "complete":
+            number += 1
+            unconfirmed.add(f"t{number:02d}")
+            complete(ledger, number, f"t{number:02d}")
+        elif number and step == "confirm":
+            ledger.committed(number)
+            unconfirmed.clear()
+        elif number:
+            ledger.commit_failed(number)
+        assert open_ids(ledger) == sorted(unconfirmed)
