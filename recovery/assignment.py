@@ -62,6 +62,7 @@ def assign(
     if not allow_unclaimed:
         _check_claimed(metadata, tasks)
     finished = [_finished(metadata, task.info) for task in tasks]
+    _reopen(finished, tasks)
     return [
         _snapshot(metadata, tasks, finished, index, subtask)
         for index, task in enumerate(tasks)
@@ -98,6 +99,19 @@ def _finished(metadata: CheckpointMetadata, info: TaskInfo) -> list[bool]:
             f" restore it at the parallelism it was taken with"
         )
     return [all(together)] * info.parallelism
+
+
+def _reopen(finished: list[list[bool]], tasks: Sequence[NewTask]) -> None:
+    """What has an unfinished producer has not finished: an at-least-once cut lets a consumer run ahead to the end of its input."""
+    ahead = True
+    while ahead:
+        ahead = False
+        for index, task in enumerate(tasks):
+            for subtask, channels in enumerate(task.channels):
+                ended = all(finished[task.producers[edge]][producer] for edge, producer in channels)
+                if finished[index][subtask] and not ended:
+                    finished[index][subtask] = False
+                    ahead = True
 
 
 def _snapshot(
