@@ -98,6 +98,11 @@ class Alignment:
             return ()
         return tuple(sorted(pending.delivered))
 
+    def delivered(self, checkpoint: int) -> frozenset[ChannelId]:
+        """Channels that have brought the checkpoint's barrier so far."""
+        pending = self._pending.get(checkpoint)
+        return frozenset() if pending is None else frozenset(pending.delivered)
+
     @property
     def aligning(self) -> tuple[int, ...]:
         """Checkpoints of which some barriers, but not all, have come."""

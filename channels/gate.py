@@ -67,11 +67,14 @@ class InputChannel:
         self.consumed_bytes = 0
         self.window_bytes = window_bytes
         self.limit_bytes = window_bytes
-        self._end_arrived = ended
+        #: The end of input has come in, though perhaps it still stands behind records.
+        self.end_arrived = ended
+        #: What was handed out and is not committed.
+        self.given: Buffer | None = None
 
     def buffer_arrived(self, buffer: Buffer) -> None:
         self._expect(buffer.first == self.arrived, f"records from {buffer.first}")
-        self._expect(not self._end_arrived, "records after the end of input")
+        self._expect(not self.end_arrived, "records after the end of input")
         self._expect(self.received_bytes < self.limit_bytes, "records beyond the granted credit")
         self.arrived = buffer.end
         self.received_bytes += buffer.size_bytes
@@ -81,9 +84,37 @@ class InputChannel:
     def event_arrived(self, position: int, event: ChannelEvent) -> None:
         self._expect(position == self.arrived, f"{type(event).__name__} at {position}")
         if not isinstance(event, Barrier):
-            self._expect(not self._end_arrived, "a second end of input")
-            self._end_arrived = True
+            self._expect(not self.end_arrived, "a second end of input")
+            self.end_arrived = True
         self.queue.append(QueuedEvent(position, event))
+
+    def overtaken_by(self, position: int) -> None:
+        """A priority barrier came in; it is not queued, but it must sit where the data ends so far."""
+        self._expect(position == self.arrived, f"a priority barrier at {position}")
+
+    def captured(self, end: int) -> tuple[Buffer, ...]:
+        """The records `[committed, end)`, which are in flight if a cut is taken now; handed-out ones included."""
+        run: list[Buffer] = [] if self.given is None else [self.given]
+        run += [item for item in self.queue if isinstance(item, Buffer)]
+        inside: list[Buffer] = []
+        for buffer in run:
+            if buffer.end <= end:
+                inside.append(buffer)
+            elif buffer.first < end:
+                inside.append(buffer.split(end - buffer.first)[0])
+        return tuple(inside)
+
+    def remove_barrier(self, checkpoint: int) -> tuple[int, bool] | None:
+        """Take the checkpoint's queued barrier out. Returns its position and whether the end of input stands before it."""
+        ended = self.ended
+        for place, item in enumerate(self.queue):
+            if isinstance(item, QueuedEvent):
+                if not isinstance(item.event, Barrier):
+                    ended = True
+                elif item.event.checkpoint == checkpoint:
+                    del self.queue[place]
+                    return item.position, ended
+        return None
 
     def take(self, rows_max: int) -> Buffer:
         """Hand out up to `rows_max` records from the head, which must be a buffer."""
@@ -102,6 +133,7 @@ class InputChannel:
         taken = merge(run)
         assert taken.first == self.taken, f"{self.channel}: took {taken.first} at {self.taken}"
         self.taken = taken.end
+        self.given = taken
         self.queued_bytes -= taken.size_bytes
         return taken
 
@@ -109,6 +141,7 @@ class InputChannel:
         """The handed-out buffer was worked on. Return the new credit limit when it is worth telling the producer."""
         assert buffer.first == self.committed, f"{self.channel}: committed {buffer.first}"
         self.committed = buffer.end
+        self.given = None
         self.consumed_bytes += buffer.size_bytes
         limit_bytes = self.consumed_bytes + self.window_bytes
         # Half a window at a time: a grant per buffer would double the number of frames.
@@ -143,11 +176,13 @@ class Gate:
         self.channels: dict[ChannelId, InputChannel] = {c.channel: c for c in channels}
         #: Channels in the order in which they are offered next; rotated so that none starves.
         self._turn: deque[InputChannel] = deque(self.channels.values())
+        #: Ports from which nothing is handed out: older records of theirs are being replayed.
+        self.held_ports: frozenset[int] = frozenset()
 
     def next_event(self) -> tuple[InputChannel, ChannelEvent] | None:
         """Remove and return the first event that is due: at the head of a channel that is not blocked."""
         for channel in self.channels.values():
-            if not channel.blocked and channel.queue:
+            if not channel.blocked and channel.queue and channel.port not in self.held_ports:
                 head = channel.queue[0]
                 if isinstance(head, QueuedEvent):
                     channel.queue.popleft()
@@ -164,6 +199,8 @@ class Gate:
         begin_next = 0
         for place, channel in enumerate(self._turn):
             if channel.blocked or not channel.queue or isinstance(channel.queue[0], QueuedEvent):
+                continue
+            if channel.port in self.held_ports:
                 continue
             if given and channel.port != given[0].port:
                 # It begins next time, or a port that never fills a piece of work would keep it waiting for ever.
@@ -183,8 +220,8 @@ class Gate:
 
     @property
     def ended(self) -> bool:
-        """Every channel has delivered its end of input."""
-        return all(channel.ended for channel in self.channels.values())
+        """Every channel has delivered its end of input, and nothing is left to replay before it."""
+        return not self.held_ports and all(channel.ended for channel in self.channels.values())
 
     def check(self) -> None:
         """Assert every invariant."""

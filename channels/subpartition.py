@@ -15,12 +15,12 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pyarrow as pa
 
 from .buffer import Buffer, ChannelId
-from .events import ChannelEvent
+from .events import Barrier, ChannelEvent, CheckpointMode, EndOfInput
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +29,19 @@ class QueuedEvent:
 
     position: int
     event: ChannelEvent
+
+
+@dataclass(frozen=True, slots=True)
+class Overtaken:
+    """What a barrier passed in a queue: in-flight data of its checkpoint, in order.
+
+    Attributes:
+        ended: the end of input was among it (after all records).
+    """
+
+    first: int
+    buffers: tuple[Buffer, ...]
+    ended: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +82,32 @@ class Subpartition:
     def append_event(self, event: ChannelEvent) -> None:
         """Queue an event behind everything queued so far."""
         self._queue.append(QueuedEvent(self.tail, event))
+
+    def overtake(self, barrier: Barrier) -> Overtaken:
+        """Put `barrier` before everything queued, behind barriers that overtook before it. Returns what it passes."""
+        ahead = 0
+        while ahead < len(self._queue) and _has_overtaken(self._queue[ahead]):
+            ahead += 1
+        self._queue.insert(ahead, QueuedEvent(self.sent, barrier))
+        return self._passed(list(self._queue)[ahead + 1 :])
+
+    def hasten(self, checkpoint: int) -> Overtaken | None:
+        """Let the queued barrier of `checkpoint` overtake what is before it; None: it has left already."""
+        items = list(self._queue)
+        for place, item in enumerate(items):
+            barrier = item.event if isinstance(item, QueuedEvent) else None
+            if isinstance(barrier, Barrier) and barrier.checkpoint == checkpoint:
+                del self._queue[place]
+                self.overtake(replace(barrier, mode=CheckpointMode.UNALIGNED))
+                return self._passed(items[:place])
+        return None
+
+    def _passed(self, items: list[Buffer | QueuedEvent]) -> Overtaken:
+        return Overtaken(
+            self.sent,
+            tuple(item for item in items if isinstance(item, Buffer)),
+            any(isinstance(i, QueuedEvent) and isinstance(i.event, EndOfInput) for i in items),
+        )
 
     def grant(self, limit_bytes: int) -> None:
         """Let `limit_bytes` in total be sent since the attempt began. A lower limit than before changes nothing."""
@@ -148,6 +187,14 @@ def merge(run: Iterable[Buffer]) -> Buffer:
         sum(buffer.rows for buffer in buffers),
         sum(buffer.size_bytes for buffer in buffers),
         tuple(part for buffer in buffers for part in buffer.parts),
+    )
+
+
+def _has_overtaken(item: Buffer | QueuedEvent) -> bool:
+    return (
+        isinstance(item, QueuedEvent)
+        and isinstance(item.event, Barrier)
+        and item.event.mode is CheckpointMode.UNALIGNED
     )
 
 

@@ -4,15 +4,24 @@ State is found again by operator name, channels by edge key. Each new subtask ge
 state is cut to its key groups when it is read. Positions start at zero in every attempt, so of the channels only the ends of
 input are carried over.
 
-In this form the checkpoint must have nothing in flight, which is what aligned checkpoints promise.
+In-flight records go to the consumer that their edge's partitioner names at the new parallelism: along an edge with affinity each new consumer reads
+what may be its own and filters, along one without whole old channels are dealt out, and a broadcast consumer takes the place of one old
+consumer. Within an old channel the receiver's part comes before the sender's.
+
+Source: FLIP-76, "StateAssignmentOperation"; DESIGN "redistribution is one rule".
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from enum import Enum
+
+from msgspec.structs import replace
 
 from headrace.channels.keygroups import key_group_range
+from headrace.inflight.handle import ChannelStateHandle
+from headrace.inflight.replay import merge_sides
 
 from .metadata import (
     ChannelPosition,
@@ -27,19 +36,38 @@ class Incompatible(Exception):
     """The checkpoint cannot be restored into this program; the message says what differs and what to do."""
 
 
+class Affinity(Enum):
+    """What an edge's partitioner makes of a record."""
+
+    #: It depends on the record where it goes (hash, custom).
+    RECORD = "record"
+    #: Any consumer will do (forward, rebalance, shuffle).
+    NONE = "none"
+    #: Every consumer gets it (broadcast).
+    COPY = "copy"
+
+
+@dataclass(frozen=True, slots=True)
+class NewEdge:
+    """An input edge of a task of the plan that runs now; `producer` is a task index."""
+
+    key: str
+    producer: int
+    affinity: Affinity
+
+
 @dataclass(frozen=True, slots=True)
 class NewTask:
     """A task of the plan that runs now.
 
     Attributes:
-        stateful: operator names that may own state.
         channels: (edge index, producer subtask) pairs of its input channels, by consumer subtask.
-        producers: {edge index: producer task index}.
+        edges: its input edges by index.
     """
 
     info: TaskInfo
     channels: Sequence[Sequence[tuple[int, int]]]
-    producers: Mapping[int, int]
+    edges: Mapping[int, NewEdge]
 
 
 def assign(
@@ -61,6 +89,7 @@ def assign(
         )
     if not allow_unclaimed:
         _check_claimed(metadata, tasks)
+        _check_in_flight(metadata, tasks)
     finished = [_finished(metadata, task.info) for task in tasks]
     _reopen(finished, tasks)
     return [
@@ -77,6 +106,16 @@ def _check_claimed(metadata: CheckpointMetadata, tasks: Sequence[NewTask]) -> No
         raise Incompatible(
             f"chk-{metadata.checkpoint} holds state of operator {', '.join(map(repr, unclaimed))}, which this job does not have:"
             " give an operator that name, or allow unclaimed state to drop it"
+        )
+
+
+def _check_in_flight(metadata: CheckpointMetadata, tasks: Sequence[NewTask]) -> None:
+    keys = {edge.key for task in tasks for edge in task.edges.values()}
+    homeless = {metadata.edges[h.edge].key for s in metadata.subtasks for h in s.inflight} - keys
+    if homeless:
+        raise Incompatible(
+            f"chk-{metadata.checkpoint} holds in-flight records of edge {', '.join(map(repr, sorted(homeless)))}, which this job does"
+            " not have: keep the operators at its ends and their order, or allow unclaimed state to drop the records"
         )
 
 
@@ -108,7 +147,7 @@ def _reopen(finished: list[list[bool]], tasks: Sequence[NewTask]) -> None:
         ahead = False
         for index, task in enumerate(tasks):
             for subtask, channels in enumerate(task.channels):
-                ended = all(finished[task.producers[edge]][producer] for edge, producer in channels)
+                ended = all(finished[task.edges[edge].producer][producer] for edge, producer in channels)
                 if finished[index][subtask] and not ended:
                     finished[index][subtask] = False
                     ahead = True
@@ -128,11 +167,45 @@ def _snapshot(
         finished=finished[index][subtask],
         states=_handles(metadata, task.info, subtask),
         received=[
-            ChannelPosition(edge, producer, subtask, 0, finished[task.producers[edge]][producer])
+            ChannelPosition(
+                edge, producer, subtask, 0, finished[task.edges[edge].producer][producer]
+            )
             for edge, producer in task.channels[subtask]
         ],
         sent=[],
+        inflight=[
+            handle
+            for edge, new in task.edges.items()
+            for handle in _in_flight(metadata, edge, new, task.info.parallelism, subtask)
+        ],
     )
+
+
+def _in_flight(
+    metadata: CheckpointMetadata, index: int, edge: NewEdge, parallelism: int, subtask: int
+) -> list[ChannelStateHandle]:
+    """The handles of one edge that new consumer `subtask` replays, in order, in terms of the new plan."""
+    old = [i for i, e in enumerate(metadata.edges) if e.key == edge.key]
+    handles = merge_sides([h for s in metadata.subtasks for h in s.inflight if h.edge in old])
+    if not handles:
+        return []
+    old_parallelism = metadata.tasks[metadata.edges[old[0]].consumer].parallelism
+    if parallelism == old_parallelism:
+        mine = [h for h in handles if h.consumer == subtask]
+    elif edge.affinity is Affinity.COPY:
+        mine = [h for h in handles if h.consumer == subtask % old_parallelism]
+    elif edge.affinity is Affinity.RECORD:
+        mine = [_filtered(handle, parallelism, subtask) for handle in handles]
+    else:
+        channels = sorted({(h.producer, h.consumer) for h in handles})
+        dealt = set(channels[subtask::parallelism])
+        mine = [h for h in handles if (h.producer, h.consumer) in dealt]
+    return [replace(handle, edge=index) for handle in mine]
+
+
+def _filtered(handle: ChannelStateHandle, parallelism: int, subtask: int) -> ChannelStateHandle:
+    buffers = [replace(b, filters=[*b.filters, (parallelism, subtask)]) for b in handle.buffers]
+    return replace(handle, buffers=buffers)
 
 
 def _handles(metadata: CheckpointMetadata, info: TaskInfo, subtask: int) -> list[StateHandle]:

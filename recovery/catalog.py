@@ -13,8 +13,9 @@ Savepoints count as checkpoints when a restore looks for the newest (their trans
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Iterable
 
+from headrace.inflight.handle import BufferHandle
 from headrace.inflight.segment import (
     HEADER_BYTES,
     Blob,
@@ -164,14 +165,25 @@ def publish(store: Store, metadata: CheckpointMetadata) -> None:
             raise
 
 
-def delete_checkpoint(store: Store, job: str, number: int) -> None:
+def delete_checkpoint(
+    store: Store, job: str, number: int, keep: Collection[str] = frozenset()
+) -> None:
     """Delete checkpoint `number` (never a savepoint): its metadata first, so that what is left cannot be mistaken for complete.
 
-    Files in `shared/` stay. Repeating it is safe. Raises: StoreError.
+    Files in `shared/` stay, and those in `keep`: paths of handles, to which other checkpoints refer. Repeating it is safe.
+    Raises: StoreError.
     """
     store.delete(metadata_path(job, number))
+    kept = {store_path(job, path) for path in keep}
     for path in store.list(checkpoint_folder(job, number)):
-        store.delete(path)
+        if path not in kept:
+            store.delete(path)
+
+
+def delete_files(store: Store, job: str, paths: Iterable[str]) -> None:
+    """Delete files by the paths that handles named them with. Raises: StoreError."""
+    for path in paths:
+        store.delete(store_path(job, path))
 
 
 def newest_epoch(store: Store, job: str) -> int | None:
@@ -233,8 +245,16 @@ def _load(store: Store, job: str, number: int, kind: CheckpointKind) -> Checkpoi
     return metadata
 
 
-def _handles(metadata: CheckpointMetadata) -> list[StateHandle]:
-    return [handle for subtask in metadata.subtasks for handle in subtask.states]
+def _handles(metadata: CheckpointMetadata) -> list[StateHandle | BufferHandle]:
+    """Everything that is stored: operator state, and the blobs of in-flight data, each once."""
+    states = [handle for subtask in metadata.subtasks for handle in subtask.states]
+    buffers = {
+        (buffer.path, buffer.offset): buffer
+        for subtask in metadata.subtasks
+        for channel in subtask.inflight
+        for buffer in channel.buffers
+    }
+    return [*states, *buffers.values()]
 
 
 def _probe(store: Store, job: str, metadata: CheckpointMetadata) -> str | None:
@@ -269,15 +289,18 @@ def _verify_header(store: Store, path: str) -> list[str]:
     return []
 
 
-def _verify_handle(store: Store, path: str, handle: StateHandle) -> list[str]:
+def _verify_handle(store: Store, path: str, handle: StateHandle | BufferHandle) -> list[str]:
     blob = Blob(handle.offset, handle.length, handle.checksum)
-    what = f"{path}: state {handle.state!r} of {handle.operator!r}"
+    if isinstance(handle, StateHandle):
+        what, rows = f"{path}: state {handle.state!r} of {handle.operator!r}", handle.rows
+    else:
+        what, rows = f"{path}: in-flight data at {handle.offset}", handle.blob_rows
     try:
         table = table_from_ipc(read_blob(_reader(store, path), blob))
     except StoreRejected as error:
         return [f"{what}: {error.reason}"]
     except (CorruptBlob, InvalidTable) as error:
         return [f"{what}: {error}"]
-    if table.num_rows != handle.rows:
-        return [f"{what}: expected {handle.rows} rows, found {table.num_rows}"]
+    if table.num_rows != rows:
+        return [f"{what}: expected {rows} rows, found {table.num_rows}"]
     return []

@@ -24,6 +24,8 @@ import xxhash
 
 from headrace.channels.events import CheckpointMode
 
+from headrace.inflight.handle import BufferHandle, ChannelStateHandle
+
 from .layout import is_plain_path
 from .metadata import ChannelPosition, CheckpointMetadata, StateHandle, SubtaskSnapshot
 
@@ -198,11 +200,53 @@ def _check_subtask(metadata: CheckpointMetadata, part: str, subtask: SubtaskSnap
         _check_channel(metadata, where, channel)
         end = (metadata.edges[channel.edge].consumer, channel.consumer)
         _require(end == (subtask.task, subtask.index), where, "an input of the subtask", end)
+    for at, in_flight in enumerate(subtask.inflight):
+        _check_in_flight(metadata, f"{part}.inflight[{at}]", subtask, in_flight)
     for at, channel in enumerate(subtask.sent):
         where = f"{part}.sent[{at}]"
         _check_channel(metadata, where, channel)
         end = (metadata.edges[channel.edge].producer, channel.producer)
         _require(end == (subtask.task, subtask.index), where, "an output of the subtask", end)
+
+
+_SIDES = ("input", "output", "replay")
+
+
+def _check_in_flight(
+    metadata: CheckpointMetadata, part: str, subtask: SubtaskSnapshot, handle: ChannelStateHandle
+) -> None:
+    """A handle lies at its subtask's own end of a channel of the plan; what is replayed may be of a channel that is no more."""
+    _require(handle.side in _SIDES, f"{part}.side", f"one of {list(_SIDES)}", handle.side)
+    _require_count(f"{part}.edge", handle.edge, 0, len(metadata.edges) - 1)
+    edge = metadata.edges[handle.edge]
+    end = (
+        (edge.producer, handle.producer)
+        if handle.side == "output"
+        else (edge.consumer, handle.consumer)
+    )
+    if handle.side == "replay":
+        end = (edge.consumer, subtask.index)
+    _require(end == (subtask.task, subtask.index), part, "an end of a channel of the subtask", end)
+    for name in ("producer", "consumer"):
+        _require_count(f"{part}.{name}", getattr(handle, name), 0, _PARALLELISM_MAX - 1)
+    _require_count(f"{part}.first", handle.first)
+    for at, buffer in enumerate(handle.buffers):
+        _check_buffer(f"{part}.buffers[{at}]", buffer)
+
+
+def _check_buffer(part: str, buffer: BufferHandle) -> None:
+    _require(is_plain_path(buffer.path), f"{part}.path", "a plain relative path", buffer.path)
+    _require_count(f"{part}.offset", buffer.offset)
+    _require_count(f"{part}.length", buffer.length, 0, _INT_MAX - buffer.offset)
+    _require_count(f"{part}.blob_rows", buffer.blob_rows, 1)
+    _require_count(f"{part}.start", buffer.start, 0, buffer.blob_rows - 1)
+    _require_count(f"{part}.rows", buffer.rows, 1, buffer.blob_rows - buffer.start)
+    _require_count(f"{part}.skip", buffer.skip, 0, buffer.rows)
+    for at, (parallelism, consumer) in enumerate(buffer.filters):
+        _require_count(f"{part}.filters[{at}]", parallelism, 1, _PARALLELISM_MAX)
+        _require_count(f"{part}.filters[{at}]", consumer, 0, parallelism - 1)
+    found = buffer.checksum
+    _require(bool(_CHECKSUM.fullmatch(found)), f"{part}.checksum", "16 hex digits", found)
 
 
 def _check_channel(metadata: CheckpointMetadata, part: str, channel: ChannelPosition) -> None:

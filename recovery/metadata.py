@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import msgspec
 
+from headrace.inflight.handle import ChannelStateHandle
+
 
 class StateHandle(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Immutable locator of one piece of operator state: an Arrow IPC stream inside a checkpoint file.
@@ -47,6 +49,8 @@ class SubtaskSnapshot(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     states: list[StateHandle]
     received: list[ChannelPosition]
     sent: list[ChannelPosition]
+    #: In-flight data at the cut: of its inputs, of its outputs, and what was still to be replayed.
+    inflight: list[ChannelStateHandle] = []
     start_delay_ns: int = 0
     alignment_ns: int = 0
     sync_ns: int = 0

@@ -415,7 +415,7 @@ class Coordinator:
         self._schedule.attempt_ended()
         for pending in list(self._pending.values()):
             del self._pending[pending.number]
-            self._ledger.given_up(pending.number)
+            self._ledger.given_up(pending.number, self._next)
             self._answer(pending, None, reason, effects)
         self._to_all(m.Abandon(self.epoch), effects)
 
@@ -511,13 +511,16 @@ class Coordinator:
             ChannelId(c.edge, c.producer, c.consumer) for s in pending.subtasks for c in s.sent
         }
         silent = [f"channel {c}: no end reported" for c in self._channels - reported]
-        return sorted(silent) + check_tiles(pending.subtasks)
+        handles = [h for s in pending.subtasks for h in s.inflight if h.side != "replay"]
+        runs = [((h.edge, h.producer, h.consumer), h.first, h.end) for h in handles if h.buffers]
+        ends = [(h.edge, h.producer, h.consumer) for h in handles if h.ended]
+        return sorted(silent) + check_tiles(pending.subtasks, runs, ends)
 
     def _metadata_written(self, checkpoint: int, effects: list[d.CoordinatorEffect]) -> None:
         assert self._writing is not None, f"nobody wrote chk-{checkpoint}"
         (pending, metadata), self._writing = self._writing, None
         assert pending.number == checkpoint, f"wrote chk-{pending.number}, got chk-{checkpoint}"
-        deletable = self._ledger.completed(metadata)
+        self._ledger.completed(metadata, self._next)
         self._restarts.progress()
         self._schedule.ended(self._now_ns, complete=True)
         if self.phase is Phase.RUNNING:
@@ -528,7 +531,9 @@ class Coordinator:
         self._answer(pending, checkpoint, "", effects)
         for number in sorted(n for n in self._pending if n < checkpoint):
             self._give_up(number, f"chk-{checkpoint} is newer and complete", effects)
-        effects += [d.DeleteCheckpoint(number) for number in deletable]
+        deletable = self._ledger.sweep(self._pending)
+        if deletable.checkpoints or deletable.files:
+            effects.append(d.DeleteCheckpoints(deletable))
         if pending.final and self.phase is Phase.RUNNING:
             outcome = d.Outcome.FINISHED if self._all_finished() else d.Outcome.STOPPED
             self._end(outcome, f"chk-{checkpoint} covers everything", "", effects)
@@ -547,7 +552,7 @@ class Coordinator:
         pending = self._pending.pop(checkpoint, None)
         if pending is None:
             return
-        self._ledger.given_up(checkpoint)
+        self._ledger.given_up(checkpoint, self._next)
         self._to_all(m.Cancelled(self.epoch, checkpoint), effects)
         text = f"chk-{checkpoint} was given up: {reason}"
         effects.append(d.Notice(d.NoticeKind.CHECKPOINT_FAILED, text))

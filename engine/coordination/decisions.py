@@ -12,6 +12,7 @@ from enum import Enum
 from headrace.recovery.metadata import CheckpointMetadata, TransactionRecord
 
 from . import messages as m
+from .ledger import Deletable
 
 # --- events -----------------------------------------------------------------------------------------------------------
 
@@ -193,10 +194,10 @@ class CommitTransactions:
 
 
 @dataclass(frozen=True, slots=True)
-class DeleteCheckpoint:
-    """Remove what there is of it, the metadata first. No answer; a failure is only noted."""
+class DeleteCheckpoints:
+    """Remove what nothing refers to any more; of each checkpoint the metadata first. No answer; a failure is only noted."""
 
-    checkpoint: int
+    what: Deletable
 
 
 @dataclass(frozen=True, slots=True)
@@ -266,7 +267,7 @@ CoordinatorEffect = (
     | RecoverSinks
     | WriteMetadata
     | CommitTransactions
-    | DeleteCheckpoint
+    | DeleteCheckpoints
     | FindCheckpoint
     | ReplaceWorker
     | RequestAnswered

@@ -33,7 +33,7 @@ from ..runtime.network import (
 from . import decisions as d
 from . import messages as m
 from .coordinator import Coordinator, Phase
-from .storage import Sinks, claim_epoch, delete_checkpoint, find_checkpoint, write_metadata
+from .storage import Sinks, claim_epoch, delete_checkpoints, find_checkpoint, write_metadata
 
 _log = logging.getLogger(__name__)
 
@@ -238,8 +238,8 @@ class CoordinatorDriver:
                 self._store_then(lambda: write_metadata(self._store, metadata))
             case d.FindCheckpoint(below):
                 self._store_then(lambda: [find_checkpoint(self._store, self._job, below)])
-            case d.DeleteCheckpoint(number):
-                self._storage.submit(delete_checkpoint, self._store, self._job, number)
+            case d.DeleteCheckpoints(what):
+                self._storage.submit(delete_checkpoints, self._store, self._job, what)
             case d.RecoverSinks(epoch, records):
                 self._commit_then(lambda: self._sinks.recover(epoch, records))
             case d.CommitTransactions(checkpoint, records):

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass
 
 from headrace.recovery.metadata import (
     CheckpointMetadata,
@@ -18,8 +19,20 @@ from .pending import PendingCheckpoint
 _CHECKPOINTS_REMEMBERED = 8
 
 
+@dataclass(frozen=True, slots=True)
+class Deletable:
+    """What may be deleted now: checkpoints, each without the files in `keep`, and single files that were kept earlier."""
+
+    checkpoints: tuple[int, ...]
+    keep: frozenset[str]
+    files: tuple[str, ...]
+
+
 class Ledger:
-    """Complete checkpoints and open transactions of one job.
+    """Complete checkpoints, the files they refer to, and open transactions of one job.
+
+    A checkpoint may refer to in-flight data in older checkpoints' files. So a file goes only when no retained checkpoint refers to it, and
+    nothing goes while a checkpoint is under way that was triggered before: it may be about to refer to it.
 
     Attributes:
         newest: the newest complete checkpoint: where an attempt starts; None: from nothing.
@@ -28,10 +41,12 @@ class Ledger:
     def __init__(self, restore: CheckpointMetadata | None, retain: int) -> None:
         self.newest = restore
         self._retain = retain
-        #: Complete checkpoints, oldest first, that retention has not deleted.
-        self._complete: list[int] = []
-        #: Given-up checkpoints; their files are deleted with the next completion, when late writers are done.
-        self._garbage: list[int] = []
+        #: {complete checkpoint: files it refers to}, oldest first; what retention has not deleted.
+        self._complete: dict[int, frozenset[str]] = {}
+        #: {checkpoint to delete: it must wait for checkpoints below this number}.
+        self._doomed: dict[int, int] = {}
+        #: Files of deleted checkpoints that others refer (or referred) to.
+        self._kept: set[str] = set()
         #: {transaction id: record}: in a complete checkpoint, commit not confirmed.
         self._uncommitted: dict[str, TransactionRecord] = {}
         #: {transaction id: checkpoint}: confirmed lately, so that a late repeat is not committed twice.
@@ -43,26 +58,44 @@ class Ledger:
     def restored(self, metadata: CheckpointMetadata | None) -> None:
         """Go on from this checkpoint, whatever came after it."""
         self.newest = metadata
-        self._complete = [] if metadata is None else [metadata.checkpoint]
+        self._complete = {} if metadata is None else {metadata.checkpoint: _references(metadata)}
+        if metadata is not None:
+            folder = f"chk-{metadata.checkpoint}/"
+            self._kept |= {p for p in _references(metadata) if not p.startswith(folder)}
         transactions = [] if metadata is None else metadata.transactions
         self._uncommitted = {t.id: t for t in transactions if t.id not in self._committed}
 
-    def given_up(self, checkpoint: int) -> None:
-        """Its files are garbage."""
-        self._garbage.append(checkpoint)
+    def given_up(self, checkpoint: int, following: int) -> None:
+        """Its files are garbage, once late writers are done: when a checkpoint from `following` on completes."""
+        self._doomed[checkpoint] = following
 
-    def completed(self, metadata: CheckpointMetadata) -> list[int]:
-        """The checkpoint is durable. Returns the checkpoints whose files may go now."""
+    def completed(self, metadata: CheckpointMetadata, following: int) -> None:
+        """The checkpoint is durable; `following` is the number of the next one to be triggered."""
         assert metadata.checkpoint > max(self._complete, default=0), "an older one came later"
         self.newest = metadata
-        self._complete.append(metadata.checkpoint)
+        self._complete[metadata.checkpoint] = _references(metadata)
         # Some may have been confirmed while this metadata, which still names them, was being written.
         self._uncommitted = {t.id: t for t in metadata.transactions if t.id not in self._committed}
         self._committing.add(metadata.checkpoint)
-        surplus = max(0, len(self._complete) - self._retain)
-        deletable, self._complete = self._complete[:surplus], self._complete[surplus:]
-        garbage, self._garbage = self._garbage, []
-        return deletable + garbage
+        for number in sorted(self._complete)[: -self._retain]:
+            del self._complete[number]
+            self._doomed[number] = following
+
+    def sweep(self, pending: Collection[int]) -> Deletable:
+        """What may be deleted now, given the checkpoints under way; each thing is named once."""
+        oldest = min(pending, default=max(self._complete, default=0) + 1)
+        go = tuple(sorted(n for n, limit in self._doomed.items() if limit <= oldest))
+        referred = frozenset[str]().union(*self._complete.values())
+        for number in go:
+            del self._doomed[number]
+        files: tuple[str, ...] = ()
+        if not pending:
+            files = tuple(sorted(self._kept - referred))
+            self._kept -= set(files)
+        folders = tuple(f"chk-{number}/" for number in go)
+        keep = frozenset(path for path in referred if path.startswith(folders))
+        self._kept |= keep
+        return Deletable(go, keep, files)
 
     def committed(self, checkpoint: int) -> None:
         """All transactions that the checkpoint names are committed."""
@@ -101,13 +134,20 @@ class Ledger:
 
     def check(self) -> None:
         """Assert every invariant."""
-        assert self._complete == sorted(set(self._complete)), self._complete
+        assert list(self._complete) == sorted(self._complete), self._complete
         assert len(self._complete) <= self._retain, self._complete
         assert not self._committed.keys() & self._uncommitted.keys(), "both committed and not"
 
     def describe(self) -> str:
         """The whole state as stable text."""
-        return f"complete={self._complete} uncommitted={len(self._uncommitted)}"
+        return f"complete={list(self._complete)} uncommitted={len(self._uncommitted)}"
+
+
+def _references(metadata: CheckpointMetadata) -> frozenset[str]:
+    """The files that hold the checkpoint's in-flight data."""
+    return frozenset(
+        buffer.path for s in metadata.subtasks for handle in s.inflight for buffer in handle.buffers
+    )
 
 
 def metadata_of(

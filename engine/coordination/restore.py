@@ -5,15 +5,16 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
+from headrace.channels.partitioners import Broadcast, Custom, Hash
 from headrace.recovery import catalog
-from headrace.recovery.assignment import NewTask
+from headrace.recovery.assignment import Affinity, NewEdge, NewTask
 from headrace.recovery.catalog import NoValidCheckpoint, WrongJob
 from headrace.recovery.codec import CorruptMetadata, UnsupportedVersion
 from headrace.recovery.metadata import CheckpointMetadata, TaskInfo
 from headrace.recovery.store import NotFound, Store, StoreError
 
 from ..api.errors import StorageUnreachable, UserError
-from ..plan.execution import ExecutionPlan
+from ..plan.execution import EdgePlan, ExecutionPlan
 from ..runtime.storage import open_store
 from ..runtime.wiring import channels_to
 
@@ -114,7 +115,18 @@ def new_tasks(plan: ExecutionPlan) -> list[NewTask]:
                 ]
                 for subtask in range(task.parallelism)
             ],
-            producers={edge: plan.edges[edge].producer for edge in task.inputs},
+            edges={edge: _new_edge(plan.edges[edge]) for edge in task.inputs},
         )
         for task in plan.tasks
     ]
+
+
+def _new_edge(edge: EdgePlan) -> NewEdge:
+    match edge.partitioner:
+        case Hash() | Custom():
+            affinity = Affinity.RECORD
+        case Broadcast():
+            affinity = Affinity.COPY
+        case _:
+            affinity = Affinity.NONE
+    return NewEdge(edge.key, edge.producer, affinity)

@@ -20,7 +20,7 @@ from headrace.recovery.store import Store
 
 from ..api.errors import HeadraceError, JobFailed, UserError
 from ..api.handle import JobResult
-from ..api.options import RunOptions
+from ..api.options import Checkpoints, RunOptions
 from ..plan.execution import ExecutionPlan
 from ..runtime.launch import WorkerLauncher, WorkerProgram, slots_of_worker
 from ..runtime.storage import open_store
@@ -195,9 +195,16 @@ def _settings(options: RunOptions) -> dict[str, int | str | float]:
         "queue_bytes_max": network.buffer_bytes,
         "work_rows_max": _WORK_ROWS_MAX,
         "work_target_ns": _WORK_TARGET_NS,
+        "alignment_timeout_ns": _alignment_timeout_ns(checkpoints),
         "heartbeat_ns": network.heartbeat_ns,
         "checkpoints": "" if checkpoints is None else checkpoints.directory,
     }
+
+
+def _alignment_timeout_ns(checkpoints: Checkpoints | None) -> int:
+    """-1: never; settings are plain numbers and texts."""
+    timeout_ns = None if checkpoints is None else checkpoints.alignment_timeout_ns
+    return -1 if timeout_ns is None else timeout_ns
 
 
 def _rules(options: RunOptions) -> CoordinatorRules:

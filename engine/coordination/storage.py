@@ -15,6 +15,7 @@ from headrace.recovery.store import AlreadyExists, Store, StoreError, StoreUncer
 
 from ..operators.base import SinkCommitter, Transaction
 from . import decisions as d
+from .ledger import Deletable
 
 _log = logging.getLogger(__name__)
 
@@ -76,14 +77,19 @@ def find_checkpoint(store: Store | None, job: str, below: int) -> Answer:
     return d.CheckpointFound(None)
 
 
-def delete_checkpoint(store: Store | None, job: str, number: int) -> None:
-    """Remove a checkpoint; what fails is left to the next clean-up."""
+def delete_checkpoints(store: Store | None, job: str, what: Deletable) -> None:
+    """Remove checkpoints and files; what fails is left behind and noted."""
     if store is None:
         return
+    for number in what.checkpoints:
+        try:
+            catalog.delete_checkpoint(store, job, number, what.keep)
+        except Exception as error:
+            _log.warning("chk-%d could not be deleted: %s", number, error)
     try:
-        catalog.delete_checkpoint(store, job, number)
+        catalog.delete_files(store, job, what.files)
     except Exception as error:
-        _log.warning("chk-%d could not be deleted: %s", number, error)
+        _log.warning("files of older checkpoints could not be deleted: %s", error)
 
 
 class Sinks:

@@ -21,10 +21,12 @@ from .work import (
     CommitWork,
     CreditGranted,
     Cut,
+    CutTaken,
     DeadlineReached,
     DeclineCheckpoint,
     EventArrived,
     GrantCredit,
+    ReadReplay,
     RunWork,
     SendBuffer,
     SendEvent,
@@ -60,6 +62,7 @@ AttemptEffect = (
     RunWork
     | CommitWork
     | TakeSnapshot
+    | ReadReplay
     | DeclineCheckpoint
     | SubtaskFinished
     | SendFrame
@@ -188,8 +191,7 @@ class Attempt:
                     events.append((producer, CreditGranted(channel, limit_bytes)))
                 else:
                     effects.append(self._send(producer, CreditFrame(channel, limit_bytes)))
-            case TakeSnapshot(cut):
-                effects.append(effect)
+            case CutTaken(cut):
                 self._gather(cut, effects)
             case _:
                 effects.append(effect)

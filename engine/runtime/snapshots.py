@@ -5,12 +5,17 @@ All subtasks of a worker share one file a checkpoint (`inflight/segment.py` draw
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 
 import pyarrow as pa
 import pyarrow.compute as pc
+from msgspec.structs import replace
 
+from headrace.channels.buffer import Buffer
 from headrace.channels.keygroups import key_group_range
+from headrace.inflight.confirmed import Confirmed
+from headrace.inflight.handle import BufferHandle, ChannelStateHandle
 from headrace.inflight.segment import (
     Blob,
     CorruptBlob,
@@ -25,45 +30,174 @@ from headrace.recovery.metadata import StateHandle
 from headrace.recovery.store import NotFound, Store
 
 from ..operators.base import RestoredState, StateKind, StateSnapshot
-from .work import SubtaskId
+from .work import CapturedRun, Cut, SubtaskId
 
 #: By subtask: (operator name, its frozen state).
 Snapshots = Mapping[SubtaskId, Sequence[tuple[str, StateSnapshot]]]
+
+#: Captured buffers are joined up to this size, so that a metadata of many small ones stays small.
+_BLOB_BYTES = 1 << 20
 
 
 class CorruptState(Exception):
     """A checkpoint's data is missing or damaged; the message names file and place."""
 
 
-def write_snapshots(
-    store: Store | None, job: str, checkpoint: int, worker: int, epoch: int, snapshots: Snapshots
-) -> dict[SubtaskId, list[StateHandle]]:
-    """Serialise and store, durably. Without a store nothing is written and there are no handles. Raises StoreError."""
+@dataclass(frozen=True, slots=True)
+class Written:
+    """The handles of one worker's part of a checkpoint, by subtask."""
+
+    states: dict[SubtaskId, list[StateHandle]]
+    inflight: dict[SubtaskId, list[ChannelStateHandle]]
+
+
+@dataclass(frozen=True, slots=True)
+class Foreign:
+    """The checkpoint directory, not the job's own, that an attempt was restored from."""
+
+    store: Store
+    job: str
+
+
+def write_checkpoint(
+    store: Store | None,
+    job: str,
+    checkpoint: int,
+    worker: int,
+    epoch: int,
+    snapshots: Snapshots,
+    cuts: Sequence[Cut],
+    confirmed: Confirmed,
+    foreign: Foreign | None = None,
+) -> Written:
+    """Serialise and store state and in-flight data, durably, in one file. Raises StoreError.
+
+    In-flight records that `confirmed` knows to be stored are named, not written; so is what was left to replay, unless it lies in a `foreign`
+    directory, from which it is copied. Without a store nothing is written and there are no handles.
+    """
     if store is None:
-        return {subtask: [] for subtask in snapshots}
+        return Written({id: [] for id in snapshots}, {id: [] for id in snapshots})
     path = segment_path(job, checkpoint, worker, epoch)
     segment = SegmentBuilder()
-    handles: dict[SubtaskId, list[StateHandle]] = {}
-    for subtask, states in snapshots.items():
-        handles[subtask] = []
-        for operator, state in states:
-            table = state.table()
-            blob = segment.append(table_to_ipc(table))
-            handles[subtask].append(
-                StateHandle(
-                    operator=operator,
-                    state=state.name,
-                    kind=state.kind.value,
-                    path=handle_path(job, path),
-                    offset=blob.offset,
-                    length=blob.length,
-                    checksum=blob.checksum,
-                    rows=table.num_rows,
-                )
-            )
+    shown = handle_path(job, path)
+    states = {id: _write_states(segment, shown, pieces) for id, pieces in snapshots.items()}
+    inflight = {
+        cut.subtask: [
+            *(_write_run(segment, shown, run, confirmed) for run in cut.inflight),
+            *(h if foreign is None else _copied(segment, shown, h, foreign) for h in cut.replay),
+        ]
+        for cut in cuts
+    }
     if not segment.is_empty:
         store.put(path, b"".join(segment.parts()))
+    return Written(states, inflight)
+
+
+def _write_states(
+    segment: SegmentBuilder, path: str, states: Sequence[tuple[str, StateSnapshot]]
+) -> list[StateHandle]:
+    handles: list[StateHandle] = []
+    for operator, state in states:
+        table = state.table()
+        blob = segment.append(table_to_ipc(table))
+        handles.append(
+            StateHandle(
+                operator=operator,
+                state=state.name,
+                kind=state.kind.value,
+                path=path,
+                offset=blob.offset,
+                length=blob.length,
+                checksum=blob.checksum,
+                rows=table.num_rows,
+            )
+        )
     return handles
+
+
+def _write_run(
+    segment: SegmentBuilder, path: str, run: CapturedRun, confirmed: Confirmed
+) -> ChannelStateHandle:
+    buffers: list[BufferHandle] = []
+    for piece in confirmed.split(run.channel, run.buffers):
+        if isinstance(piece, BufferHandle):
+            buffers.append(piece)
+        else:
+            buffers += [_write_batches(segment, path, group) for group in _groups(piece)]
+    return ChannelStateHandle(
+        edge=run.channel.edge,
+        producer=run.channel.producer,
+        consumer=run.channel.consumer,
+        side=run.side,
+        first=run.first,
+        buffers=buffers,
+        ended=run.ended,
+    )
+
+
+def _copied(
+    segment: SegmentBuilder, path: str, handle: ChannelStateHandle, foreign: Foreign
+) -> ChannelStateHandle:
+    """The same records in our own file: what lies in another directory may be deleted by its owner."""
+    buffers = []
+    for buffer in handle.buffers:
+        file = store_path(foreign.job, buffer.path)
+        blob = segment.append(foreign.store.get(file, buffer.offset, buffer.length))
+        buffers.append(replace(buffer, path=path, offset=blob.offset, checksum=blob.checksum))
+    return replace(handle, buffers=buffers)
+
+
+def _groups(buffers: Sequence[Buffer]) -> Iterator[list[pa.RecordBatch]]:
+    """Neighbouring parts, joined up to the size of a blob."""
+    group: list[pa.RecordBatch] = []
+    size_bytes = 0
+    for buffer in buffers:
+        if group and size_bytes + buffer.size_bytes > _BLOB_BYTES:
+            yield group
+            group, size_bytes = [], 0
+        group += buffer.parts
+        size_bytes += buffer.size_bytes
+    if group:
+        yield group
+
+
+def _write_batches(
+    segment: SegmentBuilder, path: str, batches: Sequence[pa.RecordBatch]
+) -> BufferHandle:
+    table = pa.Table.from_batches(batches)
+    blob = segment.append(table_to_ipc(table))
+    return BufferHandle(
+        path=path,
+        offset=blob.offset,
+        length=blob.length,
+        checksum=blob.checksum,
+        blob_rows=table.num_rows,
+        start=0,
+        rows=table.num_rows,
+    )
+
+
+def read_buffer(
+    store: Store,
+    job: str,
+    handle: BufferHandle,
+    passes: Callable[[pa.RecordBatch, int, int], pa.Array],
+) -> pa.RecordBatch:
+    """Read the records that are left of a stored buffer. Raises CorruptState, StoreError.
+
+    Args:
+        passes: (batch, parallelism, consumer) -> boolean mask of the records that go to that consumer.
+    """
+    where = f"{store_path(job, handle.path)}, in-flight data"
+    table = _read_blob(store, job, handle.path, handle, where)
+    if table.num_rows != handle.blob_rows:
+        raise CorruptState(f"{where}: expected {handle.blob_rows} rows, found {table.num_rows}")
+    batch = table.slice(handle.start, handle.rows).combine_chunks()
+    batches = batch.to_batches()
+    records = batches[0] if batches else pa.RecordBatch.from_pylist([], schema=table.schema)
+    for parallelism, consumer in handle.filters:
+        records = records.filter(passes(records, parallelism, consumer))
+    return records.slice(handle.skip)
 
 
 def read_states(
@@ -80,23 +214,30 @@ def read_states(
     states: dict[str, list[RestoredState]] = {}
     for handle in handles:
         kind = StateKind(handle.kind)
-        table = _read(store, store_path(job, handle.path), handle)
+        table = _read(store, job, handle)
         if kind is StateKind.KEYED:
             table = _cut(table, mine)
         states.setdefault(handle.operator, []).append(RestoredState(handle.state, kind, table))
     return states
 
 
-def _read(store: Store, path: str, handle: StateHandle) -> pa.Table:
-    where = f"{path}, state {handle.state!r} of {handle.operator!r}"
-    blob = Blob(handle.offset, handle.length, handle.checksum)
-    try:
-        table = table_from_ipc(read_blob(lambda o, n: store.get(path, o, n), blob))
-    except (CorruptBlob, InvalidTable, NotFound) as damage:
-        raise CorruptState(f"{where}: {damage}") from damage
+def _read(store: Store, job: str, handle: StateHandle) -> pa.Table:
+    where = f"{store_path(job, handle.path)}, state {handle.state!r} of {handle.operator!r}"
+    table = _read_blob(store, job, handle.path, handle, where)
     if table.num_rows != handle.rows:
         raise CorruptState(f"{where}: expected {handle.rows} rows, found {table.num_rows}")
     return table
+
+
+def _read_blob(
+    store: Store, job: str, path: str, handle: StateHandle | BufferHandle, where: str
+) -> pa.Table:
+    blob = Blob(handle.offset, handle.length, handle.checksum)
+    file = store_path(job, path)
+    try:
+        return table_from_ipc(read_blob(lambda o, n: store.get(file, o, n), blob))
+    except (CorruptBlob, InvalidTable, NotFound) as damage:
+        raise CorruptState(f"{where}: {damage}") from damage
 
 
 def _cut(table: pa.Table, mine: range) -> pa.Table:

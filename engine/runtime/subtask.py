@@ -4,8 +4,8 @@ It never blocks in mid-step: it takes new input only when every subpartition has
 whole. So it can always answer a barrier. User code is not run here but asked for (`RunWork`), one piece at a time; until its
 `WorkDone` the records it works on count as not yet consumed.
 
-What a cut names is always the *committed* position of each input and the tail of each output. Aligned cuts are taken between two pieces of work,
-because the barrier is looked at only when no work runs.
+What a cut names is always the *committed* position of each input and the tail of each output; `cuts.py` decides when it is due. After a restore
+the in-flight records of the checkpoint are replayed before anything new of the same port is taken (`inflight/replay.py`).
 
 A finished subtask stays and relays barriers, so that the checkpoints after the end of input need no rules of their own.
 
@@ -18,15 +18,17 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import assert_never
 
-from headrace.channels.alignment import Aligned, Alignment
 from headrace.channels.buffer import Buffer, ChannelId
 from headrace.channels.events import Barrier, EndOfInput
 from headrace.channels.gate import Gate, GateInput, InputChannel
 from headrace.channels.subpartition import Subpartition
+from headrace.inflight.handle import ChannelStateHandle
+from headrace.inflight.replay import Replay, ReplayInput
 from headrace.recovery.metadata import ChannelPosition
 
 from ..operators.base import SourceStatus, Transaction
 from ..operators.chain import Outputs
+from .cuts import Cuts
 from .pace import Pace
 from .work import (
     BufferArrived,
@@ -35,15 +37,15 @@ from .work import (
     CheckpointTriggered,
     CommitWork,
     CreditGranted,
-    Cut,
     DeadlineReached,
-    DeclineCheckpoint,
     EventArrived,
     FinishWork,
     GrantCredit,
     PollWork,
     PrecommitWork,
     ProcessWork,
+    ReadReplay,
+    ReplayBufferRead,
     RunWork,
     SendBuffer,
     SendEvent,
@@ -67,6 +69,7 @@ class Limits:
         queue_bytes_max: a subpartition that holds this much takes the room for new work away.
         work_rows_max: rows of one piece of work.
         work_target_ns: pieces are cut so that they aim at this time.
+        alignment_timeout_ns: age at which an aligned checkpoint becomes unaligned; None: never.
     """
 
     buffer_bytes: int
@@ -74,6 +77,7 @@ class Limits:
     queue_bytes_max: int
     work_rows_max: int
     work_target_ns: int
+    alignment_timeout_ns: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,6 +88,7 @@ class SubtaskSpec:
         inputs: channels by input port.
         outputs: by output edge, the channels to its consumers, in the partitioner's order of targets.
         received, sent: where to go on, by channel; a channel that is not named starts at 0.
+        replay: in-flight data to work on before anything new.
     """
 
     id: SubtaskId
@@ -95,6 +100,7 @@ class SubtaskSpec:
     finished: bool
     received: Mapping[ChannelId, ChannelPosition]
     sent: Mapping[ChannelId, ChannelPosition]
+    replay: Sequence[ChannelStateHandle] = ()
 
 
 class Subtask:
@@ -112,7 +118,9 @@ class Subtask:
             for port, channels in enumerate(spec.inputs)
             for channel in channels
         )
-        self._alignment = Alignment(self._gate.channels) if self._gate.channels else None
+        ports = {c.channel.edge: c.port for c in self._gate.channels.values()}
+        self._replay = Replay(spec.replay, ports)
+        self._gate.held_ports = self._replay.pending_ports
         self._outputs = [
             [
                 Subpartition(
@@ -125,19 +133,25 @@ class Subtask:
             for channels in spec.outputs
         ]
         self._subpartitions = {s.channel: s for edge in self._outputs for s in edge}
+        self._cuts = Cuts(
+            spec.id,
+            self._gate,
+            self._subpartitions,
+            waits=spec.is_sink,
+            timeout_ns=spec.limits.alignment_timeout_ns,
+        )
         self._pace = Pace(spec.limits.work_target_ns, spec.limits.work_rows_max)
         self._finished = spec.finished
         #: The running work and its number; None while idle.
         self._running: Work | None = None
-        self._given: tuple[GateInput, ...] = ()
+        #: What it works on: of the gate, or of the replay.
+        self._given: tuple[GateInput, ...] | ReplayInput = ()
         self._work = 0
         #: A source that was told to wait polls again at this time.
         self._poll_at_ns: int | None = None
         self._source_ended = False
-        #: Checkpoints to cut as soon as no work runs (sources only); at most a few.
-        self._triggered: list[Barrier] = []
-        #: The cut whose pre-commit runs.
-        self._precommitting: Aligned | None = None
+        #: The checkpoint whose pre-commit runs.
+        self._precommitting: int | None = None
         #: (checkpoint, sink, transaction), pre-committed and not known to be committed.
         self._transactions: list[tuple[int, str, Transaction]] = []
         self._now_ns = 0
@@ -149,6 +163,7 @@ class Subtask:
         self._now_ns = now_ns
         self._pace.start(now_ns)
         effects: list[SubtaskEffect] = []
+        self._read_ahead(effects)
         self._advance(effects)
         return effects
 
@@ -159,30 +174,35 @@ class Subtask:
         match event:
             case BufferArrived():
                 self._gate.channels[event.channel].buffer_arrived(event.buffer)
+                self._cuts.buffer_arrived(event.channel, event.buffer)
             case EventArrived():
-                channel = self._gate.channels[event.channel]
-                channel.event_arrived(event.position, event.event)
+                self._event_arrived(event)
             case CreditGranted():
                 self._subpartitions[event.channel].grant(event.limit_bytes)
             case WorkDone():
                 self._work_done(event, effects)
             case CheckpointTriggered():
                 assert self._spec.is_source, f"{self.id}: only sources are triggered"
-                self._triggered.append(event.barrier)
+                self._cuts.triggered(event.barrier, now_ns)
             case CheckpointCancelled():
-                self._cancelled(event.checkpoint)
+                self._cuts.cancelled(event.checkpoint)
             case CheckpointCompleted():
                 self._transactions = [t for t in self._transactions if t[0] > event.checkpoint]
+                self._cuts.completed(event.checkpoint)
+            case ReplayBufferRead():
+                self._replay.has_read(event.read, event.batch)
+                self._replayed(effects)
             case DeadlineReached():
-                self._poll_at_ns = None
+                self._deadline_reached()
             case _:
                 assert_never(event)
         self._advance(effects)
         return effects
 
     def next_deadline_ns(self) -> int | None:
-        """When a waiting source wants `DeadlineReached`."""
-        return self._poll_at_ns
+        """When `DeadlineReached` is wanted: by a waiting source, or by a checkpoint that is to become unaligned."""
+        deadlines = (self._poll_at_ns, self._cuts.next_deadline_ns())
+        return min((d for d in deadlines if d is not None), default=None)
 
     def check(self) -> None:
         """Assert every invariant."""
@@ -195,8 +215,8 @@ class Subtask:
     def describe(self) -> str:
         """The whole state as stable text."""
         running = "idle" if self._running is None else type(self._running).__name__
-        alignment = self._alignment.describe() if self._alignment else "source"
-        lines = [f"{self.id} {running} finished={self._finished} {alignment}"]
+        lines = [f"{self.id} {running} finished={self._finished} {self._cuts.describe()}"]
+        lines += [line for line in self._replay.describe().splitlines() if line]
         lines += [line for line in self._gate.describe().splitlines() if line]
         lines += [subpartition.describe() for subpartition in self._subpartitions.values()]
         return "\n".join(lines)
@@ -220,28 +240,25 @@ class Subtask:
     def _advance(self, effects: list[SubtaskEffect]) -> None:
         """Do all that can be done without waiting: due events, new work, sending."""
         while True:
-            while self._running is None and self._next(effects):
+            while self._take_cut(effects) or (self._running is None and self._next(effects)):
                 pass
             had_room = self._has_room()
             self._drain(effects)
             # What the drain made room for begins now: no later event is certain to come.
             if had_room or self._running is not None or not self._has_room():
                 break
+        self._cuts.flush(self._now_ns, effects)
         self._pace.account(
             self._now_ns, busy=self._running is not None, backpressured=not self._has_room()
         )
 
     def _next(self, effects: list[SubtaskEffect]) -> bool:
         """Do one thing that is due while no work runs. False: nothing is."""
-        if self._triggered:
-            barrier = self._triggered.pop(0)
-            self._cut(Aligned(barrier, 0), effects)
-            return True
         due = self._gate.next_event()
         if due is not None:
             channel, event = due
             if isinstance(event, Barrier):
-                self._barrier(channel, event, effects)
+                self._cuts.reached(channel, event, self._now_ns, effects)
             else:
                 channel.ended = True
             return True
@@ -257,6 +274,11 @@ class Subtask:
             if self._poll_at_ns is not None:
                 return False
             self._run(PollWork(self._pace.rows_max), effects)
+            return True
+        replayed = self._replay.next_input(self._pace.rows_max)
+        if replayed is not None:
+            self._given = replayed
+            self._run(ProcessWork(replayed.port, replayed.parts, replayed.rows), effects)
             return True
         given = self._gate.next_input(self._pace.rows_max)
         if not given:
@@ -281,8 +303,10 @@ class Subtask:
             while (item := subpartition.take(self._limits.buffer_bytes)) is not None:
                 if isinstance(item, Buffer):
                     effects.append(SendBuffer(subpartition.channel, item))
-                else:
-                    effects.append(SendEvent(subpartition.channel, item.position, item.event))
+                    continue
+                effects.append(SendEvent(subpartition.channel, item.position, item.event))
+                if isinstance(item.event, Barrier):
+                    self._cuts.sent(subpartition.channel, item.event)
 
     # --- work that ended --------------------------------------------------------------------------------------
 
@@ -316,6 +340,10 @@ class Subtask:
 
     def _consumed(self, effects: list[SubtaskEffect]) -> None:
         given, self._given = self._given, ()
+        if isinstance(given, ReplayInput):
+            self._replay.commit()
+            self._replayed(effects)
+            return
         for consumed in given:
             limit_bytes = self._gate.commit(consumed)
             if limit_bytes is not None:
@@ -333,66 +361,55 @@ class Subtask:
             subpartition.append_event(EndOfInput())
         effects.append(SubtaskFinished(self.id))
 
+    # --- replay -----------------------------------------------------------------------------------------------
+
+    def _replayed(self, effects: list[SubtaskEffect]) -> None:
+        """Some stored records came in or are done with: read on, and let go of ports that have none left."""
+        self._gate.held_ports = self._replay.pending_ports
+        self._read_ahead(effects)
+
+    def _read_ahead(self, effects: list[SubtaskEffect]) -> None:
+        effects += [ReadReplay(self.id, order) for order in self._replay.wanted()]
+
     # --- checkpoints ------------------------------------------------------------------------------------------
 
-    def _barrier(
-        self, channel: InputChannel, barrier: Barrier, effects: list[SubtaskEffect]
-    ) -> None:
-        assert self._alignment is not None
-        outcome = self._alignment.barrier(channel.channel, barrier, self._now_ns)
-        for checkpoint in outcome.subsumed:
-            reason = f"barrier {barrier.checkpoint} came before all of {checkpoint}'s"
-            effects.append(DeclineCheckpoint(self.id, checkpoint, reason))
-        for unblocked in outcome.unblock:
-            self._gate.channels[unblocked].blocked = False
-        if outcome.block is not None:
-            self._gate.channels[outcome.block].blocked = True
-        if outcome.aligned is not None:
-            self._cut(outcome.aligned, effects)
-
-    def _cut(self, aligned: Aligned, effects: list[SubtaskEffect]) -> None:
-        """Barrier first: the next tasks need not wait for this one's snapshot."""
-        for subpartition in self._subpartitions.values():
-            subpartition.append_event(aligned.barrier)
-        if self._spec.is_sink:
-            self._precommitting = aligned
-            self._run(PrecommitWork(aligned.barrier.checkpoint), effects)
+    def _event_arrived(self, event: EventArrived) -> None:
+        channel = self._gate.channels[event.channel]
+        if isinstance(event.event, Barrier):
+            self._cuts.arrived(channel, event.position, event.event, self._now_ns)
         else:
-            self._drain(effects)
-            effects.append(TakeSnapshot(self._cut_of(aligned)))
+            channel.event_arrived(event.position, event.event)
+
+    def _deadline_reached(self) -> None:
+        if self._poll_at_ns is not None and self._poll_at_ns <= self._now_ns:
+            self._poll_at_ns = None
+        self._cuts.time_passed(self._now_ns)
+
+    def _take_cut(self, effects: list[SubtaskEffect]) -> bool:
+        """Take a cut that is due, if it need not wait for the running work. Barrier first: the next tasks need not wait."""
+        due = self._cuts.next_due(running=self._running is not None)
+        if due is None:
+            return False
+        replay = tuple(self._replay.remaining())
+        self._cuts.take(due, finished=self._finished, replay=replay, now_ns=self._now_ns)
+        self._drain(effects)
+        checkpoint = due.barrier.checkpoint
+        if self._spec.is_sink:
+            self._precommitting = checkpoint
+            self._run(PrecommitWork(checkpoint), effects)
+        else:
+            self._freeze(checkpoint, effects)
+        return True
 
     def _precommitted(self, checkpoint: int, done: WorkDone, effects: list[SubtaskEffect]) -> None:
-        aligned, self._precommitting = self._precommitting, None
-        assert aligned is not None, f"{self.id}: pre-commit {checkpoint} out of nowhere"
-        assert aligned.barrier.checkpoint == checkpoint, f"{self.id}: pre-commit {checkpoint}"
+        assert self._precommitting == checkpoint, f"{self.id}: pre-commit {checkpoint}"
+        self._precommitting = None
         self._transactions += [(checkpoint, sink, t) for sink, t in done.transactions]
-        effects.append(TakeSnapshot(self._cut_of(aligned)))
+        self._freeze(checkpoint, effects)
 
-    def _cut_of(self, aligned: Aligned) -> Cut:
-        barrier = aligned.barrier
-        return Cut(
-            subtask=self.id,
-            checkpoint=barrier.checkpoint,
-            finished=self._finished,
-            received=tuple(
-                ChannelPosition(*c.channel, position=c.committed, ended=c.ended)
-                for c in self._gate.channels.values()
-            ),
-            sent=tuple(
-                ChannelPosition(*s.channel, position=s.tail, ended=self._finished)
-                for s in self._subpartitions.values()
-            ),
-            transactions=tuple((sink, t) for _, sink, t in self._transactions),
-            start_delay_ns=max(0, self._now_ns - aligned.alignment_ns - barrier.created_ns),
-            alignment_ns=aligned.alignment_ns,
-        )
-
-    def _cancelled(self, checkpoint: int) -> None:
-        """Forget the checkpoint. A pre-commit that runs for it goes on; its transactions ride with the next one."""
-        self._triggered = [b for b in self._triggered if b.checkpoint != checkpoint]
-        if self._alignment is not None:
-            for channel in self._alignment.cancel(checkpoint):
-                self._gate.channels[channel].blocked = False
+    def _freeze(self, checkpoint: int, effects: list[SubtaskEffect]) -> None:
+        if self._cuts.freeze(checkpoint, tuple((sink, t) for _, sink, t in self._transactions)):
+            effects.append(TakeSnapshot(self.id, checkpoint))
 
 
 @dataclass(frozen=True, slots=True)

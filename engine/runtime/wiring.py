@@ -67,6 +67,7 @@ def _spec(
         finished=snapshot is not None and snapshot.finished,
         received=_by_channel(snapshot.received if snapshot else []),
         sent=_by_channel(snapshot.sent if snapshot else []),
+        replay=snapshot.inflight if snapshot else (),
     )
 
 

@@ -13,6 +13,8 @@ import pyarrow as pa
 
 from headrace.channels.buffer import Buffer, ChannelId
 from headrace.channels.events import Barrier, ChannelEvent
+from headrace.inflight.handle import ChannelStateHandle
+from headrace.inflight.replay import ReplayRead
 from headrace.recovery.metadata import ChannelPosition
 
 from ..operators.base import SourceStatus, Transaction
@@ -113,6 +115,14 @@ class CheckpointCompleted:
 
 
 @dataclass(frozen=True, slots=True)
+class ReplayBufferRead:
+    """The order `read` was carried out: `batch` are its records that are left to replay, perhaps none."""
+
+    read: int
+    batch: pa.RecordBatch
+
+
+@dataclass(frozen=True, slots=True)
 class DeadlineReached:
     """The time that `next_deadline_ns` named has come."""
 
@@ -125,6 +135,7 @@ SubtaskEvent = (
     | CheckpointTriggered
     | CheckpointCancelled
     | CheckpointCompleted
+    | ReplayBufferRead
     | DeadlineReached
 )
 
@@ -169,11 +180,24 @@ class GrantCredit:
 
 
 @dataclass(frozen=True, slots=True)
+class CapturedRun:
+    """In-flight records of one channel from position `first` on, in order; `side` is "input" or "output"; `ended`: its end follows."""
+
+    channel: ChannelId
+    side: str
+    first: int
+    buffers: tuple[Buffer, ...]
+    ended: bool
+
+
+@dataclass(frozen=True, slots=True)
 class Cut:
-    """Where a subtask stood when it took its snapshot. Durations in nanoseconds.
+    """A subtask's part of a checkpoint, complete. Durations in nanoseconds.
 
     Attributes:
         transactions: (sink operator, transaction): pre-committed by this or an earlier cut and not yet known to be committed.
+        inflight: what has to be persisted of its channels.
+        replay: what was left to replay: stored already, to be named again.
     """
 
     subtask: SubtaskId
@@ -182,6 +206,8 @@ class Cut:
     received: tuple[ChannelPosition, ...]
     sent: tuple[ChannelPosition, ...]
     transactions: tuple[tuple[str, Transaction], ...]
+    inflight: tuple[CapturedRun, ...]
+    replay: tuple[ChannelStateHandle, ...]
     start_delay_ns: int
     alignment_ns: int
 
@@ -190,7 +216,23 @@ class Cut:
 class TakeSnapshot:
     """Freeze the operators' committed state now, before any later effect."""
 
+    subtask: SubtaskId
+    checkpoint: int
+
+
+@dataclass(frozen=True, slots=True)
+class CutTaken:
+    """The subtask's part is complete: snapshot frozen, every barrier in, every output overtaken or sent."""
+
     cut: Cut
+
+
+@dataclass(frozen=True, slots=True)
+class ReadReplay:
+    """Read a stored buffer; ends in ReplayBufferRead."""
+
+    subtask: SubtaskId
+    order: ReplayRead
 
 
 @dataclass(frozen=True, slots=True)
@@ -214,6 +256,8 @@ SubtaskEffect = (
     | SendEvent
     | GrantCredit
     | TakeSnapshot
+    | CutTaken
+    | ReadReplay
     | DeclineCheckpoint
     | SubtaskFinished
 )

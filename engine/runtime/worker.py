@@ -15,6 +15,7 @@ from enum import Enum
 from typing import assert_never
 
 from headrace.channels.events import Barrier, CheckpointMode
+from headrace.inflight.handle import ChannelStateHandle
 from headrace.recovery.metadata import StateHandle, SubtaskSnapshot, TransactionRecord
 
 from ..coordination import messages as m
@@ -29,6 +30,8 @@ from .work import (
     CommitWork,
     Cut,
     DeclineCheckpoint,
+    ReadReplay,
+    ReplayBufferRead,
     RunWork,
     SubtaskFinished,
     SubtaskId,
@@ -103,11 +106,12 @@ class WorkFailed:
 
 @dataclass(frozen=True, slots=True)
 class CheckpointPersisted:
-    """Durable: `states` of every subtask of the worker."""
+    """Durable: `states` and in-flight data of every subtask of the worker."""
 
     epoch: int
     checkpoint: int
     states: dict[SubtaskId, list[StateHandle]]
+    inflight: dict[SubtaskId, list[ChannelStateHandle]]
     sync_ns: dict[SubtaskId, int]
     async_ns: int
 
@@ -116,6 +120,23 @@ class CheckpointPersisted:
 class CheckpointPersistFailed:
     epoch: int
     checkpoint: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class ReplayRead:
+    """Answer to a ReadReplay."""
+
+    epoch: int
+    subtask: SubtaskId
+    answer: ReplayBufferRead
+
+
+@dataclass(frozen=True, slots=True)
+class ReplayCorrupt:
+    """In-flight data of the restored checkpoint is missing or damaged."""
+
+    epoch: int
     reason: str
 
 
@@ -136,6 +157,8 @@ WorkerEvent = (
     | WorkFailed
     | CheckpointPersisted
     | CheckpointPersistFailed
+    | ReplayRead
+    | ReplayCorrupt
     | TimePassed
 )
 
@@ -182,6 +205,14 @@ class DiscardSnapshots:
 
 
 @dataclass(frozen=True, slots=True)
+class ConfirmCheckpoint:
+    """The checkpoint is complete: later ones may name what it stored."""
+
+    epoch: int
+    checkpoint: int
+
+
+@dataclass(frozen=True, slots=True)
 class Report:
     message: m.ToCoordinator
 
@@ -198,12 +229,14 @@ WorkerEffect = (
     RunWork
     | CommitWork
     | TakeSnapshot
+    | ReadReplay
     | SendFrame
     | PersistCheckpoint
     | LoadAttempt
     | DropAttempt
     | ConnectPeers
     | DiscardSnapshots
+    | ConfirmCheckpoint
     | Report
     | StopWorker
 )
@@ -325,6 +358,14 @@ class Worker:
                 )
             case WorkFailed():
                 return self._fail(event.reason, event.details, fatal=event.fatal)
+            case ReplayRead():
+                return self._translate(
+                    self._running().step(event.subtask, event.answer, self._now_ns)
+                )
+            case ReplayCorrupt():
+                effects = self._drop()
+                self.phase = Phase.FAILED
+                return [*effects, Report(m.DeployFailed(self._epoch, event.reason, corrupt=True))]
             case CheckpointPersisted():
                 return self._persisted(event)
             case CheckpointPersistFailed():
@@ -360,7 +401,8 @@ class Worker:
                 )
                 return self._to_all(CheckpointTriggered(barrier), sources=True)
             case m.Completed():
-                return self._to_all(CheckpointCompleted(message.checkpoint), sources=False)
+                effects = self._to_all(CheckpointCompleted(message.checkpoint), sources=False)
+                return [ConfirmCheckpoint(self._epoch, message.checkpoint), *effects]
             case m.Cancelled():
                 self._attempt.cancel(message.checkpoint)
                 self._cuts.pop(message.checkpoint, None)
@@ -551,6 +593,7 @@ def _acknowledge(event: CheckpointPersisted, cuts: Sequence[Cut]) -> m.Acknowled
                 index=cut.subtask.subtask,
                 finished=cut.finished,
                 states=event.states[cut.subtask],
+                inflight=event.inflight[cut.subtask],
                 received=list(cut.received),
                 sent=list(cut.sent),
                 start_delay_ns=cut.start_delay_ns,

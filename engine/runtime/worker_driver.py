@@ -14,8 +14,13 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import assert_never
 
+import pyarrow as pa
+
 from headrace.channels.handshake import Identity
+from headrace.channels.partitioners import Custom, Hash
 from headrace.channels.wire import ControlFrame
+from headrace.inflight.confirmed import Confirmed
+from headrace.inflight.handle import ChannelStateHandle
 from headrace.recovery.metadata import SubtaskSnapshot
 from headrace.recovery.store import Store, StoreError
 
@@ -35,11 +40,18 @@ from .network import (
     NetworkEvent,
     Received,
 )
-from .snapshots import CorruptState, read_states, write_snapshots
+from .snapshots import CorruptState, Foreign, read_buffer, read_states, write_checkpoint
 from .storage import open_store
 from .subtask import Limits
 from .subtask_thread import SubtaskOpened, SubtaskOpenFailed, SubtaskThread, ThreadEvent
-from .work import CommitWork, Cut, RunWork, SubtaskId, TakeSnapshot
+from .work import (
+    CommitWork,
+    ReadReplay,
+    ReplayBufferRead,
+    RunWork,
+    SubtaskId,
+    TakeSnapshot,
+)
 
 _log = logging.getLogger(__name__)
 
@@ -70,6 +82,11 @@ class _Loaded:
     )
     #: {checkpoint: {subtask: time that freezing took}}
     sync_ns: dict[int, dict[SubtaskId, int]] = field(default_factory=dict)
+    #: Where the attempt was restored from, if that is not the job's own directory.
+    foreign: Foreign | None = None
+    #: {checkpoint: in-flight data that this worker stored or named for it}, until a newer one is confirmed.
+    stored: dict[int, list[ChannelStateHandle]] = field(default_factory=dict)
+    confirmed: Confirmed = field(default_factory=Confirmed)
 
 
 class WorkerDriver:
@@ -217,8 +234,12 @@ class WorkerDriver:
                 connection = self._connections.get((effect.epoch, effect.worker))
                 if connection is not None:  # else it was lost, and PeerLost is in the inbox
                     self._network.send(connection, effect.frame)
-            case TakeSnapshot(cut):
-                self._snapshot(cut)
+            case TakeSnapshot():
+                self._snapshot(effect)
+            case ReadReplay():
+                self._read_replay(effect)
+            case w.ConfirmCheckpoint():
+                self._confirm(effect.checkpoint)
             case PersistCheckpoint():
                 self._persist(effect)
             case w.DiscardSnapshots():
@@ -238,44 +259,91 @@ class WorkerDriver:
             case _:
                 assert_never(effect)
 
-    def _threads(self) -> dict[SubtaskId, SubtaskThread]:
+    def _attempt(self) -> _Loaded:
         assert self._loaded is not None, "no attempt is loaded"
-        return self._loaded.threads
+        return self._loaded
 
-    def _snapshot(self, cut: Cut) -> None:
-        assert self._loaded is not None, "no attempt is loaded"
+    def _threads(self) -> dict[SubtaskId, SubtaskThread]:
+        return self._attempt().threads
+
+    def _snapshot(self, effect: TakeSnapshot) -> None:
+        loaded = self._attempt()
         began_ns = now_ns()
-        states = self._threads()[cut.subtask].chain.snapshot()
-        snapshots = self._loaded.snapshots.setdefault(cut.checkpoint, {})
-        snapshots[cut.subtask] = states
-        self._loaded.sync_ns.setdefault(cut.checkpoint, {})[cut.subtask] = now_ns() - began_ns
+        states = loaded.threads[effect.subtask].chain.snapshot()
+        loaded.snapshots.setdefault(effect.checkpoint, {})[effect.subtask] = states
+        loaded.sync_ns.setdefault(effect.checkpoint, {})[effect.subtask] = now_ns() - began_ns
 
     def _persist(self, effect: PersistCheckpoint) -> None:
-        assert self._loaded is not None, "no attempt is loaded"
-        snapshots = self._loaded.snapshots.pop(effect.checkpoint)
-        sync_ns = self._loaded.sync_ns.pop(effect.checkpoint)
+        loaded = self._attempt()
+        epoch, checkpoint = effect.epoch, effect.checkpoint
+        snapshots = loaded.snapshots.pop(checkpoint)
+        sync_ns = loaded.sync_ns.pop(checkpoint)
         began_ns = now_ns()
 
         def write() -> None:
-            epoch, checkpoint = effect.epoch, effect.checkpoint
             try:
-                handles = write_snapshots(
+                written = write_checkpoint(
                     self._store,
                     self._plan.job,
                     checkpoint,
                     self._identity.worker,
                     epoch,
                     snapshots,
+                    effect.cuts,
+                    loaded.confirmed,
+                    loaded.foreign,
                 )
             except Exception as error:
                 # Whatever it is, the checkpoint fails and the job goes on.
                 reason = str(error) if isinstance(error, StoreError) else repr(error)
                 self._inbox.put(w.CheckpointPersistFailed(epoch, checkpoint, reason))
                 return
-            done = w.CheckpointPersisted(epoch, checkpoint, handles, sync_ns, now_ns() - began_ns)
-            self._inbox.put(done)
+            loaded.stored[checkpoint] = [h for hs in written.inflight.values() for h in hs]
+            self._inbox.put(
+                w.CheckpointPersisted(
+                    epoch,
+                    checkpoint,
+                    written.states,
+                    written.inflight,
+                    sync_ns,
+                    now_ns() - began_ns,
+                )
+            )
 
         self._storage.submit(write)
+
+    def _confirm(self, checkpoint: int) -> None:
+        loaded = self._attempt()
+        loaded.confirmed = Confirmed(loaded.stored.get(checkpoint, []))
+        loaded.stored = {n: handles for n, handles in loaded.stored.items() if n > checkpoint}
+
+    def _read_replay(self, effect: ReadReplay) -> None:
+        loaded = self._attempt()
+        epoch, order = loaded.epoch, effect.order
+        partitioner = self._plan.edges[order.edge].partitioner
+
+        def passes(batch: pa.RecordBatch, parallelism: int, consumer: int) -> pa.Array:
+            assert isinstance(partitioner, Hash | Custom), f"{partitioner} has no affinity"
+            targets = partitioner.open(0, 1, parallelism, 0).targets(batch)
+            return pa.array(targets == consumer)
+
+        def read() -> None:
+            store, job = self._store, self._plan.job
+            if loaded.foreign is not None:
+                store, job = loaded.foreign.store, loaded.foreign.job
+            try:
+                if store is None:
+                    raise CorruptState("there is no checkpoint storage to restore from")
+                batch = read_buffer(store, job, order.handle, passes)
+                answer = ReplayBufferRead(order.read, batch)
+                self._inbox.put(w.ReplayRead(epoch, effect.subtask, answer))
+            except CorruptState as error:
+                self._inbox.put(w.ReplayCorrupt(epoch, str(error)))
+            except Exception as error:
+                reason = f"in-flight data could not be read: {error}"
+                self._inbox.put(w.WorkFailed(epoch, effect.subtask, reason, "", fatal=False))
+
+        self._storage.submit(read)
 
     def _connect(self, effect: w.ConnectPeers) -> None:
         for peer in effect.connect:
@@ -297,6 +365,8 @@ class WorkerDriver:
             for id in effect.subtasks
         }
         self._loaded = _Loaded(effect.epoch, threads, set(threads))
+        if effect.origin:
+            self._loaded.foreign = Foreign(open_store(effect.origin), effect.job)
         for thread in threads.values():
             thread.start()
 

@@ -32,12 +32,14 @@ def run_worker(program: WorkerProgram, incarnation: Incarnation, host: str) -> N
     # The program came through the launcher's own channel (a pipe of the parent, or Spark), never over our network.
     plan: ExecutionPlan = cloudpickle.loads(program.plan)
     settings = program.settings
+    timeout_ns = int(settings["alignment_timeout_ns"])
     limits = Limits(
         buffer_bytes=int(settings["buffer_bytes"]),
         window_bytes=int(settings["window_bytes"]),
         queue_bytes_max=int(settings["queue_bytes_max"]),
         work_rows_max=int(settings["work_rows_max"]),
         work_target_ns=int(settings["work_target_ns"]),
+        alignment_timeout_ns=None if timeout_ns < 0 else timeout_ns,
     )
     checkpoints = str(settings["checkpoints"])
     driver = WorkerDriver(

@@ -1,0 +1,98 @@
+"""What confirmed checkpoints already hold of the channels' records, by position.
+
+A buffer that was persisted by a checkpoint which is complete, and that still lies in its channel at the next one, is named again instead of
+being written again. Only *complete* checkpoints count: what a given-up one wrote may be deleted at any time. Since records have positions, it
+does not matter how buffers were merged or split in between, nor on which side of the channel they lie.
+
+Source: FLIP-76 names incremental in-flight state as future work; this is ours.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+from headrace.channels.buffer import Buffer, ChannelId
+
+from .handle import BufferHandle, ChannelStateHandle
+
+
+@dataclass(frozen=True, slots=True)
+class _Run:
+    """Records `[first, first + handle.rows)` of a channel."""
+
+    first: int
+    handle: BufferHandle
+
+    @property
+    def end(self) -> int:
+        return self.first + self.handle.rows
+
+
+class Confirmed:
+    """An immutable index of the in-flight data of one complete checkpoint, as far as one worker wrote or named it."""
+
+    def __init__(self, handles: Iterable[ChannelStateHandle] = ()) -> None:
+        #: {channel: runs by position, without overlap}
+        self._runs: dict[ChannelId, list[_Run]] = {}
+        for handle in handles:
+            if handle.side == "replay":
+                continue  # of a channel of an earlier attempt, whose positions mean nothing now
+            runs = self._runs.setdefault(
+                ChannelId(handle.edge, handle.producer, handle.consumer), []
+            )
+            position = handle.first
+            for buffer in handle.buffers:
+                runs.append(_Run(position, buffer))
+                position += buffer.rows
+        for runs in self._runs.values():
+            runs.sort(key=lambda run: run.first)
+
+    def split(
+        self, channel: ChannelId, buffers: Sequence[Buffer]
+    ) -> Iterator[BufferHandle | list[Buffer]]:
+        """Cut a channel's captured buffers into what is stored already (a handle) and runs that are not, in order."""
+        fresh: list[Buffer] = []
+        runs = self._runs.get(channel, [])
+        for buffer in buffers:
+            for piece in _cover(buffer, runs):
+                if isinstance(piece, Buffer):
+                    fresh.append(piece)
+                    continue
+                if fresh:
+                    yield fresh
+                    fresh = []
+                yield piece
+        if fresh:
+            yield fresh
+
+
+def _cover(buffer: Buffer, runs: Sequence[_Run]) -> Iterator[BufferHandle | Buffer]:
+    """Cut one buffer at the bounds of the stored runs."""
+    rest: Buffer | None = buffer
+    for run in runs:
+        if rest is None or run.first >= rest.end:
+            break
+        if run.end <= rest.first:
+            continue
+        if run.first > rest.first:
+            ahead, rest = rest.split(run.first - rest.first)
+            yield ahead
+        covered = min(run.end, rest.end) - rest.first
+        yield _within(run, rest.first, covered)
+        rest = rest.split(covered)[1] if covered < rest.rows else None
+    if rest is not None:
+        yield rest
+
+
+def _within(run: _Run, first: int, rows: int) -> BufferHandle:
+    handle = run.handle
+    return BufferHandle(
+        path=handle.path,
+        offset=handle.offset,
+        length=handle.length,
+        checksum=handle.checksum,
+        blob_rows=handle.blob_rows,
+        start=handle.start + first - run.first,
+        rows=rows,
+    )

@@ -1,0 +1,187 @@
+"""Replay: in-flight data of a restored checkpoint, given to its consumer before anything new of the same edge.
+
+The machine asks for stored buffers a few at a time (`wanted`), hands their records out like a gate does, and can say at any moment what is
+left, as handles: a checkpoint during recovery names what is left and writes nothing. Order within an old channel is kept; among old
+channels of a port it is free.
+
+Memory is bounded by the read-ahead, two buffers an old channel, whatever lay in flight.
+
+Source: FLIP-76, recovery; deviation: the consumer reads the sender's part too, so that order survives a rescale and producers start at once.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+
+import pyarrow as pa
+
+from .handle import BufferHandle, ChannelStateHandle
+
+_READ_AHEAD = 2
+
+
+@dataclass(frozen=True, slots=True)
+class ReplayRead:
+    """An order to read: `read` identifies it, `edge` tells whose partitioner the filters mean."""
+
+    read: int
+    edge: int
+    handle: BufferHandle
+
+
+@dataclass(frozen=True, slots=True)
+class ReplayInput:
+    """Records handed out to be worked on."""
+
+    port: int
+    parts: tuple[pa.RecordBatch, ...]
+    rows: int
+
+
+@dataclass(slots=True)
+class _Stored:
+    """One stored buffer. `batch` is None until it has been read; its rows are those that passed the filters, from `skip` on."""
+
+    read: int
+    handle: BufferHandle
+    ordered: bool = False
+    batch: pa.RecordBatch | None = None
+    #: Rows handed out and committed, of `batch`.
+    taken: int = 0
+    committed: int = 0
+
+
+@dataclass(slots=True, eq=False)
+class _OldChannel:
+    port: int
+    source: ChannelStateHandle
+    stored: deque[_Stored] = field(default_factory=deque)
+
+
+class Replay:
+    """What one consumer subtask has to replay.
+
+    Args:
+        handles: by old channel, side "input" before side "output" of the same channel; edges in terms of the present plan.
+        ports: {edge: input port}.
+    """
+
+    def __init__(self, handles: Iterable[ChannelStateHandle], ports: dict[int, int]) -> None:
+        self._channels: list[_OldChannel] = []
+        self._by_read: dict[int, _Stored] = {}
+        #: The old channel that records were handed out of, and how many.
+        self._given: tuple[_OldChannel, int] | None = None
+        by_channel: dict[tuple[int, int, int], _OldChannel] = {}
+        for handle in handles:
+            key = (handle.edge, handle.producer, handle.consumer)
+            if key not in by_channel:
+                by_channel[key] = _OldChannel(ports[handle.edge], handle)
+                self._channels.append(by_channel[key])
+            for buffer in handle.buffers:
+                stored = _Stored(len(self._by_read), buffer)
+                self._by_read[stored.read] = stored
+                by_channel[key].stored.append(stored)
+        self._drop_done()
+
+    @property
+    def pending_ports(self) -> frozenset[int]:
+        """Ports with records left to replay or to commit; nothing new may be taken from their channels."""
+        return frozenset(channel.port for channel in self._channels)
+
+    def wanted(self) -> list[ReplayRead]:
+        """What to read now; each is named once."""
+        orders: list[ReplayRead] = []
+        for channel in self._channels:
+            for stored in list(channel.stored)[:_READ_AHEAD]:
+                if not stored.ordered:
+                    stored.ordered = True
+                    orders.append(ReplayRead(stored.read, channel.source.edge, stored.handle))
+        return orders
+
+    def has_read(self, read: int, batch: pa.RecordBatch) -> None:
+        """The order was carried out: `batch` are the records that are left of it (perhaps none)."""
+        stored = self._by_read[read]
+        assert stored.ordered, f"read {read} was not ordered"
+        assert stored.batch is None, f"read {read} came twice"
+        stored.batch = batch
+        self._drop_done()
+
+    def next_input(self, rows_max: int) -> ReplayInput | None:
+        """Hand out up to `rows_max` records of one stored buffer, or None: nothing is read yet."""
+        assert self._given is None, "handed out twice"
+        for channel in self._channels:
+            stored = channel.stored[0]
+            if stored.batch is not None:
+                rows = min(rows_max, stored.batch.num_rows - stored.taken)
+                part = stored.batch.slice(stored.taken, rows)
+                stored.taken += rows
+                self._given = (channel, rows)
+                return ReplayInput(channel.port, (part,), rows)
+        return None
+
+    def commit(self) -> None:
+        """What was handed out last has been worked on."""
+        assert self._given is not None, "nothing was handed out"
+        (channel, rows), self._given = self._given, None
+        channel.stored[0].committed += rows
+        # The next old channel has its turn.
+        self._channels.remove(channel)
+        self._channels.append(channel)
+        self._drop_done()
+
+    def remaining(self) -> list[ChannelStateHandle]:
+        """What is not committed, as handles of side "replay"; the ordinals keep old channels apart."""
+        return [
+            ChannelStateHandle(
+                edge=channel.source.edge,
+                producer=channel.source.producer,
+                consumer=channel.source.consumer,
+                side="replay",
+                first=0,
+                buffers=[_rest(stored) for stored in channel.stored],
+                ended=False,
+            )
+            for channel in self._channels
+        ]
+
+    def describe(self) -> str:
+        """The whole state as stable text."""
+        lines = [
+            f"replay e{c.source.edge}:{c.source.producer}>{c.source.consumer} stored={len(c.stored)}"
+            f" committed={c.stored[0].committed}"
+            for c in self._channels
+        ]
+        return "\n".join(lines)
+
+    def _drop_done(self) -> None:
+        for channel in self._channels:
+            while channel.stored and _is_done(channel.stored[0]):
+                del self._by_read[channel.stored.popleft().read]
+        self._channels = [channel for channel in self._channels if channel.stored]
+
+
+def merge_sides(handles: Sequence[ChannelStateHandle]) -> list[ChannelStateHandle]:
+    """Bring handles of channels into the order of replay: what is left of older replays, then the receiver's part, then the sender's."""
+    order = {"replay": 0, "input": 1, "output": 2}
+    return sorted(handles, key=lambda h: (h.edge, h.producer, h.consumer, order[h.side], h.first))
+
+
+def _is_done(stored: _Stored) -> bool:
+    return stored.batch is not None and stored.committed == stored.batch.num_rows
+
+
+def _rest(stored: _Stored) -> BufferHandle:
+    handle = stored.handle
+    return BufferHandle(
+        path=handle.path,
+        offset=handle.offset,
+        length=handle.length,
+        checksum=handle.checksum,
+        blob_rows=handle.blob_rows,
+        start=handle.start,
+        rows=handle.rows,
+        filters=handle.filters,
+        skip=handle.skip + stored.committed,
+    )
