@@ -423,6 +423,11 @@ class WorkerDriver:
             self._step(w.AttemptLoaded(event.epoch))
 
     def _open_failed(self, event: SubtaskOpenFailed) -> None:
+        if isinstance(event.error, StoreError):
+            # Storage that does not answer now says nothing about the program or the checkpoint: try again.
+            reason = f"the checkpoint could not be read: {event.error}"
+            self._step(w.WorkFailed(event.epoch, event.subtask, reason, "", fatal=False))
+            return
         corrupt = isinstance(event.error, CorruptState)
         known = isinstance(event.error, HeadraceError | CorruptState)
         reason = str(event.error) if known else repr(event.error)
