@@ -201,6 +201,8 @@ class Coordinator:
             case d.EpochClaimFailed():
                 self._claim_failed(event.reason, effects)
             case d.Superseded():
+                # From now on what is open in the sinks is another's.
+                self._claimed = False
                 self._end(d.Outcome.FAILED, event.reason, "", effects)
             case d.SinksRecovered():
                 if event.epoch == self.epoch:
@@ -215,8 +217,7 @@ class Coordinator:
             case d.TransactionsCommitted():
                 self._ledger.committed(event.checkpoint)
             case d.CheckpointFound():
-                self._finding = False
-                self._ledger.restored(event.metadata)
+                self._found(event.metadata, effects)
             case d.CheckpointRequested():
                 self._requests.append(event.request)
             case d.StopRequested():
@@ -435,6 +436,22 @@ class Coordinator:
         self._finding = True
         effects.append(d.FindCheckpoint(damaged))
 
+    def _found(
+        self, metadata: CheckpointMetadata | None, effects: list[d.CoordinatorEffect]
+    ) -> None:
+        """Go on from an older checkpoint. Without one the job fails: to start afresh would write everything once more."""
+        self._finding = False
+        if metadata is not None:
+            self._ledger.restored(metadata)
+            return
+        damaged = self._ledger.newest
+        assert damaged is not None, "nothing was damaged"
+        reason = (
+            f"chk-{damaged.checkpoint} cannot be restored, and there is no older one;"
+            " start the job without restore to read everything again"
+        )
+        self._end(d.Outcome.FAILED, reason, "", effects)
+
     def _claim_failed(self, reason: str, effects: list[d.CoordinatorEffect]) -> None:
         wait_ns = self._restarts.next_wait_ns()
         if wait_ns is None:
@@ -594,7 +611,7 @@ class Coordinator:
         if self._writing is not None:
             return
         assert self._ending is not None, "closing without a reason"
-        if not self._ledger.uncommitted:
+        if self._claimed and not self._ledger.uncommitted:
             effects.append(d.RecoverSinks(self.epoch, ()))
         self._to_all(m.Shutdown(self._ending.reason), effects)
         effects.append(self._ending)

@@ -10,8 +10,9 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 
 from headrace.recovery import catalog
+from headrace.recovery.codec import CorruptMetadata
 from headrace.recovery.metadata import CheckpointMetadata, TransactionRecord
-from headrace.recovery.store import AlreadyExists, Store, StoreError, StoreUncertain
+from headrace.recovery.store import AlreadyExists, NotFound, Store, StoreError, StoreUncertain
 
 from ..operators.base import SinkCommitter, Transaction
 from . import decisions as d
@@ -50,14 +51,14 @@ def write_metadata(
         newest = catalog.newest_epoch(store, metadata.job) or 0
         if newest > metadata.epoch:
             superseded = _superseded(metadata.job, metadata.epoch, newest)
-            return [d.MetadataDiscarded(number, superseded.reason), superseded]
+            return [superseded, d.MetadataDiscarded(number, superseded.reason)]
         _repeat(lambda: catalog.publish(store, metadata), sleep)
         return [d.MetadataWritten(number)]
     except AlreadyExists:
         reason = (
             f"chk-{number} exists already: another coordinator of job {metadata.job!r} is alive"
         )
-        return [d.MetadataDiscarded(number, reason), d.Superseded(reason)]
+        return [d.Superseded(reason), d.MetadataDiscarded(number, reason)]
     except Exception as error:
         reason = str(error) if isinstance(error, StoreError) else repr(error)
         _discard(store, metadata.job, number, sleep)
@@ -71,7 +72,10 @@ def find_checkpoint(store: Store | None, job: str, below: int) -> Answer:
     try:
         for number in catalog.complete_checkpoints(store, job):
             if number < below:
-                return d.CheckpointFound(catalog.load(store, job, number))
+                try:
+                    return d.CheckpointFound(catalog.load(store, job, number))
+                except (CorruptMetadata, NotFound) as error:
+                    _log.warning("chk-%d is passed over: %s", number, error)
     except Exception as error:
         return d.LauncherFailed(f"no older checkpoint can be read: {error}")
     return d.CheckpointFound(None)

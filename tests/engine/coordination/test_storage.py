@@ -1,0 +1,314 @@
+"""What the coordinator's effects do with storage and sinks, when these work and when they do not."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import pytest
+
+from headrace.engine.coordination import decisions as d
+from headrace.engine.coordination import storage
+from headrace.engine.coordination.ledger import Deletable
+from headrace.engine.coordination.storage import (
+    Sinks,
+    claim_epoch,
+    delete_checkpoints,
+    find_checkpoint,
+    write_metadata,
+)
+from headrace.engine.operators.base import Transaction
+from headrace.recovery import catalog
+from headrace.recovery.layout import epoch_path, metadata_path
+from headrace.recovery.metadata import CheckpointMetadata, TransactionRecord
+from headrace.recovery.store import (
+    AlreadyExists,
+    NotFound,
+    StoreError,
+    StoreRejected,
+    StoreUncertain,
+)
+
+
+class FakeStore:
+    """Objects in a dict. The next calls of a method fail as `plan` says, before or after they took effect."""
+
+    def __init__(self) -> None:
+        self.objects: dict[str, bytes] = {}
+        #: {method: (error, it happened nevertheless) of its next calls}
+        self.plan: dict[str, list[tuple[type[StoreError], bool]]] = {}
+        self.calls: list[str] = []
+
+    def fail(self, method: str, *errors: type[StoreError], happened: bool = False) -> None:
+        self.plan[method] = [(error, happened) for error in errors]
+
+    def put(self, path: str, data: bytes | memoryview) -> None:
+        self._do("put", path, lambda: self.objects.update({path: bytes(data)}))
+
+    def create(self, path: str, data: bytes) -> None:
+        if path in self.objects:
+            raise AlreadyExists(path, "already exists")
+        self._do("create", path, lambda: self.objects.update({path: data}))
+
+    def get(self, path: str, offset: int = 0, length: int | None = None) -> bytes:
+        self._do("get", path, lambda: None)
+        if path not in self.objects:
+            raise NotFound(path, "not found")
+        return self.objects[path][offset : None if length is None else offset + length]
+
+    def list(self, prefix: str) -> list[str]:
+        self._do("list", prefix, lambda: None)
+        return sorted(path for path in self.objects if path.startswith(prefix))
+
+    def delete(self, path: str) -> None:
+        self._do("delete", path, lambda: self.objects.pop(path, None))
+
+    def _do(self, method: str, path: str, act: Callable[[], object]) -> None:
+        self.calls.append(method)
+        planned = self.plan.get(method)
+        if not planned:
+            act()
+            return
+        error, happened = planned.pop(0)
+        if happened:
+            act()
+        raise error(path, "as planned")
+
+
+@pytest.fixture
+def store(monkeypatch: pytest.MonkeyPatch) -> FakeStore:
+    monkeypatch.setattr(storage, "_PAUSE_S", 0.0)
+    return FakeStore()
+
+
+def metadata(checkpoint: int, epoch: int = 1) -> CheckpointMetadata:
+    return CheckpointMetadata(
+        job="job",
+        checkpoint=checkpoint,
+        epoch=epoch,
+        mode="aligned",
+        savepoint=False,
+        created_ms=0,
+        duration_ns=0,
+        max_parallelism=128,
+        tasks=[],
+        edges=[],
+        subtasks=[],
+        transactions=[],
+    )
+
+
+def deletable(*checkpoints: int) -> Deletable:
+    return Deletable(checkpoints, frozenset(), ())
+
+
+# --- epochs -----------------------------------------------------------------------------------------------------------
+
+
+def test_epochs_rise_with_every_claim(store: FakeStore) -> None:
+    assert claim_epoch(store, "job", 0) == d.EpochClaimed(1)
+    assert claim_epoch(store, "job", 1) == d.EpochClaimed(2)
+    assert claim_epoch(store, "other", 0) == d.EpochClaimed(1)
+
+
+def test_a_new_coordinator_takes_over_from_whoever_was_there(store: FakeStore) -> None:
+    store.create(epoch_path("job", 41), b"")
+    assert claim_epoch(store, "job", 0) == d.EpochClaimed(42)
+
+
+def test_a_coordinator_that_finds_a_higher_epoch_than_its_own_stops(store: FakeStore) -> None:
+    store.create(epoch_path("job", 1), b"")
+    store.create(epoch_path("job", 2), b"")
+    answer = claim_epoch(store, "job", 1)
+    assert isinstance(answer, d.Superseded)
+    assert "it claimed epoch 2, this one has 1" in answer.reason
+    assert len(store.objects) == 2, "nothing was claimed"
+
+
+@pytest.mark.parametrize("method", ["list", "create"])
+def test_a_claim_that_storage_refuses_can_be_repeated(store: FakeStore, method: str) -> None:
+    store.fail(method, StoreRejected)
+    assert isinstance(claim_epoch(store, "job", 0), d.EpochClaimFailed)
+    assert claim_epoch(store, "job", 0) == d.EpochClaimed(1)
+
+
+def test_a_claim_whose_outcome_is_unknown_is_left_behind(store: FakeStore) -> None:
+    store.fail("create", StoreUncertain, happened=True)
+    assert claim_epoch(store, "job", 0) == d.EpochClaimed(2)
+
+
+def test_without_storage_epochs_are_counted_in_memory() -> None:
+    assert claim_epoch(None, "job", 3) == d.EpochClaimed(4)
+
+
+# --- metadata ---------------------------------------------------------------------------------------------------------
+
+
+def test_written_metadata_are_visible(store: FakeStore) -> None:
+    assert write_metadata(store, metadata(3)) == [d.MetadataWritten(3)]
+    assert catalog.load(store, "job", 3) == metadata(3)
+
+
+def test_an_uncertain_write_is_repeated_until_it_is_certain(store: FakeStore) -> None:
+    store.fail("create", StoreUncertain, StoreUncertain)
+    assert write_metadata(store, metadata(3)) == [d.MetadataWritten(3)]
+    assert store.calls.count("create") == 3
+
+
+def test_a_write_that_happened_although_its_reply_was_lost_counts_once(store: FakeStore) -> None:
+    store.fail("create", StoreUncertain, happened=True)
+    assert write_metadata(store, metadata(3)) == [d.MetadataWritten(3)]
+    assert catalog.complete_checkpoints(store, "job") == [3]
+
+
+def test_a_refused_write_is_discarded_for_certain(store: FakeStore) -> None:
+    store.put("job/chk-3/worker-0-e1.segment", b"data")
+    store.fail("create", StoreRejected)
+    (answer,) = write_metadata(store, metadata(3))
+    assert isinstance(answer, d.MetadataDiscarded)
+    assert "could not be written: job/chk-3/metadata: as planned" in answer.reason
+    assert store.objects == {}
+
+
+def test_a_write_that_stays_uncertain_is_removed_before_it_is_given_up(store: FakeStore) -> None:
+    """It may have become visible at any of the attempts; and the removal itself may fail."""
+    store.fail("create", *[StoreUncertain] * 5, happened=False)
+    store.fail("delete", StoreUncertain, StoreRejected, StoreUncertain)
+    (answer,) = write_metadata(store, metadata(3))
+    assert isinstance(answer, d.MetadataDiscarded)
+    assert store.calls.count("delete") >= 4
+    assert catalog.complete_checkpoints(store, "job") == []
+
+
+def test_a_coordinator_with_an_older_epoch_writes_nothing(store: FakeStore) -> None:
+    store.create(epoch_path("job", 2), b"")
+    superseded, discarded = write_metadata(store, metadata(3, epoch=1))
+    assert isinstance(superseded, d.Superseded), "known before the coordinator goes on"
+    assert isinstance(discarded, d.MetadataDiscarded)
+    assert not catalog.complete_checkpoints(store, "job")
+
+
+def test_a_checkpoint_that_somebody_else_completed_is_left_alone(store: FakeStore) -> None:
+    catalog.publish(store, metadata(3, epoch=7))
+    superseded, discarded = write_metadata(store, metadata(3, epoch=1))
+    assert isinstance(superseded, d.Superseded)
+    assert isinstance(discarded, d.MetadataDiscarded)
+    assert catalog.load(store, "job", 3).epoch == 7
+
+
+def test_without_storage_a_checkpoint_is_complete_at_once() -> None:
+    assert write_metadata(None, metadata(3)) == [d.MetadataWritten(3)]
+
+
+# --- finding and deleting ---------------------------------------------------------------------------------------------
+
+
+def test_the_newest_checkpoint_below_the_damaged_one_is_found(store: FakeStore) -> None:
+    for number in (1, 2, 3, 4):
+        catalog.publish(store, metadata(number))
+    assert find_checkpoint(store, "job", 4) == d.CheckpointFound(metadata(3))
+
+
+def test_damaged_metadata_on_the_way_are_passed_over(store: FakeStore) -> None:
+    for number in (1, 2, 3):
+        catalog.publish(store, metadata(number))
+    store.put(metadata_path("job", 2), b"rubbish")
+    assert find_checkpoint(store, "job", 3) == d.CheckpointFound(metadata(1))
+
+
+def test_that_there_is_none_is_an_answer(store: FakeStore) -> None:
+    catalog.publish(store, metadata(3))
+    assert find_checkpoint(store, "job", 3) == d.CheckpointFound(None)
+    assert find_checkpoint(None, "job", 3) == d.CheckpointFound(None)
+
+
+@pytest.mark.parametrize("method", ["list", "get"])
+def test_storage_that_does_not_answer_is_not_taken_for_an_empty_one(
+    store: FakeStore, method: str
+) -> None:
+    catalog.publish(store, metadata(1))
+    store.fail(method, StoreUncertain)
+    answer = find_checkpoint(store, "job", 3)
+    assert isinstance(answer, d.LauncherFailed)
+
+
+def test_a_deleted_checkpoint_is_gone_with_its_files(store: FakeStore) -> None:
+    catalog.publish(store, metadata(1))
+    store.put("job/chk-1/worker-0-e1.segment", b"data")
+    store.put("job/chk-10/worker-0-e1.segment", b"data")
+    delete_checkpoints(store, "job", deletable(1))
+    assert list(store.objects) == ["job/chk-10/worker-0-e1.segment"]
+    delete_checkpoints(None, "job", deletable(1))
+
+
+def test_files_that_others_refer_to_stay_until_they_are_named() -> None:
+    store = FakeStore()
+    catalog.publish(store, metadata(1))
+    store.put("job/chk-1/worker-0-e1.segment", b"data")
+    shared = "chk-1/worker-0-e1.segment"
+    delete_checkpoints(store, "job", Deletable((1,), frozenset({shared}), ()))
+    assert list(store.objects) == [f"job/{shared}"]
+    delete_checkpoints(store, "job", Deletable((), frozenset(), (shared,)))
+    assert store.objects == {}
+
+
+def test_a_deletion_that_fails_does_no_harm(store: FakeStore) -> None:
+    catalog.publish(store, metadata(1))
+    store.fail("delete", StoreUncertain)
+    delete_checkpoints(store, "job", deletable(1))
+
+
+# --- sinks ------------------------------------------------------------------------------------------------------------
+
+
+class FakeCommitter:
+    """Notes what it is asked to do; fails when told to."""
+
+    def __init__(self) -> None:
+        self.done: list[str] = []
+        self.failure: Exception | None = None
+
+    def commit(self, transactions: Sequence[Transaction]) -> None:
+        self._note("commit", transactions)
+
+    def recover(self, committed: Sequence[Transaction]) -> None:
+        self._note("recover", committed)
+
+    def _note(self, verb: str, transactions: Sequence[Transaction]) -> None:
+        if self.failure is not None:
+            raise self.failure
+        self.done.append(f"{verb} {' '.join(t.id for t in transactions)}".strip())
+
+
+def record(sink: str, id: str) -> TransactionRecord:
+    return TransactionRecord(sink, id, {})
+
+
+def test_each_sink_commits_its_own_transactions_in_order() -> None:
+    one, two, idle = FakeCommitter(), FakeCommitter(), FakeCommitter()
+    sinks = Sinks({"one": one, "two": two, "idle": idle})
+    records = [record("two", "b"), record("one", "a"), record("two", "c")]
+    assert sinks.commit(7, records) == d.TransactionsCommitted(7)
+    assert (one.done, two.done, idle.done) == (["commit a"], ["commit b c"], [])
+
+
+def test_recovery_reaches_every_sink_so_that_each_aborts_what_is_open() -> None:
+    one, idle = FakeCommitter(), FakeCommitter()
+    assert Sinks({"one": one, "idle": idle}).recover(3, [record("one", "a")]) == d.SinksRecovered(3)
+    assert (one.done, idle.done) == (["recover a"], ["recover"])
+
+
+def test_a_sink_that_fails_is_an_answer_and_no_exception() -> None:
+    committer = FakeCommitter()
+    committer.failure = OSError("the disk is gone")
+    sinks = Sinks({"one": committer})
+    committed = sinks.commit(7, [record("one", "a")])
+    assert committed == d.SinkFailed(7, "the commit of chk-7 failed: the disk is gone")
+    recovered = sinks.recover(3, [])
+    assert recovered == d.SinkFailed(None, "the sinks could not be recovered: the disk is gone")
+
+
+def test_a_transaction_of_a_sink_that_is_gone_is_not_dropped() -> None:
+    sinks = Sinks({"one": FakeCommitter()})
+    answer = sinks.commit(7, [record("gone", "a")])
+    assert isinstance(answer, d.SinkFailed)
+    assert "no sink 'gone' to commit a to" in answer.reason
