@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace.engine.coordination.ledger import Ledger
-from headrace.recovery.metadata import CheckpointMetadata, TransactionRecord
+from headrace.engine.coordination.ledger import Deletable, Ledger
+from headrace.inflight.handle import BufferHandle, ChannelStateHandle
+from headrace.recovery.metadata import CheckpointMetadata, SubtaskSnapshot, TransactionRecord
 
 
 def record(id: str) -> TransactionRecord:
@@ -33,12 +35,12 @@ def metadata(checkpoint: int, transactions: Sequence[TransactionRecord] = ()) ->
     )
 
 
-def complete(ledger: Ledger, checkpoint: int, *fresh: str) -> list[int]:
-    """Complete a checkpoint that names what is new and what is left over; returns what may be deleted."""
+def complete(ledger: Ledger, checkpoint: int, *fresh: str) -> tuple[int, ...]:
+    """Complete a checkpoint that names what is new and what is left over; returns which may be deleted."""
     carried = ledger.carry_over(map(record, fresh))
-    deletable = ledger.completed(metadata(checkpoint, carried))
+    ledger.completed(metadata(checkpoint, carried), checkpoint + 1)
     ledger.check()
-    return deletable
+    return ledger.sweep([]).checkpoints
 
 
 def open_ids(ledger: Ledger) -> list[str]:
@@ -55,20 +57,47 @@ def test_the_newest_checkpoint_is_where_an_attempt_starts() -> None:
 
 def test_retention_keeps_the_newest_and_names_the_rest() -> None:
     ledger = Ledger(None, retain=2)
-    assert [complete(ledger, n) for n in (1, 2, 3, 5)] == [[], [], [1], [2]]
+    assert [complete(ledger, n) for n in (1, 2, 3, 5)] == [(), (), (1,), (2,)]
 
 
 def test_the_restored_checkpoint_is_subsumed_like_any_other() -> None:
     ledger = Ledger(metadata(4), retain=1)
-    assert complete(ledger, 5) == [4]
+    assert complete(ledger, 5) == (4,)
 
 
 def test_what_was_given_up_is_deleted_with_the_next_completion() -> None:
     ledger = Ledger(None, retain=1)
-    ledger.given_up(1)
-    ledger.given_up(2)
-    assert complete(ledger, 3) == [1, 2]
-    assert complete(ledger, 4) == [3]
+    ledger.given_up(1, following=2)
+    ledger.given_up(2, following=3)
+    assert complete(ledger, 3) == (1, 2)
+    assert complete(ledger, 4) == (3,)
+
+
+def test_nothing_is_deleted_while_a_checkpoint_is_under_way_that_may_refer_to_it() -> None:
+    ledger = Ledger(None, retain=1)
+    complete(ledger, 1)
+    ledger.completed(metadata(2), following=4)
+    assert ledger.sweep([3]).checkpoints == ()
+    assert ledger.sweep([4]).checkpoints == (1,)
+    assert ledger.sweep([]).checkpoints == (), "each is named once"
+
+
+def referring(checkpoint: int, path: str) -> CheckpointMetadata:
+    """A checkpoint with one in-flight record, stored at `path`."""
+    buffer = BufferHandle(path, 8, 100, "0" * 16, 1, 0, 1)
+    handle = ChannelStateHandle(0, 0, 0, "input", 0, [buffer], ended=False)
+    subtask = SubtaskSnapshot(0, 0, False, [], [], [], [handle])
+    return msgspec.structs.replace(metadata(checkpoint), subtasks=[subtask])
+
+
+def test_a_file_outlives_its_checkpoint_as_long_as_another_refers_to_it() -> None:
+    path = "chk-1/worker-0-e1.segment"
+    ledger = Ledger(None, retain=1)
+    ledger.completed(referring(1, path), following=2)
+    ledger.completed(referring(2, path), following=3)
+    assert ledger.sweep([]) == Deletable((1,), frozenset({path}), ())
+    ledger.completed(metadata(3), following=4)
+    assert ledger.sweep([]) == Deletable((2,), frozenset(), (path,))
 
 
 def test_a_transaction_is_open_from_completion_to_confirmation() -> None:
@@ -104,7 +133,7 @@ def test_a_commit_confirmed_while_the_next_metadata_is_written_is_not_forgotten(
     complete(ledger, 1, "a")
     carried = ledger.carry_over([record("b")])
     ledger.committed(1)
-    ledger.completed(metadata(2, carried))
+    ledger.completed(metadata(2, carried), 3)
     ledger.check()
     assert open_ids(ledger) == ["b"]
 

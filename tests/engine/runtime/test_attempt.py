@@ -150,7 +150,7 @@ def test_a_file_is_written_when_every_subtask_of_the_worker_has_cut() -> None:
     subject = of_two_workers()
     subject.step(SOURCE, polled({}), 0)
     effects = subject.step_all(CheckpointTriggered(BARRIER), 0, sources=True)
-    assert [e.cut.subtask for e in effects if isinstance(e, TakeSnapshot)] == [SOURCE]
+    assert [e.subtask for e in effects if isinstance(e, TakeSnapshot)] == [SOURCE]
     assert not any(isinstance(e, PersistCheckpoint) for e in effects)
     effects = subject.frame(EventFrame(ChannelId(0, 1, 0), 0, BARRIER), 0)
     (persist,) = (e for e in effects if isinstance(e, PersistCheckpoint))

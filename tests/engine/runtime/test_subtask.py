@@ -15,12 +15,14 @@ from headrace.engine.operators.chain import Outputs
 from headrace.engine.runtime.subtask import Limits, Subtask, SubtaskSpec
 from headrace.engine.runtime.work import (
     BufferArrived,
+    CapturedRun,
     CheckpointCancelled,
     CheckpointCompleted,
     CheckpointTriggered,
     CommitWork,
     CreditGranted,
     Cut,
+    CutTaken,
     DeadlineReached,
     DeclineCheckpoint,
     EventArrived,
@@ -120,7 +122,7 @@ class Driven:
         return self.step(WorkDone(work, outputs, sum(rows), **more))  # type: ignore[arg-type]  # the tests' own keywords
 
     def _noted(self, effects: list[SubtaskEffect]) -> list[str]:
-        self.cuts += [e.cut for e in effects if isinstance(e, TakeSnapshot)]
+        self.cuts += [e.cut for e in effects if isinstance(e, CutTaken)]
         return [noted(effect) for effect in effects]
 
 
@@ -145,15 +147,24 @@ def noted(effect: SubtaskEffect) -> str:
             return f"send {channel} {name}@{position}"
         case GrantCredit(channel, limit_bytes):
             return f"grant {channel} {limit_bytes}"
-        case TakeSnapshot(cut):
-            received = " ".join(map(str, (c.position for c in cut.received)))
-            sent = " ".join(map(str, (c.position for c in cut.sent)))
-            return f"snapshot {cut.checkpoint}: received {received}; sent {sent}"
+        case TakeSnapshot(_, checkpoint):
+            return f"snapshot {checkpoint}"
+        case CutTaken(cut):
+            received = " ".join(str(c.position) for c in cut.received)
+            sent = " ".join(str(c.position) for c in cut.sent)
+            inflight = "".join(f"; {captured(run)}" for run in cut.inflight)
+            return f"cut {cut.checkpoint}: received {received}; sent {sent}{inflight}"
         case DeclineCheckpoint(_, checkpoint):
             return f"decline {checkpoint}"
         case SubtaskFinished():
             return "finished"
     return f"other {effect}"
+
+
+def captured(run: CapturedRun) -> str:
+    end = run.buffers[-1].end if run.buffers else run.first
+    ended = " and the end" if run.ended else ""
+    return f"{run.side} {run.channel} {run.first}..{end}{ended}"
 
 
 def source(**options: object) -> Driven:
@@ -296,8 +307,9 @@ def test_a_trigger_cuts_a_source_between_two_polls() -> None:
         "commit",
         "send e1:0>0 0..3",
         "send e1:0>0 barrier 1@3",
-        "snapshot 1: received ; sent 3",
+        "snapshot 1",
         "run 2: poll 4",
+        "cut 1: received ; sent 3",
     ]
 
 
@@ -306,7 +318,7 @@ def test_a_trigger_cuts_an_idle_source_at_once() -> None:
     subject.start()
     subject.done(1, 2, status=SourceStatus.IDLE, wait_ns=50)
     effects = subject.step(CheckpointTriggered(barrier(1)))
-    assert effects == ["send e1:0>0 barrier 1@2", "snapshot 1: received ; sent 2"]
+    assert effects == ["send e1:0>0 barrier 1@2", "snapshot 1", "cut 1: received ; sent 2"]
 
 
 def test_a_trigger_that_waits_for_a_poll_can_be_cancelled() -> None:
@@ -333,7 +345,8 @@ def test_a_source_that_ended_finishes_and_goes_on_to_answer_triggers() -> None:
     assert subject.done(2, 1) == ["commit", "finished", "send e1:0>0 2..3", "send e1:0>0 end@3"]
     assert subject.step(CheckpointTriggered(barrier(1))) == [
         "send e1:0>0 barrier 1@3",
-        "snapshot 1: received ; sent 3",
+        "snapshot 1",
+        "cut 1: received ; sent 3",
     ]
     assert subject.cuts[0].finished
     assert [c.ended for c in subject.cuts[0].sent] == [True]
@@ -351,7 +364,8 @@ def test_a_barrier_waits_for_the_running_work() -> None:
         "commit",
         "send e1:0>0 0..5",
         "send e1:0>0 barrier 1@5",
-        "snapshot 1: received 2; sent 5",
+        "snapshot 1",
+        "cut 1: received 2; sent 5",
     ]
 
 
@@ -362,10 +376,11 @@ def test_a_barrier_waits_for_the_records_before_it() -> None:
     subject.event(A, barrier(1))
     subject.records(A, 1)
     assert subject.done(1)[-1] == "run 2: port 0 [4, 5]"
-    assert subject.done(2)[-3:] == [
+    assert subject.done(2)[-4:] == [
         "send e1:0>0 barrier 1@0",
-        "snapshot 1: received 6; sent 0",
+        "snapshot 1",
         "run 3: port 0 [6]",
+        "cut 1: received 6; sent 0",
     ]
 
 
@@ -377,10 +392,11 @@ def test_a_channel_that_delivered_its_barrier_is_blocked_until_all_have() -> Non
     assert subject.records(B, 2) == ["run 1: port 0 [0, 1]"]
     subject.event(B, barrier(1))
     effects = subject.done(1)
-    assert effects[-3:] == [
+    assert effects[-4:] == [
         "send e1:0>0 barrier 1@0",
-        "snapshot 1: received 0 2; sent 0",
+        "snapshot 1",
         "run 2: port 0 [0, 1, 2]",
+        "cut 1: received 0 2; sent 0",
     ]
 
 
@@ -404,7 +420,7 @@ def test_a_cancelled_checkpoint_unblocks_and_its_late_barrier_is_ignored() -> No
     assert subject.event(B, barrier(1)) == []
     assert "snapshot" not in str(subject.done(1))
     subject.event(A, barrier(2))
-    assert subject.event(B, barrier(2))[-1] == "snapshot 2: received 1 0; sent 0"
+    assert subject.event(B, barrier(2))[-1] == "cut 2: received 1 0; sent 0"
 
 
 def test_a_newer_barrier_declines_the_older_checkpoint() -> None:
@@ -422,7 +438,7 @@ def test_at_least_once_blocks_no_channel() -> None:
     assert subject.records(A, 1) == ["run 1: port 0 [0]"]
     subject.event(B, barrier(1, CheckpointMode.AT_LEAST_ONCE))
     effects = subject.done(1)
-    assert "snapshot 1: received 1 0; sent 0" in effects
+    assert effects[-1] == "cut 1: received 1 0; sent 0"
 
 
 def test_a_barrier_waits_behind_records_without_credit_but_the_snapshot_does_not() -> None:
@@ -431,11 +447,92 @@ def test_a_barrier_waits_behind_records_without_credit_but_the_snapshot_does_not
     subject.records(A, 1)
     subject.event(A, barrier(1))
     effects = subject.done(1, 3, 3)
-    assert effects[2:] == ["send e1:0>0 0..3", "snapshot 1: received 1; sent 6"]
+    assert effects[2:] == ["send e1:0>0 0..3", "snapshot 1", "cut 1: received 1; sent 6"]
     assert subject.step(CreditGranted(X, 100 * ROW_BYTES)) == [
         "send e1:0>0 3..6",
         "send e1:0>0 barrier 1@6",
     ]
+
+
+# --- unaligned checkpoints --------------------------------------------------------------------------------------------
+
+
+def unaligned(checkpoint: int) -> Barrier:
+    return barrier(checkpoint, CheckpointMode.UNALIGNED)
+
+
+def test_the_first_unaligned_barrier_cuts_and_what_comes_before_the_others_is_captured() -> None:
+    subject = Driven()
+    subject.start()
+    assert subject.event(A, unaligned(1)) == ["send e1:0>0 barrier 1@0", "snapshot 1"]
+    assert subject.records(A, 3) == ["run 1: port 0 [0, 1, 2]"], "nothing is blocked"
+    subject.records(B, 2)
+    assert subject.event(B, unaligned(1)) == [
+        "cut 1: received 0 0; sent 0; input e0:1>0 0..2",
+    ]
+
+
+def test_an_unaligned_cut_is_before_the_running_work_and_captures_its_input() -> None:
+    subject = Driven(inputs=((A,),))
+    subject.start()
+    subject.records(A, 2)
+    subject.records(A, 3)
+    assert subject.event(A, unaligned(1)) == [
+        "send e1:0>0 barrier 1@0",
+        "snapshot 1",
+        "cut 1: received 0; sent 0; input e0:0>0 0..5",
+    ]
+    assert subject.done(1, 1)[0] == "commit"
+
+
+def test_an_unaligned_barrier_overtakes_and_captures_what_waits_for_credit() -> None:
+    subject = without_credit()
+    assert subject.event(A, unaligned(1)) == ["send e1:0>0 barrier 1@5", "snapshot 1"]
+    effects = subject.event(B, unaligned(1))
+    assert effects == ["cut 1: received 1 0; sent 20; output e1:0>0 5..20"]
+    assert subject.step(CreditGranted(X, 1_000 * ROW_BYTES))[0] == "send e1:0>0 5..15"
+
+
+def test_a_sinks_cut_waits_for_its_running_work_even_if_unaligned() -> None:
+    subject = Driven(inputs=((A,),), outputs=(), is_sink=True)
+    subject.start()
+    subject.records(A, 2)
+    assert subject.event(A, unaligned(1)) == []
+    assert subject.done(1)[-1] == "run 2: pre-commit 1"
+    assert subject.done(2)[-1] == "cut 1: received 2; sent "
+
+
+def test_an_end_of_input_that_was_overtaken_is_captured() -> None:
+    subject = Driven(inputs=((A,),))
+    subject.start()
+    subject.records(A, 2)
+    subject.event(A, EndOfInput())
+    effects = subject.event(A, unaligned(1))
+    assert effects[-1] == "cut 1: received 0; sent 0; input e0:0>0 0..2 and the end"
+
+
+def test_an_aligned_checkpoint_becomes_unaligned_at_its_deadline() -> None:
+    limits = Limits(80, 800, 80, 4, 1_000, alignment_timeout_ns=100)
+    subject = Driven(limits=limits)
+    subject.start()
+    assert subject.event(A, barrier(1)) == []
+    assert subject.records(A, 1) == [], "blocked"
+    assert subject.records(B, 2) == ["run 1: port 0 [0, 1]"]
+    assert subject.subtask.next_deadline_ns() == 100
+    subject.now_ns = 100
+    assert subject.step(DeadlineReached()) == ["send e1:0>0 barrier 1@0", "snapshot 1"]
+    assert subject.subtask.next_deadline_ns() is None
+    assert subject.event(B, unaligned(1))[-1] == "cut 1: received 0 0; sent 0; input e0:1>0 0..2"
+
+
+def test_a_cancelled_unaligned_cut_is_never_handed_over() -> None:
+    subject = Driven()
+    subject.start()
+    subject.event(A, unaligned(1))
+    subject.step(CheckpointCancelled(1))
+    assert subject.event(B, unaligned(1)) == []
+    subject.event(A, unaligned(2))
+    assert subject.event(B, unaligned(2))[-1] == "cut 2: received 0 0; sent 0"
 
 
 # --- sinks ------------------------------------------------------------------------------------------------------------
@@ -458,7 +555,7 @@ def test_a_sink_pre_commits_and_then_snapshots() -> None:
     assert subject.event(B, barrier(1)) == ["run 1: pre-commit 1"]
     assert subject.records(A, 1) == [], "work waits for the pre-commit"
     effects = subject.done(1, transactions=(transaction("t1"),))
-    assert effects == ["commit", "snapshot 1: received 0 0; sent ", "run 2: port 0 [0]"]
+    assert effects == ["commit", "snapshot 1", "run 2: port 0 [0]", "cut 1: received 0 0; sent "]
     assert subject.cuts[0].transactions == (transaction("t1"),)
 
 
@@ -521,7 +618,8 @@ def test_a_finished_subtask_relays_barriers() -> None:
     assert subject.event(A, barrier(1)) == []
     assert subject.event(B, barrier(1)) == [
         "send e1:0>0 barrier 1@0",
-        "snapshot 1: received 0 0; sent 0",
+        "snapshot 1",
+        "cut 1: received 0 0; sent 0",
     ]
     (cut,) = subject.cuts
     assert cut.finished
@@ -535,7 +633,7 @@ def test_a_barrier_that_comes_with_the_end_is_taken_before_the_finish() -> None:
     subject.records(A, 1)
     subject.event(A, EndOfInput())
     subject.event(A, barrier(1))
-    assert subject.done(1)[-2:] == ["snapshot 1: received 1; sent 0", "run 2: finish"]
+    assert subject.done(1)[-3:] == ["snapshot 1", "run 2: finish", "cut 1: received 1; sent 0"]
     (cut,) = subject.cuts
     assert not cut.finished
     assert [c.ended for c in (*cut.received, *cut.sent)] == [True, False]

@@ -26,6 +26,7 @@ from headrace.engine.runtime.worker import (
     AttemptLoadFailed,
     CheckpointPersisted,
     CheckpointPersistFailed,
+    ConfirmCheckpoint,
     ConnectPeers,
     ControlLost,
     ControlReceived,
@@ -35,6 +36,7 @@ from headrace.engine.runtime.worker import (
     LoadAttempt,
     PeerConnected,
     PeerLost,
+    ReplayCorrupt,
     Report,
     StopWorker,
     TimePassed,
@@ -44,6 +46,7 @@ from headrace.engine.runtime.worker import (
     WorkerEvent,
     WorkFailed,
 )
+from headrace.inflight.handle import ChannelStateHandle
 from headrace.recovery.metadata import StateHandle, TransactionRecord
 
 SCHEMA = pa.schema([("x", pa.int64())])
@@ -79,8 +82,8 @@ def noted(effect: WorkerEffect) -> str:
             return f"run {subtask} {number} {type(what).__name__}"
         case CommitWork(subtask):
             return f"commit {subtask}"
-        case TakeSnapshot(cut):
-            return f"snapshot {cut.subtask} {cut.checkpoint}"
+        case TakeSnapshot(subtask, checkpoint):
+            return f"snapshot {subtask} {checkpoint}"
         case SendFrame(epoch, worker, frame):
             return f"frame to {worker} in {epoch}: {type(frame).__name__} {frame.channel}"
         case PersistCheckpoint(_, checkpoint):
@@ -93,6 +96,8 @@ def noted(effect: WorkerEffect) -> str:
             return f"connect {[p.worker for p in connect]} expect {list(expect)}"
         case DiscardSnapshots(_, checkpoint):
             return f"discard {checkpoint}"
+        case ConfirmCheckpoint(_, checkpoint):
+            return f"confirm {checkpoint}"
         case Report(message):
             return f"report {type(message).__name__}"
         case StopWorker(reason, clean):
@@ -146,6 +151,13 @@ def running() -> Driven:
 
 def handle(name: str) -> StateHandle:
     return StateHandle(name, "state", "list", "chk-1/x", 0, 1, "0" * 16, 1)
+
+
+def persisted(checkpoint: int) -> CheckpointPersisted:
+    """Nothing was in flight and nobody had state."""
+    return CheckpointPersisted(
+        1, checkpoint, {SOURCE: [], SINK: []}, {SOURCE: [], SINK: []}, {SOURCE: 0, SINK: 0}, 0
+    )
 
 
 # --- life -------------------------------------------------------------------------------------------------------------
@@ -294,8 +306,9 @@ def test_a_checkpoint_is_acknowledged_when_it_is_durable() -> None:
     subject = running()
     assert cut(subject) == ["commit t1.0", "snapshot t1.0 1", "persist 1"]
     states = {SOURCE: [handle("numbers")], SINK: []}
-    persisted = CheckpointPersisted(1, 1, states, {SOURCE: 5, SINK: 6}, 100)
-    assert subject.step(persisted) == ["report Acknowledge"]
+    nothing: dict[SubtaskId, list[ChannelStateHandle]] = {SOURCE: [], SINK: []}
+    event = CheckpointPersisted(1, 1, states, nothing, {SOURCE: 5, SINK: 6}, 100)
+    assert subject.step(event) == ["report Acknowledge"]
     (message,) = (r for r in subject.reports if isinstance(r, m.Acknowledge))
     assert (message.epoch, message.checkpoint) == (1, 1)
     assert message.transactions == [TransactionRecord("out", "t1", {"rows": 3})]
@@ -314,16 +327,16 @@ def test_a_cancelled_checkpoint_is_not_acknowledged_any_more() -> None:
     subject = running()
     cut(subject)
     assert subject.told(m.Cancelled(1, 1)) == ["discard 1"]
-    late = CheckpointPersisted(1, 1, {SOURCE: [], SINK: []}, {SOURCE: 0, SINK: 0}, 0)
+    late = persisted(1)
     assert subject.step(late) == []
 
 
 def test_completion_reaches_the_sinks() -> None:
     subject = running()
     cut(subject)
-    subject.told(m.Completed(1, 1))
+    assert subject.told(m.Completed(1, 1)) == ["confirm 1"]
     cut(subject, 2)
-    subject.step(CheckpointPersisted(1, 2, {SOURCE: [], SINK: []}, {SOURCE: 0, SINK: 0}, 0))
+    subject.step(persisted(2))
     message = subject.reports[-1]
     assert isinstance(message, m.Acknowledge)
     assert [t.id for t in message.transactions] == ["t2"]
@@ -342,7 +355,7 @@ def test_completion_reaches_the_sinks() -> None:
         FrameReceived(1, 1, EventFrame(INCOMING, 99, EndOfInput())),
         WorkEnded(1, SOURCE, WorkDone(99)),
         WorkFailed(1, SOURCE, "late", "", fatal=True),
-        CheckpointPersisted(1, 1, {}, {}, 0),
+        CheckpointPersisted(1, 1, {}, {}, {}, 0),
         CheckpointPersistFailed(1, 1, "late"),
         ControlReceived(m.Start(1)),
         ControlReceived(m.Trigger(1, 1, "aligned", 0)),
@@ -408,6 +421,12 @@ def test_an_attempt_that_cannot_be_loaded_is_reported(corrupt: bool) -> None:
     assert effects == ["drop 1", "report DeployFailed"]
     assert subject.reports == [m.DeployFailed(1, "damaged", corrupt)]
     assert subject.told(deploy(2)) == ["load 2 from 0: t0.0 t1.0"]
+
+
+def test_damaged_in_flight_data_ask_for_another_checkpoint() -> None:
+    subject = running()
+    assert subject.step(ReplayCorrupt(1, "checksum")) == ["drop 1", "report DeployFailed"]
+    assert subject.reports[-1] == m.DeployFailed(1, "checksum", corrupt=True)
 
 
 @pytest.mark.parametrize(
