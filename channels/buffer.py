@@ -35,7 +35,7 @@ class Buffer:
     Attributes:
         first: position of the first record.
         rows: number of records, at least one; the sum of the parts' rows.
-        size_bytes: what the credit account is charged; at least one, and the same at both ends of the channel.
+        size_bytes: what the credit account is charged; at least one a record, and the same at both ends of the channel.
         parts: the batches, in order, all of the edge's schema.
     """
 
@@ -53,7 +53,7 @@ class Buffer:
     def of(first: int, batch: pa.RecordBatch) -> Buffer:
         """Wrap one batch of at least one row."""
         assert batch.num_rows > 0, "a buffer holds at least one record"
-        return Buffer(first, batch.num_rows, max(1, batch.nbytes), (batch,))
+        return Buffer(first, batch.num_rows, max(batch.num_rows, batch.nbytes), (batch,))
 
     def split(self, rows: int) -> tuple[Buffer, Buffer]:
         """Cut after `rows` records (0 < rows < self.rows) without copying.

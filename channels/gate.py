@@ -14,6 +14,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from .buffer import Buffer, ChannelId
+from .credit import Debloat, Window
 from .events import Barrier, ChannelEvent
 from .subpartition import QueuedEvent, merge
 
@@ -43,6 +44,7 @@ class GateStatistics:
     queued_bytes: int
     queued_rows: int
     blocked_channels: int
+    window_bytes: int
 
 
 class InputChannel:
@@ -52,7 +54,14 @@ class InputChannel:
     """
 
     def __init__(
-        self, channel: ChannelId, port: int, *, position: int, ended: bool, window_bytes: int
+        self,
+        channel: ChannelId,
+        port: int,
+        *,
+        position: int,
+        ended: bool,
+        window_bytes: int,
+        debloat: Debloat | None = None,
     ) -> None:
         self.channel = channel
         self.port = port
@@ -65,7 +74,7 @@ class InputChannel:
         self.queued_bytes = 0
         self.received_bytes = 0
         self.consumed_bytes = 0
-        self.window_bytes = window_bytes
+        self.window = Window(window_bytes, debloat)
         self.limit_bytes = window_bytes
         #: The end of input has come in, though perhaps it still stands behind records.
         self.end_arrived = ended
@@ -137,15 +146,17 @@ class InputChannel:
         self.queued_bytes -= taken.size_bytes
         return taken
 
-    def commit(self, buffer: Buffer) -> int | None:
+    def commit(self, buffer: Buffer, now_ns: int = 0) -> int | None:
         """The handed-out buffer was worked on. Return the new credit limit when it is worth telling the producer."""
         assert buffer.first == self.committed, f"{self.channel}: committed {buffer.first}"
         self.committed = buffer.end
         self.given = None
         self.consumed_bytes += buffer.size_bytes
-        limit_bytes = self.consumed_bytes + self.window_bytes
+        self.window.drained(buffer.size_bytes, now_ns, waiting=bool(self.queue))
+        window_bytes = self.window.size_bytes
+        limit_bytes = self.consumed_bytes + window_bytes
         # Half a window at a time: a grant per buffer would double the number of frames.
-        if limit_bytes - self.limit_bytes < self.window_bytes // 2 and self.queue:
+        if limit_bytes - self.limit_bytes < window_bytes // 2 and self.queue:
             return None
         if limit_bytes <= self.limit_bytes:
             return None
@@ -214,9 +225,9 @@ class Gate:
         self._turn.rotate(-(begin_next if passed_over is None else passed_over))
         return tuple(given)
 
-    def commit(self, given: GateInput) -> int | None:
+    def commit(self, given: GateInput, now_ns: int = 0) -> int | None:
         """Work on `given` is committed; returns the channel's new credit limit in bytes, or None for no news."""
-        return self.channels[given.channel].commit(given.buffer)
+        return self.channels[given.channel].commit(given.buffer, now_ns)
 
     @property
     def ended(self) -> bool:
@@ -243,4 +254,5 @@ class Gate:
             sum(c.queued_bytes for c in channels),
             sum(c.arrived - c.taken for c in channels),
             sum(c.blocked for c in channels),
+            sum(c.window.size_bytes for c in channels),
         )

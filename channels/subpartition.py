@@ -4,8 +4,8 @@ Slices queue as the work made them; neighbours are merged, up to the buffer size
 drain). So a lightly loaded channel sends each slice at once, a backpressured one sends large buffers, and no flush timer
 exists. Events queue between the records; a priority event may also be put at the head, before everything queued.
 
-Credit: the consumer raises `limit_bytes`, a running total since the attempt began. A buffer may be taken while any credit is left,
-so at most the window and one buffer are on the wire. Events need none.
+Credit: the consumer raises `limit_bytes`, a running total since the attempt began. A buffer is cut to the credit that is left, down to one record;
+so no more than the window and one record is on the wire. Events need none.
 
 Source: FLIP-76 (a barrier at the head of the queue), Flink's credit-based flow control; we count bytes where Flink counts buffers, because
 record batches differ in size.
@@ -71,9 +71,9 @@ class Subpartition:
         self._queue: deque[Buffer | QueuedEvent] = deque()
 
     def append(self, batch: pa.RecordBatch, size_bytes: int) -> None:
-        """Queue one batch of at least one row, which occupies `size_bytes` (at least one)."""
+        """Queue one batch of at least one row, which occupies `size_bytes`; charged is at least a byte a row."""
         assert batch.num_rows > 0, f"{self.channel}: an empty buffer"
-        assert size_bytes > 0, f"{self.channel}: a buffer of no size"
+        size_bytes = max(size_bytes, batch.num_rows)
         buffer = Buffer(self.tail, batch.num_rows, size_bytes, (batch,))
         self._queue.append(buffer)
         self.tail = buffer.end
@@ -132,6 +132,7 @@ class Subpartition:
     def _take_buffer(self, buffer_bytes: int) -> Buffer:
         run: list[Buffer] = []
         size_bytes = 0
+        self._fit_head(min(buffer_bytes, self.limit_bytes - self.sent_bytes))
         while self._queue:
             head = self._queue[0]
             if isinstance(head, QueuedEvent):
@@ -150,6 +151,15 @@ class Subpartition:
         assert merged.first == self.sent, f"{self.channel}: took {merged.first}"
         self.sent = merged.end
         return merged
+
+    def _fit_head(self, budget_bytes: int) -> None:
+        """Cut the head so that it stays within the budget, if need be down to one record; no copy."""
+        head = self._queue[0]
+        assert isinstance(head, Buffer), "an event needs no credit"
+        if head.size_bytes > budget_bytes and head.rows > 1:
+            rows = max(1, head.rows * budget_bytes // head.size_bytes)
+            self._queue[0], rest = head.split(rows)
+            self._queue.insert(1, rest)
 
     def check(self) -> None:
         """Assert every invariant."""

@@ -151,18 +151,21 @@ class Network:
     Attributes:
         buffer: neighbouring slices are merged up to this size when the transport takes them.
         window: the most a receiver lets be in flight on one channel; bounds memory and what a checkpoint persists.
+        debloat_target: windows shrink to what a consumer drains in this time, so that slow ones hold less in flight; "0s": off.
         heartbeat: how often workers and coordinator say that they live.
         heartbeat_timeout: silence after which a peer counts as dead.
     """
 
     buffer: Size = "1MiB"
     window: Size = "4MiB"
+    debloat_target: Duration = "1s"
     heartbeat: Duration = "1s"
     heartbeat_timeout: Duration = "10s"
 
     def __post_init__(self) -> None:
         _positive("network.buffer", self.buffer_bytes)
         _positive("network.heartbeat", self.heartbeat_ns)
+        duration_ns(self.debloat_target, option="network.debloat_target")
         if self.window_bytes < self.buffer_bytes:
             raise UserError(
                 f"network.window={self.window!r} is smaller than network.buffer={self.buffer!r}; "
@@ -181,6 +184,10 @@ class Network:
     @property
     def window_bytes(self) -> int:
         return size_bytes(self.window, option="network.window")
+
+    @property
+    def debloat_target_ns(self) -> int:
+        return _ns("network.debloat_target", self.debloat_target)
 
     @property
     def heartbeat_ns(self) -> int:

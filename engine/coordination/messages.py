@@ -88,6 +88,7 @@ class SubtaskNumbers(msgspec.Struct, frozen=True, forbid_unknown_fields=True, ar
     backpressured_ns: int
     idle_ns: int
     queued_bytes: int
+    window_bytes: int
 
 
 class Heartbeat(_Message, frozen=True):

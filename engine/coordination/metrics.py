@@ -28,6 +28,7 @@ def metrics_of(plan: ExecutionPlan, status: Status) -> Mapping[str, float]:
             ("backpressured_seconds_total", sum(n.backpressured_ns for n in numbers) / 1e9),
             ("idle_seconds_total", sum(n.idle_ns for n in numbers) / 1e9),
             ("channel_queued_bytes", sum(n.queued_bytes for n in numbers)),
+            ("channel_window_bytes", sum(n.window_bytes for n in numbers)),
         ):
             metrics[f"headrace_{name}{label}"] = value
     return metrics

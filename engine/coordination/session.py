@@ -36,6 +36,8 @@ from .storage import Sinks
 
 #: Without a checkpoint directory only the last checkpoint exists, in memory; it may take as long as it likes.
 _FOREVER_NS = 10**18
+#: A smaller window would be all overhead, however slow the consumer.
+_DEBLOAT_FLOOR_BYTES = 64 << 10
 _WORK_ROWS_MAX = 65_536
 _WORK_TARGET_NS = 20_000_000
 
@@ -195,6 +197,8 @@ def _settings(options: RunOptions) -> dict[str, int | str | float]:
         "queue_bytes_max": network.buffer_bytes,
         "work_rows_max": _WORK_ROWS_MAX,
         "work_target_ns": _WORK_TARGET_NS,
+        "debloat_target_ns": network.debloat_target_ns,
+        "debloat_floor_bytes": _DEBLOAT_FLOOR_BYTES,
         "alignment_timeout_ns": _alignment_timeout_ns(checkpoints),
         "heartbeat_ns": network.heartbeat_ns,
         "checkpoints": "" if checkpoints is None else checkpoints.directory,

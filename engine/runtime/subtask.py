@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from typing import assert_never
 
 from headrace.channels.buffer import Buffer, ChannelId
+from headrace.channels.credit import Debloat
 from headrace.channels.events import Barrier, EndOfInput
 from headrace.channels.gate import Gate, GateInput, InputChannel
 from headrace.channels.subpartition import Subpartition
@@ -65,10 +66,11 @@ class Limits:
 
     Attributes:
         buffer_bytes: queued slices are merged up to this size when they are sent.
-        window_bytes: credit per channel.
+        window_bytes: the largest credit per channel.
         queue_bytes_max: a subpartition that holds this much takes the room for new work away.
         work_rows_max: rows of one piece of work.
         work_target_ns: pieces are cut so that they aim at this time.
+        debloat: how credit windows follow the drain rate; None: they stay at `window_bytes`.
         alignment_timeout_ns: age at which an aligned checkpoint becomes unaligned; None: never.
     """
 
@@ -77,6 +79,7 @@ class Limits:
     queue_bytes_max: int
     work_rows_max: int
     work_target_ns: int
+    debloat: Debloat | None = None
     alignment_timeout_ns: int | None = None
 
 
@@ -231,6 +234,7 @@ class Subtask:
             backpressured_ns=self._pace.backpressured_ns,
             idle_ns=self._pace.idle_ns,
             input_queued_bytes=gate.queued_bytes,
+            window_bytes=gate.window_bytes,
             output_queued_bytes=sum(s.queued_bytes for s in self._subpartitions.values()),
             finished=self._finished,
         )
@@ -345,7 +349,7 @@ class Subtask:
             self._replayed(effects)
             return
         for consumed in given:
-            limit_bytes = self._gate.commit(consumed)
+            limit_bytes = self._gate.commit(consumed, self._now_ns)
             if limit_bytes is not None:
                 effects.append(GrantCredit(consumed.channel, limit_bytes))
 
@@ -422,6 +426,7 @@ class SubtaskStatistics:
     backpressured_ns: int
     idle_ns: int
     input_queued_bytes: int
+    window_bytes: int
     output_queued_bytes: int
     finished: bool
 
@@ -437,4 +442,5 @@ def _input_channel(spec: SubtaskSpec, channel: ChannelId, port: int) -> InputCha
         position=_position(spec.received, channel),
         ended=channel in spec.received and spec.received[channel].ended,
         window_bytes=spec.limits.window_bytes,
+        debloat=spec.limits.debloat,
     )

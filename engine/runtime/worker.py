@@ -580,6 +580,7 @@ def _numbers_of(subtask: Subtask) -> m.SubtaskNumbers:
         backpressured_ns=s.backpressured_ns,
         idle_ns=s.idle_ns,
         queued_bytes=s.input_queued_bytes + s.output_queued_bytes,
+        window_bytes=s.window_bytes,
     )
 
 

@@ -7,6 +7,7 @@ import sys
 
 from pyspark import cloudpickle
 
+from headrace.channels.credit import Debloat
 from headrace.channels.handshake import Identity
 
 from ..plan.execution import ExecutionPlan
@@ -33,12 +34,14 @@ def run_worker(program: WorkerProgram, incarnation: Incarnation, host: str) -> N
     plan: ExecutionPlan = cloudpickle.loads(program.plan)
     settings = program.settings
     timeout_ns = int(settings["alignment_timeout_ns"])
+    target_ns = int(settings["debloat_target_ns"])
     limits = Limits(
         buffer_bytes=int(settings["buffer_bytes"]),
         window_bytes=int(settings["window_bytes"]),
         queue_bytes_max=int(settings["queue_bytes_max"]),
         work_rows_max=int(settings["work_rows_max"]),
         work_target_ns=int(settings["work_target_ns"]),
+        debloat=Debloat(target_ns, int(settings["debloat_floor_bytes"])) if target_ns else None,
         alignment_timeout_ns=None if timeout_ns < 0 else timeout_ns,
     )
     checkpoints = str(settings["checkpoints"])

@@ -122,7 +122,10 @@ def test_a_blocked_channel_receives_but_hands_nothing_out() -> None:
     gate.channels[B].buffer_arrived(buffer(0, 1))
     assert taken(gate, 10) == ["e0:1>0 0..1"]
     assert gate.next_event() is None
-    assert gate.statistics() == GateStatistics(queued_bytes=8, queued_rows=1, blocked_channels=1)
+    expected = GateStatistics(
+        queued_bytes=8, queued_rows=1, blocked_channels=1, window_bytes=2 * WINDOW_BYTES
+    )
+    assert gate.statistics() == expected
     gate.channels[A].blocked = False
     assert taken(gate, 10) == ["e0:0>0 0..1"]
     assert gate.next_event() == (gate.channels[A], BARRIER)

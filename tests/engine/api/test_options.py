@@ -21,9 +21,9 @@ def test_defaults_read_as_integers() -> None:
     assert checkpoints.min_pause_ns == 0
     assert checkpoints.alignment_timeout_ns is None
     assert checkpoints.barrier_mode is CheckpointMode.ALIGNED
-    assert (Network().buffer_bytes, Network().window_bytes) == (2**18, 2**22)
+    assert (Network().buffer_bytes, Network().window_bytes) == (2**20, 2**22)
     assert (Network().heartbeat_ns, Network().heartbeat_timeout_ns) == (SECOND, 10 * SECOND)
-    assert (Restart().backoff_ns, Restart().max_backoff_ns) == (SECOND, 60 * SECOND)
+    assert (Restart().backoff_ns, Restart().max_backoff_ns) == (SECOND // 10, 60 * SECOND)
     assert Workers().start_timeout_ns == 60 * SECOND
 
 
@@ -76,7 +76,7 @@ def test_every_mode_is_one_of_the_barrier() -> None:
             Network,
             {"window": "1KiB"},
             (
-                "network.window='1KiB' is smaller than network.buffer='256KiB'; "
+                "network.window='1KiB' is smaller than network.buffer='1MiB'; "
                 "make the window at least one buffer"
             ),
         ),

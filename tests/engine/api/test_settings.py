@@ -18,7 +18,9 @@ def test_each_layer_wins_over_the_one_before(tmp_path: Path) -> None:
     stated = RunOptions(parallelism=1, network=Network(heartbeat_timeout="20s"))
     options, origins = layered(stated, {"network.heartbeat": "0.5"}, environ, toml)
     assert options.parallelism == 2
-    assert options.network == Network("1KiB", "3KiB", 0.5, "20s")
+    assert options.network == Network(
+        buffer="1KiB", window="3KiB", heartbeat=0.5, heartbeat_timeout="20s"
+    )
     assert {key: origin for key, origin in origins.items() if origin != "code"} == {
         "parallelism": str(toml),
         "network.buffer": str(toml),
