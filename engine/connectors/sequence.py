@@ -4,7 +4,8 @@ Every record has a `sequence` of its own and all other columns are functions of 
 record by record, whatever failures and rescalings lay between. Subtask i of p makes the numbers i, i + p, i + 2p...:
 subtasks that keep the same pace then also move through event time together, which contiguous halves would not.
 
-State is a list of strides `(next, end, step)`. When the parallelism changes, numbers from the highest `next` upwards are
+State is a list of strides `(next, end, step)`. At the same parallelism each subtask goes on with its own, so that records of
+one stride keep their order through failures. When the parallelism changes, numbers from the highest `next` upwards are
 in nobody's past and are shared out afresh; what the slower subtasks still owe below it stays as it is
 and is dealt out whole. So the list never holds more than the strides that somebody has not finished.
 
@@ -74,7 +75,13 @@ def share(strides: Sequence[Stride], *, end: int, parallelism: int, index: int) 
     Without strides the source starts from zero. The answers of all subtasks together are exactly the
     numbers below `end` that the saved strides had not made.
     """
-    frontier = max((stride.next for stride in strides if stride.main), default=0)
+    mains = sorted((s for s in strides if s.main), key=lambda stride: stride.next % stride.step)
+    if [stride.step for stride in mains] == [parallelism] * parallelism:
+        # Dealt out afresh, a slow stride's next numbers would run beside those that come after them.
+        remainders = sorted(stride for stride in strides if not stride.main and stride.count)
+        own = mains[index]
+        return [*remainders[index::parallelism], Stride(own.next, end, parallelism, True)]
+    frontier = max((stride.next for stride in mains), default=0)
     owed = [
         Stride(stride.next, min(frontier, end), stride.step, False) if stride.main else stride
         for stride in strides

@@ -47,6 +47,19 @@ def test_sharing_out_loses_and_doubles_nothing(attempts: list[list[int]], end: i
     assert sorted(made) == list(range(end))
 
 
+@given(st.lists(st.integers(0, 20), min_size=1, max_size=4), st.integers(0, 60))
+def test_at_the_same_parallelism_each_subtask_goes_on_with_its_own_numbers(
+    counts: list[int], end: int
+) -> None:
+    width = len(counts)
+    saved = [
+        share([], end=end, parallelism=width, index=index)[0].after(count)
+        for index, count in enumerate(counts)
+    ]
+    for index, own in enumerate(saved):
+        assert share(saved, end=end, parallelism=width, index=index) == [own]
+
+
 def test_a_longer_source_goes_on_where_the_shorter_one_ended(drive: Make) -> None:
     run = drive(SequenceSource(rows=10))
     run.rest(3)
