@@ -23,7 +23,7 @@ from ..coordination.restore import Restore, new_tasks
 from ..coordination.storage import (
     Sinks,
     claim_epoch,
-    delete_checkpoint,
+    delete_checkpoints,
     find_checkpoint,
     write_metadata,
 )
@@ -142,8 +142,8 @@ class CoordinatorProcess(Process):
                 self._store(partial(_write, metadata=metadata))
             case d.FindCheckpoint(below):
                 self._store(partial(find_checkpoint, job=env.plan.job, below=below))
-            case d.DeleteCheckpoint(number):
-                self._store(partial(delete_checkpoint, job=env.plan.job, number=number))
+            case d.DeleteCheckpoints(what):
+                self._store(partial(delete_checkpoints, job=env.plan.job, what=what))
             case d.RecoverSinks(epoch, records):
                 self._sink(lambda: self._sinks.recover(epoch, records))
             case d.CommitTransactions(checkpoint, records):
@@ -189,7 +189,7 @@ class CoordinatorProcess(Process):
         match notice.kind:
             case d.NoticeKind.CHECKPOINT:
                 assert notice.checkpoint is not None, "a complete checkpoint has metadata"
-                self.env.watch.completed(notice.checkpoint)
+                self.env.watch.completed(notice.checkpoint, self.env.storage)
                 self.env.coverage.count("checkpoints completed")
             case d.NoticeKind.CHECKPOINT_FAILED:
                 self.env.coverage.count("checkpoints given up")

@@ -82,10 +82,7 @@ class Network:
         number = self._numbers
         listener = self._listeners.get(address)
         if listener is None or not listener.alive:
-            delay_ns = self._delay_ns()
-            self._scheduler.after(
-                delay_ns, lambda: initiator.alive and initiator.disconnected(number, "refused")
-            )
+            self._scheduler.after(self._delay_ns(), lambda: _refuse(initiator, number))
             return number
         self.connections[number] = (_Direction(initiator), _Direction(listener))
         self._enqueue(number, 1, ("connected", mine))
@@ -198,3 +195,8 @@ class Network:
         direction.queue.clear()
         if direction.receiver.alive:
             direction.receiver.disconnected(number, reason)
+
+
+def _refuse(initiator: Endpoint, number: int) -> None:
+    if initiator.alive:
+        initiator.disconnected(number, "refused")

@@ -16,15 +16,21 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from typing import NoReturn
 
 from headrace.channels.buffer import ChannelId
 from headrace.channels.events import CheckpointMode
-from headrace.recovery.metadata import CheckpointMetadata
+from headrace.inflight.handle import ChannelStateHandle
+from headrace.inflight.replay import merge_sides
+from headrace.recovery.metadata import CheckpointMetadata, SubtaskSnapshot
+from headrace.recovery.store import Store
 
+from ..operators.chain import Outputs
 from ..plan.execution import ExecutionPlan
+from ..runtime.snapshots import read_buffer
 from ..runtime.subtask import Subtask
 from ..runtime.wiring import channels_from, channels_to
-from ..runtime.work import Outputs, ProcessWork, SubtaskId, Work
+from ..runtime.work import ProcessWork, SubtaskId, Work
 from .coverage import Coverage
 from .reference import Record, Reference
 from .sink import SinkSystem, TransactionStatus
@@ -35,15 +41,11 @@ class Violation(Exception):
     """The engine broke a promise; the message says which."""
 
 
-#: By channel, runs of in-flight records that a checkpoint holds: (position of the first, after the last).
-Ranges = Mapping[ChannelId, list[tuple[int, int]]]
-
-
 @dataclass(slots=True)
 class _AttemptLog:
     """What passed in one attempt."""
 
-    #: Ids that the channel's producer has put out, in order.
+    #: Ids that the channel's producer has put out, in order, behind those that a restored checkpoint held in flight.
     sent: dict[ChannelId, list[int]] = field(default_factory=lambda: defaultdict(list))
     #: How many of them its consumer has taken in.
     received: Counter[ChannelId] = field(default_factory=Counter)
@@ -71,6 +73,8 @@ class Watch:
             for task in plan.tasks
             for i in range(task.parallelism)
         }
+
+        self._channels = sorted({c for channels in self._inputs.values() for c in channels})
 
     def committed(self, epoch: int, subtask: SubtaskId, work: Work, outputs: Outputs) -> None:
         """A piece of work was committed. Raises Violation when what it took in is not what was sent."""
@@ -110,29 +114,43 @@ class Watch:
         if "broken invariant" in reason or "does not tile" in reason:
             raise Violation(reason)
 
-    def completed(self, metadata: CheckpointMetadata) -> None:
+    def restored(self, epoch: int, snapshot: SubtaskSnapshot, store: Store) -> None:
+        """The subtask starts from `snapshot`: what was in flight comes before everything new of its channel."""
+        log = self._attempts[epoch]
+        for handle in merge_sides(snapshot.inflight):
+            channel = ChannelId(handle.edge, handle.producer, handle.consumer)
+            log.sent[channel].extend(self._held(handle, store))
+
+    def completed(self, metadata: CheckpointMetadata, store: Store) -> None:
         """The checkpoint is complete: its cut must be consistent."""
         log, number = self._attempts[metadata.epoch], metadata.checkpoint
         sent, received = log.sent_at[number], log.received_at[number]
-        for channel in sorted({c for channels in self._inputs.values() for c in channels}):
+        held: dict[ChannelId, list[int]] = defaultdict(list)
+        for handle in merge_sides([h for s in metadata.subtasks for h in s.inflight]):
+            channel = ChannelId(handle.edge, handle.producer, handle.consumer)
+            held[channel].extend(self._held(handle, store))
+        for channel in self._channels:
             if channel not in sent or channel not in received:
                 raise Violation(f"chk-{number} is complete, but an end of {channel} took no cut")
-            problem = self._uncovered(sent[channel], received[channel], ())
-            if problem:
-                raise Violation(f"chk-{number} cuts channel {channel} wrongly: {problem}")
+            if self._mode is CheckpointMode.AT_LEAST_ONCE and received[channel] >= sent[channel]:
+                continue
+            expected = log.sent[channel][received[channel] : sent[channel]]
+            if received[channel] > sent[channel] or held[channel] != expected:
+                raise Violation(
+                    f"chk-{number} cuts channel {channel} wrongly: {sent[channel]} sent,"
+                    f" {received[channel]} received, in flight {expected}, held {held[channel]}"
+                )
 
-    def _uncovered(self, sent: int, received: int, held: Iterable[tuple[int, int]]) -> str:
-        """How the runs held in flight fail to be exactly `[received, sent)`."""
-        position = received
-        for first, end in sorted(held):
-            if first != position:
-                return f"records up to {first} are in flight and missing, from {position}"
-            position = end
-        if position < sent:
-            return f"[{position}, {sent}) were sent before the cut, not received, and are not held"
-        if position > sent and self._mode is not CheckpointMode.AT_LEAST_ONCE:
-            return f"[{sent}, {position}) were received before the cut, and sent after it"
-        return ""
+    def _held(self, handle: ChannelStateHandle, store: Store) -> list[int]:
+        ids: list[int] = []
+        for buffer in handle.buffers:
+            batch = read_buffer(store, self._plan.job, buffer, _passes)
+            ids += batch.column(0).to_pylist()
+        return ids
+
+
+def _passes(batch: object, parallelism: int, consumer: int) -> NoReturn:
+    raise AssertionError("no record is given out anew while the parallelism stays")
 
 
 # --- credit -----------------------------------------------------------------------------------------------------------

@@ -8,8 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple, assert_never
+from typing import Any, NamedTuple, NoReturn, assert_never
 
+from headrace.inflight.confirmed import Confirmed
+from headrace.inflight.handle import ChannelStateHandle
 from headrace.recovery.metadata import SubtaskSnapshot
 from headrace.recovery.store import StoreError
 
@@ -18,14 +20,15 @@ from ..operators.base import StateSnapshot
 from ..operators.chain import Chain
 from ..runtime import worker as w
 from ..runtime.attempt import PersistCheckpoint, SendFrame
-from ..runtime.snapshots import CorruptState, read_states, write_snapshots
+from ..runtime.snapshots import CorruptState, Written, read_buffer, read_states, write_checkpoint
 from ..runtime.work import (
     CommitWork,
-    Cut,
     FinishWork,
     PollWork,
     PrecommitWork,
     ProcessWork,
+    ReadReplay,
+    ReplayBufferRead,
     RunWork,
     SubtaskId,
     TakeSnapshot,
@@ -62,6 +65,9 @@ class _Loaded:
     snapshots: dict[int, dict[SubtaskId, Sequence[tuple[str, StateSnapshot]]]] = field(
         default_factory=dict
     )
+    #: {checkpoint: in-flight data that this worker stored or named for it}, until a newer one is confirmed.
+    stored: dict[int, list[ChannelStateHandle]] = field(default_factory=dict)
+    confirmed: Confirmed = field(default_factory=Confirmed)
     abandoned: bool = False
 
 
@@ -164,8 +170,12 @@ class WorkerProcess(Process):
                 connection = self._connections.get((effect.epoch, effect.worker))
                 if connection is not None:
                     self.env.network.send(connection, self, effect.frame)
-            case TakeSnapshot(cut):
-                self._snapshot(cut)
+            case TakeSnapshot(subtask, checkpoint):
+                self._snapshot(subtask, checkpoint)
+            case ReadReplay():
+                self._read_replay(effect)
+            case w.ConfirmCheckpoint():
+                self._confirm(effect.checkpoint)
             case PersistCheckpoint():
                 self._persist(effect)
             case w.DiscardSnapshots():
@@ -256,30 +266,35 @@ class WorkerProcess(Process):
 
     # --- checkpoints --------------------------------------------------------------------------------------------
 
-    def _snapshot(self, cut: Cut) -> None:
+    def _attempt(self) -> _Loaded:
         assert self._loaded is not None, "no attempt is loaded"
-        states = self._tasks()[cut.subtask].chain.snapshot()
-        self._loaded.snapshots.setdefault(cut.checkpoint, {})[cut.subtask] = states
-        self.env.watch.cut(self._loaded.epoch, cut.checkpoint, cut.subtask)
+        return self._loaded
+
+    def _snapshot(self, subtask: SubtaskId, checkpoint: int) -> None:
+        loaded = self._attempt()
+        states = loaded.tasks[subtask].chain.snapshot()
+        loaded.snapshots.setdefault(checkpoint, {})[subtask] = states
+        self.env.watch.cut(loaded.epoch, checkpoint, subtask)
         queued_bytes = sum(s.queued_bytes for s in self.machine._numbers())
         self.env.coverage.count("bytes in flight at a cut", queued_bytes)
 
     def _persist(self, effect: PersistCheckpoint) -> None:
-        assert self._loaded is not None, "no attempt is loaded"
-        snapshots = self._loaded.snapshots.pop(effect.checkpoint)
-        catcher = _PutCatcher()
-        handles = write_snapshots(
+        loaded, catcher = self._attempt(), _PutCatcher()
+        written = write_checkpoint(
             catcher,  # type: ignore[arg-type]  # only `put` is asked for
             self.env.plan.job,
             effect.checkpoint,
             self.number,
             effect.epoch,
-            snapshots,
+            loaded.snapshots.pop(effect.checkpoint),
+            effect.cuts,
+            loaded.confirmed,
         )
+        self._count_in_flight(written)
         faults = self.env.faults
         delay_ns = self.env.scheduler.delay_ns(50 * MICROSECOND_NS, 2 * faults.storage_delay_ns)
 
-        def written() -> None:
+        def write() -> None:
             if not self.alive:
                 for put in catcher.puts:
                     crash_during(faults, self.env.storage, put)
@@ -290,13 +305,50 @@ class WorkerProcess(Process):
                     failed = w.CheckpointPersistFailed(effect.epoch, effect.checkpoint, str(error))
                     self._step(failed)
                     return
-            sync_ns = dict.fromkeys(handles, 0)
-            done = w.CheckpointPersisted(
-                effect.epoch, effect.checkpoint, handles, sync_ns, delay_ns
+            loaded.stored[effect.checkpoint] = [h for hs in written.inflight.values() for h in hs]
+            self._step(
+                w.CheckpointPersisted(
+                    effect.epoch,
+                    effect.checkpoint,
+                    written.states,
+                    written.inflight,
+                    dict.fromkeys(written.states, 0),
+                    delay_ns,
+                )
             )
-            self._step(done)
 
-        self.env.scheduler.after(delay_ns, written)
+        self.env.scheduler.after(delay_ns, write)
+
+    def _count_in_flight(self, written: Written) -> None:
+        for handle in (h for handles in written.inflight.values() for h in handles):
+            rows = sum(buffer.rows for buffer in handle.buffers)
+            self.env.coverage.count(f"records persisted in flight, {handle.side}", rows)
+
+    def _confirm(self, checkpoint: int) -> None:
+        loaded = self._attempt()
+        loaded.confirmed = Confirmed(loaded.stored.get(checkpoint, []))
+        loaded.stored = {n: handles for n, handles in loaded.stored.items() if n > checkpoint}
+
+    def _read_replay(self, effect: ReadReplay) -> None:
+        epoch, order, store = self._attempt().epoch, effect.order, _FaultyReads(self.env)
+        delay_ns = self.env.scheduler.delay_ns(
+            20 * MICROSECOND_NS, self.env.faults.storage_delay_ns
+        )
+
+        def read() -> None:
+            if not self.alive:
+                return
+            try:
+                batch = read_buffer(store, self.env.plan.job, order.handle, _passes)  # type: ignore[arg-type]  # only `get`
+            except CorruptState as error:
+                self._step(w.ReplayCorrupt(epoch, str(error)))
+            except StoreError as error:
+                self._step(w.WorkFailed(epoch, effect.subtask, str(error), "", fatal=False))
+            else:
+                answer = ReplayBufferRead(order.read, batch)
+                self._step(w.ReplayRead(epoch, effect.subtask, answer))
+
+        self.env.scheduler.after(delay_ns, read)
 
     # --- attempts -----------------------------------------------------------------------------------------------
 
@@ -319,9 +371,13 @@ class WorkerProcess(Process):
                 if states is not None:
                     chain.restore(states)
                 loaded.tasks[id] = _Task(chain)
-        except Exception as error:
-            corrupt = isinstance(error, CorruptState)
-            self._step(w.AttemptLoadFailed(effect.epoch, f"{error!r}", corrupt))
+                if id in snapshots:
+                    self.env.watch.restored(effect.epoch, snapshots[id], self.env.storage)
+        except StoreError as error:
+            self._step(w.WorkFailed(effect.epoch, id, str(error), "", fatal=False))
+            return
+        except CorruptState as error:
+            self._step(w.AttemptLoadFailed(effect.epoch, str(error), corrupt=True))
             return
         if effect.checkpoint:
             self.env.coverage.count("restored from a checkpoint")
@@ -405,6 +461,10 @@ class _FaultyReads:
             raise error
         data: bytes = result
         return data
+
+
+def _passes(batch: object, parallelism: int, consumer: int) -> NoReturn:
+    raise AssertionError("no record is given out anew while the parallelism stays")
 
 
 def _run(chain: Chain, number: int, work: Work, duration_ns: int) -> WorkDone:
