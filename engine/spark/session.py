@@ -37,6 +37,8 @@ _WORKERS: Mapping[str, str] = {
     # What a worker leaves behind in its process must not meet the next one.
     "spark.python.worker.reuse": "false",
     "spark.python.worker.faulthandler.enabled": "true",
+    # Forks workers that have imported the engine already.
+    "spark.python.daemon.module": "headrace.engine.spark.daemon",
     # From cancelling a task to killing its Python process; Spark's own default is 2 s.
     "spark.python.task.killTimeout": "500ms",
     "spark.ui.showConsoleProgress": "false",
