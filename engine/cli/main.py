@@ -39,6 +39,7 @@ app = App(
     name="headrace",
     help="Stream processing whose checkpoints do not wait for backpressure.",
     result_action="return_value",
+    suppress_keyboard_interrupt=False,
 )
 _checkpoints = App(name="checkpoints", help="Look at the checkpoints in a directory.")
 _bench = App(name="bench", help="Measure the engine on this machine.")

@@ -1,0 +1,58 @@
+"""A small plan, and looks at it as it runs."""
+
+from __future__ import annotations
+
+import headrace as hr
+from headrace.engine.coordination.coordinator import Phase
+from headrace.engine.coordination.decisions import Notice, NoticeKind
+from headrace.engine.coordination.driver import Status
+from headrace.engine.coordination.messages import SubtaskNumbers
+from headrace.recovery.metadata import CheckpointMetadata
+
+#: Two tasks: "numbers" and "totals -> out".
+JOB = hr.Job(
+    "looked-at",
+    hr.read.sequence(1, name="numbers")
+    .key_by("key")
+    .aggregate(n=hr.count(), name="totals")
+    .write.blackhole(name="out"),
+    parallelism=1,
+)
+PLAN = JOB.plan()
+
+CHECKPOINT = CheckpointMetadata(
+    job="looked-at",
+    checkpoint=7,
+    epoch=1,
+    mode="aligned",
+    savepoint=False,
+    created_ms=0,
+    duration_ns=38_000_000,
+    max_parallelism=128,
+    tasks=[],
+    edges=[],
+    subtasks=[],
+    transactions=[],
+)
+COMPLETE = Notice(NoticeKind.CHECKPOINT, "chk-7 is complete", CHECKPOINT)
+FAILED = Notice(NoticeKind.CHECKPOINT_FAILED, "chk-8 was given up: disk full")
+
+
+def status_of(
+    *numbers: SubtaskNumbers, epoch: int = 1, restarts: int = 0, notices: tuple[Notice, ...] = ()
+) -> Status:
+    """A look at the job."""
+    complete = tuple(n.checkpoint for n in notices if n.checkpoint is not None)
+    return Status(
+        phase=Phase.RUNNING,
+        epoch=epoch,
+        restarts=restarts,
+        numbers={(n.task, n.subtask): n for n in numbers},
+        notices=tuple(enumerate(notices, start=1)),
+        checkpoints=complete,
+        completed=len(complete),
+    )
+
+
+#: The aggregate, hard at work.
+BUSY = SubtaskNumbers(1, 0, 5_000_000, 10, 3_900_000_000, 0, 100_000_000, 3 << 20)

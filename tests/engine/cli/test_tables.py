@@ -1,0 +1,74 @@
+from __future__ import annotations
+
+import pytest
+
+from headrace.engine.cli.tables import (
+    show_details,
+    show_listing,
+    show_measured,
+    show_verification,
+)
+
+ROW = {
+    "job": "orders",
+    "checkpoint": 7,
+    "status": "complete",
+    "mode": "aligned",
+    "created": "2026-01-01T00:00:00.000+00:00",
+    "duration_ns": 38_000_000,
+    "state_bytes": 3200,
+    "problem": None,
+}
+DAMAGED = ROW | {
+    "status": "damaged",
+    "mode": None,
+    "created": None,
+    "duration_ns": None,
+    "state_bytes": None,
+    "problem": "its checksum is wrong",
+}
+
+
+def test_a_listing_names_what_is_damaged(capsys: pytest.CaptureFixture[str]) -> None:
+    assert show_listing([ROW], "here", as_json=False) == 0
+    fine = capsys.readouterr().out
+    assert show_listing([ROW, DAMAGED], "here", as_json=False) == 3
+    damaged = capsys.readouterr().out
+    assert "38 ms" in fine
+    assert "3.1 KiB" in fine
+    assert "orders/chk-7: its checksum is wrong" in damaged.splitlines()
+
+
+def test_nothing_to_show_is_said(capsys: pytest.CaptureFixture[str]) -> None:
+    assert show_listing([], "here", as_json=False) == 0
+    assert show_verification([], "here", as_json=False) == 0
+    assert capsys.readouterr().out == "no checkpoints in here\nno complete checkpoints in here\n"
+
+
+def test_details_show_the_state_of_each_subtask(capsys: pytest.CaptureFixture[str]) -> None:
+    state = {"operator": "totals", "state": "aggregate", "kind": "keyed", "rows": 4, "length": 576}
+    metadata = {
+        "tasks": [{"name": "numbers"}, {"name": "totals -> out"}],
+        "subtasks": [
+            {"task": 0, "index": 0, "finished": True, "states": []},
+            {"task": 1, "index": 0, "finished": False, "states": [state]},
+        ],
+    }
+    assert show_details(ROW | {"metadata": metadata}, as_json=False) == 0
+    out = capsys.readouterr().out
+    assert "checkpoint: 7" in out.splitlines()
+    assert "aggregate (keyed)" in out
+    assert show_details(DAMAGED | {"metadata": None}, as_json=True) == 3
+
+
+def test_verification_lists_every_problem(capsys: pytest.CaptureFixture[str]) -> None:
+    row = {"job": "orders", "checkpoint": 7, "status": "damaged", "problems": ["one", "two"]}
+    assert show_verification([row], "here", as_json=False) == 3
+    assert capsys.readouterr().out.splitlines()[-2:] == ["orders/chk-7: one", "orders/chk-7: two"]
+    assert show_verification([row], "here", as_json=True) == 3
+
+
+def test_a_wrong_answer_of_a_benchmark_is_a_problem(capsys: pytest.CaptureFixture[str]) -> None:
+    assert show_measured({"records_per_s": 1_234_567, "correct": True}, as_json=False) == 0
+    assert capsys.readouterr().out == "records_per_s: 1,234,567\ncorrect: True\n"
+    assert show_measured({"correct": False}, as_json=True) == 3

@@ -1,0 +1,49 @@
+"""The examples run as they stand, from the command line, and give what they promise."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pyarrow.parquet as pq
+
+EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
+
+
+def run(folder: Path, name: str, *words: str) -> list[dict[str, int]]:
+    """Run an example in `folder`; return the records it prints."""
+    code = "import sys; from headrace.engine.cli.main import main; sys.exit(main())"
+    done = subprocess.run(
+        [sys.executable, "-c", code, "run", str(EXAMPLES / name), *words],
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return [json.loads(line) for line in done.stdout.splitlines()]
+
+
+def test_orders_are_totalled_per_customer(tmp_path: Path) -> None:
+    found = run(tmp_path, "orders.py", "--runner", "threads")
+    assert sorted(row["customer"] for row in found) == [0, 1, 2, 3, 4]
+    assert sum(row["n"] for row in found) == 200_000 - 101
+    assert sum(row["amount"] for row in found) == sum(range(101, 200_000))
+
+
+def test_every_hundredth_visit_is_told(tmp_path: Path) -> None:
+    found = run(tmp_path, "visits.py", "--runner", "threads")
+    by_visitor: dict[int, list[int]] = {}
+    for row in found:
+        by_visitor.setdefault(row["visitor"], []).append(row["visits"])
+    assert len(by_visitor) == 4
+    assert all(told == list(range(100, told[-1] + 1, 100)) for told in by_visitor.values())
+
+
+def test_the_slow_model_writes_every_number_once(tmp_path: Path) -> None:
+    run(tmp_path, "slow_model.py", "--runner", "processes", "--checkpoint-dir", "checkpoints")
+    written = pq.read_table(tmp_path / "scored")
+    assert sorted(written["sequence"].to_pylist()) == list(range(100_000))
