@@ -1,1 +1,1 @@
-"""What a checkpoint writes beside its metadata: the segment file, and tables as checked bytes in it. Pure: the writing is done by `headrace.engine`."""
+"""In-flight data and the files that hold it: handles, segments, what is stored already, what is to be replayed. Pure: reading and writing is done by `headrace.engine`."""

@@ -1,0 +1,190 @@
+"""The documentation says what is so: its first program runs, and what it names exists."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+import pyarrow.dataset as ds
+import pyarrow.parquet as pq
+import pytest
+from cyclopts import App
+
+from headrace.engine.api.settings import keys
+from headrace.engine.cli.main import app
+from headrace.engine.coordination.coordinator import Phase
+from headrace.engine.coordination.driver import Status
+from headrace.engine.coordination.metrics import metrics_of
+from headrace.recovery.metadata import CheckpointMetadata
+
+ROOT = Path(__file__).resolve().parent.parent
+
+DOCUMENTS = sorted(
+    [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")], key=lambda path: path.as_posix()
+)
+NAMES = [path.relative_to(ROOT).as_posix() for path in DOCUMENTS]
+
+#: Top-level folders and files; a code span that begins with one of them is a path of the repository.
+TOP = ("bench/", "channels/", "docs/", "engine/", "headrace/", "inflight/", "recovery/", "tests/")
+
+ROOM = re.compile(r"^#+ .*`([\w/]+/)`")
+MODULE = re.compile(r"^\| `(\w+\.\w+)` \|")
+SPAN = re.compile(r"`([^`\n]+)`")
+LINK = re.compile(r"\]\(([^)#\s]+)(?:#[^)]*)?\)")
+
+
+def read(name: str) -> str:
+    return (ROOT / name).read_text(encoding="utf-8")
+
+
+def code_blocks(name: str, language: str) -> list[str]:
+    return re.findall(rf"^```{language}\n(.*?)^```$", read(name), re.DOTALL | re.MULTILINE)
+
+
+def commands(name: str) -> Iterator[str]:
+    """Every line of code, or code span, that is a command."""
+    for line in read(name).splitlines():
+        spans = [line.strip()] if line.startswith("    ") else SPAN.findall(line)
+        for span in spans:
+            if re.match(r"(headrace|make) ", span):
+                yield span
+
+
+def run(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    environment = {key: text for key, text in os.environ.items() if "HEADRACE_" not in key}
+    return subprocess.run(
+        [sys.executable, *arguments],
+        cwd=folder,
+        env=environment | {"HEADRACE_RUNNER": "threads"},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+
+
+def plain_count() -> dict[str, int]:
+    words: Counter[str] = Counter()
+    # Sources pass over files that begin with "_", which are somebody's working area.
+    for path in Path(os.__file__).parent.glob("[!_]*.py"):
+        text = path.read_text(encoding="utf-8")
+        words.update(word for word in re.split(r"\W+", text, flags=re.ASCII) if word)
+    return dict(words)
+
+
+@pytest.fixture(scope="module")
+def first_program(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder in which the README's first program has run, as it is written, but on threads."""
+    folder = tmp_path_factory.mktemp("readme")
+    (folder / "words.py").write_text(code_blocks("README.md", "python")[0], encoding="utf-8")
+    done = run(folder, "words.py")
+    assert done.returncode == 0, done.stderr
+    assert "0 restarts" in done.stdout
+    return folder
+
+
+def test_the_first_program_counts_what_a_plain_count_counts(first_program: Path) -> None:
+    table = ds.dataset(first_program / "counts").to_table()
+    counted = dict(zip(table["word"].to_pylist(), table["n"].to_pylist(), strict=True))
+    assert counted == plain_count()
+
+
+def test_its_results_can_be_read_as_the_readme_says(first_program: Path) -> None:
+    done = run(first_program, "-c", code_blocks("README.md", "python")[1])
+    assert done.returncode == 0, done.stderr
+    assert "self" in done.stdout
+
+
+def test_its_output_files_are_ordinary_parquet(first_program: Path) -> None:
+    files = list((first_program / "counts").glob("*.parquet"))
+    assert files
+    assert all(pq.read_schema(file).names == ["word", "n"] for file in files)
+
+
+@pytest.mark.parametrize(
+    "command", ["list checkpoints", "show checkpoints N", "verify checkpoints"]
+)
+def test_its_checkpoints_can_be_looked_at(first_program: Path, command: str) -> None:
+    complete = sorted((first_program / "checkpoints" / "words").glob("chk-*/metadata"))
+    number = complete[-1].parent.name.removeprefix("chk-")
+    words = ["checkpoints", *command.replace("N", number).split()]
+    main = "from headrace.engine.cli.main import main; raise SystemExit(main())"
+    done = run(first_program, "-c", main, *words)
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_links_lead_somewhere(name: str) -> None:
+    folder = (ROOT / name).parent
+    targets = [t for t in LINK.findall(read(name)) if "://" not in t]
+    missing = [target for target in targets if not (folder / target).exists()]
+    assert not missing
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_paths_that_are_named_exist(name: str) -> None:
+    spans = {span for span in SPAN.findall(read(name)) if span.startswith(TOP)}
+    paths = {span for span in spans if re.fullmatch(r"[\w./-]+", span)}
+    missing = sorted(path for path in paths if not (ROOT / path).exists())
+    assert not missing
+
+
+def test_the_code_map_names_files_that_exist() -> None:
+    room, seen, missing = "", 0, []
+    for line in read("ARCHITECTURE.md").splitlines():
+        heading, module = ROOM.match(line), MODULE.match(line)
+        if heading:
+            room = heading[1]
+        elif module:
+            seen += 1
+            if not (ROOT / room / module[1]).is_file():
+                missing.append(f"{room}{module[1]}")
+    assert seen > 50
+    assert not missing
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_commands_that_are_named_exist(name: str) -> None:
+    goals = set(re.findall(r"^([\w-]+):", read("Makefile"), re.MULTILINE))
+    for command in commands(name):
+        program, *words = command.split()
+        if program == "make":
+            goal = next(word for word in words if re.fullmatch(r"[a-z-]+", word))
+            assert goal in goals, command
+            continue
+        found = app
+        for word in words:
+            if not subcommands(found):
+                break
+            alternatives = word.split("|")
+            assert subcommands(found).issuperset(alternatives), command
+            found = found[alternatives[0]]
+
+
+def subcommands(command: App) -> set[str]:
+    return {name for name in command if not name.startswith("-")}
+
+
+def test_every_metric_is_documented_and_none_besides() -> None:
+    documented = set(re.findall(r"^\| `(headrace_\w+)` \|", read("docs/metrics.md"), re.MULTILINE))
+    assert documented == metric_names()
+
+
+def metric_names() -> set[str]:
+    from headrace.engine.api import read as sources
+    from headrace.engine.api.job import Job
+
+    job = Job("j", sources.sequence(1, name="numbers").write.collect(name="out"), parallelism=1)
+    metadata = CheckpointMetadata("j", 1, 1, "aligned", False, 0, 0, 128, [], [], [], [])
+    status = Status(Phase.RUNNING, 1, 0, {}, (), (metadata,), 1)
+    return {name.partition("{")[0] for name in metrics_of(job.plan(), status)}
+
+
+def test_every_option_is_documented_and_none_besides() -> None:
+    documented = re.findall(r"^\| `([a-z_.]+)` \|", read("docs/cli.md"), re.MULTILINE)
+    assert sorted(documented) == sorted(keys())
