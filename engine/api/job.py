@@ -50,7 +50,7 @@ class Job:
     Attributes:
         name: the job's identity; its checkpoints lie in a folder of this name.
         sinks: in the order given.
-        max_parallelism: number of key groups; state can be rescaled up to it, and is lost if it changes.
+        max_parallelism: number of key groups: state can be rescaled up to it, and not be restored under another one.
         options: as stated in code.
     """
 
@@ -136,7 +136,7 @@ class Job:
     ) -> JobResult:
         """Run the job to its end; see `start` for the arguments.
 
-        Raises: UserError before anything starts; JobFailed.
+        Raises: UserError or StorageUnreachable, before anything starts; JobFailed.
         """
         handle = self.start(runner, master=master, spark=spark, restore=restore, **overrides)
         return handle.wait()
@@ -159,7 +159,7 @@ class Job:
             restore: "latest", a checkpoint's number (7 or "7") or a path; None starts afresh.
             overrides: see `Overrides`.
 
-        Raises: UserError before anything starts.
+        Raises: UserError or StorageUnreachable, before anything starts.
         """
         stated = self.run_options(runner, master=master, spark=spark, restore=restore, **overrides)
         options, _ = layered(stated, {}, os.environ, find_settings_file(Path.cwd()))

@@ -78,13 +78,13 @@ class Checkpoints:
 
     Attributes:
         directory: a path or any fsspec URL; holds one folder per job.
-        interval: from trigger to trigger; None takes checkpoints only on request.
+        interval: from trigger to trigger; None takes checkpoints only on request and at the end.
         mode: "aligned", "unaligned" (barriers overtake queued data) or "at_least_once".
-        timeout: a checkpoint that takes longer is aborted.
+        timeout: a checkpoint that takes longer is given up.
         min_pause: at least this long from the end of one to the next trigger.
-        tolerable_failures: consecutive failed checkpoints before the job fails.
+        tolerable_failures: so many checkpoints may fail in a row; one more counts as a failure of the job, which restarts.
         retain: completed checkpoints to keep, at least one.
-        alignment_timeout: an aligned checkpoint that waits longer for barriers becomes unaligned; None: never.
+        alignment_timeout: an aligned checkpoint that is older than this, counted from its trigger, becomes unaligned; None: never.
     """
 
     directory: str
@@ -152,8 +152,8 @@ class Network:
         buffer: neighbouring slices are merged up to this size when the transport takes them.
         window: the most a receiver lets be in flight on one channel; bounds memory and what a checkpoint persists.
         debloat_target: windows shrink to what a consumer drains in this time, so that slow ones hold less in flight; "0s": off.
-        heartbeat: how often workers and coordinator say that they live.
-        heartbeat_timeout: silence after which a peer counts as dead.
+        heartbeat: how often workers say that they live.
+        heartbeat_timeout: silence after which a worker counts as dead.
     """
 
     buffer: Size = "1MiB"
@@ -258,7 +258,7 @@ class RunOptions:
 
     Attributes:
         runner: "spark", or "threads" or "processes" of this machine.
-        master: Spark master URL; None is local[*]. Only for runner="spark".
+        master: Spark master URL; None is Spark embedded in this process. Only for runner="spark".
         spark: a session to use instead of making one; its owner stops it. Only for runner="spark".
         restore: checkpoint to start from: "latest", its number (7 or "7") or a path; None starts afresh.
         allow_unclaimed_state: start even though the checkpoint holds state of operators that the job lacks.

@@ -51,7 +51,10 @@ class FileOptions(TypedDict, total=False):
 
 
 def parquet(path: str, **options: Unpack[FileOptions]) -> Stream:
-    """Read Parquet files. `path` is a file, a folder or a pattern, local or any fsspec URL."""
+    """Read Parquet files. `path` is a file, a folder or a pattern, local or any fsspec URL.
+
+    Files and folders below it whose names begin with "_" or "." are passed over.
+    """
     return _files("parquet", path, options)
 
 
@@ -82,7 +85,7 @@ def arrow(path: str, **options: Unpack[FileOptions]) -> Stream:
 
 
 def text(path: str, **options: Unpack[FileOptions]) -> Stream:
-    """Read text files, one record a line. `path`: see `parquet`."""
+    """Read text files, one record a line, in the column `line`. `path`: see `parquet`."""
     return _files("text", path, options)
 
 

@@ -174,7 +174,7 @@ class Stream:
         return self.then("select", operator, out, name=name, parallelism=parallelism)
 
     def key_by(self, *columns: str) -> KeyedStream:
-        """Bring the records that agree in `columns` to one subtask, in their order."""
+        """Bring the records that agree in `columns` to one subtask; those of one producing subtask stay in their order."""
         check_keys(columns, self.schema, where="key_by")
         return KeyedStream(self.partitioned(Keyed(columns)), columns)
 
