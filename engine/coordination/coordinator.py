@@ -143,7 +143,7 @@ class Coordinator:
         """Take one event; effects are to be performed in order."""
         self._now_ns = max(now_ns, self._now_ns)
         if self.phase is Phase.ENDED:
-            return []
+            return _turned_away(event)
         effects: list[d.CoordinatorEffect] = []
         self._take(event, effects)
         self._advance(effects)
@@ -631,3 +631,12 @@ class Coordinator:
     ) -> None:
         if pending.request is not None:
             effects.append(d.RequestAnswered(pending.request, checkpoint, failure))
+
+
+def _turned_away(event: d.CoordinatorEvent) -> list[d.CoordinatorEffect]:
+    """A worker that comes when all is over must not wait for something to do."""
+    match event:
+        case d.MessageReceived(connection, m.Register()):
+            return [d.SendMessage(connection, m.Shutdown("the job has ended"))]
+        case _:
+            return []

@@ -179,13 +179,16 @@ class CoordinatorDriver:
             item = self._inbox.get(timeout=wait_s)
         except queue.Empty:
             item = None
+        self._take(item)
+        if deadline_ns is not None and deadline_ns <= now_ns():
+            self._step(d.TimePassed())
+
+    def _take(self, item: InboxItem) -> None:
         if isinstance(item, list):
             for event in item:
                 self._network_event(event)
         elif item is not None:
             self._step(item)
-        if deadline_ns is not None and deadline_ns <= now_ns():
-            self._step(d.TimePassed())
 
     def _step(self, event: d.CoordinatorEvent) -> None:
         self._perform_all(self._machine.step(event, now_ns()))
@@ -281,8 +284,19 @@ class CoordinatorDriver:
     def _close(self) -> None:
         self._committing.shutdown(wait=True)
         self._storage.shutdown(wait=True)
-        self._launcher.stop(timeout_s=10.0)
+        stopping = threading.Thread(target=self._stop_launcher, name=f"stopping-{self._job}")
+        stopping.start()
+        # Workers that were still starting register now. Nobody else tells them that it is over.
+        while (item := self._inbox.get()) is not None:
+            if self._machine.phase is Phase.ENDED:
+                self._take(item)
         self._network.stop()
+
+    def _stop_launcher(self) -> None:
+        try:
+            self._launcher.stop(timeout_s=10.0)
+        finally:
+            self._inbox.put(None)
 
 
 def _no_schema(edge: int) -> object:

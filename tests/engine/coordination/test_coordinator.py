@@ -836,12 +836,12 @@ def test_requests_that_wait_are_answered_when_the_job_ends() -> None:
     assert effects[:4] == ["Abandon to 0", "Abandon to 1", "answer 5: gone", "answer 6: gone"]
 
 
-def test_nothing_happens_after_the_end() -> None:
+def test_nothing_happens_after_the_end_but_that_late_workers_are_sent_home() -> None:
     subject = running()
     subject.step(d.StopRequested(d.StopKind.NOW))
-    assert subject.register(0, incarnation=5) == []
     assert subject.step(d.MetadataWritten(1)) == []
     assert subject.step(d.TimePassed()) == []
+    assert subject.register(0, incarnation=5) == ["Shutdown to 50"]
 
 
 def test_the_state_can_be_read_as_text() -> None:

@@ -33,7 +33,7 @@ TO_COORDINATOR: list[m.ToCoordinator] = [
     m.Decline(1, 7, "full"),
     m.AttemptFailed(1, "lost", "Traceback", fatal=False),
     m.TaskFinished(1, 2, 3),
-    m.Heartbeat(1, [m.SubtaskNumbers(0, 1, 2, 3, 4, 5, 6, 7)]),
+    m.Heartbeat(1, [m.SubtaskNumbers(0, 1, 2, 3, 4, 5, 6, 7, 8)]),
 ]
 TO_WORKER: list[m.ToWorker] = [
     m.Deploy(2, [ADDRESS], 7, "orders", "file:///ckpt", [SNAPSHOT]),
@@ -87,7 +87,7 @@ def test_the_coordinator_does_not_take_what_is_meant_for_workers(message: m.ToWo
         ["Deployed", 1.5],
         ["Deployed", None],
         ["Decline", 1, 7, b"bytes"],
-        ["Heartbeat", 1, [[0, 1, 2, 3, 4, 5, 6, 7, 8]]],
+        ["Heartbeat", 1, [[0, 1, 2, 3, 4, 5, 6, 7, 8, 9]]],
         {"type": "Deployed", "epoch": 1},
         [],
         7,
