@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+_FIRST_FLOORS = 4
 #: Weight of the newest measurement in the rate's moving average.
 _WEIGHT = 0.3
 
@@ -27,14 +28,16 @@ class Window:
     """The credit window of one channel.
 
     Attributes:
-        size_bytes: the window now; starts at the ceiling.
+        size_bytes: the window now. It starts at a few floors: a fast consumer doubles it within milliseconds, a slow one would take
+            seconds to drain what too large a first window let in.
     """
 
     def __init__(self, ceiling_bytes: int, debloat: Debloat | None) -> None:
         """`debloat` None: the window stays at the ceiling."""
         self._ceiling_bytes = ceiling_bytes
         self._debloat = debloat
-        self.size_bytes = ceiling_bytes
+        first_bytes = ceiling_bytes if debloat is None else _FIRST_FLOORS * debloat.floor_bytes
+        self.size_bytes = min(first_bytes, ceiling_bytes)
         self._rate: float | None = None
         #: Since when records have been waiting without a break; None: they were not.
         self._since_ns: int | None = None

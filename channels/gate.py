@@ -75,7 +75,7 @@ class InputChannel:
         self.received_bytes = 0
         self.consumed_bytes = 0
         self.window = Window(window_bytes, debloat)
-        self.limit_bytes = window_bytes
+        self.limit_bytes = self.window.size_bytes
         #: The end of input has come in, though perhaps it still stands behind records.
         self.end_arrived = ended
         #: What was handed out and is not committed.

@@ -20,6 +20,7 @@ from dataclasses import dataclass, replace
 import pyarrow as pa
 
 from .buffer import Buffer, ChannelId
+from .credit import Debloat, Window
 from .events import Barrier, ChannelEvent, CheckpointMode, EndOfInput
 
 
@@ -59,7 +60,16 @@ class Subpartition:
     `sent` is the position of the next record to be taken, `tail` that of the next to be appended; `tail - sent` records are queued.
     """
 
-    def __init__(self, channel: ChannelId, *, position: int, window_bytes: int) -> None:
+    def __init__(
+        self,
+        channel: ChannelId,
+        *,
+        position: int,
+        window_bytes: int,
+        room_bytes: int = 1 << 62,
+        debloat: Debloat | None = None,
+    ) -> None:
+        """`window_bytes`: the largest window, as the consumer's `InputChannel` has it; `room_bytes`: the queue is full with this much."""
         assert position >= 0, f"{channel}: position {position}"
         assert window_bytes > 0, f"{channel}: window {window_bytes}"
         self.channel = channel
@@ -67,7 +77,8 @@ class Subpartition:
         self.tail = position
         self.queued_bytes = 0
         self.sent_bytes = 0
-        self.limit_bytes = window_bytes
+        self.limit_bytes = Window(window_bytes, debloat).size_bytes
+        self._room = Window(room_bytes, debloat)
         self._queue: deque[Buffer | QueuedEvent] = deque()
 
     def append(self, batch: pa.RecordBatch, size_bytes: int) -> None:
@@ -113,7 +124,17 @@ class Subpartition:
         """Let `limit_bytes` in total be sent since the attempt began. A lower limit than before changes nothing."""
         self.limit_bytes = max(self.limit_bytes, limit_bytes)
 
-    def take(self, buffer_bytes: int) -> Buffer | QueuedEvent | None:
+    @property
+    def has_room(self) -> bool:
+        """New work may be done. A queue that holds more than what is sent in the debloating time only adds latency."""
+        return self.queued_bytes < self._room.size_bytes
+
+    @property
+    def room_bytes(self) -> int:
+        """What the queue is meant to hold at most."""
+        return self._room.size_bytes
+
+    def take(self, buffer_bytes: int, now_ns: int = 0) -> Buffer | QueuedEvent | None:
         """Take what the transport may send next, or None: the queue is empty, or data waits for credit.
 
         Queued neighbours are merged while the sum stays within `buffer_bytes`; nothing is copied here.
@@ -127,7 +148,9 @@ class Subpartition:
             return head
         if self.sent_bytes >= self.limit_bytes:
             return None
-        return self._take_buffer(buffer_bytes)
+        taken = self._take_buffer(buffer_bytes)
+        self._room.drained(taken.size_bytes, now_ns, waiting=bool(self._queue))
+        return taken
 
     def _take_buffer(self, buffer_bytes: int) -> Buffer:
         run: list[Buffer] = []

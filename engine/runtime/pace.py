@@ -29,17 +29,26 @@ class Pace:
         self.idle_ns = 0
         self._last_ns = 0
         self._was = "idle_ns"
+        #: Bytes appended to the outputs per row taken in, lately.
+        self._bytes_per_row = 0.0
 
     def start(self, now_ns: int) -> None:
         """Time counts from now."""
         self._last_ns = now_ns
 
-    def worked(self, rows_in: int, rows_out: int, elapsed_ns: int) -> None:
-        """A piece of `rows_in` rows took `elapsed_ns`."""
+    def rows_for(self, room_bytes: int) -> int:
+        """Rows of the next piece, so that what comes of it fits in about `room_bytes`; at least one."""
+        if self._bytes_per_row == 0:
+            return self.rows_max
+        return max(1, min(self.rows_max, int(room_bytes / self._bytes_per_row)))
+
+    def worked(self, rows_in: int, rows_out: int, elapsed_ns: int, bytes_out: int = 0) -> None:
+        """A piece of `rows_in` rows took `elapsed_ns` and put `bytes_out` bytes into the outputs."""
         self.rows_in += rows_in
         self.rows_out += rows_out
         if rows_in == 0:
             return
+        self._bytes_per_row = (self._bytes_per_row + bytes_out / rows_in) / 2
         fitting = rows_in * self._target_ns // max(1, elapsed_ns)
         # A piece smaller than allowed says little about larger ones: never shrink because of it when it was quick.
         grown = min(fitting, self.rows_max * _GROWTH_MAX)

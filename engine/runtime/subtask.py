@@ -130,6 +130,8 @@ class Subtask:
                     channel,
                     position=_position(spec.sent, channel),
                     window_bytes=spec.limits.window_bytes,
+                    room_bytes=spec.limits.queue_bytes_max,
+                    debloat=spec.limits.debloat,
                 )
                 for channel in channels
             ]
@@ -274,17 +276,18 @@ class Subtask:
         if self._source_ended or (not self._spec.is_source and self._gate.ended):
             self._run(FinishWork(), effects)
             return True
+        rows_max = self._pace.rows_for(self._room_bytes())
         if self._spec.is_source:
             if self._poll_at_ns is not None:
                 return False
-            self._run(PollWork(self._pace.rows_max), effects)
+            self._run(PollWork(rows_max), effects)
             return True
-        replayed = self._replay.next_input(self._pace.rows_max)
+        replayed = self._replay.next_input(rows_max)
         if replayed is not None:
             self._given = replayed
             self._run(ProcessWork(replayed.port, replayed.parts, replayed.rows), effects)
             return True
-        given = self._gate.next_input(self._pace.rows_max)
+        given = self._gate.next_input(rows_max)
         if not given:
             return False
         self._given = given
@@ -298,13 +301,17 @@ class Subtask:
         self._work += 1
         effects.append(RunWork(self.id, self._work, work))
 
+    def _room_bytes(self) -> int:
+        """What one piece of work may put into the outputs: what the tightest edge's queues are meant to hold."""
+        edges = [sum(s.room_bytes for s in edge) for edge in self._outputs if edge]
+        return min(edges, default=self._limits.queue_bytes_max)
+
     def _has_room(self) -> bool:
-        limit = self._limits.queue_bytes_max
-        return all(s.queued_bytes < limit for s in self._subpartitions.values())
+        return all(s.has_room for s in self._subpartitions.values())
 
     def _drain(self, effects: list[SubtaskEffect]) -> None:
         for subpartition in self._subpartitions.values():
-            while (item := subpartition.take(self._limits.buffer_bytes)) is not None:
+            while (item := subpartition.take(self._limits.buffer_bytes, self._now_ns)) is not None:
                 if isinstance(item, Buffer):
                     effects.append(SendBuffer(subpartition.channel, item))
                     continue
@@ -319,13 +326,13 @@ class Subtask:
         work, self._running = self._running, None
         assert work is not None, f"{self.id}: work {done.work} ended twice"
         effects.append(CommitWork(self.id))
-        self._append(done.outputs)
+        bytes_out = self._append(done.outputs)
         match work:
             case ProcessWork():
-                self._pace.worked(work.rows, done.rows_out, done.elapsed_ns)
+                self._pace.worked(work.rows, done.rows_out, done.elapsed_ns, bytes_out)
                 self._consumed(effects)
             case PollWork():
-                self._pace.worked(done.rows_out, done.rows_out, done.elapsed_ns)
+                self._pace.worked(done.rows_out, done.rows_out, done.elapsed_ns, bytes_out)
                 self._polled(done)
             case FinishWork():
                 self._finish(effects)
@@ -334,13 +341,17 @@ class Subtask:
             case _:
                 assert_never(work)
 
-    def _append(self, outputs: Outputs) -> None:
+    def _append(self, outputs: Outputs) -> int:
+        """Queue what work produced; returns the bytes of the edge that got most."""
         assert not outputs or len(outputs) == len(self._outputs), (
             f"{self.id}: outputs for other edges"
         )
+        most_bytes = 0
         for edge, batches in zip(self._outputs, outputs, strict=False):
             for target, batch, size_bytes in batches:
                 edge[target].append(batch, size_bytes)
+            most_bytes = max(most_bytes, sum(size_bytes for _, _, size_bytes in batches))
+        return most_bytes
 
     def _consumed(self, effects: list[SubtaskEffect]) -> None:
         given, self._given = self._given, ()

@@ -15,6 +15,11 @@ def test_without_debloating_the_window_stays_at_the_ceiling() -> None:
     assert window.size_bytes == 10_000
 
 
+def test_the_first_window_is_a_few_floors() -> None:
+    assert Window(10_000, DEBLOAT).size_bytes == 400
+    assert Window(150, DEBLOAT).size_bytes == 150
+
+
 def test_the_window_follows_the_drain_rate_times_the_target() -> None:
     window = Window(10_000, DEBLOAT)
     drain(window, bytes_per_s=2_000, times=50)

@@ -251,9 +251,9 @@ def test_no_new_work_without_room_and_again_when_credit_comes() -> None:
     subject = without_credit()
     assert subject.records(A, 1) == []
     assert subject.records(B, 1) == []
-    assert subject.step(CreditGranted(X, 10 * ROW_BYTES)) == ["send e1:0>0 5..10"]
-    effects = subject.step(CreditGranted(X, 11 * ROW_BYTES))
-    assert effects == ["send e1:0>0 10..15", "run 2: port 0 [0, 1]"]
+    assert subject.step(CreditGranted(X, 10 * ROW_BYTES)) == ["send e1:0>0 1..10"]
+    effects = subject.step(CreditGranted(X, 15 * ROW_BYTES))
+    assert effects == ["send e1:0>0 10..15", "run 2: port 0 [0]"]
 
 
 def test_one_full_channel_of_many_takes_the_room_away() -> None:
@@ -447,9 +447,9 @@ def test_a_barrier_waits_behind_records_without_credit_but_the_snapshot_does_not
     subject.records(A, 1)
     subject.event(A, barrier(1))
     effects = subject.done(1, 3, 3)
-    assert effects[2:] == ["send e1:0>0 0..3", "snapshot 1", "cut 1: received 1; sent 6"]
+    assert effects[2:] == ["send e1:0>0 0..1", "snapshot 1", "cut 1: received 1; sent 6"]
     assert subject.step(CreditGranted(X, 100 * ROW_BYTES)) == [
-        "send e1:0>0 3..6",
+        "send e1:0>0 1..6",
         "send e1:0>0 barrier 1@6",
     ]
 
@@ -487,10 +487,10 @@ def test_an_unaligned_cut_is_before_the_running_work_and_captures_its_input() ->
 
 def test_an_unaligned_barrier_overtakes_and_captures_what_waits_for_credit() -> None:
     subject = without_credit()
-    assert subject.event(A, unaligned(1)) == ["send e1:0>0 barrier 1@5", "snapshot 1"]
+    assert subject.event(A, unaligned(1)) == ["send e1:0>0 barrier 1@1", "snapshot 1"]
     effects = subject.event(B, unaligned(1))
-    assert effects == ["cut 1: received 1 0; sent 20; output e1:0>0 5..20"]
-    assert subject.step(CreditGranted(X, 1_000 * ROW_BYTES))[0] == "send e1:0>0 5..15"
+    assert effects == ["cut 1: received 1 0; sent 20; output e1:0>0 1..20"]
+    assert subject.step(CreditGranted(X, 1_000 * ROW_BYTES))[0] == "send e1:0>0 1..10"
 
 
 def test_a_sinks_cut_waits_for_its_running_work_even_if_unaligned() -> None:
