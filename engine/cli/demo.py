@@ -22,7 +22,7 @@ from ..api.handle import JobResult
 from ..coordination.coordinator import Phase
 from ..coordination.driver import Status
 from ..plan.execution import ExecutionPlan
-from .follow import follow, listening
+from .follow import follow, listening, start
 from .identifiers import SLOW, TOTALS, identifiers_job, plain_count, written
 from .numbers import seconds, size
 from .reporter import Reporter, open_reporter
@@ -114,7 +114,7 @@ def _run(folder: Path, *, as_json: bool) -> int:
     announce(job, plan, job.run_options(), reporter)
     killer = Killer(plan, expected.total(), reporter)
     with listening() as interrupts:
-        handle = job.start_with(job.run_options())
+        handle = start(job, job.run_options())
         result = follow(handle, reporter, interrupts, durable=True, watch=killer.watch)
     if interrupts.count:
         return interrupts.exit_code

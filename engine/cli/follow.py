@@ -12,10 +12,13 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import Future
 from types import FrameType
 from typing import Any
 
 from ..api.handle import JobHandle, JobResult
+from ..api.job import Job
+from ..api.options import RunOptions
 from ..coordination.decisions import Notice, NoticeKind
 from ..coordination.driver import Status
 from .reporter import Reporter, checkpoint_fields
@@ -44,13 +47,11 @@ class Interrupts:
         """Count signals from now on. Outside the main thread, where Python allows no handlers, nothing is counted."""
         if threading.current_thread() is threading.main_thread():
             for number in _SIGNALS:
-                handler = signal.signal(number, self._note)
-                self._before.setdefault(number, handler)
+                self._before[number] = signal.signal(number, self._note)
 
     def started(self) -> None:
-        """The job runs: the second signal ends it. Takes the signals back from Spark, whose start has a handler of its own."""
+        """The job runs: there is something to ask twice."""
         self._patience = 2
-        self.install()
 
     def restore(self) -> None:
         """Leave signals to those who had them before."""
@@ -79,6 +80,23 @@ def listening() -> Iterator[Interrupts]:
         yield interrupts
     finally:
         interrupts.restore()
+
+
+def start(job: Job, options: RunOptions) -> JobHandle:
+    """Start the job in a thread: in the main one Spark would put its own signal handler in the place of ours.
+
+    Raises: UserError, StorageUnreachable; KeyboardInterrupt at the second interrupt, for which the start does not wait.
+    """
+    outcome: Future[JobHandle] = Future()
+
+    def run() -> None:
+        try:
+            outcome.set_result(job.start_with(options))
+        except BaseException as error:  # noqa: BLE001 - raised again by whoever waits for it
+            outcome.set_exception(error)
+
+    threading.Thread(target=run, name="headrace-start", daemon=True).start()
+    return outcome.result()
 
 
 def follow(

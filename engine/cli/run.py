@@ -14,7 +14,7 @@ from ..api.job import Job
 from ..api.options import RunOptions
 from ..api.settings import find_settings_file, layered
 from ..plan.execution import ExecutionPlan
-from .follow import follow, listening
+from .follow import follow, listening, start
 from .numbers import seconds
 from .reporter import Reporter, counted, open_reporter, print_object
 from .target import load_job
@@ -37,7 +37,7 @@ def run(target: str, settings: Mapping[str, str], *, as_json: bool) -> int:
     reporter = open_reporter(plan, as_json=as_json)
     announce(job, plan, options, reporter)
     with listening() as interrupts:
-        handle = job.start_with(options)
+        handle = start(job, options)
         result = follow(handle, reporter, interrupts, durable=options.checkpoints is not None)
     stopped = interrupts.count > 0
     _give_out(result, as_json=as_json)

@@ -54,5 +54,18 @@ def status_of(
     )
 
 
+def numbers_of(task: int, **known: int) -> SubtaskNumbers:
+    """The numbers of a task's only subtask; what is not given is zero."""
+    nothing = dict.fromkeys(SubtaskNumbers.__struct_fields__, 0)
+    return SubtaskNumbers(**nothing | {"task": task} | known)
+
+
 #: The aggregate, hard at work.
-BUSY = SubtaskNumbers(1, 0, 5_000_000, 10, 3_900_000_000, 0, 100_000_000, 3 << 20)
+BUSY = numbers_of(
+    1,
+    rows_in=5_000_000,
+    rows_out=10,
+    busy_ns=3_900_000_000,
+    idle_ns=100_000_000,
+    queued_bytes=3 << 20,
+)

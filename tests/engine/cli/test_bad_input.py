@@ -19,7 +19,6 @@ from headrace.recovery.store import StoreRejected
 
 from .conftest import Command, Write
 
-
 TOTALS = 'orders.key_by("customer").aggregate(n=hr.count(), name="totals")'
 FINE = f"job = job_of({TOTALS})\n"
 UNEQUAL = (

@@ -17,11 +17,11 @@ from headrace.engine.cli.identifiers import identifiers_job
 from headrace.engine.cli.reporter import JsonReporter
 from headrace.engine.coordination.messages import SubtaskNumbers
 
-from .looks import status_of
+from .looks import numbers_of, status_of
 
 
 def rows_in(task: int, rows: int) -> SubtaskNumbers:
-    return SubtaskNumbers(task, 0, rows, 0, 0, 0, 0, 0)
+    return numbers_of(task, rows_in=rows)
 
 
 def test_the_worker_is_killed_once_at_half_and_recovery_ends_with_the_first_word(

@@ -8,12 +8,14 @@ from typing import Any
 
 import pytest
 
-from headrace.engine.api.errors import JobFailed
-from headrace.engine.api.handle import JobResult
-from headrace.engine.cli.follow import Interrupts, follow, listening
+from headrace.engine.api.errors import JobFailed, UserError
+from headrace.engine.api.handle import JobHandle, JobResult
+from headrace.engine.api.job import Job
+from headrace.engine.api.options import RunOptions
+from headrace.engine.cli.follow import Interrupts, follow, listening, start
 from headrace.engine.coordination.driver import Status
 
-from .looks import COMPLETE, FAILED, status_of
+from .looks import COMPLETE, FAILED, JOB, status_of
 
 
 class Told:
@@ -154,3 +156,17 @@ def test_outside_the_main_thread_nothing_is_counted() -> None:
     thread.start()
     thread.join()
     assert found == [before]
+
+
+def test_a_job_is_started_outside_the_main_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+    threads: list[threading.Thread] = []
+
+    def start_with(self: Job, options: RunOptions) -> JobHandle:
+        threads.append(threading.current_thread())
+        raise UserError("wrong")
+
+    monkeypatch.setattr(Job, "start_with", start_with)
+    with pytest.raises(UserError, match="wrong"):
+        start(JOB, JOB.run_options("threads"))
+    assert threads != [threading.main_thread()]
+    assert len(threads) == 1

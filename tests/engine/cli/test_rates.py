@@ -3,15 +3,21 @@ from __future__ import annotations
 from headrace.engine.cli.rates import Meter, TaskRates, slowest
 from headrace.engine.coordination.messages import SubtaskNumbers
 
-from .looks import PLAN, status_of
+from .looks import PLAN, numbers_of, status_of
 
 SECOND_NS = 1_000_000_000
 
 
 def at(second: int) -> SubtaskNumbers:
     """A slow task after so many seconds: 100 rows in and 50 out each second, half of the time busy."""
-    return SubtaskNumbers(
-        1, 0, 100 * second, 50 * second, second * SECOND_NS // 2, 0, second * SECOND_NS // 2, 7
+    half_ns = second * SECOND_NS // 2
+    return numbers_of(
+        1,
+        rows_in=100 * second,
+        rows_out=50 * second,
+        busy_ns=half_ns,
+        idle_ns=half_ns,
+        queued_bytes=7,
     )
 
 
