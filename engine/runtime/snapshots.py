@@ -27,7 +27,7 @@ from headrace.inflight.segment import (
 )
 from headrace.recovery.layout import handle_path, segment_path, store_path
 from headrace.recovery.metadata import StateHandle
-from headrace.recovery.store import NotFound, Store
+from headrace.recovery.store import NotFound, Store, StoreError, StoreRejected
 
 from ..operators.base import RestoredState, StateKind, StateSnapshot
 from .work import CapturedRun, Cut, SubtaskId
@@ -238,6 +238,18 @@ def _read_blob(
         return table_from_ipc(read_blob(lambda o, n: store.get(file, o, n), blob))
     except (CorruptBlob, InvalidTable, NotFound) as damage:
         raise CorruptState(f"{where}: {damage}") from damage
+    except StoreRejected as refused:
+        if _is_short(store, file, blob):
+            raise CorruptState(f"{where}: {refused.reason}") from refused
+        raise
+
+
+def _is_short(store: Store, file: str, blob: Blob) -> bool:
+    """The file ends before the blob does: to ask again is no use, which it may be for every other refusal."""
+    try:
+        return len(store.get(file)) < blob.offset + blob.length
+    except StoreError:
+        return False
 
 
 def _cut(table: pa.Table, mine: range) -> pa.Table:
