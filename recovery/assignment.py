@@ -147,7 +147,9 @@ def _reopen(finished: list[list[bool]], tasks: Sequence[NewTask]) -> None:
         ahead = False
         for index, task in enumerate(tasks):
             for subtask, channels in enumerate(task.channels):
-                ended = all(finished[task.edges[edge].producer][producer] for edge, producer in channels)
+                ended = all(
+                    finished[task.edges[edge].producer][producer] for edge, producer in channels
+                )
                 if finished[index][subtask] and not ended:
                     finished[index][subtask] = False
                     ahead = True

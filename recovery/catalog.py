@@ -192,12 +192,12 @@ def newest_epoch(store: Store, job: str) -> int | None:
     return max((epoch for epoch in epochs if epoch is not None), default=None)
 
 
-def claim_epoch(store: Store, job: str) -> int:
-    """Claim the smallest epoch above all existing ones; nobody else gets the same. The first is 1.
+def claim_epoch(store: Store, job: str, *, above: int = 0) -> int:
+    """Claim the smallest epoch above all existing ones and above `above`; nobody else gets the same. The first is 1.
 
-    A claim whose outcome is unknown is left behind as a gap in the numbers. Raises: StoreError.
+    `above` matters when the folder was lost: an epoch that a worker has seen must not come again. A claim whose outcome is unknown is left behind as a gap in the numbers. Raises: StoreError.
     """
-    epoch = (newest_epoch(store, job) or 0) + 1
+    epoch = max(newest_epoch(store, job) or 0, above) + 1
     for attempt in range(CLAIM_ATTEMPTS_MAX):
         path = epoch_path(job, epoch + attempt)
         try:

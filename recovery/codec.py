@@ -23,7 +23,6 @@ import msgspec
 import xxhash
 
 from headrace.channels.events import CheckpointMode
-
 from headrace.inflight.handle import BufferHandle, ChannelStateHandle
 
 from .layout import is_plain_path

@@ -25,7 +25,7 @@ from .work import (
     Work,
     WorkDone,
 )
-from .worker import WorkEnded, WorkFailed
+from .worker_protocol import WorkEnded, WorkFailed
 
 
 @dataclass(frozen=True, slots=True)

@@ -29,7 +29,7 @@ from ..coordination import messages as m
 from ..operators.base import RestoredState, StateSnapshot
 from ..operators.chain import Chain
 from ..plan.execution import ExecutionPlan
-from . import worker as w
+from . import worker_protocol as w
 from .attempt import PersistCheckpoint, SendFrame
 from .clock import now_ns
 from .network import (
@@ -52,6 +52,7 @@ from .work import (
     SubtaskId,
     TakeSnapshot,
 )
+from .worker import Worker
 
 _log = logging.getLogger(__name__)
 
@@ -119,7 +120,7 @@ class WorkerDriver:
         self._host = host
         self._pid = pid
         self._inbox: queue.SimpleQueue[InboxItem] = queue.SimpleQueue()
-        self._machine = w.Worker(identity.worker, plan, settings.limits, settings.heartbeat_ns)
+        self._machine = Worker(identity.worker, plan, settings.limits, settings.heartbeat_ns)
         self._network = Network(
             secret,
             identity,

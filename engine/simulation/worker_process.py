@@ -18,7 +18,7 @@ from headrace.recovery.store import StoreError
 from ..coordination import messages as m
 from ..operators.base import StateSnapshot
 from ..operators.chain import Chain
-from ..runtime import worker as w
+from ..runtime import worker_protocol as w
 from ..runtime.attempt import PersistCheckpoint, SendFrame
 from ..runtime.snapshots import CorruptState, Written, read_buffer, read_states, write_checkpoint
 from ..runtime.work import (
@@ -35,6 +35,7 @@ from ..runtime.work import (
     Work,
     WorkDone,
 )
+from ..runtime.worker import Worker
 from .environment import Environment, Process, shown
 from .scheduler import MICROSECOND_NS, MILLISECOND_NS
 from .storage import Call, answer_call, crash_during
@@ -92,7 +93,7 @@ class WorkerProcess(Process):
     ) -> None:
         super().__init__(env, f"worker {number}.{incarnation}@{address[0]}", ended)
         self.number = number
-        self.machine = w.Worker(number, env.plan, env.settings.limits, env.settings.heartbeat_ns)
+        self.machine = Worker(number, env.plan, env.settings.limits, env.settings.heartbeat_ns)
         self._control = -1
         #: {connection: (epoch, worker)} of data connections, and its inverse.
         self._peers: dict[int, tuple[int, int]] = {}
@@ -279,6 +280,13 @@ class WorkerProcess(Process):
         self.env.coverage.count("bytes in flight at a cut", queued_bytes)
 
     def _persist(self, effect: PersistCheckpoint) -> None:
+        puts, done, loaded, delay_ns = self._prepared(effect)
+        self.env.scheduler.after(delay_ns, lambda: self._write(puts, done, loaded))
+
+    def _prepared(
+        self, effect: PersistCheckpoint
+    ) -> tuple[Sequence[Call], w.CheckpointPersisted, _Loaded, int]:
+        """What is to be written, what to report then, for which attempt, and how long it takes."""
         loaded, catcher = self._attempt(), _PutCatcher()
         written = write_checkpoint(
             catcher,  # type: ignore[arg-type]  # only `put` is asked for
@@ -291,33 +299,32 @@ class WorkerProcess(Process):
             loaded.confirmed,
         )
         self._count_in_flight(written)
+        delay_ns = self.env.scheduler.delay_ns(
+            50 * MICROSECOND_NS, 2 * self.env.faults.storage_delay_ns
+        )
+        done = w.CheckpointPersisted(
+            effect.epoch,
+            effect.checkpoint,
+            written.states,
+            written.inflight,
+            dict.fromkeys(written.states, 0),
+            delay_ns,
+        )
+        return catcher.puts, done, loaded, delay_ns
+
+    def _write(self, puts: Sequence[Call], done: w.CheckpointPersisted, loaded: _Loaded) -> None:
+        """What was to be written reaches the storage; only then is it reported."""
         faults = self.env.faults
-        delay_ns = self.env.scheduler.delay_ns(50 * MICROSECOND_NS, 2 * faults.storage_delay_ns)
-
-        def write() -> None:
+        for put in puts:
             if not self.alive:
-                for put in catcher.puts:
-                    crash_during(faults, self.env.storage, put)
+                crash_during(faults, self.env.storage, put)
                 return
-            for put in catcher.puts:
-                _, error = answer_call(faults, self.env.storage, put)
-                if error is not None:
-                    failed = w.CheckpointPersistFailed(effect.epoch, effect.checkpoint, str(error))
-                    self._step(failed)
-                    return
-            loaded.stored[effect.checkpoint] = [h for hs in written.inflight.values() for h in hs]
-            self._step(
-                w.CheckpointPersisted(
-                    effect.epoch,
-                    effect.checkpoint,
-                    written.states,
-                    written.inflight,
-                    dict.fromkeys(written.states, 0),
-                    delay_ns,
-                )
-            )
-
-        self.env.scheduler.after(delay_ns, write)
+            _, error = answer_call(faults, self.env.storage, put)
+            if error is not None:
+                self._step(w.CheckpointPersistFailed(done.epoch, done.checkpoint, str(error)))
+                return
+        loaded.stored[done.checkpoint] = [h for hs in done.inflight.values() for h in hs]
+        self._step(done)
 
     def _count_in_flight(self, written: Written) -> None:
         for handle in (h for handles in written.inflight.values() for h in handles):

@@ -27,7 +27,7 @@ from headrace.engine.runtime.work import (
     SubtaskId,
     Work,
 )
-from headrace.engine.runtime.worker import WorkEnded, WorkFailed
+from headrace.engine.runtime.worker_protocol import WorkEnded, WorkFailed
 
 WAIT_S = 10.0
 ME = SubtaskId(1, 0)

@@ -21,7 +21,8 @@ from headrace.engine.runtime.work import (
     TakeSnapshot,
     WorkDone,
 )
-from headrace.engine.runtime.worker import (
+from headrace.engine.runtime.worker import Worker
+from headrace.engine.runtime.worker_protocol import (
     AttemptLoaded,
     AttemptLoadFailed,
     CheckpointPersisted,
@@ -41,7 +42,6 @@ from headrace.engine.runtime.worker import (
     StopWorker,
     TimePassed,
     WorkEnded,
-    Worker,
     WorkerEffect,
     WorkerEvent,
     WorkFailed,
