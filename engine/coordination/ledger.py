@@ -124,13 +124,13 @@ class Ledger:
 
     @property
     def uncommitted(self) -> tuple[TransactionRecord, ...]:
-        """To be committed (again) when sinks are recovered, in order of id."""
-        return tuple(t for _, t in sorted(self._uncommitted.items()))
+        """To be committed (again) when sinks are recovered, in the order in which they were pre-committed."""
+        return tuple(self._uncommitted.values())
 
     def carry_over(self, transactions: Iterable[TransactionRecord]) -> list[TransactionRecord]:
-        """What the next metadata must name: new transactions and those whose commit is not confirmed yet."""
+        """What the next metadata must name: those whose commit is not confirmed yet, then the new ones, each subtask's in order."""
         fresh = {t.id: t for t in transactions if t.id not in self._committed}
-        return [t for _, t in sorted((fresh | self._uncommitted).items())]
+        return list((self._uncommitted | fresh).values())
 
     def check(self) -> None:
         """Assert every invariant."""

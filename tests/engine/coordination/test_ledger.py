@@ -103,7 +103,7 @@ def test_a_file_outlives_its_checkpoint_as_long_as_another_refers_to_it() -> Non
 def test_a_transaction_is_open_from_completion_to_confirmation() -> None:
     ledger = Ledger(None, retain=1)
     complete(ledger, 1, "b", "a")
-    assert (open_ids(ledger), ledger.committing) == (["a", "b"], True)
+    assert (open_ids(ledger), ledger.committing) == (["b", "a"], True), "as pre-committed"
     ledger.committed(1)
     assert (open_ids(ledger), ledger.committing) == ([], False)
 
