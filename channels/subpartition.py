@@ -162,7 +162,7 @@ class Subpartition:
                 break
             if run and (
                 size_bytes + head.size_bytes > buffer_bytes
-                or self.sent_bytes + size_bytes >= self.limit_bytes
+                or self.sent_bytes + size_bytes + head.size_bytes > self.limit_bytes
             ):
                 break
             self._queue.popleft()

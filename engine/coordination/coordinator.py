@@ -4,8 +4,7 @@ An attempt begins when an epoch is claimed, the sinks are recovered and every wo
 workers drop it, the restart strategy waits, and the next attempt starts from the newest complete checkpoint. Workers that
 live stay up and roll back in place.
 
-A checkpoint: trigger -> every worker's acknowledgement -> tile check -> metadata written -> *only then* complete -> workers told, transactions
-committed, older checkpoints deleted. What was begun with storage is waited for before a new attempt chooses where to restart: a
+Checkpoints are the other half (`checkpointing.py`). What was begun with storage is waited for before a new attempt chooses where to restart: a
 checkpoint that becomes visible after the choice would be a second history.
 
 When every subtask has finished, one last checkpoint is taken and committed, and the job ends.
@@ -21,17 +20,15 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import assert_never
 
-from headrace.channels.buffer import ChannelId
 from headrace.channels.events import CheckpointMode
 from headrace.recovery.metadata import CheckpointMetadata, SubtaskSnapshot
-from headrace.recovery.tiles import check_tiles
 
 from ..plan.execution import ExecutionPlan
-from ..runtime.wiring import channels_from
 from . import decisions as d
 from . import messages as m
-from .ledger import Ledger, metadata_of
-from .pending import CheckpointRules, PendingCheckpoint, Schedule
+from .checkpointing import Checkpointing, Verdict, to_all
+from .ledger import Ledger
+from .pending import CheckpointRules
 from .restarts import RestartRules, Restarts
 from .roster import Member, Roster
 
@@ -80,6 +77,7 @@ class Coordinator:
         origin: URL of the checkpoint directory that `restore` lies in; empty: the job's own.
         checkpoint_next: number of the next checkpoint; above every number ever used in this job's folder.
         assign: maps a checkpoint onto `plan`.
+        epoch: one that was claimed already, before `restore` was chosen; 0: none was.
     """
 
     def __init__(
@@ -92,38 +90,29 @@ class Coordinator:
         origin: str = "",
         checkpoint_next: int,
         assign: Assign,
+        epoch: int = 0,
     ) -> None:
         self._plan = plan
-        #: Every channel of the plan: what a checkpoint must tile.
-        self._channels = {
-            channel
-            for edge in plan.edges
-            for producer in range(plan.tasks[edge.producer].parallelism)
-            for channel in channels_from(plan, edge, producer)
-        }
         self._rules = rules
         self._assign = assign
         self._roster = Roster(slots)
-        self._schedule = Schedule(rules.checkpoints)
         self._restarts = Restarts(rules.restarts)
         self.phase = Phase.PREPARING
-        self.epoch = 0
+        self.epoch = epoch
         #: Messages dropped because of their epoch or sender.
         self.fenced = 0
         self._restored, self._origin = restore, origin
         self._ledger = Ledger(restore, rules.checkpoints.retain)
-        self._next = checkpoint_next
-        self._claimed = False
+        self._checkpoints = Checkpointing(
+            plan, rules.mode, rules.checkpoints, self._roster, self._ledger, checkpoint_next
+        )
+        self._claimed = epoch > 0
         self._recovered = False
         #: Workers that have answered the Deploy.
         self._deployed: set[int] = set()
         self._finished: set[tuple[int, int]] = set()
-        self._pending: dict[int, PendingCheckpoint] = {}
-        #: The checkpoint whose metadata is being written, if any; waited for before everything else.
-        self._writing: tuple[PendingCheckpoint, CheckpointMetadata] | None = None
         #: Workers that ended before they registered, since one last did.
         self._stillborn = 0
-        self._requests: list[int] = []
         self._stop: d.StopKind | None = None
         self._restart_at_ns: int | None = None
         self._register_by_ns: int | None = None
@@ -137,13 +126,15 @@ class Coordinator:
         """Begin: claim an epoch while the workers start."""
         self._now_ns = now_ns
         self._register_by_ns = now_ns + self._rules.register_timeout_ns
+        if self._claimed:
+            return [d.RecoverSinks(self.epoch, self._ledger.uncommitted)]
         return [d.ClaimEpoch(self.epoch)]
 
     def step(self, event: d.CoordinatorEvent, now_ns: int) -> list[d.CoordinatorEffect]:
         """Take one event; effects are to be performed in order."""
         self._now_ns = max(now_ns, self._now_ns)
         if self.phase is Phase.ENDED:
-            return _turned_away(event)
+            return d.turned_away(event)
         effects: list[d.CoordinatorEffect] = []
         self._take(event, effects)
         self._advance(effects)
@@ -155,10 +146,8 @@ class Coordinator:
         restart_at_ns = None if self._awaits_storage() else self._restart_at_ns
         deadlines = [restart_at_ns, self._register_by_ns]
         if self.phase is Phase.RUNNING:
-            timeout_ns = self._rules.checkpoints.timeout_ns
-            deadlines += [p.created_ns + timeout_ns for p in self._pending.values()]
-            if self._may_trigger():
-                deadlines.append(self._schedule.due_ns)
+            stopping = self._stop is not None
+            deadlines.append(self._checkpoints.next_deadline_ns(stopping=stopping))
         sign_ns = self._roster.oldest_sign_ns
         if sign_ns is not None:
             deadlines.append(sign_ns + self._rules.heartbeat_timeout_ns + 1)
@@ -167,17 +156,15 @@ class Coordinator:
     def check(self) -> None:
         """Assert every invariant."""
         self._ledger.check()
-        assert self._next > max(self._pending, default=0), self.describe()
-        if self.phase is not Phase.RUNNING:
-            assert not self._pending, self.describe()
+        self._checkpoints.check(running=self.phase is Phase.RUNNING)
         if self.phase is Phase.DEPLOYING:
-            assert self._writing is None, "restarted while a checkpoint's fate was open"
+            assert not self._checkpoints.writing, "restarted while a checkpoint's fate was open"
 
     def describe(self) -> str:
         """The whole state as stable text."""
         return (
-            f"coordinator {self.phase.value} epoch={self.epoch} pending={sorted(self._pending)}"
-            f" finished={len(self._finished)} next={self._next}"
+            f"coordinator {self.phase.value} epoch={self.epoch} {self._checkpoints.describe()}"
+            f" finished={len(self._finished)}"
             f" missing={self._roster.missing} {self._ledger.describe()}"
         )
 
@@ -213,13 +200,13 @@ class Coordinator:
             case d.MetadataWritten():
                 self._metadata_written(event.checkpoint, effects)
             case d.MetadataDiscarded():
-                self._metadata_discarded(event, effects)
+                self._give_up(event, effects)
             case d.TransactionsCommitted():
                 self._ledger.committed(event.checkpoint)
             case d.CheckpointFound():
                 self._found(event.metadata, effects)
             case d.CheckpointRequested():
-                self._requests.append(event.request)
+                self._checkpoints.requested(event.request)
             case d.StopRequested():
                 self._stop_requested(event.kind, effects)
             case d.TimePassed():
@@ -247,9 +234,9 @@ class Coordinator:
             case m.DeployFailed():
                 self._deploy_failed(message, effects)
             case m.Acknowledge():
-                self._acknowledged(member.worker, message, effects)
+                self.fenced += not self._checkpoints.acknowledged(member.worker, message)
             case m.Decline():
-                self._give_up(message.checkpoint, message.reason, effects)
+                self._give_up(message, effects)
             case m.AttemptFailed():
                 reason = f"worker {member.worker}: {message.reason}"
                 if message.fatal:
@@ -317,11 +304,8 @@ class Coordinator:
             self._register_by_ns = None
             if not self._roster.complete:
                 missing = ", ".join(map(str, self._roster.missing))
-                reason = f"workers {missing} did not start in time"
-                self._end(d.Outcome.FAILED, reason, "", effects)
-        for pending in list(self._pending.values()):
-            if pending.created_ns + self._rules.checkpoints.timeout_ns <= now_ns:
-                self._give_up(pending.number, "it took longer than the timeout", effects)
+                self._end(d.Outcome.FAILED, f"workers {missing} did not start in time", "", effects)
+        self._heed(self._checkpoints.expire(now_ns, effects), effects)
 
     def _stop_requested(self, kind: d.StopKind, effects: list[d.CoordinatorEffect]) -> None:
         if kind is d.StopKind.NOW:
@@ -339,9 +323,10 @@ class Coordinator:
         if self.phase is Phase.DEPLOYING and len(self._deployed) == len(self._roster.members):
             self._start_attempt(effects)
         if self.phase is Phase.RUNNING:
-            self._write_ready(effects)
+            self._heed(self._checkpoints.write_ready(self._now_ns, effects), effects)
         if self.phase is Phase.RUNNING:
-            self._trigger_due(effects)
+            last = self._all_finished() or self._stop is d.StopKind.WITH_CHECKPOINT
+            self._checkpoints.trigger_due(self._now_ns, last=last, effects=effects)
         if self.phase is Phase.CLOSING and not self._ledger.committing:
             self._conclude(effects)
 
@@ -358,7 +343,7 @@ class Coordinator:
 
     def _awaits_storage(self) -> bool:
         """Some checkpoint's or commit's fate is open."""
-        return self._writing is not None or self._finding or self._ledger.committing
+        return self._checkpoints.writing or self._finding or self._ledger.committing
 
     def _deploy(self, effects: list[d.CoordinatorEffect]) -> None:
         if not (self._claimed and self._recovered):
@@ -374,23 +359,16 @@ class Coordinator:
         self._register_by_ns = None
         self.phase = Phase.DEPLOYING
         self._deployed = set()
-        addresses = [member.address for member in self._roster.members]
+        job = self._plan.job if restore is None else restore.job
         checkpoint = 0 if restore is None else restore.checkpoint
-        for member in self._roster.members:
-            held = [s for s in snapshots if s.index in member.address.slots]
-            deploy = m.Deploy(
-                epoch=self.epoch,
-                workers=addresses,
-                checkpoint=checkpoint,
-                job=self._plan.job if restore is None else restore.job,
-                origin=self._origin if restore is self._restored else "",
-                restore=held,
-            )
-            effects.append(d.SendMessage(member.connection, deploy))
+        origin = self._origin if restore is self._restored else ""
+        for connection, peers, held in self._roster.shares(snapshots):
+            deploy = m.Deploy(self.epoch, peers, checkpoint, job, origin, held)
+            effects.append(d.SendMessage(connection, deploy))
 
     def _start_attempt(self, effects: list[d.CoordinatorEffect]) -> None:
         self.phase = Phase.RUNNING
-        self._schedule.attempt_started(self._now_ns)
+        self._checkpoints.begin(self.epoch, self._now_ns)
         self._to_all(m.Start(self.epoch), effects)
         restore = self._ledger.newest
         origin = "the beginning" if restore is None else f"chk-{restore.checkpoint}"
@@ -403,9 +381,12 @@ class Coordinator:
         if self.phase not in (Phase.DEPLOYING, Phase.RUNNING):
             return
         effects.append(d.Notice(d.NoticeKind.ATTEMPT_FAILED, reason))
-        wait_ns = self._restarts.next_wait_ns()
+        wait_ns = self._restarts.next_wait_ns(reason if details else "")
         if wait_ns is None:
-            reason = f"gave up after {self._restarts.in_a_row} restarts without progress: {reason}"
+            if self._restarts.in_a_row:
+                reason = (
+                    f"{reason} (gave up after {self._restarts.in_a_row} restarts without progress)"
+                )
             self._end(d.Outcome.FAILED, reason, details, effects)
             return
         self._leave_attempt(reason, effects)
@@ -413,11 +394,7 @@ class Coordinator:
         self._restart_at_ns = self._now_ns + wait_ns
 
     def _leave_attempt(self, reason: str, effects: list[d.CoordinatorEffect]) -> None:
-        self._schedule.attempt_ended()
-        for pending in list(self._pending.values()):
-            del self._pending[pending.number]
-            self._ledger.given_up(pending.number, self._next)
-            self._answer(pending, None, reason, effects)
+        self._checkpoints.leave(reason, effects)
         self._to_all(m.Abandon(self.epoch), effects)
 
     def _deploy_failed(self, message: m.DeployFailed, effects: list[d.CoordinatorEffect]) -> None:
@@ -462,120 +439,30 @@ class Coordinator:
 
     # --- checkpoints --------------------------------------------------------------------------------------------
 
-    def _may_trigger(self) -> bool:
-        under_way = len(self._pending) + (self._writing is not None)
-        return under_way < self._rules.checkpoints.concurrent and self._stop is None
-
-    def _trigger_due(self, effects: list[d.CoordinatorEffect]) -> None:
-        under_way = bool(self._pending) or self._writing is not None
-        if self._all_finished() or self._stop is d.StopKind.WITH_CHECKPOINT:
-            # The last one comes alone, so that nothing is pending when the job ends.
-            if not under_way:
-                self._trigger(final=True, effects=effects)
-            return
-        due_ns = self._schedule.due_ns
-        due = due_ns is not None and due_ns <= self._now_ns
-        if self._may_trigger() and (due or self._requests):
-            self._trigger(final=False, effects=effects)
-
-    def _trigger(self, *, final: bool, effects: list[d.CoordinatorEffect]) -> None:
-        number, self._next = self._next, self._next + 1
-        request = self._requests.pop(0) if self._requests else None
-        self._pending[number] = PendingCheckpoint(number, self._now_ns, final, request)
-        self._schedule.triggered(self._now_ns)
-        mode = self._rules.mode.value
-        self._to_all(m.Trigger(self.epoch, number, mode, self._now_ns), effects)
-
-    def _acknowledged(
-        self, worker: int, message: m.Acknowledge, effects: list[d.CoordinatorEffect]
-    ) -> None:
-        pending = self._pending.get(message.checkpoint)
-        if pending is None:
-            self.fenced += 1
-            return
-        pending.acknowledge(worker, message)
-
-    def _write_ready(self, effects: list[d.CoordinatorEffect]) -> None:
-        """One metadata at a time, oldest first: a newer checkpoint that is ready waits for the older one's fate."""
-        workers = [w.worker for w in self._roster.members]
-        for _, pending in sorted(self._pending.items()):
-            if self._writing is None and pending.complete(workers):
-                self._write(pending, effects)
-                return
-
-    def _write(self, pending: PendingCheckpoint, effects: list[d.CoordinatorEffect]) -> None:
-        problems = self._untiled(pending)
-        if problems:
-            self._attempt_failed(f"chk-{pending.number} does not tile: {problems[0]}", "", effects)
-            return
-        del self._pending[pending.number]
-        metadata = metadata_of(
-            self._plan,
-            pending,
-            self._ledger.carry_over(pending.transactions),
-            epoch=self.epoch,
-            mode=self._rules.mode.value,
-            now_ns=self._now_ns,
-        )
-        self._writing = (pending, metadata)
-        effects.append(d.WriteMetadata(metadata))
-
-    def _untiled(self, pending: PendingCheckpoint) -> list[str]:
-        """What is wrong with the cut. At-least-once promises none: receivers may be ahead of senders."""
-        if self._rules.mode is CheckpointMode.AT_LEAST_ONCE:
-            return []
-        reported = {
-            ChannelId(c.edge, c.producer, c.consumer) for s in pending.subtasks for c in s.sent
-        }
-        silent = [f"channel {c}: no end reported" for c in self._channels - reported]
-        handles = [h for s in pending.subtasks for h in s.inflight if h.side != "replay"]
-        runs = [((h.edge, h.producer, h.consumer), h.first, h.end) for h in handles if h.buffers]
-        ends = [(h.edge, h.producer, h.consumer) for h in handles if h.ended]
-        return sorted(silent) + check_tiles(pending.subtasks, runs, ends)
-
     def _metadata_written(self, checkpoint: int, effects: list[d.CoordinatorEffect]) -> None:
-        assert self._writing is not None, f"nobody wrote chk-{checkpoint}"
-        (pending, metadata), self._writing = self._writing, None
-        assert pending.number == checkpoint, f"wrote chk-{pending.number}, got chk-{checkpoint}"
-        self._ledger.completed(metadata, self._next)
         self._restarts.progress()
-        self._schedule.ended(self._now_ns, complete=True)
-        if self.phase is Phase.RUNNING:
-            self._to_all(m.Completed(self.epoch, checkpoint), effects)
-        effects.append(d.CommitTransactions(checkpoint, tuple(metadata.transactions)))
-        notice = d.Notice(d.NoticeKind.CHECKPOINT, f"chk-{checkpoint} is complete", metadata)
-        effects.append(notice)
-        self._answer(pending, checkpoint, "", effects)
-        for number in sorted(n for n in self._pending if n < checkpoint):
-            self._give_up(number, f"chk-{checkpoint} is newer and complete", effects)
-        deletable = self._ledger.sweep(self._pending)
-        if deletable.checkpoints or deletable.files:
-            effects.append(d.DeleteCheckpoints(deletable))
-        if pending.final and self.phase is Phase.RUNNING:
-            outcome = d.Outcome.FINISHED if self._all_finished() else d.Outcome.STOPPED
-            self._end(outcome, f"chk-{checkpoint} covers everything", "", effects)
+        running = self.phase is Phase.RUNNING
+        verdict = self._checkpoints.written(
+            checkpoint, self._now_ns, running=running, effects=effects
+        )
+        self._heed(verdict, effects)
 
-    def _metadata_discarded(
-        self, event: d.MetadataDiscarded, effects: list[d.CoordinatorEffect]
+    def _give_up(
+        self, what: m.Decline | d.MetadataDiscarded, effects: list[d.CoordinatorEffect]
     ) -> None:
-        assert self._writing is not None, f"nobody wrote chk-{event.checkpoint}"
-        pending = self._writing[0]
-        self._writing = None
-        self._pending[pending.number] = pending
-        self._give_up(pending.number, event.reason, effects)
+        drop = (
+            self._checkpoints.give_up
+            if isinstance(what, m.Decline)
+            else self._checkpoints.discarded
+        )
+        self._heed(drop(what.checkpoint, what.reason, self._now_ns, effects), effects)
 
-    def _give_up(self, checkpoint: int, reason: str, effects: list[d.CoordinatorEffect]) -> None:
-        """Cancel a pending checkpoint; an unknown one was cancelled or completed before."""
-        pending = self._pending.pop(checkpoint, None)
-        if pending is None:
-            return
-        self._ledger.given_up(checkpoint, self._next)
-        self._to_all(m.Cancelled(self.epoch, checkpoint), effects)
-        text = f"chk-{checkpoint} was given up: {reason}"
-        effects.append(d.Notice(d.NoticeKind.CHECKPOINT_FAILED, text))
-        self._answer(pending, None, reason, effects)
-        if self._schedule.ended(self._now_ns, complete=False):
-            self._attempt_failed(f"too many checkpoints failed; {text}", "", effects)
+    def _heed(self, verdict: Verdict, effects: list[d.CoordinatorEffect]) -> None:
+        if verdict.failure:
+            self._attempt_failed(verdict.failure, "", effects)
+        elif verdict.final is not None:
+            outcome = d.Outcome.FINISHED if self._all_finished() else d.Outcome.STOPPED
+            self._end(outcome, f"chk-{verdict.final} covers everything", "", effects)
 
     # --- sinks --------------------------------------------------------------------------------------------------
 
@@ -601,14 +488,13 @@ class Coordinator:
         if self.phase in (Phase.CLOSING, Phase.ENDED):
             return
         self._leave_attempt(reason, effects)
-        for request in self._requests:
-            effects.append(d.RequestAnswered(request, None, reason))
+        self._checkpoints.refuse_requests(reason, effects)
         self._ending = d.JobEnded(outcome, reason, details)
         self._restart_at_ns = self._register_by_ns = None
         self.phase = Phase.CLOSING
 
     def _conclude(self, effects: list[d.CoordinatorEffect]) -> None:
-        if self._writing is not None:
+        if self._checkpoints.writing:
             return
         assert self._ending is not None, "closing without a reason"
         if self._claimed and not self._ledger.uncommitted:
@@ -617,26 +503,5 @@ class Coordinator:
         effects.append(self._ending)
         self.phase = Phase.ENDED
 
-    # --- helpers ------------------------------------------------------------------------------------------------
-
     def _to_all(self, message: m.ToWorker, effects: list[d.CoordinatorEffect]) -> None:
-        effects += [d.SendMessage(w.connection, message) for w in self._roster.members]
-
-    def _answer(
-        self,
-        pending: PendingCheckpoint,
-        checkpoint: int | None,
-        failure: str,
-        effects: list[d.CoordinatorEffect],
-    ) -> None:
-        if pending.request is not None:
-            effects.append(d.RequestAnswered(pending.request, checkpoint, failure))
-
-
-def _turned_away(event: d.CoordinatorEvent) -> list[d.CoordinatorEffect]:
-    """A worker that comes when all is over must not wait for something to do."""
-    match event:
-        case d.MessageReceived(connection, m.Register()):
-            return [d.SendMessage(connection, m.Shutdown("the job has ended"))]
-        case _:
-            return []
+        effects += to_all(self._roster, message)

@@ -274,3 +274,12 @@ CoordinatorEffect = (
     | Notice
     | JobEnded
 )
+
+
+def turned_away(event: CoordinatorEvent) -> list[CoordinatorEffect]:
+    """A worker that comes when all is over must not wait for something to do."""
+    match event:
+        case MessageReceived(connection, m.Register()):
+            return [SendMessage(connection, m.Shutdown("the job has ended"))]
+        case _:
+            return []

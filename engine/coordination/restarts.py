@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+#: A program that failed so often in the same way, without a checkpoint in between, is broken.
+_SAME_MAX = 3
+
 
 @dataclass(frozen=True, slots=True)
 class RestartRules:
@@ -27,14 +30,23 @@ class Restarts:
         self._rules = rules
         self.in_a_row = 0
         self.total = 0
+        #: The failure that came last, if it was one of the program, and how often it has come in a row.
+        self._story = ""
+        self._told = 0
 
     def progress(self) -> None:
         """A checkpoint completed."""
         self.in_a_row = 0
+        self._told = 0
 
-    def next_wait_ns(self) -> int | None:
-        """Count one restart and return how long to wait before it, or None: give up."""
-        if self.in_a_row >= self._rules.attempts_max:
+    def next_wait_ns(self, story: str = "") -> int | None:
+        """Count one restart and return how long to wait before it, or None: give up.
+
+        `story` is what failed, if it was the program rather than a machine: the same thrice in a row will not change.
+        """
+        self._told = self._told + 1 if story and story == self._story else 1
+        self._story = story
+        if self.in_a_row >= self._rules.attempts_max or (story and self._told >= _SAME_MAX):
             return None
         doubled = self._rules.backoff_ns << min(self.in_a_row, 32)
         self.in_a_row += 1

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+
+from headrace.recovery.metadata import SubtaskSnapshot
 
 from .messages import PeerAddress, Register
 
@@ -79,6 +82,16 @@ class Roster:
     def members(self) -> list[Member]:
         """All members by number."""
         return [m for _, m in sorted(self._members.items())]
+
+    def shares(
+        self, snapshots: Sequence[SubtaskSnapshot]
+    ) -> list[tuple[int, list[PeerAddress], list[SubtaskSnapshot]]]:
+        """By member: its connection, everybody's address, and the snapshots of the subtasks in its slots."""
+        peers = [member.address for member in self.members]
+        return [
+            (w.connection, peers, [s for s in snapshots if s.index in w.address.slots])
+            for w in self.members
+        ]
 
     @property
     def missing(self) -> list[int]:

@@ -119,17 +119,17 @@ class SubtaskThread:
         try:
             done = _perform(chain, number, work, began_ns)
         except UserCodeError as error:
-            return self._failed(
-                str(UserCodeError(error.operator, error.message)), error.user_traceback
-            )
+            # What breaks its promise (a type, a schema) will break it again; what raises may have met a passing trouble.
+            story, trace = str(UserCodeError(error.operator, error.message)), error.user_traceback
+            return self._failed(story, trace, fatal=not trace)
         except HeadraceError as error:
             return self._failed(str(error), "")
         except Exception as error:
             return self._failed(f"{type(error).__name__}: {error}", traceback.format_exc())
         return WorkEnded(self._epoch, self._subtask, done)
 
-    def _failed(self, reason: str, details: str) -> WorkFailed:
-        return WorkFailed(self._epoch, self._subtask, reason, details, fatal=False)
+    def _failed(self, reason: str, details: str, *, fatal: bool = False) -> WorkFailed:
+        return WorkFailed(self._epoch, self._subtask, reason, details, fatal=fatal)
 
 
 def _perform(chain: Chain, number: int, work: Work, began_ns: int) -> WorkDone:

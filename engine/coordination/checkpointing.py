@@ -1,0 +1,276 @@
+"""The checkpoints of a job, from trigger to durable metadata and to their end.
+
+trigger -> every worker's acknowledgement -> tile check -> metadata written -> *only then* complete: workers told, transactions committed,
+what is superfluous deleted. Given up at any point before that, a checkpoint leaves nothing but files to delete.
+
+The coordinator decides when an attempt runs; this half of it is told (`begin`, `leave`) and tells when the attempt must fail.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from headrace.channels.buffer import ChannelId
+from headrace.channels.events import CheckpointMode
+from headrace.recovery.metadata import CheckpointMetadata
+from headrace.recovery.tiles import check_tiles
+
+from ..plan.execution import ExecutionPlan
+from ..runtime.wiring import channels_from
+from . import decisions as d
+from . import messages as m
+from .ledger import Ledger, metadata_of
+from .pending import CheckpointRules, PendingCheckpoint, Schedule
+from .roster import Roster
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What a step of a checkpoint means for the attempt: `failure` ends it; `final` says that the last checkpoint is complete."""
+
+    failure: str = ""
+    final: int | None = None
+
+
+#: Nothing follows for the attempt.
+FINE = Verdict()
+
+
+class Checkpointing:
+    """Pending checkpoints of the attempt that runs, and the ledger of the complete ones.
+
+    Args:
+        following: number of the next checkpoint; above every number ever used in this job's folder.
+    """
+
+    def __init__(
+        self,
+        plan: ExecutionPlan,
+        mode: CheckpointMode,
+        rules: CheckpointRules,
+        roster: Roster,
+        ledger: Ledger,
+        following: int,
+    ) -> None:
+        self._plan = plan
+        self._mode = mode
+        self._rules = rules
+        self._roster = roster
+        self._ledger = ledger
+        self._following = following
+        self._schedule = Schedule(rules)
+        self._epoch = 0
+        self._pending: dict[int, PendingCheckpoint] = {}
+        #: The checkpoint whose metadata is being written, if any; waited for before everything else.
+        self._writing: tuple[PendingCheckpoint, CheckpointMetadata] | None = None
+        #: Who asked for a checkpoint that has not been triggered.
+        self._requests: list[int] = []
+        #: Every channel of the plan: what a checkpoint must tile.
+        self._channels = {
+            channel
+            for edge in plan.edges
+            for producer in range(plan.tasks[edge.producer].parallelism)
+            for channel in channels_from(plan, edge, producer)
+        }
+
+    @property
+    def writing(self) -> bool:
+        """The fate of a checkpoint is open: its metadata is being written."""
+        return self._writing is not None
+
+    @property
+    def under_way(self) -> int:
+        """How many checkpoints are pending or being written."""
+        return len(self._pending) + self.writing
+
+    def begin(self, epoch: int, now_ns: int) -> None:
+        """An attempt runs."""
+        self._epoch = epoch
+        self._schedule.attempt_started(now_ns)
+
+    def leave(self, reason: str, effects: list[d.CoordinatorEffect]) -> None:
+        """The attempt has ended: nothing pending can complete any more. What is being written may."""
+        self._schedule.attempt_ended()
+        for pending in list(self._pending.values()):
+            del self._pending[pending.number]
+            self._ledger.given_up(pending.number, self._following)
+            _answer(pending, None, reason, effects)
+
+    def requested(self, request: int) -> None:
+        """Somebody wants a checkpoint now."""
+        self._requests.append(request)
+
+    def refuse_requests(self, reason: str, effects: list[d.CoordinatorEffect]) -> None:
+        """There will be no more checkpoints."""
+        effects += [d.RequestAnswered(request, None, reason) for request in self._requests]
+        self._requests = []
+
+    def next_deadline_ns(self, *, stopping: bool) -> int | None:
+        """When the next one is due or the oldest one expires."""
+        deadlines = [p.created_ns + self._rules.timeout_ns for p in self._pending.values()]
+        if not stopping and self.under_way < self._rules.concurrent and self._schedule.due_ns:
+            deadlines.append(self._schedule.due_ns)
+        return min(deadlines, default=None)
+
+    # --- trigger ------------------------------------------------------------------------------------------------
+
+    def trigger_due(self, now_ns: int, *, last: bool, effects: list[d.CoordinatorEffect]) -> None:
+        """Trigger what is due. `last`: one more, which ends the job; it comes alone, so that nothing is pending then."""
+        if last:
+            if not self.under_way:
+                self._trigger(now_ns, final=True, effects=effects)
+            return
+        due_ns = self._schedule.due_ns
+        due = due_ns is not None and due_ns <= now_ns
+        if self.under_way < self._rules.concurrent and (due or self._requests):
+            self._trigger(now_ns, final=False, effects=effects)
+
+    def _trigger(self, now_ns: int, *, final: bool, effects: list[d.CoordinatorEffect]) -> None:
+        number, self._following = self._following, self._following + 1
+        request = self._requests.pop(0) if self._requests else None
+        self._pending[number] = PendingCheckpoint(number, now_ns, final, request)
+        self._schedule.triggered(now_ns)
+        self._to_all(m.Trigger(self._epoch, number, self._mode.value, now_ns), effects)
+
+    # --- acknowledgement and metadata ---------------------------------------------------------------------------
+
+    def acknowledged(self, worker: int, message: m.Acknowledge) -> bool:
+        """A worker's part is durable. False: nobody waits for it any more."""
+        pending = self._pending.get(message.checkpoint)
+        if pending is not None:
+            pending.acknowledge(worker, message)
+        return pending is not None
+
+    def write_ready(self, now_ns: int, effects: list[d.CoordinatorEffect]) -> Verdict:
+        """One metadata at a time, oldest first: a newer checkpoint that is ready waits for the older one's fate."""
+        workers = [w.worker for w in self._roster.members]
+        ready = [p for _, p in sorted(self._pending.items()) if p.complete(workers)]
+        if self._writing is not None or not ready:
+            return FINE
+        pending = ready[0]
+        problems = self._untiled(pending)
+        if problems:
+            return Verdict(f"chk-{pending.number} does not tile: {problems[0]}")
+        del self._pending[pending.number]
+        metadata = metadata_of(
+            self._plan,
+            pending,
+            self._ledger.carry_over(pending.transactions),
+            epoch=self._epoch,
+            mode=self._mode.value,
+            now_ns=now_ns,
+        )
+        self._writing = (pending, metadata)
+        effects.append(d.WriteMetadata(metadata))
+        return FINE
+
+    def _untiled(self, pending: PendingCheckpoint) -> list[str]:
+        """What is wrong with the cut. At-least-once promises none: receivers may be ahead of senders."""
+        if self._mode is CheckpointMode.AT_LEAST_ONCE:
+            return []
+        reported = {
+            ChannelId(c.edge, c.producer, c.consumer) for s in pending.subtasks for c in s.sent
+        }
+        silent = [f"channel {c}: no end reported" for c in self._channels - reported]
+        handles = [h for s in pending.subtasks for h in s.inflight if h.side != "replay"]
+        runs = [((h.edge, h.producer, h.consumer), h.first, h.end) for h in handles if h.buffers]
+        ends = [(h.edge, h.producer, h.consumer) for h in handles if h.ended]
+        return sorted(silent) + check_tiles(pending.subtasks, runs, ends)
+
+    def written(
+        self, checkpoint: int, now_ns: int, *, running: bool, effects: list[d.CoordinatorEffect]
+    ) -> Verdict:
+        """The metadata is durable: the checkpoint is complete."""
+        assert self._writing is not None, f"nobody wrote chk-{checkpoint}"
+        (pending, metadata), self._writing = self._writing, None
+        assert pending.number == checkpoint, f"wrote chk-{pending.number}, got chk-{checkpoint}"
+        self._ledger.completed(metadata, self._following)
+        self._schedule.ended(now_ns, complete=True)
+        if running:
+            self._to_all(m.Completed(self._epoch, checkpoint), effects)
+        effects.append(d.CommitTransactions(checkpoint, tuple(metadata.transactions)))
+        notice = d.Notice(d.NoticeKind.CHECKPOINT, f"chk-{checkpoint} is complete", metadata)
+        effects.append(notice)
+        _answer(pending, checkpoint, "", effects)
+        older = sorted(number for number in self._pending if number < checkpoint)
+        verdict = self._give_up_all(older, f"chk-{checkpoint} is newer", now_ns, effects)
+        deletable = self._ledger.sweep(self._pending)
+        if deletable.checkpoints or deletable.files:
+            effects.append(d.DeleteCheckpoints(deletable))
+        return Verdict(final=checkpoint) if pending.final and running else verdict
+
+    def discarded(
+        self, checkpoint: int, reason: str, now_ns: int, effects: list[d.CoordinatorEffect]
+    ) -> Verdict:
+        """The metadata could not be written, and never will be."""
+        assert self._writing is not None, f"nobody wrote chk-{checkpoint}"
+        pending, self._writing = self._writing[0], None
+        self._pending[pending.number] = pending
+        return self.give_up(pending.number, reason, now_ns, effects)
+
+    # --- giving up ----------------------------------------------------------------------------------------------
+
+    def give_up(
+        self, checkpoint: int, reason: str, now_ns: int, effects: list[d.CoordinatorEffect]
+    ) -> Verdict:
+        """Cancel a pending checkpoint; an unknown one was cancelled or completed before."""
+        pending = self._pending.pop(checkpoint, None)
+        if pending is None:
+            return FINE
+        self._ledger.given_up(checkpoint, self._following)
+        self._to_all(m.Cancelled(self._epoch, checkpoint), effects)
+        text = f"chk-{checkpoint} was given up: {reason}"
+        effects.append(d.Notice(d.NoticeKind.CHECKPOINT_FAILED, text))
+        _answer(pending, None, reason, effects)
+        if self._schedule.ended(now_ns, complete=False):
+            return Verdict(f"too many checkpoints failed; {text}")
+        return FINE
+
+    def expire(self, now_ns: int, effects: list[d.CoordinatorEffect]) -> Verdict:
+        """Give up what has taken too long."""
+        late = [
+            p.number
+            for p in self._pending.values()
+            if p.created_ns + self._rules.timeout_ns <= now_ns
+        ]
+        return self._give_up_all(late, "it took longer than the timeout", now_ns, effects)
+
+    def _give_up_all(
+        self,
+        checkpoints: Sequence[int],
+        reason: str,
+        now_ns: int,
+        effects: list[d.CoordinatorEffect],
+    ) -> Verdict:
+        verdicts = [self.give_up(number, reason, now_ns, effects) for number in checkpoints]
+        return next((verdict for verdict in verdicts if verdict.failure), FINE)
+
+    # --- the rest -----------------------------------------------------------------------------------------------
+
+    def check(self, *, running: bool) -> None:
+        """Assert every invariant."""
+        assert self._following > max(self._pending, default=0), self.describe()
+        assert running or not self._pending, self.describe()
+
+    def describe(self) -> str:
+        """The whole state as stable text."""
+        return f"pending={sorted(self._pending)} next={self._following}"
+
+    def _to_all(self, message: m.ToWorker, effects: list[d.CoordinatorEffect]) -> None:
+        effects += to_all(self._roster, message)
+
+
+def to_all(roster: Roster, message: m.ToWorker) -> Iterable[d.CoordinatorEffect]:
+    """The message to every worker that is there."""
+    return [d.SendMessage(w.connection, message) for w in roster.members]
+
+
+def _answer(
+    pending: PendingCheckpoint,
+    checkpoint: int | None,
+    failure: str,
+    effects: list[d.CoordinatorEffect],
+) -> None:
+    if pending.request is not None:
+        effects.append(d.RequestAnswered(pending.request, checkpoint, failure))
