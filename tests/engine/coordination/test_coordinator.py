@@ -174,8 +174,9 @@ def test_a_job_without_progress_is_given_up() -> None:
         subject.step(d.SinksRecovered(epoch + 1))
         subject.both(m.Deployed(epoch + 1))
     effects = subject.said(0, m.AttemptFailed(4, "lost a peer", "", fatal=False))
-    reason = "gave up after 3 restarts without progress: worker 0: lost a peer"
-    assert effects[-1] == f"failed: {reason}"
+    assert effects[-1].startswith("failed: ")
+    assert "gave up after 3 restarts without progress" in effects[-1]
+    assert "worker 0: lost a peer" in effects[-1]
 
 
 def test_a_completed_checkpoint_is_progress() -> None:
