@@ -146,8 +146,7 @@ class Coordinator:
         restart_at_ns = None if self._awaits_storage() else self._restart_at_ns
         deadlines = [restart_at_ns, self._register_by_ns]
         if self.phase is Phase.RUNNING:
-            stopping = self._stop is not None
-            deadlines.append(self._checkpoints.next_deadline_ns(stopping=stopping))
+            deadlines.append(self._checkpoints.next_deadline_ns(stopping=self._stop is not None))
         sign_ns = self._roster.oldest_sign_ns
         if sign_ns is not None:
             deadlines.append(sign_ns + self._rules.heartbeat_timeout_ns + 1)
@@ -208,7 +207,9 @@ class Coordinator:
             case d.CheckpointRequested():
                 self._checkpoints.requested(event.request)
             case d.StopRequested():
-                self._stop_requested(event.kind, effects)
+                self._stop = event.kind
+                if event.kind is d.StopKind.NOW:
+                    self._end(d.Outcome.STOPPED, "stopped at once", "", effects)
             case d.TimePassed():
                 self._time_passed(effects)
             case _:
@@ -307,11 +308,6 @@ class Coordinator:
                 self._end(d.Outcome.FAILED, f"workers {missing} did not start in time", "", effects)
         self._heed(self._checkpoints.expire(now_ns, effects), effects)
 
-    def _stop_requested(self, kind: d.StopKind, effects: list[d.CoordinatorEffect]) -> None:
-        if kind is d.StopKind.NOW:
-            self._end(d.Outcome.STOPPED, "stopped at once", "", effects)
-        self._stop = kind
-
     # --- attempts -----------------------------------------------------------------------------------------------
 
     def _advance(self, effects: list[d.CoordinatorEffect]) -> None:
@@ -371,8 +367,8 @@ class Coordinator:
         self._checkpoints.begin(self.epoch, self._now_ns)
         self._to_all(m.Start(self.epoch), effects)
         restore = self._ledger.newest
-        origin = "the beginning" if restore is None else f"chk-{restore.checkpoint}"
-        effects.append(d.Notice(d.NoticeKind.RUNNING, f"attempt {self.epoch} runs from {origin}"))
+        start = "the beginning" if restore is None else f"chk-{restore.checkpoint}"
+        effects.append(d.Notice(d.NoticeKind.RUNNING, f"attempt {self.epoch} runs from {start}"))
 
     def _attempt_failed(
         self, reason: str, details: str, effects: list[d.CoordinatorEffect]
@@ -441,11 +437,8 @@ class Coordinator:
 
     def _metadata_written(self, checkpoint: int, effects: list[d.CoordinatorEffect]) -> None:
         self._restarts.progress()
-        running = self.phase is Phase.RUNNING
-        verdict = self._checkpoints.written(
-            checkpoint, self._now_ns, running=running, effects=effects
-        )
-        self._heed(verdict, effects)
+        written, running = self._checkpoints.written, self.phase is Phase.RUNNING
+        self._heed(written(checkpoint, self._now_ns, running=running, effects=effects), effects)
 
     def _give_up(
         self, what: m.Decline | d.MetadataDiscarded, effects: list[d.CoordinatorEffect]

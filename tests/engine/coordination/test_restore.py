@@ -58,6 +58,9 @@ def test_latest_is_the_newest_that_is_undamaged(store: FsspecStore) -> None:
     store.put(metadata_path("job", 6), b"rubbish")
     found = resolve(store, "job", "latest")
     assert (found.metadata, found.origin, found.checkpoint_next) == (metadata(5), "", 7)
+    (warning,) = found.warnings
+    assert warning.startswith("chk-6 cannot be restored (")
+    assert "chk-5 is used" in warning
 
 
 @pytest.mark.parametrize("number", [2, "2"])
