@@ -52,6 +52,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     words = list(sys.argv[1:] if arguments is None else arguments)
     # An interrupted call into Spark is logged with its stack, which says nothing to whoever pressed Ctrl-C.
     logging.getLogger("py4j").setLevel(logging.CRITICAL)
+    # Its warnings are notices of the job, which the reporter tells.
+    logging.getLogger("headrace.engine.coordination.driver").setLevel(logging.ERROR)
     try:
         code = app(words, exit_on_error=False, print_error=False)
     except CycloptsError as error:

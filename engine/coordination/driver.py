@@ -130,6 +130,10 @@ class CoordinatorDriver:
         """Something has happened."""
         self._inbox.put(event)
 
+    def warn(self, text: str) -> None:
+        """Tell the users something, loudly."""
+        self._notice(d.Notice(d.NoticeKind.WARNING, text))
+
     def request_checkpoint(self, answer: Callable[[d.RequestAnswered], None]) -> None:
         """Ask for a checkpoint; `answer` is called in the coordinator's thread."""
         with self._lock:
@@ -271,7 +275,10 @@ class CoordinatorDriver:
         self._committing.submit(lambda: self._inbox.put(do()))
 
     def _notice(self, notice: d.Notice) -> None:
-        _log.info("%s: %s", notice.kind.value, notice.text)
+        loud = notice.kind is d.NoticeKind.WARNING
+        _log.log(
+            logging.WARNING if loud else logging.INFO, "%s: %s", notice.kind.value, notice.text
+        )
         with self._lock:
             self._notice_count += 1
             self._notices.append((self._notice_count, notice))

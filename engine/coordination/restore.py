@@ -29,11 +29,13 @@ class Restore:
         metadata: the checkpoint; None: from nothing.
         origin: URL of the directory it lies in; empty: the job's own.
         checkpoint_next: number of the run's first checkpoint, above all in the job's folder.
+        warnings: what the user must know about the choice, one sentence each.
     """
 
     metadata: CheckpointMetadata | None
     origin: str
     checkpoint_next: int
+    warnings: tuple[str, ...] = ()
 
 
 def resolve(store: Store | None, job: str, restore: str | int | None) -> Restore:
@@ -47,8 +49,13 @@ def resolve(store: Store | None, job: str, restore: str | int | None) -> Restore
             _check_owner(store, job)
         if restore is None:
             return Restore(None, "", following)
-        metadata, origin = _find(store, job, restore)
-        return Restore(metadata, origin, max(following, metadata.checkpoint + 1))
+        metadata, origin, refused = _find(store, job, restore)
+        warnings = tuple(
+            f"chk-{number} cannot be restored ({reason}); chk-{metadata.checkpoint} is used, so what was"
+            f" committed to sinks after it will be written once more"
+            for number, reason in refused
+        )
+        return Restore(metadata, origin, max(following, metadata.checkpoint + 1), warnings)
     except (CorruptMetadata, UnsupportedVersion, NoValidCheckpoint, WrongJob) as error:
         raise UserError(f"restore={restore!r}: {error}") from error
     except StoreError as error:
@@ -64,27 +71,30 @@ def _check_owner(store: Store, job: str) -> None:
             return
 
 
-def _find(store: Store | None, job: str, restore: str | int) -> tuple[CheckpointMetadata, str]:
+def _find(
+    store: Store | None, job: str, restore: str | int
+) -> tuple[CheckpointMetadata, str, list[tuple[int, str]]]:
+    """The checkpoint, the directory it lies in (empty: the job's own), and (number, reason) of newer ones that are damaged."""
     path = _CHECKPOINT_PATH.fullmatch(restore) if isinstance(restore, str) else None
     if path is not None:
         origin = path["root"]
-        return _load(open_store(origin), path["job"], int(path["number"])), origin
+        return _load(open_store(origin), path["job"], int(path["number"])), origin, []
     if store is None:
         raise UserError(
             f"restore={restore!r} needs a checkpoint directory; give the job checkpoints=DIR or the path of a checkpoint"
         )
     if restore == "latest":
-        newest, _ = catalog.newest_valid(store, job)
+        newest, refused = catalog.newest_valid(store, job)
         if newest is None:
             raise UserError(
                 f"restore='latest': job {job!r} has no complete checkpoint there; leave restore out to start afresh"
             )
-        return newest, ""
+        return newest, "", refused
     if not str(restore).isdecimal():
         raise UserError(
             f"restore={restore!r} is neither 'latest', nor a number, nor a path that ends in {job}/chk-N"
         )
-    return _load(store, job, int(restore)), ""
+    return _load(store, job, int(restore)), "", []
 
 
 def _load(store: Store, job: str, number: int) -> CheckpointMetadata:

@@ -149,6 +149,8 @@ def start_job(plan: ExecutionPlan, options: RunOptions) -> RunningJob:
     )
     driver = _drive(plan, options, machine, launcher, store)
     exits.append(driver.post)
+    for warning in restore.warnings:
+        driver.warn(warning)
     driver.start()
     return RunningJob(plan, driver, durable=store is not None)
 

@@ -35,7 +35,7 @@ def claim_epoch(store: Store | None, job: str, above: int) -> Answer:
         newest = catalog.newest_epoch(store, job) or 0
         if 0 < above < newest:
             return _superseded(job, above, newest)
-        return d.EpochClaimed(catalog.claim_epoch(store, job))
+        return d.EpochClaimed(catalog.claim_epoch(store, job, above=above))
     except StoreError as error:
         return d.EpochClaimFailed(f"an epoch could not be claimed: {error}")
 

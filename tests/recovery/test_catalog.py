@@ -367,6 +367,13 @@ def test_an_epoch_is_above_all_existing_ones_and_foreign_files_do_not_matter(
     assert claim_epoch(store, "orders") == 42
 
 
+def test_an_epoch_that_was_used_does_not_come_again_when_the_folder_is_lost(
+    store: DictStore,
+) -> None:
+    assert claim_epoch(store, "orders", above=7) == 8
+    assert claim_epoch(store, "orders", above=3) == 9
+
+
 def test_a_rival_that_claims_in_between_gets_another_epoch(store: DictStore) -> None:
     def rival(operation: str, path: str) -> None:
         if operation == "create" and path in (epoch_path("orders", 1), epoch_path("orders", 2)):
