@@ -33,12 +33,17 @@ UNMIRRORED = {
     "engine/local/child.py": "runs in another process: tests/engine/local/test_processes.py",
     "engine/operators/base.py": "protocols and values only",
     "engine/plan/execution.py": "values; made by the builder, in whose tests they are compared",
+    "engine/simulation/coordinator_process.py": "every simulated run is its test: test_campaign.py",
+    "engine/simulation/coverage.py": "counters; tests/simulation/test_faults.py",
+    "engine/simulation/environment.py": "what runs share; every simulated run is its test",
+    "engine/simulation/worker_process.py": "every simulated run is its test: test_campaign.py",
+    "engine/simulation/zombies.py": "every simulated run is its test: test_campaign.py",
     "engine/spark/capacity.py": "asks a running Spark: tests/spark/test_launcher.py",
     "recovery/store.py": "a protocol and its errors",
 }
 
-#: Where tests of a folder are when not under the same path: these need Spark, and share one.
-TEST_FOLDERS = {"engine/spark": "spark"}
+#: Where tests of a folder are when not under the same path: those that run the whole engine have a folder of their own.
+TEST_FOLDERS = {"engine/simulation": "simulation", "engine/spark": "spark"}
 
 #: Folders that are not the repository's own content.
 FOREIGN = {".git", ".venv", "build", "dist", "target", "__pycache__", ".benchmarks", ".hypothesis"}

@@ -82,6 +82,7 @@ class FaultProfile:
         severed, half_open, partitions, clock_jumps, zombies: rates of what happens to connections, clocks and the coordinator's door.
         network_delay_ns: the longest delay of a message on a healthy link.
         storage_delay_ns: the longest time of a call to storage.
+        sink_delay_ns: the longest time of a call to the sinks' system.
         storage_rejects, storage_uncertain: odds that a call fails, without effect or with an open outcome.
         storage_full: rate of periods in which nothing can be written.
         torn_writes: odds that a write under way when its process dies leaves half an object.
@@ -99,6 +100,7 @@ class FaultProfile:
     zombies: float = 0.0
     network_delay_ns: int = MILLISECOND_NS
     storage_delay_ns: int = 4 * MILLISECOND_NS
+    sink_delay_ns: int = 4 * MILLISECOND_NS
     storage_rejects: float = 0.0
     storage_uncertain: float = 0.0
     storage_full: float = 0.0
@@ -133,6 +135,7 @@ def draw_profile(rng: random.Random) -> FaultProfile:
         zombies=rate(2.0),
         network_delay_ns=rng.choice((1, 1, 5, 20)) * MILLISECOND_NS,
         storage_delay_ns=rng.choice((80, 200) if slow else (2, 8)) * MILLISECOND_NS,
+        sink_delay_ns=rng.choice((2, 8, 50, 150)) * MILLISECOND_NS,
         storage_rejects=odds(0.15),
         storage_uncertain=odds(0.15),
         storage_full=rate(1.0),
@@ -168,6 +171,11 @@ class Faults:
     def network_delay_ns(self) -> int:
         """The longest delay of a message now."""
         return self.profile.network_delay_ns if self.active else MILLISECOND_NS
+
+    @property
+    def sink_delay_ns(self) -> int:
+        """The longest time of a call to the sinks' system now."""
+        return self.profile.sink_delay_ns if self.active else 2 * MILLISECOND_NS
 
     @property
     def storage_delay_ns(self) -> int:

@@ -27,7 +27,7 @@ from headrace.recovery.store import Store
 
 from ..operators.chain import Outputs
 from ..plan.execution import ExecutionPlan
-from ..runtime.snapshots import read_buffer
+from ..runtime.snapshots import CorruptState, read_buffer
 from ..runtime.subtask import Subtask
 from ..runtime.wiring import channels_from, channels_to
 from ..runtime.work import ProcessWork, SubtaskId, Work
@@ -144,7 +144,10 @@ class Watch:
     def _held(self, handle: ChannelStateHandle, store: Store) -> list[int]:
         ids: list[int] = []
         for buffer in handle.buffers:
-            batch = read_buffer(store, self._plan.job, buffer, _passes)
+            try:
+                batch = read_buffer(store, self._plan.job, buffer, _passes)
+            except CorruptState as damage:
+                raise Violation(f"a complete checkpoint lacks in-flight data: {damage}") from damage
             ids += batch.column(0).to_pylist()
         return ids
 

@@ -12,7 +12,7 @@ simulation needs anyway: the same answers lead to the same next call.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -231,7 +231,8 @@ class Stepper:
 
     def _latency_ns(self) -> int:
         scheduler = self._faults.scheduler
-        high_ns = self._faults.storage_delay_ns
+        faults = self._faults
+        high_ns = faults.sink_delay_ns if self._point == "sink call" else faults.storage_delay_ns
         delay_ns = scheduler.delay_ns(20 * MICROSECOND_NS, high_ns)
         if delay_ns > 30_000 * MICROSECOND_NS:
             self._faults.coverage.count("storage slow")
@@ -318,6 +319,29 @@ def _apply(target: Any, call: Call) -> tuple[Any, Exception | None]:
         return None, error
 
 
-def paths_of(stored: Sequence[str], prefix: str) -> list[str]:
-    """Those below a prefix, for oracles."""
-    return [path for path in stored if path.startswith(prefix)]
+class PutCatcher:
+    """Takes down what would be written, so that it can be written later."""
+
+    def __init__(self) -> None:
+        self.puts: list[Call] = []
+
+    def put(self, path: str, data: bytes) -> None:
+        """See `Store.put`."""
+        self.puts.append(Call("put", (path, data)))
+
+
+class FaultyReads:
+    """Reads at once; each may fail."""
+
+    def __init__(self, faults: Faults, storage: SimulatedStorage) -> None:
+        self._faults = faults
+        self._storage = storage
+
+    def get(self, path: str, offset: int = 0, length: int | None = None) -> bytes:
+        """See `Store.get`."""
+        call = Call("get", (path, offset, length))
+        result, error = answer_call(self._faults, self._storage, call)
+        if error is not None:
+            raise error
+        data: bytes = result
+        return data

@@ -38,7 +38,7 @@ from ..runtime.work import (
 from ..runtime.worker import Worker
 from .environment import Environment, Process, shown
 from .scheduler import MICROSECOND_NS, MILLISECOND_NS
-from .storage import Call, answer_call, crash_during
+from .storage import Call, FaultyReads, PutCatcher, answer_call, crash_during
 
 
 class PeerGreeting(NamedTuple):
@@ -287,7 +287,7 @@ class WorkerProcess(Process):
         self, effect: PersistCheckpoint
     ) -> tuple[Sequence[Call], w.CheckpointPersisted, _Loaded, int]:
         """What is to be written, what to report then, for which attempt, and how long it takes."""
-        loaded, catcher = self._attempt(), _PutCatcher()
+        loaded, catcher = self._attempt(), PutCatcher()
         written = write_checkpoint(
             catcher,  # type: ignore[arg-type]  # only `put` is asked for
             self.env.plan.job,
@@ -337,7 +337,11 @@ class WorkerProcess(Process):
         loaded.stored = {n: handles for n, handles in loaded.stored.items() if n > checkpoint}
 
     def _read_replay(self, effect: ReadReplay) -> None:
-        epoch, order, store = self._attempt().epoch, effect.order, _FaultyReads(self.env)
+        epoch, order, store = (
+            self._attempt().epoch,
+            effect.order,
+            FaultyReads(self.env.faults, self.env.storage),
+        )
         delay_ns = self.env.scheduler.delay_ns(
             20 * MICROSECOND_NS, self.env.faults.storage_delay_ns
         )
@@ -369,7 +373,7 @@ class WorkerProcess(Process):
         if not self.alive or loaded.abandoned:
             return
         snapshots = {SubtaskId(s.task, s.index): s for s in effect.restore}
-        store = _FaultyReads(self.env)
+        store = FaultyReads(self.env.faults, self.env.storage)
         try:
             for id in effect.subtasks:
                 chain = self._chain(id, effect.epoch)
@@ -413,7 +417,7 @@ class WorkerProcess(Process):
         )
 
     def _states(
-        self, id: SubtaskId, snapshot: SubtaskSnapshot | None, job: str, store: _FaultyReads
+        self, id: SubtaskId, snapshot: SubtaskSnapshot | None, job: str, store: FaultyReads
     ) -> Any:
         if snapshot is None:
             return None
@@ -441,33 +445,6 @@ class WorkerProcess(Process):
     def gone(self) -> None:
         """See `Process`."""
         self._loaded = None
-
-
-class _PutCatcher:
-    """Takes down what would be written, so that it can be written later."""
-
-    def __init__(self) -> None:
-        self.puts: list[Call] = []
-
-    def put(self, path: str, data: bytes) -> None:
-        """See `Store.put`."""
-        self.puts.append(Call("put", (path, data)))
-
-
-class _FaultyReads:
-    """Reads at once; each may fail."""
-
-    def __init__(self, env: Environment) -> None:
-        self._env = env
-
-    def get(self, path: str, offset: int = 0, length: int | None = None) -> bytes:
-        """See `Store.get`."""
-        call = Call("get", (path, offset, length))
-        result, error = answer_call(self._env.faults, self._env.storage, call)
-        if error is not None:
-            raise error
-        data: bytes = result
-        return data
 
 
 def _passes(batch: object, parallelism: int, consumer: int) -> NoReturn:

@@ -165,6 +165,10 @@ class World:
         except AssertionError as broken:
             frame = traceback.extract_tb(broken.__traceback__)[-1]
             violation = f"assertion in {frame.name} (line {frame.lineno}): {broken}"
+        except Exception as broken:
+            # A machine that raises anything else is broken too.
+            frame = traceback.extract_tb(broken.__traceback__)[-1]
+            violation = f"{broken!r} in {frame.name} (line {frame.lineno})"
         return Report(
             self.seed,
             violation,

@@ -1,0 +1,336 @@
+"""Bugs put back into the engine on purpose, each of which the simulation must find.
+
+A mutant is a function that patches the machines. Most are bugs that other systems had (docs/design.md names them) or that ours
+had while it was written.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from headrace.channels.alignment import Alignment
+from headrace.channels.events import Barrier
+from headrace.channels.gate import InputChannel
+from headrace.channels.subpartition import Overtaken, Subpartition
+from headrace.engine.coordination import decisions as d
+from headrace.engine.coordination.checkpointing import FINE, Checkpointing
+from headrace.engine.coordination.coordinator import Coordinator
+from headrace.engine.coordination.ledger import Deletable, Ledger
+from headrace.engine.coordination.roster import Roster
+from headrace.engine.operators.chain import Chain
+from headrace.engine.runtime.cuts import Cuts
+from headrace.engine.runtime.subtask import Subtask
+from headrace.engine.runtime.work import CheckpointCancelled
+from headrace.engine.runtime.worker import Worker
+from headrace.engine.simulation.storage import answer_call
+from headrace.engine.simulation.worker_process import WorkerProcess
+from headrace.inflight.replay import Replay
+from headrace.recovery import assignment
+
+Mutant = Callable[[pytest.MonkeyPatch], None]
+MUTANTS: dict[str, Mutant] = {}
+
+
+def mutant(function: Mutant) -> Mutant:
+    """Enter a mutant under its name."""
+    MUTANTS[function.__name__] = function
+    return function
+
+
+# --- barriers ---------------------------------------------------------------------------------------------------------
+
+
+@mutant
+def channel_is_not_blocked_after_its_barrier(patch: pytest.MonkeyPatch) -> None:
+    whole = Alignment.barrier
+
+    def barrier(self: Alignment, *arguments: Any) -> Any:
+        return replace(whole(self, *arguments), block=None)
+
+    patch.setattr(Alignment, "barrier", barrier)
+
+
+@mutant
+def barrier_is_sent_after_new_data(patch: pytest.MonkeyPatch) -> None:
+    append_event, append, take = Subpartition.append_event, Subpartition.append, Subpartition.take
+    late: dict[int, list[Barrier]] = {}
+
+    def flush(self: Subpartition) -> None:
+        for event in late.pop(id(self), []):
+            append_event(self, event)
+
+    def lagging_event(self: Subpartition, event: Any) -> None:
+        if isinstance(event, Barrier):
+            late.setdefault(id(self), []).append(event)
+        else:
+            flush(self)
+            append_event(self, event)
+
+    def lagging_append(self: Subpartition, *arguments: Any) -> None:
+        append(self, *arguments)
+        flush(self)
+
+    asked: Counter[int] = Counter()
+
+    def lagging_take(self: Subpartition, *limits: Any) -> Any:
+        item = take(self, *limits)
+        asked[id(self)] += 1
+        # Not for ever: data may never come.
+        if item is None and late.get(id(self)) and asked[id(self)] % 20 == 0:
+            flush(self)
+            return take(self, *limits)
+        return item
+
+    patch.setattr(Subpartition, "append_event", lagging_event)
+    patch.setattr(Subpartition, "append", lagging_append)
+    patch.setattr(Subpartition, "take", lagging_take)
+
+
+@mutant
+def snapshot_includes_the_running_work(patch: pytest.MonkeyPatch) -> None:
+    whole = Chain.snapshot
+
+    def snapshot(self: Chain) -> Any:
+        self.commit()
+        return whole(self)
+
+    patch.setattr(Chain, "snapshot", snapshot)
+
+
+@mutant
+def source_offset_is_committed_before_its_output(patch: pytest.MonkeyPatch) -> None:
+    whole = Chain.poll
+
+    def poll(self: Chain, rows_max: int) -> Any:
+        polled = whole(self, rows_max)
+        self.commit()
+        return polled
+
+    patch.setattr(Chain, "poll", poll)
+
+
+# --- in-flight data ---------------------------------------------------------------------------------------------------
+
+
+@mutant
+def what_arrives_before_its_barrier_is_not_captured(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Cuts, "buffer_arrived", lambda self, channel, buffer: None)
+
+
+@mutant
+def what_is_not_captured_passes_the_tile_check(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Cuts, "buffer_arrived", lambda self, channel, buffer: None)
+    patch.setattr(Checkpointing, "_untiled", lambda self, pending: [])
+
+
+@mutant
+def overtaken_output_is_not_persisted(patch: pytest.MonkeyPatch) -> None:
+    whole = Subpartition.overtake
+
+    def overtake(self: Subpartition, barrier: Barrier) -> Overtaken:
+        return replace(whole(self, barrier), buffers=())
+
+    patch.setattr(Subpartition, "overtake", overtake)
+    patch.setattr(Checkpointing, "_untiled", lambda self, pending: [])
+
+
+@mutant
+def input_of_the_running_work_is_not_captured(patch: pytest.MonkeyPatch) -> None:
+    whole = InputChannel.captured
+
+    def captured(self: InputChannel, end: int) -> Any:
+        given, self.given = self.given, None
+        try:
+            return whole(self, end)
+        finally:
+            self.given = given
+
+    patch.setattr(InputChannel, "captured", captured)
+    patch.setattr(Checkpointing, "_untiled", lambda self, pending: [])
+
+
+@mutant
+def new_data_overtakes_replayed_data(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Replay, "pending_ports", property(lambda self: frozenset()))
+
+
+@mutant
+def checkpoint_during_recovery_forgets_what_is_left_to_replay(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Replay, "remaining", lambda self: [])
+
+
+@mutant
+def referenced_files_are_deleted(patch: pytest.MonkeyPatch) -> None:
+    whole = Ledger.sweep
+
+    def sweep(self: Ledger, pending: Any) -> Deletable:
+        return replace(whole(self, pending), keep=frozenset())
+
+    patch.setattr(Ledger, "sweep", sweep)
+
+
+# --- durability and commits -------------------------------------------------------------------------------------------
+
+
+@mutant
+def worker_acknowledges_before_its_file_is_durable(patch: pytest.MonkeyPatch) -> None:
+    def persist(self: WorkerProcess, effect: Any) -> None:
+        puts, done, loaded, delay_ns = self._prepared(effect)
+        after = self.env.scheduler.after
+        after(0, lambda: self._write((), done, loaded))
+        after(delay_ns, lambda: late(self, puts))
+
+    def late(self: WorkerProcess, puts: Any) -> None:
+        for put in puts if self.alive else ():
+            answer_call(self.env.faults, self.env.storage, put)
+
+    patch.setattr(WorkerProcess, "_persist", persist)
+
+
+@mutant
+def checkpoint_is_announced_before_its_metadata_is_durable(patch: pytest.MonkeyPatch) -> None:
+    ready, written = Checkpointing.write_ready, Checkpointing.written
+
+    def announce(self: Checkpointing, now_ns: int, effects: Any) -> Any:
+        verdict = ready(self, now_ns, effects)
+        if self._writing is None:
+            return verdict
+        number = self._writing[0].number
+        return written(self, number, now_ns, running=True, effects=effects)
+
+    def ignored(self: Checkpointing, *arguments: Any, **named: Any) -> Any:
+        return FINE
+
+    patch.setattr(Checkpointing, "write_ready", announce)
+    patch.setattr(Checkpointing, "written", ignored)
+    patch.setattr(Checkpointing, "discarded", ignored)
+
+
+@mutant
+def transactions_are_committed_before_the_metadata(patch: pytest.MonkeyPatch) -> None:
+    whole = Checkpointing.write_ready
+
+    def write_ready(self: Checkpointing, now_ns: int, effects: list[Any]) -> Any:
+        verdict = whole(self, now_ns, effects)
+        for place, effect in enumerate(effects):
+            if isinstance(effect, d.WriteMetadata):
+                number, transactions = effect.metadata.checkpoint, effect.metadata.transactions
+                effects.insert(place, d.CommitTransactions(number, tuple(transactions)))
+                break
+        return verdict
+
+    patch.setattr(Checkpointing, "write_ready", write_ready)
+
+
+@mutant
+def commit_is_forgotten_on_restore(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Ledger, "uncommitted", property(lambda self: ()))
+
+
+@mutant
+def unconfirmed_transactions_are_not_carried_over(patch: pytest.MonkeyPatch) -> None:
+    def carry_over(self: Ledger, transactions: Any) -> list[Any]:
+        return [t for t in transactions if t.id not in self._uncommitted]
+
+    patch.setattr(Ledger, "carry_over", carry_over)
+
+
+@mutant
+def transactions_of_a_cancelled_checkpoint_are_lost(patch: pytest.MonkeyPatch) -> None:
+    whole = Subtask.step
+
+    def step(self: Subtask, event: Any, now_ns: int) -> Any:
+        if isinstance(event, CheckpointCancelled):
+            self._transactions = [t for t in self._transactions if t[0] != event.checkpoint]
+        return whole(self, event, now_ns)
+
+    patch.setattr(Subtask, "step", step)
+
+
+@mutant
+def restart_chooses_its_checkpoint_while_metadata_is_written(patch: pytest.MonkeyPatch) -> None:
+    leave, deploy = Coordinator._leave_attempt, Coordinator._deploy
+    chosen: dict[int, Any] = {}
+
+    def choose(self: Coordinator, reason: str, effects: Any) -> None:
+        leave(self, reason, effects)
+        chosen[id(self)] = self._ledger.newest
+
+    def deploy_chosen(self: Coordinator, effects: Any) -> None:
+        newest = self._ledger.newest
+        self._ledger.newest = chosen.get(id(self), newest)
+        deploy(self, effects)
+        self._ledger.newest = newest
+
+    patch.setattr(Coordinator, "_leave_attempt", choose)
+    patch.setattr(Coordinator, "_deploy", deploy_chosen)
+
+
+@mutant
+def cancelled_checkpoint_still_completes(patch: pytest.MonkeyPatch) -> None:
+    whole = Checkpointing.give_up
+
+    def give_up(
+        self: Checkpointing, checkpoint: int, reason: str, now_ns: int, effects: Any
+    ) -> Any:
+        pending = self._pending.get(checkpoint)
+        verdict = whole(self, checkpoint, reason, now_ns, effects)
+        if pending is not None:
+            pending.created_ns = now_ns
+            self._pending[checkpoint] = pending
+        return verdict
+
+    patch.setattr(Checkpointing, "give_up", give_up)
+
+
+# --- fencing and recovery ---------------------------------------------------------------------------------------------
+
+
+@mutant
+def worker_does_not_compare_epochs(patch: pytest.MonkeyPatch) -> None:
+    whole = Worker.step
+
+    def step(self: Worker, event: Any, now_ns: int) -> Any:
+        if hasattr(event, "epoch"):
+            event = replace(event, epoch=self._epoch)
+        return whole(self, event, now_ns)
+
+    patch.setattr(Worker, "step", step)
+
+
+@mutant
+def older_incarnation_is_accepted(patch: pytest.MonkeyPatch) -> None:
+    whole = Roster.register
+
+    def register(self: Roster, connection: int, message: Any, now_ns: int) -> bool:
+        if 0 <= message.worker < len(self._slots) and self.of(connection) is None:
+            self.remove(message.worker)
+            self._newest[message.worker] = message.incarnation - 1
+        return whole(self, connection, message, now_ns)
+
+    patch.setattr(Roster, "register", register)
+
+
+@mutant
+def finished_is_not_restored(patch: pytest.MonkeyPatch) -> None:
+    def finished(metadata: Any, info: Any) -> list[bool]:
+        return [False] * int(info.parallelism)
+
+    patch.setattr(assignment, "_finished", finished)
+
+
+@mutant
+def credit_is_returned_twice(patch: pytest.MonkeyPatch) -> None:
+    whole = InputChannel.commit
+
+    def commit(self: InputChannel, buffer: Any, *rest: Any) -> int:
+        whole(self, buffer, *rest)
+        self.limit_bytes += buffer.size_bytes
+        return self.limit_bytes
+
+    patch.setattr(InputChannel, "commit", commit)

@@ -1,0 +1,55 @@
+"""Random jobs are valid, varied, and the same for the same seed."""
+
+from __future__ import annotations
+
+import random
+
+import pyarrow as pa
+
+from headrace.channels.partitioners import Hash
+from headrace.engine.simulation.graphs import KEYED, Drop, Kind, draw_graph, is_dropped, plan_of
+from headrace.engine.simulation.sink import SinkSystem
+from headrace.engine.simulation.source import SCHEMA
+
+GRAPHS = [draw_graph(random.Random(seed), keyed_totals=True) for seed in range(300)]
+
+
+def test_the_same_seed_draws_the_same_job() -> None:
+    assert GRAPHS[7] == draw_graph(random.Random(7), keyed_totals=True)
+
+
+def test_all_kinds_of_tasks_and_edges_and_parallelisms_occur() -> None:
+    tasks = [task for graph in GRAPHS for task in graph.tasks]
+    assert {task.kind for task in tasks} == set(Kind)
+    assert {task.parallelism for task in tasks} == {1, 2, 3, 4}
+    edges = {partitioner.name for task in tasks for _, partitioner in task.inputs}
+    assert edges == {"forward", "rebalance", "shuffle", "hash", "broadcast", "custom"}
+    assert any(len(task.inputs) > 1 for task in tasks), "no union"
+
+
+def test_every_task_is_read_and_keyed_ones_are_read_by_key() -> None:
+    for graph in GRAPHS:
+        read = {producer for task in graph.tasks for producer, _ in task.inputs}
+        for index, task in enumerate(graph.tasks):
+            assert (index in read) == (task.kind is not Kind.SINK), graph.describe()
+            assert all(producer < index for producer, _ in task.inputs)
+            if task.kind in KEYED:
+                assert all(isinstance(partitioner, Hash) for _, partitioner in task.inputs)
+
+
+def test_the_plan_has_the_graph_s_tasks_and_edges() -> None:
+    for graph in GRAPHS[:50]:
+        plan = plan_of(graph, random.Random(0), SinkSystem())
+        assert [task.parallelism for task in plan.tasks] == [t.parallelism for t in graph.tasks]
+        assert len(plan.edges) == sum(len(task.inputs) for task in graph.tasks)
+        for task in plan.tasks:
+            assert all(plan.edges[edge].consumer == task.index for edge in task.inputs)
+            assert all(plan.edges[edge].producer == task.index for edge in task.outputs)
+
+
+def test_dropping_agrees_with_what_the_reference_drops() -> None:
+    rows = [dict.fromkeys(SCHEMA.names, 0) | {"id": id} for id in range(40)]
+    batch = pa.RecordBatch.from_pylist(rows, SCHEMA)
+    kept = next(iter(Drop(3).process(batch, 0))).column(0).to_pylist()
+    assert kept == [id for id in range(40) if not is_dropped(id, 3)]
+    assert len(kept) == 30

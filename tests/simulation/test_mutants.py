@@ -1,0 +1,56 @@
+"""Every mutant is found: a simulation that finds no planted bug proves nothing by finding none."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import chain
+
+import pytest
+
+from headrace.engine.simulation.world import simulate
+
+from .mutants import MUTANTS
+
+#: {mutant: a seed that found it}, tried first; when the engine has changed since, others are.
+KNOWN: dict[str, int] = {
+    "barrier_is_sent_after_new_data": 2,
+    "cancelled_checkpoint_still_completes": 1,
+    "channel_is_not_blocked_after_its_barrier": 26,
+    "checkpoint_during_recovery_forgets_what_is_left_to_replay": 58,
+    "checkpoint_is_announced_before_its_metadata_is_durable": 17,
+    "commit_is_forgotten_on_restore": 3,
+    "credit_is_returned_twice": 0,
+    "finished_is_not_restored": 26,
+    "input_of_the_running_work_is_not_captured": 0,
+    "new_data_overtakes_replayed_data": 3,
+    "older_incarnation_is_accepted": 586,
+    "overtaken_output_is_not_persisted": 3,
+    "referenced_files_are_deleted": 0,
+    "restart_chooses_its_checkpoint_while_metadata_is_written": 48,
+    "snapshot_includes_the_running_work": 48,
+    "source_offset_is_committed_before_its_output": 48,
+    "transactions_are_committed_before_the_metadata": 17,
+    "transactions_of_a_cancelled_checkpoint_are_lost": 1,
+    "unconfirmed_transactions_are_not_carried_over": 137,
+    "what_arrives_before_its_barrier_is_not_captured": 3,
+    "what_is_not_captured_passes_the_tile_check": 3,
+    "worker_acknowledges_before_its_file_is_durable": 0,
+    "worker_does_not_compare_epochs": 37,
+}
+SEEDS_MAX = 1000
+
+
+@pytest.fixture(autouse=True)
+def quiet(caplog: pytest.LogCaptureFixture) -> Iterator[None]:
+    with caplog.at_level("CRITICAL", logger="headrace"):
+        yield
+
+
+@pytest.mark.parametrize("name", sorted(MUTANTS))
+def test_the_simulation_finds_the_bug_that(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    known = KNOWN.get(name, 0)
+    assert not simulate(known).violation, "the engine is at fault, not the mutant"
+    MUTANTS[name](monkeypatch)
+    seeds = chain((known,), range(SEEDS_MAX))
+    found = next((seed for seed in seeds if simulate(seed).violation), None)
+    assert found is not None, f"no violation in {SEEDS_MAX} seeds"

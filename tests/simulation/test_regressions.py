@@ -1,0 +1,30 @@
+"""Seeds that once found a bug in the engine.
+
+The engine and the simulation change, and with them what a seed stands for; so each bug has a mutant or a test of its own as well. These
+stay because they cost little and have found something before.
+"""
+
+from __future__ import annotations
+
+import logging
+
+import pytest
+
+from headrace.engine.simulation.world import simulate
+
+SEEDS = {
+    5: "transactions became visible in the order of their ids, not of their pre-commits",
+    8: "a commit confirmed during the next metadata's write was held for both committed and not",
+    26: "a restart that waited for storage asked to be woken in the past, for ever",
+    93: "two incarnations of a worker displaced each other without end",
+    379: "a trigger made a worker send before its peers were connected",
+    734: "a consumer restored as finished, its producer not, left barriers unread (at least once)",
+    11718: "storage that failed during a restore ended the job",
+}
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_the_seed_that_showed_that(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(logging.getLogger("headrace"), "disabled", True)
+    report = simulate(seed)
+    assert not report.violation, f"once: {SEEDS[seed]}"

@@ -1,0 +1,43 @@
+"""The records of a source are shared out once, whatever the parallelism, and a restored reader goes on where it was."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from headrace.engine.operators.base import OperatorContext, RestoredState, SourceStatus
+from headrace.engine.simulation.source import RecordsReader, records_of
+
+
+def reader(index: int, parallelism: int) -> RecordsReader:
+    made = RecordsReader(2, 30, 3, random.Random(index))
+    made.open(OperatorContext("job", "source", index, parallelism, 16, 1))
+    return made
+
+
+def rest_of(read: RecordsReader) -> list[int]:
+    ids: list[int] = []
+    while (polled := read.poll(4)).status is not SourceStatus.END:
+        ids += [id for batch in polled.batches for id in batch.column(0).to_pylist()]
+        read.commit()
+    return ids
+
+
+@pytest.mark.parametrize("parallelism", [1, 2, 3])
+def test_all_subtasks_together_read_every_record_once(parallelism: int) -> None:
+    shares = [rest_of(reader(index, parallelism)) for index in range(parallelism)]
+    assert sorted(id for share in shares for id in share) == list(records_of(2, 30))
+
+
+def test_a_restored_reader_reads_what_was_not_committed() -> None:
+    before = reader(1, 2)
+    while not before.poll(4).batches:
+        pass
+    before.commit()
+    (state,) = before.snapshot()
+    left = rest_of(before)
+    after = reader(1, 2)
+    after.restore([RestoredState(state.name, state.kind, state.table())])
+    assert rest_of(after) == left
+    assert len(left) < 15
