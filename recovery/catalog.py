@@ -40,7 +40,14 @@ from .layout import (
     store_path,
 )
 from .metadata import CheckpointMetadata, StateHandle
-from .store import AlreadyExists, NotFound, Store, StoreRejected, StoreUncertain
+from .store import (
+    AlreadyExists,
+    NotFound,
+    Store,
+    StoreError,
+    StoreRejected,
+    StoreUncertain,
+)
 
 #: How many epochs `claim_epoch` tries before it gives up: that many rivals or lost replies in one go.
 CLAIM_ATTEMPTS_MAX = 64
@@ -57,6 +64,14 @@ class WrongJob(Exception):
 
     def __str__(self) -> str:
         return f"{self.path} belongs to job {self.found!r}, not to {self.expected!r}"
+
+
+class ClaimFailed(StoreRejected):
+    """No epoch was claimed. `tried`: the highest one that we may have created nevertheless; 0: none."""
+
+    def __init__(self, path: str, reason: str, tried: int) -> None:
+        super().__init__(path, reason)
+        self.tried = tried
 
 
 class NoValidCheckpoint(Exception):
@@ -195,8 +210,10 @@ def newest_epoch(store: Store, job: str) -> int | None:
 def claim_epoch(store: Store, job: str, *, above: int = 0) -> int:
     """Claim the smallest epoch above all existing ones and above `above`; nobody else gets the same. The first is 1.
 
-    `above` matters when the folder was lost: an epoch that a worker has seen must not come again. A claim whose outcome is unknown is left behind as a gap in the numbers. Raises: StoreError.
+    `above` matters when the folder was lost: an epoch that a worker has seen must not come again. A claim whose outcome is unknown is left
+    behind as a gap in the numbers. Raises: ClaimFailed, which tells of such gaps; StoreError when it could not even look.
     """
+    tried = 0
     epoch = max(newest_epoch(store, job) or 0, above) + 1
     for attempt in range(CLAIM_ATTEMPTS_MAX):
         path = epoch_path(job, epoch + attempt)
@@ -205,11 +222,12 @@ def claim_epoch(store: Store, job: str, *, above: int = 0) -> int:
         except AlreadyExists:
             continue
         except StoreUncertain:
-            if attempt + 1 == CLAIM_ATTEMPTS_MAX:
-                raise
+            tried = epoch + attempt
             continue
+        except StoreError as error:
+            raise ClaimFailed(path, error.reason, tried) from error
         return epoch + attempt
-    raise StoreRejected(path, f"{CLAIM_ATTEMPTS_MAX} epochs in a row were taken by others")
+    raise ClaimFailed(path, f"{CLAIM_ATTEMPTS_MAX} epochs in a row could not be had", tried)
 
 
 def _numbers(store: Store, job: str) -> set[int]:

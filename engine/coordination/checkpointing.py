@@ -8,7 +8,7 @@ The coordinator decides when an attempt runs; this half of it is told (`begin`, 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from headrace.channels.buffer import ChannelId
@@ -193,12 +193,12 @@ class Checkpointing:
         notice = d.Notice(d.NoticeKind.CHECKPOINT, f"chk-{checkpoint} is complete", metadata)
         effects.append(notice)
         _answer(pending, checkpoint, "", effects)
-        older = sorted(number for number in self._pending if number < checkpoint)
-        verdict = self._give_up_all(older, f"chk-{checkpoint} is newer", now_ns, effects)
+        for older in sorted(number for number in self._pending if number < checkpoint):
+            self._cancel(older, f"chk-{checkpoint} is newer and complete", effects)
         deletable = self._ledger.sweep(self._pending)
         if deletable.checkpoints or deletable.files:
             effects.append(d.DeleteCheckpoints(deletable))
-        return Verdict(final=checkpoint) if pending.final and running else verdict
+        return Verdict(final=checkpoint) if pending.final and running else FINE
 
     def discarded(
         self, checkpoint: int, reason: str, now_ns: int, effects: list[d.CoordinatorEffect]
@@ -214,37 +214,29 @@ class Checkpointing:
     def give_up(
         self, checkpoint: int, reason: str, now_ns: int, effects: list[d.CoordinatorEffect]
     ) -> Verdict:
-        """Cancel a pending checkpoint; an unknown one was cancelled or completed before."""
-        pending = self._pending.pop(checkpoint, None)
-        if pending is None:
+        """A pending checkpoint has failed; an unknown one was cancelled or completed before."""
+        if checkpoint not in self._pending:
             return FINE
+        self._cancel(checkpoint, reason, effects)
+        if self._schedule.ended(now_ns, complete=False):
+            return Verdict(f"too many checkpoints failed; chk-{checkpoint} was given up: {reason}")
+        return FINE
+
+    def expire(self, now_ns: int, effects: list[d.CoordinatorEffect]) -> Verdict:
+        """Give up what has taken too long."""
+        latest_ns = now_ns - self._rules.timeout_ns
+        late = [p.number for p in self._pending.values() if p.created_ns <= latest_ns]
+        reason = "it took longer than the timeout"
+        verdicts = [self.give_up(number, reason, now_ns, effects) for number in late]
+        return next((verdict for verdict in verdicts if verdict.failure), FINE)
+
+    def _cancel(self, checkpoint: int, reason: str, effects: list[d.CoordinatorEffect]) -> None:
+        pending = self._pending.pop(checkpoint)
         self._ledger.given_up(checkpoint, self._following)
         self._to_all(m.Cancelled(self._epoch, checkpoint), effects)
         text = f"chk-{checkpoint} was given up: {reason}"
         effects.append(d.Notice(d.NoticeKind.CHECKPOINT_FAILED, text))
         _answer(pending, None, reason, effects)
-        if self._schedule.ended(now_ns, complete=False):
-            return Verdict(f"too many checkpoints failed; {text}")
-        return FINE
-
-    def expire(self, now_ns: int, effects: list[d.CoordinatorEffect]) -> Verdict:
-        """Give up what has taken too long."""
-        late = [
-            p.number
-            for p in self._pending.values()
-            if p.created_ns + self._rules.timeout_ns <= now_ns
-        ]
-        return self._give_up_all(late, "it took longer than the timeout", now_ns, effects)
-
-    def _give_up_all(
-        self,
-        checkpoints: Sequence[int],
-        reason: str,
-        now_ns: int,
-        effects: list[d.CoordinatorEffect],
-    ) -> Verdict:
-        verdicts = [self.give_up(number, reason, now_ns, effects) for number in checkpoints]
-        return next((verdict for verdict in verdicts if verdict.failure), FINE)
 
     # --- the rest -----------------------------------------------------------------------------------------------
 

@@ -185,14 +185,14 @@ class Coordinator:
                 self.epoch, self._claimed = event.epoch, True
                 effects.append(d.RecoverSinks(self.epoch, self._ledger.uncommitted))
             case d.EpochClaimFailed():
+                self.epoch = max(self.epoch, event.tried)  # our own ghost is no successor
                 self._claim_failed(event.reason, effects)
             case d.Superseded():
-                # From now on what is open in the sinks is another's.
-                self._claimed = False
+                self._claimed = False  # from now on what is open in the sinks is another's
                 self._end(d.Outcome.FAILED, event.reason, "", effects)
             case d.SinksRecovered():
-                if event.epoch == self.epoch:
-                    self._recovered = True
+                self._recovered = event.epoch == self.epoch
+                if self._recovered:
                     self._ledger.all_committed()
             case d.SinkFailed():
                 self._sink_failed(event, effects)

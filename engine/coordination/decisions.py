@@ -52,9 +52,10 @@ class EpochClaimed:
 
 @dataclass(frozen=True, slots=True)
 class EpochClaimFailed:
-    """Storage failed; the claim will be repeated."""
+    """Storage failed; the claim will be repeated. `tried`: the highest epoch that we may have created nevertheless."""
 
     reason: str
+    tried: int = 0
 
 
 @dataclass(frozen=True, slots=True)

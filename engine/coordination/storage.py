@@ -36,6 +36,8 @@ def claim_epoch(store: Store | None, job: str, above: int) -> Answer:
         if 0 < above < newest:
             return _superseded(job, above, newest)
         return d.EpochClaimed(catalog.claim_epoch(store, job, above=above))
+    except catalog.ClaimFailed as error:
+        return d.EpochClaimFailed(f"an epoch could not be claimed: {error}", error.tried)
     except StoreError as error:
         return d.EpochClaimFailed(f"an epoch could not be claimed: {error}")
 

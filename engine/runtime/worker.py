@@ -100,8 +100,6 @@ class Worker:
         self._kept: list[DataFrame] = []
         #: What the coordinator said of checkpoints before this worker ran, in order.
         self._held: list[m.Trigger | m.Completed | m.Cancelled] = []
-        #: Orders that came while peers were not all connected, in order: what a subtask sent then would be lost.
-        self._orders: list[m.Trigger | m.Completed | m.Cancelled] = []
         #: {checkpoint: the worker's cuts} while they are being written.
         self._cuts: dict[int, tuple[Cut, ...]] = {}
         self._now_ns = 0
@@ -200,9 +198,6 @@ class Worker:
                     self.fenced += 1
                     return []
         if self.phase is not Phase.RUNNING and not isinstance(message, m.Start):
-            self._orders.append(message)
-            return []
-        if self.phase is not Phase.RUNNING and not isinstance(message, m.Start):
             # A subtask that is stepped begins to work, and peers that are not connected would miss what it sends.
             self._held.append(message)
             return []
@@ -300,9 +295,6 @@ class Worker:
         kept, self._kept = self._kept, []
         for frame in kept:
             effects += self._translate(self._running().frame(frame, self._now_ns))
-        orders, self._orders = self._orders, []
-        for order in orders:
-            effects += self._control(order)
         return effects
 
     def _frame(self, frame: DataFrame) -> list[WorkerEffect]:
@@ -330,7 +322,6 @@ class Worker:
         had = self.phase not in (Phase.IDLE, Phase.FAILED)
         self._attempt = None
         self._kept, self._held, self._missing, self._early, self._cuts = [], [], set(), set(), {}
-        self._orders = []
         return [DropAttempt(self._epoch)] if had else []
 
     def _time_passed(self) -> list[WorkerEffect]:

@@ -12,6 +12,7 @@ import xxhash
 from headrace.inflight.segment import SegmentBuilder, table_to_ipc
 from headrace.recovery.catalog import (
     CLAIM_ATTEMPTS_MAX,
+    ClaimFailed,
     NoValidCheckpoint,
     WrongJob,
     claim_epoch,
@@ -394,10 +395,10 @@ def test_an_uncertain_claim_is_left_behind(store: DictStore) -> None:
 
 
 @pytest.mark.parametrize(
-    ("answer", "raised"), [(AlreadyExists, StoreRejected), (StoreUncertain, StoreUncertain)]
+    ("answer", "tried"), [(AlreadyExists, 0), (StoreUncertain, CLAIM_ATTEMPTS_MAX)]
 )
 def test_claiming_gives_up_after_many_attempts(
-    store: DictStore, answer: type[StoreError], raised: type[StoreError]
+    store: DictStore, answer: type[StoreError], tried: int
 ) -> None:
     asked: list[str] = []
 
@@ -407,9 +408,23 @@ def test_claiming_gives_up_after_many_attempts(
             raise answer(path, "no")
 
     store.before = refuse
-    with pytest.raises(raised):
+    with pytest.raises(ClaimFailed) as failed:
         claim_epoch(store, "orders")
     assert len(asked) == CLAIM_ATTEMPTS_MAX
+    assert failed.value.tried == tried
+
+
+def test_a_failed_claim_tells_of_its_own_ghost(store: DictStore) -> None:
+    answers = iter([StoreUncertain, StoreRejected])
+
+    def refuse(operation: str, path: str) -> None:
+        if operation == "create":
+            raise next(answers)(path, "no")
+
+    store.before = refuse
+    with pytest.raises(ClaimFailed) as failed:
+        claim_epoch(store, "orders", above=4)
+    assert failed.value.tried == 5
 
 
 def test_storage_that_refuses_a_claim_is_not_asked_again(store: DictStore) -> None:
