@@ -14,11 +14,11 @@ from concurrent.futures import TimeoutError as FutureTimeout
 from pyspark import cloudpickle
 
 from headrace.channels.events import CheckpointMode
-from headrace.recovery import assignment
+from headrace.recovery import assignment, catalog
 from headrace.recovery.metadata import CheckpointMetadata, SubtaskSnapshot
-from headrace.recovery.store import Store
+from headrace.recovery.store import Store, StoreError
 
-from ..api.errors import HeadraceError, JobFailed, UserError
+from ..api.errors import HeadraceError, JobFailed, StorageUnreachable, UserError
 from ..api.handle import JobResult
 from ..api.options import Checkpoints, RunOptions
 from ..plan.execution import ExecutionPlan
@@ -134,6 +134,10 @@ def start_job(plan: ExecutionPlan, options: RunOptions) -> RunningJob:
         except assignment.Incompatible as reason:
             raise UserError(str(reason)) from None
     launcher, exits = make_launcher(plan.job, options, plan.slots)
+    # All that can be the user's mistake has been looked at. From here on no older coordinator of the job completes a checkpoint; it may have
+    # completed one since we looked, so we look again.
+    epoch = _claim(store, plan.job)
+    restore = resolve(store, plan.job, options.restore)
     slots = [
         list(slots_of_worker(worker, workers=launcher.workers, slots=plan.slots))
         for worker in range(launcher.workers)
@@ -146,6 +150,7 @@ def start_job(plan: ExecutionPlan, options: RunOptions) -> RunningJob:
         origin=restore.origin,
         checkpoint_next=restore.checkpoint_next,
         assign=assign,
+        epoch=epoch,
     )
     driver = _drive(plan, options, machine, launcher, store)
     exits.append(driver.post)
@@ -153,6 +158,15 @@ def start_job(plan: ExecutionPlan, options: RunOptions) -> RunningJob:
         driver.warn(warning)
     driver.start()
     return RunningJob(plan, driver, durable=store is not None)
+
+
+def _claim(store: Store | None, job: str) -> int:
+    try:
+        return 1 if store is None else catalog.claim_epoch(store, job)
+    except StoreError as error:
+        raise StorageUnreachable(
+            f"an epoch of job {job!r} could not be claimed: {error}"
+        ) from error
 
 
 def _drive(

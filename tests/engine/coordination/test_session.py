@@ -160,7 +160,7 @@ def test_files_and_state_are_exactly_once_across_a_stop_and_a_restore(
     rows = 20_000
     out = tmp_path / "out"
     checkpoints = hr.Checkpoints(str(tmp_path / "ckpt"), interval="30ms", mode=mode)
-    job = counting(out, rows, rate=40_000.0)
+    job = counting(out, rows, rate=8_000.0)
     handle = job.start("threads", checkpoints=checkpoints)
     wait_until("a checkpoint", lambda: handle.status().completed >= 2)
     handle.stop()
@@ -196,7 +196,7 @@ def test_a_restore_at_another_parallelism_loses_and_doubles_nothing(
     rows = 20_000
     out = tmp_path / "out"
     checkpoints = hr.Checkpoints(str(tmp_path / "ckpt"), interval="30ms", mode="unaligned")
-    job = counting(out, rows, rate=40_000.0)
+    job = counting(out, rows, rate=8_000.0)
     handle = job.start("threads", checkpoints=checkpoints)
     wait_until("a checkpoint", lambda: handle.status().completed >= 2)
     handle.stop()
