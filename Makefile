@@ -48,7 +48,7 @@ bench: $(READY)
 	    $(if $(wildcard .benchmarks/*/*.json),--benchmark-compare)
 
 faults: $(READY)
-	$(BIN)/pytest tests/faults
+	$(BIN)/pytest tests/faults --long
 
 $(READY): pyproject.toml
 	@echo "setting up .venv (a few minutes the first time)"

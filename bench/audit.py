@@ -1,0 +1,205 @@
+"""A job whose output tells whether every record was counted exactly once: what campaigns that kill things run.
+
+A paced sequence is keyed, a stateful operator numbers the records of each key and sums them up, and the result goes to Parquet files.
+Every record carries its number, its place in its key's history and the sum so far. So the files alone show what was lost, what was
+doubled, what overtook another record of its key, and whether any state went back to another moment than the input did.
+
+Not here: who kills what (`victims`), and when (`kills`).
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+import headrace as hr
+from headrace.engine.connectors.sequence import SequenceSource
+
+KEYS = 200
+#: What the clock of a hurried source runs faster by.
+_HURRY = 10_000
+
+_OUT = pa.schema(
+    [
+        pa.field(name, pa.int64(), nullable=False)
+        for name in ("key", "sequence", "position", "total")
+    ]
+)
+
+Numbers = npt.NDArray[np.int64]
+
+
+class History(hr.StatefulProcessor):
+    """Numbers the records of each key and sums them up; marks in a folder when an attempt handles its first record."""
+
+    position = hr.value_state(pa.int64(), default=0)
+    total = hr.value_state(pa.int64(), default=0)
+
+    def __init__(self, marks: str) -> None:
+        self._marks = marks
+        self._marked = False
+
+    def process(self, key: int, row: dict[str, Any]) -> Iterable[dict[str, Any]]:
+        """Add one record to its key's history."""
+        if not self._marked:
+            self._marked = True
+            Path(self._marks, f"{time.time_ns()}-{os.getpid()}").touch()
+        self.position.value += 1
+        self.total.value += row["sequence"]
+        yield {
+            "key": key,
+            "sequence": row["sequence"],
+            "position": self.position.value,
+            "total": self.total.value,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class HurriedBy:
+    """A monotonic clock that runs much faster once the file `flag` exists: the source then makes all that is left."""
+
+    flag: str
+
+    def __call__(self) -> int:
+        now_ns = time.monotonic_ns()
+        return now_ns * _HURRY if os.path.exists(self.flag) else now_ns
+
+
+@dataclass(frozen=True, slots=True)
+class AuditedJob:
+    """The job in a folder of its own, and what it left there.
+
+    Attributes:
+        folder: for output, checkpoints and marks.
+        rows: records of the input.
+        rate_per_s: of the whole job, until `hurry`.
+    """
+
+    folder: Path
+    rows: int
+    rate_per_s: float
+    parallelism: int = 2
+    interval: str = "1s"
+
+    @property
+    def output(self) -> Path:
+        """Where the Parquet files are."""
+        return self.folder / "out"
+
+    @property
+    def checkpoints(self) -> Path:
+        """Where the checkpoints are."""
+        return self.folder / "checkpoints"
+
+    @property
+    def _marks(self) -> Path:
+        return self.folder / "marks"
+
+    def build(self, **options: Any) -> hr.Job:
+        """Make the job; `options` replace those of `hr.Job`."""
+        self._marks.mkdir(parents=True, exist_ok=True)
+        source = SequenceSource(
+            rows=self.rows,
+            rate_per_s=self.rate_per_s,
+            key_count=KEYS,
+            clock=HurriedBy(str(self.folder / "hurry")),
+        )
+        histories = (
+            hr.from_source(source, name="numbers")
+            .key_by("key")
+            .process(History(str(self._marks)), schema=_OUT, name="history")
+        )
+        stated: dict[str, Any] = {
+            "parallelism": self.parallelism,
+            "checkpoints": hr.Checkpoints(str(self.checkpoints), interval=self.interval),
+        }
+        sink = histories.write.parquet(str(self.output), name="out")
+        return hr.Job("audited", sink, **(stated | options))
+
+    def hurry(self) -> None:
+        """Let the source make all that is left at once."""
+        self.folder.mkdir(parents=True, exist_ok=True)
+        (self.folder / "hurry").touch()
+
+    def first_rows_ns(self) -> list[int]:
+        """When (wall time) a subtask of some attempt handled its first record, in order."""
+        return sorted(int(mark.name.partition("-")[0]) for mark in self._marks.iterdir())
+
+    def visible(self) -> pa.Table:
+        """All records that are visible now."""
+        files = sorted(self.output.glob("part-*.parquet"))
+        return pa.concat_tables([_OUT.empty_table(), *(pq.read_table(file) for file in files)])
+
+    def verdict(self) -> Verdict:
+        """Compare the visible records with all that should be there."""
+        return judge(self.visible(), self.rows, producers=self.parallelism)
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What is wrong with an output; all zero when nothing is. The lists name the first few sequence numbers.
+
+    Attributes:
+        lost: records of the input that are not there.
+        doubled: records that are there again.
+        foreign: records that the input does not have.
+        misplaced: records whose place in their key's history, order or sum is not that of a run without failures.
+    """
+
+    rows: int
+    lost: int
+    doubled: int
+    foreign: int
+    misplaced: int
+    examples: tuple[int, ...]
+
+    @property
+    def exact(self) -> bool:
+        """Exactly once, in order, with the right state."""
+        return not (self.lost or self.doubled or self.foreign or self.misplaced)
+
+
+def judge(table: pa.Table, rows: int, *, producers: int = 2) -> Verdict:
+    """Judge an output against the numbers 0 to `rows` - 1, of which `producers` source subtasks make every so-many-th each."""
+    sequence: Numbers = table["sequence"].to_numpy()
+    times = np.bincount(sequence[(sequence >= 0) & (sequence < rows)], minlength=rows)
+    lost, doubled = np.flatnonzero(times == 0), np.flatnonzero(times > 1)
+    misplaced = _misplaced(table, producers)
+    return Verdict(
+        rows=len(sequence),
+        lost=len(lost),
+        doubled=int((times[doubled] - 1).sum()),
+        foreign=int(((sequence < 0) | (sequence >= rows)).sum()),
+        misplaced=len(misplaced),
+        examples=tuple(int(n) for n in [*lost[:5], *doubled[:5], *misplaced[:5]]),
+    )
+
+
+def _misplaced(table: pa.Table, producers: int) -> Numbers:
+    """Sequence numbers of the records whose history is impossible."""
+    if not table.num_rows:
+        return np.empty(0, dtype=np.int64)
+    ordered = table.sort_by([("key", "ascending"), ("position", "ascending")])
+    key, sequence, position, total = (ordered[name].to_numpy() for name in _OUT.names)
+    first = np.flatnonzero(np.diff(key, prepend=key[0] - 1))
+    lengths = np.diff(first, append=len(key))
+    wrong = position != np.arange(len(key)) - np.repeat(first, lengths) + 1
+    sums = np.cumsum(sequence)
+    before = np.repeat(sums[first] - sequence[first], lengths)
+    wrong |= total != sums - before
+    # Records of one key from one source subtask keep their order.
+    for producer in range(producers):
+        own = np.flatnonzero(sequence % producers == producer)
+        same_key = np.diff(key[own]) == 0
+        wrong[own[1:]] |= same_key & (np.diff(sequence[own]) <= 0)
+    found: Numbers = sequence[wrong]
+    return found

@@ -1,0 +1,140 @@
+"""What the fault tests share: waiting, looking at processes, a driver that can be killed, and the switch for long campaigns.
+
+`make faults` runs long ones (`--long`); `make test` the same tests with fewer kills.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import queue
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from headrace.bench.audit import AuditedJob
+
+WAIT_S = 60.0
+DRIVER = Path(__file__).with_name("driver.py")
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--long", action="store_true", help="long campaigns instead of short ones")
+
+
+@pytest.fixture
+def long(request: pytest.FixtureRequest) -> bool:
+    """Whether long campaigns are wanted; without the option when pytest was not started on this folder."""
+    return bool(request.config.getoption("--long", default=False))
+
+
+@pytest.fixture
+def only_long(long: bool) -> None:
+    """For tests that are a variant of another one, which is enough every day."""
+    if not long:
+        pytest.skip("a variant: run `make faults`")
+
+
+def wait_for(condition: Callable[[], Any], what: str = "condition") -> Any:
+    """Wait until `condition` returns something true, and return that."""
+    deadline_s = time.monotonic() + WAIT_S
+    while not (found := condition()):
+        assert time.monotonic() < deadline_s, f"{what}: not in time"
+        time.sleep(0.01)
+    return found
+
+
+def is_alive(pid: int) -> bool:
+    """A zombie is dead: whoever should reap it may be a careless init."""
+    try:
+        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+    return state != "Z"
+
+
+def wait_until_dead(pids: list[int]) -> None:
+    wait_for(lambda: not any(map(is_alive, pids)), f"the end of {pids}")
+
+
+def assert_prefix(audited: AuditedJob) -> None:
+    """What is visible is some moment of a run without failures: each source subtask's records up to one of them, once."""
+    table = audited.visible()
+    assert table.num_rows, "nothing is visible"
+    for producer in range(audited.parallelism):
+        sequence = np.sort(table["sequence"].to_numpy())
+        own = sequence[sequence % audited.parallelism == producer]
+        gapless = np.arange(len(own)) * audited.parallelism + producer
+        assert np.array_equal(own, gapless), f"source subtask {producer} has gaps or repetitions"
+
+
+class Driver:
+    """`driver.py` in a process of its own, and what it says."""
+
+    def __init__(self, audited: AuditedJob, *arguments: str) -> None:
+        facts = [str(audited.folder), str(audited.rows), str(audited.rate_per_s)]
+        self.process = subprocess.Popen(
+            [sys.executable, str(DRIVER), *facts, *arguments],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            start_new_session=True,
+        )
+        self.said: queue.Queue[dict[str, Any]] = queue.Queue()
+        threading.Thread(target=self._listen, daemon=True).start()
+
+    def _listen(self) -> None:
+        assert self.process.stdout is not None
+        for line in self.process.stdout:
+            if line.startswith("{"):
+                self.said.put(json.loads(line))
+
+    def until(self, word: str) -> Any:
+        """Wait until the driver says `word`; return what it says with it."""
+        deadline_s = time.monotonic() + WAIT_S
+        while True:
+            said = self.said.get(timeout=max(0.01, deadline_s - time.monotonic()))
+            if word in said:
+                return said[word]
+
+    def kill(self, number: signal.Signals = signal.SIGKILL) -> None:
+        os.kill(self.process.pid, number)
+
+    def ended(self) -> tuple[int, str]:
+        """Wait for the end; return exit code and standard error."""
+        code = self.process.wait(WAIT_S)
+        assert self.process.stderr is not None
+        return code, self.process.stderr.read()
+
+    def close(self) -> None:
+        if self.process.poll() is None:
+            self.process.kill()
+        self.process.wait()
+        for stream in (self.process.stdout, self.process.stderr):
+            if stream is not None:
+                stream.close()
+
+
+StartDriver = Callable[..., Driver]
+
+
+@pytest.fixture
+def start_driver() -> Iterator[StartDriver]:
+    """Starts drivers, and ends those that still run after the test."""
+    drivers: list[Driver] = []
+
+    def start(audited: AuditedJob, *arguments: str) -> Driver:
+        drivers.append(Driver(audited, *arguments))
+        return drivers[-1]
+
+    yield start
+    for driver in drivers:
+        driver.close()

@@ -1,0 +1,178 @@
+"""Workers that die, freeze and wake up, or are busy while others die (faults F1, F5, F18): exactly once, whoever it is."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import random
+import signal
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+import headrace as hr
+from headrace.bench.audit import AuditedJob
+from headrace.engine.coordination.coordinator import Phase
+from headrace.engine.coordination.decisions import NoticeKind
+from headrace.engine.local import processes
+
+from .conftest import assert_prefix, is_alive, wait_for, wait_until_dead
+
+pytestmark = pytest.mark.slow
+
+RATE_PER_S = 3000.0
+
+
+@contextlib.contextmanager
+def running(job: hr.Job) -> Iterator[hr.JobHandle]:
+    """Start a job in processes, wait until it runs, and see that it ends whatever the test does."""
+    handle = job.start("processes")
+    try:
+        wait_for(lambda: handle.status().phase is Phase.RUNNING, "the job's start")
+        yield handle
+    finally:
+        handle.cancel()
+        with contextlib.suppress(hr.JobFailed):
+            handle.wait(60.0)
+
+
+def attempts(handle: hr.JobHandle) -> int:
+    """How many attempts have begun to run."""
+    return sum(notice.kind is NoticeKind.RUNNING for _, notice in handle.status().notices)
+
+
+def lost(handle: hr.JobHandle) -> list[str]:
+    return [n.text for _, n in handle.status().notices if n.kind is NoticeKind.WORKER_LOST]
+
+
+def test_records_count_once_through_kills_at_random_moments(tmp_path: Path, long: bool) -> None:
+    kills = 25 if long else 4
+    rng = random.Random(20 if long else 2)
+    audited = AuditedJob(tmp_path, int(RATE_PER_S * (6 + 4 * kills)), RATE_PER_S, interval="0.3s")
+    with running(audited.build(restart=hr.Restart(attempts=100))) as handle:
+        for _ in range(kills):
+            # Also in the midst of a recovery: the next kill does not wait for the job to run again.
+            time.sleep(rng.uniform(0.0, 1.5))
+            pids = sorted(handle.status().workers.values())
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(rng.choice(pids), signal.SIGKILL)
+        audited.hurry()
+        result = handle.wait(60.0)
+    assert result.restarts >= 1
+    assert audited.verdict().exact, audited.verdict()
+
+
+def test_a_frozen_worker_is_replaced_and_what_it_does_when_it_wakes_stays_invisible(
+    tmp_path: Path,
+) -> None:
+    """The launcher would kill it at once; this one only starts the replacement, as a lost machine would have it."""
+    audited = AuditedJob(tmp_path, int(RATE_PER_S * 20), RATE_PER_S, interval="0.3s")
+    quick = hr.Network(heartbeat="0.1s", heartbeat_timeout="1s")
+    with surviving_zombies() as zombies, running(audited.build(network=quick)) as handle:
+        wait_for(lambda: handle.status().completed >= 1, "a checkpoint")
+        frozen = handle.status().workers[1]
+        os.kill(frozen, signal.SIGSTOP)
+        zombies.append(frozen)
+        wait_for(lambda: attempts(handle) >= 2, "the next attempt")
+        assert any("no heartbeat" in text for text in lost(handle)), lost(handle)
+        assert handle.status().workers[1] != frozen
+        done = handle.status().completed
+        os.kill(frozen, signal.SIGCONT)
+        wait_for(lambda: handle.status().completed >= done + 2, "two more checkpoints")
+        wait_until_dead([frozen])
+        assert attempts(handle) == 2, "the zombie disturbed its successor"
+        audited.hurry()
+        handle.wait(60.0)
+    assert audited.verdict().exact, audited.verdict()
+
+
+@contextlib.contextmanager
+def surviving_zombies() -> Iterator[list[int]]:
+    """Keep the launcher from killing those that the test lists; they are killed at the end."""
+    zombies: list[int] = []
+    kill: Callable[[subprocess.Popen[bytes]], None] = processes._kill_group
+
+    def kill_others(process: subprocess.Popen[bytes]) -> None:
+        if process.pid not in zombies:
+            kill(process)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(processes, "_kill_group", kill_others)
+        yield zombies
+    for pid in zombies:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(pid, signal.SIGKILL)
+
+
+class Blocked:
+    """Blocks 5 s in one batch, once; in its subtask nothing can interrupt it."""
+
+    def __init__(self, folder: Path, index: int) -> None:
+        self._begun = folder / "blocking"
+        self._over = folder / "over"
+        self._index = index
+
+    def __call__(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        mine = batch["sequence"][0].as_py() % 2 == self._index
+        if mine and batch["sequence"][0].as_py() > 2000 and not self._begun.exists():
+            self._begun.write_text(str(os.getpid()))
+            time.sleep(5.0)
+            self._over.touch()
+        return batch
+
+
+def test_a_worker_busy_in_a_user_s_function_rolls_back_in_place(tmp_path: Path) -> None:
+    blocked = Blocked(tmp_path, 0)
+    numbers = hr.read.sequence(15_000, name="numbers", rate=5000)
+    sink = numbers.map_batches(lambda batch: blocked(batch), name="blocks").write.parquet(
+        str(tmp_path / "out"), name="out"
+    )
+    job = hr.Job(
+        "blocked", sink, parallelism=2, checkpoints=hr.Checkpoints(str(tmp_path / "c"), "0.2s")
+    )
+    with running(job) as handle:
+        wait_for((tmp_path / "blocking").exists, "the long call")
+        busy = int((tmp_path / "blocking").read_text())
+        before = handle.status().workers
+        assert busy in before.values()
+        other = next(worker for worker, pid in before.items() if pid != busy)
+        os.kill(before[other], signal.SIGKILL)
+        wait_for(lambda: attempts(handle) >= 2, "the next attempt")
+        assert not (tmp_path / "over").exists(), "the recovery waited for the user's function"
+        after = handle.status().workers
+        assert after[1 - other] == busy
+        assert after[other] != before[other]
+        handle.wait(60.0)
+    sequences = pq.read_table(tmp_path / "out")["sequence"].to_pylist()
+    assert sorted(sequences) == list(range(15_000))
+
+
+def test_cancelling_leaves_no_process_and_no_half_visible_output(tmp_path: Path) -> None:
+    audited = AuditedJob(tmp_path, int(RATE_PER_S * 20), RATE_PER_S, interval="0.3s")
+    with running(audited.build()) as handle:
+        wait_for(lambda: handle.status().completed >= 2, "two checkpoints")
+        pids = sorted(handle.status().workers.values())
+        handle.cancel()
+        handle.wait(60.0)
+        assert not any(map(is_alive, pids))
+    assert_prefix(audited)
+    assert not list(audited.output.rglob("*.tmp"))
+
+
+def test_a_worker_that_keeps_dying_ends_the_job_with_the_reason(tmp_path: Path) -> None:
+    def die(batch: pa.RecordBatch) -> pa.RecordBatch:
+        os._exit(9)
+
+    sink = (
+        hr.read.sequence(100, name="numbers")
+        .map_batches(die, name="die")
+        .write.blackhole(name="out")
+    )
+    restart = hr.Restart(attempts=2, backoff="10ms")
+    with pytest.raises(hr.JobFailed, match=r"worker 0 was lost: .*gave up after 2 restarts"):
+        hr.Job("dying", sink, parallelism=1, restart=restart).run("processes")
