@@ -23,9 +23,9 @@ def captured(first: int, rows: int) -> Buffer:
 
 
 def stored(blob_first: int, start: int, rows: int) -> BufferHandle:
-    """Part of a blob that begins with the record at position `blob_first`; the path says so."""
+    """Part of a blob that begins with the record at position `blob_first`; its path says which part of which."""
     return BufferHandle(
-        path=f"chk-1/{blob_first}",
+        path=f"chk-1/{blob_first}+{start}",
         offset=16 + blob_first,
         length=8 * (start + rows + 1),
         checksum=f"{blob_first:016x}",
@@ -42,7 +42,7 @@ def handle(first: int, *buffers: BufferHandle, side: str = "input") -> ChannelSt
 def records_of(piece: BufferHandle | list[Buffer]) -> list[Record]:
     """The records that a piece stands for."""
     if isinstance(piece, BufferHandle):
-        begin = int(piece.path.removeprefix("chk-1/")) + piece.start
+        begin = int(piece.path.removeprefix("chk-1/").partition("+")[0]) + piece.start
         return list(range(begin, begin + piece.rows))
     return [x for buffer in piece for part in buffer.parts for x in part["x"].to_pylist()]
 
@@ -146,8 +146,8 @@ def test_the_two_sides_of_a_channel_go_on_from_each_other() -> None:
     """What lay in the sender's queue may have been received since."""
     known = [handle(5, stored(5, 0, 5), side="output"), handle(0, stored(0, 0, 5))]
     assert split(Confirmed(known), captured(3, 4)) == [
-        BufferHandle("chk-1/0", 16, 48, "0" * 16, 6, 3, 2),
-        BufferHandle("chk-1/5", 21, 48, f"{5:016x}", 6, 0, 2),
+        BufferHandle("chk-1/0+0", 16, 48, "0" * 16, 6, 3, 2),
+        BufferHandle("chk-1/5+0", 21, 48, f"{5:016x}", 6, 0, 2),
     ]
 
 
