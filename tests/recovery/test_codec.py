@@ -9,6 +9,7 @@ import msgspec
 import pytest
 import xxhash
 
+from headrace.inflight.handle import BufferHandle, ChannelStateHandle
 from headrace.recovery.codec import (
     CorruptMetadata,
     InvalidMetadata,
@@ -26,8 +27,11 @@ from headrace.recovery.metadata import (
     TransactionRecord,
 )
 
-#: METADATA below, as version 1 wrote it. Never regenerate it.
-GOLDEN = Path(__file__).parent / "testdata" / "v1.metadata"
+TESTDATA = Path(__file__).parent / "testdata"
+#: METADATA below, as version 1 writes it. Never regenerate it.
+GOLDEN = TESTDATA / "v1-inflight.metadata"
+#: The same without in-flight data, as version 1 wrote it before it knew any. Never regenerate it.
+GOLDEN_WITHOUT_IN_FLIGHT = TESTDATA / "v1.metadata"
 
 
 def sealed(body: bytes, version: int = 1) -> bytes:
@@ -40,8 +44,14 @@ def sealed(body: bytes, version: int = 1) -> bytes:
 
 HANDLE = StateHandle("sum", "totals", "keyed", "chk-7/worker-0-e2.segment", 16, 640, "0" * 16, 3)
 CHANNEL = ChannelPosition(0, 0, 0, 41, False)
-SOURCE = SubtaskSnapshot(0, 0, False, [], [], [CHANNEL])
-SUM = SubtaskSnapshot(1, 0, False, [HANDLE], [CHANNEL], [])
+WRITTEN = BufferHandle("chk-7/worker-0-e2.segment", 656, 320, "1" * 16, 8, 0, 8)
+NAMED = BufferHandle("chk-5/worker-0-e2.segment", 16, 320, "2" * 16, 8, 3, 5)
+FILTERED = BufferHandle("chk-2/worker-1-e1.segment", 16, 320, "3" * 16, 8, 0, 8, [(4, 2)], 1)
+OUTPUT = ChannelStateHandle(0, 0, 0, "output", 54, [WRITTEN], True)
+INPUT = ChannelStateHandle(0, 0, 0, "input", 41, [NAMED, WRITTEN], False)
+REPLAY = ChannelStateHandle(0, 3, 2, "replay", 0, [FILTERED], False)
+SOURCE = SubtaskSnapshot(0, 0, False, [], [], [CHANNEL], [OUTPUT])
+SUM = SubtaskSnapshot(1, 0, False, [HANDLE], [CHANNEL], [], [INPUT, REPLAY], 1, 2, 3, 4)
 METADATA = CheckpointMetadata(
     job="orders",
     checkpoint=7,
@@ -76,6 +86,19 @@ def with_sent(**fields: Any) -> CheckpointMetadata:
     return changed(subtasks=[msgspec.structs.replace(SOURCE, sent=[channel]), SUM])
 
 
+def with_in_flight(kept: ChannelStateHandle, **fields: Any) -> CheckpointMetadata:
+    """The changed handle takes the place of the only one of the source, or of all of the sum."""
+    handle = msgspec.structs.replace(kept, **fields)
+    subject = SOURCE if kept is OUTPUT else SUM
+    subtask = msgspec.structs.replace(subject, inflight=[handle])
+    return changed(subtasks=[subtask, SUM] if subject is SOURCE else [SOURCE, subtask])
+
+
+def with_buffer(**fields: Any) -> CheckpointMetadata:
+    buffer = msgspec.structs.replace(FILTERED, **fields)
+    return with_in_flight(REPLAY, buffers=[WRITTEN, buffer])
+
+
 def test_decoding_gives_what_was_encoded() -> None:
     assert decode_metadata(encode_metadata(METADATA)) == METADATA
 
@@ -92,8 +115,17 @@ def test_the_format_is_the_one_of_version_one() -> None:
     assert encode_metadata(METADATA) == GOLDEN.read_bytes()
 
 
-def test_every_flipped_bit_is_found() -> None:
-    data = encode_metadata(SMALL)
+def test_a_file_from_before_in_flight_data_is_read_as_one_without() -> None:
+    old = decode_metadata(GOLDEN_WITHOUT_IN_FLIGHT.read_bytes())
+    assert [s.inflight for s in old.subtasks] == [[], []]
+    source = msgspec.structs.replace(SOURCE, inflight=[])
+    timeless = dict.fromkeys(("start_delay_ns", "alignment_ns", "sync_ns", "async_ns"), 0)
+    assert old == changed(subtasks=[source, msgspec.structs.replace(SUM, inflight=[], **timeless)])
+
+
+@pytest.mark.parametrize("metadata", [SMALL, METADATA], ids=["small", "in-flight"])
+def test_every_flipped_bit_is_found(metadata: CheckpointMetadata) -> None:
+    data = encode_metadata(metadata)
     for bit in range(len(data) * 8):
         damaged = bytearray(data)
         damaged[bit // 8] ^= 1 << bit % 8
@@ -203,6 +235,36 @@ def test_a_body_outside_the_schema_is_refused_even_with_a_fitting_checksum(body:
             changed(subtasks=[SOURCE, msgspec.structs.replace(SUM, sent=[CHANNEL])]),
             "subtasks[1].sent[0]",
         ),
+        (with_in_flight(OUTPUT, side="outside"), "subtasks[0].inflight[0].side"),
+        (with_in_flight(OUTPUT, side="input"), "subtasks[0].inflight[0]"),
+        (with_in_flight(OUTPUT, side="replay"), "subtasks[0].inflight[0]"),
+        (with_in_flight(OUTPUT, producer=1), "subtasks[0].inflight[0]"),
+        (with_in_flight(OUTPUT, consumer=-1), "subtasks[0].inflight[0].consumer"),
+        (with_in_flight(OUTPUT, consumer=2**16), "subtasks[0].inflight[0].consumer"),
+        (with_in_flight(INPUT, side="output"), "subtasks[1].inflight[0]"),
+        (with_in_flight(INPUT, consumer=1), "subtasks[1].inflight[0]"),
+        (with_in_flight(INPUT, producer=-1), "subtasks[1].inflight[0].producer"),
+        (with_in_flight(INPUT, edge=-1), "subtasks[1].inflight[0].edge"),
+        (with_in_flight(INPUT, edge=1), "subtasks[1].inflight[0].edge"),
+        (with_in_flight(INPUT, first=-1), "subtasks[1].inflight[0].first"),
+        (with_in_flight(REPLAY, producer=2**16), "subtasks[1].inflight[0].producer"),
+        (with_buffer(path="../payments/chk-1/x"), "subtasks[1].inflight[0].buffers[1].path"),
+        (with_buffer(path="/etc/passwd"), "subtasks[1].inflight[0].buffers[1].path"),
+        (with_buffer(path=""), "subtasks[1].inflight[0].buffers[1].path"),
+        (with_buffer(offset=-1), "subtasks[1].inflight[0].buffers[1].offset"),
+        (with_buffer(length=-1), "subtasks[1].inflight[0].buffers[1].length"),
+        (with_buffer(offset=2**62, length=2**62), "subtasks[1].inflight[0].buffers[1].length"),
+        (with_buffer(checksum="0" * 17), "subtasks[1].inflight[0].buffers[1].checksum"),
+        (with_buffer(blob_rows=0), "subtasks[1].inflight[0].buffers[1].blob_rows"),
+        (with_buffer(start=-1), "subtasks[1].inflight[0].buffers[1].start"),
+        (with_buffer(start=8), "subtasks[1].inflight[0].buffers[1].start"),
+        (with_buffer(rows=0), "subtasks[1].inflight[0].buffers[1].rows"),
+        (with_buffer(start=1), "subtasks[1].inflight[0].buffers[1].rows"),
+        (with_buffer(skip=-1), "subtasks[1].inflight[0].buffers[1].skip"),
+        (with_buffer(skip=9), "subtasks[1].inflight[0].buffers[1].skip"),
+        (with_buffer(filters=[(0, 0)]), "subtasks[1].inflight[0].buffers[1].filters[0]"),
+        (with_buffer(filters=[(4, 2), (2, 2)]), "subtasks[1].inflight[0].buffers[1].filters[1]"),
+        (with_buffer(filters=[(4, -1)]), "subtasks[1].inflight[0].buffers[1].filters[0]"),
     ],
 )
 def test_inconsistent_metadata_is_neither_written_nor_read(
