@@ -29,7 +29,7 @@ from .world import Report, simulate
 #: Seeds that one task of a worker process runs.
 _CHUNK_SEEDS = 25
 #: A campaign of so many seeds must have met every fault and crash point.
-COVERAGE_SEEDS_MIN = 5000
+COVERAGE_SEEDS_MIN = 10_000
 #: Violations that are shown in full.
 _SHOWN_MAX = 20
 

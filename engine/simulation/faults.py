@@ -147,7 +147,7 @@ def draw_profile(rng: random.Random) -> FaultProfile:
 def _draw_point(rng: random.Random) -> CrashPoint:
     effect = rng.choice(COORDINATOR_POINTS + WORKER_POINTS)
     often = ("RunWork", "CommitWork", "SendFrame", "TakeSnapshot", "store call")
-    occurrence = rng.randint(1, 40 if effect in often else 5)
+    occurrence = rng.randint(1, 40 if effect in often else 3)
     return CrashPoint(effect, rng.random() < 0.5, occurrence)
 
 
