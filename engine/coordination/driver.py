@@ -15,6 +15,8 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import assert_never
 
+import msgspec
+
 from headrace.channels.handshake import Identity
 from headrace.channels.wire import ControlFrame
 from headrace.recovery.metadata import CheckpointMetadata
@@ -201,18 +203,25 @@ class CoordinatorDriver:
         match event:
             case Received(connection, frame):
                 if isinstance(frame, ControlFrame):
-                    message = m.decode_for_coordinator(frame.body)
-                    if isinstance(message, m.Heartbeat):
-                        self._heartbeat(message)
-                    if isinstance(message, m.Register):
-                        self._registered(message)
-                    self._step(d.MessageReceived(connection, message))
+                    self._received(connection, frame.body)
             case Disconnected(connection, reason):
                 self._step(d.ConnectionLost(connection, reason))
             case Connected():
                 pass
             case _:
                 assert_never(event)
+
+    def _received(self, connection: ConnectionId, body: bytes) -> None:
+        try:
+            message = m.decode_for_coordinator(body)
+        except msgspec.DecodeError as error:
+            # Whoever sends this is broken, though it knows the secret: it is lost, the job is not.
+            self._network.close(connection)
+            self._step(d.ConnectionLost(connection, f"it sent what is no message: {error}"))
+            return
+        if isinstance(message, m.Heartbeat):
+            self._heartbeat(message)
+        self._step(d.MessageReceived(connection, message))
 
     def _heartbeat(self, message: m.Heartbeat) -> None:
         with self._lock:

@@ -186,6 +186,11 @@ class WorkerDriver:
                 self._opened(item)
             case SubtaskOpenFailed():
                 self._open_failed(item)
+            case w.CheckpointPersisted():
+                if self._loaded is not None and self._loaded.epoch == item.epoch:
+                    handles = [h for hs in item.inflight.values() for h in hs]
+                    self._loaded.stored[item.checkpoint] = handles
+                self._step(item)
             case _:
                 self._step(item)
 
@@ -299,7 +304,6 @@ class WorkerDriver:
                 reason = str(error) if isinstance(error, StoreError) else repr(error)
                 self._inbox.put(w.CheckpointPersistFailed(epoch, checkpoint, reason))
                 return
-            loaded.stored[checkpoint] = [h for hs in written.inflight.values() for h in hs]
             self._inbox.put(
                 w.CheckpointPersisted(
                     epoch,
