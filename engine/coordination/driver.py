@@ -221,6 +221,8 @@ class CoordinatorDriver:
             return
         if isinstance(message, m.Heartbeat):
             self._heartbeat(message)
+        if isinstance(message, m.Register):
+            self._registered(message)
         self._step(d.MessageReceived(connection, message))
 
     def _heartbeat(self, message: m.Heartbeat) -> None:
