@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from headrace.channels.events import Barrier, CheckpointMode, EndOfInput
+from headrace.channels.events import CheckpointMode
 from headrace.engine.operators.base import Transaction
 from headrace.engine.runtime.subtask import Limits
 from headrace.engine.runtime.work import (
     CheckpointCancelled,
     CheckpointCompleted,
     CreditGranted,
-    DeadlineReached,
 )
 
 from .driven_subtask import (
@@ -20,7 +19,6 @@ from .driven_subtask import (
     X,
     barrier,
     sink,
-    without_credit,
 )
 
 # --- aligned checkpoints ----------------------------------------------------------------------------------------------
@@ -123,87 +121,6 @@ def test_a_barrier_waits_behind_records_without_credit_but_the_snapshot_does_not
         "send e1:0>0 1..6",
         "send e1:0>0 barrier 1@6",
     ]
-
-
-# --- unaligned checkpoints --------------------------------------------------------------------------------------------
-
-
-def unaligned(checkpoint: int) -> Barrier:
-    return barrier(checkpoint, CheckpointMode.UNALIGNED)
-
-
-def test_the_first_unaligned_barrier_cuts_and_what_comes_before_the_others_is_captured() -> None:
-    subject = Driven()
-    subject.start()
-    assert subject.event(A, unaligned(1)) == ["send e1:0>0 barrier 1@0", "snapshot 1"]
-    assert subject.records(A, 3) == ["run 1: port 0 [0, 1, 2]"], "nothing is blocked"
-    subject.records(B, 2)
-    assert subject.event(B, unaligned(1)) == [
-        "cut 1: received 0 0; sent 0; input e0:1>0 0..2",
-    ]
-
-
-def test_an_unaligned_cut_is_before_the_running_work_and_captures_its_input() -> None:
-    subject = Driven(inputs=((A,),))
-    subject.start()
-    subject.records(A, 2)
-    subject.records(A, 3)
-    assert subject.event(A, unaligned(1)) == [
-        "send e1:0>0 barrier 1@0",
-        "snapshot 1",
-        "cut 1: received 0; sent 0; input e0:0>0 0..5",
-    ]
-    assert subject.done(1, 1)[0] == "commit"
-
-
-def test_an_unaligned_barrier_overtakes_and_captures_what_waits_for_credit() -> None:
-    subject = without_credit()
-    assert subject.event(A, unaligned(1)) == ["send e1:0>0 barrier 1@1", "snapshot 1"]
-    effects = subject.event(B, unaligned(1))
-    assert effects == ["cut 1: received 1 0; sent 20; output e1:0>0 1..20"]
-    assert subject.step(CreditGranted(X, 1_000 * ROW_BYTES))[0] == "send e1:0>0 1..10"
-
-
-def test_a_sinks_cut_waits_for_its_running_work_even_if_unaligned() -> None:
-    subject = Driven(inputs=((A,),), outputs=(), is_sink=True)
-    subject.start()
-    subject.records(A, 2)
-    assert subject.event(A, unaligned(1)) == []
-    assert subject.done(1)[-1] == "run 2: pre-commit 1"
-    assert subject.done(2)[-1] == "cut 1: received 2; sent "
-
-
-def test_an_end_of_input_that_was_overtaken_is_captured() -> None:
-    subject = Driven(inputs=((A,),))
-    subject.start()
-    subject.records(A, 2)
-    subject.event(A, EndOfInput())
-    effects = subject.event(A, unaligned(1))
-    assert effects[-1] == "cut 1: received 0; sent 0; input e0:0>0 0..2 and the end"
-
-
-def test_an_aligned_checkpoint_becomes_unaligned_at_its_deadline() -> None:
-    limits = Limits(80, 800, 80, 4, 1_000, alignment_timeout_ns=100)
-    subject = Driven(limits=limits)
-    subject.start()
-    assert subject.event(A, barrier(1)) == []
-    assert subject.records(A, 1) == [], "blocked"
-    assert subject.records(B, 2) == ["run 1: port 0 [0, 1]"]
-    assert subject.subtask.next_deadline_ns() == 100
-    subject.now_ns = 100
-    assert subject.step(DeadlineReached()) == ["send e1:0>0 barrier 1@0", "snapshot 1"]
-    assert subject.subtask.next_deadline_ns() is None
-    assert subject.event(B, unaligned(1))[-1] == "cut 1: received 0 0; sent 0; input e0:1>0 0..2"
-
-
-def test_a_cancelled_unaligned_cut_is_never_handed_over() -> None:
-    subject = Driven()
-    subject.start()
-    subject.event(A, unaligned(1))
-    subject.step(CheckpointCancelled(1))
-    assert subject.event(B, unaligned(1)) == []
-    subject.event(A, unaligned(2))
-    assert subject.event(B, unaligned(2))[-1] == "cut 2: received 0 0; sent 0"
 
 
 # --- sinks ------------------------------------------------------------------------------------------------------------
