@@ -39,6 +39,7 @@ UNMIRRORED = {
     "engine/simulation/worker_process.py": "every simulated run is its test: test_campaign.py",
     "engine/simulation/zombies.py": "every simulated run is its test: test_campaign.py",
     "engine/spark/capacity.py": "asks a running Spark: tests/spark/test_launcher.py",
+    "engine/spark/warmth.py": "needs a cluster with an idle executor: tests/spark/test_standalone.py",
     "recovery/store.py": "a protocol and its errors",
 }
 

@@ -27,6 +27,7 @@ from pyspark.sql import SparkSession
 
 from ..runtime.launch import Entry, Incarnation, WorkerProgram, default_entry
 from .capacity import classic_context, driver_address, require_slots
+from .warmth import Warmth
 
 _log = logging.getLogger(__name__)
 
@@ -73,6 +74,7 @@ class SparkLauncher:
         self._registration_timeout_s = registration_timeout_s
         self._coordinator_host = driver_address(self._context)
         self._group = f"headrace-{next(_groups)}"
+        self._warmth = Warmth(self._context, workers=workers, group=f"{self._group}-spare")
         self._thread: threading.Thread | None = None
         self._stopping = threading.Event()
 
@@ -102,6 +104,7 @@ class SparkLauncher:
             daemon=True,
         )
         self._thread.start()
+        self._warmth.start()
 
     def replace(self, worker: int, number: int) -> None:
         """Do nothing: Spark has noticed by itself and starts the task again."""
@@ -109,6 +112,7 @@ class SparkLauncher:
     def stop(self, timeout_s: float) -> None:
         """Wait for the job up to `timeout_s`, then cancel it and wait for that."""
         self._stopping.set()
+        self._warmth.stop()
         thread, self._thread = self._thread, None
         if thread is not None:
             thread.join(timeout_s)
@@ -130,7 +134,7 @@ class SparkLauncher:
             started_s = time.monotonic()
             try:
                 self._submit(program)
-            except Exception as error:  # noqa: BLE001 - what Spark and py4j raise has no common base
+            except Exception as error:
                 if self._stopping.is_set():
                     return
                 reason = failure_reason(str(error))

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -18,6 +20,8 @@ if TYPE_CHECKING:
     from .conftest import Roster
 
 pytestmark = pytest.mark.spark
+
+WAIT_S = 60.0
 
 #: A driver of its own, since this process has a Spark session already. It runs the roster's
 #: entry on the cluster until FOLDER/stop exists, then prints "stopped".
@@ -73,6 +77,8 @@ def test_a_lost_python_worker_executor_and_node_each_restart_alone(
     try:
         ((number, undisturbed),) = roster.wait_for(0, starts=1).items()
         pid = roster.newest(1, starts=1)
+        # The third, idle one too: whatever dies, its worker finds a daemon that can fork.
+        wait_for(lambda: all(has_daemon(cluster, node) for node in range(3)))
         os.kill(pid, signal.SIGKILL)
         pid = roster.newest(1, starts=2)
         os.kill(executor_above(cluster, pid), signal.SIGKILL)
@@ -87,6 +93,27 @@ def test_a_lost_python_worker_executor_and_node_each_restart_alone(
         driver.wait()
     assert output == "stopped 127.0.0.1 []\n"
     roster.wait_until_dead([pid, undisturbed])
+
+
+def has_daemon(cluster: StandaloneCluster, node: int) -> bool:
+    return any(
+        b"headrace.engine.spark.daemon" in command_of(pid)
+        for executor in cluster.executors(node)
+        for pid in descendants(executor)
+    )
+
+
+def command_of(pid: int) -> bytes:
+    with contextlib.suppress(FileNotFoundError, ProcessLookupError):
+        return Path(f"/proc/{pid}/cmdline").read_bytes()
+    return b""
+
+
+def wait_for(condition: Callable[[], bool]) -> None:
+    deadline_s = time.monotonic() + WAIT_S
+    while not condition():
+        assert time.monotonic() < deadline_s, "condition not met in time"
+        time.sleep(0.05)
 
 
 def executor_above(cluster: StandaloneCluster, pid: int) -> int:
