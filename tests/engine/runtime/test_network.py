@@ -5,151 +5,48 @@ from __future__ import annotations
 import os
 import socket
 import threading
-import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from dataclasses import replace
-from queue import Empty, SimpleQueue
+from queue import SimpleQueue
 from resource import RUSAGE_SELF, getrusage
 
-import numpy as np
-import pyarrow as pa
 import pytest
 
-from headrace.channels.buffer import Buffer, ChannelId
+from headrace.channels.buffer import Buffer
 from headrace.channels.events import Barrier, CheckpointMode, EndOfInput
-from headrace.channels.handshake import (
-    CHALLENGE_BYTES,
-    HELLO_BYTES,
-    PROOF_BYTES,
-    ClientHandshake,
-    Identity,
-)
 from headrace.channels.wire import (
     BufferFrame,
     ControlFrame,
     CreditFrame,
     EventFrame,
     Frame,
-    FrameEncoder,
 )
 from headrace.engine.runtime.network import (
     Connected,
-    ConnectionId,
     Disconnected,
     Network,
     NetworkEvent,
     Received,
 )
 
-SECRET = b"s" * 32
-WORKER = Identity("job", "worker", worker=1, incarnation=2, epoch=0)
-COORDINATOR = Identity("job", "coordinator", worker=0, incarnation=1, epoch=0)
-CHANNEL = ChannelId(0, 1, 2)
-SCHEMA = pa.schema([("key", pa.int64()), ("text", pa.string())])
-DEADLINE_SECONDS = 20.0
-
-
-def schemas(edge: int) -> pa.Schema:
-    return {0: SCHEMA}[edge]
-
-
-def anyone(peer: Identity) -> bool:
-    return True
-
-
-def batch(rows: int) -> pa.RecordBatch:
-    keys = np.arange(rows)
-    return pa.record_batch([keys, pa.array(keys).cast(pa.string())], schema=SCHEMA)
-
-
-class Node:
-    """A network and the events it delivered, taken one by one."""
-
-    def __init__(self, network: Network, events: SimpleQueue[list[NetworkEvent]]) -> None:
-        self.network = network
-        self._events = events
-        self._taken: list[NetworkEvent] = []
-
-    def next(self) -> NetworkEvent:
-        while not self._taken:
-            self._taken = self._events.get(timeout=DEADLINE_SECONDS)
-        return self._taken.pop(0)
-
-    def frames(self, count: int) -> list[Frame]:
-        received: list[Frame] = []
-        while len(received) < count:
-            event = self.next()
-            assert isinstance(event, Received), event
-            received.append(event.frame)
-        return received
-
-    def connected(self) -> Connected:
-        event = self.next()
-        assert isinstance(event, Connected), event
-        return event
-
-    def disconnected(self) -> Disconnected:
-        event = self.next()
-        assert isinstance(event, Disconnected), event
-        return event
-
-    def silent(self) -> bool:
-        """Nothing is waiting; call it once whatever could have come has."""
-        with suppress(Empty):
-            self._taken += self._events.get_nowait()
-        return not self._taken
-
-
-@contextmanager
-def node(
-    identity: Identity,
-    *,
-    secret: bytes = SECRET,
-    accept: Callable[[Identity], bool] = anyone,
-    handshake_ns: int = 2_000_000_000,
-    half_open_max: int = 64,
-) -> Iterator[Node]:
-    events: SimpleQueue[list[NetworkEvent]] = SimpleQueue()
-    network = Network(
-        secret,
-        identity,
-        events.put,
-        schemas,
-        accept,
-        handshake_ns=handshake_ns,
-        half_open_max=half_open_max,
-    )
-    network.start()
-    try:
-        yield Node(network, events)
-    finally:
-        network.stop()
-
-
-@pytest.fixture
-def server() -> Iterator[Node]:
-    with node(COORDINATOR) as running:
-        yield running
-
-
-@pytest.fixture
-def client() -> Iterator[Node]:
-    with node(WORKER) as running:
-        yield running
-
-
-def joined(client: Node, server: Node) -> tuple[ConnectionId, ConnectionId]:
-    connection = client.network.connect(server.network.listen("127.0.0.1"), epoch=3)
-    assert client.connected().connection == connection
-    return connection, server.connected().connection
-
-
-def eventually(condition: Callable[[], bool]) -> None:
-    end = time.monotonic() + DEADLINE_SECONDS
-    while not condition():
-        assert time.monotonic() < end, "it never happened"
-        threading.Event().wait(0.001)
+from .network_nodes import (
+    CHANNEL,
+    COORDINATOR,
+    DEADLINE_SECONDS,
+    SECRET,
+    WORKER,
+    Node,
+    Stranger,
+    anyone,
+    batch,
+    eventually,
+    joined,
+    node,
+    schemas,
+    session_bytes,
+    stranger,
+    unchanged,
+)
 
 
 def test_both_ends_are_told_who_the_other_is(client: Node, server: Node) -> None:
@@ -268,162 +165,6 @@ def test_an_old_epoch_is_refused_by_whoever_does_not_want_it(client: Node) -> No
         client.network.connect(address, epoch=4)
         assert client.connected().peer.epoch == 4
         assert server.connected().peer.epoch == 4
-
-
-class Stranger:
-    """A plain socket that plays the client's part byte by byte."""
-
-    def __init__(self, address: tuple[str, int]) -> None:
-        self.socket = socket.create_connection(address, timeout=DEADLINE_SECONDS)
-
-    def receive(self, size: int) -> bytes:
-        data = b""
-        while len(data) < size:
-            more = self.socket.recv(size - len(data))
-            if not more:
-                break
-            data += more
-        return data
-
-    def is_closed(self) -> bool:
-        """Waits for the end; True if not a byte came before it."""
-        with suppress(ConnectionResetError):
-            return self.receive(1) == b""
-        return True
-
-
-@contextmanager
-def stranger(address: tuple[str, int]) -> Iterator[Stranger]:
-    plays = Stranger(address)
-    try:
-        yield plays
-    finally:
-        plays.socket.close()
-
-
-def session_bytes(
-    peer: Stranger, frames: list[Frame], alter: Callable[[int, bytes], bytes]
-) -> bytes:
-    """Speak the protocol over `peer`, each message passed through `alter(offset, message)`; stops when refused.
-
-    Returns what an honest client would have sent.
-    """
-    handshake = ClientHandshake(SECRET, replace(WORKER, epoch=3), b"c" * 32, anyone)
-    hello = handshake.hello()
-    peer.socket.sendall(alter(0, hello))
-    challenge = peer.receive(CHALLENGE_BYTES)
-    if len(challenge) < CHALLENGE_BYTES:
-        return hello
-    proof, session = handshake.challenged(challenge)
-    encoder = FrameEncoder(session.send_key)
-    rest = proof + b"".join(bytes(piece) for frame in frames for piece in encoder.encode(frame))
-    peer.socket.sendall(alter(len(hello), rest))
-    return hello + rest
-
-
-def unchanged(offset: int, message: bytes) -> bytes:
-    return message
-
-
-def test_a_replayed_session_is_refused(server: Node) -> None:
-    address = server.network.listen("127.0.0.1")
-    with stranger(address) as original:
-        recorded = session_bytes(original, [ControlFrame(b"pay")], unchanged)
-        server.connected()
-        assert server.frames(1) == [ControlFrame(b"pay")]
-    server.disconnected()
-    with stranger(address) as replay:
-        replay.socket.sendall(recorded)
-        assert len(replay.receive(CHALLENGE_BYTES)) == CHALLENGE_BYTES
-        assert replay.is_closed()
-    assert "nonce" in server.network.statistics().last_failure
-    assert server.silent()
-
-
-def test_a_flipped_bit_anywhere_in_a_session_is_noticed(server: Node) -> None:
-    address = server.network.listen("127.0.0.1")
-    frames: list[Frame] = [CreditFrame(CHANNEL, 5), BufferFrame(CHANNEL, Buffer.of(0, batch(2)))]
-    with stranger(address) as honest:
-        length = len(session_bytes(honest, frames, unchanged))
-        server.connected()
-        assert server.frames(2) == frames
-    server.disconnected()
-    for position in range(length):
-
-        def flip(offset: int, message: bytes, at: int = position) -> bytes:
-            altered = bytearray(message)
-            if 0 <= at - offset < len(message):
-                altered[at - offset] ^= 1 << (at % 8)
-            return bytes(altered)
-
-        with stranger(address) as liar:
-            session_bytes(liar, frames, flip)
-            assert liar.is_closed()
-        if position >= HELLO_BYTES + PROOF_BYTES:
-            server.connected()
-            event = server.next()
-            if isinstance(event, Received):
-                assert event.frame == frames[0]
-                event = server.next()
-            assert isinstance(event, Disconnected)
-            assert "in the frame at byte" in event.reason
-        assert server.silent()
-    assert server.network.statistics().refused == HELLO_BYTES + PROOF_BYTES
-
-
-@pytest.mark.parametrize(
-    "garbage",
-    [b"GET / HTTP/1.1\r\nHost: x\r\n\r\n" * 10, b"\0" * 1_000, b"\xff" * HELLO_BYTES],
-    ids=["http", "zeros", "ones"],
-)
-def test_garbage_gets_no_answer(server: Node, garbage: bytes) -> None:
-    with stranger(server.network.listen("127.0.0.1")) as peer:
-        peer.socket.sendall(garbage)
-        assert peer.is_closed()
-    assert server.silent()
-
-
-def test_garbage_after_the_handshake_closes_the_connection(server: Node) -> None:
-    with stranger(server.network.listen("127.0.0.1")) as peer:
-        session_bytes(peer, [], unchanged)
-        server.connected()
-        peer.socket.sendall(b"\xff" * 1_000)
-        assert "magic" in server.disconnected().reason
-        assert peer.is_closed()
-    assert server.network.statistics().broken == 1
-
-
-def test_silence_and_dribbling_end_at_the_deadline() -> None:
-    with node(COORDINATOR, handshake_ns=100_000_000) as server:
-        address = server.network.listen("127.0.0.1")
-        with stranger(address) as mute, stranger(address) as dribbling:
-            dribbling.socket.sendall(b"HRH1")
-            assert mute.is_closed()
-            assert dribbling.is_closed()
-        assert server.network.statistics().last_failure == "no answer in time"
-        assert server.silent()
-
-
-def test_a_server_that_never_answers_is_given_up() -> None:
-    mute = socket.create_server(("127.0.0.1", 0))
-    with mute, node(WORKER, handshake_ns=50_000_000) as client:
-        connection = client.network.connect(mute.getsockname(), epoch=1)
-        assert client.next() == Disconnected(connection, "no answer in time")
-
-
-def test_crowds_of_strangers_do_not_keep_a_friend_out(client: Node) -> None:
-    with node(COORDINATOR, half_open_max=8) as server:
-        address = server.network.listen("127.0.0.1")
-        crowd = [Stranger(address) for _ in range(30)]
-        eventually(lambda: server.network.statistics().refused == 22)
-        assert server.network.statistics().half_open == 8
-        client.network.connect(address, epoch=3)
-        client.connected()
-        server.connected()
-        assert server.network.statistics().half_open <= 8
-        for one in crowd:
-            one.socket.close()
-        eventually(lambda: server.network.statistics().half_open == 0)
 
 
 def test_a_peer_that_closes_one_direction_is_gone(server: Node) -> None:
