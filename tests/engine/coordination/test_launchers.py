@@ -1,0 +1,39 @@
+"""Which launcher a job gets, and who is told when a worker's process ends. Spark's: tests/spark."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from headrace.engine.api.options import RunOptions
+from headrace.engine.coordination import decisions as d
+from headrace.engine.coordination.launchers import make_launcher
+from headrace.engine.local.processes import ProcessLauncher
+from headrace.engine.local.threads import ThreadLauncher
+from headrace.engine.runtime.launch import Incarnation
+
+
+def test_a_runner_has_a_launcher() -> None:
+    threads, _ = make_launcher("job", RunOptions(runner="threads"), slots=4)
+    processes, _ = make_launcher("job", RunOptions(runner="processes"), slots=4)
+    assert isinstance(threads, ThreadLauncher)
+    assert isinstance(processes, ProcessLauncher)
+
+
+@pytest.mark.parametrize(
+    ("code", "reason"), [(-9, "its process was killed by signal 9"), (3, "exit code 3")]
+)
+def test_who_listens_is_told_how_a_process_ended(
+    code: int, reason: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made: dict[str, Any] = {}
+    monkeypatch.setattr(
+        "headrace.engine.local.processes.ProcessLauncher", lambda **kwargs: made.update(kwargs)
+    )
+    _, listeners = make_launcher("job", RunOptions(runner="processes"), slots=3)
+    heard: list[d.CoordinatorEvent] = []
+    listeners.append(heard.append)
+    made["on_exit"](Incarnation(2, 5), code)
+    assert made["workers"] == 3
+    assert heard == [d.WorkerExited(2, 5, reason)]
