@@ -24,8 +24,8 @@ import pyarrow as pa
 import headrace as hr
 from headrace.engine.api.options import Runner
 from headrace.engine.connectors.sequence import SequenceSource
-from headrace.engine.coordination.coordinator import Phase
 from headrace.engine.coordination.driver import Status
+from headrace.engine.coordination.rules import Phase
 from headrace.recovery.metadata import CheckpointMetadata
 
 from .floor import Floor, measure_floor
@@ -62,7 +62,8 @@ class Measure:
     def __call__(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         if self._file is None:
             name = f"{os.getpid()}-{id(self)}.samples"
-            self._file = Path(self._folder, name).open("ab", buffering=0)
+            # Closed with the process: a function of a pipeline has no end of life to hook on.
+            self._file = Path(self._folder, name).open("ab", buffering=0)  # noqa: SIM115
         now_ns = time.time_ns()
         emitted = batch.column("emitted").to_numpy()[:: max(1, batch.num_rows // _SAMPLES)]
         samples = np.empty((len(emitted), 3), dtype=np.int64)

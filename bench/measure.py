@@ -12,7 +12,7 @@ import pyarrow as pa
 import headrace as hr
 from headrace.engine.api.options import Runner
 from headrace.engine.connectors.sequence import SequenceSource
-from headrace.engine.coordination.coordinator import Phase
+from headrace.engine.coordination.rules import Phase
 from headrace.engine.operators.base import OperatorContext, SourceStatus
 from headrace.recovery.metadata import CheckpointMetadata
 

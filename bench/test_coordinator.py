@@ -17,9 +17,10 @@ from headrace.channels.events import CheckpointMode
 from headrace.channels.partitioners import Rebalance
 from headrace.engine.coordination import decisions as d
 from headrace.engine.coordination import messages as m
-from headrace.engine.coordination.coordinator import Coordinator, CoordinatorRules
+from headrace.engine.coordination.coordinator import Coordinator
 from headrace.engine.coordination.pending import CheckpointRules
 from headrace.engine.coordination.restarts import RestartRules
+from headrace.engine.coordination.rules import CoordinatorRules
 from headrace.engine.operators.base import Operator, SourceReader
 from headrace.engine.plan.execution import EdgePlan, ExecutionPlan, OperatorPlan, TaskPlan
 from headrace.recovery.metadata import ChannelPosition, SubtaskSnapshot

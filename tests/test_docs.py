@@ -17,9 +17,9 @@ from cyclopts import App
 
 from headrace.engine.api.settings import keys
 from headrace.engine.cli.main import app
-from headrace.engine.coordination.coordinator import Phase
 from headrace.engine.coordination.driver import Status
 from headrace.engine.coordination.metrics import metrics_of
+from headrace.engine.coordination.rules import Phase
 from headrace.recovery.metadata import CheckpointMetadata
 
 ROOT = Path(__file__).resolve().parent.parent

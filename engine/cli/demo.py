@@ -19,8 +19,8 @@ from pathlib import Path
 
 from ..api.errors import UserError
 from ..api.handle import JobResult
-from ..coordination.coordinator import Phase
 from ..coordination.driver import Status
+from ..coordination.rules import Phase
 from ..plan.execution import ExecutionPlan
 from .follow import follow, listening, start
 from .identifiers import SLOW, TOTALS, identifiers_job, plain_count, written

@@ -16,11 +16,8 @@ commits are made here, not in the tasks, so that they form one history.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from enum import Enum
 from typing import assert_never
 
-from headrace.channels.events import CheckpointMode
 from headrace.recovery.metadata import CheckpointMetadata, SubtaskSnapshot
 
 from ..plan.execution import ExecutionPlan
@@ -28,41 +25,9 @@ from . import decisions as d
 from . import messages as m
 from .checkpointing import Checkpointing, Verdict, to_all
 from .ledger import Ledger
-from .pending import CheckpointRules
-from .restarts import RestartRules, Restarts
+from .restarts import Restarts
 from .roster import Member, Roster
-
-
-class Phase(Enum):
-    """Where the job stands."""
-
-    #: An epoch is claimed, sinks recovered, workers waited for.
-    PREPARING = "preparing"
-    DEPLOYING = "deploying"
-    RUNNING = "running"
-    #: The attempt has failed; storage is being waited for, then the back-off.
-    RESTARTING = "restarting"
-    #: The last commits are under way.
-    CLOSING = "closing"
-    ENDED = "ended"
-
-
-@dataclass(frozen=True, slots=True)
-class CoordinatorRules:
-    """All that can be set. Times in nanoseconds.
-
-    Attributes:
-        mode: how barriers travel.
-        heartbeat_timeout_ns: a worker that is silent for longer is lost.
-        register_timeout_ns: how long to wait for all workers before giving up the job.
-    """
-
-    mode: CheckpointMode
-    checkpoints: CheckpointRules
-    restarts: RestartRules
-    heartbeat_timeout_ns: int
-    register_timeout_ns: int
-
+from .rules import CoordinatorRules, Phase
 
 #: Translates a checkpoint's subtasks into snapshots in terms of the plan that runs now.
 Assign = Callable[[CheckpointMetadata], Sequence[SubtaskSnapshot]]
@@ -324,7 +289,7 @@ class Coordinator:
             last = self._all_finished() or self._stop is d.StopKind.WITH_CHECKPOINT
             self._checkpoints.trigger_due(self._now_ns, last=last, effects=effects)
         if self.phase is Phase.CLOSING and not self._ledger.committing:
-            self._conclude(effects)
+            self._close(effects)
 
     def _restart(self, effects: list[d.CoordinatorEffect]) -> None:
         """The back-off is over and no checkpoint's fate is open: claim the next epoch."""
@@ -463,11 +428,20 @@ class Coordinator:
         """Commit or recovery failed; the next attempt's recovery repeats it."""
         self._ledger.commit_failed(event.checkpoint)
         if self.phase is Phase.CLOSING:
-            self._ending = d.JobEnded(d.Outcome.FAILED, event.reason, "")
+            self._commit_again(event, effects)
         elif self.phase is Phase.PREPARING:
             self._claim_failed(event.reason, effects)
         else:
             self._attempt_failed(event.reason, "", effects)
+
+    def _commit_again(self, event: d.SinkFailed, effects: list[d.CoordinatorEffect]) -> None:
+        """No attempt will follow that could repeat the last commit, so it is repeated here, like a restart."""
+        wait_ns = self._restarts.next_wait_ns()
+        if wait_ns is None:
+            self._ending = d.JobEnded(d.Outcome.FAILED, event.reason, "")
+            return
+        effects.append(d.Notice(d.NoticeKind.WARNING, f"{event.reason}; trying again"))
+        self._restart_at_ns = self._now_ns + wait_ns
 
     # --- the end ------------------------------------------------------------------------------------------------
 
@@ -485,6 +459,14 @@ class Coordinator:
         self._ending = d.JobEnded(outcome, reason, details)
         self._restart_at_ns = self._register_by_ns = None
         self.phase = Phase.CLOSING
+
+    def _close(self, effects: list[d.CoordinatorEffect]) -> None:
+        if self._restart_at_ns is None:
+            self._conclude(effects)
+        elif self._restart_at_ns <= self._now_ns:
+            self._restart_at_ns = None
+            checkpoint, records = self._ledger.commit_again()
+            effects.append(d.CommitTransactions(checkpoint, records))
 
     def _conclude(self, effects: list[d.CoordinatorEffect]) -> None:
         if self._checkpoints.writing:

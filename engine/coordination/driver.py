@@ -34,7 +34,8 @@ from ..runtime.network import (
 )
 from . import decisions as d
 from . import messages as m
-from .coordinator import Coordinator, Phase
+from .coordinator import Coordinator
+from .rules import Phase
 from .storage import Sinks, claim_epoch, delete_checkpoints, find_checkpoint, write_metadata
 
 _log = logging.getLogger(__name__)

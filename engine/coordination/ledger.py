@@ -117,6 +117,12 @@ class Ledger:
         if checkpoint is not None:
             self._committing.discard(checkpoint)
 
+    def commit_again(self) -> tuple[int, tuple[TransactionRecord, ...]]:
+        """Begin the commit of the newest checkpoint anew: its number and what is not confirmed."""
+        assert self.newest is not None, "nothing was ever committed"
+        self._committing.add(self.newest.checkpoint)
+        return self.newest.checkpoint, self.uncommitted
+
     @property
     def committing(self) -> bool:
         """Some commit is under way."""

@@ -25,13 +25,14 @@ from ..plan.execution import ExecutionPlan
 from ..runtime.launch import WorkerLauncher, WorkerProgram, slots_of_worker
 from ..runtime.storage import open_store
 from . import decisions as d
-from .coordinator import Coordinator, CoordinatorRules
+from .coordinator import Coordinator
 from .driver import CoordinatorDriver, Status
 from .launchers import make_launcher
 from .metrics import metrics_of
 from .pending import CheckpointRules
 from .restarts import RestartRules
 from .restore import new_tasks, resolve
+from .rules import CoordinatorRules
 from .storage import Sinks
 
 #: Without a checkpoint directory only the last checkpoint exists, in memory; it may take as long as it likes.

@@ -16,10 +16,11 @@ from headrace.recovery.metadata import CheckpointMetadata, SubtaskSnapshot
 
 from ..coordination import decisions as d
 from ..coordination import messages as m
-from ..coordination.coordinator import Coordinator, CoordinatorRules
+from ..coordination.coordinator import Coordinator
 from ..coordination.pending import CheckpointRules
 from ..coordination.restarts import RestartRules
 from ..coordination.restore import Restore, new_tasks
+from ..coordination.rules import CoordinatorRules
 from ..coordination.storage import (
     Sinks,
     claim_epoch,
@@ -247,7 +248,7 @@ def _rules(settings: Settings) -> CoordinatorRules:
             timeout_ns=settings.checkpoint_timeout_ns,
             tolerable_failures=settings.tolerable_failures,
             retain=settings.retain,
-            concurrent=1,
+            concurrent=settings.concurrent,
         ),
         restarts=RestartRules(_RESTARTS_MAX, 2 * MILLISECOND_NS, 20 * MILLISECOND_NS),
         heartbeat_timeout_ns=settings.heartbeat_timeout_ns,

@@ -42,6 +42,7 @@ class Settings:
     checkpoint_timeout_ns: int
     tolerable_failures: int
     retain: int
+    concurrent: int
     work_ns: tuple[int, int]
     slow_tasks: frozenset[int]
 

@@ -10,8 +10,8 @@ import pytest
 
 from headrace.engine.api.errors import HeadraceError, UserError
 from headrace.engine.api.handle import JobHandle, JobResult, Session
-from headrace.engine.coordination.coordinator import Phase
 from headrace.engine.coordination.driver import Status
+from headrace.engine.coordination.rules import Phase
 
 DEADLINE_S = 10.0
 STATUS = Status(Phase.RUNNING, 1, 0, {}, (), (), 3)

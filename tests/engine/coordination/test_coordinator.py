@@ -8,7 +8,7 @@ import pytest
 
 from headrace.engine.coordination import decisions as d
 from headrace.engine.coordination import messages as m
-from headrace.engine.coordination.coordinator import Phase
+from headrace.engine.coordination.rules import Phase
 
 from .driven_coordinator import (
     MS,

@@ -6,7 +6,7 @@ import pytest
 
 from headrace.engine.coordination import decisions as d
 from headrace.engine.coordination import messages as m
-from headrace.engine.coordination.coordinator import Phase
+from headrace.engine.coordination.rules import Phase
 from headrace.recovery.metadata import (
     ChannelPosition,
     SubtaskSnapshot,
@@ -213,14 +213,38 @@ def test_a_last_checkpoint_that_fails_is_taken_again() -> None:
     assert effects[-2:] == ["Trigger to 0", "Trigger to 1"]
 
 
-def test_a_last_commit_that_fails_fails_the_job() -> None:
+def retried(subject: Driven) -> list[str]:
+    """What happens at the next deadline, a heartbeat's aside."""
+    for worker in range(2):
+        subject.said(worker, m.Heartbeat(1, []))
+    deadline_ns = subject.machine.next_deadline_ns()
+    assert deadline_ns is not None
+    return subject.at(deadline_ns)
+
+
+def test_a_last_commit_that_fails_is_tried_again_and_fails_the_job_in_the_end() -> None:
     subject = running()
     finished(subject)
     subject.acknowledge(1, "a", finished=True)
     subject.step(d.MetadataWritten(1))
-    effects = subject.step(d.SinkFailed(1, "the file is gone"))
-    assert effects[-1] == "failed: the file is gone"
-    assert not any(effect.startswith("recover") for effect in effects), "'a' must not be aborted"
+    said: list[str] = []
+    for _ in range(10):
+        said = subject.step(d.SinkFailed(1, "the file is gone"))
+        if said:
+            break
+        assert retried(subject) == ["commit 1: ['a']"]
+    assert said[-1] == "failed: the file is gone"
+    assert not any(effect.startswith("recover") for effect in said), "'a' must not be aborted"
+
+
+def test_a_last_commit_that_works_the_second_time_ends_the_job_well() -> None:
+    subject = running()
+    finished(subject)
+    subject.acknowledge(1, "a", finished=True)
+    subject.step(d.MetadataWritten(1))
+    subject.step(d.SinkFailed(1, "busy"))
+    retried(subject)
+    assert subject.step(d.TransactionsCommitted(1))[-1].startswith("finished")
 
 
 def test_an_attempt_that_fails_during_the_last_checkpoint_ends_after_the_restart() -> None:

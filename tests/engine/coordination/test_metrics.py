@@ -7,10 +7,10 @@ from typing import Any
 import msgspec
 
 import headrace as hr
-from headrace.engine.coordination.coordinator import Phase
 from headrace.engine.coordination.driver import Status
 from headrace.engine.coordination.messages import SubtaskNumbers
 from headrace.engine.coordination.metrics import metrics_of
+from headrace.engine.coordination.rules import Phase
 from headrace.recovery.metadata import CheckpointMetadata
 
 PLAN = hr.Job(
