@@ -1,7 +1,7 @@
 """What `headrace checkpoints list|show|verify` finds out: plain rows, ready for JSON lines or a table.
 
-Keys are part of the command line's promise: they are only ever added. Times are integers with their unit in the key; the ISO
-time beside `created_ms` is for people. Nothing here writes to the storage, makes its directory or prints.
+Keys are part of the command line's promise: they are only ever added. Times have their unit in the key, durations in `_ms` three
+decimals; the ISO time beside `created_ms` is for people. Nothing here writes to the storage, makes its directory or prints.
 
 Exit codes follow from what is returned or raised: 3 if `has_problem` of any row, 2 for UserError, 4 for StorageUnreachable.
 """
@@ -9,7 +9,7 @@ Exit codes follow from what is returned or raised: 3 if `has_problem` of any row
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from typing import Any
 
@@ -25,11 +25,16 @@ from headrace.recovery.catalog import (
 )
 from headrace.recovery.codec import CorruptMetadata, UnsupportedVersion
 from headrace.recovery.layout import job_folder
-from headrace.recovery.metadata import CheckpointMetadata
+from headrace.recovery.metadata import CheckpointMetadata, SubtaskSnapshot
+from headrace.recovery.sizes import held_on, sizes_of, state_bytes
 from headrace.recovery.store import NotFound, Store, StoreRejected, StoreUncertain
 
 from ..api.errors import StorageUnreachable, UserError
 from ..runtime.storage import FsspecStore
+from .numbers import milliseconds
+
+#: Where in-flight data may lie: before the receiver, in the sender's queue, left of an earlier attempt.
+SIDES = ("input", "output", "replay")
 
 #: One row: stable keys, values that JSON can hold.
 Row = dict[str, Any]
@@ -39,7 +44,9 @@ def listing(url: str, job: str | None = None) -> list[Row]:
     """List the checkpoints under `url`, of one job or of all: by job, newest first.
 
     Keys: job, checkpoint, status (complete, incomplete or damaged), kind (checkpoint or savepoint), mode, epoch,
-    created_ms, created, duration_ns, state_bytes, state_rows, subtasks, problem. What is not known is None.
+    created_ms, created, duration_ns, duration_ms, state_bytes, state_rows, inflight_records, inflight_bytes (held),
+    inflight_written_bytes, inflight_referenced_bytes (in files of earlier checkpoints), files (written by it), subtasks, problem.
+    What is not known is None.
     Raises: UserError, StorageUnreachable.
     """
     with _answers(url):
@@ -56,6 +63,9 @@ def listing(url: str, job: str | None = None) -> list[Row]:
 def details(url: str, job: str | None, number: int) -> Row:
     """Show one checkpoint: the keys of `listing` and, under `metadata`, all that its file says (None if damaged).
 
+    Under `by_subtask` is a row a subtask: task, name, subtask, finished, start_delay_ms, alignment_ms, sync_ms, async_ms, state_bytes and, for each
+    side of its channels, input_records, input_bytes, output_records, output_bytes, replay_records, replay_bytes. Under `by_task` is
+    the same by task: the longest times, the sums of the rest. Both are empty if the checkpoint is damaged.
     `job` may be None if the directory holds one job only. Raises: UserError, StorageUnreachable.
     """
     with _answers(url):
@@ -63,10 +73,12 @@ def details(url: str, job: str | None, number: int) -> Row:
         name = _single_job(store, url, job)
         _require_complete(store, url, name, number)
         row = _row(store, name, number, True)
-        try:
-            row["metadata"] = msgspec.to_builtins(load(store, name, number))
-        except (CorruptMetadata, UnsupportedVersion, WrongJob):
-            row["metadata"] = None
+        row |= {"by_task": [], "by_subtask": [], "metadata": None}
+        with suppress(CorruptMetadata, UnsupportedVersion, WrongJob):
+            metadata = load(store, name, number)
+            row["by_task"] = [_task(metadata, task) for task in range(len(metadata.tasks))]
+            row["by_subtask"] = [_subtask(metadata, subtask) for subtask in metadata.subtasks]
+            row["metadata"] = msgspec.to_builtins(metadata)
         return row
 
 
@@ -146,8 +158,14 @@ def _row(store: Store, job: str, number: int, is_complete: bool) -> Row:
         "created_ms": None,
         "created": None,
         "duration_ns": None,
+        "duration_ms": None,
         "state_bytes": None,
         "state_rows": None,
+        "inflight_records": None,
+        "inflight_bytes": None,
+        "inflight_written_bytes": None,
+        "inflight_referenced_bytes": None,
+        "files": None,
         "subtasks": None,
         "problem": None,
     }
@@ -164,7 +182,7 @@ def _row(store: Store, job: str, number: int, is_complete: bool) -> Row:
 
 
 def _summary(metadata: CheckpointMetadata) -> Row:
-    handles = [handle for subtask in metadata.subtasks for handle in subtask.states]
+    sizes = sizes_of(metadata)
     return {
         "job": metadata.job,
         "kind": "savepoint" if metadata.savepoint else "checkpoint",
@@ -173,10 +191,50 @@ def _summary(metadata: CheckpointMetadata) -> Row:
         "created_ms": metadata.created_ms,
         "created": _iso(metadata.created_ms),
         "duration_ns": metadata.duration_ns,
-        "state_bytes": sum(handle.length for handle in handles),
-        "state_rows": sum(handle.rows for handle in handles),
+        "duration_ms": milliseconds(metadata.duration_ns),
+        "state_bytes": sizes.state_bytes,
+        "state_rows": sum(h.rows for subtask in metadata.subtasks for h in subtask.states),
+        "inflight_records": sizes.inflight_records,
+        "inflight_bytes": sizes.inflight_bytes,
+        "inflight_written_bytes": sizes.inflight_written_bytes,
+        "inflight_referenced_bytes": sizes.inflight_referenced_bytes,
+        "files": sizes.files,
         "subtasks": len(metadata.subtasks),
     }
+
+
+def _subtask(metadata: CheckpointMetadata, subtask: SubtaskSnapshot) -> Row:
+    return {
+        "task": subtask.task,
+        "name": metadata.tasks[subtask.task].name,
+        "subtask": subtask.index,
+        "finished": subtask.finished,
+        "start_delay_ms": milliseconds(subtask.start_delay_ns),
+        "alignment_ms": milliseconds(subtask.alignment_ns),
+        "sync_ms": milliseconds(subtask.sync_ns),
+        "async_ms": milliseconds(subtask.async_ns),
+        "state_bytes": state_bytes(subtask),
+        **_by_side(subtask),
+    }
+
+
+def _by_side(subtask: SubtaskSnapshot) -> Row:
+    row: Row = {}
+    for side in SIDES:
+        held = held_on(subtask, side)
+        row |= {f"{side}_records": held.records, f"{side}_bytes": held.size_bytes}
+    return row
+
+
+def _task(metadata: CheckpointMetadata, task: int) -> Row:
+    rows = [_subtask(metadata, subtask) for subtask in metadata.subtasks if subtask.task == task]
+    row: Row = {"task": task, "name": metadata.tasks[task].name, "subtasks": len(rows)}
+    row["finished"] = all(r["finished"] for r in rows)
+    for key in rows[0]:
+        if key not in ("task", "name", "subtask", "finished"):
+            total = max if key.endswith("_ms") else sum
+            row[key] = total(r[key] for r in rows)
+    return row
 
 
 def _iso(milliseconds: int) -> str | None:

@@ -11,11 +11,12 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from .checkpoints import Row, has_problem
+from .checkpoints import SIDES, Row, has_problem
 from .numbers import seconds, size
 from .reporter import print_object
 
 _PROBLEM = 3
+_PLACE_COLUMNS = ("task", "subtask", "start delay", "alignment", "sync", "async", "state")
 
 
 def show_listing(rows: Sequence[Row], directory: str, *, as_json: bool) -> int:
@@ -25,7 +26,7 @@ def show_listing(rows: Sequence[Row], directory: str, *, as_json: bool) -> int:
     elif not rows:
         print(f"no checkpoints in {directory}")
     else:
-        columns = ("job", "checkpoint", "status", "mode", "created", "took", "state")
+        columns = ("job", "checkpoint", "status", "mode", "created", "took", "state", "in flight")
         _table(columns, (_listed(row) for row in rows))
         _problems(
             f"{row['job']}/chk-{row['checkpoint']}: {row['problem']}"
@@ -41,11 +42,16 @@ def show_details(row: Row, *, as_json: bool) -> int:
         print_object(row)
         return _PROBLEM if has_problem([row]) else 0
     for key, value in row.items():
-        if key != "metadata" and value is not None:
+        if key not in ("metadata", "by_task", "by_subtask") and value is not None:
             print(f"{key}: {value}")
     metadata = row["metadata"]
+    for heading, places in (("by task", row["by_task"]), ("by subtask", row["by_subtask"])):
+        if places:
+            print(f"\n{heading} (times in ms; in-flight records and their size)")
+            _table((*_PLACE_COLUMNS, *SIDES), map(_place, places))
     if metadata is not None:
         names = {index: task["name"] for index, task in enumerate(metadata["tasks"])}
+        print("\nstate")
         _table(
             ("task", "subtask", "finished", "operator", "state", "rows", "size"),
             (part for subtask in metadata["subtasks"] for part in _states(subtask, names)),
@@ -95,7 +101,23 @@ def _listed(row: Row) -> tuple[str, ...]:
         row["created"] or "",
         "" if row["duration_ns"] is None else seconds(row["duration_ns"]),
         "" if row["state_bytes"] is None else size(row["state_bytes"]),
+        "" if row["inflight_bytes"] is None else size(row["inflight_bytes"]),
     )
+
+
+def _place(row: Row) -> tuple[str, ...]:
+    """A task as a whole, or one of its subtasks."""
+    return (
+        row["name"],
+        str(row["subtask"]) if "subtask" in row else f"all {row['subtasks']}",
+        *(f"{row[f'{phase}_ms']:g}" for phase in ("start_delay", "alignment", "sync", "async")),
+        size(row["state_bytes"]),
+        *(_held(row[f"{side}_records"], row[f"{side}_bytes"]) for side in SIDES),
+    )
+
+
+def _held(records: int, size_bytes: int) -> str:
+    return f"{records:,} ({size(size_bytes)})" if records else "-"
 
 
 def _states(subtask: Mapping[str, Any], names: Mapping[int, str]) -> Iterable[tuple[str, ...]]:

@@ -11,19 +11,25 @@ import pytest
 from headrace.engine.api.errors import StorageUnreachable, UserError
 from headrace.engine.cli.checkpoints import details, has_problem, listing, verification
 from headrace.engine.runtime.storage import FsspecStore
+from headrace.inflight.handle import BufferHandle, ChannelStateHandle
 from headrace.inflight.segment import SegmentBuilder, table_to_ipc
 from headrace.recovery.catalog import publish
 from headrace.recovery.layout import handle_path, segment_path
 from headrace.recovery.metadata import (
     CheckpointMetadata,
+    EdgeInfo,
     StateHandle,
     SubtaskSnapshot,
     TaskInfo,
 )
 from headrace.recovery.store import StoreUncertain
 
+#: Start delay, alignment, sync and async, in nanoseconds.
+TIMES = (1_000_000, 2_500_000, 30_000, 4_000_000)
 
-def write(folder: Path, job: str, number: int) -> None:
+
+def write(folder: Path, job: str, number: int, *, in_flight: bool = False) -> None:
+    """With in-flight data it names a file, of an earlier checkpoint, that is not there."""
     store = FsspecStore(str(folder))
     builder = SegmentBuilder()
     blob = builder.append(table_to_ipc(pa.table({"amount": [3, 4]})))
@@ -32,12 +38,28 @@ def write(folder: Path, job: str, number: int) -> None:
     handle = StateHandle(
         "sum", "totals", "list", handle_path(job, path), blob.offset, blob.length, blob.checksum, 2
     )
-    subtask = SubtaskSnapshot(0, 0, False, [handle], [], [])
+    own = BufferHandle(handle.path, blob.offset, blob.length, blob.checksum, 2, 0, 2)
+    named = BufferHandle("chk-1/worker-1-e1.segment", 16, 96, "0" * 16, 2, 1, 1)
+    sides = (("input", named), ("output", own)) if in_flight else ()
+    inflight = [ChannelStateHandle(0, 0, 0, side, 0, [b], ended=False) for side, b in sides]
+    subtask = SubtaskSnapshot(0, 0, False, [handle], [], [], inflight, *TIMES)
     tasks = [TaskInfo("sum", ["sum"], ["sum"], 1)]
+    edges = [EdgeInfo("sum->sum/0", 0, 0)]
     publish(
         store,
         CheckpointMetadata(
-            job, number, 1, "aligned", False, 1_700_000_000_000, 5, 128, tasks, [], [subtask], []
+            job,
+            number,
+            1,
+            "aligned",
+            False,
+            1_700_000_000_000,
+            5_200_000,
+            128,
+            tasks,
+            edges,
+            [subtask],
+            [],
         ),
     )
 
@@ -67,9 +89,15 @@ def test_listing_shows_complete_and_incomplete_checkpoints_newest_first(folder: 
         "epoch": 1,
         "created_ms": 1_700_000_000_000,
         "created": "2023-11-14T22:13:20.000+00:00",
-        "duration_ns": 5,
+        "duration_ns": 5_200_000,
+        "duration_ms": 5.2,
         "state_bytes": 0,
         "state_rows": 2,
+        "inflight_records": 0,
+        "inflight_bytes": 0,
+        "inflight_written_bytes": 0,
+        "inflight_referenced_bytes": 0,
+        "files": 2,
         "subtasks": 1,
         "problem": None,
     }
@@ -105,10 +133,62 @@ def test_details_hold_the_whole_metadata_and_go_into_json(folder: Path) -> None:
     assert row["metadata"]["tasks"][0]["name"] == "sum"
 
 
+def test_listing_tells_what_is_written_from_what_is_only_named(tmp_path: Path) -> None:
+    write(tmp_path, "orders", 2, in_flight=True)
+    (row,) = listing(str(tmp_path))
+    assert row["inflight_records"] == 3
+    assert row["inflight_written_bytes"] == row["state_bytes"], "it holds the same table"
+    assert row["inflight_referenced_bytes"] == 96
+    assert row["inflight_bytes"] == row["inflight_written_bytes"] + 96 // 2
+
+
+def test_details_show_times_and_in_flight_data_by_task_and_subtask(tmp_path: Path) -> None:
+    write(tmp_path, "orders", 2, in_flight=True)
+    row = details(str(tmp_path), None, 2)
+    (subtask,), (task,) = row["by_subtask"], row["by_task"]
+    own_bytes = row["inflight_written_bytes"]
+    assert subtask == {
+        "task": 0,
+        "name": "sum",
+        "subtask": 0,
+        "finished": False,
+        "start_delay_ms": 1.0,
+        "alignment_ms": 2.5,
+        "sync_ms": 0.03,
+        "async_ms": 4.0,
+        "state_bytes": row["state_bytes"],
+        "input_records": 1,
+        "input_bytes": 48,
+        "output_records": 2,
+        "output_bytes": own_bytes,
+        "replay_records": 0,
+        "replay_bytes": 0,
+    }
+    assert task == {k: v for k, v in subtask.items() if k != "subtask"} | {"subtasks": 1}
+
+
+def test_a_task_shows_its_longest_times_and_the_sum_of_what_it_holds(tmp_path: Path) -> None:
+    metadata = CheckpointMetadata(
+        *("orders", 1, 1, "unaligned", False, 0, 0, 128),
+        tasks=[TaskInfo("sum", ["sum"], ["sum"], 2)],
+        edges=[],
+        subtasks=[
+            SubtaskSnapshot(0, index, index == 0, [], [], [], [], 1_000_000, index * 3_000_000)
+            for index in (0, 1)
+        ],
+        transactions=[],
+    )
+    publish(FsspecStore(str(tmp_path)), metadata)
+    (task,) = details(str(tmp_path), "orders", 1)["by_task"]
+    assert (task["start_delay_ms"], task["alignment_ms"]) == (1.0, 3.0)
+    assert (task["subtasks"], task["finished"]) == (2, False)
+
+
 def test_details_of_a_damaged_checkpoint_show_the_damage(folder: Path) -> None:
     (folder / "orders/chk-2/metadata").write_bytes(b"")
     row = details(str(folder), "orders", 2)
     assert (row["status"], row["metadata"]) == ("damaged", None)
+    assert row["by_task"] == row["by_subtask"] == []
     assert has_problem([row])
 
 

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from headrace.engine.cli.tables import (
@@ -17,6 +19,7 @@ ROW = {
     "created": "2026-01-01T00:00:00.000+00:00",
     "duration_ns": 38_000_000,
     "state_bytes": 3200,
+    "inflight_bytes": 2 << 20,
     "problem": None,
 }
 DAMAGED = ROW | {
@@ -25,6 +28,7 @@ DAMAGED = ROW | {
     "created": None,
     "duration_ns": None,
     "state_bytes": None,
+    "inflight_bytes": None,
     "problem": "its checksum is wrong",
 }
 
@@ -36,6 +40,7 @@ def test_a_listing_names_what_is_damaged(capsys: pytest.CaptureFixture[str]) -> 
     damaged = capsys.readouterr().out
     assert "38 ms" in fine
     assert "3.1 KiB" in fine
+    assert "2.0 MiB" in fine
     assert "orders/chk-7: its checksum is wrong" in damaged.splitlines()
 
 
@@ -54,11 +59,42 @@ def test_details_show_the_state_of_each_subtask(capsys: pytest.CaptureFixture[st
             {"task": 1, "index": 0, "finished": False, "states": [state]},
         ],
     }
-    assert show_details(ROW | {"metadata": metadata}, as_json=False) == 0
+    nothing: dict[str, Any] = {"by_task": [], "by_subtask": []}
+    assert show_details(ROW | nothing | {"metadata": metadata}, as_json=False) == 0
     out = capsys.readouterr().out
     assert "checkpoint: 7" in out.splitlines()
     assert "aggregate (keyed)" in out
-    assert show_details(DAMAGED | {"metadata": None}, as_json=True) == 3
+    assert show_details(DAMAGED | nothing | {"metadata": None}, as_json=True) == 3
+
+
+def test_details_show_times_and_what_was_in_flight_by_side(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "200")
+    place = {
+        "name": "totals -> out",
+        "start_delay_ms": 1.5,
+        "alignment_ms": 12.0,
+        "sync_ms": 0.03,
+        "async_ms": 4.0,
+        "state_bytes": 576,
+        "input_records": 0,
+        "input_bytes": 0,
+        "output_records": 1200,
+        "output_bytes": 2048,
+        "replay_records": 1,
+        "replay_bytes": 8,
+    }
+    row = ROW | {
+        "by_task": [place | {"subtasks": 2}],
+        "by_subtask": [place | {"subtask": 1}],
+        "metadata": {"tasks": [], "subtasks": []},
+    }
+    assert show_details(row, as_json=False) == 0
+    out = capsys.readouterr().out
+    expected = ["1.5", "12", "0.03", "4", "576", "B", "-", "1,200", "(2.0", "KiB)", "1", "(8", "B)"]
+    found = [line.split()[3:] for line in out.splitlines() if line.startswith("totals -> out")]
+    assert found == [["all", "2", *expected], ["1", *expected]]
 
 
 def test_verification_lists_every_problem(capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,0 +1,88 @@
+"""How much a checkpoint holds and how much of it is new, from its metadata alone.
+
+In-flight data is *held* by a checkpoint whether it wrote it or only names what an earlier one wrote. A stored buffer may be meant in part, and
+several subtasks may mean the same one; so what is held is counted in proportion to the records meant, and what is written
+or referenced by whole blobs, each once. Records are counted before the filters of a rescale, which only reading would apply.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+from headrace.inflight.handle import BufferHandle, ChannelStateHandle
+
+from .metadata import CheckpointMetadata, SubtaskSnapshot
+
+
+@dataclass(frozen=True, slots=True)
+class CheckpointSizes:
+    """What one checkpoint amounts to.
+
+    Attributes:
+        inflight_bytes: held, written or referenced.
+        inflight_written_bytes: in-flight data in the checkpoint's own files.
+        inflight_referenced_bytes: blobs in files of earlier checkpoints that it needs.
+        files: written by this checkpoint, its metadata included.
+    """
+
+    state_bytes: int
+    inflight_records: int
+    inflight_bytes: int
+    inflight_written_bytes: int
+    inflight_referenced_bytes: int
+    files: int
+
+    @property
+    def written_bytes(self) -> int:
+        """State and in-flight data that the checkpoint wrote."""
+        return self.state_bytes + self.inflight_written_bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """In-flight data on one side of a subtask's channels."""
+
+    records: int
+    size_bytes: int
+
+
+def sizes_of(metadata: CheckpointMetadata) -> CheckpointSizes:
+    """Add up a checkpoint."""
+    own = f"chk-{metadata.checkpoint}/"
+    buffers = [b for s in metadata.subtasks for b in _buffers(s.inflight)]
+    blobs = {(b.path, b.offset): b.length for b in buffers}
+    written = sum(length for (path, _), length in blobs.items() if path.startswith(own))
+    paths = {path for path, _ in blobs} | {h.path for s in metadata.subtasks for h in s.states}
+    held = _held(buffers)
+    return CheckpointSizes(
+        state_bytes=sum(state_bytes(subtask) for subtask in metadata.subtasks),
+        inflight_records=held.records,
+        inflight_bytes=held.size_bytes,
+        inflight_written_bytes=written,
+        inflight_referenced_bytes=sum(blobs.values()) - written,
+        files=1 + sum(path.startswith(own) for path in paths),
+    )
+
+
+def state_bytes(subtask: SubtaskSnapshot) -> int:
+    """Bytes of one subtask's operator state."""
+    return sum(handle.length for handle in subtask.states)
+
+
+def held_on(subtask: SubtaskSnapshot, side: str) -> Held:
+    """In-flight data of one subtask on one side: "input", "output" or "replay"."""
+    return _held(_buffers(handle for handle in subtask.inflight if handle.side == side))
+
+
+def _buffers(handles: Iterable[ChannelStateHandle]) -> Iterator[BufferHandle]:
+    return (buffer for handle in handles for buffer in handle.buffers)
+
+
+def _held(buffers: Iterable[BufferHandle]) -> Held:
+    records = size_bytes = 0
+    for buffer in buffers:
+        left = buffer.rows - buffer.skip
+        records += left
+        size_bytes += buffer.length * left // buffer.blob_rows
+    return Held(records, size_bytes)
