@@ -13,6 +13,7 @@ Noise: on a machine with few cores the starting JVMs of killed executors and nod
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 import random
 import sys
@@ -24,9 +25,9 @@ from pathlib import Path
 from typing import Any, get_args
 
 import headrace as hr
-from headrace.engine.coordination.coordinator import Phase
 from headrace.engine.coordination.decisions import NoticeKind
 from headrace.engine.coordination.driver import Status
+from headrace.engine.coordination.rules import Phase
 
 from .audit import AuditedJob, Verdict
 from .measure import percentile
@@ -64,12 +65,14 @@ def run(
     kills: int = 30,
     on: Place = "standalone",
     seed: int = 0,
+    kinds: Sequence[str] = (),
     report: Callable[[str], None] = lambda line: None,
 ) -> dict[str, Any]:
     """Run one campaign. Returns one flat object: `kills`, `lost`, `doubled`, `detection_p50_ms`, `recovery_p50_ms`, ...
 
     Args:
         seed: of the moments and the victims.
+        kinds: what to kill in turn; none: what the place proposes.
         report: told about each kill.
     """
     rng = random.Random(seed)
@@ -80,7 +83,8 @@ def run(
         with open_ground(on, folder / "spark", rng) as ground:
             handle = audited.build(restart=hr.Restart(attempts=100)).start(**ground.runner)
             try:
-                recoveries = _campaign(handle, audited, ground, kills, rng, report)
+                turns = list(itertools.islice(itertools.cycle(kinds or ground.turns), kills))
+                recoveries = _campaign(handle, audited, ground, turns, rng, report)
                 audited.hurry()
                 result = handle.wait(_PATIENCE_S)
             finally:
@@ -101,18 +105,17 @@ def _campaign(
     handle: hr.JobHandle,
     audited: AuditedJob,
     ground: Ground,
-    kills: int,
+    turns: Sequence[str],
     rng: random.Random,
     report: Callable[[str], None],
 ) -> list[Recovery]:
     _wait(handle, lambda status: status.phase is Phase.RUNNING)
     recoveries = []
-    kinds = list(ground.kinds)
-    for number in range(kills):
+    for number, kind in enumerate(turns, start=1):
         time.sleep(rng.uniform(*_PAUSE_S))
-        recovery = _kill(handle, audited, ground, kinds[number % len(kinds)])
+        recovery = _kill(handle, audited, ground, kind)
         recoveries.append(recovery)
-        report(f"{number + 1}/{kills} {recovery}")
+        report(f"{number}/{len(turns)} {recovery}")
         ground.mend()
     return recoveries
 
@@ -184,6 +187,7 @@ def main() -> int:
     parser.add_argument("--kills", type=int, default=30)
     parser.add_argument("--on", choices=get_args(Place), default="standalone")
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--kind", action="append", help="what to kill, instead of all in turn")
     parser.add_argument("--json", action="store_true", help="print one JSON object only")
     given = parser.parse_args()
 
@@ -191,7 +195,9 @@ def main() -> int:
         if not given.json:
             print(line, file=sys.stderr, flush=True)
 
-    figures = run(kills=given.kills, on=given.on, seed=given.seed, report=report)
+    figures = run(
+        kills=given.kills, on=given.on, seed=given.seed, kinds=given.kind or (), report=report
+    )
     print(json.dumps(figures, indent=None if given.json else 2))
     return 0 if figures["exactly_once"] else 3
 

@@ -1,7 +1,8 @@
 """Where a campaign runs its job, and what it kills there.
 
 Each ground is a context manager that names how to start the job, the kinds of things that can be killed, and how
-to mend what was killed. Kills are SIGKILL; nobody is warned.
+to mend what was killed. Kills are SIGKILL; nobody is warned. A frozen executor (SIGSTOP, its Python workers too) stands for a
+machine that cannot be reached: nothing closes, only heartbeats stay away, and it wakes up when its work was given to others.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from __future__ import annotations
 import os
 import random
 import signal
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -36,12 +37,14 @@ class Ground:
 
     Attributes:
         runner: arguments of `Job.start`.
-        kinds: {what is killed: how}, in the order in which a campaign takes turns.
+        kinds: {what is killed: how}.
+        turns: those kinds that a campaign takes in turn if it is not told which.
         mend: brings back what does not come back by itself; called when the job has recovered.
     """
 
     runner: Mapping[str, Any]
     kinds: Mapping[str, Kill]
+    turns: Sequence[str]
     mend: Callable[[], None] = field(default=lambda: None)
 
 
@@ -54,7 +57,8 @@ def open_ground(place: Place, folder: Path, rng: random.Random) -> AbstractConte
 
 @contextmanager
 def _one_machine(runner: str, rng: random.Random) -> Iterator[Ground]:
-    yield Ground({"runner": runner}, {"worker": lambda handle: _kill_worker(handle, rng)})
+    kinds = {"worker": lambda handle: _kill_worker(handle, rng)}
+    yield Ground({"runner": runner}, kinds, ["worker"])
 
 
 @contextmanager
@@ -62,6 +66,7 @@ def _standalone(folder: Path, rng: random.Random) -> Iterator[Ground]:
     """Two nodes of two cores each: when one dies there is room for its worker on the other, as on a real cluster."""
     with StandaloneCluster(folder, nodes=2, cores_per_node=2) as cluster:
         nodes = [0, 1]
+        frozen: list[int] = []
 
         def kill_executor(handle: hr.JobHandle) -> None:
             executors = [pid for node in nodes for pid in cluster.executors(node)]
@@ -73,7 +78,15 @@ def _standalone(folder: Path, rng: random.Random) -> Iterator[Ground]:
             nodes.remove(victim)
             cluster.kill_node(victim)
 
+        def freeze_executor(handle: hr.JobHandle) -> None:
+            executors = [pid for node in nodes for pid in cluster.executors(node)]
+            victim = rng.choice(_hosts(handle, executors))
+            frozen.extend([victim, *descendants(victim)])
+            _signal(frozen, signal.SIGSTOP)
+
         def mend() -> None:
+            _signal(frozen, signal.SIGCONT)
+            frozen.clear()
             while len(nodes) < 2:
                 nodes.append(cluster.add_node())
             # A cluster at half strength is another campaign: wait for the executors too.
@@ -87,7 +100,9 @@ def _standalone(folder: Path, rng: random.Random) -> Iterator[Ground]:
                 "python worker": lambda handle: _kill_worker(handle, rng),
                 "executor": kill_executor,
                 "node": kill_node,
+                "frozen executor": freeze_executor,
             },
+            ["python worker", "executor", "node"],
             mend,
         )
 
@@ -103,5 +118,10 @@ def _kill_worker(handle: hr.JobHandle, rng: random.Random) -> None:
 
 
 def _kill(pid: int) -> None:
-    with suppress(ProcessLookupError):
-        os.kill(pid, signal.SIGKILL)
+    _signal([pid], signal.SIGKILL)
+
+
+def _signal(pids: Sequence[int], number: signal.Signals) -> None:
+    for pid in pids:
+        with suppress(ProcessLookupError):
+            os.kill(pid, number)

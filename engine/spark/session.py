@@ -44,6 +44,14 @@ _WORKERS: Mapping[str, str] = {
     "spark.ui.showConsoleProgress": "false",
 }
 
+#: On a cluster: when an executor that cannot be reached is given up and its worker started elsewhere. Spark's own default
+#: is two minutes, looked at once a minute, which is longer than a job waits for its workers.
+_CLUSTER: Mapping[str, str] = {
+    "spark.executor.heartbeatInterval": "2s",
+    "spark.network.timeout": "20s",
+    "spark.network.timeoutInterval": "2s",
+}
+
 # The gateway has a logger of its own, and warns when it is at another level than the root.
 _LOGGING = """\
 rootLogger.level = fatal
@@ -108,9 +116,9 @@ def master_with_retries(master: str) -> str:
 
 
 def _locality(master: str) -> dict[str, str]:
-    """Return what holds only when all of Spark is on this machine."""
+    """Return what holds only when all of Spark is on this machine, or only when it is not."""
     if not master.startswith("local"):
-        return {}
+        return dict(_CLUSTER)
     path = os.pathsep.join(os.path.abspath(entry) for entry in sys.path)
     return {
         "spark.driver.host": _LOOPBACK,

@@ -16,7 +16,7 @@ from headrace.bench.audit import AuditedJob
 from headrace.engine.api.errors import JobFailed
 from headrace.engine.api.handle import JobHandle
 from headrace.engine.api.options import Runner
-from headrace.engine.coordination.coordinator import Phase
+from headrace.engine.coordination.rules import Phase
 
 
 def say(**words: Any) -> None:

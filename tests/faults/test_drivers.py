@@ -14,8 +14,8 @@ import pytest
 import headrace as hr
 from headrace.bench.audit import AuditedJob
 from headrace.engine.coordination import driver as coordinator_driver
-from headrace.engine.coordination.coordinator import Phase
 from headrace.engine.coordination.decisions import NoticeKind
+from headrace.engine.coordination.rules import Phase
 
 from .conftest import StartDriver, assert_prefix, wait_for, wait_until_dead
 

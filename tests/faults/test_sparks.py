@@ -11,9 +11,8 @@ import pytest
 from pyspark.sql import SparkSession
 
 import headrace as hr
-from headrace.bench import kills
 from headrace.bench.audit import AuditedJob
-from headrace.engine.coordination.coordinator import Phase
+from headrace.engine.coordination.rules import Phase
 from headrace.engine.spark.session import open_session
 from headrace.engine.spark.standalone import descendants
 
@@ -122,10 +121,3 @@ def test_the_end_of_a_driver_with_an_embedded_spark_leaves_nothing_behind(
     audited.hurry()
     audited.build().run("threads", restore="latest")
     assert audited.verdict().exact, audited.verdict()
-
-
-@pytest.mark.usefixtures("only_long")
-def test_kills_of_workers_executors_and_nodes_of_a_cluster_are_exact() -> None:
-    figures = kills.run(kills=9, on="standalone", seed=9)
-    assert figures["exactly_once"], figures
-    assert figures["restarts"] >= 9, figures

@@ -15,8 +15,8 @@ import pytest
 import headrace as hr
 from headrace.bench.audit import AuditedJob
 from headrace.engine.coordination import session
-from headrace.engine.coordination.coordinator import Phase
 from headrace.engine.coordination.decisions import NoticeKind
+from headrace.engine.coordination.rules import Phase
 from headrace.engine.runtime import storage, worker_main
 from headrace.recovery.store import Store, StoreError, StoreRejected, StoreUncertain
 

@@ -17,8 +17,8 @@ import pytest
 
 import headrace as hr
 from headrace.bench.audit import AuditedJob
-from headrace.engine.coordination.coordinator import Phase
 from headrace.engine.coordination.decisions import NoticeKind
+from headrace.engine.coordination.rules import Phase
 from headrace.engine.local import processes
 
 from .conftest import assert_prefix, is_alive, wait_for, wait_until_dead
