@@ -14,6 +14,7 @@ from __future__ import annotations
 import os
 import tempfile
 import time
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -27,6 +28,7 @@ from headrace.engine.connectors.sequence import SequenceSource
 from headrace.engine.coordination.driver import Status
 from headrace.engine.coordination.rules import Phase
 from headrace.recovery.metadata import CheckpointMetadata
+from headrace.recovery.sizes import CheckpointSizes, sizes_of
 
 from .floor import Floor, measure_floor
 from .measure import percentile
@@ -114,6 +116,13 @@ class Window:
     failed: int
 
 
+def arms(mode: str | None = None, sleep_ms: float | None = None) -> Iterator[tuple[str, float]]:
+    """(mode, sleep) of each arm to run, those to be compared next to each other; None: all there are."""
+    for sleep in SLEEPS_MS if sleep_ms is None else (sleep_ms,):
+        for name in MODES if mode is None else (mode,):
+            yield name, sleep
+
+
 def run(
     *,
     mode: str = "unaligned",
@@ -131,15 +140,15 @@ def run(
         directory = str(Path(folder, "checkpoints"))
         job = make_job(mode, sleep_ms, parallelism, interval, directory, str(samples))
         window = _observe(job, runner, samples, seconds, warm_up_s)
-        written = [written_bytes(c) for c in window.completed]
-        floor = measure_floor(folder, max(written, default=0))
+        sizes = [sizes_of(c) for c in window.completed]
+        floor = measure_floor(folder, max((s.written_bytes for s in sizes), default=0))
     return {
         "bench": "flip76",
         "mode": mode,
         "sleep_ms": sleep_ms,
         "parallelism": parallelism,
         **_throughput(window),
-        **_checkpoints(window, floor, written),
+        **_checkpoints(window, floor, sizes),
     }
 
 
@@ -189,9 +198,9 @@ def _throughput(window: Window) -> dict[str, Any]:
     }
 
 
-def _checkpoints(window: Window, floor: Floor, written: list[int]) -> dict[str, Any]:
+def _checkpoints(window: Window, floor: Floor, sizes: Sequence[CheckpointSizes]) -> dict[str, Any]:
     durations = sorted(c.duration_ns / 1e6 for c in window.completed)
-    floors = sorted(floor.checkpoint_ms(HOPS, size_bytes) for size_bytes in written)
+    floors = sorted(floor.checkpoint_ms(HOPS, s.written_bytes) for s in sizes)
     created = sorted(c.created_ms for c in window.completed)
     gaps = sorted(np.diff(created).tolist())
     return {
@@ -200,40 +209,9 @@ def _checkpoints(window: Window, floor: Floor, written: list[int]) -> dict[str, 
         "floor_ms": percentile(floors, 50),
         "floor_p99_ms": percentile(floors, 99),
         "interval_p50_ms": percentile(gaps, 50),
-        "inflight_bytes": percentile(sorted(inflight_bytes(c) for c in window.completed), 50),
-        "written_bytes": percentile(sorted(written), 50),
-        "files_max": max((files(c) for c in window.completed), default=0),
+        "inflight_bytes": percentile(sorted(s.inflight_bytes for s in sizes), 50),
+        "written_bytes": percentile(sorted(s.written_bytes for s in sizes), 50),
+        "files_max": max((s.files for s in sizes), default=0),
         "completed": len(window.completed),
         "failed": window.failed,
     }
-
-
-def written_bytes(checkpoint: CheckpointMetadata) -> int:
-    """Bytes that the checkpoint wrote for state and in-flight data, not counting what it only names."""
-    own = f"chk-{checkpoint.checkpoint}/"
-    blobs = {
-        (b.path, b.offset): b.length
-        for s in checkpoint.subtasks
-        for h in s.inflight
-        for b in h.buffers
-        if b.path.startswith(own)
-    }
-    return sum(blobs.values()) + sum(h.length for s in checkpoint.subtasks for h in s.states)
-
-
-def inflight_bytes(checkpoint: CheckpointMetadata) -> int:
-    """Bytes of in-flight data that the checkpoint holds, written or named (whole blobs, in proportion to the records meant)."""
-    return sum(
-        b.length * b.rows // b.blob_rows
-        for s in checkpoint.subtasks
-        for h in s.inflight
-        for b in h.buffers
-    )
-
-
-def files(checkpoint: CheckpointMetadata) -> int:
-    """Files that the checkpoint itself wrote, its metadata included."""
-    own = f"chk-{checkpoint.checkpoint}/"
-    paths = {h.path for s in checkpoint.subtasks for h in s.states}
-    paths |= {b.path for s in checkpoint.subtasks for h in s.inflight for b in h.buffers}
-    return 1 + sum(path.startswith(own) for path in paths)

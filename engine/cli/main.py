@@ -13,7 +13,7 @@ import sys
 from collections.abc import Sequence
 from typing import Annotated, Literal
 
-from cyclopts import App, CycloptsError, Parameter
+from cyclopts import App, CycloptsError, Parameter, validators
 
 from ..api.errors import HeadraceError
 
@@ -219,6 +219,35 @@ def shuffle(
         checkpoint_dir=checkpoint_dir,
     )
     return show_measured(found, as_json=json)
+
+
+@_bench.command
+def flip76(
+    *,
+    sleep_ms: Annotated[
+        float | None,
+        Parameter(validator=validators.Number(gte=0), help="Of the slow stage, per record."),
+    ] = None,
+    mode: Annotated[
+        Literal["aligned", "unaligned", "none"] | None,
+        Parameter(help="Of the checkpoints; 'none' takes none."),
+    ] = None,
+    parallelism: Parallelism = 2,
+    seconds: Annotated[
+        float, Parameter(validator=validators.Number(gt=0), help="To measure, of each arm.")
+    ] = 15.0,
+    json: Json = False,
+) -> int:
+    """Checkpoint under backpressure (FLIP-76): one result for each mode and sleep, or only for those given."""
+    from headrace.bench.flip76 import arms
+    from headrace.bench.flip76 import run as measure
+
+    from .tables import show_measured
+
+    for name, sleep in arms(mode, sleep_ms):
+        found = measure(mode=name, sleep_ms=sleep, parallelism=parallelism, seconds=seconds)
+        show_measured(found, as_json=json)
+    return 0
 
 
 def _ended(sentence: str, code: int, words: Sequence[str]) -> int:

@@ -79,7 +79,7 @@ def show_verification(rows: Sequence[Row], directory: str, *, as_json: bool) -> 
 
 
 def show_measured(found: Mapping[str, Any], *, as_json: bool) -> int:
-    """Print what a benchmark found; 3 if its answer was wrong."""
+    """Print what a benchmark found; 3 if its answer, should it have one, was wrong."""
     if as_json:
         print_object(found)
     else:
@@ -89,7 +89,7 @@ def show_measured(found: Mapping[str, Any], *, as_json: bool) -> int:
                 if isinstance(value, int) and value > 9999
                 else f"{key}: {value}"
             )
-    return 0 if found["correct"] else _PROBLEM
+    return 0 if found.get("correct", True) else _PROBLEM
 
 
 def _listed(row: Row) -> tuple[str, ...]:

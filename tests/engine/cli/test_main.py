@@ -18,6 +18,9 @@ from .conftest import Command, Write
         (["run"], "requires an argument"),
         (["run", "job.py", "--runer", "threads"], "--runer"),
         (["run", "job.py", "-p", "two"], 'Invalid value for -p: unable to convert "two" into int.'),
+        (["bench", "flip76", "--mode", "at_least_once"], "Invalid value"),
+        (["bench", "flip76", "--seconds", "0"], "Invalid value"),
+        (["bench", "flip76", "--sleep-ms", "-1"], "Invalid value"),
         (["checkpoints", "show", "here", "x"], 'unable to convert "x" into int'),
     ],
 )
@@ -84,6 +87,37 @@ def test_benches_check_their_answer(bench: str, headrace: Command) -> None:
     assert ended.code == 0
     assert ended.objects[0]["correct"] is True
     assert ended.objects[0]["records_per_s"] > 0
+
+
+ALL_ARMS = [(m, s) for s in (0.0, 0.01, 0.1, 1.0) for m in ("aligned", "unaligned", "none")]
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        ([], [(*arm, 2, 15.0) for arm in ALL_ARMS]),
+        (["--mode", "aligned"], [(m, s, 2, 15.0) for m, s in ALL_ARMS if m == "aligned"]),
+        (["--sleep-ms", "0.1"], [(m, s, 2, 15.0) for m, s in ALL_ARMS if s == 0.1]),
+        (
+            ["--sleep-ms", "5", "--mode", "none", "-p", "3", "--seconds", "1.5"],
+            [("none", 5.0, 3, 1.5)],
+        ),
+    ],
+)
+def test_the_experiment_of_flip_76_runs_the_arms_that_are_asked_for(
+    words: list[str],
+    expected: list[tuple[object, ...]],
+    headrace: Command,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def run(**arm: object) -> dict[str, object]:
+        return {"bench": "flip76", **arm}
+
+    monkeypatch.setattr("headrace.bench.flip76.run", run)
+    ended = headrace("bench", "flip76", *words, "--json")
+    assert ended.code == 0
+    keys = ("mode", "sleep_ms", "parallelism", "seconds")
+    assert [tuple(arm[key] for key in keys) for arm in ended.objects] == expected
 
 
 def test_the_entry_point_takes_the_arguments_of_the_process(
