@@ -39,6 +39,7 @@ UNMIRRORED = {
     "engine/coordination/decisions.py": "values; the tests of the coordinator compare them",
     "engine/coordination/driver.py": "every job in threads runs it: tests/engine/coordination/test_session.py",
     "engine/local/child.py": "runs in another process: tests/engine/local/test_processes.py",
+    "engine/coordination/rules.py": "values; the tests of the coordinator use them",
     "engine/operators/base.py": "protocols and values only",
     "engine/plan/execution.py": "values; made by the builder, in whose tests they are compared",
     "engine/runtime/work.py": "values; the tests of subtask and cuts compare them",
