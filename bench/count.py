@@ -42,7 +42,9 @@ def run(
     """
     with tempfile.TemporaryDirectory(prefix="headrace-bench-") as folder:
         source = hr.from_source(
-            SequenceSource(rows=records, key_count=KEYS, payload_bytes=PAYLOAD_BYTES, batch_rows=32768),
+            SequenceSource(
+                rows=records, key_count=KEYS, payload_bytes=PAYLOAD_BYTES, batch_rows=32768
+            ),
             name="sequence",
         )
         totals = source.key_by("key").aggregate(

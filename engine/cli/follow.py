@@ -92,7 +92,7 @@ def start(job: Job, options: RunOptions) -> JobHandle:
     def run() -> None:
         try:
             outcome.set_result(job.start_with(options))
-        except BaseException as error:  # noqa: BLE001 - raised again by whoever waits for it
+        except BaseException as error:  # raised again by whoever waits for it
             outcome.set_exception(error)
 
     threading.Thread(target=run, name="headrace-start", daemon=True).start()

@@ -111,7 +111,8 @@ class Coordinator:
         restart_at_ns = None if self._awaits_storage() else self._restart_at_ns
         deadlines = [restart_at_ns, self._register_by_ns]
         if self.phase is Phase.RUNNING:
-            deadlines.append(self._checkpoints.next_deadline_ns(stopping=self._stop is not None))
+            stopping = self._stop is not None or self._all_finished()
+            deadlines.append(self._checkpoints.next_deadline_ns(stopping=stopping))
         sign_ns = self._roster.oldest_sign_ns
         if sign_ns is not None:
             deadlines.append(sign_ns + self._rules.heartbeat_timeout_ns + 1)

@@ -57,7 +57,7 @@ def shown(value: object) -> str:
     """Return the repr of a value, truncated; a repr that fails is described instead."""
     try:
         text = repr(value)
-    except Exception as error:  # noqa: BLE001 - a broken __repr__ must not hide the error it is shown in
+    except Exception as error:  # a broken __repr__ must not hide the error it is shown in
         return f"<{type(value).__name__} whose repr raised {type(error).__name__}>"
     return text if len(text) <= _RECORD_CHARACTERS_MAX else text[:_RECORD_CHARACTERS_MAX] + "..."
 
@@ -174,7 +174,7 @@ def _problem(row: object, schema: pa.Schema) -> str:
             return f"returned None in column {field.name!r}, declared as not nullable"
         try:
             to_array([cell], field.type)
-        except Exception:  # noqa: BLE001 - whatever Arrow or the value's own methods raise, it does not fit
+        except Exception:  # whatever Arrow or the value's own methods raise, it does not fit
             return f"returned {shown(cell)} in column {field.name!r}, declared as {field.type},"
     return ""
 

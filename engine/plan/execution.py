@@ -13,6 +13,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from headrace.channels.partitioners import Partitioner
+
 from ..operators.base import Operator, SinkCommitter, SinkWriter, SourceReader
 
 
