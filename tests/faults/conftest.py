@@ -38,9 +38,9 @@ def long(request: pytest.FixtureRequest) -> bool:
 
 @pytest.fixture
 def only_long(long: bool) -> None:
-    """For tests that are a variant of another one, which is enough every day."""
+    """For tests that take long, or vary another one that is enough every day."""
     if not long:
-        pytest.skip("a variant: run `make faults`")
+        pytest.skip("long: run `make faults`")
 
 
 def wait_for(condition: Callable[[], Any], what: str = "condition") -> Any:

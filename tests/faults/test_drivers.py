@@ -173,6 +173,7 @@ def test_workers_cut_off_from_the_coordinator_are_started_anew(
     assert audited.verdict().exact, audited.verdict()
 
 
+@pytest.mark.usefixtures("only_long")
 def test_a_restored_job_that_had_finished_finishes_again_and_writes_nothing(
     audited: AuditedJob,
 ) -> None:

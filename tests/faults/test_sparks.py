@@ -99,12 +99,11 @@ def test_a_killed_worker_of_an_embedded_spark_is_replaced_alone(
     assert audited.verdict().exact, audited.verdict()
 
 
+@pytest.mark.usefixtures("only_long")
 @pytest.mark.parametrize("end", [signal.SIGKILL, signal.SIGINT])
 def test_the_end_of_a_driver_with_an_embedded_spark_leaves_nothing_behind(
-    tmp_path: Path, start_driver: StartDriver, end: signal.Signals, long: bool
+    tmp_path: Path, start_driver: StartDriver, end: signal.Signals
 ) -> None:
-    if end is signal.SIGINT and not long:
-        pytest.skip("a variant: run `make faults`")
     audited = audited_in(tmp_path)
     driver = start_driver(audited, "spark")
     workers = driver.until("running")
