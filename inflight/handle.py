@@ -19,9 +19,9 @@ class BufferHandle(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         blob_rows: records in the whole blob.
         start: first record of the blob that is meant.
         rows: how many records, counted before the filters.
-        filters: (parallelism, consumer) pairs: only records that the edge's partitioner sends to that consumer, at each of these
-            parallelisms in turn.
-        skip: so many of the records that pass the filters have been consumed already.
+        filters: (skip, parallelism, consumer), one a rescale, in order: without the first `skip` records, only those that the edge's
+            partitioner sends to that consumer at that parallelism.
+        skip: so many of the records that pass all filters have been consumed already.
     """
 
     path: str
@@ -31,7 +31,7 @@ class BufferHandle(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     blob_rows: int
     start: int
     rows: int
-    filters: list[tuple[int, int]] = []
+    filters: list[tuple[int, int, int]] = []
     skip: int = 0
 
 
@@ -41,7 +41,7 @@ class ChannelStateHandle(msgspec.Struct, frozen=True, forbid_unknown_fields=True
     Attributes:
         side: "input": received and not consumed at the receiver's cut; "output": overtaken in the sender's queue; "replay": of a channel
             of the attempt before, not yet replayed.
-        first: position of the first record; for "replay" only an ordinal.
+        first: position of the first record; for "replay" the generation: what is of a lower one is older and is replayed before.
         buffers: in order, without gaps.
         ended: the end of input follows them, in flight too.
     """

@@ -2,7 +2,8 @@
 
 The machine asks for stored buffers a few at a time (`wanted`), hands their records out like a gate does, and can say at any moment what is
 left, as handles: a checkpoint during recovery names what is left and writes nothing. Order within an old channel is kept; among old
-channels of a port it is free.
+channels of one attempt it is free. What an earlier attempt had left to replay is of an earlier generation and comes before all that was in
+flight behind it, or a key's older records could fall behind its newer ones.
 
 Memory is bounded by the read-ahead, two buffers an old channel, whatever lay in flight.
 
@@ -56,6 +57,7 @@ class _Stored:
 @dataclass(slots=True, eq=False)
 class _OldChannel:
     port: int
+    generation: int
     source: ChannelStateHandle
     stored: deque[_Stored] = field(default_factory=deque)
 
@@ -64,7 +66,7 @@ class Replay:
     """What one consumer subtask has to replay.
 
     Args:
-        handles: by old channel, side "input" before side "output" of the same channel; edges in terms of the present plan.
+        handles: as `merge_sides` orders them; edges in terms of the present plan.
         ports: {edge: input port}.
     """
 
@@ -73,11 +75,14 @@ class Replay:
         self._by_read: dict[int, _Stored] = {}
         #: The old channel that records were handed out of, and how many.
         self._given: tuple[_OldChannel, int] | None = None
-        by_channel: dict[tuple[int, int, int], _OldChannel] = {}
-        for handle in handles:
-            key = (handle.edge, handle.producer, handle.consumer)
+        by_channel: dict[tuple[int, int, int, int], _OldChannel] = {}
+        ordered = list(handles)
+        newest = 1 + max((h.first for h in ordered if h.side == "replay"), default=-1)
+        for handle in ordered:
+            generation = handle.first if handle.side == "replay" else newest
+            key = (generation, handle.edge, handle.producer, handle.consumer)
             if key not in by_channel:
-                by_channel[key] = _OldChannel(ports[handle.edge], handle)
+                by_channel[key] = _OldChannel(ports[handle.edge], generation, handle)
                 self._channels.append(by_channel[key])
             for buffer in handle.buffers:
                 stored = _Stored(len(self._by_read), buffer)
@@ -93,7 +98,7 @@ class Replay:
     def wanted(self) -> list[ReplayRead]:
         """What to read now; each is named once."""
         orders: list[ReplayRead] = []
-        for channel in self._channels:
+        for channel in self._oldest():
             for stored in list(channel.stored)[:_READ_AHEAD]:
                 if not stored.ordered:
                     stored.ordered = True
@@ -111,7 +116,7 @@ class Replay:
     def next_input(self, rows_max: int) -> ReplayInput | None:
         """Hand out up to `rows_max` records of one stored buffer, or None: nothing is read yet."""
         assert self._given is None, "handed out twice"
-        for channel in self._channels:
+        for channel in self._oldest():
             stored = channel.stored[0]
             if stored.batch is not None:
                 rows = min(rows_max, stored.batch.num_rows - stored.taken)
@@ -132,14 +137,14 @@ class Replay:
         self._drop_done()
 
     def remaining(self) -> list[ChannelStateHandle]:
-        """What is not committed, as handles of side "replay"; the ordinals keep old channels apart."""
+        """What is not committed, as handles of side "replay"."""
         return [
             ChannelStateHandle(
                 edge=channel.source.edge,
                 producer=channel.source.producer,
                 consumer=channel.source.consumer,
                 side="replay",
-                first=0,
+                first=channel.generation,
                 buffers=[_rest(stored) for stored in channel.stored],
                 ended=False,
             )
@@ -154,6 +159,15 @@ class Replay:
             for c in self._channels
         ]
         return "\n".join(lines)
+
+    def _oldest(self) -> list[_OldChannel]:
+        """The channels whose turn it is: each port's oldest generation."""
+        oldest: dict[int, int] = {}
+        for channel in self._channels:
+            oldest[channel.port] = min(
+                channel.generation, oldest.get(channel.port, channel.generation)
+            )
+        return [channel for channel in self._channels if channel.generation == oldest[channel.port]]
 
     def _drop_done(self) -> None:
         for channel in self._channels:

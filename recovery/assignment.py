@@ -188,25 +188,34 @@ def _in_flight(
 ) -> list[ChannelStateHandle]:
     """The handles of one edge that new consumer `subtask` replays, in order, in terms of the new plan."""
     old = [i for i, e in enumerate(metadata.edges) if e.key == edge.key]
-    handles = merge_sides([h for s in metadata.subtasks for h in s.inflight if h.edge in old])
-    if not handles:
+    #: (subtask that would consume it at the old parallelism, handle)
+    owned = [
+        (handle.consumer if handle.side == "output" else snapshot.index, handle)
+        for snapshot in metadata.subtasks
+        for handle in snapshot.inflight
+        if handle.edge in old
+    ]
+    if not owned:
         return []
     old_parallelism = metadata.tasks[metadata.edges[old[0]].consumer].parallelism
     if parallelism == old_parallelism:
-        mine = [h for h in handles if h.consumer == subtask]
+        mine = [handle for owner, handle in owned if owner == subtask]
     elif edge.affinity is Affinity.COPY:
-        mine = [h for h in handles if h.consumer == subtask % old_parallelism]
+        mine = [handle for owner, handle in owned if owner == subtask % old_parallelism]
     elif edge.affinity is Affinity.RECORD:
-        mine = [_filtered(handle, parallelism, subtask) for handle in handles]
+        mine = [_filtered(handle, parallelism, subtask) for _, handle in owned]
     else:
-        channels = sorted({(h.producer, h.consumer) for h in handles})
+        channels = sorted({(owner, h.producer, h.consumer) for owner, h in owned})
         dealt = set(channels[subtask::parallelism])
-        mine = [h for h in handles if (h.producer, h.consumer) in dealt]
-    return [replace(handle, edge=index) for handle in mine]
+        mine = [h for owner, h in owned if (owner, h.producer, h.consumer) in dealt]
+    return merge_sides([replace(handle, edge=index) for handle in mine])
 
 
 def _filtered(handle: ChannelStateHandle, parallelism: int, subtask: int) -> ChannelStateHandle:
-    buffers = [replace(b, filters=[*b.filters, (parallelism, subtask)]) for b in handle.buffers]
+    buffers = [
+        replace(b, filters=[*b.filters, (b.skip, parallelism, subtask)], skip=0)
+        for b in handle.buffers
+    ]
     return replace(handle, buffers=buffers)
 
 

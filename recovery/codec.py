@@ -241,7 +241,8 @@ def _check_buffer(part: str, buffer: BufferHandle) -> None:
     _require_count(f"{part}.start", buffer.start, 0, buffer.blob_rows - 1)
     _require_count(f"{part}.rows", buffer.rows, 1, buffer.blob_rows - buffer.start)
     _require_count(f"{part}.skip", buffer.skip, 0, buffer.rows)
-    for at, (parallelism, consumer) in enumerate(buffer.filters):
+    for at, (skip, parallelism, consumer) in enumerate(buffer.filters):
+        _require_count(f"{part}.filters[{at}]", skip, 0, buffer.rows)
         _require_count(f"{part}.filters[{at}]", parallelism, 1, _PARALLELISM_MAX)
         _require_count(f"{part}.filters[{at}]", consumer, 0, parallelism - 1)
     found = buffer.checksum

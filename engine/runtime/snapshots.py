@@ -195,7 +195,8 @@ def read_buffer(
     batch = table.slice(handle.start, handle.rows).combine_chunks()
     batches = batch.to_batches()
     records = batches[0] if batches else pa.RecordBatch.from_pylist([], schema=table.schema)
-    for parallelism, consumer in handle.filters:
+    for skip, parallelism, consumer in handle.filters:
+        records = records.slice(skip)
         records = records.filter(passes(records, parallelism, consumer))
     return records.slice(handle.skip)
 

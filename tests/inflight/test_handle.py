@@ -8,7 +8,9 @@ import pytest
 from headrace.inflight.handle import BufferHandle, ChannelStateHandle
 
 FIRST = BufferHandle("chk-1/worker-0-e1.segment", 16, 640, "0" * 16, blob_rows=8, start=3, rows=5)
-SECOND = BufferHandle("chk-2/worker-0-e1.segment", 16, 8, "1" * 16, 4, 0, 4, [(3, 1), (2, 0)], 2)
+SECOND = BufferHandle(
+    "chk-2/worker-0-e1.segment", 16, 8, "1" * 16, 4, 0, 4, [(0, 3, 1), (1, 2, 0)], 2
+)
 HANDLE = ChannelStateHandle(0, 1, 2, "input", 40, [FIRST, SECOND], ended=True)
 
 

@@ -46,7 +46,7 @@ HANDLE = StateHandle("sum", "totals", "keyed", "chk-7/worker-0-e2.segment", 16, 
 CHANNEL = ChannelPosition(0, 0, 0, 41, False)
 WRITTEN = BufferHandle("chk-7/worker-0-e2.segment", 656, 320, "1" * 16, 8, 0, 8)
 NAMED = BufferHandle("chk-5/worker-0-e2.segment", 16, 320, "2" * 16, 8, 3, 5)
-FILTERED = BufferHandle("chk-2/worker-1-e1.segment", 16, 320, "3" * 16, 8, 0, 8, [(4, 2)], 1)
+FILTERED = BufferHandle("chk-2/worker-1-e1.segment", 16, 320, "3" * 16, 8, 0, 8, [(2, 4, 2)], 1)
 OUTPUT = ChannelStateHandle(0, 0, 0, "output", 54, [WRITTEN], True)
 INPUT = ChannelStateHandle(0, 0, 0, "input", 41, [NAMED, WRITTEN], False)
 REPLAY = ChannelStateHandle(0, 3, 2, "replay", 0, [FILTERED], False)
@@ -262,9 +262,12 @@ def test_a_body_outside_the_schema_is_refused_even_with_a_fitting_checksum(body:
         (with_buffer(start=1), "subtasks[1].inflight[0].buffers[1].rows"),
         (with_buffer(skip=-1), "subtasks[1].inflight[0].buffers[1].skip"),
         (with_buffer(skip=9), "subtasks[1].inflight[0].buffers[1].skip"),
-        (with_buffer(filters=[(0, 0)]), "subtasks[1].inflight[0].buffers[1].filters[0]"),
-        (with_buffer(filters=[(4, 2), (2, 2)]), "subtasks[1].inflight[0].buffers[1].filters[1]"),
-        (with_buffer(filters=[(4, -1)]), "subtasks[1].inflight[0].buffers[1].filters[0]"),
+        (with_buffer(filters=[(0, 0, 0)]), "subtasks[1].inflight[0].buffers[1].filters[0]"),
+        (
+            with_buffer(filters=[(0, 4, 2), (0, 2, 2)]),
+            "subtasks[1].inflight[0].buffers[1].filters[1]",
+        ),
+        (with_buffer(filters=[(0, 4, -1)]), "subtasks[1].inflight[0].buffers[1].filters[0]"),
     ],
 )
 def test_inconsistent_metadata_is_neither_written_nor_read(

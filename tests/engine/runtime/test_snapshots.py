@@ -180,7 +180,7 @@ def test_a_part_of_a_stored_buffer_can_be_named(store: FsspecStore) -> None:
     (handle,) = in_flight(store, 6).inflight[ONE]
     (buffer,) = handle.buffers
     fields = {name: getattr(buffer, name) for name in buffer.__struct_fields__}
-    part = type(buffer)(**(fields | {"start": 1, "rows": 4, "filters": [(2, 1)], "skip": 1}))
+    part = type(buffer)(**(fields | {"start": 1, "rows": 4, "filters": [(0, 2, 1)], "skip": 1}))
     assert read_buffer(store, "job", part, parity)["x"].to_pylist() == [3]
 
 
