@@ -6,6 +6,7 @@ Metadata and epochs go through one storage thread, commits through one sink thre
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import queue
 import threading
@@ -43,7 +44,7 @@ _log = logging.getLogger(__name__)
 #: Notices and checkpoints that a status remembers.
 _REMEMBERED = 1000
 
-InboxItem = d.CoordinatorEvent | list[NetworkEvent] | None
+InboxItem = d.CoordinatorEvent | list[NetworkEvent]
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,12 +182,12 @@ class CoordinatorDriver:
 
     def _turn(self) -> None:
         deadline_ns = self._machine.next_deadline_ns()
-        try:
-            wait_s = None if deadline_ns is None else max(0.0, (deadline_ns - now_ns()) / 1e9)
-            item = self._inbox.get(timeout=wait_s)
-        except queue.Empty:
-            item = None
-        self._take(item)
+        wait_s = None if deadline_ns is None else max(0.0, (deadline_ns - now_ns()) / 1e9)
+        with contextlib.suppress(queue.Empty):
+            self._take(self._inbox.get(timeout=wait_s))
+            # All that has come, before time is looked at: a driver that was asleep must not take its own sleep for others' silence.
+            while self.result is None:
+                self._take(self._inbox.get_nowait())
         if deadline_ns is not None and deadline_ns <= now_ns():
             self._step(d.TimePassed())
 
@@ -194,7 +195,7 @@ class CoordinatorDriver:
         if isinstance(item, list):
             for event in item:
                 self._network_event(event)
-        elif item is not None:
+        else:
             self._step(item)
 
     def _step(self, event: d.CoordinatorEvent) -> None:
