@@ -44,7 +44,8 @@ _log = logging.getLogger(__name__)
 #: Notices and checkpoints that a status remembers.
 _REMEMBERED = 1000
 
-InboxItem = d.CoordinatorEvent | list[NetworkEvent]
+#: None: look at the clock again.
+InboxItem = d.CoordinatorEvent | list[NetworkEvent] | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,7 +196,7 @@ class CoordinatorDriver:
         if isinstance(item, list):
             for event in item:
                 self._network_event(event)
-        else:
+        elif item is not None:
             self._step(item)
 
     def _step(self, event: d.CoordinatorEvent) -> None:
