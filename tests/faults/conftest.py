@@ -76,6 +76,12 @@ def assert_prefix(audited: AuditedJob) -> None:
         assert np.array_equal(own, gapless), f"source subtask {producer} has gaps or repetitions"
 
 
+def assert_no_repeats(audited: AuditedJob) -> None:
+    """A driver killed amid a commit leaves some of its files visible; each is whole, and no record is in two."""
+    sequence = audited.visible()["sequence"].to_numpy()
+    assert len(np.unique(sequence)) == len(sequence), "a record is visible twice"
+
+
 class Driver:
     """`driver.py` in a process of its own, and what it says."""
 

@@ -17,7 +17,7 @@ from headrace.engine.coordination import driver as coordinator_driver
 from headrace.engine.coordination.decisions import NoticeKind
 from headrace.engine.coordination.rules import Phase
 
-from .conftest import StartDriver, assert_prefix, wait_for, wait_until_dead
+from .conftest import StartDriver, assert_no_repeats, assert_prefix, wait_for, wait_until_dead
 
 pytestmark = pytest.mark.slow
 
@@ -39,7 +39,7 @@ def test_a_killed_driver_takes_its_workers_along_and_the_next_one_goes_on(
         driver.until("checkpoint")
         driver.kill()
         wait_until_dead(workers)
-        assert_prefix(audited)
+        assert_no_repeats(audited)
         restore = ("latest",)
     audited.hurry()
     last = start_driver(audited, "processes", "latest")

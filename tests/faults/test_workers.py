@@ -7,6 +7,7 @@ import os
 import random
 import signal
 import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -14,6 +15,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from pyspark import cloudpickle
 
 import headrace as hr
 from headrace.bench.audit import AuditedJob
@@ -24,6 +26,9 @@ from headrace.engine.local import processes
 from .conftest import assert_prefix, is_alive, wait_for, wait_until_dead
 
 pytestmark = pytest.mark.slow
+
+# Workers cannot import the tests: what is defined here travels by value.
+cloudpickle.register_pickle_by_value(sys.modules[__name__])  # type: ignore[no-untyped-call]  # pyspark's copy has no types
 
 RATE_PER_S = 3000.0
 
