@@ -7,6 +7,7 @@ and a barrier never waits for user code or storage.
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import queue
 from collections.abc import Callable, Sequence
@@ -55,6 +56,8 @@ from .work import (
 from .worker import Worker
 
 _log = logging.getLogger(__name__)
+
+_TURN_ITEMS_MAX = 64
 
 States = dict[str, list[RestoredState]]
 StateReader = Callable[[], States | None]
@@ -162,20 +165,14 @@ class WorkerDriver:
 
     def _turn(self) -> None:
         deadline_ns = self._machine.next_deadline_ns()
-        try:
-            if deadline_ns is None:
-                item = self._inbox.get()
-            else:
-                wait_ns = deadline_ns - now_ns()
-                item = self._inbox.get(timeout=wait_ns / 1e9) if wait_ns > 0 else self._next()
-            self._take(item)
-        except queue.Empty:
-            pass
+        wait_s = None if deadline_ns is None else max(0.0, (deadline_ns - now_ns()) / 1e9)
+        with contextlib.suppress(queue.Empty):
+            self._take(self._inbox.get(timeout=wait_s))
+            # All that is there, before deadlines are looked at again; but not for so long that one would be missed by much.
+            for _ in range(_TURN_ITEMS_MAX):
+                self._take(self._inbox.get_nowait())
         if deadline_ns is not None and deadline_ns <= now_ns():
             self._step(w.TimePassed())
-
-    def _next(self) -> InboxItem:
-        return self._inbox.get_nowait()
 
     def _take(self, item: InboxItem) -> None:
         match item:
