@@ -125,7 +125,10 @@ class Blocked:
     def __call__(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         mine = batch["sequence"][0].as_py() % 2 == self._index
         if mine and batch["sequence"][0].as_py() > 2000 and not self._begun.exists():
-            self._begun.write_text(str(os.getpid()))
+            # Renamed into place: whoever sees the file must find the pid in it.
+            draft = self._begun.with_suffix(".draft")
+            draft.write_text(str(os.getpid()))
+            draft.rename(self._begun)
             time.sleep(5.0)
             self._over.touch()
         return batch
