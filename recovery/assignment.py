@@ -8,7 +8,7 @@ In-flight records go to the consumer that their edge's partitioner names at the 
 what may be its own and filters, along one without whole old channels are dealt out, and a broadcast consumer takes the place of one old
 consumer. Within an old channel the receiver's part comes before the sender's.
 
-Source: FLIP-76, "StateAssignmentOperation"; DESIGN "redistribution is one rule".
+Source: FLIP-76, "StateAssignmentOperation"; docs/design.md, "Redistribution".
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 Every message of an attempt carries its epoch; what carries another than the receiver's is dropped (and counted).
 
-Source: DESIGN "Fencing"; FAULTS F5, F6.
+Source: docs/design.md, "Epochs and fencing".
 """
 
 from __future__ import annotations
