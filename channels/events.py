@@ -7,6 +7,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import Enum
+from typing import Final
+
+#: Event time is an int64 of nanoseconds since 1970. A channel without a watermark stands at the one, an ended channel at the other.
+MIN_WATERMARK: Final = -(2**63)
+MAX_WATERMARK: Final = 2**63 - 1
 
 
 class CheckpointMode(Enum):

@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from enum import Enum
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import pyarrow as pa
 
@@ -109,6 +109,37 @@ class Operator(Stateful, Protocol):
 
     def finish(self) -> Iterable[pa.RecordBatch]:
         """All inputs have ended: emit what was held back. Called once."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Advanced:
+    """What an operator emitted as event time moved on.
+
+    Attributes:
+        batches: outputs; empty ones are dropped.
+        done: False: it has more to emit for the same watermark; called again after the commit, before anything else.
+    """
+
+    batches: Sequence[pa.RecordBatch]
+    done: bool
+
+
+@runtime_checkable
+class EventTimeOperator(Operator, Protocol):
+    """An operator that acts as event time moves on: it fires timers, or closes windows. Others just pass watermarks on."""
+
+    def advance(self, watermark_ns: int, rows_max: int) -> Advanced:
+        """No record with a time up to `watermark_ns` is to be expected any more: emit what was waiting for that.
+
+        Called when the minimum over all inputs' channels, idle ones left out, has risen; with `channels.events.MAX_WATERMARK` once all
+        input has ended, before `finish`. After a restore it is called with the restored watermark before any new record: what had
+        been fired and not committed fires again. The watermark goes on to the next operator when the answer is `done`.
+
+        Args:
+            watermark_ns: nanoseconds since 1970; never lower than in the call before.
+            rows_max: about how many rows to emit in one call, so that a storm of timers stays responsive.
+        """
         ...
 
 
