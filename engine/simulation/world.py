@@ -10,43 +10,34 @@ from __future__ import annotations
 import random
 import traceback
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
-from headrace.channels.credit import Debloat
 from headrace.channels.events import CheckpointMode
 
 from ..api.errors import HeadraceError
 from ..coordination import decisions as d
 from ..coordination.restore import Restore, resolve
-from ..runtime.subtask import Limits
 from .coordinator_process import CoordinatorProcess
 from .coverage import Coverage
-from .environment import Environment, Settings
-from .faults import FaultProfile, Faults, draw_profile, no_faults
-from .graphs import Graph, draw_graph, plan_of
+from .disturbances import Disturbances
+from .environment import Environment
+from .faults import Faults
+from .graphs import plan_of
 from .network import Network
 from .oracles import Violation, Watch, check_credit, check_output
-from .reference import Reference, reference_of
+from .scenario import Scenario, draw_scenario
 from .scheduler import MILLISECOND_NS, SECOND_NS, Scheduler
 from .sink import SinkSystem
 from .storage import SimulatedStorage
 from .worker_process import WorkerProcess
-from .zombies import Zombies
 
 #: After the faults have stopped, the job must finish in this time.
 _REST_NS = 60 * SECOND_NS
-_MODES = (
-    *[CheckpointMode.ALIGNED] * 5,
-    *[CheckpointMode.UNALIGNED] * 5,
-    CheckpointMode.AT_LEAST_ONCE,
-)
 #: In which ways a job may fail, to be run again: a clock that jumps by an hour makes workers seem to be late; the very last commit
 #: has no attempt after it that could repeat it; a coordinator's own claim whose outcome it never learned looks like a rival's.
 _EXPLAINED = ("did not start in time", "the commit of chk-")
 #: A run that takes more steps than this does not come to rest.
 _STEPS_MAX = 60_000
-#: Records that a run's tasks may handle in all, so that it stays short.
-_ROWS_MAX = 1200
 #: Credit is compared every so many steps: it looks at all channels.
 _CREDIT_STEPS = 16
 
@@ -67,70 +58,6 @@ class Report:
     steps: int
     virtual_ns: int
     coverage: dict[str, int]
-
-
-@dataclass(frozen=True, slots=True)
-class Scenario:
-    """What a seed stands for."""
-
-    graph: Graph
-    reference: Reference
-    settings: Settings
-    profile: FaultProfile
-
-
-def draw_scenario(
-    rng: random.Random, *, faults: bool = True, mode: CheckpointMode | None = None
-) -> Scenario:
-    """Draw job, settings and faults."""
-    drawn = rng.choice(_MODES)
-    mode = mode or drawn
-    exact = mode is not CheckpointMode.AT_LEAST_ONCE
-    graph = draw_graph(rng, keyed_totals=exact)
-    reference = reference_of(graph)
-    while reference.total_rows > _ROWS_MAX and graph.rows > 2:
-        graph = replace(graph, rows=graph.rows // 2)
-        reference = reference_of(graph)
-    settings = _draw_settings(rng, graph, mode)
-    return Scenario(graph, reference, settings, draw_profile(rng) if faults else no_faults())
-
-
-def _draw_settings(rng: random.Random, graph: Graph, mode: CheckpointMode) -> Settings:
-    slots = max(task.parallelism for task in graph.tasks)
-    tasks = len(graph.tasks)
-    # Settings that came later are drawn apart, so that a seed keeps its other draws.
-    state = rng.getstate()
-    alignment_timeout_ns = rng.choice((None, None, 0, 2, 20))
-    debloat = rng.choice((None, Debloat(20 * MILLISECOND_NS, floor_bytes=16)))
-    rng.setstate(state)
-    slow = rng.sample(range(tasks), 1) if rng.random() < 0.3 else []
-    timeout_ns = rng.choice((40, 300, 5000)) * MILLISECOND_NS
-    # Where a checkpoint may well expire, expiring must not fail the attempt, or some jobs would never get anywhere.
-    patient = timeout_ns > SECOND_NS
-    return Settings(
-        mode=mode,
-        limits=Limits(
-            buffer_bytes=rng.choice((100, 400, 2000)),
-            window_bytes=rng.choice((64, 400, 2000)),
-            queue_bytes_max=rng.choice((64, 400, 2000)),
-            work_rows_max=rng.choice((1, 4, 16, 64)),
-            work_target_ns=20 * MILLISECOND_NS,
-            debloat=debloat,
-            alignment_timeout_ns=None
-            if alignment_timeout_ns is None
-            else alignment_timeout_ns * MILLISECOND_NS,
-        ),
-        workers=rng.randint(1, slots),
-        heartbeat_ns=50 * MILLISECOND_NS,
-        heartbeat_timeout_ns=200 * MILLISECOND_NS,
-        checkpoint_interval_ns=rng.choice((10, 30, 80)) * MILLISECOND_NS,
-        checkpoint_timeout_ns=timeout_ns,
-        tolerable_failures=rng.choice((0, 2)) if patient else 1_000_000,
-        retain=rng.choice((1, 1, 2, 3)),
-        concurrent=1,
-        work_ns=(MILLISECOND_NS // 10, rng.choice((1, 5)) * MILLISECOND_NS),
-        slow_tasks=frozenset(slow),
-    )
 
 
 class World:
@@ -162,14 +89,14 @@ class World:
         self.workers: list[WorkerProcess] = []
         self.finished = False
         self._generation = 0
-        self.zombies = Zombies(self)
+        self._disturbances = Disturbances(self)
 
     def run(self) -> Report:
         """Run the job to its end, or to the first violation."""
         violation = ""
         try:
             self._start_coordinator()
-            self._schedule_faults()
+            self._disturbances.schedule()
             self._run_to_end()
         except Violation as broken:
             violation = str(broken)
@@ -256,83 +183,6 @@ class World:
             ended=exited,
         )
         self.workers.append(process)
-
-    # --- faults -------------------------------------------------------------------------------------------------
-
-    def _schedule_faults(self) -> None:
-        profile = self.faults.profile
-        for rate, happen in (
-            (profile.worker_crashes, self._crash_worker),
-            (profile.coordinator_crashes, self._crash_coordinator),
-            (profile.severed, self._sever),
-            (profile.half_open, self._half_open),
-            (profile.partitions, self._partition),
-            (profile.clock_jumps, self._jump_clock),
-            (profile.zombies, self.zombies.knock),
-            (profile.storage_full, self._fill_storage),
-        ):
-            self._schedule(rate, happen)
-        self.scheduler.at(profile.until_ns, self._mend)
-
-    def _schedule(self, rate: float, happen: Callable[[], None]) -> None:
-        rng, until_ns = self.scheduler.rng, self.faults.profile.until_ns
-        whole = int(rate)
-        for _ in range(whole + (rng.random() < rate - whole)):
-            # Most runs end long before the faults do: early ones meet more.
-            self.scheduler.at(int(until_ns * rng.random() ** 2), happen)
-
-    def _crash_worker(self) -> None:
-        living = [worker for worker in self.workers if worker.alive]
-        if not living:
-            return
-        host = self.scheduler.rng.random() < 0.4
-        self.coverage.count("worker crashed with its host" if host else "worker crashed")
-        self.scheduler.rng.choice(living).die(host=host, why="crashed")
-
-    def _crash_coordinator(self) -> None:
-        if self.coordinator is not None and self.coordinator.alive:
-            self.coverage.count("coordinator crashed")
-            self.coordinator.die(host=self.scheduler.rng.random() < 0.4, why="crashed")
-
-    def _sever(self) -> None:
-        number = self._some_connection()
-        if number is not None:
-            self.coverage.count("connection severed")
-            self.env.network.sever(number)
-
-    def _half_open(self) -> None:
-        number = self._some_connection()
-        if number is not None:
-            self.coverage.count("link half open")
-            self.env.network.half_open(number, self.scheduler.rng.randrange(2))
-
-    def _partition(self) -> None:
-        """Hold up some connections for a while."""
-        duration_ns = self.scheduler.rng.randint(5, 400) * MILLISECOND_NS
-        for number in self.env.network.open_connections:
-            if self.scheduler.rng.random() < 0.4:
-                self.coverage.count("links partitioned")
-                self.env.network.partition(number, self.scheduler.now_ns + duration_ns)
-
-    def _some_connection(self) -> int | None:
-        numbers = self.env.network.open_connections
-        return self.scheduler.rng.choice(numbers) if numbers else None
-
-    def _jump_clock(self) -> None:
-        processes = [p for p in (self.coordinator, *self.workers) if p is not None and p.alive]
-        if processes:
-            self.coverage.count("clock jumped")
-            by_ns = self.scheduler.rng.choice((-3600, -2, 1, 3600)) * SECOND_NS
-            self.scheduler.rng.choice(processes).jump_clock(by_ns)
-
-    def _fill_storage(self) -> None:
-        self.faults.fill_storage(self.scheduler.rng.randint(10, 200) * MILLISECOND_NS)
-
-    def _mend(self) -> None:
-        self.scheduler.trace("faults stop")
-        for process in (self.coordinator, *self.workers):
-            if process is not None and process.alive:
-                process.mend_clock()
 
     # --- oracles ------------------------------------------------------------------------------------------------
 

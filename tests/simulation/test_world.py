@@ -9,7 +9,8 @@ import pytest
 
 from headrace.engine.simulation import world
 from headrace.engine.simulation.graphs import Kind
-from headrace.engine.simulation.world import World, draw_scenario, simulate
+from headrace.engine.simulation.scenario import draw_scenario
+from headrace.engine.simulation.world import World, simulate
 
 
 def test_a_run_without_faults_completes_checkpoints_and_restarts_nothing() -> None:

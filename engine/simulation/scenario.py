@@ -1,0 +1,91 @@
+"""Scenarios: what a seed stands for, drawn before the run begins: the job, its settings, its faults.
+
+What came later is drawn apart (`rng.getstate()`, draw, `rng.setstate()`), so that a seed keeps its other draws when a draw is added.
+"""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass, replace
+
+from headrace.channels.credit import Debloat
+from headrace.channels.events import CheckpointMode
+
+from ..runtime.subtask import Limits
+from .environment import Settings
+from .faults import FaultProfile, draw_profile, no_faults
+from .graphs import Graph, draw_graph
+from .reference import Reference, reference_of
+from .scheduler import MILLISECOND_NS, SECOND_NS
+
+_MODES = (
+    *[CheckpointMode.ALIGNED] * 5,
+    *[CheckpointMode.UNALIGNED] * 5,
+    CheckpointMode.AT_LEAST_ONCE,
+)
+#: Records that a run's tasks may handle in all, so that it stays short.
+_ROWS_MAX = 1200
+
+
+@dataclass(frozen=True, slots=True)
+class Scenario:
+    """What a seed stands for."""
+
+    graph: Graph
+    reference: Reference
+    settings: Settings
+    profile: FaultProfile
+
+
+def draw_scenario(
+    rng: random.Random, *, faults: bool = True, mode: CheckpointMode | None = None
+) -> Scenario:
+    """Draw job, settings and faults."""
+    drawn = rng.choice(_MODES)
+    mode = mode or drawn
+    exact = mode is not CheckpointMode.AT_LEAST_ONCE
+    graph = draw_graph(rng, keyed_totals=exact)
+    reference = reference_of(graph)
+    while reference.total_rows > _ROWS_MAX and graph.rows > 2:
+        graph = replace(graph, rows=graph.rows // 2)
+        reference = reference_of(graph)
+    settings = _draw_settings(rng, graph, mode)
+    return Scenario(graph, reference, settings, draw_profile(rng) if faults else no_faults())
+
+
+def _draw_settings(rng: random.Random, graph: Graph, mode: CheckpointMode) -> Settings:
+    slots = max(task.parallelism for task in graph.tasks)
+    tasks = len(graph.tasks)
+    # Settings that came later are drawn apart, so that a seed keeps its other draws.
+    state = rng.getstate()
+    alignment_timeout_ns = rng.choice((None, None, 0, 2, 20))
+    debloat = rng.choice((None, Debloat(20 * MILLISECOND_NS, floor_bytes=16)))
+    rng.setstate(state)
+    slow = rng.sample(range(tasks), 1) if rng.random() < 0.3 else []
+    timeout_ns = rng.choice((40, 300, 5000)) * MILLISECOND_NS
+    # Where a checkpoint may well expire, expiring must not fail the attempt, or some jobs would never get anywhere.
+    patient = timeout_ns > SECOND_NS
+    return Settings(
+        mode=mode,
+        limits=Limits(
+            buffer_bytes=rng.choice((100, 400, 2000)),
+            window_bytes=rng.choice((64, 400, 2000)),
+            queue_bytes_max=rng.choice((64, 400, 2000)),
+            work_rows_max=rng.choice((1, 4, 16, 64)),
+            work_target_ns=20 * MILLISECOND_NS,
+            debloat=debloat,
+            alignment_timeout_ns=None
+            if alignment_timeout_ns is None
+            else alignment_timeout_ns * MILLISECOND_NS,
+        ),
+        workers=rng.randint(1, slots),
+        heartbeat_ns=50 * MILLISECOND_NS,
+        heartbeat_timeout_ns=200 * MILLISECOND_NS,
+        checkpoint_interval_ns=rng.choice((10, 30, 80)) * MILLISECOND_NS,
+        checkpoint_timeout_ns=timeout_ns,
+        tolerable_failures=rng.choice((0, 2)) if patient else 1_000_000,
+        retain=rng.choice((1, 1, 2, 3)),
+        concurrent=1,
+        work_ns=(MILLISECOND_NS // 10, rng.choice((1, 5)) * MILLISECOND_NS),
+        slow_tasks=frozenset(slow),
+    )
