@@ -5,14 +5,13 @@ All subtasks of a worker share one file a checkpoint (`inflight/segment.py` draw
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import pyarrow as pa
 import pyarrow.compute as pc
 from msgspec.structs import replace
 
-from headrace.channels.buffer import Buffer
 from headrace.channels.keygroups import key_group_range
 from headrace.inflight.confirmed import Confirmed
 from headrace.inflight.handle import BufferHandle, ChannelStateHandle
@@ -25,6 +24,7 @@ from headrace.inflight.segment import (
     table_from_ipc,
     table_to_ipc,
 )
+from headrace.inflight.writer import write_buffers
 from headrace.recovery.layout import handle_path, segment_path, store_path
 from headrace.recovery.metadata import StateHandle
 from headrace.recovery.store import NotFound, Store, StoreError, StoreRejected
@@ -34,9 +34,6 @@ from .work import CapturedRun, Cut, SubtaskId
 
 #: By subtask: (operator name, its frozen state).
 Snapshots = Mapping[SubtaskId, Sequence[tuple[str, StateSnapshot]]]
-
-#: Captured buffers are joined up to this size, so that a metadata of many small ones stays small.
-_BLOB_BYTES = 1 << 20
 
 
 class CorruptState(Exception):
@@ -123,7 +120,7 @@ def _write_run(
         if isinstance(piece, BufferHandle):
             buffers.append(piece)
         else:
-            buffers += [_write_batches(segment, path, group) for group in _groups(piece)]
+            buffers += write_buffers(segment, path, piece)
     return ChannelStateHandle(
         edge=run.channel.edge,
         producer=run.channel.producer,
@@ -145,36 +142,6 @@ def _copied(
         blob = segment.append(foreign.store.get(file, buffer.offset, buffer.length))
         buffers.append(replace(buffer, path=path, offset=blob.offset, checksum=blob.checksum))
     return replace(handle, buffers=buffers)
-
-
-def _groups(buffers: Sequence[Buffer]) -> Iterator[list[pa.RecordBatch]]:
-    """Neighbouring parts, joined up to the size of a blob."""
-    group: list[pa.RecordBatch] = []
-    size_bytes = 0
-    for buffer in buffers:
-        if group and size_bytes + buffer.size_bytes > _BLOB_BYTES:
-            yield group
-            group, size_bytes = [], 0
-        group += buffer.parts
-        size_bytes += buffer.size_bytes
-    if group:
-        yield group
-
-
-def _write_batches(
-    segment: SegmentBuilder, path: str, batches: Sequence[pa.RecordBatch]
-) -> BufferHandle:
-    table = pa.Table.from_batches(batches)
-    blob = segment.append(table_to_ipc(table))
-    return BufferHandle(
-        path=path,
-        offset=blob.offset,
-        length=blob.length,
-        checksum=blob.checksum,
-        blob_rows=table.num_rows,
-        start=0,
-        rows=table.num_rows,
-    )
 
 
 def read_buffer(

@@ -10,9 +10,9 @@ from __future__ import annotations
 import contextlib
 import logging
 import queue
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import assert_never
 
 import pyarrow as pa
@@ -20,14 +20,13 @@ import pyarrow as pa
 from headrace.channels.handshake import Identity
 from headrace.channels.partitioners import Custom, Hash
 from headrace.channels.wire import ControlFrame
-from headrace.inflight.confirmed import Confirmed
-from headrace.inflight.handle import ChannelStateHandle
+from headrace.inflight.writer import AdHoc, Piece
 from headrace.recovery.metadata import SubtaskSnapshot
 from headrace.recovery.store import Store, StoreError
 
 from ..api.errors import HeadraceError
 from ..coordination import messages as m
-from ..operators.base import RestoredState, StateSnapshot
+from ..operators.base import RestoredState
 from ..operators.chain import Chain
 from ..plan.execution import ExecutionPlan
 from . import worker_protocol as w
@@ -41,6 +40,7 @@ from .network import (
     NetworkEvent,
     Received,
 )
+from .persistence import CheckpointWrite, Persistence
 from .snapshots import CorruptState, Foreign, read_buffer, read_states, write_checkpoint
 from .storage import open_store
 from .subtask import Limits
@@ -80,17 +80,9 @@ class _Loaded:
     epoch: int
     threads: dict[SubtaskId, SubtaskThread]
     opening: set[SubtaskId]
-    #: {checkpoint: {subtask: (operator, state) pairs}}
-    snapshots: dict[int, dict[SubtaskId, Sequence[tuple[str, StateSnapshot]]]] = field(
-        default_factory=dict
-    )
-    #: {checkpoint: {subtask: time that freezing took}}
-    sync_ns: dict[int, dict[SubtaskId, int]] = field(default_factory=dict)
+    persistence: Persistence
     #: Where the attempt was restored from, if that is not the job's own directory.
     foreign: Foreign | None = None
-    #: {checkpoint: in-flight data that this worker stored or named for it}, until a newer one is confirmed.
-    stored: dict[int, list[ChannelStateHandle]] = field(default_factory=dict)
-    confirmed: Confirmed = field(default_factory=Confirmed)
 
 
 class WorkerDriver:
@@ -185,8 +177,7 @@ class WorkerDriver:
                 self._open_failed(item)
             case w.CheckpointPersisted():
                 if self._loaded is not None and self._loaded.epoch == item.epoch:
-                    handles = [h for hs in item.inflight.values() for h in hs]
-                    self._loaded.stored[item.checkpoint] = handles
+                    self._loaded.persistence.stored(item.checkpoint, item.inflight)
                 self._step(item)
             case _:
                 self._step(item)
@@ -242,13 +233,13 @@ class WorkerDriver:
             case ReadReplay():
                 self._read_replay(effect)
             case w.ConfirmCheckpoint():
-                self._confirm(effect.checkpoint)
+                self._attempt().persistence.inflight.confirmed(effect.checkpoint)
             case PersistCheckpoint():
-                self._persist(effect)
+                self._attempt().persistence.persist(effect)
+                self._write_ready()
             case w.DiscardSnapshots():
                 if self._loaded is not None:
-                    self._loaded.snapshots.pop(effect.checkpoint, None)
-                    self._loaded.sync_ns.pop(effect.checkpoint, None)
+                    self._loaded.persistence.discard(effect.checkpoint)
             case w.Report(message):
                 self._network.send(self._control, ControlFrame(m.encode(message)))
             case w.LoadAttempt():
@@ -273,14 +264,21 @@ class WorkerDriver:
         loaded = self._attempt()
         began_ns = now_ns()
         states = loaded.threads[effect.subtask].chain.snapshot()
-        loaded.snapshots.setdefault(effect.checkpoint, {})[effect.subtask] = states
-        loaded.sync_ns.setdefault(effect.checkpoint, {})[effect.subtask] = now_ns() - began_ns
+        loaded.persistence.freeze(effect.checkpoint, effect.subtask, states, now_ns() - began_ns)
 
-    def _persist(self, effect: PersistCheckpoint) -> None:
+    def _write_ready(self) -> None:
         loaded = self._attempt()
-        epoch, checkpoint = effect.epoch, effect.checkpoint
-        snapshots = loaded.snapshots.pop(checkpoint)
-        sync_ns = loaded.sync_ns.pop(checkpoint)
+        for order in loaded.persistence.ready():
+            match order:
+                case CheckpointWrite():
+                    self._write_checkpoint(loaded, order)
+                case Piece():
+                    raise AssertionError("nothing is logged")
+                case _:
+                    assert_never(order)
+
+    def _write_checkpoint(self, loaded: _Loaded, order: CheckpointWrite) -> None:
+        epoch, checkpoint = order.epoch, order.checkpoint
         began_ns = now_ns()
 
         def write() -> None:
@@ -291,9 +289,9 @@ class WorkerDriver:
                     checkpoint,
                     self._identity.worker,
                     epoch,
-                    snapshots,
-                    effect.cuts,
-                    loaded.confirmed,
+                    order.snapshots,
+                    order.cuts,
+                    order.index,
                     loaded.foreign,
                 )
             except Exception as error:
@@ -307,17 +305,12 @@ class WorkerDriver:
                     checkpoint,
                     written.states,
                     written.inflight,
-                    sync_ns,
+                    order.sync_ns,
                     now_ns() - began_ns,
                 )
             )
 
         self._storage.submit(write)
-
-    def _confirm(self, checkpoint: int) -> None:
-        loaded = self._attempt()
-        loaded.confirmed = Confirmed(loaded.stored.get(checkpoint, []))
-        loaded.stored = {n: handles for n, handles in loaded.stored.items() if n > checkpoint}
 
     def _read_replay(self, effect: ReadReplay) -> None:
         loaded = self._attempt()
@@ -366,7 +359,7 @@ class WorkerDriver:
             )
             for id in effect.subtasks
         }
-        self._loaded = _Loaded(effect.epoch, threads, set(threads))
+        self._loaded = _Loaded(effect.epoch, threads, set(threads), Persistence(AdHoc()))
         if effect.origin:
             self._loaded.foreign = Foreign(open_store(effect.origin), effect.job)
         for thread in threads.values():

@@ -10,16 +10,15 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, NoReturn, assert_never
 
-from headrace.inflight.confirmed import Confirmed
-from headrace.inflight.handle import ChannelStateHandle
+from headrace.inflight.writer import AdHoc, Piece
 from headrace.recovery.metadata import SubtaskSnapshot
 from headrace.recovery.store import StoreError
 
 from ..coordination import messages as m
-from ..operators.base import StateSnapshot
 from ..operators.chain import Chain
 from ..runtime import worker_protocol as w
 from ..runtime.attempt import PersistCheckpoint, SendFrame
+from ..runtime.persistence import CheckpointWrite, Persistence
 from ..runtime.snapshots import CorruptState, Written, read_buffer, read_states, write_checkpoint
 from ..runtime.work import (
     CommitWork,
@@ -63,12 +62,7 @@ class _Loaded:
 
     epoch: int
     tasks: dict[SubtaskId, _Task] = field(default_factory=dict)
-    snapshots: dict[int, dict[SubtaskId, Sequence[tuple[str, StateSnapshot]]]] = field(
-        default_factory=dict
-    )
-    #: {checkpoint: in-flight data that this worker stored or named for it}, until a newer one is confirmed.
-    stored: dict[int, list[ChannelStateHandle]] = field(default_factory=dict)
-    confirmed: Confirmed = field(default_factory=Confirmed)
+    persistence: Persistence = field(default_factory=lambda: Persistence(AdHoc()))
     abandoned: bool = False
 
 
@@ -176,12 +170,13 @@ class WorkerProcess(Process):
             case ReadReplay():
                 self._read_replay(effect)
             case w.ConfirmCheckpoint():
-                self._confirm(effect.checkpoint)
+                self._attempt().persistence.inflight.confirmed(effect.checkpoint)
             case PersistCheckpoint():
-                self._persist(effect)
+                self._attempt().persistence.persist(effect)
+                self._write_ready()
             case w.DiscardSnapshots():
                 if self._loaded is not None:
-                    self._loaded.snapshots.pop(effect.checkpoint, None)
+                    self._loaded.persistence.discard(effect.checkpoint)
             case w.Report(message):
                 self._report(message)
             case w.LoadAttempt():
@@ -274,40 +269,50 @@ class WorkerProcess(Process):
     def _snapshot(self, subtask: SubtaskId, checkpoint: int) -> None:
         loaded = self._attempt()
         states = loaded.tasks[subtask].chain.snapshot()
-        loaded.snapshots.setdefault(checkpoint, {})[subtask] = states
+        loaded.persistence.freeze(checkpoint, subtask, states, 0)
         self.env.watch.cut(loaded.epoch, checkpoint, subtask)
         queued_bytes = sum(s.queued_bytes for s in self.machine._numbers())
         self.env.coverage.count("bytes in flight at a cut", queued_bytes)
 
-    def _persist(self, effect: PersistCheckpoint) -> None:
-        puts, done, loaded, delay_ns = self._prepared(effect)
+    def _write_ready(self) -> None:
+        for order in self._attempt().persistence.ready():
+            match order:
+                case CheckpointWrite():
+                    self._write_checkpoint(order)
+                case Piece():
+                    raise AssertionError("nothing is logged")
+                case _:
+                    assert_never(order)
+
+    def _write_checkpoint(self, order: CheckpointWrite) -> None:
+        puts, done, loaded, delay_ns = self._prepared(order)
         self.env.scheduler.after(delay_ns, lambda: self._write(puts, done, loaded))
 
     def _prepared(
-        self, effect: PersistCheckpoint
+        self, order: CheckpointWrite
     ) -> tuple[Sequence[Call], w.CheckpointPersisted, _Loaded, int]:
         """What is to be written, what to report then, for which attempt, and how long it takes."""
         loaded, catcher = self._attempt(), PutCatcher()
         written = write_checkpoint(
             catcher,  # type: ignore[arg-type]  # only `put` is asked for
             self.env.plan.job,
-            effect.checkpoint,
+            order.checkpoint,
             self.number,
-            effect.epoch,
-            loaded.snapshots.pop(effect.checkpoint),
-            effect.cuts,
-            loaded.confirmed,
+            order.epoch,
+            order.snapshots,
+            order.cuts,
+            order.index,
         )
         self._count_in_flight(written)
         delay_ns = self.env.scheduler.delay_ns(
             50 * MICROSECOND_NS, 2 * self.env.faults.storage_delay_ns
         )
         done = w.CheckpointPersisted(
-            effect.epoch,
-            effect.checkpoint,
+            order.epoch,
+            order.checkpoint,
             written.states,
             written.inflight,
-            dict.fromkeys(written.states, 0),
+            order.sync_ns,
             delay_ns,
         )
         return catcher.puts, done, loaded, delay_ns
@@ -323,18 +328,13 @@ class WorkerProcess(Process):
             if error is not None:
                 self._step(w.CheckpointPersistFailed(done.epoch, done.checkpoint, str(error)))
                 return
-        loaded.stored[done.checkpoint] = [h for hs in done.inflight.values() for h in hs]
+        loaded.persistence.stored(done.checkpoint, done.inflight)
         self._step(done)
 
     def _count_in_flight(self, written: Written) -> None:
         for handle in (h for handles in written.inflight.values() for h in handles):
             rows = sum(buffer.rows for buffer in handle.buffers)
             self.env.coverage.count(f"records persisted in flight, {handle.side}", rows)
-
-    def _confirm(self, checkpoint: int) -> None:
-        loaded = self._attempt()
-        loaded.confirmed = Confirmed(loaded.stored.get(checkpoint, []))
-        loaded.stored = {n: handles for n, handles in loaded.stored.items() if n > checkpoint}
 
     def _read_replay(self, effect: ReadReplay) -> None:
         epoch, order, store = (

@@ -179,8 +179,8 @@ def referenced_files_are_deleted(patch: pytest.MonkeyPatch) -> None:
 
 @mutant
 def worker_acknowledges_before_its_file_is_durable(patch: pytest.MonkeyPatch) -> None:
-    def persist(self: WorkerProcess, effect: Any) -> None:
-        puts, done, loaded, delay_ns = self._prepared(effect)
+    def write(self: WorkerProcess, order: Any) -> None:
+        puts, done, loaded, delay_ns = self._prepared(order)
         after = self.env.scheduler.after
         after(0, lambda: self._write((), done, loaded))
         after(delay_ns, lambda: late(self, puts))
@@ -189,7 +189,7 @@ def worker_acknowledges_before_its_file_is_durable(patch: pytest.MonkeyPatch) ->
         for put in puts if self.alive else ():
             answer_call(self.env.faults, self.env.storage, put)
 
-    patch.setattr(WorkerProcess, "_persist", persist)
+    patch.setattr(WorkerProcess, "_write_checkpoint", write)
 
 
 @mutant

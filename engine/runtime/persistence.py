@@ -1,0 +1,81 @@
+"""One attempt's checkpoints at one worker, between the frozen state and its file: what is to be written, and when.
+
+Kept by the owner thread of every driver; the writing itself is the driver's business (a storage thread, or virtual time). It joins what the
+operators froze with the cuts, asks the in-flight writer what need not be written again, and hands out what is `ready`.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from headrace.inflight.confirmed import Confirmed
+from headrace.inflight.handle import ChannelStateHandle
+from headrace.inflight.writer import InflightWriter, Piece
+
+from ..operators.base import StateSnapshot
+from .attempt import PersistCheckpoint
+from .work import Cut, SubtaskId
+
+Frozen = Sequence[tuple[str, StateSnapshot]]
+
+
+@dataclass(frozen=True, slots=True)
+class CheckpointWrite:
+    """A worker's part of a checkpoint, to be stored in one file. `index`: in-flight data that is named instead."""
+
+    epoch: int
+    checkpoint: int
+    snapshots: dict[SubtaskId, Frozen]
+    #: {subtask: time that freezing took}
+    sync_ns: dict[SubtaskId, int]
+    cuts: tuple[Cut, ...]
+    index: Confirmed
+
+
+class Persistence:
+    """What one attempt has to store. `inflight` decides when in-flight data is written."""
+
+    def __init__(self, inflight: InflightWriter) -> None:
+        self.inflight = inflight
+        #: {checkpoint: {subtask: (its frozen state, time that freezing took)}}
+        self._frozen: dict[int, dict[SubtaskId, tuple[Frozen, int]]] = {}
+        #: Checkpoints that wait for the piece of the log under way, in order.
+        self._waiting: deque[PersistCheckpoint] = deque()
+
+    def freeze(self, checkpoint: int, subtask: SubtaskId, states: Frozen, sync_ns: int) -> None:
+        """The subtask's state is frozen for `checkpoint`."""
+        self._frozen.setdefault(checkpoint, {})[subtask] = (states, sync_ns)
+
+    def discard(self, checkpoint: int) -> None:
+        """The checkpoint was given up."""
+        self._frozen.pop(checkpoint, None)
+        self._waiting = deque(w for w in self._waiting if w.checkpoint != checkpoint)
+
+    def persist(self, effect: PersistCheckpoint) -> None:
+        """Every subtask has cut; `ready` follows."""
+        self._waiting.append(effect)
+
+    def stored(self, checkpoint: int, inflight: dict[SubtaskId, list[ChannelStateHandle]]) -> None:
+        """The worker's part of the checkpoint is durable."""
+        self.inflight.stored(checkpoint, [h for handles in inflight.values() for h in handles])
+
+    def ready(self) -> Iterator[CheckpointWrite | Piece]:
+        """What is to be written now, each once: checkpoints before pieces of the log."""
+        while self._waiting:
+            index = self.inflight.index(self._waiting[0].checkpoint)
+            if index is None:
+                break
+            effect = self._waiting.popleft()
+            frozen = self._frozen.pop(effect.checkpoint)
+            yield CheckpointWrite(
+                effect.epoch,
+                effect.checkpoint,
+                {subtask: states for subtask, (states, _) in frozen.items()},
+                {subtask: sync_ns for subtask, (_, sync_ns) in frozen.items()},
+                effect.cuts,
+                index,
+            )
+        while (piece := self.inflight.next_piece()) is not None:
+            yield piece

@@ -1,0 +1,137 @@
+"""When in-flight data is written: the interface that a worker's driver uses, and the ad hoc way behind it.
+
+FLIP-76 compares two ways. *Ad hoc*: records are written when a barrier has overtaken them, by the checkpoint itself. *Continuous*: every
+buffer is logged as it is queued, and a checkpoint names ranges of the log (`log.py`). Behind this interface a driver does not know which one it
+has. Either answers the one question of a checkpoint, which of its records are durable already, by an index of positions.
+
+A writer lives as long as an attempt: another attempt's positions mean nothing. It belongs to the owner thread; what takes time is handed
+out (`next_piece`) and comes back (`piece_written`).
+
+Source: FLIP-76, "Proposed Changes: Persisting in-flight data".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import pyarrow as pa
+
+from headrace.channels.buffer import Buffer, ChannelId
+
+from .confirmed import Confirmed
+from .handle import BufferHandle, ChannelStateHandle
+from .segment import SegmentBuilder, table_to_ipc
+
+#: Buffers are joined up to this size, so that a metadata of many small ones stays small.
+_BLOB_BYTES = 1 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """Part of the log, to be written as one file that belongs to `checkpoint` whether it is ever taken or not.
+
+    Attributes:
+        number: tells the pieces of one attempt and worker apart.
+        runs: neighbouring buffers of a channel, in order; a channel may come more than once.
+    """
+
+    checkpoint: int
+    number: int
+    runs: tuple[tuple[ChannelId, tuple[Buffer, ...]], ...]
+
+
+class InflightWriter(Protocol):
+    """What a worker's driver asks and tells about in-flight data, in its owner thread."""
+
+    def log(self, channel: ChannelId, buffer: Buffer) -> None:
+        """A buffer was queued for `channel`, or came in over it from another worker."""
+        ...
+
+    def next_piece(self) -> Piece | None:
+        """What is to be written now, beside the work; ends in `piece_written`. None: nothing, or not yet."""
+        ...
+
+    def piece_written(self, piece: Piece, handles: Sequence[ChannelStateHandle]) -> None:
+        """The piece is durable and `handles` name it; without any, it could not be written and counts as lost."""
+        ...
+
+    def index(self, checkpoint: int) -> Confirmed | None:
+        """What `checkpoint`, all of whose cuts are taken, may name instead of writing. None: ask again when the piece under way is written."""
+        ...
+
+    def stored(self, checkpoint: int, handles: Sequence[ChannelStateHandle]) -> None:
+        """This worker's in-flight data of `checkpoint` is durable: `handles` say where."""
+        ...
+
+    def confirmed(self, checkpoint: int) -> None:
+        """`checkpoint` is complete: what it stored stays as long as later ones name it."""
+        ...
+
+
+class AdHoc:
+    """Everything is written by the checkpoint whose barrier overtook it; only what a complete one stored is named."""
+
+    def __init__(self) -> None:
+        #: {checkpoint: in-flight data that this worker stored or named for it}, until a newer one is confirmed.
+        self._stored: dict[int, Sequence[ChannelStateHandle]] = {}
+        self._confirmed = Confirmed()
+
+    def log(self, channel: ChannelId, buffer: Buffer) -> None:
+        """See `InflightWriter`: nothing is written before a barrier comes."""
+
+    def next_piece(self) -> Piece | None:
+        """See `InflightWriter`."""
+        return None
+
+    def piece_written(self, piece: Piece, handles: Sequence[ChannelStateHandle]) -> None:
+        """See `InflightWriter`."""
+        raise AssertionError(f"piece {piece.number} of nobody's")
+
+    def index(self, checkpoint: int) -> Confirmed | None:
+        """See `InflightWriter`."""
+        return self._confirmed
+
+    def stored(self, checkpoint: int, handles: Sequence[ChannelStateHandle]) -> None:
+        """See `InflightWriter`."""
+        self._stored[checkpoint] = handles
+
+    def confirmed(self, checkpoint: int) -> None:
+        """See `InflightWriter`."""
+        self._confirmed = Confirmed(self._stored.get(checkpoint, ()))
+        self._stored = {n: handles for n, handles in self._stored.items() if n > checkpoint}
+
+
+def write_buffers(
+    segment: SegmentBuilder, path: str, buffers: Sequence[Buffer]
+) -> list[BufferHandle]:
+    """Append neighbouring buffers to `segment`, which will lie at `path` (as handles state it). Returns where, in order."""
+    handles: list[BufferHandle] = []
+    group: list[pa.RecordBatch] = []
+    size_bytes = 0
+    for buffer in buffers:
+        if group and size_bytes + buffer.size_bytes > _BLOB_BYTES:
+            handles.append(_write_batches(segment, path, group))
+            group, size_bytes = [], 0
+        group += buffer.parts
+        size_bytes += buffer.size_bytes
+    if group:
+        handles.append(_write_batches(segment, path, group))
+    return handles
+
+
+def _write_batches(
+    segment: SegmentBuilder, path: str, batches: Sequence[pa.RecordBatch]
+) -> BufferHandle:
+    table = pa.Table.from_batches(batches)
+    blob = segment.append(table_to_ipc(table))
+    return BufferHandle(
+        path=path,
+        offset=blob.offset,
+        length=blob.length,
+        checksum=blob.checksum,
+        blob_rows=table.num_rows,
+        start=0,
+        rows=table.num_rows,
+    )
