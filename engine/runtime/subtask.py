@@ -28,9 +28,9 @@ from headrace.inflight.replay import Replay, ReplayInput
 from headrace.recovery.metadata import ChannelPosition
 
 from ..operators.base import SourceStatus, Transaction
-from ..operators.chain import Outputs
 from .cuts import Cuts
 from .pace import Pace
+from .result_partition import ResultPartition
 from .work import (
     BufferArrived,
     CheckpointCancelled,
@@ -124,20 +124,11 @@ class Subtask:
         ports = {c.channel.edge: c.port for c in self._gate.channels.values()}
         self._replay = Replay(spec.replay, ports)
         self._gate.held_ports = self._replay.pending_ports
-        self._outputs = [
-            [
-                Subpartition(
-                    channel,
-                    position=_position(spec.sent, channel),
-                    window_bytes=spec.limits.window_bytes,
-                    room_bytes=spec.limits.queue_bytes_max,
-                    debloat=spec.limits.debloat,
-                )
-                for channel in channels
-            ]
-            for channels in spec.outputs
-        ]
-        self._subpartitions = {s.channel: s for edge in self._outputs for s in edge}
+        self._results = ResultPartition(
+            [[_subpartition(spec, channel) for channel in edge] for edge in spec.outputs],
+            spec.limits.queue_bytes_max,
+        )
+        self._subpartitions = self._results.subpartitions
         self._cuts = Cuts(
             spec.id,
             self._gate,
@@ -237,7 +228,7 @@ class Subtask:
             idle_ns=self._pace.idle_ns,
             input_queued_bytes=gate.queued_bytes,
             window_bytes=gate.window_bytes,
-            output_queued_bytes=sum(s.queued_bytes for s in self._subpartitions.values()),
+            output_queued_bytes=self._results.queued_bytes,
             finished=self._finished,
         )
 
@@ -248,14 +239,14 @@ class Subtask:
         while True:
             while self._take_cut(effects) or (self._running is None and self._next(effects)):
                 pass
-            had_room = self._has_room()
+            had_room = self._results.has_room
             self._drain(effects)
             # What the drain made room for begins now: no later event is certain to come.
-            if had_room or self._running is not None or not self._has_room():
+            if had_room or self._running is not None or not self._results.has_room:
                 break
         self._cuts.flush(self._now_ns, effects)
         self._pace.account(
-            self._now_ns, busy=self._running is not None, backpressured=not self._has_room()
+            self._now_ns, busy=self._running is not None, backpressured=not self._results.has_room
         )
 
     def _next(self, effects: list[SubtaskEffect]) -> bool:
@@ -271,12 +262,12 @@ class Subtask:
         return self._next_work(effects)
 
     def _next_work(self, effects: list[SubtaskEffect]) -> bool:
-        if self._finished or not self._has_room():
+        if self._finished or not self._results.has_room:
             return False
         if self._source_ended or (not self._spec.is_source and self._gate.ended):
             self._run(FinishWork(), effects)
             return True
-        rows_max = self._pace.rows_for(self._room_bytes())
+        rows_max = self._pace.rows_for(self._results.room_bytes)
         if self._spec.is_source:
             if self._poll_at_ns is not None:
                 return False
@@ -301,23 +292,14 @@ class Subtask:
         self._work += 1
         effects.append(RunWork(self.id, self._work, work))
 
-    def _room_bytes(self) -> int:
-        """What one piece of work may put into the outputs: what the tightest edge's queues are meant to hold."""
-        edges = [sum(s.room_bytes for s in edge) for edge in self._outputs if edge]
-        return min(edges, default=self._limits.queue_bytes_max)
-
-    def _has_room(self) -> bool:
-        return all(s.has_room for s in self._subpartitions.values())
-
     def _drain(self, effects: list[SubtaskEffect]) -> None:
-        for subpartition in self._subpartitions.values():
-            while (item := subpartition.take(self._limits.buffer_bytes, self._now_ns)) is not None:
-                if isinstance(item, Buffer):
-                    effects.append(SendBuffer(subpartition.channel, item))
-                    continue
-                effects.append(SendEvent(subpartition.channel, item.position, item.event))
-                if isinstance(item.event, Barrier):
-                    self._cuts.sent(subpartition.channel, item.event)
+        for channel, item in self._results.drain(self._limits.buffer_bytes, self._now_ns):
+            if isinstance(item, Buffer):
+                effects.append(SendBuffer(channel, item))
+                continue
+            effects.append(SendEvent(channel, item.position, item.event))
+            if isinstance(item.event, Barrier):
+                self._cuts.sent(channel, item.event)
 
     # --- work that ended --------------------------------------------------------------------------------------
 
@@ -326,7 +308,7 @@ class Subtask:
         work, self._running = self._running, None
         assert work is not None, f"{self.id}: work {done.work} ended twice"
         effects.append(CommitWork(self.id))
-        bytes_out = self._append(done.outputs)
+        bytes_out = self._results.append(done.outputs)
         match work:
             case ProcessWork():
                 self._pace.worked(work.rows, done.rows_out, done.elapsed_ns, bytes_out)
@@ -340,18 +322,6 @@ class Subtask:
                 self._precommitted(work.checkpoint, done, effects)
             case _:
                 assert_never(work)
-
-    def _append(self, outputs: Outputs) -> int:
-        """Queue what work produced; returns the bytes of the edge that got most."""
-        assert not outputs or len(outputs) == len(self._outputs), (
-            f"{self.id}: outputs for other edges"
-        )
-        most_bytes = 0
-        for edge, batches in zip(self._outputs, outputs, strict=False):
-            for target, batch, size_bytes in batches:
-                edge[target].append(batch, size_bytes)
-            most_bytes = max(most_bytes, sum(size_bytes for _, _, size_bytes in batches))
-        return most_bytes
 
     def _consumed(self, effects: list[SubtaskEffect]) -> None:
         given, self._given = self._given, ()
@@ -372,8 +342,7 @@ class Subtask:
 
     def _finish(self, effects: list[SubtaskEffect]) -> None:
         self._finished = True
-        for subpartition in self._subpartitions.values():
-            subpartition.append_event(EndOfInput())
+        self._results.append_event(EndOfInput())
         effects.append(SubtaskFinished(self.id))
 
     # --- replay -----------------------------------------------------------------------------------------------
@@ -444,6 +413,16 @@ class SubtaskStatistics:
 
 def _position(positions: Mapping[ChannelId, ChannelPosition], channel: ChannelId) -> int:
     return positions[channel].position if channel in positions else 0
+
+
+def _subpartition(spec: SubtaskSpec, channel: ChannelId) -> Subpartition:
+    return Subpartition(
+        channel,
+        position=_position(spec.sent, channel),
+        window_bytes=spec.limits.window_bytes,
+        room_bytes=spec.limits.queue_bytes_max,
+        debloat=spec.limits.debloat,
+    )
 
 
 def _input_channel(spec: SubtaskSpec, channel: ChannelId, port: int) -> InputChannel:

@@ -1,0 +1,70 @@
+"""A result partition: all outgoing channels of one subtask, edge by edge.
+
+What one piece of work produced is appended whole, so the queues' bound is soft by that much; new work begins only while every queue has
+room. Events go to every channel: barriers, watermarks and the end of input concern all consumers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from headrace.channels.buffer import Buffer, ChannelId
+from headrace.channels.events import ChannelEvent
+from headrace.channels.subpartition import QueuedEvent, Subpartition
+
+from ..operators.chain import Outputs
+
+
+class ResultPartition:
+    """The subpartitions of one subtask.
+
+    Attributes:
+        subpartitions: {channel: its queue}.
+    """
+
+    def __init__(self, edges: Sequence[Sequence[Subpartition]], room_bytes: int) -> None:
+        """`edges`: by output edge, in the partitioner's order of targets; `room_bytes`: of a subtask without any."""
+        self._edges = edges
+        self._room_bytes = room_bytes
+        self.subpartitions: dict[ChannelId, Subpartition] = {
+            s.channel: s for edge in edges for s in edge
+        }
+
+    def append(self, outputs: Outputs) -> int:
+        """Queue what work produced; returns the bytes of the edge that got most."""
+        assert not outputs or len(outputs) == len(self._edges), "outputs for other edges"
+        most_bytes = 0
+        for edge, batches in zip(self._edges, outputs, strict=False):
+            for target, batch, size_bytes in batches:
+                edge[target].append(batch, size_bytes)
+            most_bytes = max(most_bytes, sum(size_bytes for _, _, size_bytes in batches))
+        return most_bytes
+
+    def append_event(self, event: ChannelEvent) -> None:
+        """Queue an event behind everything in every channel."""
+        for subpartition in self.subpartitions.values():
+            subpartition.append_event(event)
+
+    @property
+    def has_room(self) -> bool:
+        """New work may begin."""
+        return all(s.has_room for s in self.subpartitions.values())
+
+    @property
+    def room_bytes(self) -> int:
+        """What one piece of work may put in: what the tightest edge's queues are meant to hold."""
+        edges = [sum(s.room_bytes for s in edge) for edge in self._edges if edge]
+        return min(edges, default=self._room_bytes)
+
+    @property
+    def queued_bytes(self) -> int:
+        """Bytes that wait in all queues, as charged to credit."""
+        return sum(s.queued_bytes for s in self.subpartitions.values())
+
+    def drain(
+        self, buffer_bytes: int, now_ns: int
+    ) -> Iterator[tuple[ChannelId, Buffer | QueuedEvent]]:
+        """Take all that may be sent now, channel by channel."""
+        for subpartition in self.subpartitions.values():
+            while (item := subpartition.take(buffer_bytes, now_ns)) is not None:
+                yield subpartition.channel, item
