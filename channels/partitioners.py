@@ -113,7 +113,7 @@ class Rebalance:
 
 @dataclass(frozen=True, slots=True)
 class Shuffle:
-    """Each record to a consumer drawn evenly: random runs of records to random consumers. No copy."""
+    """Each record to a consumer drawn evenly: random runs of records to random consumers, the least served first. No copy."""
 
     name: ClassVar[str] = "shuffle"
 
@@ -271,23 +271,32 @@ class _Dealer:
 
 
 class _Shuffler:
-    """Cuts at random places and gives the runs to different random targets."""
+    """Cuts at random places and gives the runs to different random targets, those before the others that got a run less.
+
+    Independent draws would leave one slow consumer without work while another's queue, and so the producer, is full.
+    """
 
     def __init__(self, rng: np.random.Generator, consumers: int) -> None:
         self._rng = rng
-        self._consumers = consumers
+        #: {target: rows it got}.
+        self._dealt = np.zeros(consumers, np.int64)
 
     def split(self, batch: pa.RecordBatch) -> Slices:
-        rows = batch.num_rows
-        runs = _runs(rows, self._consumers)
-        if rows == 0 or self._consumers == 1:
+        rows, consumers = batch.num_rows, len(self._dealt)
+        runs = _runs(rows, consumers)
+        if rows == 0 or consumers == 1:
             return _whole(0, batch)
+        order = self._rng.permutation(consumers)
+        fewest = np.argsort(self._dealt[order] // RUN_ROWS_MIN, kind="stable")
+        targets = order[fewest[:runs]]
         if runs == 1:
-            return _whole(int(self._rng.integers(self._consumers)), batch)
+            self._dealt[targets] += rows
+            return _whole(int(targets[0]), batch)
         # A cut moves by at most a quarter of a run, so no run is shorter than half of one.
         cuts = (np.arange(1, runs) + self._rng.uniform(-0.25, 0.25, runs - 1)) * (rows / runs)
-        targets = self._rng.permutation(self._consumers)[:runs]
-        return _cut(batch, [0, *cuts.astype(np.int64).tolist(), rows], targets.tolist())
+        bounds = [0, *cuts.astype(np.int64).tolist(), rows]
+        self._dealt[targets] += np.diff(bounds)
+        return _cut(batch, bounds, targets.tolist())
 
 
 def split_by_targets(batch: pa.RecordBatch, targets: Targets, consumers: int) -> Slices:

@@ -156,6 +156,17 @@ def test_shuffle_repeats_with_its_seed_and_differs_between_seeds_and_producers()
     assert run(0, 1) != run(1, 1)
 
 
+@given(st.lists(st.integers(1, 9000), max_size=40), st.integers(2, 9), st.integers(0, 8))
+def test_shuffle_starves_no_consumer(sizes: list[int], consumers: int, seed: int) -> None:
+    splitter = Shuffle().open(0, 1, consumers, seed)
+    dealt = dict.fromkeys(range(consumers), 0)
+    for size in sizes:
+        for target, rows in splitter.split(batch_of(0, size)):
+            dealt[target] += rows.num_rows
+    largest = max([RUN_ROWS_MIN, *sizes])
+    assert max(dealt.values()) - min(dealt.values()) <= RUN_ROWS_MIN + largest
+
+
 @pytest.mark.parametrize("rows", [10, 700, 5000])
 def test_shuffle_gives_every_place_of_a_batch_to_every_consumer_evenly(rows: int) -> None:
     splitter = Shuffle().open(0, 1, 4, 5)
