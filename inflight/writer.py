@@ -125,7 +125,7 @@ def _write_batches(
     segment: SegmentBuilder, path: str, batches: Sequence[pa.RecordBatch]
 ) -> BufferHandle:
     table = pa.Table.from_batches(batches)
-    blob = segment.append(table_to_ipc(table))
+    blob = segment.append(*table_to_ipc(table))
     return BufferHandle(
         path=path,
         offset=blob.offset,

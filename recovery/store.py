@@ -6,7 +6,11 @@ delays. Paths are relative, `/`-separated, and resolved under one root that noth
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Protocol
+
+#: What an object is to hold: its bytes, or parts that make them up, so that nobody has to copy them into one.
+Content = bytes | memoryview | Sequence[bytes | memoryview]
 
 
 class StoreError(Exception):
@@ -37,10 +41,20 @@ class NotFound(StoreRejected):
     """No object of that path."""
 
 
+def parts_of(data: Content) -> Sequence[bytes | memoryview]:
+    """The content as parts, none of them copied."""
+    return [data] if isinstance(data, bytes | memoryview) else data
+
+
+def joined(data: Content) -> bytes:
+    """The content in one piece."""
+    return data if isinstance(data, bytes) else b"".join(parts_of(data))
+
+
 class Store(Protocol):
     """Durable named objects. Every method may raise StoreError."""
 
-    def put(self, path: str, data: bytes | memoryview) -> None:
+    def put(self, path: str, data: Content) -> None:
         """Write the whole object atomically: readers see the old object, or all of the new one. Durable on return."""
         ...
 

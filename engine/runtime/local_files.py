@@ -24,14 +24,19 @@ from collections.abc import Callable, Iterator
 
 from headrace.recovery.store import (
     AlreadyExists,
+    Content,
     NotFound,
     StoreError,
     StoreRejected,
     StoreUncertain,
+    parts_of,
 )
 
 #: Folder of unfinished files, under the root.
 TEMPORARY_FOLDER = ".headrace-tmp"
+
+#: So many parts fit in one `writev` everywhere (IOV_MAX).
+_PARTS_MAX = 1024
 
 #: Unfinished files older than this were left by a crash; no write takes a day.
 TEMPORARY_AGE_S_MAX = 24 * 3600
@@ -75,7 +80,7 @@ class LocalFiles:
         self._root = os.path.realpath(root)
         self._temporary = os.path.join(self._root, TEMPORARY_FOLDER)
 
-    def put(self, path: str, data: bytes | memoryview) -> None:
+    def put(self, path: str, data: Content) -> None:
         target = self._target(path)
         with self._written(path, data) as temporary:
             _publish(path, target, lambda: os.replace(temporary, target))
@@ -137,7 +142,7 @@ class LocalFiles:
         return os.path.join(parent, os.path.basename(target))
 
     @contextlib.contextmanager
-    def _written(self, path: str, data: bytes | memoryview) -> Iterator[str]:
+    def _written(self, path: str, data: Content) -> Iterator[str]:
         """A durable temporary file with the data; it is gone afterwards, also when anything fails."""
         name = f"{os.getpid()}-{next(_TEMPORARY_NUMBERS)}-{secrets.token_hex(4)}"
         temporary = os.path.join(self._temporary, name)
@@ -253,16 +258,29 @@ def _make_folder(folder: str) -> None:
     _sync_folder(parent)
 
 
-def _write(path: str, data: bytes | memoryview) -> None:
+def _write(path: str, data: Content) -> None:
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
     file = os.open(path, flags, 0o644)
     try:
-        rest = memoryview(data).cast("B")
-        while rest:
-            rest = rest[os.write(file, rest) :]
+        parts = [memoryview(part).cast("B") for part in parts_of(data)]
+        for first in range(0, len(parts), _PARTS_MAX):
+            _write_all(file, parts[first : first + _PARTS_MAX])
         os.fsync(file)
     finally:
         os.close(file)
+
+
+def _write_all(file: int, parts: list[memoryview]) -> None:
+    """One call for all parts, and another for what was not taken."""
+    while parts:
+        written = os.writev(file, parts)
+        taken = 0
+        while taken < len(parts) and written >= len(parts[taken]):
+            written -= len(parts[taken])
+            taken += 1
+        parts = parts[taken:]
+        if parts and written:
+            parts[0] = parts[0][written:]
 
 
 def _read(path: str, file: int, offset: int, length: int | None) -> bytes:

@@ -86,7 +86,7 @@ def write_checkpoint(
         for cut in cuts
     }
     if not segment.is_empty:
-        store.put(path, b"".join(segment.parts()))
+        store.put(path, segment.parts())
     return Written(states, inflight)
 
 
@@ -96,7 +96,7 @@ def _write_states(
     handles: list[StateHandle] = []
     for operator, state in states:
         table = state.table()
-        blob = segment.append(table_to_ipc(table))
+        blob = segment.append(*table_to_ipc(table))
         handles.append(
             StateHandle(
                 operator=operator,

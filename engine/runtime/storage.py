@@ -27,10 +27,12 @@ from fsspec.spec import AbstractFileSystem
 
 from headrace.recovery.store import (
     AlreadyExists,
+    Content,
     NotFound,
     Store,
     StoreRejected,
     StoreUncertain,
+    joined,
 )
 
 from ..api.errors import StorageUnreachable, UserError
@@ -42,7 +44,7 @@ _COMPONENT = re.compile(r"[^/\x00]{1,255}")
 class _Backend(Protocol):
     """`Store` with checked paths."""
 
-    def put(self, path: str, data: bytes | memoryview) -> None: ...
+    def put(self, path: str, data: Content) -> None: ...
     def create(self, path: str, data: bytes) -> None: ...
     def get(self, path: str, offset: int, length: int | None) -> bytes: ...
     def list(self, prefix: str) -> list[str]: ...
@@ -67,7 +69,7 @@ class FsspecStore:
     def __reduce__(self) -> tuple[type[FsspecStore], tuple[str]]:
         return type(self), (self.url,)
 
-    def put(self, path: str, data: bytes | memoryview) -> None:
+    def put(self, path: str, data: Content) -> None:
         """See `Store.put`."""
         self._backend.put(_checked(path), data)
 
@@ -102,9 +104,9 @@ class ObjectFiles:
         self._filesystem = filesystem
         self._root = root.rstrip("/")
 
-    def put(self, path: str, data: bytes | memoryview) -> None:
+    def put(self, path: str, data: Content) -> None:
         with _translated(path):
-            self._filesystem.pipe_file(self._key(path), bytes(data))
+            self._filesystem.pipe_file(self._key(path), joined(data))
 
     def create(self, path: str, data: bytes) -> None:
         # fsspec's memory file system looks before it writes, without a lock of its own.

@@ -16,7 +16,14 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from headrace.recovery.store import AlreadyExists, NotFound, StoreRejected, StoreUncertain
+from headrace.recovery.store import (
+    AlreadyExists,
+    Content,
+    NotFound,
+    StoreRejected,
+    StoreUncertain,
+    joined,
+)
 
 from .faults import Faults
 from .scheduler import MICROSECOND_NS
@@ -28,9 +35,9 @@ class SimulatedStorage:
     def __init__(self) -> None:
         self.objects: dict[str, bytes] = {}
 
-    def put(self, path: str, data: bytes | memoryview) -> None:
+    def put(self, path: str, data: Content) -> None:
         """See `Store.put`."""
-        self.objects[path] = bytes(data)
+        self.objects[path] = joined(data)
 
     def create(self, path: str, data: bytes) -> None:
         """See `Store.create`."""
@@ -117,9 +124,9 @@ class ReplayStore:
     def __init__(self, replay: Replay) -> None:
         self._replay = replay
 
-    def put(self, path: str, data: bytes | memoryview) -> None:
+    def put(self, path: str, data: Content) -> None:
         """See `Store.put`."""
-        self._replay.call("put", path, bytes(data))
+        self._replay.call("put", path, joined(data))
 
     def create(self, path: str, data: bytes) -> None:
         """See `Store.create`."""
@@ -325,9 +332,9 @@ class PutCatcher:
     def __init__(self) -> None:
         self.puts: list[Call] = []
 
-    def put(self, path: str, data: bytes) -> None:
+    def put(self, path: str, data: Content) -> None:
         """See `Store.put`."""
-        self.puts.append(Call("put", (path, data)))
+        self.puts.append(Call("put", (path, joined(data))))
 
 
 class FaultyReads:

@@ -18,7 +18,7 @@ from headrace.engine.coordination import session
 from headrace.engine.coordination.decisions import NoticeKind
 from headrace.engine.coordination.rules import Phase
 from headrace.engine.runtime import storage, worker_main
-from headrace.recovery.store import Store, StoreError, StoreRejected, StoreUncertain
+from headrace.recovery.store import Content, Store, StoreError, StoreRejected, StoreUncertain
 
 from .conftest import assert_prefix, wait_for
 
@@ -44,7 +44,7 @@ class Failing:
         self._store = store
         self._writes = writes
 
-    def put(self, path: str, data: bytes | memoryview) -> None:
+    def put(self, path: str, data: Content) -> None:
         self._writes.count(path)
         self._store.put(path, data)
 

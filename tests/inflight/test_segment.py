@@ -140,7 +140,7 @@ def test_a_corrupt_blob_says_where_what_was_expected_and_what_was_found() -> Non
 
 
 def test_a_table_comes_back_as_it_went_in() -> None:
-    data = bytes(table_to_ipc(TABLE))
+    data = b"".join(table_to_ipc(TABLE))
     assert table_from_ipc(data).equals(TABLE)
     assert table_from_ipc(data).schema == TABLE.schema
     assert len(data) % 8 == 0
@@ -148,12 +148,12 @@ def test_a_table_comes_back_as_it_went_in() -> None:
 
 def test_an_empty_table_keeps_its_schema() -> None:
     empty = TABLE.slice(0, 0)
-    assert table_from_ipc(bytes(table_to_ipc(empty))).schema == TABLE.schema
+    assert table_from_ipc(b"".join(table_to_ipc(empty))).schema == TABLE.schema
 
 
 def test_a_slice_is_written_without_what_surrounds_it() -> None:
     table = pa.table({"x": range(10_000)})
-    assert table_to_ipc(table.slice(5_000, 1)).size < 1_000
+    assert sum(map(len, table_to_ipc(table.slice(5_000, 1)))) < 1_000
 
 
 UUIDS = pa.array([], pa.uuid())
@@ -217,7 +217,7 @@ def test_compressed_dictionaries_are_refused() -> None:
 
 
 def test_limits_on_bytes_and_rows_are_kept() -> None:
-    data = bytes(table_to_ipc(TABLE))
+    data = b"".join(table_to_ipc(TABLE))
     with pytest.raises(InvalidTable, match="the limit is 100"):
         table_from_ipc(data, bytes_max=100)
     with pytest.raises(InvalidTable, match="more than 2 rows"):
@@ -225,34 +225,34 @@ def test_limits_on_bytes_and_rows_are_kept() -> None:
 
 
 def test_rows_without_bytes_are_limited() -> None:
-    data = bytes(table_to_ipc(pa.table({"x": pa.nulls(1000)})))
+    data = b"".join(table_to_ipc(pa.table({"x": pa.nulls(1000)})))
     with pytest.raises(InvalidTable, match="more than 999 rows"):
         table_from_ipc(data, rows_max=999)
 
 
 def test_a_table_that_only_a_full_validation_finds_invalid_is_refused() -> None:
-    data = bytes(table_to_ipc(pa.table({"x": ["ab", "cd"]})))
+    data = b"".join(table_to_ipc(pa.table({"x": ["ab", "cd"]})))
     text = data.rindex(b"abcd")
     with pytest.raises(InvalidTable, match="UTF8"):
         table_from_ipc(data[:text] + b"\xff\xff" + data[text + 2 :])
 
 
 def test_every_truncation_of_a_table_is_found() -> None:
-    data = bytes(table_to_ipc(TABLE))
+    data = b"".join(table_to_ipc(TABLE))
     for length in range(len(data)):
         with pytest.raises(InvalidTable):
             table_from_ipc(data[:length])
 
 
 def test_bytes_behind_the_end_are_refused() -> None:
-    data = bytes(table_to_ipc(TABLE))
+    data = b"".join(table_to_ipc(TABLE))
     with pytest.raises(InvalidTable, match="ends at"):
         table_from_ipc(data + data)
 
 
 @given(st.data())
 def test_a_damaged_table_is_refused_or_valid_but_never_breaks(data: st.DataObject) -> None:
-    whole = bytearray(table_to_ipc(TABLE))
+    whole = bytearray(b"".join(table_to_ipc(TABLE)))
     for _ in range(data.draw(st.integers(1, 4))):
         whole[data.draw(st.integers(0, len(whole) - 1))] = data.draw(st.integers(0, 255))
     try:

@@ -43,10 +43,12 @@ from headrace.recovery.metadata import (
 )
 from headrace.recovery.store import (
     AlreadyExists,
+    Content,
     NotFound,
     StoreError,
     StoreRejected,
     StoreUncertain,
+    joined,
 )
 
 
@@ -58,9 +60,9 @@ class DictStore:
         self.deleted: list[str] = []
         self.before: Callable[[str, str], None] = lambda operation, path: None
 
-    def put(self, path: str, data: bytes | memoryview) -> None:
+    def put(self, path: str, data: Content) -> None:
         self.before("put", path)
-        self.objects[path] = bytes(data)
+        self.objects[path] = joined(data)
 
     def create(self, path: str, data: bytes) -> None:
         self.before("create", path)
@@ -96,7 +98,7 @@ def written(
     """Put a whole checkpoint with one segment into the store."""
     kind = CheckpointKind.SAVEPOINT if savepoint else CheckpointKind.CHECKPOINT
     builder = SegmentBuilder()
-    blob = builder.append(table_to_ipc(TABLE))
+    blob = builder.append(*table_to_ipc(TABLE))
     path = segment_path(job, number, 0, 1, kind)
     store.put(path, b"".join(builder.parts()))
     handle = StateHandle(

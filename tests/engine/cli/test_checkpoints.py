@@ -32,7 +32,7 @@ def write(folder: Path, job: str, number: int, *, in_flight: bool = False) -> No
     """With in-flight data it names a file, of an earlier checkpoint, that is not there."""
     store = FsspecStore(str(folder))
     builder = SegmentBuilder()
-    blob = builder.append(table_to_ipc(pa.table({"amount": [3, 4]})))
+    blob = builder.append(*table_to_ipc(pa.table({"amount": [3, 4]})))
     path = segment_path(job, number, 0, 1)
     store.put(path, b"".join(builder.parts()))
     handle = StateHandle(

@@ -22,10 +22,12 @@ from headrace.recovery.layout import epoch_path, metadata_path
 from headrace.recovery.metadata import CheckpointMetadata, TransactionRecord
 from headrace.recovery.store import (
     AlreadyExists,
+    Content,
     NotFound,
     StoreError,
     StoreRejected,
     StoreUncertain,
+    joined,
 )
 
 
@@ -41,8 +43,8 @@ class FakeStore:
     def fail(self, method: str, *errors: type[StoreError], happened: bool = False) -> None:
         self.plan[method] = [(error, happened) for error in errors]
 
-    def put(self, path: str, data: bytes | memoryview) -> None:
-        self._do("put", path, lambda: self.objects.update({path: bytes(data)}))
+    def put(self, path: str, data: Content) -> None:
+        self._do("put", path, lambda: self.objects.update({path: joined(data)}))
 
     def create(self, path: str, data: bytes) -> None:
         if path in self.objects:

@@ -26,7 +26,7 @@ from headrace.recovery.store import (
 
 #: The system calls that writing, reading and deleting consist of.
 CALLS = (
-    *("open", "write", "fsync", "close", "mkdir", "replace", "link", "unlink", "stat"),
+    *("open", "writev", "fsync", "close", "mkdir", "replace", "link", "unlink", "stat"),
     *("scandir", "fstat", "pread"),
 )
 PATH = "orders/chk-1/metadata"
@@ -51,9 +51,9 @@ class FailingCalls:
             if name == "close":
                 # Linux closes the file even when it reports an error.
                 real(*arguments, **options)
-            if name == "write":
+            if name == "writev":
                 # A full disk takes a part of the data before it refuses.
-                real(arguments[0], bytes(arguments[1])[:2])
+                real(arguments[0], [bytes(arguments[1][0])[:2]])
             raise OSError(code, os.strerror(code))
 
         return call
@@ -121,7 +121,7 @@ def test_a_put_that_fails_at_any_call_leaves_the_old_object_or_the_new_one(
         lambda files: files.put(PATH, b"old object"),
         lambda files: files.put(PATH, b"new object"),
     )
-    assert {"open", "write", "fsync", "close", "replace"} <= {name for name, *_ in outcomes}
+    assert {"open", "writev", "fsync", "close", "replace"} <= {name for name, *_ in outcomes}
     for name, error, found, temporaries in outcomes:
         if error is None:
             # Looking whether a folder is there may fail, since making it finds out; so may tidying up.
@@ -237,12 +237,25 @@ def test_an_unknown_error_leaves_the_outcome_open(
 def test_short_writes_and_reads_are_continued(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    write, pread = os.write, os.pread
-    monkeypatch.setattr(os, "write", lambda file, data: write(file, bytes(data)[:3]))
+    writev, pread = os.writev, os.pread
+
+    def short(file: int, parts: list[memoryview]) -> int:
+        return writev(file, [b"".join(parts)[:3]])
+
+    monkeypatch.setattr(os, "writev", short)
     monkeypatch.setattr(os, "pread", lambda file, size, at: pread(file, min(size, 4), at))
     files = LocalFiles(str(tmp_path))
     files.put(PATH, b"0123456789")
     assert files.get(PATH, 0, None) == b"0123456789"
+    files.put(PATH, [b"01", b"", b"2345", b"6", b"789"])
+    assert files.get(PATH, 0, None) == b"0123456789"
+
+
+def test_an_object_may_have_more_parts_than_one_call_takes(tmp_path: Path) -> None:
+    files = LocalFiles(str(tmp_path))
+    parts = [bytes([n % 251]) * (n % 3) for n in range(5000)]
+    files.put(PATH, parts)
+    assert files.get(PATH, 0, None) == b"".join(parts)
 
 
 def test_of_many_creators_exactly_one_wins(tmp_path: Path) -> None:
