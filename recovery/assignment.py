@@ -26,6 +26,7 @@ from headrace.inflight.replay import merge_sides
 from .metadata import (
     ChannelPosition,
     CheckpointMetadata,
+    DatabaseHandle,
     StateHandle,
     SubtaskSnapshot,
     TaskInfo,
@@ -101,7 +102,9 @@ def assign(
 
 def _check_claimed(metadata: CheckpointMetadata, tasks: Sequence[NewTask]) -> None:
     claimed = {name for task in tasks for name in task.info.operators}
-    unclaimed = sorted({h.operator for s in metadata.subtasks for h in s.states} - claimed)
+    kept = {handle.operator for s in metadata.subtasks for handle in s.states}
+    kept |= {database.operator for s in metadata.subtasks for database in s.databases}
+    unclaimed = sorted(kept - claimed)
     if unclaimed:
         raise Incompatible(
             f"chk-{metadata.checkpoint} holds state of operator {', '.join(map(repr, unclaimed))}, which this job does not have:"
@@ -180,6 +183,7 @@ def _snapshot(
             for edge, new in task.edges.items()
             for handle in _in_flight(metadata, edge, new, task.info.parallelism, subtask)
         ],
+        databases=_databases(metadata, task.info, subtask),
     )
 
 
@@ -232,6 +236,19 @@ def _handles(metadata: CheckpointMetadata, info: TaskInfo, subtask: int) -> list
             ):
                 handles.append(handle)
     return handles
+
+
+def _databases(metadata: CheckpointMetadata, info: TaskInfo, subtask: int) -> list[DatabaseHandle]:
+    """Every database of the task's operators that may hold a key group of this subtask."""
+    mine = key_group_range(metadata.max_parallelism, info.parallelism, subtask)
+    return [
+        database
+        for snapshot in metadata.subtasks
+        for database in snapshot.databases
+        if database.operator in info.operators
+        and mine.start < database.end_group
+        and database.first_group < mine.stop
+    ]
 
 
 def _wanted(

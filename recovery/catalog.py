@@ -22,6 +22,7 @@ from headrace.inflight.segment import (
     CorruptBlob,
     InvalidTable,
     check_header,
+    checksum_of,
     read_blob,
     table_from_ipc,
 )
@@ -37,9 +38,10 @@ from .layout import (
     metadata_path,
     parse_checkpoint_path,
     parse_epoch_path,
+    shared_prefix,
     store_path,
 )
-from .metadata import CheckpointMetadata, StateHandle
+from .metadata import CheckpointMetadata, FileHandle, SharedFile, StateHandle, StateSchema
 from .store import (
     AlreadyExists,
     NotFound,
@@ -161,7 +163,27 @@ def verify(store: Store, job: str, number: int) -> list[str]:
         problems += _verify_header(store, store_path(job, path))
     for handle in handles:
         problems += _verify_handle(store, store_path(job, handle.path), handle)
+    for file in _shared(metadata):
+        problems += _verify_shared(store, store_path(job, file.path), file)
     return problems
+
+
+def read_shared(store: Store, job: str, file: SharedFile) -> bytes:
+    """Read a shared file whole and check that it is the one that was meant. Raises: CorruptBlob, NotFound, StoreError."""
+    path = store_path(job, file.path)
+    try:
+        store.get(path, max(0, file.length - 1), min(1, file.length))
+    except NotFound:
+        raise
+    except StoreRejected as short:
+        raise CorruptBlob(0, f"{file.length} bytes", short.reason) from short
+    data = store.get(path)
+    if len(data) != file.length:
+        raise CorruptBlob(0, f"{file.length} bytes", f"{len(data)} bytes")
+    found = checksum_of(data)
+    if found != file.checksum:
+        raise CorruptBlob(0, f"xxh3 {file.checksum}", f"xxh3 {found}")
+    return data
 
 
 def publish(store: Store, metadata: CheckpointMetadata) -> None:
@@ -185,14 +207,16 @@ def delete_checkpoint(
 ) -> None:
     """Delete checkpoint `number` (never a savepoint): its metadata first, so that what is left cannot be mistaken for complete.
 
-    Files in `shared/` stay, and those in `keep`: paths of handles, to which other checkpoints refer. Repeating it is safe.
+    Shared files that were written for it go with it. What stays are the files in `keep`: paths of handles, to which other checkpoints
+    refer. Repeating it is safe.
     Raises: StoreError.
     """
     store.delete(metadata_path(job, number))
     kept = {store_path(job, path) for path in keep}
-    for path in store.list(checkpoint_folder(job, number)):
-        if path not in kept:
-            store.delete(path)
+    for prefix in (checkpoint_folder(job, number), shared_prefix(job, number)):
+        for path in store.list(prefix):
+            if path not in kept:
+                store.delete(path)
 
 
 def delete_files(store: Store, job: str, paths: Iterable[str]) -> None:
@@ -263,9 +287,16 @@ def _load(store: Store, job: str, number: int, kind: CheckpointKind) -> Checkpoi
     return metadata
 
 
-def _handles(metadata: CheckpointMetadata) -> list[StateHandle | BufferHandle]:
-    """Everything that is stored: operator state, and the blobs of in-flight data, each once."""
-    states = [handle for subtask in metadata.subtasks for handle in subtask.states]
+_Handle = StateHandle | StateSchema | FileHandle | BufferHandle
+
+
+def _handles(metadata: CheckpointMetadata) -> list[_Handle]:
+    """Everything that is stored in checkpoints' files: operator state, and the blobs of in-flight data, each once."""
+    states: list[_Handle] = []
+    for subtask in metadata.subtasks:
+        states += subtask.states
+        for database in subtask.databases:
+            states += [*database.schemas, *database.own]
     buffers = {
         (buffer.path, buffer.offset): buffer
         for subtask in metadata.subtasks
@@ -273,6 +304,17 @@ def _handles(metadata: CheckpointMetadata) -> list[StateHandle | BufferHandle]:
         for buffer in channel.buffers
     }
     return [*states, *buffers.values()]
+
+
+def _shared(metadata: CheckpointMetadata) -> list[SharedFile]:
+    """Every shared file, once."""
+    found = {
+        file.path: file
+        for subtask in metadata.subtasks
+        for database in subtask.databases
+        for file in database.shared
+    }
+    return list(found.values())
 
 
 def _probe(store: Store, job: str, metadata: CheckpointMetadata) -> str | None:
@@ -290,6 +332,11 @@ def _probe(store: Store, job: str, metadata: CheckpointMetadata) -> str | None:
             return str(error)
         except CorruptBlob as error:
             return f"{path}: {error}"
+    for file in _shared(metadata):
+        try:
+            store.get(store_path(job, file.path), max(0, file.length - 1), min(1, file.length))
+        except StoreRejected as error:
+            return str(error)
     return None
 
 
@@ -307,14 +354,25 @@ def _verify_header(store: Store, path: str) -> list[str]:
     return []
 
 
-def _verify_handle(store: Store, path: str, handle: StateHandle | BufferHandle) -> list[str]:
-    blob = Blob(handle.offset, handle.length, handle.checksum)
-    if isinstance(handle, StateHandle):
-        what, rows = f"{path}: state {handle.state!r} of {handle.operator!r}", handle.rows
-    else:
-        what, rows = f"{path}: in-flight data at {handle.offset}", handle.blob_rows
+def _verify_shared(store: Store, path: str, file: SharedFile) -> list[str]:
+    job, _, _ = path.partition("/")
     try:
-        table = table_from_ipc(read_blob(_reader(store, path), blob))
+        read_shared(store, job, file)
+    except StoreRejected as error:
+        return [str(error)]
+    except CorruptBlob as error:
+        return [f"{path}: {error}"]
+    return []
+
+
+def _verify_handle(store: Store, path: str, handle: _Handle) -> list[str]:
+    blob = Blob(handle.offset, handle.length, handle.checksum)
+    what, rows = _described(path, handle)
+    try:
+        data = read_blob(_reader(store, path), blob)
+        if isinstance(handle, FileHandle):
+            return []
+        table = table_from_ipc(data)
     except StoreRejected as error:
         return [f"{what}: {error.reason}"]
     except (CorruptBlob, InvalidTable) as error:
@@ -322,3 +380,16 @@ def _verify_handle(store: Store, path: str, handle: StateHandle | BufferHandle) 
     if table.num_rows != rows:
         return [f"{what}: expected {rows} rows, found {table.num_rows}"]
     return []
+
+
+def _described(path: str, handle: _Handle) -> tuple[str, int]:
+    """What to call it, and its number of rows."""
+    match handle:
+        case StateHandle():
+            return f"{path}: state {handle.state!r} of {handle.operator!r}", handle.rows
+        case StateSchema():
+            return f"{path}: the columns of state {handle.state!r}", 0
+        case FileHandle():
+            return f"{path}: database file {handle.name!r}", 0
+        case BufferHandle():
+            return f"{path}: in-flight data at {handle.offset}", handle.blob_rows

@@ -26,7 +26,16 @@ from headrace.channels.events import CheckpointMode
 from headrace.inflight.handle import BufferHandle, ChannelStateHandle
 
 from .layout import is_plain_path
-from .metadata import ChannelPosition, CheckpointMetadata, StateHandle, SubtaskSnapshot
+from .metadata import (
+    ChannelPosition,
+    CheckpointMetadata,
+    DatabaseHandle,
+    FileHandle,
+    SharedFile,
+    StateHandle,
+    StateSchema,
+    SubtaskSnapshot,
+)
 
 #: Version of the format that is written; the only one that is read.
 VERSION = 1
@@ -37,11 +46,16 @@ METADATA_BYTES_MAX = 256 * 1024**2
 #: How pieces of state are redistributed (the values of `engine.operators.base.StateKind`).
 STATE_KINDS = frozenset({"keyed", "list", "union", "broadcast"})
 
+#: What a database may be (`DatabaseHandle.format`).
+DATABASE_FORMATS = frozenset({"rocksdb"})
+
 _MAGIC = b"headrace-checkpoint"
 _HEADER_BYTES_MAX = 100
 _MODES = frozenset(mode.value for mode in CheckpointMode)
 _INT_MAX = 2**63 - 1
 _PARALLELISM_MAX = 2**16
+#: Files of a database are restored under this name, into a folder of ours.
+_FILE_NAME = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]{0,254}")
 _CHECKSUM = re.compile("[0-9a-f]{16}")
 _HEADER = re.compile(
     rb"headrace-checkpoint ([1-9][0-9]{0,8}) xxh3:([0-9a-f]{16}) (0|[1-9][0-9]{0,17})"
@@ -194,6 +208,11 @@ def _check_subtask(metadata: CheckpointMetadata, part: str, subtask: SubtaskSnap
         where = f"{part}.states[{at}]"
         _require(handle.operator in operators, f"{where}.operator", "in the task", handle.operator)
         _check_handle(where, handle)
+    for at, database in enumerate(subtask.databases):
+        where = f"{part}.databases[{at}]"
+        named = database.operator
+        _require(named in operators, f"{where}.operator", "in the task", named)
+        _check_database(where, database, metadata.max_parallelism)
     for at, channel in enumerate(subtask.received):
         where = f"{part}.received[{at}]"
         _check_channel(metadata, where, channel)
@@ -259,12 +278,37 @@ def _check_channel(metadata: CheckpointMetadata, part: str, channel: ChannelPosi
     _require_count(f"{part}.position", channel.position)
 
 
+def _check_database(part: str, database: DatabaseHandle, max_parallelism: int) -> None:
+    formats = sorted(DATABASE_FORMATS)
+    found = database.format
+    _require(found in DATABASE_FORMATS, f"{part}.format", f"one of {formats}", found)
+    _require_count(f"{part}.end_group", database.end_group, 1, max_parallelism)
+    _require_count(f"{part}.first_group", database.first_group, 0, database.end_group - 1)
+    for at, schema in enumerate(database.schemas):
+        _require_count(f"{part}.schemas[{at}].keys", schema.keys, 1)
+        _check_blob(f"{part}.schemas[{at}]", schema)
+    names: set[str] = set()
+    files: list[SharedFile | FileHandle] = [*database.shared, *database.own]
+    for at, file in enumerate(files):
+        where = f"{part}.files[{at}]"
+        plain = bool(_FILE_NAME.fullmatch(file.name)) and file.name not in names
+        _require(plain, f"{where}.name", "a plain name that comes once", file.name)
+        names.add(file.name)
+        _check_blob(where, file)
+
+
+def _check_blob(part: str, blob: StateHandle | StateSchema | SharedFile | FileHandle) -> None:
+    """A place in the job's folder, and a checksum."""
+    _require(is_plain_path(blob.path), f"{part}.path", "a plain relative path", blob.path)
+    offset = 0 if isinstance(blob, SharedFile) else blob.offset
+    _require_count(f"{part}.offset", offset)
+    _require_count(f"{part}.length", blob.length, 0, _INT_MAX - offset)
+    checksum = blob.checksum
+    _require(bool(_CHECKSUM.fullmatch(checksum)), f"{part}.checksum", "16 hex digits", checksum)
+
+
 def _check_handle(part: str, handle: StateHandle) -> None:
     kinds = sorted(STATE_KINDS)
     _require(handle.kind in STATE_KINDS, f"{part}.kind", f"one of {kinds}", handle.kind)
-    _require(is_plain_path(handle.path), f"{part}.path", "a plain relative path", handle.path)
-    _require_count(f"{part}.offset", handle.offset)
-    _require_count(f"{part}.length", handle.length, 0, _INT_MAX - handle.offset)
     _require_count(f"{part}.rows", handle.rows)
-    checksum = handle.checksum
-    _require(bool(_CHECKSUM.fullmatch(checksum)), f"{part}.checksum", "16 hex digits", checksum)
+    _check_blob(part, handle)

@@ -3,7 +3,7 @@
     JOB/chk-N/metadata            exists exactly when checkpoint N is complete
     JOB/chk-N/worker-W-eE.segment what worker W wrote for it during epoch E
     JOB/sav-N/...                 the same for a savepoint; checkpoints and savepoints share one sequence of numbers
-    JOB/shared/NAME               files that several checkpoints refer to
+    JOB/shared/N-wW-eE-CHECKSUM   a file that worker W wrote for checkpoint N during epoch E, and that later ones may refer to
     JOB/epochs/E                  created exclusively by the attempt that owns epoch E
 
 The epoch is in a segment's name so that a worker that was given up for dead cannot overwrite the file of its
@@ -32,6 +32,7 @@ _COMPONENT = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]*")
 _NUMBER = r"(0|[1-9][0-9]{0,17})"
 _CHECKPOINT_FOLDER = re.compile(rf"(chk|sav)-{_NUMBER}")
 _SEGMENT = re.compile(rf"worker-{_NUMBER}-e{_NUMBER}\.segment")
+_SHARED = re.compile(rf"{_NUMBER}-w{_NUMBER}-e{_NUMBER}-([0-9a-f]{{16}})")
 _EPOCH = re.compile(_NUMBER)
 
 
@@ -67,6 +68,15 @@ class SegmentName(NamedTuple):
 
     worker: int
     epoch: int
+
+
+class SharedName(NamedTuple):
+    """For which checkpoint a shared file was written, by whom and when; `checksum` is that of its bytes."""
+
+    number: int
+    worker: int
+    epoch: int
+    checksum: str
 
 
 def job_folder(job: str) -> str:
@@ -118,6 +128,23 @@ def shared_folder(job: str) -> str:
     return f"{job_folder(job)}/shared/"
 
 
+def shared_path(job: str, number: int, worker: int, epoch: int, checksum: str) -> str:
+    """Return the path of a file that later checkpoints may name too.
+
+    Nobody else writes it: the epoch tells attempts apart, and what has the same checksum in one is the same file. The
+    number is in front so that what an abandoned checkpoint left behind is found by it.
+    """
+    assert min(number, worker, epoch) >= 0, (number, worker, epoch)
+    name = f"{number}-w{worker}-e{epoch}-{checksum}"
+    assert _SHARED.fullmatch(name), name
+    return shared_folder(job) + name
+
+
+def shared_prefix(job: str, number: int) -> str:
+    """Return what the paths of all shared files begin with that were written for checkpoint `number`."""
+    return f"{shared_folder(job)}{number}-"
+
+
 def epochs_folder(job: str) -> str:
     """Return `JOB/epochs/`, with the slash."""
     return f"{job_folder(job)}/epochs/"
@@ -166,6 +193,15 @@ def parse_segment_name(name: str) -> SegmentName | None:
     """Take apart the last component of a segment's path; None if it is something else."""
     match = _SEGMENT.fullmatch(name)
     return None if match is None else SegmentName(int(match[1]), int(match[2]))
+
+
+def parse_shared_path(path: str) -> SharedName | None:
+    """Take apart `shared/NAME`, as handles state it; None for every other path."""
+    folder, _, name = path.rpartition("/")
+    match = _SHARED.fullmatch(name)
+    if folder != "shared" or match is None:
+        return None
+    return SharedName(int(match[1]), int(match[2]), int(match[3]), match[4])
 
 
 def parse_epoch_path(path: str) -> int | None:

@@ -27,6 +27,62 @@ class StateHandle(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     rows: int
 
 
+class SharedFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Immutable locator of a whole file that several checkpoints may name, such as an SST file.
+
+    `name` is what it is called in the database's folder, where a number may come again after a restore: only `path`, which is relative
+    to the job's folder, and `checksum` (xxh3-64 of all `length` bytes, in hex) say which file it is.
+    """
+
+    name: str
+    path: str
+    length: int
+    checksum: str
+
+
+class FileHandle(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Immutable locator of a small file `name` of a database's folder: `length` bytes at `offset` of a checkpoint's file."""
+
+    name: str
+    path: str
+    offset: int
+    length: int
+    checksum: str
+
+
+class StateSchema(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The columns of one state in a database, as an Arrow IPC stream without rows; the first `keys` of them are the key.
+
+    They decide how keys and values are stored (`engine.state.rocks_codecs`). `path`, `offset`, `length`, `checksum` as in `StateHandle`.
+    """
+
+    state: str
+    keys: int
+    path: str
+    offset: int
+    length: int
+    checksum: str
+
+
+class DatabaseHandle(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Keyed state of one operator of one subtask as the files of an embedded database, complete.
+
+    Attributes:
+        format: "rocksdb".
+        first_group: the database may hold keys of key groups `first_group` <= group < `end_group` and of no others.
+        shared: its large, immutable files: what makes a checkpoint incremental.
+        own: its small files, which every checkpoint writes anew.
+    """
+
+    operator: str
+    format: str
+    first_group: int
+    end_group: int
+    schemas: list[StateSchema]
+    shared: list[SharedFile]
+    own: list[FileHandle]
+
+
 class ChannelPosition(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Where one end of a channel stood at the cut: the position of its next record, and whether its input had ended."""
 
@@ -55,6 +111,8 @@ class SubtaskSnapshot(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     alignment_ns: int = 0
     sync_ns: int = 0
     async_ns: int = 0
+    #: Keyed state that lies in databases.
+    databases: list[DatabaseHandle] = []
 
 
 class TransactionRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

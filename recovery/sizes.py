@@ -1,5 +1,6 @@
 """How much a checkpoint holds and how much of it is new, from its metadata alone.
 
+State in shared files is held by every checkpoint that names them and written by the one that stored them.
 In-flight data is *held* by a checkpoint whether it wrote it or only names what an earlier one wrote. A stored buffer may be meant in part, and
 several subtasks may mean the same one; so what is held is counted in proportion to the records meant, and what is written
 or referenced by whole blobs, each once. Records are counted before the filters of a rescale, which only reading would apply.
@@ -12,7 +13,7 @@ from dataclasses import dataclass
 
 from headrace.inflight.handle import BufferHandle, ChannelStateHandle
 
-from .metadata import CheckpointMetadata, SubtaskSnapshot
+from .metadata import CheckpointMetadata, FileHandle, SharedFile, StateHandle, SubtaskSnapshot
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,10 +21,12 @@ class CheckpointSizes:
     """What one checkpoint amounts to.
 
     Attributes:
+        state_bytes: held, written or referenced.
         inflight_bytes: held, written or referenced.
         inflight_written_bytes: in-flight data in the checkpoint's own files.
         inflight_referenced_bytes: blobs in files of earlier checkpoints that it needs.
         files: written by this checkpoint, its metadata included.
+        state_referenced_bytes: shared files that earlier checkpoints wrote.
     """
 
     state_bytes: int
@@ -32,11 +35,17 @@ class CheckpointSizes:
     inflight_written_bytes: int
     inflight_referenced_bytes: int
     files: int
+    state_referenced_bytes: int = 0
+
+    @property
+    def state_written_bytes(self) -> int:
+        """State that the checkpoint wrote."""
+        return self.state_bytes - self.state_referenced_bytes
 
     @property
     def written_bytes(self) -> int:
         """State and in-flight data that the checkpoint wrote."""
-        return self.state_bytes + self.inflight_written_bytes
+        return self.state_written_bytes + self.inflight_written_bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,11 +58,14 @@ class Held:
 
 def sizes_of(metadata: CheckpointMetadata) -> CheckpointSizes:
     """Add up a checkpoint."""
-    own = f"chk-{metadata.checkpoint}/"
+    own = (f"chk-{metadata.checkpoint}/", f"shared/{metadata.checkpoint}-")
+    databases = [d for s in metadata.subtasks for d in s.databases]
+    shared = [file for database in databases for file in database.shared]
     buffers = [b for s in metadata.subtasks for b in _buffers(s.inflight)]
     blobs = {(b.path, b.offset): b.length for b in buffers}
     written = sum(length for (path, _), length in blobs.items() if path.startswith(own))
     paths = {path for path, _ in blobs} | {h.path for s in metadata.subtasks for h in s.states}
+    paths |= {file.path for file in shared} | {f.path for d in databases for f in d.own}
     held = _held(buffers)
     return CheckpointSizes(
         state_bytes=sum(state_bytes(subtask) for subtask in metadata.subtasks),
@@ -62,12 +74,16 @@ def sizes_of(metadata: CheckpointMetadata) -> CheckpointSizes:
         inflight_written_bytes=written,
         inflight_referenced_bytes=sum(blobs.values()) - written,
         files=1 + sum(path.startswith(own) for path in paths),
+        state_referenced_bytes=sum(f.length for f in shared if not f.path.startswith(own)),
     )
 
 
 def state_bytes(subtask: SubtaskSnapshot) -> int:
     """Bytes of one subtask's operator state."""
-    return sum(handle.length for handle in subtask.states)
+    handles: list[StateHandle | SharedFile | FileHandle] = [*subtask.states]
+    for database in subtask.databases:
+        handles += [*database.shared, *database.own]
+    return sum(handle.length for handle in handles)
 
 
 def held_on(subtask: SubtaskSnapshot, side: str) -> Held:

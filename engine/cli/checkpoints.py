@@ -44,7 +44,8 @@ def listing(url: str, job: str | None = None) -> list[Row]:
     """List the checkpoints under `url`, of one job or of all: by job, newest first.
 
     Keys: job, checkpoint, status (complete, incomplete or damaged), kind (checkpoint or savepoint), mode, epoch,
-    created_ms, created, duration_ns, duration_ms, state_bytes, state_rows, inflight_records, inflight_bytes (held),
+    created_ms, created, duration_ns, duration_ms, state_bytes (held), state_written_bytes, state_referenced_bytes (in
+    shared files of earlier checkpoints), state_rows (of tables; databases do not count theirs), inflight_records, inflight_bytes (held),
     inflight_written_bytes, inflight_referenced_bytes (in files of earlier checkpoints), files (written by it), subtasks, problem.
     What is not known is None.
     Raises: UserError, StorageUnreachable.
@@ -160,6 +161,8 @@ def _row(store: Store, job: str, number: int, is_complete: bool) -> Row:
         "duration_ns": None,
         "duration_ms": None,
         "state_bytes": None,
+        "state_written_bytes": None,
+        "state_referenced_bytes": None,
         "state_rows": None,
         "inflight_records": None,
         "inflight_bytes": None,
@@ -193,6 +196,8 @@ def _summary(metadata: CheckpointMetadata) -> Row:
         "duration_ns": metadata.duration_ns,
         "duration_ms": milliseconds(metadata.duration_ns),
         "state_bytes": sizes.state_bytes,
+        "state_written_bytes": sizes.state_written_bytes,
+        "state_referenced_bytes": sizes.state_referenced_bytes,
         "state_rows": sum(h.rows for subtask in metadata.subtasks for h in subtask.states),
         "inflight_records": sizes.inflight_records,
         "inflight_bytes": sizes.inflight_bytes,

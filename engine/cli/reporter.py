@@ -14,6 +14,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
+from headrace.recovery import sizes
 from headrace.recovery.metadata import CheckpointMetadata
 
 from ..coordination.driver import Status
@@ -147,7 +148,7 @@ def checkpoint_fields(metadata: CheckpointMetadata) -> dict[str, Any]:
 
 def state_bytes(metadata: CheckpointMetadata) -> int:
     """Bytes of state in a checkpoint."""
-    return sum(handle.length for subtask in metadata.subtasks for handle in subtask.states)
+    return sum(sizes.state_bytes(subtask) for subtask in metadata.subtasks)
 
 
 def last_checkpoint(status: Status) -> str:

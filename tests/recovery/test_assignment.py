@@ -8,6 +8,7 @@ from collections.abc import Sequence
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from headrace.channels.keygroups import key_group_range
 from headrace.inflight.handle import BufferHandle, ChannelStateHandle
@@ -16,6 +17,7 @@ from headrace.recovery.assignment import Affinity, Incompatible, NewEdge, NewTas
 from headrace.recovery.metadata import (
     ChannelPosition,
     CheckpointMetadata,
+    DatabaseHandle,
     EdgeInfo,
     StateHandle,
     SubtaskSnapshot,
@@ -84,6 +86,36 @@ def owners(kind: str, old: int, new: int) -> list[list[int]]:
     """By new subtask: the old subtasks whose state it gets."""
     assigned = assign(with_state(kind, old), [alone("totals", new)], GROUPS)
     return [[int(h.path.rpartition("/")[2]) for h in s.states] for s in assigned]
+
+
+def with_databases(parallelism: int) -> CheckpointMetadata:
+    """One task whose subtasks keep their keys in a database each; its format says whose."""
+    subtasks = []
+    for index in range(parallelism):
+        groups = key_group_range(GROUPS, parallelism, index)
+        database = DatabaseHandle("totals", str(index), groups.start, groups.stop, [], [], [])
+        subtasks.append(replace(snapshot(0, index), databases=[database]))
+    return checkpoint([info("totals", parallelism)], *subtasks)
+
+
+@given(parallelisms, parallelisms)
+def test_every_database_goes_to_whoever_owns_one_of_its_key_groups(old: int, new: int) -> None:
+    assigned = assign(with_databases(old), [alone("totals", new)], GROUPS)
+    for subtask in assigned:
+        mine = key_group_range(GROUPS, new, subtask.index)
+        expected = [
+            str(index)
+            for index in range(old)
+            if set(mine) & set(key_group_range(GROUPS, old, index))
+        ]
+        assert [database.format for database in subtask.databases] == expected
+
+
+def test_a_database_that_nobody_claims_is_refused() -> None:
+    with pytest.raises(Incompatible, match="'totals'"):
+        assign(with_databases(2), [alone("other", 2)], GROUPS)
+    assigned = assign(with_databases(2), [alone("other", 2)], GROUPS, allow_unclaimed=True)
+    assert [subtask.databases for subtask in assigned] == [[], []]
 
 
 # --- state ------------------------------------------------------------------------------------------------------------

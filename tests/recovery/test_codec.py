@@ -20,8 +20,12 @@ from headrace.recovery.codec import (
 from headrace.recovery.metadata import (
     ChannelPosition,
     CheckpointMetadata,
+    DatabaseHandle,
     EdgeInfo,
+    FileHandle,
+    SharedFile,
     StateHandle,
+    StateSchema,
     SubtaskSnapshot,
     TaskInfo,
     TransactionRecord,
@@ -29,7 +33,9 @@ from headrace.recovery.metadata import (
 
 TESTDATA = Path(__file__).parent / "testdata"
 #: METADATA below, as version 1 writes it. Never regenerate it.
-GOLDEN = TESTDATA / "v1-inflight.metadata"
+GOLDEN = TESTDATA / "v1-databases.metadata"
+#: The same without databases, as version 1 wrote it before it knew any. Never regenerate it.
+GOLDEN_WITHOUT_DATABASES = TESTDATA / "v1-inflight.metadata"
 #: The same without in-flight data, as version 1 wrote it before it knew any. Never regenerate it.
 GOLDEN_WITHOUT_IN_FLIGHT = TESTDATA / "v1.metadata"
 
@@ -51,7 +57,13 @@ OUTPUT = ChannelStateHandle(0, 0, 0, "output", 54, [WRITTEN], True)
 INPUT = ChannelStateHandle(0, 0, 0, "input", 41, [NAMED, WRITTEN], False)
 REPLAY = ChannelStateHandle(0, 3, 2, "replay", 0, [FILTERED], False)
 SOURCE = SubtaskSnapshot(0, 0, False, [], [], [CHANNEL], [OUTPUT])
-SUM = SubtaskSnapshot(1, 0, False, [HANDLE], [CHANNEL], [], [INPUT, REPLAY], 1, 2, 3, 4)
+SCHEMA = StateSchema("totals", 1, "chk-7/worker-0-e2.segment", 976, 200, "4" * 16)
+SST = SharedFile("000012.sst", "shared/5-w0-e1-" + "5" * 16, 4096, "5" * 16)
+MANIFEST = FileHandle("MANIFEST-000011", "chk-7/worker-0-e2.segment", 1176, 90, "6" * 16)
+DATABASE = DatabaseHandle("sum", "rocksdb", 0, 128, [SCHEMA], [SST], [MANIFEST])
+SUM = SubtaskSnapshot(
+    *(1, 0, False, [HANDLE], [CHANNEL], [], [INPUT, REPLAY], 1, 2, 3, 4), databases=[DATABASE]
+)
 METADATA = CheckpointMetadata(
     job="orders",
     checkpoint=7,
@@ -79,6 +91,15 @@ def changed(**fields: Any) -> CheckpointMetadata:
 def with_handle(**fields: Any) -> CheckpointMetadata:
     handle = msgspec.structs.replace(HANDLE, **fields)
     return changed(subtasks=[SOURCE, msgspec.structs.replace(SUM, states=[handle])])
+
+
+def with_database(**fields: Any) -> CheckpointMetadata:
+    database = msgspec.structs.replace(DATABASE, **fields)
+    return changed(subtasks=[SOURCE, msgspec.structs.replace(SUM, databases=[database])])
+
+
+def with_shared(**fields: Any) -> CheckpointMetadata:
+    return with_database(shared=[SST, msgspec.structs.replace(SST, name="2.sst", **fields)])
 
 
 def with_sent(**fields: Any) -> CheckpointMetadata:
@@ -115,12 +136,18 @@ def test_the_format_is_the_one_of_version_one() -> None:
     assert encode_metadata(METADATA) == GOLDEN.read_bytes()
 
 
+def test_a_file_from_before_databases_is_read_as_one_without() -> None:
+    old = decode_metadata(GOLDEN_WITHOUT_DATABASES.read_bytes())
+    assert old == changed(subtasks=[SOURCE, msgspec.structs.replace(SUM, databases=[])])
+
+
 def test_a_file_from_before_in_flight_data_is_read_as_one_without() -> None:
     old = decode_metadata(GOLDEN_WITHOUT_IN_FLIGHT.read_bytes())
     assert [s.inflight for s in old.subtasks] == [[], []]
     source = msgspec.structs.replace(SOURCE, inflight=[])
     timeless = dict.fromkeys(("start_delay_ns", "alignment_ns", "sync_ns", "async_ns"), 0)
-    assert old == changed(subtasks=[source, msgspec.structs.replace(SUM, inflight=[], **timeless)])
+    total = msgspec.structs.replace(SUM, inflight=[], databases=[], **timeless)
+    assert old == changed(subtasks=[source, total])
 
 
 @pytest.mark.parametrize("metadata", [SMALL, METADATA], ids=["small", "in-flight"])
@@ -223,6 +250,30 @@ def test_a_body_outside_the_schema_is_refused_even_with_a_fitting_checksum(body:
         (with_handle(rows=-1), "subtasks[1].states[0].rows"),
         (with_handle(checksum="0" * 15), "subtasks[1].states[0].checksum"),
         (with_handle(checksum="A" * 16), "subtasks[1].states[0].checksum"),
+        (with_database(operator="other"), "subtasks[1].databases[0].operator"),
+        (with_database(format="pickle"), "subtasks[1].databases[0].format"),
+        (with_database(first_group=-1), "subtasks[1].databases[0].first_group"),
+        (with_database(first_group=128), "subtasks[1].databases[0].first_group"),
+        (with_database(end_group=129), "subtasks[1].databases[0].end_group"),
+        (with_database(shared=[SST, SST]), "subtasks[1].databases[0].files[1].name"),
+        (with_shared(path="../other/shared/x"), "subtasks[1].databases[0].files[1].path"),
+        (with_shared(length=-1), "subtasks[1].databases[0].files[1].length"),
+        (with_shared(checksum="5" * 15), "subtasks[1].databases[0].files[1].checksum"),
+        *(
+            (
+                with_database(own=[msgspec.structs.replace(MANIFEST, name=name)]),
+                "subtasks[1].databases[0].files[1].name",
+            )
+            for name in ("../x", "", ".", "..", "a/b", "x" * 256, "000012.sst")
+        ),
+        (
+            with_database(schemas=[msgspec.structs.replace(SCHEMA, keys=0)]),
+            "subtasks[1].databases[0].schemas[0].keys",
+        ),
+        (
+            with_database(schemas=[msgspec.structs.replace(SCHEMA, path="/x")]),
+            "subtasks[1].databases[0].schemas[0].path",
+        ),
         (with_sent(edge=1), "subtasks[0].sent[0].edge"),
         (with_sent(producer=1), "subtasks[0].sent[0].producer"),
         (with_sent(consumer=1), "subtasks[0].sent[0].consumer"),

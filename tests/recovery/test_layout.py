@@ -11,6 +11,7 @@ from headrace.recovery.layout import (
     CheckpointPath,
     InvalidPath,
     SegmentName,
+    SharedName,
     checkpoint_folder,
     epoch_path,
     handle_path,
@@ -20,8 +21,11 @@ from headrace.recovery.layout import (
     parse_checkpoint_path,
     parse_epoch_path,
     parse_segment_name,
+    parse_shared_path,
     segment_path,
     shared_folder,
+    shared_path,
+    shared_prefix,
     store_path,
 )
 
@@ -33,6 +37,7 @@ def test_paths_are_where_the_documentation_says() -> None:
     assert epoch_path("orders", 5) == "orders/epochs/5"
     assert shared_folder("orders") == "orders/shared/"
     assert checkpoint_folder("orders", 0) == "orders/chk-0/"
+    assert shared_path("orders", 7, 2, 5, "0" * 16) == "orders/shared/7-w2-e5-" + "0" * 16
 
 
 @given(st.integers(0, 10**18 - 1), st.integers(0, 10**18 - 1), st.integers(0, 10**18 - 1))
@@ -42,6 +47,30 @@ def test_parsing_a_made_path_gives_its_parts(number: int, worker: int, epoch: in
     assert parsed[:3] == ("orders", CheckpointKind.CHECKPOINT, number)
     assert parse_segment_name(parsed.name) == SegmentName(worker, epoch)
     assert parse_epoch_path(epoch_path("orders", epoch)) == epoch
+
+
+@given(st.integers(0, 10**18 - 1), st.integers(0, 10**18 - 1), st.integers(0, 10**18 - 1))
+def test_a_shared_file_says_for_which_checkpoint_it_was_written(
+    number: int, worker: int, epoch: int
+) -> None:
+    path = shared_path("orders", number, worker, epoch, "a1" * 8)
+    assert path.startswith(shared_prefix("orders", number))
+    name = parse_shared_path(handle_path("orders", path))
+    assert name == SharedName(number, worker, epoch, "a1" * 8)
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "shared/sst",
+        "shared/7-w2-e5-xyz",
+        "shared/7-w2-e5",
+        "chk-7/7-w2-e5-" + "0" * 16,
+        "7-w2-e5-" + "0" * 16,
+    ],
+)
+def test_other_paths_are_no_shared_files(path: str) -> None:
+    assert parse_shared_path(path) is None
 
 
 def test_a_savepoint_path_is_told_from_a_checkpoint_path() -> None:

@@ -4,8 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from msgspec.structs import replace
+
 from headrace.inflight.handle import BufferHandle, ChannelStateHandle
-from headrace.recovery.metadata import CheckpointMetadata, StateHandle, SubtaskSnapshot, TaskInfo
+from headrace.recovery.metadata import (
+    CheckpointMetadata,
+    DatabaseHandle,
+    FileHandle,
+    SharedFile,
+    StateHandle,
+    SubtaskSnapshot,
+    TaskInfo,
+)
 from headrace.recovery.sizes import CheckpointSizes, Held, held_on, sizes_of
 
 OWN = "chk-7/worker-0-e1.segment"
@@ -55,6 +65,21 @@ def test_what_is_held_is_written_or_referenced() -> None:
         files=2,
     )
     assert sizes.written_bytes == 240
+
+
+def test_shared_files_are_written_by_one_checkpoint_and_referenced_by_others() -> None:
+    files = [
+        SharedFile("000009.sst", "shared/7-w0-e1-" + "0" * 16, 50, "0" * 16),
+        SharedFile("000004.sst", "shared/6-w0-e1-" + "0" * 16, 500, "0" * 16),
+    ]
+    own = [FileHandle("CURRENT", OWN, 16, 10, "0" * 16)]
+    database = DatabaseHandle("sum", "rocksdb", 0, 16, [], files, own)
+    held = replace(subtask(0, state=OWN), databases=[database])
+    sizes = sizes_of(checkpoint([held]))
+    assert sizes.state_bytes == 40 + 50 + 500 + 10
+    assert sizes.state_referenced_bytes == 500
+    assert sizes.state_written_bytes == sizes.written_bytes == 100
+    assert sizes.files == 3, "metadata, segment, one shared file"
 
 
 def test_a_blob_that_several_subtasks_mean_is_written_once() -> None:

@@ -92,6 +92,8 @@ def test_listing_shows_complete_and_incomplete_checkpoints_newest_first(folder: 
         "duration_ns": 5_200_000,
         "duration_ms": 5.2,
         "state_bytes": 0,
+        "state_written_bytes": rows[1]["state_bytes"],
+        "state_referenced_bytes": 0,
         "state_rows": 2,
         "inflight_records": 0,
         "inflight_bytes": 0,
