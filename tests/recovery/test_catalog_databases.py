@@ -33,7 +33,7 @@ def with_database(store: DictStore, number: int) -> CheckpointMetadata:
     metadata = written(store, number)
     path = segment_path("orders", number, 9, 1)
     builder = SegmentBuilder()
-    schema = builder.append(table_to_ipc(TABLE.slice(0, 0)))
+    schema = builder.append(*table_to_ipc(TABLE.slice(0, 0)))
     current = builder.append(b"MANIFEST-1")
     store.put(path, b"".join(builder.parts()))
     store.put(SHARED, b"keys and values")
