@@ -38,6 +38,7 @@ if _TYPE_CHECKING:
     from .engine.operators.aggregations import min as min
     from .engine.operators.aggregations import sum as sum
     from .engine.operators.process import StatefulProcessor as StatefulProcessor
+    from .engine.spark.data_source import HeadraceDataSource as HeadraceDataSource
     from .engine.state.keyed import list_state as list_state
     from .engine.state.keyed import map_state as map_state
     from .engine.state.keyed import value_state as value_state
@@ -70,6 +71,7 @@ _HOMES = {
     "min": ".engine.operators.aggregations",
     "sum": ".engine.operators.aggregations",
     "StatefulProcessor": ".engine.operators.process",
+    "HeadraceDataSource": ".engine.spark.data_source",
     "list_state": ".engine.state.keyed",
     "map_state": ".engine.state.keyed",
     "value_state": ".engine.state.keyed",

@@ -132,12 +132,19 @@ class TaskInfo(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     parallelism: int
 
 
-class EdgeInfo(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """An edge of that plan; `producer` and `consumer` are task indexes."""
+class EdgeInfo(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """An edge of that plan; `producer` and `consumer` are task indexes.
+
+    Attributes:
+        partitioning: the partitioner's name ("hash", "rebalance", ...); empty in checkpoints of before it was noted.
+        columns: what "hash" hashes, in order, so that a rescaled checkpoint can be read without the program.
+    """
 
     key: str
     producer: int
     consumer: int
+    partitioning: str = ""
+    columns: list[str] = []
 
 
 class CheckpointMetadata(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

@@ -15,6 +15,7 @@ import headrace as hr
 PUBLIC = [
     "Aggregation",
     "Checkpoints",
+    "HeadraceDataSource",
     "HeadraceError",
     "Job",
     "JobFailed",

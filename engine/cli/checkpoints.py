@@ -8,8 +8,8 @@ Exit codes follow from what is returned or raised: 3 if `has_problem` of any row
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Sequence
+from contextlib import suppress
 from datetime import UTC, datetime
 from typing import Any
 
@@ -19,17 +19,15 @@ from headrace.recovery.catalog import (
     WrongJob,
     complete_checkpoints,
     incomplete_checkpoints,
-    jobs,
     load,
     verify,
 )
 from headrace.recovery.codec import CorruptMetadata, UnsupportedVersion
-from headrace.recovery.layout import job_folder
 from headrace.recovery.metadata import CheckpointMetadata, SubtaskSnapshot
 from headrace.recovery.sizes import held_on, sizes_of, state_bytes
-from headrace.recovery.store import NotFound, Store, StoreRejected, StoreUncertain
+from headrace.recovery.store import NotFound, Store
 
-from ..api.errors import StorageUnreachable, UserError
+from ..runtime.directory import answers, chosen_jobs, complete_number, single_job
 from ..runtime.storage import FsspecStore
 from .numbers import milliseconds
 
@@ -50,10 +48,10 @@ def listing(url: str, job: str | None = None) -> list[Row]:
     What is not known is None.
     Raises: UserError, StorageUnreachable.
     """
-    with _answers(url):
+    with answers(url):
         store = FsspecStore(url)
         rows: list[Row] = []
-        for name in _chosen_jobs(store, url, job):
+        for name in chosen_jobs(store, url, job):
             numbers = [(number, True) for number in complete_checkpoints(store, name)]
             numbers += [(number, False) for number in incomplete_checkpoints(store, name)]
             for number, is_complete in sorted(numbers, reverse=True):
@@ -61,18 +59,18 @@ def listing(url: str, job: str | None = None) -> list[Row]:
         return rows
 
 
-def details(url: str, job: str | None, number: int) -> Row:
-    """Show one checkpoint: the keys of `listing` and, under `metadata`, all that its file says (None if damaged).
+def details(url: str, job: str | None, number: int | None) -> Row:
+    """Show one checkpoint, the newest complete one unless `number` says which: the keys of `listing` and, under `metadata`, all that its file says (None if damaged).
 
     Under `by_subtask` is a row a subtask: task, name, subtask, finished, start_delay_ms, alignment_ms, sync_ms, async_ms, state_bytes and, for each
     side of its channels, input_records, input_bytes, output_records, output_bytes, replay_records, replay_bytes. Under `by_task` is
     the same by task: the longest times, the sums of the rest. Both are empty if the checkpoint is damaged.
     `job` may be None if the directory holds one job only. Raises: UserError, StorageUnreachable.
     """
-    with _answers(url):
+    with answers(url):
         store = FsspecStore(url)
-        name = _single_job(store, url, job)
-        _require_complete(store, url, name, number)
+        name = single_job(store, url, job)
+        number = complete_number(store, url, name, number)
         row = _row(store, name, number, True)
         row |= {"by_task": [], "by_subtask": [], "metadata": None}
         with suppress(CorruptMetadata, UnsupportedVersion, WrongJob):
@@ -89,15 +87,15 @@ def verification(url: str, job: str | None = None, number: int | None = None) ->
     Keys: job, checkpoint, status (valid or damaged), problems (a list of sentences).
     Raises: UserError, StorageUnreachable.
     """
-    with _answers(url):
+    with answers(url):
         store = FsspecStore(url)
         if number is not None:
-            name = _single_job(store, url, job)
-            _require_complete(store, url, name, number)
+            name = single_job(store, url, job)
+            complete_number(store, url, name, number)
             return [_verified(store, name, number)]
         return [
             _verified(store, name, found)
-            for name in _chosen_jobs(store, url, job)
+            for name in chosen_jobs(store, url, job)
             for found in complete_checkpoints(store, name)
         ]
 
@@ -105,47 +103,6 @@ def verification(url: str, job: str | None = None, number: int | None = None) ->
 def has_problem(rows: Sequence[Row]) -> bool:
     """Tell whether any row reports damage, for exit code 3. An incomplete checkpoint is none: it may be running."""
     return any(row["status"] == "damaged" for row in rows)
-
-
-@contextmanager
-def _answers(url: str) -> Iterator[None]:
-    """Turn storage errors into those that the command line ends with."""
-    try:
-        yield
-    except StoreUncertain as error:
-        message = f"checkpoint directory {url} cannot be reached: {error.reason}"
-        raise StorageUnreachable(message) from error
-    except StoreRejected as error:
-        raise UserError(f"checkpoint directory {url} cannot be read: {error}") from error
-
-
-def _chosen_jobs(store: Store, url: str, job: str | None) -> list[str]:
-    found = jobs(store)
-    if job is None:
-        return found
-    folder = job_folder(job) if job else ""
-    if folder not in found:
-        held = f"it holds {', '.join(found)}" if found else "it holds no checkpoints"
-        raise UserError(f"no job {job!r} in checkpoint directory {url}: {held}")
-    return [folder]
-
-
-def _single_job(store: Store, url: str, job: str | None) -> str:
-    found = _chosen_jobs(store, url, job)
-    if len(found) == 1:
-        return found[0]
-    if not found:
-        raise UserError(f"checkpoint directory {url} holds no checkpoints")
-    raise UserError(
-        f"checkpoint directory {url} holds several jobs; name one of {', '.join(found)}"
-    )
-
-
-def _require_complete(store: Store, url: str, job: str, number: int) -> None:
-    complete = complete_checkpoints(store, job)
-    if number not in complete:
-        held = ", ".join(map(str, complete)) or "none"
-        raise UserError(f"job {job!r} in {url} has no complete checkpoint {number}; it has {held}")
 
 
 def _row(store: Store, job: str, number: int, is_complete: bool) -> Row:

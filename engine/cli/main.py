@@ -142,13 +142,29 @@ def list_checkpoints(
 @_checkpoints.command
 def show(
     directory: Annotated[str, Parameter(help="A path or any fsspec URL.")],
-    number: Annotated[int, Parameter(help="The checkpoint's number.")],
+    number: Annotated[
+        int | None, Parameter(help="The checkpoint's number; the newest otherwise.")
+    ] = None,
     /,
     *,
     job: Annotated[str | None, Parameter(help="Needed where there are several.")] = None,
+    state: Annotated[str | None, Parameter(help="Print the state of this operator.")] = None,
+    state_name: Annotated[str | None, Parameter(help="Which, where it has several.")] = None,
+    edge: Annotated[
+        str | None, Parameter(help="Print the records that were in flight on this edge.")
+    ] = None,
+    limit: Annotated[
+        int, Parameter(validator=validators.Number(gte=1), help="Rows to print at most.")
+    ] = 100,
     json: Json = False,
 ) -> int:
-    """Show what one checkpoint holds."""
+    """Show what one checkpoint holds: its measures, or with --state or --edge the data itself."""
+    if state is not None or edge is not None or state_name is not None:
+        from .contents import show_contents
+
+        return show_contents(
+            directory, job, number, state, state_name, edge, limit=limit, as_json=json
+        )
     from .checkpoints import details
     from .tables import show_details
 

@@ -27,7 +27,7 @@ def show_listing(rows: Sequence[Row], directory: str, *, as_json: bool) -> int:
         print(f"no checkpoints in {directory}")
     else:
         columns = ("job", "checkpoint", "status", "mode", "created", "took", "state", "in flight")
-        _table(columns, (_listed(row) for row in rows))
+        print_table(columns, (_listed(row) for row in rows))
         _problems(
             f"{row['job']}/chk-{row['checkpoint']}: {row['problem']}"
             for row in rows
@@ -48,11 +48,11 @@ def show_details(row: Row, *, as_json: bool) -> int:
     for heading, places in (("by task", row["by_task"]), ("by subtask", row["by_subtask"])):
         if places:
             print(f"\n{heading} (times in ms; in-flight records and their size)")
-            _table((*_PLACE_COLUMNS, *SIDES), map(_place, places))
+            print_table((*_PLACE_COLUMNS, *SIDES), map(_place, places))
     if metadata is not None:
         names = {index: task["name"] for index, task in enumerate(metadata["tasks"])}
         print("\nstate")
-        _table(
+        print_table(
             ("task", "subtask", "finished", "operator", "state", "rows", "size"),
             (part for subtask in metadata["subtasks"] for part in _states(subtask, names)),
         )
@@ -66,7 +66,7 @@ def show_verification(rows: Sequence[Row], directory: str, *, as_json: bool) -> 
     elif not rows:
         print(f"no complete checkpoints in {directory}")
     else:
-        _table(
+        print_table(
             ("job", "checkpoint", "status"),
             ((row["job"], str(row["checkpoint"]), row["status"]) for row in rows),
         )
@@ -143,7 +143,8 @@ def _objects(rows: Iterable[Row]) -> None:
         print_object(row)
 
 
-def _table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
+def print_table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
+    """Print columns under their names."""
     table = Table(box=None, pad_edge=False)
     for column in columns:
         table.add_column(column, overflow="fold")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 
+from headrace.channels.partitioners import Hash
 from headrace.recovery.metadata import (
     CheckpointMetadata,
     EdgeInfo,
@@ -12,7 +13,7 @@ from headrace.recovery.metadata import (
     TransactionRecord,
 )
 
-from ..plan.execution import ExecutionPlan
+from ..plan.execution import EdgePlan, ExecutionPlan
 from .pending import PendingCheckpoint
 
 #: A subtask repeats a transaction only until it hears that its checkpoint is complete; so long are confirmed ones remembered.
@@ -184,7 +185,13 @@ def metadata_of(
             )
             for task in plan.tasks
         ],
-        edges=[EdgeInfo(e.key, e.producer, e.consumer) for e in plan.edges],
+        edges=[_edge_info(edge) for edge in plan.edges],
         subtasks=pending.subtasks,
         transactions=transactions,
     )
+
+
+def _edge_info(edge: EdgePlan) -> EdgeInfo:
+    partitioner = edge.partitioner
+    columns = list(partitioner.columns) if isinstance(partitioner, Hash) else []
+    return EdgeInfo(edge.key, edge.producer, edge.consumer, partitioner.name, columns)

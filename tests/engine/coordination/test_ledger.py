@@ -5,11 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import msgspec
+import pyarrow.compute as pc
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace.engine.coordination.ledger import Deletable, Ledger
+import headrace as hr
+from headrace.engine.coordination.ledger import Deletable, Ledger, metadata_of
+from headrace.engine.coordination.pending import PendingCheckpoint
 from headrace.inflight.handle import BufferHandle, ChannelStateHandle
 from headrace.recovery.metadata import CheckpointMetadata, SubtaskSnapshot, TransactionRecord
 
@@ -197,3 +200,20 @@ def test_every_transaction_is_named_by_each_checkpoint_until_it_is_confirmed(
         elif number:
             ledger.commit_failed(number)
         assert open_ids(ledger) == sorted(unconfirmed)
+
+
+def test_the_metadata_says_how_edges_deal_out_records() -> None:
+    numbers = hr.read.sequence(10, keys=2, name="numbers")
+    totals = (
+        numbers.rebalance()
+        .filter(pc.field("key") > 0)
+        .key_by("key")
+        .aggregate(n=hr.count(), name="totals")
+    )
+    plan = hr.Job("job", totals.write.collect(name="out"), parallelism=2).plan()
+    pending = PendingCheckpoint(1, 0, False, None)
+    found = metadata_of(plan, pending, [], epoch=1, mode="aligned", now_ns=0)
+    assert [(e.partitioning, e.columns) for e in found.edges] == [
+        ("rebalance", []),
+        ("hash", ["key"]),
+    ]
