@@ -8,6 +8,11 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable
 
+#: What unaligned checkpoints are for.
+IN_FLIGHT: tuple[str, ...] = (
+    "records persisted in flight, input",
+    "records persisted in flight, output",
+)
 #: What at least one seed of a campaign must have met. Crash points carry the names of docs/design.md's protocol.
 REQUIRED: tuple[str, ...] = (
     "checkpoints completed",
@@ -17,8 +22,7 @@ REQUIRED: tuple[str, ...] = (
     "events fenced by workers",
     "messages fenced by the coordinator",
     "bytes in flight at a cut",
-    "records persisted in flight, input",
-    "records persisted in flight, output",
+    *IN_FLIGHT,
     "records persisted in flight, replay",
     "channels blocked by backpressure",
     "worker crashed",

@@ -155,15 +155,18 @@ class Process:
         """Forget what a dead process cannot hold; for subclasses."""
 
 
+_SHOWN = ("epoch", "worker", "subtask", "checkpoint", "channel", "reason")
+#: {type: those of `_SHOWN` that it has}: asked for every event and effect of a run.
+_shown_of: dict[type, tuple[str, ...]] = {}
+
+
 def shown(value: Any) -> str:
     """A short name for an event, effect or message in the trace."""
-    name = type(value).__name__
+    kind = type(value)
     message = getattr(value, "message", None)
     if message is not None and not isinstance(message, str):
-        return f"{name}({type(message).__name__})"
-    parts = [
-        f"{field}={getattr(value, field)}"
-        for field in ("epoch", "worker", "subtask", "checkpoint", "channel", "reason")
-        if hasattr(value, field)
-    ]
-    return f"{name}({' '.join(parts)})"
+        return f"{kind.__name__}({type(message).__name__})"
+    fields = _shown_of.get(kind)
+    if fields is None:
+        fields = _shown_of[kind] = tuple(field for field in _SHOWN if hasattr(value, field))
+    return f"{kind.__name__}({' '.join(f'{field}={getattr(value, field)}' for field in fields)})"

@@ -22,6 +22,7 @@ from headrace.channels.buffer import ChannelId
 from headrace.channels.events import CheckpointMode
 from headrace.inflight.handle import ChannelStateHandle
 from headrace.inflight.replay import merge_sides
+from headrace.recovery.layout import checkpoint_folder
 from headrace.recovery.metadata import CheckpointMetadata, SubtaskSnapshot
 from headrace.recovery.store import Store
 
@@ -57,9 +58,13 @@ class _AttemptLog:
 class Watch:
     """Notes what passed in every attempt of a run."""
 
-    def __init__(self, plan: ExecutionPlan, mode: CheckpointMode) -> None:
+    def __init__(
+        self, plan: ExecutionPlan, mode: CheckpointMode, *, duration_max_ns: int | None = None
+    ) -> None:
+        """`duration_max_ns`: no checkpoint may take longer (`promptness.py`); None: unknown."""
         self._plan = plan
         self._mode = mode
+        self._duration_max_ns = duration_max_ns
         self._attempts: dict[int, _AttemptLog] = defaultdict(_AttemptLog)
         self._outputs = {
             SubtaskId(task.index, i): [channels_from(plan, plan.edges[e], i) for e in task.outputs]
@@ -122,7 +127,9 @@ class Watch:
             log.sent[channel].extend(self._held(handle, store))
 
     def completed(self, metadata: CheckpointMetadata, store: Store) -> None:
-        """The checkpoint is complete: its cut must be consistent."""
+        """The checkpoint is complete: its cut must be consistent, its files few, and it must have come about in time."""
+        self._check_files(metadata, store)
+        self._check_duration(metadata)
         log, number = self._attempts[metadata.epoch], metadata.checkpoint
         sent, received = log.sent_at[number], log.received_at[number]
         held: dict[ChannelId, list[int]] = defaultdict(list)
@@ -140,6 +147,21 @@ class Watch:
                     f"chk-{number} cuts channel {channel} wrongly: {sent[channel]} sent,"
                     f" {received[channel]} received, in flight {expected}, held {held[channel]}"
                 )
+
+    def _check_files(self, metadata: CheckpointMetadata, store: Store) -> None:
+        """One write of a worker makes one file, however many channels and subtasks there are."""
+        number = metadata.checkpoint
+        paths = store.list(checkpoint_folder(metadata.job, number))
+        files = Counter(path.rpartition("/")[2].split(".segment")[0] for path in paths)
+        for name, count in files.items():
+            if count > 1:
+                raise Violation(f"chk-{number} has {count} files of {name}")
+
+    def _check_duration(self, metadata: CheckpointMetadata) -> None:
+        highest_ns = self._duration_max_ns
+        if highest_ns is not None and metadata.duration_ns > highest_ns:
+            took, most = metadata.duration_ns / 1e6, highest_ns / 1e6
+            raise Violation(f"chk-{metadata.checkpoint} took {took:.1f} ms, {most:.1f} at most")
 
     def _held(self, handle: ChannelStateHandle, store: Store) -> list[int]:
         ids: list[int] = []

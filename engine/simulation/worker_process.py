@@ -36,6 +36,7 @@ from ..runtime.work import (
 )
 from ..runtime.worker import Worker
 from .environment import Environment, Process, shown
+from .promptness import SLOWNESS
 from .scheduler import MICROSECOND_NS, MILLISECOND_NS
 from .storage import Call, FaultyReads, PutCatcher, answer_call, crash_during
 
@@ -216,7 +217,7 @@ class WorkerProcess(Process):
         low_ns, high_ns = settings.work_ns
         duration_ns = scheduler.rng.randint(low_ns, high_ns)
         if subtask.task in settings.slow_tasks:
-            duration_ns *= 8
+            duration_ns *= SLOWNESS
         at_once = scheduler.rng.random() < 0.5
         early = self._call(task, number, work, duration_ns) if at_once else None
 

@@ -25,6 +25,7 @@ from .faults import Faults
 from .graphs import plan_of
 from .network import Network
 from .oracles import Violation, Watch, check_credit, check_output
+from .promptness import duration_max_ns
 from .scenario import Scenario, draw_scenario
 from .scheduler import MILLISECOND_NS, SECOND_NS, Scheduler
 from .sink import SinkSystem
@@ -82,7 +83,11 @@ class World:
             sinks=sinks,
             plan=plan,
             settings=scenario.settings,
-            watch=Watch(plan, scenario.settings.mode),
+            watch=Watch(
+                plan,
+                scenario.settings.mode,
+                duration_max_ns=duration_max_ns(plan, scenario.settings, scenario.profile),
+            ),
         )
         self.coordinator: CoordinatorProcess | None = None
         #: Every worker process that may still live, in order of start.

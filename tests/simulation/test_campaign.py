@@ -31,6 +31,14 @@ def test_a_hundred_seeds_keep_every_promise() -> None:
     assert result.seeds == 100
 
 
+@pytest.mark.slow
+def test_five_thousand_seeds_of_all_modes_keep_every_promise_and_meet_every_fault() -> None:
+    result = run_campaign(range(100, 5100), jobs=os.cpu_count() or 1)
+    assert result.violations == {}
+    assert result.seeds == 5000
+    assert result.coverage.missing(REQUIRED) == []
+
+
 @pytest.mark.parametrize("mode", CheckpointMode)
 def test_without_faults_every_mode_keeps_every_promise(mode: CheckpointMode) -> None:
     result = run_campaign(range(1000, 1015), jobs=1, faults=False, mode=mode)

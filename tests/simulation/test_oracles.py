@@ -8,6 +8,7 @@ from dataclasses import replace
 
 import pyarrow as pa
 import pytest
+from msgspec import structs
 
 from headrace.channels.buffer import ChannelId
 from headrace.channels.events import CheckpointMode
@@ -56,6 +57,22 @@ def test_a_channel_hands_over_exactly_what_was_sent_in_order() -> None:
     receive(watched, 2)
     with pytest.raises(Violation, match=r"sent \[\], received \[3\]"):
         receive(watched, 3)
+
+
+def test_a_checkpoint_of_many_files_or_of_a_long_time_is_noticed() -> None:
+    watched = Watch(watch()._plan, ALIGNED, duration_max_ns=5)
+    watched.cut(1, 1, SOURCE)
+    watched.cut(1, 1, SINK)
+    metadata = CheckpointMetadata("job", 1, 1, "", False, 0, 6, 16, [], [], [], [])
+    with pytest.raises(Violation, match=r"at most"):
+        watched.completed(metadata, SimulatedStorage())
+    storage = SimulatedStorage()
+    for name in ("metadata", "worker-0-e1.segment", "worker-1-e1.segment"):
+        storage.put(f"job/chk-1/{name}", b"")
+    watched.completed(structs.replace(metadata, duration_ns=5), storage)
+    storage.put("job/chk-1/worker-1-e1.segment-2", b"")
+    with pytest.raises(Violation, match="2 files of worker-1-e1"):
+        watched.completed(metadata, storage)
 
 
 def test_a_swapped_record_is_noticed() -> None:
