@@ -49,6 +49,10 @@ STATE_KINDS = frozenset({"keyed", "list", "union", "broadcast"})
 #: What a database may be (`DatabaseHandle.format`).
 DATABASE_FORMATS = frozenset({"rocksdb"})
 
+
+#: What a cut may have waited for (see `Hold`).
+HOLD_KINDS = frozenset({"work", "pre-commit", "barrier", "output"})
+
 _MAGIC = b"headrace-checkpoint"
 _HEADER_BYTES_MAX = 100
 _MODES = frozenset(mode.value for mode in CheckpointMode)
@@ -201,8 +205,11 @@ def _check_subtasks(metadata: CheckpointMetadata) -> None:
 
 
 def _check_subtask(metadata: CheckpointMetadata, part: str, subtask: SubtaskSnapshot) -> None:
-    for name in ("start_delay_ns", "alignment_ns", "sync_ns", "async_ns"):
+    for name in ("start_delay_ns", "alignment_ns", "sync_ns", "async_ns", "end_to_end_ns"):
         _require_count(f"{part}.{name}", getattr(subtask, name))
+    for at, hold in enumerate(subtask.holds):
+        _require(hold.kind in HOLD_KINDS, f"{part}.holds[{at}]", f"{sorted(HOLD_KINDS)}", hold.kind)
+        _require_count(f"{part}.holds[{at}].held_ns", hold.held_ns)
     operators = metadata.tasks[subtask.task].operators
     for at, handle in enumerate(subtask.states):
         where = f"{part}.states[{at}]"

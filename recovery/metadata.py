@@ -93,6 +93,20 @@ class ChannelPosition(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     ended: bool
 
 
+class Hold(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What a subtask's cut waited for during `held_ns` nanoseconds. Holds of one cut may overlap.
+
+    Attributes:
+        kind: "work" (the call that ran, or the records before an aligned barrier), "pre-commit" (the sink's flush), "barrier" (from the first
+            barrier in to the last), "output" (an aligned barrier behind queued data).
+        by: operators, as "a > b" where they are chained; or a channel, as "edge key producer>consumer", whose barrier was the last.
+    """
+
+    kind: str
+    by: str
+    held_ns: int
+
+
 class SubtaskSnapshot(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """One subtask's part of a checkpoint. Times are durations in nanoseconds.
 
@@ -113,6 +127,10 @@ class SubtaskSnapshot(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     async_ns: int = 0
     #: Keyed state that lies in databases.
     databases: list[DatabaseHandle] = []
+    #: From the trigger until its worker's part was durable; 0 in files of before it was noted.
+    end_to_end_ns: int = 0
+    #: Longest first.
+    holds: list[Hold] = []
 
 
 class TransactionRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

@@ -91,6 +91,14 @@ def held_on(subtask: SubtaskSnapshot, side: str) -> Held:
     return _held(_buffers(handle for handle in subtask.inflight if handle.side == side))
 
 
+def stored_by(subtask: SubtaskSnapshot, checkpoint: int) -> tuple[int, int]:
+    """Bytes of the blobs with one subtask's in-flight data: (in the checkpoint's own files, in those of earlier ones)."""
+    blobs = {(b.path, b.offset): b.length for b in _buffers(subtask.inflight)}
+    own = f"chk-{checkpoint}/"
+    written = sum(length for (path, _), length in blobs.items() if path.startswith(own))
+    return written, sum(blobs.values()) - written
+
+
 def _buffers(handles: Iterable[ChannelStateHandle]) -> Iterator[BufferHandle]:
     return (buffer for handle in handles for buffer in handle.buffers)
 

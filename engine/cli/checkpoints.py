@@ -23,8 +23,8 @@ from headrace.recovery.catalog import (
     verify,
 )
 from headrace.recovery.codec import CorruptMetadata, UnsupportedVersion
-from headrace.recovery.metadata import CheckpointMetadata, SubtaskSnapshot
-from headrace.recovery.sizes import held_on, sizes_of, state_bytes
+from headrace.recovery.metadata import CheckpointMetadata, Hold, SubtaskSnapshot
+from headrace.recovery.sizes import held_on, sizes_of, state_bytes, stored_by
 from headrace.recovery.store import NotFound, Store
 
 from ..runtime.directory import answers, chosen_jobs, complete_number, single_job
@@ -62,9 +62,11 @@ def listing(url: str, job: str | None = None) -> list[Row]:
 def details(url: str, job: str | None, number: int | None) -> Row:
     """Show one checkpoint, the newest complete one unless `number` says which: the keys of `listing` and, under `metadata`, all that its file says (None if damaged).
 
-    Under `by_subtask` is a row a subtask: task, name, subtask, finished, start_delay_ms, alignment_ms, sync_ms, async_ms, state_bytes and, for each
-    side of its channels, input_records, input_bytes, output_records, output_bytes, replay_records, replay_bytes. Under `by_task` is
-    the same by task: the longest times, the sums of the rest. Both are empty if the checkpoint is damaged.
+    Under `by_subtask` is a row a subtask: task, name, subtask, finished, end_to_end_ms, start_delay_ms, alignment_ms, sync_ms, async_ms, state_bytes,
+    for each side of its channels input_records, input_bytes, output_records, output_bytes, replay_records, replay_bytes, then
+    inflight_written_bytes, inflight_referenced_bytes, and what its cut waited for: held_by, held_for, held_ms of the longest wait (None: of
+    none), and all of them under `holds`. Under `by_task` is the same by task: the longest times and waits, the sums of the rest. Both are
+    empty if the checkpoint is damaged.
     `job` may be None if the directory holds one job only. Raises: UserError, StorageUnreachable.
     """
     with answers(url):
@@ -166,17 +168,36 @@ def _summary(metadata: CheckpointMetadata) -> Row:
 
 
 def _subtask(metadata: CheckpointMetadata, subtask: SubtaskSnapshot) -> Row:
+    written_bytes, referenced_bytes = stored_by(subtask, metadata.checkpoint)
     return {
         "task": subtask.task,
         "name": metadata.tasks[subtask.task].name,
         "subtask": subtask.index,
         "finished": subtask.finished,
+        "end_to_end_ms": milliseconds(subtask.end_to_end_ns),
         "start_delay_ms": milliseconds(subtask.start_delay_ns),
         "alignment_ms": milliseconds(subtask.alignment_ns),
         "sync_ms": milliseconds(subtask.sync_ns),
         "async_ms": milliseconds(subtask.async_ns),
         "state_bytes": state_bytes(subtask),
         **_by_side(subtask),
+        "inflight_written_bytes": written_bytes,
+        "inflight_referenced_bytes": referenced_bytes,
+        **_held_by([_hold(hold) for hold in subtask.holds]),
+    }
+
+
+def _hold(hold: Hold) -> Row:
+    return {"by": hold.by, "for": hold.kind, "held_ms": milliseconds(hold.held_ns)}
+
+
+def _held_by(holds: list[Row]) -> Row:
+    longest = max(holds, key=lambda hold: hold["held_ms"], default=None)
+    return {
+        "held_by": longest and longest["by"],
+        "held_for": longest and longest["for"],
+        "held_ms": longest["held_ms"] if longest else 0.0,
+        "holds": holds,
     }
 
 
@@ -192,11 +213,20 @@ def _task(metadata: CheckpointMetadata, task: int) -> Row:
     rows = [_subtask(metadata, subtask) for subtask in metadata.subtasks if subtask.task == task]
     row: Row = {"task": task, "name": metadata.tasks[task].name, "subtasks": len(rows)}
     row["finished"] = all(r["finished"] for r in rows)
-    for key in rows[0]:
-        if key not in ("task", "name", "subtask", "finished"):
-            total = max if key.endswith("_ms") else sum
-            row[key] = total(r[key] for r in rows)
-    return row
+    for key, value in rows[0].items():
+        if isinstance(value, float):
+            row[key] = max(r[key] for r in rows)
+        elif key.endswith(("_records", "_bytes")):
+            row[key] = sum(r[key] for r in rows)
+    return row | _held_by(_longest_by_name([hold for r in rows for hold in r["holds"]]))
+
+
+def _longest_by_name(holds: list[Row]) -> list[Row]:
+    """The longest hold of each kind and name, longest first."""
+    longest: dict[tuple[str, str], Row] = {}
+    for hold in sorted(holds, key=lambda hold: -hold["held_ms"]):
+        longest.setdefault((hold["by"], hold["for"]), hold)
+    return list(longest.values())
 
 
 def _iso(milliseconds: int) -> str | None:

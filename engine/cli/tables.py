@@ -16,7 +16,8 @@ from .numbers import seconds, size
 from .reporter import print_object
 
 _PROBLEM = 3
-_PLACE_COLUMNS = ("task", "subtask", "start delay", "alignment", "sync", "async", "state")
+_PHASES = ("end_to_end", "start_delay", "alignment", "sync", "async")
+_PLACE_COLUMNS = ("task", "subtask", "end to end", "start delay", *_PHASES[2:], "state")
 
 
 def show_listing(rows: Sequence[Row], directory: str, *, as_json: bool) -> int:
@@ -48,7 +49,9 @@ def show_details(row: Row, *, as_json: bool) -> int:
     for heading, places in (("by task", row["by_task"]), ("by subtask", row["by_subtask"])):
         if places:
             print(f"\n{heading} (times in ms; in-flight records and their size)")
-            print_table((*_PLACE_COLUMNS, *SIDES), map(_place, places))
+            columns = (*_PLACE_COLUMNS, *SIDES, "written", "referenced")
+            print_table(columns, map(_place, places))
+    _held(row["by_task"])
     if metadata is not None:
         names = {index: task["name"] for index, task in enumerate(metadata["tasks"])}
         print("\nstate")
@@ -110,13 +113,25 @@ def _place(row: Row) -> tuple[str, ...]:
     return (
         row["name"],
         str(row["subtask"]) if "subtask" in row else f"all {row['subtasks']}",
-        *(f"{row[f'{phase}_ms']:g}" for phase in ("start_delay", "alignment", "sync", "async")),
+        *(f"{row[f'{phase}_ms']:g}" for phase in _PHASES),
         size(row["state_bytes"]),
-        *(_held(row[f"{side}_records"], row[f"{side}_bytes"]) for side in SIDES),
+        *(_records(row[f"{side}_records"], row[f"{side}_bytes"]) for side in SIDES),
+        size(row["inflight_written_bytes"]),
+        size(row["inflight_referenced_bytes"]),
     )
 
 
-def _held(records: int, size_bytes: int) -> str:
+def _held(tasks: Sequence[Row]) -> None:
+    """What cuts waited for, the longest wait of each task and cause first."""
+    holds = [(row["name"], hold) for row in tasks for hold in row["holds"]]
+    if holds:
+        print("\nwhat its cuts waited for (times in ms)")
+        holds.sort(key=lambda named: -named[1]["held_ms"])
+        rows = ((name, hold["for"], hold["by"], f"{hold['held_ms']:g}") for name, hold in holds)
+        print_table(("task", "waited for", "of", "at most"), rows)
+
+
+def _records(records: int, size_bytes: int) -> str:
     return f"{records:,} ({size(size_bytes)})" if records else "-"
 
 

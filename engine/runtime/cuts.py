@@ -14,7 +14,7 @@ Source: ABS, Algorithm 1; FLIP-76, "unaligned checkpoints". Deviations: the cut 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from headrace.channels.alignment import Alignment
 from headrace.channels.buffer import Buffer, ChannelId
@@ -25,14 +25,15 @@ from headrace.inflight.handle import ChannelStateHandle
 from headrace.recovery.metadata import ChannelPosition
 
 from ..operators.base import Transaction
-from .work import CapturedRun, Cut, CutTaken, DeclineCheckpoint, SubtaskEffect, SubtaskId
+from .work import CapturedRun, Cut, CutTaken, DeclineCheckpoint, SubtaskEffect, SubtaskId, Waited
 
 
 @dataclass(frozen=True, slots=True)
 class Due:
-    """A cut that should be taken as soon as it can be."""
+    """A cut that should be taken as soon as it can be. `since_ns`: from then on only the subtask's own work is in its way."""
 
     barrier: Barrier
+    since_ns: int
     alignment_ns: int = 0
 
 
@@ -46,6 +47,8 @@ class _Capture:
         outgoing: outputs in which the (aligned) barrier may still be made to overtake.
         inputs: {channel: records before its barrier, from the cut on}.
         input_ends: channels whose end of input came before their barrier and after the cut's position.
+        arrived_ns: {channel: when its barrier came in}.
+        left: the output that the barrier was the last to leave, and when.
     """
 
     due: Due
@@ -54,13 +57,15 @@ class _Capture:
     sent: tuple[ChannelPosition, ...]
     replay: tuple[ChannelStateHandle, ...]
     finished: bool
-    frozen: bool = False
+    frozen_ns: int | None = None
     transactions: tuple[tuple[str, Transaction], ...] = ()
     pending: set[ChannelId] = field(default_factory=set)
     outgoing: set[ChannelId] = field(default_factory=set)
     inputs: dict[ChannelId, list[Buffer]] = field(default_factory=dict)
     input_ends: set[ChannelId] = field(default_factory=set)
     outputs: dict[ChannelId, Overtaken] = field(default_factory=dict)
+    arrived_ns: dict[ChannelId, int] = field(default_factory=dict)
+    left: tuple[ChannelId, int] | None = None
 
 
 class Cuts:
@@ -90,6 +95,8 @@ class Cuts:
         self._due: list[Due] = []
         #: {checkpoint: {channel: (position of its priority barrier, end of input came before)}}, before the cut.
         self._arrivals: dict[int, dict[ChannelId, tuple[int, bool]]] = {}
+        #: {checkpoint: {channel: when its barrier came in}}, before the cut.
+        self._arrived_ns: dict[int, dict[ChannelId, int]] = {}
         #: {checkpoint: barrier}: aligned, arrived or triggered, not cut.
         self._waiting: dict[int, Barrier] = {}
         self._captures: dict[int, _Capture] = {}
@@ -104,7 +111,7 @@ class Cuts:
             barrier = _unaligned(barrier)
         if barrier.mode is CheckpointMode.ALIGNED and self._timeout_ns is not None:
             self._waiting[barrier.checkpoint] = barrier
-        self._due.append(Due(barrier))
+        self._due.append(Due(barrier, now_ns))
 
     def arrived(self, channel: InputChannel, position: int, barrier: Barrier, now_ns: int) -> None:
         """A barrier came in over `channel`, at the end of what has come so far."""
@@ -115,13 +122,16 @@ class Cuts:
             channel.overtaken_by(position)
         elif capture is not None:
             channel.overtaken_by(position)
+            capture.arrived_ns[channel.channel] = now_ns
             self._close(capture, channel)
         elif overtakes:
             channel.overtaken_by(position)
+            self._arrived_ns.setdefault(checkpoint, {})[channel.channel] = now_ns
             arrivals = self._arrivals.setdefault(checkpoint, {})
             arrivals[channel.channel] = (position, channel.end_arrived)
-            self._make_due(_unaligned(barrier))
+            self._make_due(_unaligned(barrier), now_ns)
         else:
+            self._arrived_ns.setdefault(checkpoint, {})[channel.channel] = now_ns
             if barrier.mode is CheckpointMode.ALIGNED and self._timeout_ns is not None:
                 self._waiting[checkpoint] = barrier
             channel.event_arrived(position, barrier)
@@ -141,7 +151,9 @@ class Cuts:
         if outcome.block is not None:
             self._gate.channels[outcome.block].blocked = True
         if outcome.aligned is not None:
-            self._due.append(Due(barrier, outcome.aligned.alignment_ns))
+            arrived_ns = self._arrived_ns.get(barrier.checkpoint, {})
+            since_ns = max(arrived_ns.values(), default=now_ns)
+            self._due.append(Due(barrier, since_ns, outcome.aligned.alignment_ns))
 
     def buffer_arrived(self, channel: ChannelId, buffer: Buffer) -> None:
         """Records came in; those before a barrier that is still missing belong to its checkpoint."""
@@ -149,11 +161,12 @@ class Cuts:
             if channel in capture.pending:
                 capture.inputs[channel].append(buffer)
 
-    def sent(self, channel: ChannelId, barrier: Barrier) -> None:
+    def sent(self, channel: ChannelId, barrier: Barrier, now_ns: int) -> None:
         """The barrier has left the output queue; it can overtake nothing there any more."""
         capture = self._captures.get(barrier.checkpoint)
-        if capture is not None:
+        if capture is not None and channel in capture.outgoing:
             capture.outgoing.discard(channel)
+            capture.left = (channel, now_ns)
 
     def cancelled(self, checkpoint: int) -> None:
         """The coordinator gave the checkpoint up."""
@@ -163,6 +176,7 @@ class Cuts:
     def completed(self, checkpoint: int) -> None:
         """The checkpoint is durable; nothing older can matter."""
         self._over = {number for number in self._over if number > checkpoint}
+        self._arrived_ns = {n: ns for n, ns in self._arrived_ns.items() if n > checkpoint}
 
     # --- time -------------------------------------------------------------------------------------------------
 
@@ -178,13 +192,14 @@ class Cuts:
         """Let what is late overtake, at inputs and outputs."""
         for barrier in list(self._waiting.values()):
             if self._is_late(barrier, now_ns):
-                self._make_due(_unaligned(barrier))
+                self._make_due(_unaligned(barrier), now_ns)
         for capture in self._captures.values():
             if capture.outgoing and self._is_late(capture.due.barrier, now_ns):
                 for channel in sorted(capture.outgoing):
                     overtaken = self._subpartitions[channel].hasten(capture.due.barrier.checkpoint)
                     if overtaken is not None:
                         capture.outputs[channel] = overtaken
+                        capture.left = (channel, now_ns)
                 capture.outgoing.clear()
 
     # --- the cut ----------------------------------------------------------------------------------------------
@@ -215,6 +230,7 @@ class Cuts:
             ),
             replay=replay,
             finished=finished,
+            arrived_ns=self._arrived_ns.pop(barrier.checkpoint, {}),
         )
         self._captures[barrier.checkpoint] = capture
         self._waiting.pop(barrier.checkpoint, None)
@@ -229,19 +245,21 @@ class Cuts:
         if barrier.mode is CheckpointMode.ALIGNED and self._timeout_ns is not None:
             capture.outgoing = set(self._subpartitions)
 
-    def freeze(self, checkpoint: int, transactions: tuple[tuple[str, Transaction], ...]) -> bool:
+    def freeze(
+        self, checkpoint: int, transactions: tuple[tuple[str, Transaction], ...], now_ns: int
+    ) -> bool:
         """The operators' snapshot is taken now; `transactions` are not known to be committed. False: it was cancelled."""
         capture = self._captures.get(checkpoint)
         if capture is None:
             return False
-        capture.frozen = True
+        capture.frozen_ns = now_ns
         capture.transactions = transactions
         return True
 
     def flush(self, now_ns: int, effects: list[SubtaskEffect]) -> None:
         """Hand over the cuts that have become complete."""
         for checkpoint, capture in list(self._captures.items()):
-            if capture.frozen and not capture.pending and not capture.outgoing:
+            if capture.frozen_ns is not None and not capture.pending and not capture.outgoing:
                 del self._captures[checkpoint]
                 effects.append(CutTaken(self._cut_of(capture, now_ns)))
 
@@ -261,14 +279,14 @@ class Cuts:
             return False
         return now_ns >= barrier.created_ns + self._timeout_ns
 
-    def _make_due(self, barrier: Barrier) -> None:
+    def _make_due(self, barrier: Barrier, now_ns: int) -> None:
         """Due once: the aligned entry of the same checkpoint, if there is one, turns unaligned."""
         self._waiting.pop(barrier.checkpoint, None)
         for place, due in enumerate(self._due):
             if due.barrier.checkpoint == barrier.checkpoint:
-                self._due[place] = Due(barrier, due.alignment_ns)
+                self._due[place] = replace(due, barrier=barrier)
                 return
-        self._due.append(Due(barrier))
+        self._due.append(Due(barrier, now_ns))
         self._due.sort(key=lambda due: due.barrier.checkpoint)
 
     def _capture_inputs(
@@ -304,6 +322,7 @@ class Cuts:
     def _forget(self, checkpoint: int) -> None:
         self._due = [due for due in self._due if due.barrier.checkpoint != checkpoint]
         self._arrivals.pop(checkpoint, None)
+        self._arrived_ns.pop(checkpoint, None)
         self._waiting.pop(checkpoint, None)
         self._captures.pop(checkpoint, None)
         if self._alignment is not None:
@@ -339,7 +358,24 @@ class Cuts:
             replay=capture.replay,
             start_delay_ns=max(0, capture.taken_ns - capture.due.alignment_ns - barrier.created_ns),
             alignment_ns=alignment_ns,
+            created_ns=barrier.created_ns,
+            waited=_waited(capture),
         )
+
+
+def _waited(capture: _Capture) -> tuple[Waited, ...]:
+    """What the cut waited for, longest first; what took no time is left out."""
+    taken_ns = capture.taken_ns
+    waited = [Waited("work", None, taken_ns - capture.due.since_ns)]
+    if capture.frozen_ns is not None:
+        waited.append(Waited("pre-commit", None, capture.frozen_ns - taken_ns))
+    if capture.arrived_ns:
+        last_ns, last = max((ns, channel) for channel, ns in capture.arrived_ns.items())
+        waited.append(Waited("barrier", last, last_ns - min(capture.arrived_ns.values())))
+    if capture.left is not None:
+        channel, left_ns = capture.left
+        waited.append(Waited("output", channel, left_ns - taken_ns))
+    return tuple(sorted((w for w in waited if w.held_ns > 0), key=lambda w: -w.held_ns))
 
 
 def _unaligned(barrier: Barrier) -> Barrier:

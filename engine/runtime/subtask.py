@@ -299,7 +299,7 @@ class Subtask:
                 continue
             effects.append(SendEvent(channel, item.position, item.event))
             if isinstance(item.event, Barrier):
-                self._cuts.sent(channel, item.event)
+                self._cuts.sent(channel, item.event, self._now_ns)
 
     # --- work that ended --------------------------------------------------------------------------------------
 
@@ -392,7 +392,8 @@ class Subtask:
         self._freeze(checkpoint, effects)
 
     def _freeze(self, checkpoint: int, effects: list[SubtaskEffect]) -> None:
-        if self._cuts.freeze(checkpoint, tuple((sink, t) for _, sink, t in self._transactions)):
+        transactions = tuple((sink, t) for _, sink, t in self._transactions)
+        if self._cuts.freeze(checkpoint, transactions, self._now_ns):
             effects.append(TakeSnapshot(self.id, checkpoint))
 
 

@@ -191,6 +191,21 @@ class CapturedRun:
 
 
 @dataclass(frozen=True, slots=True)
+class Waited:
+    """What one cut waited for, and for how long. Several may overlap in time.
+
+    Attributes:
+        kind: "work": for the work that ran, or for the records before the barrier; "pre-commit": for the sink to flush; "barrier": from the first
+            barrier that came in to the last, which came over `channel`; "output": until the barrier had left the queue of `channel`.
+        channel: None for "work" and "pre-commit".
+    """
+
+    kind: str
+    channel: ChannelId | None
+    held_ns: int
+
+
+@dataclass(frozen=True, slots=True)
 class Cut:
     """A subtask's part of a checkpoint, complete. Durations in nanoseconds.
 
@@ -198,6 +213,8 @@ class Cut:
         transactions: (sink operator, transaction): pre-committed by this or an earlier cut and not yet known to be committed.
         inflight: what has to be persisted of its channels.
         replay: what was left to replay: stored already, to be named again.
+        created_ns: when the checkpoint was triggered, by the coordinator's clock.
+        waited: for what, longest first.
     """
 
     subtask: SubtaskId
@@ -210,6 +227,8 @@ class Cut:
     replay: tuple[ChannelStateHandle, ...]
     start_delay_ns: int
     alignment_ns: int
+    created_ns: int = 0
+    waited: tuple[Waited, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

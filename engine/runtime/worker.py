@@ -14,7 +14,7 @@ from enum import Enum
 from typing import assert_never
 
 from headrace.channels.events import Barrier, CheckpointMode
-from headrace.recovery.metadata import SubtaskSnapshot, TransactionRecord
+from headrace.recovery.metadata import Hold, SubtaskSnapshot, TransactionRecord
 
 from ..coordination import messages as m
 from ..plan.execution import ExecutionPlan
@@ -28,6 +28,8 @@ from .work import (
     Cut,
     DeclineCheckpoint,
     SubtaskFinished,
+    SubtaskId,
+    Waited,
 )
 from .worker_protocol import (
     AttemptLoaded,
@@ -305,7 +307,9 @@ class Worker:
 
     def _persisted(self, event: CheckpointPersisted) -> list[WorkerEffect]:
         cuts = self._cuts.pop(event.checkpoint, None)
-        return [Report(_acknowledge(event, cuts))] if cuts is not None else []
+        if cuts is None:
+            return []
+        return [Report(_acknowledge(self._plan, event, cuts, self._now_ns))]
 
     def _fail(self, reason: str, details: str, *, fatal: bool) -> list[WorkerEffect]:
         effects = self._drop()
@@ -389,7 +393,9 @@ def _numbers_of(subtask: Subtask) -> m.SubtaskNumbers:
     )
 
 
-def _acknowledge(event: CheckpointPersisted, cuts: Sequence[Cut]) -> m.Acknowledge:
+def _acknowledge(
+    plan: ExecutionPlan, event: CheckpointPersisted, cuts: Sequence[Cut], now_ns: int
+) -> m.Acknowledge:
     return m.Acknowledge(
         epoch=event.epoch,
         checkpoint=event.checkpoint,
@@ -406,6 +412,8 @@ def _acknowledge(event: CheckpointPersisted, cuts: Sequence[Cut]) -> m.Acknowled
                 alignment_ns=cut.alignment_ns,
                 sync_ns=event.sync_ns[cut.subtask],
                 async_ns=event.async_ns,
+                end_to_end_ns=max(0, now_ns - cut.created_ns),
+                holds=[_hold(plan, cut.subtask, waited) for waited in cut.waited],
             )
             for cut in cuts
         ],
@@ -415,3 +423,14 @@ def _acknowledge(event: CheckpointPersisted, cuts: Sequence[Cut]) -> m.Acknowled
             for sink, transaction in cut.transactions
         ],
     )
+
+
+def _hold(plan: ExecutionPlan, subtask: SubtaskId, waited: Waited) -> Hold:
+    """Name what a cut waited for as its user knows it."""
+    if waited.channel is not None:
+        edge, producer, consumer = waited.channel
+        return Hold(waited.kind, f"{plan.edges[edge].key} {producer}>{consumer}", waited.held_ns)
+    task = plan.tasks[subtask.task]
+    # Only what has outside effects makes an unaligned cut wait, and what a chain has before its sink is not the user's.
+    operators = task.operators[-1:] if task.is_sink else task.operators
+    return Hold(waited.kind, " > ".join(o.name for o in operators), waited.held_ns)

@@ -23,6 +23,7 @@ from headrace.recovery.metadata import (
     DatabaseHandle,
     EdgeInfo,
     FileHandle,
+    Hold,
     SharedFile,
     StateHandle,
     StateSchema,
@@ -33,8 +34,10 @@ from headrace.recovery.metadata import (
 
 TESTDATA = Path(__file__).parent / "testdata"
 #: METADATA below, as version 1 writes it. Never regenerate it.
-GOLDEN = TESTDATA / "v1-databases.metadata"
-#: The same without databases, as version 1 wrote it before it knew any. Never regenerate it.
+GOLDEN = TESTDATA / "v1-holds.metadata"
+#: The same without what held the cuts, as version 1 wrote it before it knew. Never regenerate it.
+GOLDEN_WITHOUT_HOLDS = TESTDATA / "v1-databases.metadata"
+#: The same without databases either, as version 1 wrote it before it knew any. Never regenerate it.
 GOLDEN_WITHOUT_DATABASES = TESTDATA / "v1-inflight.metadata"
 #: The same without in-flight data, as version 1 wrote it before it knew any. Never regenerate it.
 GOLDEN_WITHOUT_IN_FLIGHT = TESTDATA / "v1.metadata"
@@ -61,8 +64,12 @@ SCHEMA = StateSchema("totals", 1, "chk-7/worker-0-e2.segment", 976, 200, "4" * 1
 SST = SharedFile("000012.sst", "shared/5-w0-e1-" + "5" * 16, 4096, "5" * 16)
 MANIFEST = FileHandle("MANIFEST-000011", "chk-7/worker-0-e2.segment", 1176, 90, "6" * 16)
 DATABASE = DatabaseHandle("sum", "rocksdb", 0, 128, [SCHEMA], [SST], [MANIFEST])
+HOLDS = [Hold("work", "sum > out", 9), Hold("barrier", "read->sum/0 0>0", 2)]
 SUM = SubtaskSnapshot(
-    *(1, 0, False, [HANDLE], [CHANNEL], [], [INPUT, REPLAY], 1, 2, 3, 4), databases=[DATABASE]
+    *(1, 0, False, [HANDLE], [CHANNEL], [], [INPUT, REPLAY], 1, 2, 3, 4),
+    databases=[DATABASE],
+    end_to_end_ns=38,
+    holds=HOLDS,
 )
 METADATA = CheckpointMetadata(
     job="orders",
@@ -96,6 +103,11 @@ def with_handle(**fields: Any) -> CheckpointMetadata:
 def with_database(**fields: Any) -> CheckpointMetadata:
     database = msgspec.structs.replace(DATABASE, **fields)
     return changed(subtasks=[SOURCE, msgspec.structs.replace(SUM, databases=[database])])
+
+
+def with_hold(**fields: Any) -> CheckpointMetadata:
+    hold = msgspec.structs.replace(HOLDS[0], **fields)
+    return changed(subtasks=[SOURCE, msgspec.structs.replace(SUM, holds=[hold])])
 
 
 def with_shared(**fields: Any) -> CheckpointMetadata:
@@ -136,17 +148,26 @@ def test_the_format_is_the_one_of_version_one() -> None:
     assert encode_metadata(METADATA) == GOLDEN.read_bytes()
 
 
+def test_a_file_from_before_holds_is_read_as_one_without() -> None:
+    old = decode_metadata(GOLDEN_WITHOUT_HOLDS.read_bytes())
+    assert old == changed(
+        subtasks=[SOURCE, msgspec.structs.replace(SUM, end_to_end_ns=0, holds=[])]
+    )
+
+
 def test_a_file_from_before_databases_is_read_as_one_without() -> None:
     old = decode_metadata(GOLDEN_WITHOUT_DATABASES.read_bytes())
-    assert old == changed(subtasks=[SOURCE, msgspec.structs.replace(SUM, databases=[])])
+    held = {"end_to_end_ns": 0, "holds": []}
+    assert old == changed(subtasks=[SOURCE, msgspec.structs.replace(SUM, databases=[], **held)])
 
 
 def test_a_file_from_before_in_flight_data_is_read_as_one_without() -> None:
     old = decode_metadata(GOLDEN_WITHOUT_IN_FLIGHT.read_bytes())
     assert [s.inflight for s in old.subtasks] == [[], []]
     source = msgspec.structs.replace(SOURCE, inflight=[])
-    timeless = dict.fromkeys(("start_delay_ns", "alignment_ns", "sync_ns", "async_ns"), 0)
-    total = msgspec.structs.replace(SUM, inflight=[], databases=[], **timeless)
+    times = ("start_delay_ns", "alignment_ns", "sync_ns", "async_ns", "end_to_end_ns")
+    timeless = dict.fromkeys(times, 0)
+    total = msgspec.structs.replace(SUM, inflight=[], databases=[], holds=[], **timeless)
     assert old == changed(subtasks=[source, total])
 
 
@@ -239,6 +260,8 @@ def test_a_body_outside_the_schema_is_refused_even_with_a_fitting_checksum(body:
         (changed(subtasks=[msgspec.structs.replace(SOURCE, task=2)]), "subtasks[0].task"),
         (changed(subtasks=[msgspec.structs.replace(SOURCE, index=1)]), "subtasks[0].index"),
         (changed(subtasks=[msgspec.structs.replace(SOURCE, sync_ns=-1)]), "subtasks[0].sync_ns"),
+        (with_hold(kind="weather"), "subtasks[1].holds[0]"),
+        (with_hold(held_ns=-1), "subtasks[1].holds[0].held_ns"),
         (with_handle(operator="other"), "subtasks[1].states[0].operator"),
         (with_handle(kind="pickle"), "subtasks[1].states[0].kind"),
         (with_handle(path="../payments/chk-1/x"), "subtasks[1].states[0].path"),

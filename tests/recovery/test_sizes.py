@@ -16,7 +16,7 @@ from headrace.recovery.metadata import (
     SubtaskSnapshot,
     TaskInfo,
 )
-from headrace.recovery.sizes import CheckpointSizes, Held, held_on, sizes_of
+from headrace.recovery.sizes import CheckpointSizes, Held, held_on, sizes_of, stored_by
 
 OWN = "chk-7/worker-0-e1.segment"
 OLDER = "chk-6/worker-0-e1.segment"
@@ -108,3 +108,9 @@ def test_each_side_is_counted_and_what_was_replayed_is_not() -> None:
     assert held_on(some, "input") == Held(3, 30)
     assert held_on(some, "output") == Held(10, 100)
     assert held_on(some, "replay") == Held(11, 110)
+
+
+def test_a_subtask_counts_a_blob_that_it_means_twice_once() -> None:
+    twice = handle("input", buffer(OWN, 16, rows=4), buffer(OWN, 16, start=6, rows=4))
+    subject = subtask(0, twice, handle("output", buffer(OLDER, 16), buffer(OLDER, 116)))
+    assert stored_by(subject, 7) == (100, 200)

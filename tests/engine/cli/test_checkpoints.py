@@ -18,6 +18,7 @@ from headrace.recovery.layout import handle_path, segment_path
 from headrace.recovery.metadata import (
     CheckpointMetadata,
     EdgeInfo,
+    Hold,
     StateHandle,
     SubtaskSnapshot,
     TaskInfo,
@@ -42,7 +43,10 @@ def write(folder: Path, job: str, number: int, *, in_flight: bool = False) -> No
     named = BufferHandle("chk-1/worker-1-e1.segment", 16, 96, "0" * 16, 2, 1, 1)
     sides = (("input", named), ("output", own)) if in_flight else ()
     inflight = [ChannelStateHandle(0, 0, 0, side, 0, [b], ended=False) for side, b in sides]
-    subtask = SubtaskSnapshot(0, 0, False, [handle], [], [], inflight, *TIMES)
+    holds = [Hold("work", "sum", 2_000_000), Hold("barrier", "sum->sum/0 0>0", 500_000)]
+    subtask = SubtaskSnapshot(
+        *(0, 0, False, [handle], [], [], inflight, *TIMES), end_to_end_ns=7_000_000, holds=holds
+    )
     tasks = [TaskInfo("sum", ["sum"], ["sum"], 1)]
     edges = [EdgeInfo("sum->sum/0", 0, 0)]
     publish(
@@ -154,6 +158,7 @@ def test_details_show_times_and_in_flight_data_by_task_and_subtask(tmp_path: Pat
         "name": "sum",
         "subtask": 0,
         "finished": False,
+        "end_to_end_ms": 7.0,
         "start_delay_ms": 1.0,
         "alignment_ms": 2.5,
         "sync_ms": 0.03,
@@ -165,6 +170,15 @@ def test_details_show_times_and_in_flight_data_by_task_and_subtask(tmp_path: Pat
         "output_bytes": own_bytes,
         "replay_records": 0,
         "replay_bytes": 0,
+        "inflight_written_bytes": own_bytes,
+        "inflight_referenced_bytes": 96,
+        "held_by": "sum",
+        "held_for": "work",
+        "held_ms": 2.0,
+        "holds": [
+            {"by": "sum", "for": "work", "held_ms": 2.0},
+            {"by": "sum->sum/0 0>0", "for": "barrier", "held_ms": 0.5},
+        ],
     }
     assert task == {k: v for k, v in subtask.items() if k != "subtask"} | {"subtasks": 1}
 
@@ -175,7 +189,10 @@ def test_a_task_shows_its_longest_times_and_the_sum_of_what_it_holds(tmp_path: P
         tasks=[TaskInfo("sum", ["sum"], ["sum"], 2)],
         edges=[],
         subtasks=[
-            SubtaskSnapshot(0, index, index == 0, [], [], [], [], 1_000_000, index * 3_000_000)
+            SubtaskSnapshot(
+                *(0, index, index == 0, [], [], [], [], 1_000_000, index * 3_000_000),
+                holds=[Hold("work", "sum", held_ns * 1_000_000) for held_ns in range(index, 3)],
+            )
             for index in (0, 1)
         ],
         transactions=[],
@@ -184,6 +201,8 @@ def test_a_task_shows_its_longest_times_and_the_sum_of_what_it_holds(tmp_path: P
     (task,) = details(str(tmp_path), "orders", 1)["by_task"]
     assert (task["start_delay_ms"], task["alignment_ms"]) == (1.0, 3.0)
     assert (task["subtasks"], task["finished"]) == (2, False)
+    assert task["holds"] == [{"by": "sum", "for": "work", "held_ms": 2.0}]
+    assert (task["held_by"], task["held_ms"]) == ("sum", 2.0)
 
 
 def test_details_of_a_damaged_checkpoint_show_the_damage(folder: Path) -> None:

@@ -73,6 +73,7 @@ def test_details_show_times_and_what_was_in_flight_by_side(
     monkeypatch.setenv("COLUMNS", "200")
     place = {
         "name": "totals -> out",
+        "end_to_end_ms": 20.0,
         "start_delay_ms": 1.5,
         "alignment_ms": 12.0,
         "sync_ms": 0.03,
@@ -84,6 +85,12 @@ def test_details_show_times_and_what_was_in_flight_by_side(
         "output_bytes": 2048,
         "replay_records": 1,
         "replay_bytes": 8,
+        "inflight_written_bytes": 2056,
+        "inflight_referenced_bytes": 0,
+        "holds": [
+            {"by": "map -> totals/0 1>0", "for": "barrier", "held_ms": 2.0},
+            {"by": "out", "for": "work", "held_ms": 9.5},
+        ],
     }
     row = ROW | {
         "by_task": [place | {"subtasks": 2}],
@@ -92,9 +99,13 @@ def test_details_show_times_and_what_was_in_flight_by_side(
     }
     assert show_details(row, as_json=False) == 0
     out = capsys.readouterr().out
-    expected = ["1.5", "12", "0.03", "4", "576", "B", "-", "1,200", "(2.0", "KiB)", "1", "(8", "B)"]
-    found = [line.split()[3:] for line in out.splitlines() if line.startswith("totals -> out")]
-    assert found == [["all", "2", *expected], ["1", *expected]]
+    expected = "20 1.5 12 0.03 4 576 B - 1,200 (2.0 KiB) 1 (8 B) 2.0 KiB 0 B"
+    found = [
+        " ".join(line.split()[3:]) for line in out.splitlines() if line.startswith("totals -> out")
+    ]
+    assert found[:2] == [f"all 2 {expected}", f"1 {expected}"]
+    # Longest first: what is to be looked at.
+    assert found[2:] == ["work out 9.5", "barrier map -> totals/0 1>0 2"]
 
 
 def test_verification_lists_every_problem(capsys: pytest.CaptureFixture[str]) -> None:

@@ -8,7 +8,9 @@ from headrace.engine.runtime.subtask import Limits
 from headrace.engine.runtime.work import (
     CheckpointCancelled,
     CheckpointCompleted,
+    CheckpointTriggered,
     CreditGranted,
+    Waited,
 )
 
 from .driven_subtask import (
@@ -19,6 +21,7 @@ from .driven_subtask import (
     X,
     barrier,
     sink,
+    source,
 )
 
 # --- aligned checkpoints ----------------------------------------------------------------------------------------------
@@ -182,3 +185,59 @@ def test_a_checkpoint_cancelled_during_its_pre_commit_loses_no_transaction() -> 
     subject.done(1, transactions=(transaction("t1"),))
     cut_a_sink(subject, 2, 2, "t2")
     assert [t.id for _, t in subject.cuts[-1].transactions] == ["t1", "t2"]
+
+
+# --- what a cut waited for --------------------------------------------------------------------------------------------
+
+
+def test_an_aligned_cut_tells_of_the_last_barrier_and_of_the_work_before_it() -> None:
+    subject = Driven()
+    subject.start()
+    subject.records(B, 2)
+    subject.now_ns = 10
+    subject.event(A, barrier(1))
+    subject.now_ns = 40
+    subject.event(B, barrier(1))
+    subject.now_ns = 95
+    subject.done(1)
+    (cut,) = subject.cuts
+    assert cut.waited == (Waited("work", None, 55), Waited("barrier", B, 30))
+
+
+def test_a_cut_that_waited_for_nothing_says_so() -> None:
+    subject = Driven(inputs=((A,),))
+    subject.start()
+    subject.now_ns = 10
+    subject.event(A, barrier(1))
+    assert [cut.waited for cut in subject.cuts] == [()]
+
+
+def test_a_sources_cut_tells_of_the_poll_it_waited_for() -> None:
+    subject = source()
+    subject.start()
+    subject.now_ns = 10
+    subject.step(CheckpointTriggered(barrier(1)))
+    subject.now_ns = 25
+    subject.done(1)
+    assert [cut.waited for cut in subject.cuts] == [(Waited("work", None, 15),)]
+
+
+def test_a_sinks_cut_tells_of_its_pre_commit() -> None:
+    subject = sink()
+    subject.start()
+    subject.event(A, barrier(1))
+    subject.event(B, barrier(1))
+    subject.now_ns = 12
+    subject.done(1)
+    assert [cut.waited for cut in subject.cuts] == [(Waited("pre-commit", None, 12),)]
+
+
+def test_what_a_cancelled_checkpoint_waited_for_is_forgotten() -> None:
+    subject = Driven()
+    subject.start()
+    subject.event(A, barrier(1))
+    subject.step(CheckpointCancelled(1))
+    subject.now_ns = 50
+    subject.event(A, barrier(2))
+    subject.event(B, barrier(2))
+    assert [cut.waited for cut in subject.cuts] == [()]

@@ -13,6 +13,7 @@ from headrace.engine.runtime.work import (
     CheckpointTriggered,
     CreditGranted,
     DeadlineReached,
+    Waited,
 )
 
 from .driven_subtask import ROW_BYTES, A, B, Driven, X, barrier, without_credit
@@ -314,3 +315,61 @@ def test_the_oldest_checkpoint_sets_the_deadline_and_each_overtakes_at_its_own()
     assert subject.subtask.next_deadline_ns() == 150
     subject.now_ns = 150
     assert subject.step(DeadlineReached())[-1] == "cut 2: received 0; sent 0; input e0:0>0 0..6"
+
+
+# --- what a cut waited for --------------------------------------------------------------------------------------------
+
+
+def test_a_sinks_unaligned_cut_tells_of_the_write_it_waited_for() -> None:
+    subject = Driven(inputs=((A,),), outputs=(), is_sink=True)
+    subject.start()
+    subject.records(A, 2)
+    subject.now_ns = 10
+    subject.event(A, unaligned(1))
+    subject.now_ns = 60
+    subject.done(1)
+    subject.done(2)
+    assert [cut.waited for cut in subject.cuts] == [(Waited("work", None, 50),)]
+
+
+def test_an_unaligned_cut_waits_for_no_work_but_tells_of_the_last_barrier() -> None:
+    subject = Driven()
+    subject.start()
+    subject.records(A, 2)
+    subject.now_ns = 10
+    subject.event(A, unaligned(1))
+    subject.now_ns = 70
+    subject.event(B, unaligned(1))
+    assert [cut.waited for cut in subject.cuts] == [(Waited("barrier", B, 60),)]
+
+
+def test_a_cut_tells_of_the_output_that_its_barrier_left_last() -> None:
+    limits = Limits(80, ROW_BYTES, 800, 4, 1_000, None, 100)
+    subject = Driven(inputs=((A,),), limits=limits)
+    subject.start()
+    subject.records(A, 1)
+    subject.done(1, 5, 5)
+    subject.event(A, barrier(1))
+    assert subject.cuts == [], "it stands behind records without credit"
+    subject.now_ns = 100
+    subject.step(DeadlineReached())
+    assert [cut.waited for cut in subject.cuts] == [(Waited("output", X, 100),)]
+
+
+def test_an_aligned_cut_that_became_unaligned_waits_from_its_deadline_on() -> None:
+    subject = Driven(
+        outputs=(), is_sink=True, limits=Limits(80, 800, 80, 4, 1_000, alignment_timeout_ns=100)
+    )
+    subject.start()
+    subject.records(B, 2)
+    subject.event(A, barrier(1))
+    subject.now_ns = 100
+    subject.step(DeadlineReached())
+    subject.now_ns = 130
+    subject.done(1)
+    subject.now_ns = 150
+    subject.event(B, unaligned(1))
+    subject.done(2)
+    (cut,) = subject.cuts
+    waited = {w.kind: w.held_ns for w in cut.waited}
+    assert waited == {"barrier": 150, "work": 30, "pre-commit": 20}

@@ -47,7 +47,7 @@ from headrace.engine.runtime.worker_protocol import (
     WorkFailed,
 )
 from headrace.inflight.handle import ChannelStateHandle
-from headrace.recovery.metadata import StateHandle, TransactionRecord
+from headrace.recovery.metadata import Hold, StateHandle, TransactionRecord
 
 SCHEMA = pa.schema([("x", pa.int64())])
 LIMITS = Limits(80, 800, 800, 4, 1_000)
@@ -314,6 +314,26 @@ def test_a_checkpoint_is_acknowledged_when_it_is_durable() -> None:
     assert message.transactions == [TransactionRecord("out", "t1", {"rows": 3})]
     described = [(s.task, s.index, s.states, s.sync_ns, s.async_ns) for s in message.subtasks]
     assert sorted(described) == [(0, 0, [handle("numbers")], 5, 100), (1, 0, [], 6, 100)]
+
+
+def test_an_acknowledgement_names_operators_and_channels_that_held_the_cut() -> None:
+    subject = running()
+    barrier = Barrier(1, CheckpointMode.ALIGNED, 0)
+    subject.told(m.Trigger(1, 1, "aligned", 0))
+    subject.now_ns = 30
+    effects = subject.step(FrameReceived(1, 1, EventFrame(INCOMING, 0, barrier)))
+    subject.now_ns = 50
+    subject.done(SINK, WorkDone(int(effects[-1].split()[2])))
+    subject.now_ns = 80
+    subject.step(persisted(1))
+    message = subject.reports[-1]
+    assert isinstance(message, m.Acknowledge)
+    (held,) = (s for s in message.subtasks if s.task == SINK.task)
+    assert held.end_to_end_ns == 80
+    assert held.holds == [
+        Hold("barrier", "numbers->out/0 1>0", 30),
+        Hold("pre-commit", "out", 20),
+    ]
 
 
 def test_a_checkpoint_that_cannot_be_stored_is_declined() -> None:
