@@ -40,6 +40,10 @@ class Accumulator(Protocol):
         """Take the rows of one batch into the working values. Raises: OverflowError."""
         ...
 
+    def merge(self, slots: Slots, state: Sequence[Values]) -> None:
+        """Take other aggregates in: values of `columns`, one row for each of `slots`. Raises: OverflowError."""
+        ...
+
     def result(self, state: Sequence[Values]) -> pa.Array:
         """Make the emitted column from values of `columns`."""
         ...
@@ -82,6 +86,10 @@ class CountAccumulator:
         valid = None if array is None else validity(array)
         np.add.at(self._count.working, slots if valid is None else slots[valid], 1)
 
+    def merge(self, slots: Slots, state: Sequence[Values]) -> None:
+        """Add the counts."""
+        np.add.at(self._count.working, slots, state[0])
+
     def result(self, state: Sequence[Values]) -> pa.Array:
         """The counts."""
         return pa.array(state[0])
@@ -113,6 +121,10 @@ class Total:
         numbers = values(array)
         if valid is not None:
             slots, numbers = slots[valid], numbers[valid]
+        self.merge(slots, numbers)
+
+    def merge(self, slots: Slots, numbers: Values) -> None:
+        """Add numbers, each to its slot. Raises: OverflowError, before anything is added."""
         if self._integers:
             self._check(slots, numbers)
             numbers = numbers.astype(np.int64, copy=False)
@@ -165,6 +177,11 @@ class SumAccumulator:
         self._total.add(slots, array, valid)
         self._seen.working[slots if valid is None else slots[valid]] = True
 
+    def merge(self, slots: Slots, state: Sequence[Values]) -> None:
+        """Add the sums; one of nothing is 0."""
+        self._total.merge(slots, state[0])
+        self._seen.working[slots[state[1]]] = True
+
     def result(self, state: Sequence[Values]) -> pa.Array:
         """The sums."""
         return from_values(state[0], self._type, state[1])
@@ -199,6 +216,11 @@ class MeanAccumulator:
         valid = validity(array)
         self._total.add(slots, array, valid)
         np.add.at(self._count.working, slots if valid is None else slots[valid], 1)
+
+    def merge(self, slots: Slots, state: Sequence[Values]) -> None:
+        """Add sums and counts."""
+        self._total.merge(slots, state[0])
+        np.add.at(self._count.working, slots, state[1])
 
     def result(self, state: Sequence[Values]) -> pa.Array:
         """Sum by count; null where the count is 0."""
@@ -241,6 +263,11 @@ class ExtremeAccumulator:
             slots, found = slots[valid], found[valid]
         self._ufunc.at(self._best.working, slots, found)
         self._seen.working[slots] = True
+
+    def merge(self, slots: Slots, state: Sequence[Values]) -> None:
+        """Take the other extremes; one of nothing holds the fill value, which loses against every other."""
+        self._ufunc.at(self._best.working, slots, state[0])
+        self._seen.working[slots[state[1]]] = True
 
     def result(self, state: Sequence[Values]) -> pa.Array:
         """The extremes."""

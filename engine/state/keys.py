@@ -34,6 +34,8 @@ class _ColumnSlots(Protocol):
 
     def lookup(self, array: pa.Array) -> Slots: ...
 
+    def take(self, codes: Slots) -> pa.Array: ...
+
     def freeze(self) -> FrozenValues: ...
 
 
@@ -52,6 +54,11 @@ class WordColumnSlots:
     def lookup(self, array: pa.Array) -> Slots:
         """Return the code of each row; new values get one."""
         return self._slots.lookup(words(array), validity(array))
+
+    def take(self, codes: Slots) -> pa.Array:
+        """Return the value of each code."""
+        valid = None if self._slots.null_slot < 0 else codes != self._slots.null_slot
+        return from_words(self._slots.words(self.count)[codes], self._type, valid)
 
     def freeze(self) -> FrozenValues:
         """Capture the values known now."""
@@ -98,6 +105,10 @@ class ObjectColumnSlots:
             self._append(distinct.take(pa.array(new)))
         indices: Slots = encoded.indices.to_numpy()
         return code_of.take(indices)
+
+    def take(self, codes: Slots) -> pa.Array:
+        """Return the value of each code."""
+        return pa.chunked_array(self._chunks, self._type).take(pa.array(codes)).combine_chunks()
 
     def freeze(self) -> FrozenValues:
         """Capture the values known now."""
@@ -161,6 +172,16 @@ class KeySlots:
     def columns(self) -> list[pa.Array]:
         """Make the columns of all keys, provisional ones included, in slot order. Subtask thread."""
         return self._capture(self.count)()
+
+    def take(self, slots: Slots) -> list[pa.Array]:
+        """Make the key columns of some slots, provisional ones too. Subtask thread."""
+        taken: list[pa.Array] = []
+        codes = slots
+        for pair, column in zip(reversed(self._pairs), reversed(self._columns[1:]), strict=True):
+            joined = pair.words(pair.count)[codes]
+            taken.append(column.take(joined & _CODE_MASK))
+            codes = joined >> _CODE_BITS
+        return [self._columns[0].take(codes), *taken[::-1]]
 
     def _capture(self, count: int) -> Callable[[], list[pa.Array]]:
         frozen = [column.freeze() for column in self._columns]

@@ -1,0 +1,102 @@
+"""All aggregations of an operator side by side: one slot, one value of each."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+
+import pyarrow as pa
+
+from ..api.errors import UserCodeError
+from ..state.arrays import Values
+from ..state.slots import Slots
+from .accumulators import Accumulator, accumulator
+from .aggregations import Aggregation
+
+
+class Aggregates:
+    """Accumulators over one numbering of slots.
+
+    Attributes:
+        fields: of what a snapshot holds of them.
+    """
+
+    def __init__(
+        self, aggregations: Mapping[str, Aggregation], schema_in: pa.Schema, operator: str
+    ) -> None:
+        self._operator = operator
+        self._sources = [aggregation.column for aggregation in aggregations.values()]
+        self._accumulators: list[Accumulator] = [
+            accumulator(name, aggregation, schema_in) for name, aggregation in aggregations.items()
+        ]
+        self.fields = [field for a in self._accumulators for field in a.fields]
+
+    def grow(self, count: int) -> None:
+        """Make room for `count` slots."""
+        for accumulated in self._accumulators:
+            for column in accumulated.columns:
+                column.grow(count)
+
+    def add(self, slots: Slots, column: Callable[[str], pa.Array]) -> None:
+        """Take rows in, each to its slot; `column` returns the column of a name, as long as `slots`.
+
+        Raises: UserCodeError when a sum of integers leaves the range of int64.
+        """
+        for source, accumulated in zip(self._sources, self._accumulators, strict=True):
+            try:
+                accumulated.add(slots, None if source is None else column(source))
+            except OverflowError as error:
+                raise self._overflow(accumulated, error) from error
+
+    def merge(self, into: Slots, slots: Slots) -> None:
+        """Take the aggregates of `slots` into others. Raises: UserCodeError as `add`."""
+        for accumulated in self._accumulators:
+            try:
+                accumulated.merge(into, [c.working[slots] for c in accumulated.columns])
+            except OverflowError as error:
+                raise self._overflow(accumulated, error) from error
+
+    def results(self, slots: Slots) -> list[pa.Array]:
+        """Make the emitted columns of some slots, as the running work sees them."""
+        return [a.result([c.working[slots] for c in a.columns]) for a in self._accumulators]
+
+    def stage(self, slots: Slots) -> None:
+        """Note that these slots changed."""
+        for accumulated in self._accumulators:
+            for column in accumulated.columns:
+                column.stage(slots)
+
+    def commit(self) -> None:
+        """Publish what was staged."""
+        for accumulated in self._accumulators:
+            for column in accumulated.columns:
+                column.commit()
+
+    def freeze(self, count: int) -> Callable[[], list[pa.Array]]:
+        """Copy the committed values of the first `count` slots; the result makes the columns of `fields`, in any thread."""
+        frozen = [[column.freeze(count) for column in a.columns] for a in self._accumulators]
+        return lambda: _stored(self._accumulators, frozen)
+
+    def working(self, slots: Slots) -> list[pa.Array]:
+        """Make the columns of `fields` of some slots, as the running work sees them."""
+        state = [[c.working[slots] for c in a.columns] for a in self._accumulators]
+        return _stored(self._accumulators, state)
+
+    def load(self, slots: Slots, columns: Iterable[pa.Array]) -> None:
+        """Take back columns of `fields`."""
+        given = iter(columns)
+        for accumulated in self._accumulators:
+            accumulated.load(slots, [next(given) for _ in accumulated.fields])
+
+    def _overflow(self, accumulated: Accumulator, error: OverflowError) -> UserCodeError:
+        index = self._accumulators.index(accumulated)
+        return UserCodeError(
+            self._operator,
+            f"aggregation {accumulated.fields[0].name!r} of column {self._sources[index]!r}: {error}; cast the column to "
+            "float64 before",
+        )
+
+
+def _stored(
+    accumulators: Sequence[Accumulator], state: Sequence[Sequence[Values]]
+) -> list[pa.Array]:
+    return [array for a, s in zip(accumulators, state, strict=True) for array in a.store(s)]

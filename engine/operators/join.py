@@ -1,0 +1,294 @@
+"""Joins of two streams by key and event time.
+
+A record is joined with those of the other side that are there already, and kept until the watermark says that none can come any more to
+which it would belong. An interval join matches by distance in time, a windowed join by window; to both, a record has a *time* (its own, or
+the start of its window) and the other's must lie within fixed bounds of it. So the pairs come as soon as both records are there, those of a windowed
+join too; what an outer join leaves unmatched comes when the watermark has passed.
+
+A record with a time that the watermark has passed (whose window it has passed) is late: it is dropped and counted. A null key meets nothing, as in SQL.
+
+Source: Flink's `IntervalJoinOperator`; deviations: outer joins, and windowed joins that do not wait for the window's end.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Literal
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from headrace.channels.hashing import hash_rows
+
+from ..state.arrays import Mask, is_word_type, words
+from ..state.tables import keyed_table, refuse_unknown, restored_batches
+from .base import Advanced, OperatorContext, RestoredState, StateKind, StateSnapshot
+from .join_output import JoinOutput
+from .join_runs import Rows, Run, appended, run_of
+from .lateness import WATERMARK_STATE, LateRecords, Watermarks
+from .windows import Times, TimeWindow, times_of
+
+How = Literal["inner", "left", "right", "full"]
+
+# Format, never change.
+SIDES = ("left", "right")
+TIME = pa.field("__time", pa.int64(), nullable=False)
+MATCHED = pa.field("__matched", pa.bool_(), nullable=False)
+
+#: Pairs made into a batch at a time.
+_PAIRS_MAX = 1 << 16
+
+
+@dataclass(frozen=True, slots=True)
+class JoinInput:
+    """One side: its key columns, in the order of the other's, its event-time column, and its schema."""
+
+    keys: tuple[str, ...]
+    event_time: str
+    schema: pa.Schema
+
+
+@dataclass(frozen=True, slots=True)
+class Interval:
+    """left.time + low <= right.time <= left.time + high, in nanoseconds."""
+
+    low_ns: int
+    high_ns: int
+
+
+Runs = tuple[tuple[Run, ...], tuple[Run, ...]]
+
+
+class JoinOperator:
+    """Joins what comes in on the first `left_ports` ports with the rest."""
+
+    def __init__(
+        self,
+        left: JoinInput,
+        right: JoinInput,
+        match: Interval | TimeWindow,
+        how: How,
+        left_ports: int,
+        *,
+        operator: str,
+    ) -> None:
+        self._inputs = (left, right)
+        self._window = match if isinstance(match, TimeWindow) else None
+        self._bounds = match if isinstance(match, Interval) else Interval(0, 0)
+        self._left_ports = left_ports
+        self._operator = operator
+        self._output = JoinOutput(left, right, self._window)
+        #: By side, whether its records are emitted without a partner.
+        self._alone = (how in ("left", "full"), how in ("right", "full"))
+        #: By side, how long beyond its time a record may still meet one of the other.
+        self._kept_ns = (
+            (match.size_ns - 1,) * 2
+            if isinstance(match, TimeWindow)
+            else (match.high_ns, -match.low_ns)
+        )
+        self._runs: Runs = ((), ())
+        self._committed: Runs = ((), ())
+        self._watermarks: Watermarks | None = None
+        self._late = LateRecords()
+        self._max_parallelism = 0
+
+    def open(self, context: OperatorContext) -> None:
+        """Note where this instance runs."""
+        self._max_parallelism = context.max_parallelism
+        self._watermarks = Watermarks(context)
+
+    @property
+    def _time(self) -> Watermarks:
+        assert self._watermarks is not None, "opened"
+        return self._watermarks
+
+    def restore(self, states: Sequence[RestoredState]) -> None:
+        """Take back the records of the keys that this subtask owns now.
+
+        Raises: UserError when the checkpoint's records have other columns.
+        """
+        refuse_unknown(states, [*SIDES, WATERMARK_STATE], self._operator)
+        self._time.restore(states)
+        for side, (name, given) in enumerate(zip(SIDES, self._inputs, strict=True)):
+            for batch in restored_batches(states, name, _state_schema(given), self._operator):
+                time = batch.column(TIME.name).to_numpy()
+                matched = batch.column(MATCHED.name).to_numpy(zero_copy_only=False)
+                rows = batch.select(given.schema.names)
+                self._append(side, run_of(rows, given.keys, time, matched))
+        self._committed = self._runs
+
+    def process(self, batch: pa.RecordBatch, port: int) -> Iterator[pa.RecordBatch]:
+        """Emit the pairs that a batch makes with the records of the other side, and keep it.
+
+        Raises: UserCodeError when a record has no time.
+        """
+        side = 0 if port < self._left_ports else 1
+        batch, time = self._in_time(side, batch)
+        valid = _have_keys(batch, self._inputs[side].keys)
+        if not valid.all():
+            if self._alone[side]:
+                alone = np.flatnonzero(~valid)
+                yield self._output.alone(side, batch.take(pa.array(alone)), time[alone])
+            batch, time = batch.filter(pa.array(valid)), time[valid]
+        if not batch.num_rows:
+            return
+        matched = np.zeros(batch.num_rows, np.bool_)
+        yield from self._probe(side, batch, time, matched)
+        self._append(side, run_of(batch, self._inputs[side].keys, time, matched))
+
+    def advance(self, watermark_ns: int, rows_max: int) -> Advanced:
+        """Let go of the records that can meet nothing any more; of an outer join, emit those that never did."""
+        self._time.advance(watermark_ns)
+        batches: list[pa.RecordBatch] = []
+        room, done = rows_max, True
+        for side in (0, 1):
+            kept: list[Run] = []
+            for run in self._runs[side]:
+                left, alone, rest = self._expired(side, run, watermark_ns, room)
+                if len(alone):
+                    taken = run.rows.take(pa.array(alone))
+                    batches.append(self._output.alone(side, taken, run.time[alone]))
+                    room -= len(alone)
+                done = done and not rest
+                kept += [] if left is None else [left]
+            self._keep(side, tuple(kept))
+        return Advanced(batches, done)
+
+    def finish(self) -> Iterable[pa.RecordBatch]:
+        """The last watermark has emitted all."""
+        return ()
+
+    def take_late(self) -> Sequence[pa.RecordBatch]:
+        """Hand out the late records."""
+        return self._late.take()
+
+    def commit(self) -> None:
+        """Publish the records and the watermark."""
+        self._time.commit()
+        self._committed = self._runs
+
+    def snapshot(self) -> Sequence[StateSnapshot]:
+        """Keep the committed runs; they do not change."""
+        states = [
+            StateSnapshot(name, StateKind.KEYED, partial(self._table, given, runs))
+            for name, given, runs in zip(SIDES, self._inputs, self._committed, strict=True)
+        ]
+        return [*states, self._time.snapshot()]
+
+    def close(self) -> None:
+        """Nothing is held outside memory."""
+
+    def _in_time(self, side: int, batch: pa.RecordBatch) -> tuple[pa.RecordBatch, Times]:
+        """Put late records aside. Returns the others, once for each of their windows, with their times."""
+        given = self._inputs[side]
+        time = times_of(batch, given.event_time, self._operator)
+        passed = self._time.of(batch, given.keys)
+        if self._window is None:
+            late = time <= passed
+            self._late.add(batch, late)
+            return (batch.filter(pa.array(~late)), time[~late]) if late.any() else (batch, time)
+        rows, starts = self._window.starts(time)
+        if rows is None:
+            rows = np.arange(len(time))
+        accepted = starts + (self._window.size_ns - 1) > (
+            passed if isinstance(passed, int) else passed[rows]
+        )
+        late = np.ones(len(time), np.bool_)
+        late[rows[accepted]] = False
+        self._late.add(batch, late)
+        return batch.take(pa.array(rows[accepted])), starts[accepted]
+
+    def _probe(
+        self, side: int, batch: pa.RecordBatch, time: Times, matched: Mask
+    ) -> Iterator[pa.RecordBatch]:
+        """Emit the pairs with the other side's records; note on both sides who has met one."""
+        mine, theirs = self._inputs[side], self._inputs[1 - side]
+        low, high = self._bounds.low_ns, self._bounds.high_ns
+        if side == 1:
+            low, high = -high, -low
+        hashes = hash_rows(batch, mine.keys)
+        runs: list[Run] = []
+        for run in self._runs[1 - side]:
+            probing, found = run.probe(hashes, time + low, time + high)
+            equal = _equal(batch, mine.keys, probing, run.rows, theirs.keys, found)
+            probing, found = probing[equal], found[equal]
+            matched[probing] = True
+            runs.append(run.met(found) if self._alone[1 - side] and len(found) else run)
+            for first in range(0, len(probing), _PAIRS_MAX):
+                own = pa.array(probing[first : first + _PAIRS_MAX])
+                other = pa.array(found[first : first + _PAIRS_MAX])
+                sides = (batch.take(own), run.rows.take(other))
+                times = time[probing[first : first + _PAIRS_MAX]]
+                yield self._output.pairs(*(sides if side == 0 else sides[::-1]), times)
+        self._keep(1 - side, tuple(runs))
+
+    def _expired(
+        self, side: int, run: Run, watermark_ns: int, room: int
+    ) -> tuple[Run | None, Rows, bool]:
+        """Returns what is left of a run, the rows to be emitted alone, and whether there are more of those than there is room for."""
+        if int(run.times[0]) + self._kept_ns[side] > watermark_ns:
+            return run, _NO_ROWS, False
+        gone: Mask = run.time + self._kept_ns[side] <= watermark_ns
+        if not self._alone[side]:
+            few = 2 * np.count_nonzero(gone) < len(gone)
+            return (run if few else run.without(gone)), _NO_ROWS, False
+        alone = np.flatnonzero(gone & ~run.matched)
+        gone[alone[room:]] = False
+        return run.without(gone), alone[:room], len(alone) > room
+
+    def _append(self, side: int, run: Run) -> None:
+        self._keep(side, appended(self._runs[side], run, self._inputs[side].keys))
+
+    def _keep(self, side: int, runs: tuple[Run, ...]) -> None:
+        self._runs = (runs, self._runs[1]) if side == 0 else (self._runs[0], runs)
+
+    def _table(self, given: JoinInput, runs: Sequence[Run]) -> pa.Table:
+        schema = _state_schema(given)
+        batches = [
+            pa.RecordBatch.from_arrays(
+                [*run.rows.columns, pa.array(run.time), pa.array(run.matched)], schema=schema
+            )
+            for run in runs
+        ]
+        empty = pa.RecordBatch.from_pylist([], schema=schema)
+        whole = pa.concat_batches(batches) if batches else empty
+        return keyed_table(whole, given.keys, self._max_parallelism)
+
+
+_NO_ROWS: Rows = np.zeros(0, np.int64)
+
+
+def _state_schema(given: JoinInput) -> pa.Schema:
+    return pa.schema([*given.schema, TIME, MATCHED])
+
+
+def _have_keys(batch: pa.RecordBatch, keys: Sequence[str]) -> Mask:
+    valid = np.ones(batch.num_rows, np.bool_)
+    for key in keys:
+        column = batch.column(key)
+        if column.null_count:
+            valid &= column.is_valid().to_numpy(zero_copy_only=False)
+    return valid
+
+
+def _equal(
+    left: pa.RecordBatch,
+    left_keys: Sequence[str],
+    left_rows: Rows,
+    right: pa.RecordBatch,
+    right_keys: Sequence[str],
+    right_rows: Rows,
+) -> Mask:
+    """Compare the keys of pairs; there are no nulls. NaN equals NaN, as it does in key_by."""
+    equal = np.ones(len(left_rows), np.bool_)
+    for one, other in zip(left_keys, right_keys, strict=True):
+        a, b = left.column(one), right.column(other)
+        if is_word_type(a.type):
+            equal &= words(a)[left_rows] == words(b)[right_rows]
+        else:
+            same = pc.equal(a.take(pa.array(left_rows)), b.take(pa.array(right_rows)))
+            equal &= same.to_numpy(zero_copy_only=False)
+    return equal

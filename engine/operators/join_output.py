@@ -1,0 +1,80 @@
+"""The rows that a join emits."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from ..api.errors import UserError
+from .window_store import END, START
+from .windows import Times, TimeWindow, from_times
+
+if TYPE_CHECKING:
+    from .join import JoinInput
+
+#: Appended to the name of a right column that the left has, too.
+SUFFIX = "_right"
+
+
+class JoinOutput:
+    """All columns of the left side, those of the right but its keys, and the window of a windowed join.
+
+    Attributes:
+        schema: of what is emitted.
+    """
+
+    def __init__(self, left: JoinInput, right: JoinInput, window: TimeWindow | None) -> None:
+        self._inputs = (left, right)
+        self._window = window
+        self._right_names = [name for name in right.schema.names if name not in right.keys]
+        self.schema = _schema(left, right, window)
+
+    def pairs(self, left: pa.RecordBatch, right: pa.RecordBatch, time: Times) -> pa.RecordBatch:
+        """Rows of both sides, one beside the other; `time` has the start of each pair's window."""
+        columns = [*left.columns, *(right.column(name) for name in self._right_names)]
+        return self._batch(columns, time)
+
+    def alone(self, side: int, rows: pa.RecordBatch, time: Times) -> pa.RecordBatch:
+        """Rows of one side; what the other would have given is null, but the key is there."""
+        left, right = self._inputs
+        if side == 0:
+            nulls = [pa.nulls(len(rows), right.schema.field(n).type) for n in self._right_names]
+            return self._batch([*rows.columns, *nulls], time)
+        key_of = dict(zip(left.keys, right.keys, strict=True))
+        columns = [
+            rows.column(key_of[field.name])
+            if field.name in key_of
+            else pa.nulls(len(rows), field.type)
+            for field in left.schema
+        ]
+        return self._batch([*columns, *(rows.column(n) for n in self._right_names)], time)
+
+    def _batch(self, columns: list[pa.Array], time: Times) -> pa.RecordBatch:
+        if self._window is not None:
+            type_ = self.schema.field(START).type
+            columns = [
+                *columns,
+                from_times(time, type_),
+                from_times(time + self._window.size_ns, type_),
+            ]
+        return pa.RecordBatch.from_arrays(columns, schema=self.schema)
+
+
+def _schema(left: JoinInput, right: JoinInput, window: TimeWindow | None) -> pa.Schema:
+    """Raises: UserError when two columns would have one name."""
+    fields = [field.with_nullable(True) for field in left.schema]
+    for field in right.schema:
+        if field.name not in right.keys:
+            name = field.name + (SUFFIX if field.name in left.schema.names else "")
+            fields.append(pa.field(name, field.type))
+    if window is not None:
+        type_ = left.schema.field(left.event_time).type
+        fields += [pa.field(START, type_, nullable=False), pa.field(END, type_, nullable=False)]
+    names = [field.name for field in fields]
+    for name in names:
+        if names.count(name) > 1:
+            raise UserError(
+                f"join: the result would have two columns {name!r}; rename one with select() before"
+            )
+    return pa.schema(fields)

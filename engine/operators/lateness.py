@@ -1,0 +1,109 @@
+"""The watermark as an operator's state, by key group, and the records that come too late for it.
+
+All key groups of a subtask share one watermark, until a rescale brings together key groups of subtasks that had come to different
+times. The runtime then goes on with the lowest; but a window that its old subtask had closed must not open again. So a checkpoint holds a
+watermark per key group, and after a restore none of them counts as lower than it was.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+
+import numpy as np
+import pyarrow as pa
+
+from headrace.channels.events import MIN_WATERMARK
+from headrace.channels.keygroups import key_group_range, key_groups
+
+from ..state.arrays import Mask
+from ..state.tables import KEY_GROUP
+from .base import OperatorContext, RestoredState, StateKind, StateSnapshot
+from .windows import Times
+
+# Format, never change.
+WATERMARK_STATE = "watermark"
+_SCHEMA = pa.schema([KEY_GROUP, pa.field("watermark", pa.int64(), nullable=False)])
+
+
+class Watermarks:
+    """How far event time has come, for the running work and as committed.
+
+    Attributes:
+        current: nanoseconds since 1970, as the running work sees it.
+    """
+
+    def __init__(self, context: OperatorContext) -> None:
+        self._max_parallelism = context.max_parallelism
+        self._owned = key_group_range(context.max_parallelism, context.parallelism, context.index)
+        self.current = MIN_WATERMARK
+        #: By key group, what was restored; None once `current` has passed all of it.
+        self._restored: Times | None = None
+        #: The two as committed.
+        self._committed: tuple[int, Times | None] = (MIN_WATERMARK, None)
+
+    def advance(self, watermark_ns: int) -> None:
+        """Event time has come to here."""
+        self.current = max(self.current, watermark_ns)
+        if self._restored is not None and self._restored.max() <= self.current:
+            self._restored = None
+
+    def of(self, batch: pa.RecordBatch, keys: Sequence[str]) -> Times | int:
+        """Tell the watermark that counts for each record, by the key group of its `keys`; one number if it is the same for all."""
+        if self._restored is None:
+            return self.current
+        groups = key_groups(batch, keys, self._max_parallelism)
+        return np.maximum(self._restored[groups], self.current)
+
+    @property
+    def committed(self) -> int:
+        """The watermark as snapshots see it."""
+        return self._committed[0]
+
+    def commit(self) -> None:
+        """Publish the watermark to snapshots."""
+        self._committed = (self.current, self._restored)
+
+    def restore(self, states: Iterable[RestoredState]) -> None:
+        """Take back the watermarks of the key groups that this subtask owns now."""
+        restored = np.full(self._max_parallelism, MIN_WATERMARK, np.int64)
+        for state in states:
+            if state.name == WATERMARK_STATE:
+                groups = state.table[KEY_GROUP.name].to_numpy()
+                restored[groups] = np.maximum(restored[groups], state.table["watermark"].to_numpy())
+        self._restored = restored if restored.max() > self.current else None
+        self.commit()
+
+    def snapshot(self) -> StateSnapshot:
+        """Freeze the committed watermark."""
+        return StateSnapshot(WATERMARK_STATE, StateKind.KEYED, self._table())
+
+    def _table(self) -> Callable[[], pa.Table]:
+        (committed, restored), owned = self._committed, self._owned
+
+        def table() -> pa.Table:
+            groups = np.arange(owned.start, owned.stop, dtype=np.uint16)
+            found = np.full(len(groups), committed, np.int64)
+            if restored is not None:
+                found = np.maximum(found, restored[owned.start : owned.stop])
+            return pa.table([pa.array(groups), pa.array(found)], schema=_SCHEMA)
+
+        return table
+
+
+class LateRecords:
+    """Records that came too late, until the chain takes them."""
+
+    def __init__(self) -> None:
+        self._batches: list[pa.RecordBatch] = []
+
+    def add(self, batch: pa.RecordBatch, late: Mask) -> None:
+        """Put the records aside that `late` marks."""
+        if late.all():
+            self._batches.append(batch)
+        elif late.any():
+            self._batches.append(batch.filter(pa.array(late)))
+
+    def take(self) -> list[pa.RecordBatch]:
+        """Return what was put aside since the last call."""
+        taken, self._batches = self._batches, []
+        return taken

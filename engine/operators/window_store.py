@@ -1,0 +1,201 @@
+"""Windows of keys with their aggregates: the state that every window operator works on.
+
+A row is one window of one key: its bounds, when it fires, and one value of each aggregate, in columns (`engine.state.columns`). Rows are
+numbered by whoever indexes them, and are never taken back one by one: a row that is done with stays until `compacted` makes a new store of
+the rest. The old store is left as it is, so a checkpoint may be taken from it until the new one is committed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+import numpy as np
+import pyarrow as pa
+
+from headrace.channels.events import MAX_WATERMARK
+
+from ..state.arrays import Mask, Values
+from ..state.columns import StateColumn
+from ..state.keys import KeySlots
+from ..state.slots import Slots
+from ..state.tables import keyed_table
+from .aggregates import Aggregates
+from .aggregations import Aggregation
+from .windows import Times, from_times, times_of
+
+# Format, never change.
+WINDOWS_STATE = "windows"
+START, END, FIRED = "window_start", "window_end", "window_fired"
+
+#: `fire_at` of a row that has fired, or is no more.
+NEVER = MAX_WATERMARK
+
+_INT64 = np.dtype(np.int64)
+#: Fewer dead rows than this are not worth a compaction.
+_DEAD_ROWS_MIN = 4096
+
+
+class WindowStore:
+    """The windows of one subtask.
+
+    Attributes:
+        keys: numbers the keys; `key` refers to it.
+        start: of the window, in nanoseconds since 1970.
+        last: the last nanosecond of the window.
+        fire_at: the watermark that it fires at; `NEVER` once it has.
+        gone: True for a row that was merged into another.
+        count: rows, provisional ones included.
+        committed: rows that are published.
+    """
+
+    def __init__(
+        self,
+        keys: Sequence[str],
+        event_time: str,
+        aggregations: Mapping[str, Aggregation],
+        schema_in: pa.Schema,
+        operator: str,
+    ) -> None:
+        self._made_of = (keys, event_time, aggregations, schema_in, operator)
+        self._operator = operator
+        self._key_names = list(keys)
+        self._time_type = schema_in.field(event_time).type
+        self.keys = KeySlots(schema_in, keys)
+        self.aggregates = Aggregates(aggregations, schema_in, operator)
+        self.key = StateColumn(_INT64, 0)
+        self.start = StateColumn(_INT64, 0)
+        self.last = StateColumn(_INT64, 0)
+        self.fire_at = StateColumn(_INT64, NEVER)
+        self.gone = StateColumn(np.dtype(np.bool_), False)
+        self._columns = (self.key, self.start, self.last, self.fire_at, self.gone)
+        self.count = 0
+        self.committed = 0
+        self.schema = pa.schema(
+            [
+                *self.keys.fields,
+                pa.field(START, self._time_type, nullable=False),
+                pa.field(END, self._time_type, nullable=False),
+                pa.field(FIRED, pa.bool_(), nullable=False),
+                *self.aggregates.fields,
+            ]
+        )
+
+    def grow(self, count: int) -> None:
+        """Let there be `count` rows; new ones have no bounds yet and never fire."""
+        for column in self._columns:
+            column.grow(count)
+        self.aggregates.grow(count)
+        self.count = count
+
+    def open(self, slots: Slots, keys: Slots, starts: Times, lasts: Times) -> None:
+        """Set key and bounds of windows, and let them fire when event time has passed them."""
+        self.key.working[slots] = keys
+        self.start.working[slots] = starts
+        self.last.working[slots] = lasts
+        self.fire_at.working[slots] = lasts
+
+    def stage(self, slots: Slots) -> None:
+        """Note that these rows changed."""
+        for column in self._columns:
+            column.stage(slots)
+        self.aggregates.stage(slots)
+
+    def commit(self) -> None:
+        """Publish what was staged, and the new rows."""
+        for column in self._columns:
+            column.commit()
+        self.aggregates.commit()
+        self.keys.commit()
+        self.committed = self.count
+
+    def due(self, watermark_ns: int) -> Slots:
+        """Find the rows that fire at this watermark, those that end first at the front."""
+        due = np.flatnonzero(self.fire_at.working[: self.count] <= min(watermark_ns, NEVER - 1))
+        return due[
+            np.lexsort((self.key.working[due], self.start.working[due], self.last.working[due]))
+        ]
+
+    def next_due(self) -> int:
+        """The lowest watermark at which a row fires; `NEVER` if none does."""
+        return int(self.fire_at.working[: self.count].min(initial=NEVER))
+
+    def fired(self, slots: Slots) -> None:
+        """These rows have been emitted as they are now."""
+        self.fire_at.working[slots] = NEVER
+        self.fire_at.stage(slots)
+
+    def output(self, slots: Slots, schema: pa.Schema) -> pa.RecordBatch:
+        """Make the emitted rows: key columns, bounds, aggregates."""
+        columns = [
+            *self.keys.take(self.key.working[slots]),
+            from_times(self.start.working[slots], self._time_type),
+            from_times(self.last.working[slots] + 1, self._time_type),
+            *self.aggregates.results(slots),
+        ]
+        return pa.RecordBatch.from_arrays(columns, schema=schema)
+
+    def freeze(
+        self, kept_ns: int, watermark_ns: int, max_parallelism: int
+    ) -> Callable[[], pa.Table]:
+        """Copy the committed rows that live: those not fired, or fired less than `kept_ns` of event time ago."""
+        count = self.committed
+        keys = self.keys.freeze()
+        key, start, last, fire_at, gone = (column.freeze(count) for column in self._columns)
+        aggregates = self.aggregates.freeze(count)
+
+        def table() -> pa.Table:
+            live = np.flatnonzero(_live(last, fire_at, gone, kept_ns, watermark_ns))
+            taken = pa.array(live)
+            batch = self._batch(
+                [column.take(pa.array(key[live])) for column in keys()],
+                (start[live], last[live], fire_at[live]),
+                [column.take(taken) for column in aggregates()],
+            )
+            return keyed_table(batch, self._key_names, max_parallelism)
+
+        return table
+
+    def compacted(
+        self, kept_ns: int, watermark_ns: int
+    ) -> tuple[WindowStore, pa.RecordBatch] | None:
+        """Make an empty store and the rows to load into it, if so many are dead that it pays."""
+        last, fire_at, gone = (
+            column.working[: self.count] for column in (self.last, self.fire_at, self.gone)
+        )
+        live = np.flatnonzero(_live(last, fire_at, gone, kept_ns, watermark_ns))
+        if self.count - len(live) < max(_DEAD_ROWS_MIN, len(live)):
+            return None
+        bounds = (self.start.working[live], self.last.working[live], self.fire_at.working[live])
+        keys = self.keys.take(self.key.working[live])
+        return WindowStore(*self._made_of), self._batch(keys, bounds, self.aggregates.working(live))
+
+    def load(self, slots: Slots, batch: pa.RecordBatch) -> None:
+        """Take back rows of `schema`; they count as committed."""
+        fired = batch.column(FIRED).to_numpy(zero_copy_only=False)
+        last = times_of(batch, END, self._operator) - 1
+        self.key.load(slots, self.keys.lookup(batch))
+        self.start.load(slots, times_of(batch, START, self._operator))
+        self.last.load(slots, last)
+        self.fire_at.load(slots, np.where(fired, NEVER, last))
+        first = batch.schema.get_field_index(FIRED) + 1
+        self.aggregates.load(slots, batch.columns[first:])
+        self.keys.commit()
+        self.committed = self.count
+
+    def _batch(
+        self, keys: list[pa.Array], bounds: tuple[Values, Values, Values], stored: list[pa.Array]
+    ) -> pa.RecordBatch:
+        start, last, fire_at = bounds
+        columns = [
+            *keys,
+            from_times(start, self._time_type),
+            from_times(last + 1, self._time_type),
+            pa.array(fire_at == NEVER),
+            *stored,
+        ]
+        return pa.RecordBatch.from_arrays(columns, schema=self.schema)
+
+
+def _live(last: Values, fire_at: Values, gone: Values, kept_ns: int, watermark_ns: int) -> Mask:
+    live: Mask = ~gone & ((fire_at != NEVER) | (last + kept_ns > watermark_ns))
+    return live

@@ -1,0 +1,113 @@
+"""What the tests of windows and joins share: operators driven like the runtime drives them, through random histories."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from headrace.channels.events import MIN_WATERMARK
+from headrace.channels.keygroups import key_group_range, key_groups, owners
+from headrace.engine.operators.base import (
+    EventTimeOperator,
+    OperatorContext,
+    RestoredState,
+    StateKind,
+)
+
+MAX_PARALLELISM = 8
+
+
+class Subtasks:
+    """The subtasks of one operator; every input is a hash edge on its key.
+
+    A snapshot between a call and its commit must equal the one before the call.
+    """
+
+    def __init__(
+        self,
+        make: Callable[[], EventTimeOperator],
+        keys: Sequence[Sequence[str]],
+        parallelism: int,
+    ) -> None:
+        self._make = make
+        self._keys = keys
+        self.watermark = MIN_WATERMARK
+        self.emitted: list[dict[str, Any]] = []
+        self.late: list[dict[str, Any]] = []
+        self._operators: list[EventTimeOperator] = []
+        self._start(parallelism, None)
+
+    def process(self, batch: pa.RecordBatch, port: int = 0) -> None:
+        groups = key_groups(batch, self._keys[port], MAX_PARALLELISM)
+        targets = owners(MAX_PARALLELISM, len(self._operators))[groups]
+        for index, operator in enumerate(self._operators):
+            part = batch.filter(pa.array(targets == index))
+            if part.num_rows:
+                before = tables_of(operator)
+                self._collect(operator.process(part, port))
+                assert tables_of(operator) == before, "a snapshot sees what is not committed"
+                self._ended(operator)
+
+    def advance(self, watermark_ns: int, rows_max: int = 3) -> None:
+        self.watermark = max(self.watermark, watermark_ns)
+        for operator in self._operators:
+            self._advance(operator, rows_max)
+
+    def rescale(self, parallelism: int) -> None:
+        """Snapshot all, begin anew with `parallelism` subtasks."""
+        states = [(s.name, s.kind, s.table()) for o in self._operators for s in o.snapshot()]
+        self._start(parallelism, states)
+
+    def advance_half(self, watermark_ns: int) -> None:
+        """Fire one row at most per subtask, as if a checkpoint came before the rest; rescale next."""
+        self.watermark = max(self.watermark, watermark_ns)
+        for operator in self._operators:
+            self._collect(operator.advance(self.watermark, 1).batches)
+            operator.commit()
+
+    def _start(
+        self, parallelism: int, states: Sequence[tuple[str, StateKind, pa.Table]] | None
+    ) -> None:
+        self._operators = [self._make() for _ in range(parallelism)]
+        for index, operator in enumerate(self._operators):
+            operator.open(OperatorContext("job", "o", index, parallelism, MAX_PARALLELISM, 0))
+            if states is not None:
+                operator.restore(list(_owned(states, index, parallelism)))
+                self._advance(operator, 2)
+
+    def _advance(self, operator: EventTimeOperator, rows_max: int) -> None:
+        done = False
+        while not done:
+            before = tables_of(operator)
+            advanced = operator.advance(self.watermark, rows_max)
+            assert tables_of(operator) == before, "a snapshot sees what is not committed"
+            assert sum(b.num_rows for b in advanced.batches) <= rows_max
+            self._collect(advanced.batches)
+            done = advanced.done
+            self._ended(operator)
+
+    def _collect(self, batches: Iterable[pa.RecordBatch]) -> None:
+        self.emitted += [row for batch in batches for row in batch.to_pylist()]
+
+    def _ended(self, operator: Any) -> None:
+        taken: Sequence[pa.RecordBatch] = getattr(operator, "take_late", tuple)()
+        self.late += [row for batch in taken for row in batch.to_pylist()]
+        operator.commit()
+
+
+def tables_of(operator: EventTimeOperator) -> dict[str, pa.Table]:
+    return {state.name: state.table() for state in operator.snapshot()}
+
+
+def _owned(
+    states: Sequence[tuple[str, StateKind, pa.Table]], index: int, parallelism: int
+) -> Iterable[RestoredState]:
+    owned = key_group_range(MAX_PARALLELISM, parallelism, index)
+    for name, kind, table in states:
+        assert kind is StateKind.KEYED
+        groups = table["__key_group"].to_numpy()
+        start, end = np.searchsorted(groups, [owned.start, owned.stop])
+        yield RestoredState(name, kind, table.slice(start, end - start))
