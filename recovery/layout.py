@@ -34,6 +34,7 @@ _CHECKPOINT_FOLDER = re.compile(rf"(chk|sav)-{_NUMBER}")
 _SEGMENT = re.compile(rf"worker-{_NUMBER}-e{_NUMBER}\.segment")
 _SHARED = re.compile(rf"{_NUMBER}-w{_NUMBER}-e{_NUMBER}-([0-9a-f]{{16}})")
 _EPOCH = re.compile(_NUMBER)
+_OWNED = re.compile(rf"chk-{_NUMBER}/|shared/{_NUMBER}-")
 
 
 class InvalidPath(ValueError):
@@ -143,6 +144,12 @@ def shared_path(job: str, number: int, worker: int, epoch: int, checksum: str) -
 def shared_prefix(job: str, number: int) -> str:
     """Return what the paths of all shared files begin with that were written for checkpoint `number`."""
     return f"{shared_folder(job)}{number}-"
+
+
+def owner(handle: str) -> int | None:
+    """Return for which checkpoint the file was written that a handle names; None: for a savepoint."""
+    match = _OWNED.match(handle)
+    return None if match is None else int(match[1] or match[2])
 
 
 def epochs_folder(job: str) -> str:

@@ -94,7 +94,7 @@ class Checkpointing:
         self._schedule.attempt_ended()
         for pending in list(self._pending.values()):
             del self._pending[pending.number]
-            self._ledger.given_up(pending.number, self._following)
+            self._ledger.given_up(pending.number)
             _answer(pending, None, reason, effects)
 
     def requested(self, request: int) -> None:
@@ -129,6 +129,7 @@ class Checkpointing:
     def _trigger(self, now_ns: int, *, final: bool, effects: list[d.CoordinatorEffect]) -> None:
         number, self._following = self._following, self._following + 1
         request = self._requests.pop(0) if self._requests else None
+        self._ledger.triggered(number)
         self._pending[number] = PendingCheckpoint(number, now_ns, final, request)
         self._schedule.triggered(now_ns)
         self._to_all(m.Trigger(self._epoch, number, self._mode.value, now_ns), effects)
@@ -185,7 +186,7 @@ class Checkpointing:
         assert self._writing is not None, f"nobody wrote chk-{checkpoint}"
         (pending, metadata), self._writing = self._writing, None
         assert pending.number == checkpoint, f"wrote chk-{pending.number}, got chk-{checkpoint}"
-        self._ledger.completed(metadata, self._following)
+        self._ledger.completed(metadata)
         self._schedule.ended(now_ns, complete=True)
         if running:
             self._to_all(m.Completed(self._epoch, checkpoint), effects)
@@ -195,7 +196,7 @@ class Checkpointing:
         _answer(pending, checkpoint, "", effects)
         for older in sorted(number for number in self._pending if number < checkpoint):
             self._cancel(older, f"chk-{checkpoint} is newer and complete", effects)
-        deletable = self._ledger.sweep(self._pending)
+        deletable = self._ledger.sweep()
         if deletable.checkpoints or deletable.files:
             effects.append(d.DeleteCheckpoints(deletable))
         return Verdict(final=checkpoint) if pending.final and running else FINE
@@ -232,7 +233,7 @@ class Checkpointing:
 
     def _cancel(self, checkpoint: int, reason: str, effects: list[d.CoordinatorEffect]) -> None:
         pending = self._pending.pop(checkpoint)
-        self._ledger.given_up(checkpoint, self._following)
+        self._ledger.given_up(checkpoint)
         self._to_all(m.Cancelled(self._epoch, checkpoint), effects)
         text = f"chk-{checkpoint} was given up: {reason}"
         effects.append(d.Notice(d.NoticeKind.CHECKPOINT_FAILED, text))

@@ -67,7 +67,7 @@ class Coordinator:
         #: Messages dropped because of their epoch or sender.
         self.fenced = 0
         self._restored, self._origin = restore, origin
-        self._ledger = Ledger(restore, rules.checkpoints.retain)
+        self._ledger = Ledger(restore, rules.checkpoints.retain, foreign=bool(origin))
         self._checkpoints = Checkpointing(
             plan, rules.mode, rules.checkpoints, self._roster, self._ledger, checkpoint_next
         )

@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from enum import Enum
 
 from headrace.recovery.metadata import CheckpointMetadata, TransactionRecord
+from headrace.recovery.registry import Deletable
 
 from . import messages as m
-from .ledger import Deletable
 
 # --- events -----------------------------------------------------------------------------------------------------------
 

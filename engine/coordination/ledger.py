@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable
 
 from headrace.channels.partitioners import Hash
 from headrace.recovery.metadata import (
@@ -12,6 +11,7 @@ from headrace.recovery.metadata import (
     TaskInfo,
     TransactionRecord,
 )
+from headrace.recovery.registry import Deletable, SharedStateRegistry, references
 
 from ..plan.execution import EdgePlan, ExecutionPlan
 from .pending import PendingCheckpoint
@@ -20,34 +20,28 @@ from .pending import PendingCheckpoint
 _CHECKPOINTS_REMEMBERED = 8
 
 
-@dataclass(frozen=True, slots=True)
-class Deletable:
-    """What may be deleted now: checkpoints, each without the files in `keep`, and single files that were kept earlier."""
-
-    checkpoints: tuple[int, ...]
-    keep: frozenset[str]
-    files: tuple[str, ...]
-
-
 class Ledger:
-    """Complete checkpoints, the files they refer to, and open transactions of one job.
+    """Complete checkpoints and open transactions of one job; the registry counts the files.
 
-    A checkpoint may refer to in-flight data in older checkpoints' files. So a file goes only when no retained checkpoint refers to it, and
-    nothing goes while a checkpoint is under way that was triggered before: it may be about to refer to it.
+    Savepoints, and checkpoints in other directories, belong to somebody else: a job may start from one, and never deletes it.
+
+    Args:
+        foreign: `restore` lies in another directory.
 
     Attributes:
         newest: the newest complete checkpoint: where an attempt starts; None: from nothing.
     """
 
-    def __init__(self, restore: CheckpointMetadata | None, retain: int) -> None:
+    def __init__(
+        self, restore: CheckpointMetadata | None, retain: int, *, foreign: bool = False
+    ) -> None:
         self.newest = restore
         self._retain = retain
-        #: {complete checkpoint: files it refers to}, oldest first; what retention has not deleted.
-        self._complete: dict[int, frozenset[str]] = {}
-        #: {checkpoint to delete: it must wait for checkpoints below this number}.
-        self._doomed: dict[int, int] = {}
-        #: Files of deleted checkpoints that others refer (or referred) to.
-        self._kept: set[str] = set()
+        #: Numbers of another directory mean nothing here.
+        self._foreign = restore if foreign else None
+        self._registry = SharedStateRegistry()
+        #: Complete ones that retention keeps, oldest first.
+        self._retained: list[int] = []
         #: {transaction id: record}: in a complete checkpoint, commit not confirmed.
         self._uncommitted: dict[str, TransactionRecord] = {}
         #: {transaction id: checkpoint}: confirmed lately, so that a late repeat is not committed twice.
@@ -57,46 +51,41 @@ class Ledger:
         self.restored(restore)
 
     def restored(self, metadata: CheckpointMetadata | None) -> None:
-        """Go on from this checkpoint, whatever came after it."""
+        """Go on from this checkpoint, whatever came after it. Files of those that came after stay: they are damaged."""
         self.newest = metadata
-        self._complete = {} if metadata is None else {metadata.checkpoint: _references(metadata)}
-        if metadata is not None:
-            folder = f"chk-{metadata.checkpoint}/"
-            self._kept |= {p for p in _references(metadata) if not p.startswith(folder)}
+        number = 0 if metadata is None else metadata.checkpoint
+        for newer in [n for n in self._retained if n > number]:
+            self._registry.forget(newer)
+        self._retained = [n for n in self._retained if n < number]
+        if metadata is not None and not metadata.savepoint and metadata is not self._foreign:
+            self._retained.append(number)
+            self._registry.adopt(number, references(metadata))
         transactions = [] if metadata is None else metadata.transactions
         self._uncommitted = {t.id: t for t in transactions if t.id not in self._committed}
 
-    def given_up(self, checkpoint: int, following: int) -> None:
-        """Its files are garbage, once late writers are done: when a checkpoint from `following` on completes."""
-        self._doomed[checkpoint] = following
+    def triggered(self, checkpoint: int) -> None:
+        """A checkpoint is begun: from now on it may name files, and files may be written for it."""
+        self._registry.begin(checkpoint)
 
-    def completed(self, metadata: CheckpointMetadata, following: int) -> None:
-        """The checkpoint is durable; `following` is the number of the next one to be triggered."""
-        assert metadata.checkpoint > max(self._complete, default=0), "an older one came later"
+    def given_up(self, checkpoint: int) -> None:
+        """It will not be complete."""
+        self._registry.give_up(checkpoint)
+
+    def completed(self, metadata: CheckpointMetadata) -> None:
+        """The checkpoint is durable."""
         self.newest = metadata
-        self._complete[metadata.checkpoint] = _references(metadata)
+        self._registry.complete(metadata.checkpoint, references(metadata))
+        self._retained.append(metadata.checkpoint)
         # Some may have been confirmed while this metadata, which still names them, was being written.
         self._uncommitted = {t.id: t for t in metadata.transactions if t.id not in self._committed}
         self._committing.add(metadata.checkpoint)
-        for number in sorted(self._complete)[: -self._retain]:
-            del self._complete[number]
-            self._doomed[number] = following
+        for number in self._retained[: -self._retain]:
+            self._registry.let_go(number)
+        self._retained = self._retained[-self._retain :]
 
-    def sweep(self, pending: Collection[int]) -> Deletable:
-        """What may be deleted now, given the checkpoints under way; each thing is named once."""
-        oldest = min(pending, default=max(self._complete, default=0) + 1)
-        go = tuple(sorted(n for n, limit in self._doomed.items() if limit <= oldest))
-        referred = frozenset[str]().union(*self._complete.values())
-        for number in go:
-            del self._doomed[number]
-        files: tuple[str, ...] = ()
-        if not pending:
-            files = tuple(sorted(self._kept - referred))
-            self._kept -= set(files)
-        folders = tuple(f"chk-{number}/" for number in go)
-        keep = frozenset(path for path in referred if path.startswith(folders))
-        self._kept |= keep
-        return Deletable(go, keep, files)
+    def sweep(self) -> Deletable:
+        """What may be deleted now; each thing is named once."""
+        return self._registry.collect()
 
     def committed(self, checkpoint: int) -> None:
         """All transactions that the checkpoint names are committed."""
@@ -141,20 +130,13 @@ class Ledger:
 
     def check(self) -> None:
         """Assert every invariant."""
-        assert list(self._complete) == sorted(self._complete), self._complete
-        assert len(self._complete) <= self._retain, self._complete
+        assert self._retained == sorted(self._retained), self._retained
+        assert len(self._retained) <= self._retain, self._retained
         assert not self._committed.keys() & self._uncommitted.keys(), "both committed and not"
 
     def describe(self) -> str:
         """The whole state as stable text."""
-        return f"complete={list(self._complete)} uncommitted={len(self._uncommitted)}"
-
-
-def _references(metadata: CheckpointMetadata) -> frozenset[str]:
-    """The files that hold the checkpoint's in-flight data."""
-    return frozenset(
-        buffer.path for s in metadata.subtasks for handle in s.inflight for buffer in handle.buffers
-    )
+        return f"complete={self._retained} uncommitted={len(self._uncommitted)}"
 
 
 def metadata_of(

@@ -12,11 +12,11 @@ from collections.abc import Callable, Mapping, Sequence
 from headrace.recovery import catalog
 from headrace.recovery.codec import CorruptMetadata
 from headrace.recovery.metadata import CheckpointMetadata, TransactionRecord
+from headrace.recovery.registry import Deletable
 from headrace.recovery.store import AlreadyExists, NotFound, Store, StoreError, StoreUncertain
 
 from ..operators.base import SinkCommitter, Transaction
 from . import decisions as d
-from .ledger import Deletable
 
 _log = logging.getLogger(__name__)
 

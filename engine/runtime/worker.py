@@ -104,6 +104,9 @@ class Worker:
         self._held: list[m.Trigger | m.Completed | m.Cancelled] = []
         #: {checkpoint: the worker's cuts} while they are being written.
         self._cuts: dict[int, tuple[Cut, ...]] = {}
+        #: The newest checkpoint whose trigger has been heard, and what waits for its own.
+        self._triggered = 0
+        self._untriggered: dict[int, PersistCheckpoint] = {}
         self._now_ns = 0
 
     # --- the verbs ----------------------------------------------------------------------------------------------
@@ -210,7 +213,8 @@ class Worker:
                 barrier = Barrier(
                     message.checkpoint, CheckpointMode(message.mode), message.created_ns
                 )
-                return self._to_all(CheckpointTriggered(barrier), sources=True)
+                effects = self._to_all(CheckpointTriggered(barrier), sources=True)
+                return [*effects, *self._trigger_heard(message.checkpoint)]
             case m.Completed():
                 effects = self._to_all(CheckpointCompleted(message.checkpoint), sources=False)
                 return [ConfirmCheckpoint(self._epoch, message.checkpoint), *effects]
@@ -305,6 +309,15 @@ class Worker:
             return []
         return self._translate(self._running().frame(frame, self._now_ns))
 
+    def _trigger_heard(self, checkpoint: int) -> list[WorkerEffect]:
+        """What is written names what completed before the trigger, so it waits for that; a peer's barrier may have come first.
+
+        Otherwise it could name files that the coordinator has let go in the belief that everybody knows of a newer checkpoint.
+        """
+        self._triggered = checkpoint
+        heard = sorted(number for number in self._untriggered if number <= checkpoint)
+        return [self._untriggered.pop(number) for number in heard]
+
     def _persisted(self, event: CheckpointPersisted) -> list[WorkerEffect]:
         cuts = self._cuts.pop(event.checkpoint, None)
         if cuts is None:
@@ -326,6 +339,7 @@ class Worker:
         had = self.phase not in (Phase.IDLE, Phase.FAILED)
         self._attempt = None
         self._kept, self._held, self._missing, self._early, self._cuts = [], [], set(), set(), {}
+        self._triggered, self._untriggered = 0, {}
         return [DropAttempt(self._epoch)] if had else []
 
     def _time_passed(self) -> list[WorkerEffect]:
@@ -367,7 +381,8 @@ class Worker:
                     translated.append(Report(m.TaskFinished(self._epoch, *subtask)))
                 case PersistCheckpoint():
                     self._cuts[effect.checkpoint] = effect.cuts
-                    translated.append(effect)
+                    self._untriggered[effect.checkpoint] = effect
+                    translated += self._trigger_heard(self._triggered)
                 case _:
                     translated.append(effect)
         return translated

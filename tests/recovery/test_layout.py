@@ -18,6 +18,7 @@ from headrace.recovery.layout import (
     is_plain_path,
     job_folder,
     metadata_path,
+    owner,
     parse_checkpoint_path,
     parse_epoch_path,
     parse_segment_name,
@@ -71,6 +72,12 @@ def test_a_shared_file_says_for_which_checkpoint_it_was_written(
 )
 def test_other_paths_are_no_shared_files(path: str) -> None:
     assert parse_shared_path(path) is None
+
+
+def test_a_file_tells_for_which_checkpoint_it_was_written() -> None:
+    made = [segment_path("orders", 7, 2, 5), shared_path("orders", 8, 2, 5, "0" * 16)]
+    assert [owner(handle_path("orders", path)) for path in made] == [7, 8]
+    assert owner("sav-7/worker-0-e1.segment") is None
 
 
 def test_a_savepoint_path_is_told_from_a_checkpoint_path() -> None:

@@ -20,7 +20,7 @@ from headrace.channels.subpartition import Overtaken, Subpartition
 from headrace.engine.coordination import decisions as d
 from headrace.engine.coordination.checkpointing import FINE, Checkpointing
 from headrace.engine.coordination.coordinator import Coordinator
-from headrace.engine.coordination.ledger import Deletable, Ledger
+from headrace.engine.coordination.ledger import Ledger
 from headrace.engine.coordination.roster import Roster
 from headrace.engine.operators.chain import Chain
 from headrace.engine.runtime.cuts import Cuts
@@ -31,6 +31,7 @@ from headrace.engine.simulation.storage import answer_call
 from headrace.engine.simulation.worker_process import WorkerProcess
 from headrace.inflight.replay import Replay
 from headrace.recovery import assignment
+from headrace.recovery.registry import Deletable
 
 Mutant = Callable[[pytest.MonkeyPatch], None]
 MUTANTS: dict[str, Mutant] = {}
@@ -168,8 +169,8 @@ def checkpoint_during_recovery_forgets_what_is_left_to_replay(patch: pytest.Monk
 def referenced_files_are_deleted(patch: pytest.MonkeyPatch) -> None:
     whole = Ledger.sweep
 
-    def sweep(self: Ledger, pending: Any) -> Deletable:
-        return replace(whole(self, pending), keep=frozenset())
+    def sweep(self: Ledger) -> Deletable:
+        return replace(whole(self), keep=frozenset())
 
     patch.setattr(Ledger, "sweep", sweep)
 

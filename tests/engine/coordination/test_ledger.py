@@ -11,10 +11,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import headrace as hr
-from headrace.engine.coordination.ledger import Deletable, Ledger, metadata_of
+from headrace.engine.coordination.ledger import Ledger, metadata_of
 from headrace.engine.coordination.pending import PendingCheckpoint
 from headrace.inflight.handle import BufferHandle, ChannelStateHandle
 from headrace.recovery.metadata import CheckpointMetadata, SubtaskSnapshot, TransactionRecord
+from headrace.recovery.registry import Deletable
 
 
 def record(id: str) -> TransactionRecord:
@@ -40,10 +41,11 @@ def metadata(checkpoint: int, transactions: Sequence[TransactionRecord] = ()) ->
 
 def complete(ledger: Ledger, checkpoint: int, *fresh: str) -> tuple[int, ...]:
     """Complete a checkpoint that names what is new and what is left over; returns which may be deleted."""
+    ledger.triggered(checkpoint)
     carried = ledger.carry_over(map(record, fresh))
-    ledger.completed(metadata(checkpoint, carried), checkpoint + 1)
+    ledger.completed(metadata(checkpoint, carried))
     ledger.check()
-    return ledger.sweep([]).checkpoints
+    return ledger.sweep().checkpoints
 
 
 def open_ids(ledger: Ledger) -> list[str]:
@@ -70,8 +72,10 @@ def test_the_restored_checkpoint_is_subsumed_like_any_other() -> None:
 
 def test_what_was_given_up_is_deleted_with_the_next_completion() -> None:
     ledger = Ledger(None, retain=1)
-    ledger.given_up(1, following=2)
-    ledger.given_up(2, following=3)
+    for number in (1, 2):
+        ledger.triggered(number)
+        ledger.given_up(number)
+    assert ledger.sweep().checkpoints == (), "the next one may name what was written for them"
     assert complete(ledger, 3) == (1, 2)
     assert complete(ledger, 4) == (3,)
 
@@ -79,10 +83,22 @@ def test_what_was_given_up_is_deleted_with_the_next_completion() -> None:
 def test_nothing_is_deleted_while_a_checkpoint_is_under_way_that_may_refer_to_it() -> None:
     ledger = Ledger(None, retain=1)
     complete(ledger, 1)
-    ledger.completed(metadata(2), following=4)
-    assert ledger.sweep([3]).checkpoints == ()
-    assert ledger.sweep([4]).checkpoints == (1,)
-    assert ledger.sweep([]).checkpoints == (), "each is named once"
+    for number in (2, 3):
+        ledger.triggered(number)
+    ledger.completed(metadata(2))
+    assert ledger.sweep().checkpoints == ()
+    ledger.triggered(4)
+    ledger.completed(metadata(3))
+    assert ledger.sweep().checkpoints == (1,), "4 was triggered after 2 had taken its place"
+    assert ledger.sweep().checkpoints == (), "each is named once"
+
+
+def test_what_a_job_was_started_from_is_its_own_only_if_it_is_a_checkpoint_of_its_directory() -> (
+    None
+):
+    savepoint = msgspec.structs.replace(metadata(4), savepoint=True)
+    assert complete(Ledger(savepoint, retain=1), 5) == ()
+    assert complete(Ledger(metadata(4), retain=1, foreign=True), 5) == ()
 
 
 def referring(checkpoint: int, path: str) -> CheckpointMetadata:
@@ -96,11 +112,13 @@ def referring(checkpoint: int, path: str) -> CheckpointMetadata:
 def test_a_file_outlives_its_checkpoint_as_long_as_another_refers_to_it() -> None:
     path = "chk-1/worker-0-e1.segment"
     ledger = Ledger(None, retain=1)
-    ledger.completed(referring(1, path), following=2)
-    ledger.completed(referring(2, path), following=3)
-    assert ledger.sweep([]) == Deletable((1,), frozenset({path}), ())
-    ledger.completed(metadata(3), following=4)
-    assert ledger.sweep([]) == Deletable((2,), frozenset(), (path,))
+    for number in (1, 2):
+        ledger.triggered(number)
+        ledger.completed(referring(number, path))
+    assert ledger.sweep() == Deletable((1,), frozenset({path}), ())
+    ledger.triggered(3)
+    ledger.completed(metadata(3))
+    assert ledger.sweep() == Deletable((2,), frozenset(), (path,))
 
 
 def test_a_transaction_is_open_from_completion_to_confirmation() -> None:
@@ -134,9 +152,10 @@ def test_a_repeat_of_what_is_confirmed_is_not_committed_twice() -> None:
 def test_a_commit_confirmed_while_the_next_metadata_is_written_is_not_forgotten() -> None:
     ledger = Ledger(None, retain=1)
     complete(ledger, 1, "a")
+    ledger.triggered(2)
     carried = ledger.carry_over([record("b")])
     ledger.committed(1)
-    ledger.completed(metadata(2, carried), 3)
+    ledger.completed(metadata(2, carried))
     ledger.check()
     assert open_ids(ledger) == ["b"]
 
@@ -171,9 +190,10 @@ def test_falling_back_to_an_older_checkpoint_forgets_the_newer() -> None:
 
 def test_an_older_checkpoint_cannot_complete_later() -> None:
     ledger = Ledger(None, retain=1)
+    ledger.triggered(1)
     complete(ledger, 2)
     with pytest.raises(AssertionError, match="an older one came later"):
-        complete(ledger, 1)
+        ledger.completed(metadata(1))
 
 
 def test_the_state_can_be_read_as_text() -> None:

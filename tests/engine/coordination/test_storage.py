@@ -8,7 +8,6 @@ import pytest
 
 from headrace.engine.coordination import decisions as d
 from headrace.engine.coordination import storage
-from headrace.engine.coordination.ledger import Deletable
 from headrace.engine.coordination.storage import (
     Sinks,
     claim_epoch,
@@ -20,6 +19,7 @@ from headrace.engine.operators.base import Transaction
 from headrace.recovery import catalog
 from headrace.recovery.layout import epoch_path, metadata_path
 from headrace.recovery.metadata import CheckpointMetadata, TransactionRecord
+from headrace.recovery.registry import Deletable
 from headrace.recovery.store import (
     AlreadyExists,
     Content,

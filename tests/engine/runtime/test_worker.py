@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pyarrow as pa
 import pytest
 
@@ -108,8 +110,8 @@ def noted(effect: WorkerEffect) -> str:
 class Driven:
     """A worker whose effects are noted as text, and whose reports are kept."""
 
-    def __init__(self, me: int = 0) -> None:
-        self.worker = Worker(me, PLAN, LIMITS, HEARTBEAT_NS)
+    def __init__(self, me: int = 0, plan: ExecutionPlan = PLAN) -> None:
+        self.worker = Worker(me, plan, LIMITS, HEARTBEAT_NS)
         self.now_ns = 0
         self.reports: list[m.ToCoordinator] = []
 
@@ -349,6 +351,22 @@ def test_a_cancelled_checkpoint_is_not_acknowledged_any_more() -> None:
     assert subject.told(m.Cancelled(1, 1)) == ["discard 1"]
     late = persisted(1)
     assert subject.step(late) == []
+
+
+def test_a_checkpoint_whose_barrier_comes_before_its_trigger_is_written_after_that() -> None:
+    """Before the trigger comes, the coordinator may have said what is complete, which decides what may be named."""
+    source = replace(PLAN.tasks[0], parallelism=1)
+    subject = Driven(1, replace(PLAN, tasks=(source, PLAN.tasks[1])))
+    subject.told(deploy(1))
+    subject.step(AttemptLoaded(1))
+    subject.told(m.Start(1))
+    subject.step(PeerConnected(1, 0))
+    barrier = EventFrame(ChannelId(0, 0, 1), 0, Barrier(2, CheckpointMode.UNALIGNED, 0))
+    assert subject.step(FrameReceived(1, 0, barrier)) == ["run t1.1 1 PrecommitWork"]
+    assert subject.done(SubtaskId(1, 1), WorkDone(1)) == ["commit t1.1", "snapshot t1.1 2"]
+    assert subject.told(m.Trigger(1, 1, "unaligned", 0)) == []
+    assert subject.told(m.Cancelled(1, 1)) == ["discard 1"]
+    assert subject.told(m.Trigger(1, 2, "unaligned", 0)) == ["persist 2"]
 
 
 def test_completion_reaches_the_sinks() -> None:

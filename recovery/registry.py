@@ -1,0 +1,141 @@
+"""Who names which file: when a checkpoint's files may go.
+
+A checkpoint may name files of earlier ones: in-flight buffers that are still queued, state files that have not changed. So a file goes only when no
+checkpoint that still counts names it, and none under way may be about to.
+
+What a checkpoint under way names is not known before it is complete. But it is known what it *may* name: whoever writes a part of checkpoint N has
+heard, before, of everything that completed before N was triggered. So it names what such a checkpoint names, or a later one, or what it wrote itself
+for a later one that was given up; and nothing that was let go before N was triggered. Hence each number that is let go, or whose files are
+garbage, has a *limit*, the number of the next checkpoint at that time, and goes when no *reader* below the limit is left. Readers are the checkpoints
+under way, those given up and not yet followed by a complete one (others may build on what was written for them), and those given up whose limit some
+other reader is below. Complete ones are no readers, since it is known what they name: that is counted until they go. Besides, what was given up goes only
+when one triggered later is complete: until then some worker may not have heard of the end, and may be writing.
+
+Source: Flink's SharedStateRegistry (the idea of counting; behaviour, not code). Deviation: whole checkpoints are let go, not single references, and
+what a given-up checkpoint had written may be named.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from .layout import owner
+from .metadata import CheckpointMetadata
+
+
+def references(metadata: CheckpointMetadata) -> frozenset[str]:
+    """Every file that a restore of the checkpoint would read, relative to the job's folder: state and in-flight data.
+
+    Whatever names a file in metadata must be counted here, and only here.
+    """
+    paths: set[str] = set()
+    for subtask in metadata.subtasks:
+        paths |= {handle.path for handle in subtask.states}
+        paths |= {buffer.path for handle in subtask.inflight for buffer in handle.buffers}
+        for database in subtask.databases:
+            for files in (database.schemas, database.shared, database.own):
+                paths |= {file.path for file in files}
+    return frozenset(paths)
+
+
+@dataclass(frozen=True, slots=True)
+class Deletable:
+    """What may be deleted now: checkpoints, each without the files in `keep`, and single files that were kept earlier."""
+
+    checkpoints: tuple[int, ...]
+    keep: frozenset[str]
+    files: tuple[str, ...]
+
+
+class SharedStateRegistry:
+    """Files of one job's checkpoints. Numbers are begun in ascending order and never twice."""
+
+    def __init__(self) -> None:
+        self._under_way: set[int] = set()
+        #: {complete checkpoint: files it names}, until it is collected.
+        self._complete: dict[int, frozenset[str]] = {}
+        #: {given up and not collected: the first one triggered after that}.
+        self._given_up: dict[int, int] = {}
+        #: {checkpoint: it goes when no reader is below this number}.
+        self._limits: dict[int, int] = {}
+        #: Files of collected checkpoints that others name.
+        self._kept: set[str] = set()
+        self._following = 0
+        self._newest_complete = 0
+
+    def adopt(self, checkpoint: int, files: frozenset[str]) -> None:
+        """A checkpoint that was complete before this registry began, or one that was let go, is to count."""
+        self._complete[checkpoint] = files
+        self._limits.pop(checkpoint, None)
+        known = {None, *self._complete, *self._given_up, *self._under_way}
+        self._kept |= {path for path in files if owner(path) not in known}
+        self._following = max(self._following, checkpoint + 1)
+
+    def begin(self, checkpoint: int) -> None:
+        """The checkpoint is about to be triggered: from now on files may be written for it."""
+        assert checkpoint >= self._following, f"chk-{checkpoint} is begun out of order"
+        self._under_way.add(checkpoint)
+        self._following = checkpoint + 1
+
+    def complete(self, checkpoint: int, files: frozenset[str]) -> None:
+        """It is complete and names `files`; nobody builds any more on what was written for older ones."""
+        self._under_way.remove(checkpoint)
+        assert checkpoint > self._newest_complete, "an older one came later"
+        self._newest_complete = checkpoint
+        self._complete[checkpoint] = files
+        for older in self._given_up:
+            if older < checkpoint:
+                self._limits.setdefault(older, self._following)
+
+    def give_up(self, checkpoint: int) -> None:
+        """It will never be complete. What was written for it may be named until a newer one is complete."""
+        self._under_way.remove(checkpoint)
+        self._given_up[checkpoint] = self._following
+        if checkpoint < self._newest_complete:
+            self._limits[checkpoint] = self._following
+
+    def let_go(self, checkpoint: int) -> None:
+        """The complete checkpoint is not retained any longer."""
+        assert checkpoint in self._complete, f"chk-{checkpoint} is not complete"
+        self._limits[checkpoint] = self._following
+
+    def forget(self, checkpoint: int) -> None:
+        """It counts no more, but its files are to stay: it is damaged, and somebody may want to look at it."""
+        self._complete.pop(checkpoint, None)
+        self._limits.pop(checkpoint, None)
+
+    def collect(self) -> Deletable:
+        """What may be deleted now; each thing is named once."""
+        floor = self._floor()
+        go = tuple(
+            number
+            for number, limit in sorted(self._limits.items())
+            if limit <= floor and self._given_up.get(number, 0) <= self._newest_complete
+        )
+        for number in go:
+            del self._limits[number]
+            self._complete.pop(number, None)
+            self._given_up.pop(number, None)
+        named = frozenset[str]().union(*self._complete.values())
+        files = tuple(sorted(self._kept - named))
+        keep = frozenset(path for path in named if owner(path) in go)
+        self._kept = (self._kept & named) | keep
+        return Deletable(go, keep, files)
+
+    def _floor(self) -> int:
+        """The lowest reader."""
+        readers = self._under_way | (self._given_up.keys() - self._limits.keys())
+        # What was written for a given-up one is named as long as somebody is left who has not heard of a newer complete one.
+        waiting = self._given_up.keys() & self._limits.keys()
+        while readers and (more := {n for n in waiting if self._limits[n] > min(readers)}):
+            readers |= more
+            waiting -= more
+        return min(readers, default=self._following)
+
+    def describe(self) -> str:
+        """The whole state as stable text."""
+        return (
+            f"under_way={sorted(self._under_way)} complete={sorted(self._complete)}"
+            f" given_up={sorted(self._given_up)} limits={dict(sorted(self._limits.items()))}"
+            f" kept={sorted(self._kept)}"
+        )
