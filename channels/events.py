@@ -46,4 +46,19 @@ class EndOfInput:
     alignment never has to treat an ended channel as a special case (Flink needs FLIP-147 for that)."""
 
 
-ChannelEvent = Barrier | EndOfInput
+@dataclass(frozen=True, slots=True)
+class Watermark:
+    """Event time in the channel: no record with a time up to `time_ns` is to be expected behind it.
+
+    Only the newest counts, so one may be delayed behind records, merged with a later one, or repeated; it may never pass a record.
+
+    Attributes:
+        time_ns: nanoseconds since 1970.
+        idle: the channel has nothing to say for the present, and is left out of the minimum until it speaks again.
+    """
+
+    time_ns: int
+    idle: bool = False
+
+
+ChannelEvent = Barrier | EndOfInput | Watermark

@@ -4,6 +4,9 @@ The gate queues what arrives, hands it out channel by channel, and gives credit 
 out to running work stay the channel's own until `commit`: `committed` is the position that a cut taken now would name.
 Blocking a channel (alignment) stops handing out from it; it goes on receiving within its credit.
 
+Event time of the subtask is the lowest of its channels' watermarks. A channel that has ended does not hold it back, nor does an idle one, until
+records or a watermark come from it again.
+
 Source: ABS (Carbone et al. 2015), Algorithm 1, lines 9 and 15 (block, unblock); FLIP-76 for the positions.
 """
 
@@ -15,8 +18,8 @@ from dataclasses import dataclass
 
 from .buffer import Buffer, ChannelId
 from .credit import Debloat, Window
-from .events import Barrier, ChannelEvent
-from .subpartition import QueuedEvent, merge
+from .events import MAX_WATERMARK, MIN_WATERMARK, Barrier, ChannelEvent, EndOfInput, Watermark
+from .subpartition import QueuedEvent, merge, watermarks_among
 
 
 class ChannelViolation(AssertionError):
@@ -47,6 +50,21 @@ class GateStatistics:
     window_bytes: int
 
 
+@dataclass(frozen=True, slots=True)
+class BarrierPlace:
+    """What stood before a barrier when it came in, or was taken out of the queue.
+
+    Attributes:
+        position: of the barrier.
+        ended: the end of input came before it.
+        watermarks: (position, event time in nanoseconds) of those still queued before it, in order.
+    """
+
+    position: int
+    ended: bool
+    watermarks: tuple[tuple[int, int], ...]
+
+
 class InputChannel:
     """One channel's queue at its consumer.
 
@@ -62,6 +80,8 @@ class InputChannel:
         ended: bool,
         window_bytes: int,
         debloat: Debloat | None = None,
+        watermark_ns: int = MIN_WATERMARK,
+        idle: bool = False,
     ) -> None:
         self.channel = channel
         self.port = port
@@ -80,6 +100,9 @@ class InputChannel:
         self.end_arrived = ended
         #: What was handed out and is not committed.
         self.given: Buffer | None = None
+        #: The newest watermark that was reached, and whether the channel was idle then and has been since.
+        self.watermark_ns = watermark_ns
+        self.idle = idle
 
     def buffer_arrived(self, buffer: Buffer) -> None:
         self._expect(buffer.first == self.arrived, f"records from {buffer.first}")
@@ -93,13 +116,28 @@ class InputChannel:
     def event_arrived(self, position: int, event: ChannelEvent) -> None:
         self._expect(position == self.arrived, f"{type(event).__name__} at {position}")
         if not isinstance(event, Barrier):
-            self._expect(not self.end_arrived, "a second end of input")
-            self.end_arrived = True
+            self._expect(not self.end_arrived, f"{type(event).__name__} after the end of input")
+            self.end_arrived = isinstance(event, EndOfInput)
+        if isinstance(event, Watermark) and self.queue:
+            last = self.queue[-1]
+            if isinstance(last, QueuedEvent) and isinstance(last.event, Watermark):
+                self.queue.pop()
         self.queue.append(QueuedEvent(position, event))
 
-    def overtaken_by(self, position: int) -> None:
+    def reached(self, watermark: Watermark) -> None:
+        """The watermark is at the head, and all before it is committed."""
+        self.watermark_ns = max(self.watermark_ns, watermark.time_ns)
+        self.idle = watermark.idle
+
+    def overtaken_by(self, position: int) -> BarrierPlace:
         """A priority barrier came in; it is not queued, but it must sit where the data ends so far."""
         self._expect(position == self.arrived, f"a priority barrier at {position}")
+        return BarrierPlace(position, self.end_arrived, self.queued_watermarks)
+
+    @property
+    def queued_watermarks(self) -> tuple[tuple[int, int], ...]:
+        """(position, event time in nanoseconds) of those that have come and were not reached."""
+        return watermarks_among(self.queue)
 
     def captured(self, end: int) -> tuple[Buffer, ...]:
         """The records `[committed, end)`, which are in flight if a cut is taken now; handed-out ones included."""
@@ -113,16 +151,18 @@ class InputChannel:
                 inside.append(buffer.split(end - buffer.first)[0])
         return tuple(inside)
 
-    def remove_barrier(self, checkpoint: int) -> tuple[int, bool] | None:
-        """Take the checkpoint's queued barrier out. Returns its position and whether the end of input stands before it."""
+    def remove_barrier(self, checkpoint: int) -> BarrierPlace | None:
+        """Take the checkpoint's queued barrier out; None: it is not in the queue."""
+        before: list[Buffer | QueuedEvent] = []
         ended = self.ended
         for place, item in enumerate(self.queue):
-            if isinstance(item, QueuedEvent):
-                if not isinstance(item.event, Barrier):
-                    ended = True
-                elif item.event.checkpoint == checkpoint:
-                    del self.queue[place]
-                    return item.position, ended
+            event = item.event if isinstance(item, QueuedEvent) else None
+            if isinstance(event, Barrier) and event.checkpoint == checkpoint:
+                del self.queue[place]
+                assert isinstance(item, QueuedEvent), "it holds the barrier"
+                return BarrierPlace(item.position, ended, watermarks_among(before))
+            ended = ended or isinstance(event, EndOfInput)
+            before.append(item)
         return None
 
     def take(self, rows_max: int) -> Buffer:
@@ -143,6 +183,7 @@ class InputChannel:
         assert taken.first == self.taken, f"{self.channel}: took {taken.first} at {self.taken}"
         self.taken = taken.end
         self.given = taken
+        self.idle = False
         self.queued_bytes -= taken.size_bytes
         return taken
 
@@ -152,16 +193,24 @@ class InputChannel:
         self.committed = buffer.end
         self.given = None
         self.consumed_bytes += buffer.size_bytes
-        self.window.drained(buffer.size_bytes, now_ns, waiting=bool(self.queue))
+        self.window.drained(buffer.size_bytes, now_ns, waiting=self._waits)
         window_bytes = self.window.size_bytes
         limit_bytes = self.consumed_bytes + window_bytes
         # Half a window at a time: a grant per buffer would double the number of frames.
-        if limit_bytes - self.limit_bytes < window_bytes // 2 and self.queue:
+        if limit_bytes - self.limit_bytes < window_bytes // 2 and self._waits:
             return None
         if limit_bytes <= self.limit_bytes:
             return None
         self.limit_bytes = limit_bytes
         return limit_bytes
+
+    @property
+    def _waits(self) -> bool:
+        """Something waits that is worth waiting for: a watermark alone is no sign of pressure."""
+        if self.queued_bytes or not self.queue:
+            return self.queued_bytes > 0
+        head = self.queue[0]
+        return not (isinstance(head, QueuedEvent) and isinstance(head.event, Watermark))
 
     def check(self) -> None:
         position = self.taken
@@ -233,6 +282,28 @@ class Gate:
     def ended(self) -> bool:
         """Every channel has delivered its end of input, and nothing is left to replay before it."""
         return not self.held_ports and all(channel.ended for channel in self.channels.values())
+
+    @property
+    def watermark_ns(self) -> int:
+        """Up to which event time no record is to be expected: the lowest of the channels that are neither ended nor idle.
+
+        Ended on all: the highest of times. None but idle ones left: the highest that they told, so that the last to fall idle holds nothing.
+        """
+        open_ = self._open()
+        if not open_:
+            return MAX_WATERMARK
+        told = [channel.watermark_ns for channel in open_ if not channel.idle]
+        return min(told) if told else max(channel.watermark_ns for channel in open_)
+
+    @property
+    def idle(self) -> bool:
+        """Every channel is idle or has ended, and not all have ended."""
+        open_ = self._open()
+        return bool(open_) and all(channel.idle for channel in open_)
+
+    def _open(self) -> list[InputChannel]:
+        """A channel whose end was restored has not ended while older records of its port are being replayed."""
+        return [c for c in self.channels.values() if not c.ended or c.port in self.held_ports]
 
     def check(self) -> None:
         """Assert every invariant."""

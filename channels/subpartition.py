@@ -4,6 +4,9 @@ Slices queue as the work made them; neighbours are merged, up to the buffer size
 drain). So a lightly loaded channel sends each slice at once, a backpressured one sends large buffers, and no flush timer
 exists. Events queue between the records; a priority event may also be put at the head, before everything queued.
 
+Watermarks must not pass a record, but they may wait: of neighbours only the newest stays, and a buffer that is merged for sending takes
+records from behind a watermark, which then follows it. Otherwise each watermark would end a buffer.
+
 Credit: the consumer raises `limit_bytes`, a running total since the attempt began. A buffer is cut to the credit that is left, down to one record;
 so no more than the window and one record is on the wire. Events need none.
 
@@ -21,7 +24,14 @@ import pyarrow as pa
 
 from .buffer import Buffer, ChannelId
 from .credit import Debloat, Window
-from .events import Barrier, ChannelEvent, CheckpointMode, EndOfInput
+from .events import (
+    MIN_WATERMARK,
+    Barrier,
+    ChannelEvent,
+    CheckpointMode,
+    EndOfInput,
+    Watermark,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,11 +48,13 @@ class Overtaken:
 
     Attributes:
         ended: the end of input was among it (after all records).
+        watermarks: (position, event time in nanoseconds) of those that tell a time, in order.
     """
 
     first: int
     buffers: tuple[Buffer, ...]
     ended: bool
+    watermarks: tuple[tuple[int, int], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +103,9 @@ class Subpartition:
         self.queued_bytes += buffer.size_bytes
 
     def append_event(self, event: ChannelEvent) -> None:
-        """Queue an event behind everything queued so far."""
+        """Queue an event behind everything queued so far. A watermark takes the place of one that it would follow at once."""
+        if isinstance(event, Watermark) and self._queue and _is_watermark(self._queue[-1]):
+            self._queue.pop()
         self._queue.append(QueuedEvent(self.tail, event))
 
     def overtake(self, barrier: Barrier) -> Overtaken:
@@ -118,6 +132,7 @@ class Subpartition:
             self.sent,
             tuple(item for item in items if isinstance(item, Buffer)),
             any(isinstance(i, QueuedEvent) and isinstance(i.event, EndOfInput) for i in items),
+            watermarks_among(items),
         )
 
     def grant(self, limit_bytes: int) -> None:
@@ -149,17 +164,22 @@ class Subpartition:
         if self.sent_bytes >= self.limit_bytes:
             return None
         taken = self._take_buffer(buffer_bytes)
-        self._room.drained(taken.size_bytes, now_ns, waiting=bool(self._queue))
+        self._room.drained(taken.size_bytes, now_ns, waiting=self.queued_bytes > 0)
         return taken
 
     def _take_buffer(self, buffer_bytes: int) -> Buffer:
         run: list[Buffer] = []
         size_bytes = 0
+        crossed: QueuedEvent | None = None
         self._fit_head(min(buffer_bytes, self.limit_bytes - self.sent_bytes))
         while self._queue:
             head = self._queue[0]
             if isinstance(head, QueuedEvent):
-                break
+                if not isinstance(head.event, Watermark):
+                    break
+                crossed = head
+                self._queue.popleft()
+                continue
             if run and (
                 size_bytes + head.size_bytes > buffer_bytes
                 or self.sent_bytes + size_bytes + head.size_bytes > self.limit_bytes
@@ -173,6 +193,8 @@ class Subpartition:
         merged = merge(run)
         assert merged.first == self.sent, f"{self.channel}: took {merged.first}"
         self.sent = merged.end
+        if crossed is not None:
+            self._queue.appendleft(QueuedEvent(self.sent, crossed.event))
         return merged
 
     def _fit_head(self, budget_bytes: int) -> None:
@@ -221,6 +243,21 @@ def merge(run: Iterable[Buffer]) -> Buffer:
         sum(buffer.size_bytes for buffer in buffers),
         tuple(part for buffer in buffers for part in buffer.parts),
     )
+
+
+def watermarks_among(items: Iterable[Buffer | QueuedEvent]) -> tuple[tuple[int, int], ...]:
+    """(position, event time) of the watermarks that tell one. That a channel is idle is not kept: its producer will say so again."""
+    return tuple(
+        (item.position, item.event.time_ns)
+        for item in items
+        if isinstance(item, QueuedEvent)
+        and isinstance(item.event, Watermark)
+        and item.event.time_ns > MIN_WATERMARK
+    )
+
+
+def _is_watermark(item: Buffer | QueuedEvent) -> bool:
+    return isinstance(item, QueuedEvent) and isinstance(item.event, Watermark)
 
 
 def _has_overtaken(item: Buffer | QueuedEvent) -> bool:

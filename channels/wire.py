@@ -16,7 +16,8 @@ size and a body; numbers are little endian; everything below is format and never
         56      8  digest of the body: xxh3-64 (buffer), blake2b keyed (all others)
         64     16  MAC of the bytes 0..64: blake2b keyed
         80      .  body: buffer: one Arrow IPC record batch message without schema, never compressed
-                         event:  kind (1 barrier, 2 end of input), mode, checkpoint (8), created_ns (8)
+                         event:  kind (1 barrier, 2 end of input, 3 watermark), mode, checkpoint (8), created_ns (8);
+                                 of a watermark: 1 if idle, else 0; 0; event time in nanoseconds since 1970, signed
                          credit: empty
                          control: opaque
 
@@ -44,7 +45,7 @@ import pyarrow as pa
 import xxhash
 
 from .buffer import Buffer, ChannelId
-from .events import Barrier, ChannelEvent, CheckpointMode, EndOfInput
+from .events import Barrier, ChannelEvent, CheckpointMode, EndOfInput, Watermark
 from .schemas import UnsupportedSchema, WireSchema, WireSchemas
 
 #: Longest body that is sent or received, unless the caller says otherwise.
@@ -59,7 +60,7 @@ _FIELDS: Final = struct.Struct("<4sIIIIIQQIIQQ")
 _MAC_BYTES: Final = 16
 _BUFFER, _EVENT, _CREDIT, _CONTROL = 1, 2, 3, 4
 _EVENT_FIELDS: Final = struct.Struct("<BBQq")
-_BARRIER, _END_OF_INPUT = 1, 2
+_BARRIER, _END_OF_INPUT, _WATERMARK = 1, 2, 3
 _MODES: Final = {
     CheckpointMode.ALIGNED: 1,
     CheckpointMode.UNALIGNED: 2,
@@ -418,6 +419,8 @@ def _pack_event(event: ChannelEvent) -> bytes:
             return _EVENT_FIELDS.pack(_BARRIER, _MODES[mode], checkpoint, created_ns)
         case EndOfInput():
             return _EVENT_FIELDS.pack(_END_OF_INPUT, 0, 0, 0)
+        case Watermark(time_ns, idle):
+            return _EVENT_FIELDS.pack(_WATERMARK, idle, 0, time_ns)
         case _:
             assert_never(event)
 
@@ -429,4 +432,6 @@ def _unpack_event(header: FrameHeader, body: memoryview) -> ChannelEvent:
         return Barrier(checkpoint, mode, created_ns)
     if kind == _END_OF_INPUT and not (code or checkpoint or created_ns):
         return EndOfInput()
-    raise _bad_body(header, "event", "a barrier or an end of input", bytes(body).hex())
+    if kind == _WATERMARK and code in (0, 1) and not checkpoint:
+        return Watermark(created_ns, idle=bool(code))
+    raise _bad_body(header, "event", "a barrier, a watermark or the end", bytes(body).hex())

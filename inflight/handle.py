@@ -44,6 +44,7 @@ class ChannelStateHandle(msgspec.Struct, frozen=True, forbid_unknown_fields=True
         first: position of the first record; for "replay" the generation: what is of a lower one is older and is replayed before.
         buffers: in order, without gaps.
         ended: the end of input follows them, in flight too.
+        watermarks: (records of this handle before it, counted before the filters; event time in nanoseconds since 1970), in order.
     """
 
     edge: int
@@ -53,6 +54,7 @@ class ChannelStateHandle(msgspec.Struct, frozen=True, forbid_unknown_fields=True
     first: int
     buffers: list[BufferHandle]
     ended: bool
+    watermarks: list[tuple[int, int]] = []
 
     @property
     def end(self) -> int:

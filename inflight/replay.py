@@ -5,6 +5,9 @@ left, as handles: a checkpoint during recovery names what is left and writes not
 channels of one attempt it is free. What an earlier attempt had left to replay is of an earlier generation and comes before all that was in
 flight behind it, or a key's older records could fall behind its newer ones.
 
+Watermarks are replayed at their place, as those of the channel of the same name. Restoring at another parallelism takes them away
+(`recovery/assignment.py`), for then there is no such channel, and records that are filtered have no place any more.
+
 Memory is bounded by the read-ahead, two buffers an old channel, whatever lay in flight.
 
 Source: FLIP-76, recovery; deviation: the consumer reads the sender's part too, so that order survives a rescale and producers start at once.
@@ -17,6 +20,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 import pyarrow as pa
+
+from headrace.channels.buffer import ChannelId
 
 from .handle import BufferHandle, ChannelStateHandle
 
@@ -60,6 +65,29 @@ class _OldChannel:
     generation: int
     source: ChannelStateHandle
     stored: deque[_Stored] = field(default_factory=deque)
+    #: (records before it, event time): counted from the first record that this replay began with, before the filters.
+    watermarks: deque[tuple[int, int]] = field(default_factory=deque)
+    #: So many of those records are in buffers that are done with, or in any buffer.
+    done: int = 0
+    total: int = 0
+
+    def add(self, handle: ChannelStateHandle, stored: Iterable[_Stored]) -> None:
+        """Put what `handle` holds behind what there is."""
+        self.watermarks.extend((self.total + before, time) for before, time in handle.watermarks)
+        self.stored.extend(stored)
+        self.total += sum(buffer.rows for buffer in handle.buffers)
+
+    @property
+    def committed(self) -> int:
+        """Records before the first that is not committed."""
+        within = self.stored[0].handle.skip + self.stored[0].committed if self.stored else 0
+        return self.done + within
+
+    def rows_to_watermark(self, rows_max: int) -> int:
+        """At most `rows_max`, and no record from behind the next watermark."""
+        if not self.watermarks:
+            return rows_max
+        return min(rows_max, self.watermarks[0][0] - self.committed)
 
 
 class Replay:
@@ -75,6 +103,8 @@ class Replay:
         self._by_read: dict[int, _Stored] = {}
         #: The old channel that records were handed out of, and how many.
         self._given: tuple[_OldChannel, int] | None = None
+        #: Watermarks that were replayed and not yet asked for.
+        self._reached: list[tuple[ChannelId, int]] = []
         by_channel: dict[tuple[int, int, int, int], _OldChannel] = {}
         ordered = list(handles)
         newest = 1 + max((h.first for h in ordered if h.side == "replay"), default=-1)
@@ -84,10 +114,10 @@ class Replay:
             if key not in by_channel:
                 by_channel[key] = _OldChannel(ports[handle.edge], generation, handle)
                 self._channels.append(by_channel[key])
-            for buffer in handle.buffers:
-                stored = _Stored(len(self._by_read), buffer)
-                self._by_read[stored.read] = stored
-                by_channel[key].stored.append(stored)
+            first = len(self._by_read)
+            stored = [_Stored(first + n, buffer) for n, buffer in enumerate(handle.buffers)]
+            self._by_read.update({s.read: s for s in stored})
+            by_channel[key].add(handle, stored)
         self._drop_done()
 
     @property
@@ -117,9 +147,12 @@ class Replay:
         """Hand out up to `rows_max` records of one stored buffer, or None: nothing is read yet."""
         assert self._given is None, "handed out twice"
         for channel in self._oldest():
+            if not channel.stored:
+                continue
             stored = channel.stored[0]
             if stored.batch is not None:
-                rows = min(rows_max, stored.batch.num_rows - stored.taken)
+                rows = channel.rows_to_watermark(rows_max)
+                rows = min(rows, stored.batch.num_rows - stored.taken)
                 part = stored.batch.slice(stored.taken, rows)
                 stored.taken += rows
                 self._given = (channel, rows)
@@ -136,6 +169,11 @@ class Replay:
         self._channels.append(channel)
         self._drop_done()
 
+    def watermarks(self) -> list[tuple[ChannelId, int]]:
+        """(channel, event time) of the watermarks that have been reached since this was asked last, in order."""
+        reached, self._reached = self._reached, []
+        return reached
+
     def remaining(self) -> list[ChannelStateHandle]:
         """What is not committed, as handles of side "replay"."""
         return [
@@ -147,6 +185,7 @@ class Replay:
                 first=channel.generation,
                 buffers=[_rest(stored) for stored in channel.stored],
                 ended=False,
+                watermarks=[(before - channel.done, time) for before, time in channel.watermarks],
             )
             for channel in self._channels
         ]
@@ -155,7 +194,7 @@ class Replay:
         """The whole state as stable text."""
         lines = [
             f"replay e{c.source.edge}:{c.source.producer}>{c.source.consumer} stored={len(c.stored)}"
-            f" committed={c.stored[0].committed}"
+            f" committed={c.stored[0].committed if c.stored else 0}"
             for c in self._channels
         ]
         return "\n".join(lines)
@@ -170,10 +209,23 @@ class Replay:
         return [channel for channel in self._channels if channel.generation == oldest[channel.port]]
 
     def _drop_done(self) -> None:
-        for channel in self._channels:
-            while channel.stored and _is_done(channel.stored[0]):
-                del self._by_read[channel.stored.popleft().read]
-        self._channels = [channel for channel in self._channels if channel.stored]
+        """Let go of what is done with, generation by generation: the next one's watermarks count when the one before is through."""
+        before = -1
+        while before != len(self._channels):
+            before = len(self._channels)
+            for channel in self._oldest():
+                self._drop_from(channel)
+            self._channels = [c for c in self._channels if c.stored or c.watermarks]
+
+    def _drop_from(self, channel: _OldChannel) -> None:
+        while channel.stored and _is_done(channel.stored[0]):
+            stored = channel.stored.popleft()
+            channel.done += stored.handle.rows
+            del self._by_read[stored.read]
+        while channel.watermarks and channel.watermarks[0][0] <= channel.committed:
+            source = channel.source
+            id = ChannelId(source.edge, source.producer, source.consumer)
+            self._reached.append((id, channel.watermarks.popleft()[1]))
 
 
 def merge_sides(handles: Sequence[ChannelStateHandle]) -> list[ChannelStateHandle]:

@@ -19,10 +19,12 @@ from enum import Enum
 
 from msgspec.structs import replace
 
+from headrace.channels.buffer import ChannelId
 from headrace.channels.keygroups import key_group_range
 from headrace.inflight.handle import ChannelStateHandle
 from headrace.inflight.replay import merge_sides
 
+from .event_time import restored_channel, restored_operator, same_channels
 from .metadata import (
     ChannelPosition,
     CheckpointMetadata,
@@ -172,26 +174,45 @@ def _snapshot(
         finished=finished[index][subtask],
         states=_handles(metadata, task.info, subtask),
         received=[
-            ChannelPosition(
-                edge, producer, subtask, 0, finished[task.edges[edge].producer][producer]
-            )
+            _received(metadata, tasks, finished, task, ChannelId(edge, producer, subtask))
             for edge, producer in task.channels[subtask]
         ],
         sent=[],
         inflight=[
             handle
             for edge, new in task.edges.items()
-            for handle in _in_flight(metadata, edge, new, task.info.parallelism, subtask)
+            for handle in _in_flight(
+                metadata, edge, new, (len(finished[new.producer]), task.info.parallelism), subtask
+            )
         ],
         databases=_databases(metadata, task.info, subtask),
+        watermark=restored_operator(metadata, task.info, subtask),
     )
 
 
+def _received(
+    metadata: CheckpointMetadata,
+    tasks: Sequence[NewTask],
+    finished: Sequence[Sequence[bool]],
+    task: NewTask,
+    channel: ChannelId,
+) -> ChannelPosition:
+    edge = task.edges[channel.edge]
+    widths = (tasks[edge.producer].info.parallelism, task.info.parallelism)
+    new = ChannelPosition(*channel, 0, finished[edge.producer][channel.producer])
+    return restored_channel(metadata, _old_edges(metadata, edge), widths, new)
+
+
+def _old_edges(metadata: CheckpointMetadata, edge: NewEdge) -> list[int]:
+    return [i for i, e in enumerate(metadata.edges) if e.key == edge.key]
+
+
 def _in_flight(
-    metadata: CheckpointMetadata, index: int, edge: NewEdge, parallelism: int, subtask: int
+    metadata: CheckpointMetadata, index: int, edge: NewEdge, widths: tuple[int, int], subtask: int
 ) -> list[ChannelStateHandle]:
-    """The handles of one edge that new consumer `subtask` replays, in order, in terms of the new plan."""
-    old = [i for i, e in enumerate(metadata.edges) if e.key == edge.key]
+    """The handles of one edge that new consumer `subtask` replays, in order, in terms of the new plan. `widths`: producers, consumers."""
+    parallelism = widths[1]
+    old = _old_edges(metadata, edge)
     #: (subtask that would consume it at the old parallelism, handle)
     owned = [
         (handle.consumer if handle.side == "output" else snapshot.index, handle)
@@ -212,6 +233,8 @@ def _in_flight(
         channels = sorted({(owner, h.producer, h.consumer) for owner, h in owned})
         dealt = set(channels[subtask::parallelism])
         mine = [h for owner, h in owned if (owner, h.producer, h.consumer) in dealt]
+    if not same_channels(metadata, old, widths):
+        mine = [replace(handle, watermarks=[]) for handle in mine]
     return merge_sides([replace(handle, edge=index) for handle in mine])
 
 

@@ -22,7 +22,7 @@ import re
 import msgspec
 import xxhash
 
-from headrace.channels.events import CheckpointMode
+from headrace.channels.events import MAX_WATERMARK, MIN_WATERMARK, CheckpointMode
 from headrace.inflight.handle import BufferHandle, ChannelStateHandle
 
 from .layout import is_plain_path
@@ -210,6 +210,7 @@ def _check_subtask(metadata: CheckpointMetadata, part: str, subtask: SubtaskSnap
     for at, hold in enumerate(subtask.holds):
         _require(hold.kind in HOLD_KINDS, f"{part}.holds[{at}]", f"{sorted(HOLD_KINDS)}", hold.kind)
         _require_count(f"{part}.holds[{at}].held_ns", hold.held_ns)
+    _require_count(f"{part}.watermark", subtask.watermark, MIN_WATERMARK, MAX_WATERMARK)
     operators = metadata.tasks[subtask.task].operators
     for at, handle in enumerate(subtask.states):
         where = f"{part}.states[{at}]"
@@ -255,6 +256,11 @@ def _check_in_flight(
     for name in ("producer", "consumer"):
         _require_count(f"{part}.{name}", getattr(handle, name), 0, _PARALLELISM_MAX - 1)
     _require_count(f"{part}.first", handle.first)
+    before = 0
+    for at, (records, time_ns) in enumerate(handle.watermarks):
+        _require_count(f"{part}.watermarks[{at}]", records, before, handle.end - handle.first)
+        _require_count(f"{part}.watermarks[{at}]", time_ns, MIN_WATERMARK, MAX_WATERMARK)
+        before = records
     for at, buffer in enumerate(handle.buffers):
         _check_buffer(f"{part}.buffers[{at}]", buffer)
 
@@ -283,6 +289,7 @@ def _check_channel(metadata: CheckpointMetadata, part: str, channel: ChannelPosi
     _require_count(f"{part}.producer", channel.producer, 0, producers - 1)
     _require_count(f"{part}.consumer", channel.consumer, 0, consumers - 1)
     _require_count(f"{part}.position", channel.position)
+    _require_count(f"{part}.watermark", channel.watermark, MIN_WATERMARK, MAX_WATERMARK)
 
 
 def _check_database(part: str, database: DatabaseHandle, max_parallelism: int) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import msgspec
 
+from headrace.channels.events import MIN_WATERMARK
 from headrace.inflight.handle import ChannelStateHandle
 
 
@@ -84,13 +85,18 @@ class DatabaseHandle(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class ChannelPosition(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Where one end of a channel stood at the cut: the position of its next record, and whether its input had ended."""
+    """Where one end of a channel stood at the cut: the position of its next record, and whether its input had ended.
+
+    Of a receiver also event time: the newest watermark before that position, in nanoseconds since 1970, and whether the channel was idle.
+    """
 
     edge: int
     producer: int
     consumer: int
     position: int
     ended: bool
+    watermark: int = MIN_WATERMARK
+    idle: bool = False
 
 
 class Hold(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -131,6 +137,8 @@ class SubtaskSnapshot(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     end_to_end_ns: int = 0
     #: Longest first.
     holds: list[Hold] = []
+    #: How far event time had come at its operators, in nanoseconds since 1970.
+    watermark: int = MIN_WATERMARK
 
 
 class TransactionRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

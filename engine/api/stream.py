@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -27,9 +27,11 @@ from ..operators.batch import BatchFunction, FilterOperator, MapBatchesOperator,
 from ..operators.process import ProcessOperator, StatefulProcessor
 from ..operators.row import FilterFunctionOperator, FlatMapOperator, MapOperator
 from ..operators.user_code import Row
+from ..operators.watermark import WatermarkOperator
 from ..plan.graph import Input, Keyed, Node, Partitioning, Role
 from ..plan.validate import (
     check_columns,
+    check_event_time,
     check_keys,
     check_name,
     check_parallelism,
@@ -41,6 +43,7 @@ from .call_site import call_site
 from .errors import UserError
 from .expressions import check_filter, projected_schema
 from .suggestion import did_you_mean
+from .units import Duration, duration_ns
 
 if TYPE_CHECKING:
     from .write import Write
@@ -65,10 +68,12 @@ class Stream:
     Attributes:
         inputs: what a consumer takes from; several after `union`.
         schema: of every batch.
+        event_time: the column of event times that `with_watermark` named, as long as the operators behind it keep it.
     """
 
     inputs: tuple[Input, ...]
     schema: pa.Schema
+    event_time: str | None = None
 
     def map(
         self,
@@ -173,6 +178,48 @@ class Stream:
         operator = partial(SelectOperator, wanted, out)
         return self.then("select", operator, out, name=name, parallelism=parallelism)
 
+    def with_watermark(
+        self,
+        column: str,
+        delay: Duration,
+        *,
+        idle_after: Duration | None = None,
+        name: str | None = None,
+    ) -> Stream:
+        """Say which column holds the time of an event, and how much later than a newer record one may still come.
+
+        What works on event time (windows, timers) waits until the newest time seen, less the delay, has passed on all inputs; what
+        comes later than that is late.
+
+        Args:
+            column: a timestamp.
+            delay: "10s", seconds or a timedelta.
+            idle_after: a subtask without records for so long no longer holds the others back, until records come again; None: it does.
+            name: needed only where the stream's own operator has none, by which the newest time is found again.
+        """
+        check_event_time(column, self.schema, where="with_watermark")
+        delay_ns = duration_ns(delay, option="with_watermark: delay")
+        idle_ns = None
+        if idle_after is not None:
+            idle_ns = max(1, duration_ns(idle_after, option="with_watermark: idle_after"))
+        nodes = {edge.node for edge in self.inputs}
+        named = next(iter(nodes)).name if len(nodes) == 1 else None
+        if name is None and named is not None:
+            name = f"{named}-watermark"
+        name = require_name(name, kind="with_watermark", proposal="watermark", why=_STATE)
+        widths = {node.parallelism for node in nodes}
+        stream = self.then(
+            "with_watermark",
+            partial(WatermarkOperator, column, delay_ns, self.schema),
+            self.schema,
+            name=name,
+            # As many as its producer has, or records would get out of order on their way.
+            parallelism=widths.pop() if len(widths) == 1 else None,
+            stateful=True,
+            idle_after_ns=idle_ns,
+        )
+        return replace(stream, event_time=column)
+
     def key_by(self, *columns: str) -> KeyedStream:
         """Bring the records that agree in `columns` to one subtask; those of one producing subtask stay in their order."""
         check_keys(columns, self.schema, where="key_by")
@@ -189,7 +236,8 @@ class Stream:
                 raise UserError(f"union takes streams, got {other!r}")
         check_union([self.schema, *(other.schema for other in others)])
         inputs = self.inputs + tuple(edge for other in others for edge in other.inputs)
-        return Stream(inputs, self.schema)
+        same = all(other.event_time == self.event_time for other in others)
+        return Stream(inputs, self.schema, self.event_time if same else None)
 
     def rebalance(self) -> Stream:
         """Deal the records out evenly to all subtasks of the next operator."""
@@ -223,7 +271,8 @@ class Stream:
 
     def partitioned(self, partitioning: Partitioning) -> Stream:
         """The same records under `partitioning`, which replaces an earlier one."""
-        return Stream(tuple(edge.partitioned(partitioning) for edge in self.inputs), self.schema)
+        inputs = tuple(edge.partitioned(partitioning) for edge in self.inputs)
+        return Stream(inputs, self.schema, self.event_time)
 
     def _declared(self, kind: str, function: object, schema: pa.Schema | None) -> pa.Schema:
         """Check a function and the schema of its results; return that schema."""
@@ -244,6 +293,7 @@ class Stream:
         parallelism: int | None = None,
         runs_user_code: bool = False,
         stateful: bool = False,
+        idle_after_ns: int | None = None,
     ) -> Stream:
         """Add an operator of one's own: what all the methods above come down to.
 
@@ -253,6 +303,7 @@ class Stream:
             schema: of what it emits.
             runs_user_code: a call may take long; then a sink behind it becomes a task of its own.
             stateful: keeps state; then `name` is required.
+            idle_after_ns: for an operator that makes watermarks: without records for so long it counts as idle.
         """
         if name is not None:
             check_name(name, kind=kind)
@@ -268,9 +319,17 @@ class Stream:
             parallelism=parallelism,
             stateful=stateful,
             runs_user_code=runs_user_code,
+            idle_after_ns=idle_after_ns,
             built_at=call_site(),
         )
-        return Stream((Input(node),), schema)
+        return Stream((Input(node),), schema, _kept(self.event_time, schema))
+
+
+def _kept(event_time: str | None, schema: pa.Schema) -> str | None:
+    """The event-time column, if it is still a column of timestamps."""
+    if event_time is None or schema.names.count(event_time) != 1:
+        return None
+    return event_time if pa.types.is_timestamp(schema.field(event_time).type) else None
 
 
 @dataclass(frozen=True, slots=True)

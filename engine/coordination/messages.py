@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import msgspec
 
+from headrace.channels.events import MIN_WATERMARK
 from headrace.recovery.metadata import SubtaskSnapshot, TransactionRecord
 
 
@@ -78,7 +79,7 @@ class TaskFinished(_Message, frozen=True):
 
 
 class SubtaskNumbers(msgspec.Struct, frozen=True, forbid_unknown_fields=True, array_like=True):
-    """Totals of one subtask since the attempt began; times in nanoseconds."""
+    """Totals of one subtask since the attempt began; times in nanoseconds. `watermark_ns`: event time at its end, since 1970."""
 
     task: int
     subtask: int
@@ -89,6 +90,7 @@ class SubtaskNumbers(msgspec.Struct, frozen=True, forbid_unknown_fields=True, ar
     idle_ns: int
     queued_bytes: int
     window_bytes: int
+    watermark_ns: int = MIN_WATERMARK
 
 
 class Heartbeat(_Message, frozen=True):

@@ -7,14 +7,15 @@ piles up inside. What a call emits is returned whole; the runtime sends it after
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from itertools import pairwise
+from itertools import chain, pairwise
 
 import pyarrow as pa
 
 from headrace.channels.partitioners import Splitter
 
-from ..plan.execution import OperatorPlan, TaskPlan
+from ..plan.execution import EventTimeRole, OperatorPlan, TaskPlan
 from .base import (
+    EventTimeOperator,
     Operator,
     OperatorContext,
     Polled,
@@ -25,6 +26,7 @@ from .base import (
     StateSnapshot,
     Transaction,
 )
+from .progress import ChainTime, Progress, WatermarkGenerator
 
 #: By output edge: (target among the edge's channels, batch, its size in bytes), in order of emission. The size is taken here, in
 #: the subtask's thread: asking Arrow for it gives the GIL away, and the owner thread would have to win it back.
@@ -37,7 +39,7 @@ JOIN_ROWS = 4096
 class Chain:
     """The operators of subtask `index` of a task.
 
-    `open`, `restore`, `process`, `poll`, `finish`, `precommit` and `close` belong to the subtask's thread, `commit` and `snapshot`
+    `open`, `restore`, `process`, `poll`, `advance`, `time`, `finish`, `precommit` and `close` belong to the subtask's thread, `commit` and `snapshot`
     to the owner thread, as `base.py` lays down for each operator. What user code raises passes through as UserCodeError.
     """
 
@@ -64,6 +66,7 @@ class Chain:
         self._source: SourceReader | None = None
         self._operators: list[Operator] = []
         self._sink: SinkWriter | None = None
+        self._progress = Progress(())
         #: (operator name, instance) of all that is open, head first.
         self._members: list[tuple[str, SourceReader | Operator | SinkWriter]] = []
 
@@ -74,6 +77,7 @@ class Chain:
             # Named before it is opened: one that fails half-way still holds what is to be closed.
             self._members.append((plan.name, member))
             member.open(context)
+        self._progress = Progress(self._operators)
 
     def restore(self, states: Mapping[str, Sequence[RestoredState]]) -> None:
         """Give every operator its state back, by its name; those without get none."""
@@ -82,14 +86,25 @@ class Chain:
 
     def process(self, batches: Sequence[pa.RecordBatch], port: int) -> Outputs:
         """Feed batches into input `port` in order, small neighbours joined."""
-        return self._split(out for batch in _joined(batches) for out in self._feed(0, batch, port))
+        fed = (out for batch in _joined(batches) for out in self._feed(0, batch, port))
+        return self._split(chain(fed, self._generated()))
 
     def poll(self, rows_max: int) -> tuple[Outputs, SourceStatus, int]:
         """Ask the source for records and process them. Returns also its status and for how long to wait, in nanoseconds."""
         assert self._source is not None, f"{self._plan.name} has no source"
         polled: Polled = self._source.poll(rows_max)
         emitted = (out for batch in polled.batches for out in self._feed(0, batch, 0))
-        return self._split(emitted), polled.status, polled.wait_ns
+        outputs = self._split(chain(emitted, self._generated()))
+        return outputs, polled.status, polled.wait_ns
+
+    def advance(self, watermark_ns: int, rows_max: int) -> Outputs:
+        """Event time has come to `watermark_ns`: ask the operators whom it concerns. `time` says whether that has to be repeated."""
+        self._progress.come(watermark_ns)
+        return self._split(self._progress.advance(rows_max, self._feed_on))
+
+    def time(self) -> ChainTime:
+        """Say where event time stands after a call."""
+        return self._progress.time()
 
     def finish(self) -> Outputs:
         """All input has ended: each operator emits what it held back, and the next ones get that before their own turn."""
@@ -133,6 +148,10 @@ class Chain:
             return self._sink
         assert plan.operator is not None, f"{plan.name}: a plan has one factory"
         operator = plan.operator()
+        if plan.time is EventTimeRole.PASSES:
+            # The runtime would not tell it.
+            assert not isinstance(operator, EventTimeOperator), f"{plan.name} acts on event time"
+            assert not isinstance(operator, WatermarkGenerator), f"{plan.name} makes event time"
         self._operators.append(operator)
         return operator
 
@@ -147,6 +166,14 @@ class Chain:
             self._sink.write(batch)
         else:
             yield batch
+
+    def _feed_on(self, position: int, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+        return self._feed(position, batch, 0)
+
+    def _generated(self) -> Iterator[pa.RecordBatch]:
+        """Records that passed a generator may have moved event time for the operators behind it."""
+        if self._progress.generates:
+            yield from self._progress.advance(JOIN_ROWS, self._feed_on)
 
     def _split(self, emitted: Iterable[pa.RecordBatch]) -> Outputs:
         """Split whole batches, then cut: a copy per batch where keys demand one, none for the cutting."""

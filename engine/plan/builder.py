@@ -9,13 +9,14 @@ from __future__ import annotations
 import functools
 import os
 from collections.abc import Callable, Sequence
+from typing import Any
 
 from headrace.channels.partitioners import Forward, Hash, Partitioner, Rebalance
 
 from ..api.errors import UserError
 from ..operators.base import SinkCommitter
 from .chain import chains
-from .execution import EdgePlan, ExecutionPlan, OperatorPlan, TaskPlan
+from .execution import EdgePlan, EventTimeRole, ExecutionPlan, OperatorPlan, TaskPlan
 from .graph import Input, Keyed, LogicalGraph, Node, Role
 from .validate import check_graph
 
@@ -98,9 +99,22 @@ def _operator_plan(job: str, node: Node, name: str) -> OperatorPlan:
         sink=node.writer,
         committer=_committer_factory(job, node, name),
         stateful=node.stateful or node.role is not Role.OPERATOR,
+        time=_time_role(node.operator),
+        idle_after_ns=node.idle_after_ns,
     )
     _check_shippable(node, plan)
     return plan
+
+
+def _time_role(factory: Callable[..., Any] | None) -> EventTimeRole:
+    """What watermarks are to what `factory` makes. Only a class can tell before it is called; the chain looks again when it has been."""
+    while isinstance(factory, functools.partial):
+        factory = factory.func
+    if factory is None:
+        return EventTimeRole.PASSES
+    if not isinstance(factory, type) or hasattr(factory, "advance"):
+        return EventTimeRole.ACTS
+    return EventTimeRole.MAKES if hasattr(factory, "watermark_ns") else EventTimeRole.PASSES
 
 
 def _committer_factory(job: str, node: Node, name: str) -> Callable[[], SinkCommitter] | None:

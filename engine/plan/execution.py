@@ -9,12 +9,24 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from enum import Enum
 
 import pyarrow as pa
 
 from headrace.channels.partitioners import Partitioner
 
 from ..operators.base import Operator, SinkCommitter, SinkWriter, SourceReader
+
+
+class EventTimeRole(Enum):
+    """What watermarks are to an operator."""
+
+    #: Nothing: they go past it.
+    PASSES = "passes"
+    #: It waits for them (`operators.base.EventTimeOperator`), or nobody knows.
+    ACTS = "acts"
+    #: It makes them (`operators.progress.WatermarkGenerator`).
+    MAKES = "makes"
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,6 +36,8 @@ class OperatorPlan:
     Attributes:
         name: the user's `name=`, or a generated one; unique in the job.
         stateful: keeps state that a checkpoint must hold.
+        time: what watermarks are to it.
+        idle_after_ns: of one that makes them: without records for so long it counts as idle; None: never.
     """
 
     name: str
@@ -32,6 +46,8 @@ class OperatorPlan:
     sink: Callable[[], SinkWriter] | None = None
     committer: Callable[[], SinkCommitter] | None = None
     stateful: bool = False
+    time: EventTimeRole = EventTimeRole.PASSES
+    idle_after_ns: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +70,19 @@ class TaskPlan:
     @property
     def is_source(self) -> bool:
         return self.operators[0].source is not None
+
+    @property
+    def time(self) -> EventTimeRole:
+        """What watermarks are to the chain: made in it, else acted on, else passed on."""
+        roles = {operator.time for operator in self.operators}
+        order = (EventTimeRole.MAKES, EventTimeRole.ACTS, EventTimeRole.PASSES)
+        return next(role for role in order if role in roles or role is EventTimeRole.PASSES)
+
+    @property
+    def idle_after_ns(self) -> int | None:
+        """Of the operator nearest to the tail that makes watermarks."""
+        makers = [o for o in self.operators if o.time is EventTimeRole.MAKES]
+        return makers[-1].idle_after_ns if makers else None
 
     @property
     def is_sink(self) -> bool:

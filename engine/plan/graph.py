@@ -72,6 +72,7 @@ class Node:
         committer: makes a sink's committer from the names of job and sink, or None if it needs none.
         parallelism: the user's `parallelism=`.
         stateful: keeps state, which must be found again by name.
+        idle_after_ns: of one that makes watermarks: without records for so long it counts as idle.
         runs_user_code: a call may take as long as a user's function likes.
         built_at: "job.py:17", where the user wrote it.
     """
@@ -88,6 +89,7 @@ class Node:
     parallelism: int | None = None
     stateful: bool = False
     runs_user_code: bool = False
+    idle_after_ns: int | None = None
     built_at: str = "?"
 
     @property

@@ -47,6 +47,29 @@ def check_keys(columns: Sequence[str], schema: pa.Schema, *, where: str) -> None
         raise UserError(f"{where}: {error}") from None
 
 
+def check_event_time(column: str, schema: pa.Schema, *, where: str) -> None:
+    """Refuse a column that does not exist or does not hold timestamps."""
+    check_columns([column], schema, where=where)
+    type_ = schema.field(column).type
+    if not pa.types.is_timestamp(type_):
+        raise UserError(
+            f"{where}: column {column!r} is {type_}, and event time is a timestamp; "
+            f'cast it with select(..., {column}=pc.field("{column}").cast(pa.timestamp("us")))'
+        )
+
+
+def require_event_time(event_time: str | None, schema: pa.Schema, *, where: str) -> str:
+    """Return a stream's event-time column; refuse a stream that has none, and propose one."""
+    if event_time is not None:
+        return event_time
+    candidates = [field.name for field in schema if pa.types.is_timestamp(field.type)]
+    column = candidates[0] if candidates else "time"
+    raise UserError(
+        f"{where} needs to know which column holds the time of an event, and how late records may be; "
+        f'for example .with_watermark("{column}", "10s") before it'
+    )
+
+
 def check_schema(schema: object, *, where: str) -> None:
     """Refuse a declared schema that is none, repeats a name or holds dictionary columns."""
     if not isinstance(schema, pa.Schema):

@@ -18,8 +18,8 @@ from dataclasses import dataclass, field, replace
 
 from headrace.channels.alignment import Alignment
 from headrace.channels.buffer import Buffer, ChannelId
-from headrace.channels.events import Barrier, CheckpointMode
-from headrace.channels.gate import Gate, InputChannel
+from headrace.channels.events import MIN_WATERMARK, Barrier, CheckpointMode, Watermark
+from headrace.channels.gate import BarrierPlace, Gate, InputChannel
 from headrace.channels.subpartition import Overtaken, Subpartition
 from headrace.inflight.handle import ChannelStateHandle
 from headrace.recovery.metadata import ChannelPosition
@@ -49,6 +49,8 @@ class _Capture:
         input_ends: channels whose end of input came before their barrier and after the cut's position.
         arrived_ns: {channel: when its barrier came in}.
         left: the output that the barrier was the last to leave, and when.
+        watermarks: {channel: (position, event time) of those before its barrier, from the cut on}.
+        watermark_ns: how far event time had come at the operators.
     """
 
     due: Due
@@ -57,12 +59,14 @@ class _Capture:
     sent: tuple[ChannelPosition, ...]
     replay: tuple[ChannelStateHandle, ...]
     finished: bool
+    watermark_ns: int
     frozen_ns: int | None = None
     transactions: tuple[tuple[str, Transaction], ...] = ()
     pending: set[ChannelId] = field(default_factory=set)
     outgoing: set[ChannelId] = field(default_factory=set)
     inputs: dict[ChannelId, list[Buffer]] = field(default_factory=dict)
     input_ends: set[ChannelId] = field(default_factory=set)
+    watermarks: dict[ChannelId, list[tuple[int, int]]] = field(default_factory=dict)
     outputs: dict[ChannelId, Overtaken] = field(default_factory=dict)
     arrived_ns: dict[ChannelId, int] = field(default_factory=dict)
     left: tuple[ChannelId, int] | None = None
@@ -93,8 +97,8 @@ class Cuts:
         self._alignment = Alignment(gate.channels) if gate.channels else None
         #: Cuts to take, in order of their checkpoints.
         self._due: list[Due] = []
-        #: {checkpoint: {channel: (position of its priority barrier, end of input came before)}}, before the cut.
-        self._arrivals: dict[int, dict[ChannelId, tuple[int, bool]]] = {}
+        #: {checkpoint: {channel: where its priority barrier came in}}, before the cut.
+        self._arrivals: dict[int, dict[ChannelId, BarrierPlace]] = {}
         #: {checkpoint: {channel: when its barrier came in}}, before the cut.
         self._arrived_ns: dict[int, dict[ChannelId, int]] = {}
         #: {checkpoint: barrier}: aligned, arrived or triggered, not cut.
@@ -125,10 +129,9 @@ class Cuts:
             capture.arrived_ns[channel.channel] = now_ns
             self._close(capture, channel)
         elif overtakes:
-            channel.overtaken_by(position)
             self._arrived_ns.setdefault(checkpoint, {})[channel.channel] = now_ns
             arrivals = self._arrivals.setdefault(checkpoint, {})
-            arrivals[channel.channel] = (position, channel.end_arrived)
+            arrivals[channel.channel] = channel.overtaken_by(position)
             self._make_due(_unaligned(barrier), now_ns)
         else:
             self._arrived_ns.setdefault(checkpoint, {})[channel.channel] = now_ns
@@ -160,6 +163,12 @@ class Cuts:
         for capture in self._captures.values():
             if channel in capture.pending:
                 capture.inputs[channel].append(buffer)
+
+    def watermark_arrived(self, channel: ChannelId, position: int, watermark: Watermark) -> None:
+        """The same for a watermark."""
+        for capture in self._captures.values():
+            if channel in capture.pending and watermark.time_ns > MIN_WATERMARK:
+                capture.watermarks[channel].append((position, watermark.time_ns))
 
     def sent(self, channel: ChannelId, barrier: Barrier, now_ns: int) -> None:
         """The barrier has left the output queue; it can overtake nothing there any more."""
@@ -213,17 +222,20 @@ class Cuts:
         return None
 
     def take(
-        self, due: Due, *, finished: bool, replay: tuple[ChannelStateHandle, ...], now_ns: int
+        self,
+        due: Due,
+        *,
+        finished: bool,
+        watermark_ns: int,
+        replay: tuple[ChannelStateHandle, ...],
+        now_ns: int,
     ) -> None:
         """Cut here: note positions, capture in-flight data, send the barrier on. The snapshot follows (`freeze`)."""
         barrier = due.barrier
         capture = _Capture(
             due,
             now_ns,
-            received=tuple(
-                ChannelPosition(*c.channel, position=c.committed, ended=c.ended)
-                for c in self._gate.channels.values()
-            ),
+            received=tuple(_received(c) for c in self._gate.channels.values()),
             sent=tuple(
                 ChannelPosition(*s.channel, position=s.tail, ended=finished)
                 for s in self._subpartitions.values()
@@ -231,6 +243,7 @@ class Cuts:
             replay=replay,
             finished=finished,
             arrived_ns=self._arrived_ns.pop(barrier.checkpoint, {}),
+            watermark_ns=watermark_ns,
         )
         self._captures[barrier.checkpoint] = capture
         self._waiting.pop(barrier.checkpoint, None)
@@ -290,7 +303,7 @@ class Cuts:
         self._due.sort(key=lambda due: due.barrier.checkpoint)
 
     def _capture_inputs(
-        self, capture: _Capture, arrivals: Mapping[ChannelId, tuple[int, bool]]
+        self, capture: _Capture, arrivals: Mapping[ChannelId, BarrierPlace]
     ) -> None:
         checkpoint = capture.due.barrier.checkpoint
         delivered: frozenset[ChannelId] = frozenset()
@@ -305,10 +318,11 @@ class Cuts:
             if come is None:
                 capture.pending.add(id)
                 capture.inputs[id] = list(channel.captured(channel.arrived))
+                capture.watermarks[id] = list(channel.queued_watermarks)
             else:
-                position, ended = come
-                capture.inputs[id] = list(channel.captured(position))
-                if ended and not channel.ended:
+                capture.inputs[id] = list(channel.captured(come.position))
+                capture.watermarks[id] = list(come.watermarks)
+                if come.ended and not channel.ended:
                     capture.input_ends.add(id)
 
     def _close(self, capture: _Capture, channel: InputChannel) -> None:
@@ -334,15 +348,20 @@ class Cuts:
         first = {ChannelId(p.edge, p.producer, p.consumer): p.position for p in capture.received}
         runs = [
             CapturedRun(
-                channel, "input", first[channel], tuple(buffers), channel in capture.input_ends
+                channel,
+                "input",
+                first[channel],
+                tuple(buffers),
+                channel in capture.input_ends,
+                tuple(capture.watermarks[channel]),
             )
             for channel, buffers in sorted(capture.inputs.items())
-            if buffers or channel in capture.input_ends
         ]
         runs += [
-            CapturedRun(channel, "output", passed.first, passed.buffers, passed.ended)
+            CapturedRun(
+                channel, "output", passed.first, passed.buffers, passed.ended, passed.watermarks
+            )
             for channel, passed in sorted(capture.outputs.items())
-            if passed.buffers or passed.ended
         ]
         alignment_ns = capture.due.alignment_ns
         if barrier.mode is CheckpointMode.UNALIGNED:
@@ -354,12 +373,13 @@ class Cuts:
             received=capture.received,
             sent=capture.sent,
             transactions=capture.transactions,
-            inflight=tuple(runs),
+            inflight=tuple(run for run in runs if run.buffers or run.ended or run.watermarks),
             replay=capture.replay,
             start_delay_ns=max(0, capture.taken_ns - capture.due.alignment_ns - barrier.created_ns),
             alignment_ns=alignment_ns,
             created_ns=barrier.created_ns,
             waited=_waited(capture),
+            watermark_ns=capture.watermark_ns,
         )
 
 
@@ -376,6 +396,16 @@ def _waited(capture: _Capture) -> tuple[Waited, ...]:
         channel, left_ns = capture.left
         waited.append(Waited("output", channel, left_ns - taken_ns))
     return tuple(sorted((w for w in waited if w.held_ns > 0), key=lambda w: -w.held_ns))
+
+
+def _received(channel: InputChannel) -> ChannelPosition:
+    return ChannelPosition(
+        *channel.channel,
+        position=channel.committed,
+        ended=channel.ended,
+        watermark=channel.watermark_ns,
+        idle=channel.idle,
+    )
 
 
 def _unaligned(barrier: Barrier) -> Barrier:

@@ -129,6 +129,7 @@ def _write_run(
         first=run.first,
         buffers=buffers,
         ended=run.ended,
+        watermarks=[(position - run.first, time_ns) for position, time_ns in run.watermarks],
     )
 
 

@@ -20,7 +20,7 @@ from typing import assert_never
 
 from headrace.channels.buffer import Buffer, ChannelId
 from headrace.channels.credit import Debloat
-from headrace.channels.events import Barrier, EndOfInput
+from headrace.channels.events import MIN_WATERMARK, Barrier, EndOfInput, Watermark
 from headrace.channels.gate import Gate, GateInput, InputChannel
 from headrace.channels.subpartition import Subpartition
 from headrace.inflight.handle import ChannelStateHandle
@@ -29,9 +29,11 @@ from headrace.recovery.metadata import ChannelPosition
 
 from ..operators.base import SourceStatus, Transaction
 from .cuts import Cuts
+from .event_time import NO_EVENT_TIME, EventTime, EventTimeSpec
 from .pace import Pace
 from .result_partition import ResultPartition
 from .work import (
+    AdvanceWork,
     BufferArrived,
     CheckpointCancelled,
     CheckpointCompleted,
@@ -92,6 +94,7 @@ class SubtaskSpec:
         outputs: by output edge, the channels to its consumers, in the partitioner's order of targets.
         received, sent: where to go on, by channel; a channel that is not named starts at 0.
         replay: in-flight data to work on before anything new.
+        time: what event time is to its operators.
     """
 
     id: SubtaskId
@@ -104,6 +107,7 @@ class SubtaskSpec:
     received: Mapping[ChannelId, ChannelPosition]
     sent: Mapping[ChannelId, ChannelPosition]
     replay: Sequence[ChannelStateHandle] = ()
+    time: EventTimeSpec = NO_EVENT_TIME
 
 
 class Subtask:
@@ -136,6 +140,7 @@ class Subtask:
             waits=spec.is_sink,
             timeout_ns=spec.limits.alignment_timeout_ns,
         )
+        self._time = EventTime(self._gate, self._results, spec.time)
         self._pace = Pace(spec.limits.work_target_ns, spec.limits.work_rows_max)
         self._finished = spec.finished
         #: The running work and its number; None while idle.
@@ -159,7 +164,9 @@ class Subtask:
         self._now_ns = now_ns
         self._pace.start(now_ns)
         effects: list[SubtaskEffect] = []
-        self._read_ahead(effects)
+        if not self._finished:
+            self._time.start(now_ns)
+        self._replayed(effects)
         self._advance(effects)
         return effects
 
@@ -196,8 +203,9 @@ class Subtask:
         return effects
 
     def next_deadline_ns(self) -> int | None:
-        """When `DeadlineReached` is wanted: by a waiting source, or by a checkpoint that is to become unaligned."""
-        deadlines = (self._poll_at_ns, self._cuts.next_deadline_ns())
+        """When `DeadlineReached` is wanted: by a waiting source, one that is to be called idle, or a checkpoint that is to become unaligned."""
+        idle_at_ns = None if self._finished else self._time.next_deadline_ns()
+        deadlines = (self._poll_at_ns, idle_at_ns, self._cuts.next_deadline_ns())
         return min((d for d in deadlines if d is not None), default=None)
 
     def check(self) -> None:
@@ -229,6 +237,7 @@ class Subtask:
             input_queued_bytes=gate.queued_bytes,
             window_bytes=gate.window_bytes,
             output_queued_bytes=self._results.queued_bytes,
+            watermark_ns=self._time.passed_ns,
             finished=self._finished,
         )
 
@@ -256,18 +265,26 @@ class Subtask:
             channel, event = due
             if isinstance(event, Barrier):
                 self._cuts.reached(channel, event, self._now_ns, effects)
+                return True
+            if isinstance(event, Watermark):
+                channel.reached(event)
             else:
                 channel.ended = True
+            self._time.moved()
             return True
         return self._next_work(effects)
 
     def _next_work(self, effects: list[SubtaskEffect]) -> bool:
         if self._finished or not self._results.has_room:
             return False
+        rows_max = self._pace.rows_for(self._results.room_bytes)
+        advance = self._time.next_work(rows_max)
+        if advance is not None:
+            self._run(advance, effects)
+            return True
         if self._source_ended or (not self._spec.is_source and self._gate.ended):
             self._run(FinishWork(), effects)
             return True
-        rows_max = self._pace.rows_for(self._results.room_bytes)
         if self._spec.is_source:
             if self._poll_at_ns is not None:
                 return False
@@ -308,14 +325,20 @@ class Subtask:
         work, self._running = self._running, None
         assert work is not None, f"{self.id}: work {done.work} ended twice"
         effects.append(CommitWork(self.id))
+        self._time.spoke(done.time, self._now_ns)
         bytes_out = self._results.append(done.outputs)
         match work:
             case ProcessWork():
                 self._pace.worked(work.rows, done.rows_out, done.elapsed_ns, bytes_out)
+                self._time.worked(done.time)
                 self._consumed(effects)
             case PollWork():
                 self._pace.worked(done.rows_out, done.rows_out, done.elapsed_ns, bytes_out)
+                self._time.worked(done.time)
                 self._polled(done)
+            case AdvanceWork():
+                self._pace.worked(0, done.rows_out, done.elapsed_ns)
+                self._time.worked(done.time, work.watermark_ns)
             case FinishWork():
                 self._finish(effects)
             case PrecommitWork():
@@ -333,10 +356,13 @@ class Subtask:
             limit_bytes = self._gate.commit(consumed, self._now_ns)
             if limit_bytes is not None:
                 effects.append(GrantCredit(consumed.channel, limit_bytes))
+        if self._time.is_idle:
+            self._time.moved()
 
     def _polled(self, done: WorkDone) -> None:
         if done.status is SourceStatus.END:
             self._source_ended = True
+            self._time.source_ended()
         elif done.status is SourceStatus.IDLE:
             self._poll_at_ns = self._now_ns + max(1, done.wait_ns)
 
@@ -349,10 +375,12 @@ class Subtask:
 
     def _replayed(self, effects: list[SubtaskEffect]) -> None:
         """Some stored records came in or are done with: read on, and let go of ports that have none left."""
+        for id, watermark_ns in self._replay.watermarks():
+            if id in self._gate.channels:
+                self._gate.channels[id].reached(Watermark(watermark_ns))
         self._gate.held_ports = self._replay.pending_ports
-        self._read_ahead(effects)
-
-    def _read_ahead(self, effects: list[SubtaskEffect]) -> None:
+        if not self._finished:
+            self._time.moved()
         effects += [ReadReplay(self.id, order) for order in self._replay.wanted()]
 
     # --- checkpoints ------------------------------------------------------------------------------------------
@@ -361,12 +389,17 @@ class Subtask:
         channel = self._gate.channels[event.channel]
         if isinstance(event.event, Barrier):
             self._cuts.arrived(channel, event.position, event.event, self._now_ns)
-        else:
-            channel.event_arrived(event.position, event.event)
+            return
+        channel.event_arrived(event.position, event.event)
+        if isinstance(event.event, Watermark):
+            self._cuts.watermark_arrived(event.channel, event.position, event.event)
 
     def _deadline_reached(self) -> None:
         if self._poll_at_ns is not None and self._poll_at_ns <= self._now_ns:
             self._poll_at_ns = None
+        if not self._finished:
+            busy = self._running is not None or not self._results.has_room
+            self._time.time_passed(self._now_ns, busy=busy)
         self._cuts.time_passed(self._now_ns)
 
     def _take_cut(self, effects: list[SubtaskEffect]) -> bool:
@@ -375,7 +408,13 @@ class Subtask:
         if due is None:
             return False
         replay = tuple(self._replay.remaining())
-        self._cuts.take(due, finished=self._finished, replay=replay, now_ns=self._now_ns)
+        self._cuts.take(
+            due,
+            finished=self._finished,
+            watermark_ns=self._time.watermark_ns,
+            replay=replay,
+            now_ns=self._now_ns,
+        )
         self._drain(effects)
         checkpoint = due.barrier.checkpoint
         if self._spec.is_sink:
@@ -409,6 +448,7 @@ class SubtaskStatistics:
     input_queued_bytes: int
     window_bytes: int
     output_queued_bytes: int
+    watermark_ns: int
     finished: bool
 
 
@@ -427,11 +467,15 @@ def _subpartition(spec: SubtaskSpec, channel: ChannelId) -> Subpartition:
 
 
 def _input_channel(spec: SubtaskSpec, channel: ChannelId, port: int) -> InputChannel:
+    restored = spec.received.get(channel)
     return InputChannel(
         channel,
         port,
         position=_position(spec.received, channel),
-        ended=channel in spec.received and spec.received[channel].ended,
+        ended=restored is not None and restored.ended,
         window_bytes=spec.limits.window_bytes,
         debloat=spec.limits.debloat,
+        watermark_ns=MIN_WATERMARK if restored is None else restored.watermark,
+        # With records to replay it is not silent.
+        idle=restored is not None and restored.idle and not spec.replay,
     )

@@ -11,12 +11,14 @@ import threading
 import time
 import traceback
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from ..api.errors import HeadraceError, UserCodeError
 from ..operators.base import RestoredState, Transaction
 from ..operators.chain import Chain, Outputs
+from ..operators.progress import ChainTime
 from .work import (
+    AdvanceWork,
     FinishWork,
     PollWork,
     PrecommitWork,
@@ -135,18 +137,21 @@ class SubtaskThread:
 def _perform(chain: Chain, number: int, work: Work, began_ns: int) -> WorkDone:
     match work:
         case ProcessWork(port, parts):
-            return _done(number, chain.process(parts, port), began_ns)
+            return _done(number, chain.process(parts, port), chain.time(), began_ns)
         case PollWork(rows_max):
             outputs, status, wait_ns = chain.poll(rows_max)
-            done = _done(number, outputs, began_ns)
-            return WorkDone(number, outputs, done.rows_out, done.elapsed_ns, status, wait_ns)
+            done = _done(number, outputs, chain.time(), began_ns)
+            return replace(done, status=status, wait_ns=wait_ns)
+        case AdvanceWork(watermark_ns, rows_max):
+            outputs = chain.advance(watermark_ns, rows_max)
+            return _done(number, outputs, chain.time(), began_ns)
         case FinishWork():
-            return _done(number, chain.finish(), began_ns)
+            return _done(number, chain.finish(), chain.time(), began_ns)
         case PrecommitWork(checkpoint):
             transactions: tuple[tuple[str, Transaction], ...] = tuple(chain.precommit(checkpoint))
             return WorkDone(number, transactions=transactions)
 
 
-def _done(number: int, outputs: Outputs, began_ns: int) -> WorkDone:
+def _done(number: int, outputs: Outputs, reached: ChainTime, began_ns: int) -> WorkDone:
     rows = sum(batch.num_rows for edge in outputs[:1] for _, batch, _ in edge)
-    return WorkDone(number, outputs, rows, time.perf_counter_ns() - began_ns)
+    return WorkDone(number, outputs, rows, time.perf_counter_ns() - began_ns, time=reached)

@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from headrace.channels.buffer import ChannelId
+from headrace.channels.events import MIN_WATERMARK
 from headrace.recovery.metadata import ChannelPosition, SubtaskSnapshot
 
 from ..plan.execution import EdgePlan, ExecutionPlan, TaskPlan
+from .event_time import EventTimeSpec
 from .subtask import Limits, SubtaskSpec
 from .work import SubtaskId
 
@@ -68,6 +70,12 @@ def _spec(
         received=_by_channel(snapshot.received if snapshot else []),
         sent=_by_channel(snapshot.sent if snapshot else []),
         replay=snapshot.inflight if snapshot else (),
+        time=EventTimeSpec(
+            role=task.time,
+            idle_after_ns=task.idle_after_ns,
+            restored=snapshot is not None,
+            watermark_ns=snapshot.watermark if snapshot else MIN_WATERMARK,
+        ),
     )
 
 

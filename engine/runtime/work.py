@@ -12,13 +12,14 @@ from typing import NamedTuple
 import pyarrow as pa
 
 from headrace.channels.buffer import Buffer, ChannelId
-from headrace.channels.events import Barrier, ChannelEvent
+from headrace.channels.events import MIN_WATERMARK, Barrier, ChannelEvent
 from headrace.inflight.handle import ChannelStateHandle
 from headrace.inflight.replay import ReplayRead
 from headrace.recovery.metadata import ChannelPosition
 
 from ..operators.base import SourceStatus, Transaction
 from ..operators.chain import Outputs
+from ..operators.progress import NO_TIME, ChainTime
 
 
 class SubtaskId(NamedTuple):
@@ -59,7 +60,15 @@ class PrecommitWork:
     checkpoint: int
 
 
-Work = ProcessWork | PollWork | FinishWork | PrecommitWork
+@dataclass(frozen=True, slots=True)
+class AdvanceWork:
+    """Event time has come to `watermark_ns`: let the operators emit what waited for it, about `rows_max` rows at a time."""
+
+    watermark_ns: int
+    rows_max: int
+
+
+Work = ProcessWork | PollWork | AdvanceWork | FinishWork | PrecommitWork
 
 
 # --- events -----------------------------------------------------------------------------------------------------------
@@ -86,7 +95,10 @@ class CreditGranted:
 
 @dataclass(frozen=True, slots=True)
 class WorkDone:
-    """The work numbered `work` ended well. `status` and `wait_ns` answer a poll; `transactions` answer a pre-commit."""
+    """The work numbered `work` ended well. `status` and `wait_ns` answer a poll; `transactions` answer a pre-commit.
+
+    `time`: how far event time has come in the chain.
+    """
 
     work: int
     outputs: Outputs = ()
@@ -95,6 +107,7 @@ class WorkDone:
     status: SourceStatus = SourceStatus.MORE
     wait_ns: int = 0
     transactions: tuple[tuple[str, Transaction], ...] = ()
+    time: ChainTime = NO_TIME
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,13 +194,17 @@ class GrantCredit:
 
 @dataclass(frozen=True, slots=True)
 class CapturedRun:
-    """In-flight records of one channel from position `first` on, in order; `side` is "input" or "output"; `ended`: its end follows."""
+    """In-flight records of one channel from position `first` on, in order; `side` is "input" or "output"; `ended`: its end follows.
+
+    `watermarks`: (position, event time in nanoseconds) of those among them.
+    """
 
     channel: ChannelId
     side: str
     first: int
     buffers: tuple[Buffer, ...]
     ended: bool
+    watermarks: tuple[tuple[int, int], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -215,6 +232,7 @@ class Cut:
         replay: what was left to replay: stored already, to be named again.
         created_ns: when the checkpoint was triggered, by the coordinator's clock.
         waited: for what, longest first.
+        watermark_ns: how far event time had come at its operators.
     """
 
     subtask: SubtaskId
@@ -229,6 +247,7 @@ class Cut:
     alignment_ns: int
     created_ns: int = 0
     waited: tuple[Waited, ...] = ()
+    watermark_ns: int = MIN_WATERMARK
 
 
 @dataclass(frozen=True, slots=True)

@@ -405,6 +405,7 @@ def _numbers_of(subtask: Subtask) -> m.SubtaskNumbers:
         idle_ns=s.idle_ns,
         queued_bytes=s.input_queued_bytes + s.output_queued_bytes,
         window_bytes=s.window_bytes,
+        watermark_ns=s.watermark_ns,
     )
 
 
@@ -429,6 +430,7 @@ def _acknowledge(
                 async_ns=event.async_ns,
                 end_to_end_ns=max(0, now_ns - cut.created_ns),
                 holds=[_hold(plan, cut.subtask, waited) for waited in cut.waited],
+                watermark=cut.watermark_ns,
             )
             for cut in cuts
         ],

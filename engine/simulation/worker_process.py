@@ -21,6 +21,7 @@ from ..runtime.attempt import PersistCheckpoint, SendFrame
 from ..runtime.persistence import CheckpointWrite, Persistence
 from ..runtime.snapshots import CorruptState, Written, read_buffer, read_states, write_checkpoint
 from ..runtime.work import (
+    AdvanceWork,
     CommitWork,
     FinishWork,
     PollWork,
@@ -458,14 +459,17 @@ def _run(chain: Chain, number: int, work: Work, duration_ns: int) -> WorkDone:
             outputs = chain.process(parts, port)
         case PollWork(rows_max):
             outputs, status, wait_ns = chain.poll(rows_max)
-            return WorkDone(number, outputs, _rows(outputs), duration_ns, status, wait_ns)
+            rows, time = _rows(outputs), chain.time()
+            return WorkDone(number, outputs, rows, duration_ns, status, wait_ns, time=time)
+        case AdvanceWork(watermark_ns, rows_max):
+            outputs = chain.advance(watermark_ns, rows_max)
         case FinishWork():
             outputs = chain.finish()
         case PrecommitWork(checkpoint):
             return WorkDone(number, transactions=tuple(chain.precommit(checkpoint)))
         case _:
             assert_never(work)
-    return WorkDone(number, outputs, _rows(outputs), duration_ns)
+    return WorkDone(number, outputs, _rows(outputs), duration_ns, time=chain.time())
 
 
 def _rows(outputs: Any) -> int:

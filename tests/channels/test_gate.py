@@ -191,7 +191,7 @@ def test_records_that_break_the_protocol_are_refused(
 def test_events_that_break_the_protocol_are_refused() -> None:
     with pytest.raises(ChannelViolation, match="at position 0: Barrier at 1"):
         channel(A).event_arrived(1, BARRIER)
-    with pytest.raises(ChannelViolation, match="a second end of input"):
+    with pytest.raises(ChannelViolation, match="EndOfInput after the end of input"):
         ended().event_arrived(0, EndOfInput())
 
 

@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace.channels.buffer import Buffer, ChannelId
-from headrace.channels.events import Barrier, CheckpointMode, EndOfInput
+from headrace.channels.events import Barrier, CheckpointMode, EndOfInput, Watermark
 from headrace.channels.wire import (
     HEADER_BYTES,
     BufferFrame,
@@ -112,6 +112,8 @@ def test_every_kind_of_frame_arrives_equal_and_in_order() -> None:
         CreditFrame(CHANNEL, 1 << 40),
         BufferFrame(CHANNEL, Buffer.of(7, batch(100))),
         ControlFrame(b""),
+        EventFrame(CHANNEL, 7, Watermark(-(2**63))),
+        EventFrame(CHANNEL, 7, Watermark(2**63 - 1, idle=True)),
         EventFrame(CHANNEL, 1 << 40, EndOfInput()),
     ]
     assert round_trip(*frames) == frames
@@ -255,6 +257,8 @@ def test_errors_name_channel_and_offset_and_survive_pickling() -> None:
         forged(kind=2, body=struct.pack("<BBQq", 1, 4, 1, 1)),
         forged(kind=2, body=struct.pack("<BBQq", 2, 0, 1, 0)),
         forged(kind=2, body=struct.pack("<BBQq", 2, 0, 0, 0), rows=1),
+        forged(kind=2, body=struct.pack("<BBQq", 3, 2, 0, 5)),
+        forged(kind=2, body=struct.pack("<BBQq", 3, 0, 1, 5)),
         forged(kind=3, body=b"x"),
         forged(kind=3, position=1),
         forged(kind=3, fingerprint=1),

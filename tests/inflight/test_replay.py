@@ -338,3 +338,61 @@ def test_sides_are_merged_in_the_order_of_the_channel() -> None:
         (0, 1, "output"),
         (2, 1, "input"),
     ]
+
+
+# --- watermarks -------------------------------------------------------------------------------------------------------
+
+
+def timed(handle: ChannelStateHandle, *watermarks: tuple[int, int]) -> ChannelStateHandle:
+    return replace(handle, watermarks=list(watermarks))
+
+
+def events(replay: Replay, rows_max: int = 1 << 20) -> list[object]:
+    """Records and (producer, event time) of watermarks, in the order in which they come."""
+    found: list[object] = [(c.producer, t) for c, t in replay.watermarks()]
+    while replay.pending_ports:
+        read_all(replay)
+        given = replay.next_input(rows_max)
+        if given is not None:
+            found += values_of(given)
+            replay.commit()
+        found += [(c.producer, t) for c, t in replay.watermarks()]
+    return found
+
+
+@pytest.mark.parametrize("rows_max", [1, 2, 100])
+def test_a_watermark_is_replayed_at_its_place(rows_max: int) -> None:
+    handles = [
+        timed(channel(stored(1, 3)), (0, 5), (2, 6), (3, 7)),
+        timed(channel(stored(2, 2), side="output"), (1, 8)),
+    ]
+    expected = [(0, 5), 100, 101, (0, 6), 102, (0, 7), 200, (0, 8), 201]
+    assert events(Replay(handles, PORTS), rows_max) == expected
+
+
+def test_watermarks_without_records_are_replayed_too() -> None:
+    assert events(Replay([timed(channel(), (0, 5))], PORTS)) == [(0, 5)]
+
+
+def test_a_later_generations_watermark_waits_for_the_older_records() -> None:
+    handles = [
+        channel(stored(1, 2), side="replay", first=0),
+        timed(channel(), (0, 5)),
+    ]
+    assert events(Replay(handles, PORTS)) == [100, 101, (0, 5)]
+
+
+@pytest.mark.parametrize("worked", [0, 1, 2, 3, 4, 5])
+def test_what_is_left_names_the_watermarks_that_are_left(worked: int) -> None:
+    handles = [timed(channel(stored(1, 3), stored(2, 3)), (1, 5), (3, 6), (4, 7), (6, 8))]
+    whole = events(Replay(handles, PORTS), 1)
+    replay = Replay(handles, PORTS)
+    found: list[object] = []
+    for _ in range(worked):
+        read_all(replay)
+        given = replay.next_input(1)
+        assert given is not None
+        found += values_of(given)
+        replay.commit()
+        found += [(c.producer, t) for c, t in replay.watermarks()]
+    assert found + events(Replay(replay.remaining(), PORTS), 1) == whole

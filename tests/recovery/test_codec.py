@@ -33,8 +33,10 @@ from headrace.recovery.metadata import (
 )
 
 TESTDATA = Path(__file__).parent / "testdata"
-#: METADATA below, as version 1 writes it. Never regenerate it.
-GOLDEN = TESTDATA / "v1-holds.metadata"
+#: TIMED below, as version 1 writes it. Never regenerate it.
+GOLDEN = TESTDATA / "v1-event-time.metadata"
+#: METADATA below, as version 1 wrote it before it knew event time. Never regenerate it.
+GOLDEN_WITHOUT_EVENT_TIME = TESTDATA / "v1-holds.metadata"
 #: The same without what held the cuts, as version 1 wrote it before it knew. Never regenerate it.
 GOLDEN_WITHOUT_HOLDS = TESTDATA / "v1-databases.metadata"
 #: The same without databases either, as version 1 wrote it before it knew any. Never regenerate it.
@@ -87,6 +89,20 @@ METADATA = CheckpointMetadata(
     edges=[EdgeInfo("read->sum/0", 0, 1)],
     subtasks=[SOURCE, SUM],
     transactions=[TransactionRecord("out", "out-0-2-1", {"file": "part-0", "rows": 3})],
+)
+TIMED = msgspec.structs.replace(
+    METADATA,
+    subtasks=[
+        SOURCE,
+        msgspec.structs.replace(
+            SUM,
+            received=[
+                msgspec.structs.replace(CHANNEL, watermark=1_700_000_000_000_000_000, idle=True)
+            ],
+            inflight=[msgspec.structs.replace(INPUT, watermarks=[(0, -7), (5, 2**62)]), REPLAY],
+            watermark=2**63 - 1,
+        ),
+    ],
 )
 SMALL = CheckpointMetadata("orders", 7, 2, "aligned", False, 0, 0, 128, [], [], [], [])
 
@@ -144,8 +160,18 @@ def test_the_file_can_be_read_with_a_text_tool() -> None:
 
 
 def test_the_format_is_the_one_of_version_one() -> None:
-    assert decode_metadata(GOLDEN.read_bytes()) == METADATA
-    assert encode_metadata(METADATA) == GOLDEN.read_bytes()
+    assert decode_metadata(GOLDEN.read_bytes()) == TIMED
+    assert encode_metadata(TIMED) == GOLDEN.read_bytes()
+
+
+def test_a_file_from_before_event_time_is_read_as_one_without() -> None:
+    assert decode_metadata(GOLDEN_WITHOUT_EVENT_TIME.read_bytes()) == METADATA
+
+
+@pytest.mark.parametrize("watermarks", [[(-1, 0)], [(14, 0)], [(3, 0), (2, 5)], [(0, 2**63)]])
+def test_watermarks_lie_within_their_records_in_order(watermarks: list[tuple[int, int]]) -> None:
+    with pytest.raises(InvalidMetadata, match="watermarks"):
+        encode_metadata(with_in_flight(INPUT, watermarks=watermarks))
 
 
 def test_a_file_from_before_holds_is_read_as_one_without() -> None:

@@ -220,3 +220,42 @@ def test_a_stream_is_a_value() -> None:
     first: Sequence[Stream] = [stream.map(same), stream.map(same)]
     assert stream.inputs[0].node.inputs == ()
     assert node(first[0]) is not node(first[1])
+
+
+# --- event time -------------------------------------------------------------------------------------------------------
+
+TIMED = pa.schema([("customer", pa.string()), ("at", pa.timestamp("us")), ("amount", pa.int64())])
+
+
+def timed() -> Stream:
+    return batches([pa.RecordBatch.from_pylist([], schema=TIMED)], name="timed")
+
+
+def test_a_stream_knows_its_event_time_as_long_as_the_column_is_there() -> None:
+    stream = timed().with_watermark("at", "10s")
+    assert stream.event_time == "at"
+    assert stream.filter(pc.field("amount") > 1).shuffle().event_time == "at"
+    assert stream.select("customer").event_time is None
+    assert stream.select(at=pc.field("amount")).event_time is None, "not a timestamp any more"
+    assert stream.union(stream).event_time == "at"
+    assert stream.union(timed()).event_time is None
+    assert timed().event_time is None
+
+
+def test_a_watermark_operator_is_named_after_its_stream_and_as_wide() -> None:
+    made = node(timed().with_watermark("at", "10s", idle_after="1m"))
+    assert (made.name, made.kind, made.stateful) == ("timed-watermark", "with_watermark", True)
+    assert made.idle_after_ns == 60 * 10**9
+    narrow = timed().filter(pc.field("amount") > 1, name="some", parallelism=1)
+    assert node(narrow.with_watermark("at", "10s")).parallelism == 1
+    assert node(timed().with_watermark("at", "1s", name="late")).name == "late"
+
+
+def test_what_cannot_be_event_time_is_refused() -> None:
+    assert "there is no column 'att'" in sentence(lambda: timed().with_watermark("att", "1s"))
+    said = sentence(lambda: timed().with_watermark("amount", "1s"))
+    assert "'amount' is int64" in said
+    assert "cast" in said
+    assert "delay" in sentence(lambda: timed().with_watermark("at", "soon"))
+    unnamed = timed().filter(pc.field("amount") > 1)
+    assert "name=" in sentence(lambda: unnamed.with_watermark("at", "1s"))

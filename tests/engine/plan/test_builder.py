@@ -20,7 +20,7 @@ from headrace.engine.api.write import SinkHandle
 from headrace.engine.operators.aggregations import count
 from headrace.engine.operators.base import OperatorContext
 from headrace.engine.plan.builder import build_plan
-from headrace.engine.plan.execution import ExecutionPlan
+from headrace.engine.plan.execution import EventTimeRole, ExecutionPlan
 
 
 def orders(name: str = "orders", parallelism: int | None = None) -> Stream:
@@ -190,3 +190,13 @@ def test_two_operators_of_one_name_are_refused_with_their_lines() -> None:
 def test_a_parallelism_above_max_parallelism_is_refused() -> None:
     with pytest.raises(UserError, match="the job has parallelism 9, above max_parallelism 8"):
         plan(orders().write.blackhole(name="out"), parallelism=9)
+
+
+def test_the_plan_knows_what_watermarks_are_to_each_task() -> None:
+    schema = pa.schema([("key", pa.string()), ("at", pa.timestamp("us"))])
+    nothing = pa.RecordBatch.from_pylist([], schema=schema)
+    stream = batches([nothing], name="timed").with_watermark("at", "1s", idle_after=2)
+    counts = stream.key_by("key").aggregate(n=count(), name="counts")
+    built = plan(counts.write.collect(name="out"))
+    assert [task.time for task in built.tasks] == [EventTimeRole.MAKES, EventTimeRole.PASSES]
+    assert [task.idle_after_ns for task in built.tasks] == [2 * 10**9, None]

@@ -18,6 +18,7 @@ from headrace.engine.plan.validate import (
     check_schema,
     check_union,
     holds_dictionary,
+    require_event_time,
     require_name,
 )
 
@@ -218,3 +219,10 @@ def test_a_name_that_would_break_keys_and_paths_is_refused(name: str) -> None:
     assert sentence(lambda: check_name(name, kind="map")) == (
         f"map: name={name!r} may not hold '/', '->', line breaks or outer spaces"
     )
+
+
+def test_who_needs_event_time_is_told_how_to_say_which_it_is() -> None:
+    schema = pa.schema([("id", pa.int64()), ("seen", pa.timestamp("us"))])
+    assert require_event_time("seen", schema, where="window") == "seen"
+    with pytest.raises(UserError, match=r'window .*\.with_watermark\("seen", "10s"\)'):
+        require_event_time(None, schema, where="window")

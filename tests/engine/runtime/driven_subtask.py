@@ -7,10 +7,12 @@ from collections.abc import Sequence
 import pyarrow as pa
 
 from headrace.channels.buffer import Buffer, ChannelId
-from headrace.channels.events import Barrier, ChannelEvent, CheckpointMode
+from headrace.channels.events import Barrier, ChannelEvent, CheckpointMode, Watermark
 from headrace.engine.operators.chain import Outputs
+from headrace.engine.runtime.event_time import NO_EVENT_TIME, EventTimeSpec
 from headrace.engine.runtime.subtask import Limits, Subtask, SubtaskSpec
 from headrace.engine.runtime.work import (
+    AdvanceWork,
     BufferArrived,
     CapturedRun,
     CommitWork,
@@ -69,6 +71,7 @@ class Driven:
         finished: bool = False,
         received: Sequence[ChannelPosition] = (),
         sent: Sequence[ChannelPosition] = (),
+        time: EventTimeSpec = NO_EVENT_TIME,
     ) -> None:
         self.subtask = Subtask(
             SubtaskSpec(
@@ -81,6 +84,7 @@ class Driven:
                 finished=finished,
                 received={ChannelId(p.edge, p.producer, p.consumer): p for p in received},
                 sent={ChannelId(p.edge, p.producer, p.consumer): p for p in sent},
+                time=time,
             )
         )
         self.now_ns = 0
@@ -126,6 +130,8 @@ def noted(effect: SubtaskEffect) -> str:
             return f"run {number}: port {port} {values}"
         case RunWork(_, number, PollWork(rows_max)):
             return f"run {number}: poll {rows_max}"
+        case RunWork(_, number, AdvanceWork(watermark_ns)):
+            return f"run {number}: advance {watermark_ns}"
         case RunWork(_, number, FinishWork()):
             return f"run {number}: finish"
         case RunWork(_, number, PrecommitWork(checkpoint)):
@@ -134,6 +140,8 @@ def noted(effect: SubtaskEffect) -> str:
             return "commit"
         case SendBuffer(channel, buffer):
             return f"send {channel} {buffer.first}..{buffer.end}"
+        case SendEvent(channel, position, Watermark(time_ns, idle)):
+            return f"send {channel} {'idle' if idle else 'watermark'} {time_ns}@{position}"
         case SendEvent(channel, position, event):
             name = f"barrier {event.checkpoint}" if isinstance(event, Barrier) else "end"
             return f"send {channel} {name}@{position}"

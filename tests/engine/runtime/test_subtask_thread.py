@@ -13,6 +13,7 @@ import pytest
 from headrace.engine.api.errors import UserCodeError, UserError
 from headrace.engine.operators.base import RestoredState, SourceStatus, StateKind, Transaction
 from headrace.engine.operators.chain import Chain
+from headrace.engine.operators.progress import ChainTime
 from headrace.engine.runtime.subtask_thread import (
     SubtaskOpened,
     SubtaskOpenFailed,
@@ -60,6 +61,9 @@ class FakeChain:
     def process(self, parts: tuple[pa.RecordBatch, ...], port: int) -> object:
         self._note("process")
         return (tuple((0, part, part.nbytes) for part in parts),)
+
+    def time(self) -> ChainTime:
+        return ChainTime(watermark_ns=42)
 
     def poll(self, rows_max: int) -> object:
         self._note("poll")
