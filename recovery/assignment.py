@@ -20,6 +20,7 @@ from enum import Enum
 from msgspec.structs import replace
 
 from headrace.channels.buffer import ChannelId
+from headrace.channels.events import CheckpointMode
 from headrace.channels.keygroups import key_group_range
 from headrace.inflight.handle import ChannelStateHandle
 from headrace.inflight.replay import merge_sides
@@ -82,8 +83,7 @@ def assign(
 ) -> list[SubtaskSnapshot]:
     """Snapshots in terms of the new plan, sorted by task and subtask.
 
-    Raises Incompatible: another max parallelism, state that no operator claims (unless allowed), or a task of which some, but not all,
-    subtasks had finished and whose parallelism changed.
+    Raises Incompatible: another max parallelism, or state or in-flight records that nothing claims (unless allowed).
     """
     if metadata.max_parallelism != max_parallelism:
         raise Incompatible(
@@ -125,7 +125,10 @@ def _check_in_flight(metadata: CheckpointMetadata, tasks: Sequence[NewTask]) -> 
 
 
 def _finished(metadata: CheckpointMetadata, info: TaskInfo) -> list[bool]:
-    """Which subtasks of the new task have finished already: those whose predecessors had."""
+    """Which subtasks of the new task have finished already: those whose predecessors had.
+
+    Of a task that had finished in part and has another parallelism now, none has: each gets something of what is unfinished.
+    """
     old_tasks = [
         index
         for index, task in enumerate(metadata.tasks)
@@ -136,13 +139,7 @@ def _finished(metadata: CheckpointMetadata, info: TaskInfo) -> list[bool]:
         return [False] * info.parallelism
     if all(len(subtasks) == info.parallelism for subtasks in flags):
         return [all(column) for column in zip(*flags, strict=True)]
-    together = [flag for subtasks in flags for flag in subtasks]
-    if any(together) and not all(together):
-        raise Incompatible(
-            f"some subtasks of {info.name!r} had finished at chk-{metadata.checkpoint} and others had not:"
-            f" restore it at the parallelism it was taken with"
-        )
-    return [all(together)] * info.parallelism
+    return [all(flag for subtasks in flags for flag in subtasks)] * info.parallelism
 
 
 def _reopen(finished: list[list[bool]], tasks: Sequence[NewTask]) -> None:
@@ -172,7 +169,7 @@ def _snapshot(
         task=index,
         index=subtask,
         finished=finished[index][subtask],
-        states=_handles(metadata, task.info, subtask),
+        states=_handles(metadata, task.info, subtask, finished=finished[index][subtask]),
         received=[
             _received(metadata, tasks, finished, task, ChannelId(edge, producer, subtask))
             for edge, producer in task.channels[subtask]
@@ -185,7 +182,7 @@ def _snapshot(
                 metadata, edge, new, (len(finished[new.producer]), task.info.parallelism), subtask
             )
         ],
-        databases=_databases(metadata, task.info, subtask),
+        databases=_databases(metadata, task.info, subtask, finished=finished[index][subtask]),
         watermark=restored_operator(metadata, task.info, subtask),
     )
 
@@ -246,27 +243,48 @@ def _filtered(handle: ChannelStateHandle, parallelism: int, subtask: int) -> Cha
     return replace(handle, buffers=buffers)
 
 
-def _handles(metadata: CheckpointMetadata, info: TaskInfo, subtask: int) -> list[StateHandle]:
+def _handles(
+    metadata: CheckpointMetadata, info: TaskInfo, subtask: int, *, finished: bool
+) -> list[StateHandle]:
     """Every handle of the task's operators that may hold something for this subtask."""
     mine = key_group_range(metadata.max_parallelism, info.parallelism, subtask)
     handles: list[StateHandle] = []
     for snapshot in metadata.subtasks:
         old = metadata.tasks[snapshot.task]
         theirs = key_group_range(metadata.max_parallelism, old.parallelism, snapshot.index)
+        closed = not finished and _closed(metadata, snapshot, info)
         for handle in snapshot.states:
-            if handle.operator in info.operators and _wanted(
+            if handle.operator not in info.operators or (closed and handle.kind == "keyed"):
+                continue
+            if _wanted(
                 handle, subtask, info.parallelism, snapshot.index, old.parallelism, mine, theirs
             ):
                 handles.append(handle)
     return handles
 
 
-def _databases(metadata: CheckpointMetadata, info: TaskInfo, subtask: int) -> list[DatabaseHandle]:
+def _closed(metadata: CheckpointMetadata, snapshot: SubtaskSnapshot, info: TaskInfo) -> bool:
+    """No record can come for this old subtask's keys, and what `finish` emits for them has been emitted.
+
+    So an unfinished subtask, which will finish once more, must not get them. A consumer that an at-least-once cut let run ahead is not closed.
+    """
+    old = metadata.tasks[snapshot.task]
+    return (
+        snapshot.finished
+        and old.parallelism != info.parallelism
+        and metadata.mode != CheckpointMode.AT_LEAST_ONCE.value
+    )
+
+
+def _databases(
+    metadata: CheckpointMetadata, info: TaskInfo, subtask: int, *, finished: bool
+) -> list[DatabaseHandle]:
     """Every database of the task's operators that may hold a key group of this subtask."""
     mine = key_group_range(metadata.max_parallelism, info.parallelism, subtask)
     return [
         database
         for snapshot in metadata.subtasks
+        if finished or not _closed(metadata, snapshot, info)
         for database in snapshot.databases
         if database.operator in info.operators
         and mine.start < database.end_group

@@ -221,14 +221,58 @@ def test_a_task_that_had_finished_as_a_whole_or_not_at_all_can_be_rescaled(
     assert [s.finished for s in assigned] == [flags[0]] * 3 + [False]
 
 
-def test_a_task_that_had_finished_in_part_keeps_its_parallelism() -> None:
-    assert [s.finished for s in assign(ended(True, False), joined(2, 1), GROUPS)] == [
-        True,
-        False,
-        False,
+def test_a_task_that_had_finished_in_part_goes_on_where_it_was_at_its_parallelism() -> None:
+    assigned = assign(ended(True, False), joined(2, 1), GROUPS)
+    assert [s.finished for s in assigned] == [True, False, False]
+
+
+@pytest.mark.parametrize("new", [1, 3])
+def test_a_task_that_had_finished_in_part_is_opened_again_at_another_parallelism(new: int) -> None:
+    """Its sources find out once more that they have nothing left, and so their consumers' channels have not ended."""
+    assigned = assign(ended(True, False), joined(new, 1), GROUPS)
+    assert not any(s.finished for s in assigned)
+    assert not any(channel.ended for s in assigned for channel in s.received)
+
+
+def finished_in_part(mode: str, *kinds: str) -> CheckpointMetadata:
+    """Of the two subtasks of one task the first had finished; each kept state of all kinds."""
+    subtasks = [
+        snapshot(0, i, *(handle("totals", kind, i) for kind in kinds), finished=i == 0)
+        for i in range(2)
     ]
-    with pytest.raises(Incompatible, match="restore it at the parallelism it was taken with"):
-        assign(ended(True, False), joined(3, 1), GROUPS)
+    return replace(checkpoint([info("totals", 2)], *subtasks), mode=mode)
+
+
+def state_of_old(assigned: Sequence[SubtaskSnapshot]) -> set[tuple[str, int]]:
+    """(kind, old subtask) of all state that is given out."""
+    return {(h.kind, int(h.path.rpartition("/")[2])) for s in assigned for h in s.states}
+
+
+def test_keys_that_had_been_finished_are_not_finished_once_more() -> None:
+    old = finished_in_part("unaligned", "keyed", "union")
+    assert state_of_old(assign(old, [alone("totals", 3)], GROUPS)) == {
+        ("keyed", 1),
+        ("union", 0),
+        ("union", 1),
+    }
+
+
+def test_keys_that_had_been_finished_stay_at_their_parallelism() -> None:
+    old = finished_in_part("unaligned", "keyed")
+    assert state_of_old(assign(old, [alone("totals", 2)], GROUPS)) == {("keyed", 0), ("keyed", 1)}
+
+
+def test_keys_of_a_consumer_that_ran_ahead_are_kept() -> None:
+    old = finished_in_part("at_least_once", "keyed")
+    assert state_of_old(assign(old, [alone("totals", 3)], GROUPS)) == {("keyed", 0), ("keyed", 1)}
+
+
+def test_databases_of_finished_keys_are_left_out_as_well() -> None:
+    old = with_databases(2)
+    first = replace(old.subtasks[0], finished=True)
+    old = replace(old, mode="unaligned", subtasks=[first, *old.subtasks[1:]])
+    assigned = assign(old, [alone("totals", 3)], GROUPS)
+    assert {d.format for s in assigned for d in s.databases} == {"1"}
 
 
 def test_a_new_task_has_not_finished() -> None:
