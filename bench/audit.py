@@ -24,9 +24,13 @@ import pyarrow.parquet as pq
 import headrace as hr
 from headrace.engine.connectors.sequence import SequenceSource
 
+from .partitions import PartitionedSource
+
 KEYS = 200
 #: What the clock of a hurried source runs faster by.
 _HURRY = 10_000
+#: Pauses are saved up to this length: shorter ones would take longer than they say.
+_NAP_S = 0.005
 
 _OUT = pa.schema(
     [
@@ -44,15 +48,21 @@ class History(hr.StatefulProcessor):
     position = hr.value_state(pa.int64(), default=0)
     total = hr.value_state(pa.int64(), default=0)
 
-    def __init__(self, marks: str) -> None:
+    def __init__(self, marks: str, pause_s: float) -> None:
         self._marks = marks
         self._marked = False
+        self._pause_s = pause_s
+        self._owed_s = 0.0
 
     def process(self, key: int, row: dict[str, Any]) -> Iterable[dict[str, Any]]:
         """Add one record to its key's history."""
         if not self._marked:
             self._marked = True
             Path(self._marks, f"{time.time_ns()}-{os.getpid()}").touch()
+        self._owed_s += self._pause_s
+        if self._owed_s > _NAP_S:
+            time.sleep(self._owed_s)
+            self._owed_s = 0.0
         self.position.value += 1
         self.total.value += row["sequence"]
         yield {
@@ -82,6 +92,8 @@ class AuditedJob:
         folder: for output, checkpoints and marks.
         rows: records of the input.
         rate_per_s: of the whole job, until `hurry`.
+        partitions: the input has so many, which keep their order through a rescale; None: one a subtask, which do not.
+        pause_s: what a record costs in the stateful operator.
     """
 
     folder: Path
@@ -89,6 +101,8 @@ class AuditedJob:
     rate_per_s: float
     parallelism: int = 2
     interval: str = "1s"
+    partitions: int | None = None
+    pause_s: float = 0.0
 
     @property
     def output(self) -> Path:
@@ -107,16 +121,10 @@ class AuditedJob:
     def build(self, **options: Any) -> hr.Job:
         """Make the job; `options` replace those of `hr.Job`."""
         self._marks.mkdir(parents=True, exist_ok=True)
-        source = SequenceSource(
-            rows=self.rows,
-            rate_per_s=self.rate_per_s,
-            key_count=KEYS,
-            clock=HurriedBy(str(self.folder / "hurry")),
-        )
         histories = (
-            hr.from_source(source, name="numbers")
+            hr.from_source(self._source(), name="numbers")
             .key_by("key")
-            .process(History(str(self._marks)), schema=_OUT, name="history")
+            .process(History(str(self._marks), self.pause_s), schema=_OUT, name="history")
         )
         stated: dict[str, Any] = {
             "parallelism": self.parallelism,
@@ -124,6 +132,14 @@ class AuditedJob:
         }
         sink = histories.write.parquet(str(self.output), name="out")
         return hr.Job("audited", sink, **(stated | options))
+
+    def _source(self) -> hr.Source:
+        hurry = str(self.folder / "hurry")
+        if self.partitions is not None:
+            return PartitionedSource(self.rows, self.partitions, KEYS, self.rate_per_s, hurry)
+        return SequenceSource(
+            rows=self.rows, rate_per_s=self.rate_per_s, key_count=KEYS, clock=HurriedBy(hurry)
+        )
 
     def hurry(self) -> None:
         """Let the source make all that is left at once."""
@@ -141,7 +157,7 @@ class AuditedJob:
 
     def verdict(self) -> Verdict:
         """Compare the visible records with all that should be there."""
-        return judge(self.visible(), self.rows, producers=self.parallelism)
+        return judge(self.visible(), self.rows, producers=self.partitions or self.parallelism)
 
 
 @dataclass(frozen=True, slots=True)

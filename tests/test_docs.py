@@ -177,12 +177,14 @@ def test_every_metric_is_documented_and_none_besides() -> None:
 
 def metric_names() -> set[str]:
     from headrace.engine.api import read as sources
+    from headrace.engine.api.handle import Rescaled, rescale_metrics
     from headrace.engine.api.job import Job
 
     job = Job("j", sources.sequence(1, name="numbers").write.collect(name="out"), parallelism=1)
     metadata = CheckpointMetadata("j", 1, 1, "aligned", False, 0, 0, 128, [], [], [], [])
     status = Status(Phase.RUNNING, 1, 0, {}, (), (metadata,), 1)
-    return {name.partition("{")[0] for name in metrics_of(job.plan(), status)}
+    metrics = {**metrics_of(job.plan(), status), **rescale_metrics([Rescaled(2, 1, 0, 0)])}
+    return {name.partition("{")[0] for name in metrics}
 
 
 def test_every_option_is_documented_and_none_besides() -> None:

@@ -1,15 +1,15 @@
 """A started job, and what a finished one leaves behind.
 
 `JobHandle` is what users hold. Behind it stands a `Session`, which the coordination room provides; the handle adds what
-only the program knows: the tables of its collect sinks, and the plan at another parallelism. A rescale replaces the session,
-and whoever waits goes on waiting for the next one.
+only the program knows: the tables of its collect sinks, and the plan at another parallelism. A rescale replaces the session;
+whoever waits goes on waiting for the next one, and totals go on.
 """
 
 from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Protocol
 
@@ -54,6 +54,18 @@ class Session(Protocol):
         """Take a last checkpoint and end; `wait` then returns."""
         ...
 
+    def suspend(self) -> None:
+        """Take an unaligned checkpoint, whatever the job's mode, and end; to go on from it elsewhere."""
+        ...
+
+    def await_start(self) -> None:
+        """Wait until an attempt runs, or the job has ended well. Raises: JobFailed when it failed before that."""
+        ...
+
+    def rescaled(self, text: str) -> None:
+        """Note among the session's notices that it is the outcome of a rescale."""
+        ...
+
     def cancel(self) -> None:
         """End at once."""
         ...
@@ -71,14 +83,46 @@ class Session(Protocol):
         ...
 
 
-#: (parallelism) to what starts a session from a checkpoint's number; the first call raises UserError if there is no such plan.
-Rescaling = Callable[[int], Callable[[int], Session]]
+#: Notices and checkpoints of sessions before that a status tells.
+_REMEMBERED = 1000
+
+#: (parallelism) to what starts a session from a checkpoint's number; the first call raises UserError if there is no such plan,
+#: or no room for it. None is the parallelism of an operator that sets none, where the job sets none either.
+Rescaling = Callable[[int | None], Callable[[int], Session]]
+
+
+@dataclass(frozen=True, slots=True)
+class Rescaled:
+    """A rescale that worked.
+
+    Attributes:
+        parallelism: the new one.
+        checkpoint: number of the checkpoint that the job went on from.
+        stop_ns: from the request until the job had stopped, the checkpoint included.
+        duration_ns: from the request until an attempt ran again.
+    """
+
+    parallelism: int
+    checkpoint: int
+    stop_ns: int
+    duration_ns: int
 
 
 class JobHandle:
     """A started job. Its methods may be called from any thread."""
 
-    __slots__ = ("_collected", "_earlier", "_name", "_rescaling", "_session", "_swap")
+    __slots__ = (
+        "_before",
+        "_collected",
+        "_earlier",
+        "_ending",
+        "_name",
+        "_parallelism",
+        "_rescales",
+        "_rescaling",
+        "_session",
+        "_swap",
+    )
 
     def __init__(
         self,
@@ -87,18 +131,27 @@ class JobHandle:
         *,
         collected: Mapping[str, Callable[[], pa.Table]],
         rescaling: Rescaling,
+        parallelism: int | None = None,
     ) -> None:
         """Hold a session that has been started.
 
         Args:
             collected: {name of a collect sink: reads its table}.
+            rescaling: see `Rescaling`.
+            parallelism: what the session was started with.
         """
         self._name = name
         self._session = session
         self._collected = collected
         self._rescaling = rescaling
+        self._parallelism = parallelism
         #: What became of the sessions before this one, each ended by a rescale.
         self._earlier: list[JobResult] = []
+        #: The last look at them all together.
+        self._before: Status | None = None
+        self._rescales: list[Rescaled] = []
+        #: How somebody wants the job to end: a session that a rescale under way starts is to end like that.
+        self._ending: Callable[[Session], None] | None = None
         # Held while one session is replaced by the next, so that whoever saw the first end can tell that from the job's end.
         self._swap = threading.Lock()
 
@@ -111,30 +164,73 @@ class JobHandle:
         """Take a checkpoint now. Returns its number when it is complete. Raises: HeadraceError when it fails."""
         return self._session.checkpoint()
 
-    def rescale(self, parallelism: int) -> None:
-        """Take a last checkpoint, stop, and go on from it at another parallelism. Operators with their own keep it.
+    def rescale(self, parallelism: int) -> Rescaled:
+        """Go on at another parallelism: take an unaligned checkpoint, stop, start from it. Operators with their own keep it.
 
-        Raises: UserError before anything stops, when the job keeps no checkpoints or `parallelism` is above its max
-            parallelism; HeadraceError when there was no checkpoint to go on from, which leaves the job ended.
+        Returns when the job runs again. When it cannot be started at the new parallelism it goes on at the old one.
+
+        Raises: UserError before anything stops, when the job keeps no checkpoints, `parallelism` is above its max parallelism
+            or there is no room for it; JobFailed when the job failed before it had stopped; HeadraceError, which says
+            whether the job runs, otherwise.
         """
         check_parallelism(parallelism, where="rescale: parallelism")
         with self._swap:
             launch = self._rescaling(parallelism)
-            self._session.stop()
-            ended = self._session.wait(None)
-            if ended.last_checkpoint is None:
-                raise HeadraceError(f"job {self._name!r} ended without a checkpoint to go on from")
-            # A job that reached its end meanwhile is started too: its sources find nothing more and it ends again.
-            self._session = launch(ended.last_checkpoint)
-            self._earlier.append(ended)
+            began_ns = time.monotonic_ns()
+            checkpoint = self._suspended()
+            stopped_ns = time.monotonic_ns()
+            try:
+                self._go_on(launch, checkpoint)
+            except Exception as failure:
+                raise self._gone_on(checkpoint, parallelism, failure) from failure
+            now_ns = time.monotonic_ns()
+            rescaled = Rescaled(parallelism, checkpoint, stopped_ns - began_ns, now_ns - began_ns)
+            before, self._parallelism = self._parallelism, parallelism
+            self._rescales.append(rescaled)
+            self._session.rescaled(
+                f"rescaled from {before or 'the default'} to {parallelism} in {rescaled.duration_ns / 1e9:.2f} s,"
+                f" {rescaled.stop_ns / 1e9:.2f} s of it to stop with chk-{checkpoint}"
+            )
+            return rescaled
+
+    def _suspended(self) -> int:
+        """Stop with a checkpoint; its number. Raises: HeadraceError when there is none or the job is to end."""
+        self._session.suspend()
+        ended = self._session.wait(None)
+        if self._ending is not None:
+            raise HeadraceError(f"job {self._name!r} was stopped while it was rescaled")
+        if ended.last_checkpoint is None:
+            raise HeadraceError(f"job {self._name!r} ended without a checkpoint to go on from")
+        self._before = self.status()
+        self._earlier.append(ended)
+        return ended.last_checkpoint
+
+    def _go_on(self, launch: Callable[[int], Session], checkpoint: int) -> None:
+        # A job that reached its end meanwhile is started too: its sources find nothing more and it ends again.
+        session = launch(checkpoint)
+        session.await_start()
+        self._session = session
+        if self._ending is not None:
+            self._ending(session)
+
+    def _gone_on(self, checkpoint: int, parallelism: int, failure: Exception) -> HeadraceError:
+        """Go on at the old parallelism, and say what happened."""
+        what = f"job {self._name!r} could not be rescaled to {parallelism} ({failure})"
+        try:
+            self._go_on(self._rescaling(self._parallelism), checkpoint)
+        except Exception as worse:
+            return HeadraceError(
+                f"{what} nor started again as it was ({worse}); it has stopped: start it with restore={checkpoint}"
+            )
+        return HeadraceError(f"{what}; it goes on as it was, from chk-{checkpoint}")
 
     def stop(self) -> None:
         """Take a last checkpoint and end the job; `wait` then returns."""
-        self._session.stop()
+        self._end(lambda session: session.stop())
 
     def cancel(self) -> None:
         """End the job at once; what no checkpoint covers is not committed."""
-        self._session.cancel()
+        self._end(lambda session: session.cancel())
 
     def wait(self, timeout_s: float | None = None) -> JobResult:
         """Wait until the job has ended.
@@ -149,17 +245,31 @@ class JobHandle:
             session = self._session
             left = None if deadline is None else max(0.0, deadline - time.monotonic())
             result = session.wait(left)
-            with self._swap:
+            left = -1 if deadline is None else max(0.0, deadline - time.monotonic())
+            if not self._swap.acquire(timeout=left):
+                raise TimeoutError(f"job {self._name!r} is being rescaled after {timeout_s} s")
+            try:
                 if session is self._session:
                     return self._whole(result)
+            finally:
+                self._swap.release()
 
     def status(self) -> Status:
         """Return a look at the job now: phase, attempt, numbers of each subtask, latest notices and checkpoints."""
-        return self._session.status()
+        status = self._session.status()
+        return status if self._before is None else _continued(self._before, status)
 
     def metrics(self) -> Mapping[str, float]:
         """Return the current numbers by metric name."""
-        return self._session.metrics()
+        metrics = dict(self._session.metrics())
+        for result in self._earlier:
+            metrics["headrace_checkpoints_total"] += result.checkpoints
+            metrics["headrace_restarts_total"] += result.restarts
+        return metrics | rescale_metrics(self._rescales)
+
+    def _end(self, how: Callable[[Session], None]) -> None:
+        self._ending = how
+        how(self._session)
 
     def _whole(self, last: JobResult) -> JobResult:
         """The result of all sessions together."""
@@ -171,3 +281,24 @@ class JobHandle:
             restarts=sum(session.restarts for session in sessions),
             collected={name: read() for name, read in self._collected.items()},
         )
+
+
+def rescale_metrics(rescales: Sequence[Rescaled]) -> dict[str, float]:
+    """What a job's rescales are in numbers."""
+    metrics: dict[str, float] = {"headrace_rescales_total": len(rescales)}
+    if rescales:
+        metrics["headrace_rescale_seconds"] = rescales[-1].duration_ns / 1e9
+    return metrics
+
+
+def _continued(before: Status, status: Status) -> Status:
+    """A look at a session as the continuation of the one before: notices are numbered on, totals go on."""
+    told = before.notices[-1][0] if before.notices else 0
+    notices = tuple((told + number, notice) for number, notice in status.notices)
+    return replace(
+        status,
+        restarts=before.restarts + status.restarts,
+        notices=(*before.notices, *notices)[-_REMEMBERED:],
+        checkpoints=(*before.checkpoints, *status.checkpoints)[-_REMEMBERED:],
+        completed=before.completed + status.completed,
+    )

@@ -196,20 +196,28 @@ class Job:
     def start_with(self, options: RunOptions) -> JobHandle:
         """Start with exactly these options: the last step of `start`, for callers that layer options themselves."""
         # Here, not above: it brings the launchers, for which a program that only plans need not wait.
+        from ..coordination.launchers import check_room
         from ..coordination.session import start_job
 
         plan = self.plan(options.parallelism)
         collected = self._collected(afresh=options.restore is None)
 
-        def rescaling(parallelism: int) -> Callable[[int], Session]:
+        def rescaling(parallelism: int | None) -> Callable[[int], Session]:
             if options.checkpoints is None:
                 raise UserError(f"job {self.name!r} keeps no checkpoints; give it checkpoints=DIR")
             other = self.plan(parallelism)
+            check_room(options, other.slots)
             rescaled = replace(options, parallelism=parallelism)
             return lambda checkpoint: start_job(other, replace(rescaled, restore=checkpoint))
 
         session = start_job(plan, options)
-        return JobHandle(self.name, session, collected=collected, rescaling=rescaling)
+        return JobHandle(
+            self.name,
+            session,
+            collected=collected,
+            rescaling=rescaling,
+            parallelism=options.parallelism,
+        )
 
     def _collected(self, *, afresh: bool) -> dict[str, Callable[[], pa.Table]]:
         """{name of a collect sink: reads its table}; `afresh` forgets what an earlier run collected."""

@@ -174,5 +174,6 @@ _LINES = {
     NoticeKind.CHECKPOINT_FAILED: "checkpoint failed: {}",
     NoticeKind.ATTEMPT_FAILED: "attempt failed: {}",
     NoticeKind.WORKER_LOST: "worker lost: {}",
+    NoticeKind.RESCALED: "{}",
     NoticeKind.WARNING: "warning: {}",
 }

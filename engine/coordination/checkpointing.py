@@ -115,24 +115,42 @@ class Checkpointing:
 
     # --- trigger ------------------------------------------------------------------------------------------------
 
-    def trigger_due(self, now_ns: int, *, last: bool, effects: list[d.CoordinatorEffect]) -> None:
-        """Trigger what is due. `last`: one more, which ends the job; it comes alone, so that nothing is pending then."""
+    def trigger_due(
+        self,
+        now_ns: int,
+        *,
+        last: bool,
+        effects: list[d.CoordinatorEffect],
+        mode: CheckpointMode | None = None,
+    ) -> None:
+        """Trigger what is due. `last`: one more, which ends the job; it comes alone, so that nothing is pending then.
+
+        With a `mode` of its own the last one does not wait for those under way, which backpressure may hold up: they are given up.
+        """
         if last:
+            if mode is not None:
+                self._make_way(effects)
             if not self.under_way:
-                self._trigger(now_ns, final=True, effects=effects)
+                self._trigger(now_ns, final=True, effects=effects, mode=mode or self._mode)
             return
         due_ns = self._schedule.due_ns
         due = due_ns is not None and due_ns <= now_ns
         if self.under_way < self._rules.concurrent and (due or self._requests):
-            self._trigger(now_ns, final=False, effects=effects)
+            self._trigger(now_ns, final=False, effects=effects, mode=self._mode)
 
-    def _trigger(self, now_ns: int, *, final: bool, effects: list[d.CoordinatorEffect]) -> None:
+    def _make_way(self, effects: list[d.CoordinatorEffect]) -> None:
+        for number in sorted(n for n, pending in self._pending.items() if not pending.final):
+            self._cancel(number, "the job stops", effects)
+
+    def _trigger(
+        self, now_ns: int, *, final: bool, effects: list[d.CoordinatorEffect], mode: CheckpointMode
+    ) -> None:
         number, self._following = self._following, self._following + 1
         request = self._requests.pop(0) if self._requests else None
         self._ledger.triggered(number)
-        self._pending[number] = PendingCheckpoint(number, now_ns, final, request)
+        self._pending[number] = PendingCheckpoint(number, now_ns, final, request, mode)
         self._schedule.triggered(now_ns)
-        self._to_all(m.Trigger(self._epoch, number, self._mode.value, now_ns), effects)
+        self._to_all(m.Trigger(self._epoch, number, mode.value, now_ns), effects)
 
     # --- acknowledgement and metadata ---------------------------------------------------------------------------
 
@@ -159,7 +177,7 @@ class Checkpointing:
             pending,
             self._ledger.carry_over(pending.transactions),
             epoch=self._epoch,
-            mode=self._mode.value,
+            mode=pending.mode.value,
             now_ns=now_ns,
         )
         self._writing = (pending, metadata)
@@ -168,7 +186,7 @@ class Checkpointing:
 
     def _untiled(self, pending: PendingCheckpoint) -> list[str]:
         """What is wrong with the cut. At-least-once promises none: receivers may be ahead of senders."""
-        if self._mode is CheckpointMode.AT_LEAST_ONCE:
+        if pending.mode is CheckpointMode.AT_LEAST_ONCE:
             return []
         reported = {
             ChannelId(c.edge, c.producer, c.consumer) for s in pending.subtasks for c in s.sent

@@ -18,6 +18,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import assert_never
 
+from headrace.channels.events import CheckpointMode
 from headrace.recovery.metadata import CheckpointMetadata, SubtaskSnapshot
 
 from ..plan.execution import ExecutionPlan
@@ -79,6 +80,7 @@ class Coordinator:
         #: Workers that ended before they registered, since one last did.
         self._stillborn = 0
         self._stop: d.StopKind | None = None
+        self._stop_mode: CheckpointMode | None = None
         self._restart_at_ns: int | None = None
         self._register_by_ns: int | None = None
         self._ending: d.JobEnded | None = None
@@ -173,7 +175,7 @@ class Coordinator:
             case d.CheckpointRequested():
                 self._checkpoints.requested(event.request)
             case d.StopRequested():
-                self._stop = event.kind
+                self._stop, self._stop_mode = event.kind, event.mode
                 if event.kind is d.StopKind.NOW:
                     self._end(d.Outcome.STOPPED, "stopped at once", "", effects)
             case d.TimePassed():
@@ -288,7 +290,9 @@ class Coordinator:
             self._heed(self._checkpoints.write_ready(self._now_ns, effects), effects)
         if self.phase is Phase.RUNNING:
             last = self._all_finished() or self._stop is d.StopKind.WITH_CHECKPOINT
-            self._checkpoints.trigger_due(self._now_ns, last=last, effects=effects)
+            self._checkpoints.trigger_due(
+                self._now_ns, last=last, effects=effects, mode=self._stop_mode
+            )
         if self.phase is Phase.CLOSING and not self._ledger.committing:
             self._close(effects)
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import Enum
 
+from headrace.channels.events import CheckpointMode
 from headrace.recovery.metadata import CheckpointMetadata, TransactionRecord
 from headrace.recovery.registry import Deletable
 
@@ -123,7 +124,10 @@ class StopKind(Enum):
 
 @dataclass(frozen=True, slots=True)
 class StopRequested:
+    """End the job. `mode`: of the last checkpoint; None: the job's own. With one, checkpoints under way are given up for it."""
+
     kind: StopKind
+    mode: CheckpointMode | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -232,6 +236,7 @@ class NoticeKind(Enum):
     CHECKPOINT_FAILED = "checkpoint_failed"
     ATTEMPT_FAILED = "attempt_failed"
     WORKER_LOST = "worker_lost"
+    RESCALED = "rescaled"
     WARNING = "warning"
 
 

@@ -137,7 +137,11 @@ class CoordinatorDriver:
 
     def warn(self, text: str) -> None:
         """Tell the users something, loudly."""
-        self._notice(d.Notice(d.NoticeKind.WARNING, text))
+        self.note(d.NoticeKind.WARNING, text)
+
+    def note(self, kind: d.NoticeKind, text: str) -> None:
+        """Tell the users something."""
+        self._notice(d.Notice(kind, text))
 
     def request_checkpoint(self, answer: Callable[[d.RequestAnswered], None]) -> None:
         """Ask for a checkpoint; `answer` is called in the coordinator's thread."""

@@ -36,3 +36,19 @@ def make_launcher(job: str, options: RunOptions, slots: int) -> tuple[WorkerLaun
         return SparkLauncher(options.spark, workers=slots), listeners
     session = open_session(job, slots=slots, master=options.master)
     return SparkLauncher(session, workers=slots, stops_session=True), listeners
+
+
+def check_room(options: RunOptions, slots: int) -> None:
+    """Refuse what a running job's runner could not carry once it has stopped. Raises UserError.
+
+    Embedded Spark grows with the job: it is started anew with as many cores as are needed.
+    """
+    if options.runner != "spark" or (options.spark is None and options.master is None):
+        return
+    from pyspark import SparkContext
+
+    from ..spark.capacity import require_slots
+
+    context = SparkContext._active_spark_context
+    if context is not None:
+        require_slots(context, slots, timeout_s=0.0)

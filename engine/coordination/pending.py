@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
+from headrace.channels.events import CheckpointMode
 from headrace.recovery.metadata import SubtaskSnapshot, TransactionRecord
 
 from .messages import Acknowledge
@@ -41,12 +42,14 @@ class PendingCheckpoint:
     Attributes:
         final: triggered after every subtask had finished, so its completion ends the job.
         request: whoever asked for it, or None.
+        mode: how its barriers travel.
     """
 
     number: int
     created_ns: int
     final: bool
     request: int | None
+    mode: CheckpointMode
     acknowledged: dict[int, Acknowledge] = field(default_factory=dict)
 
     def acknowledge(self, worker: int, message: Acknowledge) -> None:

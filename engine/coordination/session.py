@@ -32,13 +32,15 @@ from .metrics import metrics_of
 from .pending import CheckpointRules
 from .restarts import RestartRules
 from .restore import new_tasks, resolve
-from .rules import CoordinatorRules
+from .rules import CoordinatorRules, Phase
 from .storage import Sinks
 
 #: Without a checkpoint directory only the last checkpoint exists, in memory; it may take as long as it likes.
 _FOREVER_NS = 10**18
 #: A smaller window would be all overhead, however slow the consumer.
 _DEBLOAT_FLOOR_BYTES = 64 << 10
+#: How often somebody who waits for the start looks.
+_LOOK_EVERY_S = 0.005
 _WORK_ROWS_MAX = 65_536
 _WORK_TARGET_NS = 20_000_000
 
@@ -82,6 +84,22 @@ class RunningJob:
     def stop(self) -> None:
         """Take a last checkpoint, commit what it covers, and end."""
         self._driver.post(d.StopRequested(d.StopKind.WITH_CHECKPOINT))
+
+    def suspend(self) -> None:
+        """Take an unaligned checkpoint, whatever the job's mode, commit what it covers, and end."""
+        kind = d.StopKind.WITH_CHECKPOINT
+        self._driver.post(d.StopRequested(kind, CheckpointMode.UNALIGNED))
+
+    def await_start(self) -> None:
+        """Wait until an attempt runs, or the job has ended well. Raises JobFailed."""
+        while self._driver.status().phase is not Phase.RUNNING:
+            if self._driver.ended.wait(_LOOK_EVERY_S):
+                self.wait(None)
+                return
+
+    def rescaled(self, text: str) -> None:
+        """Note that this session is the outcome of a rescale."""
+        self._driver.note(d.NoticeKind.RESCALED, text)
 
     def cancel(self) -> None:
         """End at once; what no checkpoint covers is not committed."""

@@ -10,11 +10,12 @@ import pytest
 
 from headrace.engine.api.errors import HeadraceError, UserError
 from headrace.engine.api.handle import JobHandle, JobResult, Session
+from headrace.engine.coordination.decisions import Notice, NoticeKind
 from headrace.engine.coordination.driver import Status
 from headrace.engine.coordination.rules import Phase
 
 DEADLINE_S = 10.0
-STATUS = Status(Phase.RUNNING, 1, 0, {}, (), (), 3)
+STATUS = Status(Phase.RUNNING, 1, 0, {}, ((1, Notice(NoticeKind.RUNNING, "runs")),), (), 3)
 
 
 class RecordingSession:
@@ -34,6 +35,16 @@ class RecordingSession:
         self.calls.append("stop")
         self.ended.set()
 
+    def suspend(self) -> None:
+        self.calls.append("suspend")
+        self.ended.set()
+
+    def await_start(self) -> None:
+        self.calls.append("await start")
+
+    def rescaled(self, text: str) -> None:
+        self.calls.append(text.partition(" in ")[0])
+
     def cancel(self) -> None:
         self.calls.append("cancel")
         self.ended.set()
@@ -48,10 +59,10 @@ class RecordingSession:
         return STATUS
 
     def metrics(self) -> Mapping[str, float]:
-        return {"headrace_restarts_total": 1.0}
+        return {"headrace_restarts_total": 1.0, "headrace_checkpoints_total": 3.0}
 
 
-def unplannable(parallelism: int) -> Callable[[int], Session]:
+def unplannable(parallelism: int | None) -> Callable[[int], Session]:
     raise UserError(f"no plan for {parallelism}")
 
 
@@ -62,7 +73,11 @@ def test_every_call_reaches_the_session() -> None:
     handle.stop()
     handle.cancel()
     assert handle.status() is STATUS
-    assert handle.metrics() == {"headrace_restarts_total": 1.0}
+    assert handle.metrics() == {
+        "headrace_restarts_total": 1.0,
+        "headrace_checkpoints_total": 3.0,
+        "headrace_rescales_total": 0,
+    }
     assert session.calls == ["checkpoint", "stop", "cancel"]
 
 
@@ -85,9 +100,9 @@ def test_waiting_gives_up_in_time() -> None:
 def test_a_rescale_goes_on_from_the_last_checkpoint_and_waiting_goes_on_with_it() -> None:
     first = RecordingSession(JobResult("orders", 10, checkpoints=3, restarts=1, last_checkpoint=7))
     second = RecordingSession(JobResult("orders", 5, checkpoints=2, last_checkpoint=9))
-    started: list[tuple[int, int]] = []
+    started: list[tuple[int | None, int]] = []
 
-    def rescaling(parallelism: int) -> Callable[[int], Session]:
+    def rescaling(parallelism: int | None) -> Callable[[int], Session]:
         def launch(checkpoint: int) -> Session:
             started.append((parallelism, checkpoint))
             return second
@@ -125,3 +140,114 @@ def test_a_rescale_without_a_checkpoint_to_go_on_from_says_so() -> None:
     with pytest.raises(HeadraceError) as caught:
         handle.rescale(4)
     assert str(caught.value) == "job 'orders' ended without a checkpoint to go on from"
+
+
+class Sessions:
+    """Starts one session after the other; those at a parallelism in `broken` fail."""
+
+    def __init__(self, *broken: int | None) -> None:
+        self.broken = broken
+        self.started: list[tuple[int | None, RecordingSession]] = []
+
+    def rescaling(self, parallelism: int | None) -> Callable[[int], Session]:
+        def launch(checkpoint: int) -> Session:
+            if parallelism in self.broken:
+                raise UserError("no room")
+            session = RecordingSession(JobResult("orders", 1, checkpoints=3, last_checkpoint=9))
+            self.started.append((parallelism, session))
+            return session
+
+        return launch
+
+    def handle(self) -> JobHandle:
+        first = RecordingSession()
+        self.started.append((2, first))
+        rescaling = self.rescaling
+        return JobHandle("orders", first, collected={}, rescaling=rescaling, parallelism=2)
+
+
+def test_a_rescale_suspends_and_says_what_it_took() -> None:
+    sessions = Sessions()
+    handle = sessions.handle()
+    rescaled = handle.rescale(4)
+    assert (rescaled.parallelism, rescaled.checkpoint) == (4, 7)
+    assert 0 <= rescaled.stop_ns <= rescaled.duration_ns
+    (_, first), (_, second) = sessions.started
+    assert first.calls == ["suspend"]
+    assert second.calls == ["await start", "rescaled from 2 to 4"]
+
+
+def test_totals_and_notices_go_on_after_a_rescale() -> None:
+    handle = Sessions().handle()
+    handle.rescale(4)
+    handle.rescale(3)
+    status = handle.status()
+    assert [number for number, _ in status.notices] == [1, 2, 3]
+    assert status.completed == 9
+    metrics = handle.metrics()
+    assert metrics["headrace_checkpoints_total"] == 9
+    assert metrics["headrace_rescales_total"] == 2
+    assert metrics["headrace_rescale_seconds"] >= 0
+
+
+def test_a_job_that_cannot_start_at_the_new_parallelism_goes_on_at_the_old() -> None:
+    sessions = Sessions(4)
+    handle = sessions.handle()
+    with pytest.raises(HeadraceError) as caught:
+        handle.rescale(4)
+    assert str(caught.value) == (
+        "job 'orders' could not be rescaled to 4 (no room); it goes on as it was, from chk-7"
+    )
+    (_, first), (parallelism, second) = sessions.started
+    assert parallelism == 2
+    assert handle.metrics()["headrace_rescales_total"] == 0
+    handle.stop()
+    assert (first.calls, second.calls) == (["suspend"], ["await start", "stop"])
+
+
+def test_a_job_that_cannot_start_at_all_says_where_to_go_on() -> None:
+    handle = Sessions(4, 2).handle()
+    with pytest.raises(HeadraceError, match=r"it has stopped: start it with restore=7$"):
+        handle.rescale(4)
+    assert handle.wait(0).last_checkpoint == 7
+
+
+def test_a_job_that_is_stopped_during_a_rescale_does_not_start_again() -> None:
+    sessions = Sessions()
+    handle = sessions.handle()
+    handle.cancel()
+    with pytest.raises(HeadraceError, match="was stopped while it was rescaled"):
+        handle.rescale(4)
+    assert len(sessions.started) == 1
+
+
+def test_a_stop_that_comes_while_the_next_session_starts_reaches_it() -> None:
+    class Starting(RecordingSession):
+        def await_start(self) -> None:
+            handle.stop()
+
+    starting = Starting()
+    handle = JobHandle(
+        "orders", RecordingSession(), collected={}, rescaling=lambda _: lambda _: starting
+    )
+    handle.rescale(4)
+    assert starting.calls[0] == "stop"
+
+
+def test_waiting_during_a_rescale_keeps_to_its_time() -> None:
+    launching, go_on = threading.Event(), threading.Event()
+    second = RecordingSession()
+
+    def launch(checkpoint: int) -> Session:
+        launching.set()
+        assert go_on.wait(DEADLINE_S)
+        return second
+
+    handle = JobHandle("orders", RecordingSession(), collected={}, rescaling=lambda _: launch)
+    rescale = threading.Thread(target=lambda: handle.rescale(4))
+    rescale.start()
+    assert launching.wait(DEADLINE_S)
+    with pytest.raises(TimeoutError, match="is being rescaled"):
+        handle.wait(0.01)
+    go_on.set()
+    rescale.join(DEADLINE_S)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from headrace.channels.events import CheckpointMode
 from headrace.engine.coordination import decisions as d
 from headrace.engine.coordination import messages as m
 from headrace.engine.coordination.rules import Phase
@@ -271,6 +272,28 @@ def test_a_stop_takes_a_last_checkpoint_and_commits_it() -> None:
     subject.step(d.MetadataWritten(1))
     effects = subject.step(d.TransactionsCommitted(1))
     assert effects[-1] == "stopped: chk-1 covers everything"
+
+
+def test_a_stop_with_a_mode_gives_up_what_is_under_way_and_barriers_of_that_mode_go_out() -> None:
+    subject = with_checkpoint_under_way()
+    stop = d.StopRequested(d.StopKind.WITH_CHECKPOINT, CheckpointMode.UNALIGNED)
+    effects = subject.step(stop)
+    assert effects == ["Cancelled to 0", "Cancelled to 1", "Trigger to 0", "Trigger to 1"]
+    trigger = subject.messages[-1]
+    assert isinstance(trigger, m.Trigger)
+    assert (trigger.checkpoint, trigger.mode) == (2, "unaligned")
+    subject.acknowledge(2, "a")
+    assert subject.metadata[2].mode == "unaligned"
+    subject.step(d.MetadataWritten(2))
+    assert subject.step(d.TransactionsCommitted(2))[-1] == "stopped: chk-2 covers everything"
+
+
+def test_a_stop_without_a_mode_waits_for_what_is_under_way() -> None:
+    subject = with_checkpoint_under_way()
+    assert subject.step(d.StopRequested(d.StopKind.WITH_CHECKPOINT)) == []
+    subject.acknowledge(1)
+    effects = subject.step(d.MetadataWritten(1))
+    assert effects[-2:] == ["Trigger to 0", "Trigger to 1"]
 
 
 def test_a_cancelled_job_ends_at_once_and_aborts_what_is_open() -> None:

@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import headrace as hr
+from headrace.channels.events import CheckpointMode
 from headrace.engine.coordination.ledger import Ledger, metadata_of
 from headrace.engine.coordination.pending import PendingCheckpoint
 from headrace.inflight.handle import BufferHandle, ChannelStateHandle
@@ -231,7 +232,7 @@ def test_the_metadata_says_how_edges_deal_out_records() -> None:
         .aggregate(n=hr.count(), name="totals")
     )
     plan = hr.Job("job", totals.write.collect(name="out"), parallelism=2).plan()
-    pending = PendingCheckpoint(1, 0, False, None)
+    pending = PendingCheckpoint(1, 0, False, None, CheckpointMode.ALIGNED)
     found = metadata_of(plan, pending, [], epoch=1, mode="aligned", now_ns=0)
     assert [(e.partitioning, e.columns) for e in found.edges] == [
         ("rebalance", []),

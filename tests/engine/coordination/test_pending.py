@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 
+from headrace.channels.events import CheckpointMode
 from headrace.engine.coordination.messages import Acknowledge
 from headrace.engine.coordination.pending import CheckpointRules, PendingCheckpoint, Schedule
 from headrace.recovery.metadata import SubtaskSnapshot, TransactionRecord
@@ -30,7 +31,7 @@ def acknowledge(*places: tuple[int, int], transaction: str = "t") -> Acknowledge
 
 
 def test_a_checkpoint_is_complete_when_every_worker_has_acknowledged() -> None:
-    pending = PendingCheckpoint(7, 0, final=False, request=None)
+    pending = PendingCheckpoint(7, 0, final=False, request=None, mode=CheckpointMode.ALIGNED)
     assert not pending.complete([0, 1])
     pending.acknowledge(1, acknowledge((1, 1), (0, 1), transaction="b"))
     assert not pending.complete([0, 1])
@@ -41,7 +42,7 @@ def test_a_checkpoint_is_complete_when_every_worker_has_acknowledged() -> None:
 
 
 def test_a_repeated_acknowledgement_must_say_the_same() -> None:
-    pending = PendingCheckpoint(7, 0, final=False, request=None)
+    pending = PendingCheckpoint(7, 0, final=False, request=None, mode=CheckpointMode.ALIGNED)
     pending.acknowledge(0, acknowledge((0, 0)))
     pending.acknowledge(0, acknowledge((0, 0)))
     with pytest.raises(AssertionError, match="worker 0 acknowledged 7 twice, differently"):
