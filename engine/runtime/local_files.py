@@ -148,7 +148,8 @@ class LocalFiles:
         temporary = os.path.join(self._temporary, name)
         try:
             with _refusals(path):
-                _make_folder(self._temporary)
+                for changed in _make_folder(self._temporary):
+                    _sync_nearest(changed)
                 _write(temporary, data)
             yield temporary
         finally:
@@ -196,10 +197,11 @@ def _publish(path: str, target: str, move: Callable[[], None]) -> None:
     Raises: StoreUncertain once the file may be visible: after an input/output error of the call, and after any later error.
     """
     folder = os.path.dirname(target)
+    grown: list[str] = []
     with _refusals(path):
         for attempt in range(_PUBLISH_ATTEMPTS_MAX):
             try:
-                _make_folder(folder)
+                grown += _make_folder(folder)
                 move()
                 break
             except FileNotFoundError:
@@ -211,7 +213,9 @@ def _publish(path: str, target: str, move: Callable[[], None]) -> None:
                     raise StoreUncertain(path, _REJECTIONS[errno.EIO]) from error
                 raise
     try:
-        _sync_nearest(folder)
+        # After the file, since one commit of the file system's journal covers the new folder and what was put into it.
+        for changed in (folder, *grown):
+            _sync_nearest(changed)
     except OSError as error:
         reason = rejection(error) or str(error)
         raise StoreUncertain(path, f"written, but perhaps not durably: {reason}") from error
@@ -244,18 +248,18 @@ def _sync_nearest(folder: str) -> None:
             folder = os.path.dirname(folder)
 
 
-def _make_folder(folder: str) -> None:
-    """Make a folder and its missing parents, each durable in its own parent."""
+def _make_folder(folder: str) -> list[str]:
+    """Make a folder and its missing parents. Returns the folders that got a new entry, innermost first: to be synced."""
     if os.path.isdir(folder):
-        return
+        return []
     parent = os.path.dirname(folder)
-    _make_folder(parent)
+    grown = _make_folder(parent)
     try:
         os.mkdir(folder)
     except FileExistsError:
         if not os.path.isdir(folder):
             raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), folder) from None
-    _sync_folder(parent)
+    return [parent, *grown]
 
 
 def _write(path: str, data: Content) -> None:

@@ -22,6 +22,7 @@ from headrace.bench.audit import AuditedJob
 from headrace.engine.coordination.decisions import NoticeKind
 from headrace.engine.coordination.rules import Phase
 from headrace.engine.local import processes
+from headrace.recovery.metadata import CheckpointMetadata
 
 from .conftest import assert_prefix, is_alive, wait_for, wait_until_dead
 
@@ -49,6 +50,10 @@ def running(job: hr.Job) -> Iterator[hr.JobHandle]:
 def attempts(handle: hr.JobHandle) -> int:
     """How many attempts have begun to run."""
     return sum(notice.kind is NoticeKind.RUNNING for _, notice in handle.status().notices)
+
+
+def newest(handle: hr.JobHandle) -> CheckpointMetadata:
+    return handle.status().checkpoints[-1]
 
 
 def lost(handle: hr.JobHandle) -> list[str]:
@@ -158,6 +163,42 @@ def test_a_worker_busy_in_a_user_s_function_rolls_back_in_place(tmp_path: Path) 
         handle.wait(60.0)
     sequences = pq.read_table(tmp_path / "out")["sequence"].to_pylist()
     assert sorted(sequences) == list(range(15_000))
+
+
+@pytest.mark.parametrize("what", ["sleeps", "computes"])
+def test_a_kill_amid_a_long_call_is_exact_from_a_checkpoint_that_was_cut_during_the_call(
+    tmp_path: Path, what: str
+) -> None:
+    called = tmp_path / "called"
+
+    def five_seconds(batch: pa.RecordBatch) -> pa.RecordBatch:
+        if batch["sequence"][0].as_py() > 1000 and not called.exists():
+            draft = called.with_suffix(f".{os.getpid()}")
+            draft.write_text(str(os.getpid()))
+            draft.rename(called)
+            ends = time.monotonic() + 5.0
+            while time.monotonic() < ends:
+                time.sleep(5.0) if what == "sleeps" else sum(range(1000))
+        return batch
+
+    numbers = hr.read.sequence(30_000, name="numbers", rate=10_000)
+    sink = numbers.shuffle().map_batches(five_seconds, name="slow").rebalance()
+    job = hr.Job(
+        "amid-a-call",
+        sink.write.parquet(str(tmp_path / "out"), name="out"),
+        parallelism=2,
+        checkpoints=hr.Checkpoints(str(tmp_path / "c"), interval="0.1s", mode="unaligned"),
+    )
+    with running(job) as handle:
+        wait_for(called.exists, "the long call")
+        before = handle.status().completed
+        wait_for(lambda: handle.status().completed >= before + 3, "checkpoints during the call")
+        kept = sum(h.end - h.first for s in newest(handle).subtasks for h in s.inflight)
+        assert kept, "the call's own input is in flight"
+        os.kill(int(called.read_text()), signal.SIGKILL)
+        handle.wait(60.0)
+    sequences = pq.read_table(tmp_path / "out")["sequence"].to_pylist()
+    assert sorted(sequences) == list(range(30_000))
 
 
 def test_cancelling_leaves_no_process_and_no_half_visible_output(tmp_path: Path) -> None:
