@@ -8,6 +8,8 @@ from __future__ import annotations
 import os
 import queue
 import time
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from statistics import median
 
@@ -36,21 +38,27 @@ class Floor:
         return (hops * self.hop_s + size_bytes * self.byte_s + self.commit_s) * 1e3
 
 
-def measure_floor(folder: str, size_bytes: int) -> Floor:
-    """Measure in `folder`, with writes of `size_bytes`; medians of a few rounds."""
+def measure_floor(folder: str, size_bytes: int, writers: int = 1) -> Floor:
+    """Measure in `folder`; medians of a few rounds.
+
+    Args:
+        size_bytes: what is written to measure the bandwidth, by so many `writers` at once, to a file each.
+    """
     store = FsspecStore(folder)
-    commit_s = median(_timed_put(store, _METADATA_BYTES) for _ in range(_ROUNDS))
+    commit_s = median(_timed_puts(store, [os.urandom(_METADATA_BYTES)]) for _ in range(_ROUNDS))
     byte_s = 0.0
     if size_bytes:
-        byte_s = median(_timed_put(store, size_bytes) for _ in range(_ROUNDS)) / size_bytes
+        shares = [os.urandom(-(-size_bytes // writers))] * writers
+        byte_s = median(_timed_puts(store, shares) for _ in range(_ROUNDS)) / size_bytes
     return Floor(_hop_s(), byte_s, commit_s)
 
 
-def _timed_put(store: FsspecStore, size_bytes: int) -> float:
-    data = os.urandom(size_bytes)
-    began = time.perf_counter()
-    store.put("floor", data)
-    return time.perf_counter() - began
+def _timed_puts(store: FsspecStore, files: Sequence[bytes]) -> float:
+    with ThreadPoolExecutor(len(files)) as pool:
+        list(pool.map(store.put, [f"warm-{i}" for i in range(len(files))], [b""] * len(files)))
+        began = time.perf_counter()
+        list(pool.map(store.put, [f"floor-{i}" for i in range(len(files))], files))
+        return time.perf_counter() - began
 
 
 def _hop_s() -> float:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import logging
 import sys
 from collections.abc import Sequence
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from cyclopts import App, CycloptsError, Parameter, validators
 
@@ -252,17 +252,30 @@ def flip76(
     seconds: Annotated[
         float, Parameter(validator=validators.Number(gt=0), help="To measure, of each arm.")
     ] = 15.0,
+    rounds: Annotated[
+        int,
+        Parameter(
+            validator=validators.Number(gte=1),
+            help="Run all arms so many times, interleaved; the results are medians.",
+        ),
+    ] = 1,
     json: Json = False,
 ) -> int:
     """Checkpoint under backpressure (FLIP-76): one result for each mode and sleep, or only for those given."""
-    from headrace.bench.flip76 import arms
+    from headrace.bench.flip76 import arms, medians
     from headrace.bench.flip76 import run as measure
 
     from .tables import show_measured
 
-    for name, sleep in arms(mode, sleep_ms):
-        found = measure(mode=name, sleep_ms=sleep, parallelism=parallelism, seconds=seconds)
-        show_measured(found, as_json=json)
+    found: dict[tuple[str, float], list[dict[str, Any]]] = {}
+    for number in range(rounds):
+        for arm in arms(mode, sleep_ms):
+            of_arm = found.setdefault(arm, [])
+            of_arm.append(
+                measure(mode=arm[0], sleep_ms=arm[1], parallelism=parallelism, seconds=seconds)
+            )
+            if number == rounds - 1:
+                show_measured(medians(of_arm), as_json=json)
     return 0
 
 

@@ -120,6 +120,21 @@ def test_the_experiment_of_flip_76_runs_the_arms_that_are_asked_for(
     assert [tuple(arm[key] for key in keys) for arm in ended.objects] == expected
 
 
+def test_several_rounds_of_the_experiment_give_one_result_an_arm(
+    headrace: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rates = iter([10, 1, 30, 3, 20, 2])
+
+    def run(**arm: object) -> dict[str, object]:
+        return {"bench": "flip76", **arm, "records_per_s": next(rates)}
+
+    monkeypatch.setattr("headrace.bench.flip76.run", run)
+    monkeypatch.setattr("headrace.bench.flip76.MODES", ("unaligned", "none"))
+    ended = headrace("bench", "flip76", "--sleep-ms", "1", "--rounds", "3", "--json")
+    found = [(arm["mode"], arm["records_per_s"], arm["rounds"]) for arm in ended.objects]
+    assert found == [("unaligned", 20, 3), ("none", 2, 3)]
+
+
 def test_the_entry_point_takes_the_arguments_of_the_process(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -1,0 +1,254 @@
+"""A pipeline with a slow stage, and what is seen of it: the topology of the FLIP-76 experiment, which other benchmarks vary.
+
+source -> map -> map -> slow map -> measure map, a shuffle on each edge. The measure map notes when records arrive and how old they are.
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+import headrace as hr
+from headrace.engine.api.options import Runner
+from headrace.engine.connectors.sequence import SequenceSource
+from headrace.engine.coordination.driver import Status
+from headrace.engine.coordination.rules import Phase
+from headrace.recovery.metadata import CheckpointMetadata
+from headrace.recovery.sizes import CheckpointSizes, sizes_of
+
+from .floor import Floor, measure_floor
+from .measure import percentile
+
+#: With 68 bytes of payload and four integers a record has about 104 bytes.
+PAYLOAD_BYTES = 68
+#: Edges that a barrier crosses, the order to the sources, and the acknowledgement.
+HOPS = 4 + 2
+_SAMPLES = 16
+_POLL_S = 0.02
+_NETWORK = hr.Network()
+
+#: Batch in, batch out: the slow stage.
+Stage = Callable[[pa.RecordBatch], pa.RecordBatch]
+
+
+class Sleepy:
+    """Sleeps in proportion to the records of a batch."""
+
+    def __init__(self, sleep_ms: float) -> None:
+        self._sleep_s = sleep_ms / 1e3
+
+    def __call__(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        if self._sleep_s:
+            time.sleep(batch.num_rows * self._sleep_s)
+        return batch
+
+
+class Sleeping:
+    """Sleeps so many seconds a call, however many records it gets."""
+
+    def __init__(self, seconds: float) -> None:
+        self._seconds = seconds
+
+    def __call__(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        time.sleep(self._seconds)
+        return batch
+
+
+class Computing:
+    """Computes in pure Python for so many seconds a call: it wants the GIL all the time."""
+
+    def __init__(self, seconds: float) -> None:
+        self._seconds = seconds
+
+    def __call__(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        ends, number = time.monotonic() + self._seconds, 1
+        while time.monotonic() < ends:
+            for _ in range(1000):
+                number = number * 48271 % 2147483647
+        return batch
+
+
+class Measure:
+    """Appends (time, latency, records) samples of each batch to a file of its own, all in nanoseconds."""
+
+    def __init__(self, folder: str) -> None:
+        self._folder = folder
+        self._file: Any = None
+
+    def __call__(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        if self._file is None:
+            name = f"{os.getpid()}-{id(self)}.samples"
+            # Closed with the process: a function of a pipeline has no end of life to hook on.
+            self._file = Path(self._folder, name).open("ab", buffering=0)  # noqa: SIM115
+        now_ns = time.time_ns()
+        emitted = batch.column("emitted").to_numpy()[:: max(1, batch.num_rows // _SAMPLES)]
+        samples = np.empty((len(emitted), 3), dtype=np.int64)
+        samples[:, 0] = now_ns
+        samples[:, 1] = now_ns - emitted
+        samples[:, 2] = batch.num_rows // len(emitted)
+        self._file.write(samples.tobytes())
+        return batch
+
+
+def _emitted(sequence: np.ndarray[Any, np.dtype[np.int64]]) -> np.ndarray[Any, Any]:
+    """The wall clock when the batch is made; the one column that a replay would not repeat, and nothing rests on it."""
+    return np.full(len(sequence), time.time_ns(), dtype=np.int64)
+
+
+def _passed_on(batch: pa.RecordBatch) -> pa.RecordBatch:
+    return batch
+
+
+@dataclass(frozen=True, slots=True)
+class Arm:
+    """One variation of the experiment.
+
+    Attributes:
+        mode: of the checkpoints: "aligned", "unaligned", "none".
+        warm_up_s: time for the queues to fill, not observed.
+    """
+
+    mode: str
+    stage: Stage
+    parallelism: int = 2
+    interval: str = "1s"
+    network: hr.Network = _NETWORK
+    runner: Runner = "processes"
+    warm_up_s: float = 5.0
+    seconds: float = 15.0
+
+    def job(self, directory: str, samples: str) -> hr.Job:
+        """The endless pipeline; checkpoints go to `directory`, samples of the measure map to `samples`."""
+        source = SequenceSource(
+            rows=None, payload_bytes=PAYLOAD_BYTES, columns={"emitted": _emitted}
+        )
+        stream = hr.from_source(source, name="source")
+        stream = stream.shuffle().map_batches(_passed_on, name="map1")
+        stream = stream.shuffle().map_batches(_passed_on, name="map2")
+        stream = stream.shuffle().map_batches(self.stage, name="slow")
+        stream = stream.shuffle().map_batches(Measure(samples), name="measure")
+        return hr.Job(
+            "slow-stage",
+            stream.write.blackhole(name="out"),
+            parallelism=self.parallelism,
+            checkpoints=self._checkpoints(directory),
+            network=self.network,
+        )
+
+    def _checkpoints(self, directory: str) -> hr.Checkpoints | None:
+        match self.mode:
+            case "none":
+                return None
+            case "aligned":
+                return hr.Checkpoints(directory, interval=self.interval)
+            case _:
+                return hr.Checkpoints(directory, interval=self.interval, mode="unaligned")
+
+
+@dataclass(frozen=True)
+class Seen:
+    """What an arm showed after its warm-up.
+
+    Attributes:
+        samples: rows of (time, latency, records) from the measure map; nanoseconds.
+        completed: checkpoints triggered and completed in that time, oldest first; `warm_up`: those before.
+        restarts: attempts that failed, from the start on; more than none spoils a measurement.
+    """
+
+    seconds: float
+    samples: np.ndarray[Any, np.dtype[np.int64]]
+    warm_up: list[CheckpointMetadata]
+    completed: list[CheckpointMetadata]
+    failed: int
+    restarts: int
+    floor: Floor
+
+    @cached_property
+    def sizes(self) -> list[CheckpointSizes]:
+        """Of each completed checkpoint."""
+        return [sizes_of(checkpoint) for checkpoint in self.completed]
+
+    @property
+    def records_per_s(self) -> float:
+        """Arriving at the measure map."""
+        return int(self.samples[:, 2].sum()) / self.seconds
+
+    def latency_ms(self, share: float) -> float | None:
+        """Age that so large a share of the records does not exceed, from the source's emission on; None without records."""
+        if not len(self.samples):
+            return None
+        order = np.argsort(self.samples[:, 1])
+        weights = np.cumsum(self.samples[order, 2])
+        at = int(np.searchsorted(weights, share * weights[-1]))
+        return round(float(self.samples[order[min(at, len(order) - 1)], 1]) / 1e6, 3)
+
+    def duration_ms(self, percent: int) -> float | None:
+        """Percentile of the checkpoints' durations, trigger to durable metadata."""
+        return percentile(sorted(c.duration_ns / 1e6 for c in self.completed), percent)
+
+    def floor_ms(self, percent: int) -> float | None:
+        """The same percentile of each checkpoint's physical floor, if all data in flight is written each time."""
+        held = (s.inflight_bytes + s.state_bytes for s in self.sizes)
+        return percentile(sorted(self.floor.checkpoint_ms(HOPS, size) for size in held), percent)
+
+    def written_floor_ms(self, percent: int) -> float | None:
+        """The same of what was really written: less, where checkpoints build on earlier ones."""
+        written = (s.written_bytes for s in self.sizes)
+        return percentile(sorted(self.floor.checkpoint_ms(HOPS, size) for size in written), percent)
+
+    def interval_ms(self, percent: int) -> float | None:
+        """Percentile of the time from trigger to trigger."""
+        return percentile(sorted(np.diff([c.created_ms for c in self.completed]).tolist()), percent)
+
+    def median_bytes(self, values: Sequence[int]) -> float | None:
+        """The middle one."""
+        return percentile(sorted(values), 50)
+
+
+def observe(arm: Arm) -> Seen:
+    """Run one arm: start it, let it warm up, watch it, cancel it, and measure the floor in the same place."""
+    with tempfile.TemporaryDirectory(prefix="headrace-bench-") as folder:
+        samples = Path(folder, "samples")
+        samples.mkdir()
+        job = arm.job(str(Path(folder, "checkpoints")), str(samples))
+        handle = job.start(arm.runner)
+        while handle.status().phase not in (Phase.RUNNING, Phase.ENDED):
+            time.sleep(_POLL_S)
+        time.sleep(arm.warm_up_s)
+        began_ns, before = time.time_ns(), handle.status()
+        time.sleep(arm.seconds)
+        ended_ns, after = time.time_ns(), handle.status()
+        handle.cancel()
+        handle.wait()
+        first_ms = began_ns // 1_000_000
+        completed = [c for c in after.checkpoints if c.created_ms >= first_ms]
+        largest = max((sizes_of(c).inflight_bytes for c in completed), default=0)
+        return Seen(
+            seconds=(ended_ns - began_ns) / 1e9,
+            samples=_samples(samples, began_ns, ended_ns),
+            warm_up=[c for c in after.checkpoints if c.created_ms < first_ms],
+            completed=completed,
+            failed=_noticed(after, "checkpoint_failed") - _noticed(before, "checkpoint_failed"),
+            restarts=_noticed(after, "attempt_failed"),
+            floor=measure_floor(folder, largest, writers=arm.parallelism),
+        )
+
+
+def _samples(folder: Path, began_ns: int, ended_ns: int) -> np.ndarray[Any, np.dtype[np.int64]]:
+    rows = [np.fromfile(path, dtype=np.int64).reshape(-1, 3) for path in folder.iterdir()]
+    samples = np.concatenate(rows) if rows else np.empty((0, 3), dtype=np.int64)
+    inside = (samples[:, 0] >= began_ns) & (samples[:, 0] < ended_ns)
+    return samples[inside]
+
+
+def _noticed(status: Status, kind: str) -> int:
+    return sum(notice.kind.value == kind for _, notice in status.notices)
