@@ -84,6 +84,7 @@ class Checkpoints:
         min_pause: at least this long from the end of one to the next trigger.
         tolerable_failures: so many checkpoints may fail in a row; one more counts as a failure of the job, which restarts.
         retain: completed checkpoints to keep, at least one.
+        max_concurrent: so many may be under way at once.
         alignment_timeout: an aligned checkpoint that is older than this, counted from its trigger, becomes unaligned; None: never.
     """
 
@@ -94,6 +95,7 @@ class Checkpoints:
     min_pause: Duration = "0s"
     tolerable_failures: int = 3
     retain: int = 1
+    max_concurrent: int = 1
     alignment_timeout: Duration | None = None
 
     def __post_init__(self) -> None:
@@ -108,6 +110,7 @@ class Checkpoints:
         duration_ns(self.min_pause, option="checkpoints.min_pause")
         _count("checkpoints.tolerable_failures", self.tolerable_failures, least=0)
         _count("checkpoints.retain", self.retain, least=1)
+        _count("checkpoints.max_concurrent", self.max_concurrent, least=1)
         if self.alignment_timeout is not None:
             self._check_alignment_timeout()
 

@@ -256,7 +256,7 @@ def _rules(options: RunOptions) -> CoordinatorRules:
             timeout_ns=_FOREVER_NS if checkpoints is None else checkpoints.timeout_ns,
             tolerable_failures=0 if checkpoints is None else checkpoints.tolerable_failures,
             retain=1 if checkpoints is None else checkpoints.retain,
-            concurrent=1,
+            concurrent=1 if checkpoints is None else checkpoints.max_concurrent,
         ),
         restarts=RestartRules(
             options.restart.attempts, options.restart.backoff_ns, options.restart.max_backoff_ns

@@ -153,6 +153,8 @@ class Subtask:
         self._source_ended = False
         #: The checkpoint whose pre-commit runs.
         self._precommitting: int | None = None
+        #: Something was worked on since the last pre-commit, so that the next cut needs one.
+        self._unflushed = True
         #: (checkpoint, sink, transaction), pre-committed and not known to be committed.
         self._transactions: list[tuple[int, str, Transaction]] = []
         self._now_ns = 0
@@ -326,6 +328,7 @@ class Subtask:
         assert work is not None, f"{self.id}: work {done.work} ended twice"
         effects.append(CommitWork(self.id))
         self._time.spoke(done.time, self._now_ns)
+        self._unflushed = not isinstance(work, PrecommitWork)
         bytes_out = self._results.append(done.outputs)
         match work:
             case ProcessWork():
@@ -417,7 +420,8 @@ class Subtask:
         )
         self._drain(effects)
         checkpoint = due.barrier.checkpoint
-        if self._spec.is_sink:
+        # Checkpoints may follow each other faster than a sink flushes: it must get to write between them.
+        if self._spec.is_sink and self._unflushed:
             self._precommitting = checkpoint
             self._run(PrecommitWork(checkpoint), effects)
         else:

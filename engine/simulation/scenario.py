@@ -60,6 +60,7 @@ def _draw_settings(rng: random.Random, graph: Graph, mode: CheckpointMode) -> Se
     state = rng.getstate()
     alignment_timeout_ns = rng.choice((None, None, 0, 2, 20))
     debloat = rng.choice((None, Debloat(20 * MILLISECOND_NS, floor_bytes=16)))
+    concurrent = rng.choice((1, 1, 2, 3))
     rng.setstate(state)
     slow = rng.sample(range(tasks), 1) if rng.random() < 0.3 else []
     timeout_ns = rng.choice((40, 300, 5000)) * MILLISECOND_NS
@@ -85,7 +86,7 @@ def _draw_settings(rng: random.Random, graph: Graph, mode: CheckpointMode) -> Se
         checkpoint_timeout_ns=timeout_ns,
         tolerable_failures=rng.choice((0, 2)) if patient else 1_000_000,
         retain=rng.choice((1, 1, 2, 3)),
-        concurrent=1,
+        concurrent=concurrent,
         work_ns=(MILLISECOND_NS // 10, rng.choice((1, 5)) * MILLISECOND_NS),
         slow_tasks=frozenset(slow),
     )

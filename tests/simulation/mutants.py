@@ -27,11 +27,12 @@ from headrace.engine.runtime.cuts import Cuts
 from headrace.engine.runtime.subtask import Subtask
 from headrace.engine.runtime.work import CheckpointCancelled
 from headrace.engine.runtime.worker import Worker
+from headrace.engine.simulation import world
 from headrace.engine.simulation.storage import answer_call
 from headrace.engine.simulation.worker_process import WorkerProcess
 from headrace.inflight.replay import Replay
 from headrace.recovery import assignment
-from headrace.recovery.registry import Deletable
+from headrace.recovery.registry import Deletable, SharedStateRegistry
 
 Mutant = Callable[[pytest.MonkeyPatch], None]
 MUTANTS: dict[str, Mutant] = {}
@@ -173,6 +174,18 @@ def referenced_files_are_deleted(patch: pytest.MonkeyPatch) -> None:
         return replace(whole(self), keep=frozenset())
 
     patch.setattr(Ledger, "sweep", sweep)
+
+
+@mutant
+def checkpoints_are_deleted_under_those_that_build_on_them(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(SharedStateRegistry, "_floor", lambda self: self._following)
+
+
+@mutant
+def sink_flushes_for_every_checkpoint_before_it_writes(patch: pytest.MonkeyPatch) -> None:
+    always = property(lambda self: True, lambda self, value: None)
+    patch.setattr(Subtask, "_unflushed", always, raising=False)
+    patch.setattr(world, "_STEPS_MAX", 6000)  # it would never come to rest
 
 
 # --- durability and commits -------------------------------------------------------------------------------------------

@@ -19,7 +19,15 @@ SEEDS = {
     93: "two incarnations of a worker displaced each other without end",
     379: "a trigger made a worker send before its peers were connected",
     734: "a consumer restored as finished, its producer not, left barriers unread (at least once)",
+    3320: "a sink did nothing but pre-commit, for checkpoints that came faster than it flushed",
+    4850: "a file was deleted that only a checkpoint named which had just been let go, and one under way",
+    5043: "a sink did nothing but pre-commit, as in 3320, of two workers",
+    7339: "a sink did nothing but pre-commit, as in 3320, of a job of one subtask a task",
+    8695: "a file was deleted that a checkpoint under way named, as in 4850, after a restart",
+    9855: "a file was deleted that a checkpoint under way named, as in 4850, of three workers",
     11718: "storage that failed during a restore ended the job",
+    15589: "a sink did nothing but pre-commit, as in 3320, two checkpoints at once",
+    18395: "a sink did nothing but pre-commit, as in 3320, three checkpoints at once",
 }
 
 

@@ -61,6 +61,11 @@ def test_every_mode_is_one_of_the_barrier() -> None:
         ),
         (
             Checkpoints,
+            {"directory": "/d", "max_concurrent": 0},
+            "checkpoints.max_concurrent=0 is not a whole number of at least 1",
+        ),
+        (
+            Checkpoints,
             {"directory": "/d", "retain": 0},
             "checkpoints.retain=0 is not a whole number of at least 1",
         ),

@@ -153,13 +153,17 @@ def test_checkpoints_are_taken_while_a_job_runs(mode: Any, tmp_path: Path) -> No
     assert f"chk-{result.last_checkpoint}" in complete
 
 
-@pytest.mark.parametrize("mode", ["aligned", "unaligned"])
+@pytest.mark.parametrize(
+    ("mode", "max_concurrent"), [("aligned", 1), ("unaligned", 1), ("unaligned", 3)]
+)
 def test_files_and_state_are_exactly_once_across_a_stop_and_a_restore(
-    mode: Any, tmp_path: Path
+    mode: Any, max_concurrent: int, tmp_path: Path
 ) -> None:
     rows = 20_000
     out = tmp_path / "out"
-    checkpoints = hr.Checkpoints(str(tmp_path / "ckpt"), interval="30ms", mode=mode)
+    checkpoints = hr.Checkpoints(
+        str(tmp_path / "ckpt"), interval="30ms", mode=mode, max_concurrent=max_concurrent
+    )
     job = counting(out, rows, rate=8_000.0)
     handle = job.start("threads", checkpoints=checkpoints)
     wait_until("a checkpoint", lambda: handle.status().completed >= 2)

@@ -134,9 +134,12 @@ def transaction(id: str) -> tuple[str, Transaction]:
 
 
 def cut_a_sink(subject: Driven, checkpoint: int, work: int, id: str) -> None:
+    """It writes a record before; that is `work`."""
+    assert subject.records(A, 1)[0].startswith(f"run {work}: port 0")
+    subject.done(work)
     subject.event(A, barrier(checkpoint))
-    assert subject.event(B, barrier(checkpoint)) == [f"run {work}: pre-commit {checkpoint}"]
-    assert subject.done(work, transactions=(transaction(id),))[0] == "commit"
+    assert subject.event(B, barrier(checkpoint)) == [f"run {work + 1}: pre-commit {checkpoint}"]
+    assert subject.done(work + 1, transactions=(transaction(id),))[0] == "commit"
 
 
 def test_a_sink_pre_commits_and_then_snapshots() -> None:
@@ -150,15 +153,26 @@ def test_a_sink_pre_commits_and_then_snapshots() -> None:
     assert subject.cuts[0].transactions == (transaction("t1"),)
 
 
+def test_a_sink_that_wrote_nothing_since_its_last_pre_commit_needs_none() -> None:
+    """Checkpoints that follow each other faster than it flushes must not keep it from writing."""
+    subject = sink()
+    subject.start()
+    cut_a_sink(subject, 1, 1, "t1")
+    subject.event(A, barrier(2))
+    effects = subject.event(B, barrier(2))
+    assert effects == ["snapshot 2", "cut 2: received 1 0; sent "]
+    assert subject.cuts[1].transactions == (transaction("t1"),), "the first is not complete"
+
+
 def test_transactions_are_carried_over_until_their_checkpoint_is_complete() -> None:
     subject = sink()
     subject.start()
     cut_a_sink(subject, 1, 1, "t1")
-    cut_a_sink(subject, 2, 2, "t2")
+    cut_a_sink(subject, 2, 3, "t2")
     subject.step(CheckpointCompleted(1))
-    cut_a_sink(subject, 3, 3, "t3")
+    cut_a_sink(subject, 3, 5, "t3")
     subject.step(CheckpointCompleted(3))
-    cut_a_sink(subject, 4, 4, "t4")
+    cut_a_sink(subject, 4, 7, "t4")
     assert [[t.id for _, t in cut.transactions] for cut in subject.cuts] == [
         ["t1"],
         ["t1", "t2"],
@@ -172,7 +186,7 @@ def test_what_a_cancelled_checkpoint_pre_committed_rides_with_the_next() -> None
     subject.start()
     cut_a_sink(subject, 1, 1, "t1")
     subject.step(CheckpointCancelled(1))
-    cut_a_sink(subject, 2, 2, "t2")
+    cut_a_sink(subject, 2, 3, "t2")
     assert [t.id for _, t in subject.cuts[-1].transactions] == ["t1", "t2"]
 
 

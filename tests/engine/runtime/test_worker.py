@@ -293,11 +293,11 @@ def test_a_failed_worker_goes_on_beating() -> None:
 # --- checkpoints ------------------------------------------------------------------------------------------------------
 
 
-def cut(subject: Driven, checkpoint: int = 1) -> list[str]:
+def cut(subject: Driven, checkpoint: int = 1, position: int = 0) -> list[str]:
     """Both sources cut, the sink pre-commits; returns the effects of the last step."""
     barrier = Barrier(checkpoint, CheckpointMode.ALIGNED, 0)
     subject.told(m.Trigger(1, checkpoint, "aligned", 0))
-    effects = subject.step(FrameReceived(1, 1, EventFrame(INCOMING, 0, barrier)))
+    effects = subject.step(FrameReceived(1, 1, EventFrame(INCOMING, position, barrier)))
     assert effects[-1].endswith("PrecommitWork")
     work = int(effects[-1].split()[2])
     transaction = ("out", Transaction(f"t{checkpoint}", {"rows": 3}))
@@ -373,7 +373,10 @@ def test_completion_reaches_the_sinks() -> None:
     subject = running()
     cut(subject)
     assert subject.told(m.Completed(1, 1)) == ["confirm 1"]
-    cut(subject, 2)
+    record = Buffer(0, 1, 8, (pa.record_batch({"x": [1]}, SCHEMA),))
+    (run,) = subject.step(FrameReceived(1, 1, BufferFrame(INCOMING, record)))
+    subject.done(SINK, WorkDone(int(run.split()[2])))
+    cut(subject, 2, position=1)
     subject.step(persisted(2))
     message = subject.reports[-1]
     assert isinstance(message, m.Acknowledge)
