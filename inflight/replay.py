@@ -8,7 +8,8 @@ flight behind it, or a key's older records could fall behind its newer ones.
 Watermarks are replayed at their place, as those of the channel of the same name. Restoring at another parallelism takes them away
 (`recovery/assignment.py`), for then there is no such channel, and records that are filtered have no place any more.
 
-Memory is bounded by the read-ahead, two buffers an old channel, whatever lay in flight.
+Memory is bounded by the read-ahead, whatever lay in flight and however many old channels a consumer has inherited: buffers are asked for
+one after the other, at most two an old channel, until those that are asked for or read and not worked on come to `ahead_bytes_max`.
 
 Source: FLIP-76, recovery; deviation: the consumer reads the sender's part too, so that order survives a rescale and producers start at once.
 """
@@ -18,6 +19,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from itertools import islice
 
 import pyarrow as pa
 
@@ -26,6 +28,8 @@ from headrace.channels.buffer import ChannelId
 from .handle import BufferHandle, ChannelStateHandle
 
 _READ_AHEAD = 2
+#: Stored bytes that are read ahead in all; one buffer may go beyond it.
+AHEAD_BYTES_MAX = 8 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,9 +100,19 @@ class Replay:
     Args:
         handles: as `merge_sides` orders them; edges in terms of the present plan.
         ports: {edge: input port}.
+        ahead_bytes_max: limit of the read-ahead, soft by one buffer.
     """
 
-    def __init__(self, handles: Iterable[ChannelStateHandle], ports: dict[int, int]) -> None:
+    def __init__(
+        self,
+        handles: Iterable[ChannelStateHandle],
+        ports: dict[int, int],
+        *,
+        ahead_bytes_max: int = AHEAD_BYTES_MAX,
+    ) -> None:
+        self._ahead_bytes_max = ahead_bytes_max
+        #: Stored size of what is ordered and not done with.
+        self.ahead_bytes = 0
         self._channels: list[_OldChannel] = []
         self._by_read: dict[int, _Stored] = {}
         #: The old channel that records were handed out of, and how many.
@@ -129,9 +143,13 @@ class Replay:
         """What to read now; each is named once."""
         orders: list[ReplayRead] = []
         for channel in self._oldest():
-            for stored in list(channel.stored)[:_READ_AHEAD]:
+            for stored in islice(channel.stored, _READ_AHEAD):
                 if not stored.ordered:
+                    size_bytes = stored.handle.length
+                    if self.ahead_bytes and self.ahead_bytes + size_bytes > self._ahead_bytes_max:
+                        return orders
                     stored.ordered = True
+                    self.ahead_bytes += size_bytes
                     orders.append(ReplayRead(stored.read, channel.source.edge, stored.handle))
         return orders
 
@@ -221,6 +239,7 @@ class Replay:
         while channel.stored and _is_done(channel.stored[0]):
             stored = channel.stored.popleft()
             channel.done += stored.handle.rows
+            self.ahead_bytes -= stored.handle.length
             del self._by_read[stored.read]
         while channel.watermarks and channel.watermarks[0][0] <= channel.committed:
             source = channel.source

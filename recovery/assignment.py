@@ -5,8 +5,8 @@ state is cut to its key groups when it is read. Positions start at zero in every
 input are carried over.
 
 In-flight records go to the consumer that their edge's partitioner names at the new parallelism: along an edge with affinity each new consumer reads
-what may be its own and filters, along one without whole old channels are dealt out, and a broadcast consumer takes the place of one old
-consumer. Within an old channel the receiver's part comes before the sender's.
+what may be its own and filters; along one without, the records are dealt out in even shares, cut between records; along a forward edge whole old
+channels are; and a broadcast consumer takes the place of one old consumer. Within an old channel the receiver's part comes before the sender's.
 
 Source: FLIP-76, "StateAssignmentOperation"; docs/design.md, "Redistribution".
 """
@@ -22,7 +22,7 @@ from msgspec.structs import replace
 from headrace.channels.buffer import ChannelId
 from headrace.channels.events import CheckpointMode
 from headrace.channels.keygroups import key_group_range
-from headrace.inflight.handle import ChannelStateHandle
+from headrace.inflight.handle import BufferHandle, ChannelStateHandle
 from headrace.inflight.replay import merge_sides
 
 from .event_time import restored_channel, restored_operator, same_channels
@@ -45,8 +45,10 @@ class Affinity(Enum):
 
     #: It depends on the record where it goes (hash, custom).
     RECORD = "record"
-    #: Any consumer will do (forward, rebalance, shuffle).
+    #: Any consumer will do (rebalance, shuffle).
     NONE = "none"
+    #: Any consumer will do, but the records of one channel stay together and in order (forward).
+    CHANNEL = "channel"
     #: Every consumer gets it (broadcast).
     COPY = "copy"
 
@@ -226,6 +228,8 @@ def _in_flight(
         mine = [handle for owner, handle in owned if owner == subtask % old_parallelism]
     elif edge.affinity is Affinity.RECORD:
         mine = [_filtered(handle, parallelism, subtask) for _, handle in owned]
+    elif edge.affinity is Affinity.NONE:
+        mine = _share([handle for _, handle in sorted(owned, key=_place)], parallelism, subtask)
     else:
         channels = sorted({(owner, h.producer, h.consumer) for owner, h in owned})
         dealt = set(channels[subtask::parallelism])
@@ -233,6 +237,39 @@ def _in_flight(
     if not same_channels(metadata, old, widths):
         mine = [replace(handle, watermarks=[]) for handle in mine]
     return merge_sides([replace(handle, edge=index) for handle in mine])
+
+
+def _place(owned: tuple[int, ChannelStateHandle]) -> tuple[int, int, int]:
+    owner, handle = owned
+    return owner, handle.producer, handle.consumer
+
+
+def _share(
+    handles: Sequence[ChannelStateHandle], parallelism: int, subtask: int
+) -> list[ChannelStateHandle]:
+    """The records that are one new consumer's share, a run of them all; a blob is cut where two shares meet.
+
+    Filtered buffers, of which nobody knows yet how many records are left, are not cut: an edge that had affinity once.
+    """
+    total = sum(b.rows - b.skip for handle in handles for b in handle.buffers)
+    low, high = subtask * total // parallelism, (subtask + 1) * total // parallelism
+    shares: list[ChannelStateHandle] = []
+    position = 0
+    for handle in handles:
+        buffers: list[BufferHandle] = []
+        for buffer in handle.buffers:
+            left = buffer.rows - buffer.skip
+            start, end = max(low - position, 0), min(high - position, left)
+            if buffer.filters:
+                if low <= position < high:
+                    buffers.append(buffer)
+            elif start < end:
+                first = buffer.start + buffer.skip + start
+                buffers.append(replace(buffer, start=first, rows=end - start, skip=0))
+            position += left
+        if buffers:
+            shares.append(replace(handle, buffers=buffers))
+    return shares
 
 
 def _filtered(handle: ChannelStateHandle, parallelism: int, subtask: int) -> ChannelStateHandle:

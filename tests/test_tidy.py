@@ -54,6 +54,7 @@ UNMIRRORED = {
     "engine/runtime/worker_main.py": "every job in threads runs it: tests/engine/coordination/test_session.py",
     "engine/runtime/worker_protocol.py": "values; the tests of the worker compare them",
     "engine/simulation/coordinator_process.py": "every simulated run is its test: test_campaign.py",
+    "engine/simulation/chains.py": "every simulated run is its test: test_campaign.py",
     "engine/simulation/coverage.py": "counters; tests/simulation/test_faults.py",
     "engine/simulation/disturbances.py": "every simulated run is its test: test_campaign.py",
     "engine/simulation/environment.py": "what runs share; every simulated run is its test",

@@ -27,10 +27,14 @@ from .roster import Roster
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What a step of a checkpoint means for the attempt: `failure` ends it; `final` says that the last checkpoint is complete."""
+    """What a step of a checkpoint means for the attempt: `failure` ends it; `final` says that the last checkpoint is complete.
+
+    `whole`: its cut came after the end of all input. Since then is too late: what ended behind the cut is not in it.
+    """
 
     failure: str = ""
     final: int | None = None
+    whole: bool = False
 
 
 #: Nothing follows for the attempt.
@@ -217,7 +221,9 @@ class Checkpointing:
         deletable = self._ledger.sweep()
         if deletable.checkpoints or deletable.files:
             effects.append(d.DeleteCheckpoints(deletable))
-        return Verdict(final=checkpoint) if pending.final and running else FINE
+        if not (pending.final and running):
+            return FINE
+        return Verdict(final=checkpoint, whole=all(s.finished for s in metadata.subtasks))
 
     def discarded(
         self, checkpoint: int, reason: str, now_ns: int, effects: list[d.CoordinatorEffect]

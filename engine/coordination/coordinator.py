@@ -424,7 +424,7 @@ class Coordinator:
         if verdict.failure:
             self._attempt_failed(verdict.failure, "", effects)
         elif verdict.final is not None:
-            outcome = d.Outcome.FINISHED if self._all_finished() else d.Outcome.STOPPED
+            outcome = d.Outcome.FINISHED if verdict.whole else d.Outcome.STOPPED
             self._end(outcome, f"chk-{verdict.final} covers everything", "", effects)
 
     # --- sinks --------------------------------------------------------------------------------------------------

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from headrace.channels.partitioners import Broadcast, Custom, Hash
+from headrace.channels.partitioners import Broadcast, Custom, Forward, Hash
 from headrace.recovery import catalog
 from headrace.recovery.assignment import Affinity, NewEdge, NewTask
 from headrace.recovery.catalog import NoValidCheckpoint, WrongJob
@@ -137,6 +137,8 @@ def _new_edge(edge: EdgePlan) -> NewEdge:
             affinity = Affinity.RECORD
         case Broadcast():
             affinity = Affinity.COPY
+        case Forward():
+            affinity = Affinity.CHANNEL
         case _:
             affinity = Affinity.NONE
     return NewEdge(edge.key, edge.producer, affinity)

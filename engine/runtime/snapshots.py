@@ -13,6 +13,7 @@ import pyarrow.compute as pc
 from msgspec.structs import replace
 
 from headrace.channels.keygroups import key_group_range
+from headrace.channels.partitioners import Custom, Hash, Partitioner
 from headrace.inflight.confirmed import Confirmed
 from headrace.inflight.handle import BufferHandle, ChannelStateHandle
 from headrace.inflight.segment import (
@@ -34,6 +35,9 @@ from .work import CapturedRun, Cut, SubtaskId
 
 #: By subtask: (operator name, its frozen state).
 Snapshots = Mapping[SubtaskId, Sequence[tuple[str, StateSnapshot]]]
+
+#: (batch, parallelism, consumer) -> boolean mask of the records that go to that consumer.
+Passes = Callable[[pa.RecordBatch, int, int], pa.Array]
 
 
 class CorruptState(Exception):
@@ -145,17 +149,19 @@ def _copied(
     return replace(handle, buffers=buffers)
 
 
-def read_buffer(
-    store: Store,
-    job: str,
-    handle: BufferHandle,
-    passes: Callable[[pa.RecordBatch, int, int], pa.Array],
-) -> pa.RecordBatch:
-    """Read the records that are left of a stored buffer. Raises CorruptState, StoreError.
+def passes_of(partitioner: Partitioner) -> Passes:
+    """What an edge's partitioner says of records that are given out anew; only one with affinity is ever asked."""
 
-    Args:
-        passes: (batch, parallelism, consumer) -> boolean mask of the records that go to that consumer.
-    """
+    def passes(batch: pa.RecordBatch, parallelism: int, consumer: int) -> pa.Array:
+        assert isinstance(partitioner, Hash | Custom), f"{partitioner} has no affinity"
+        targets = partitioner.open(0, 1, parallelism, 0).targets(batch)
+        return pa.array(targets == consumer)
+
+    return passes
+
+
+def read_buffer(store: Store, job: str, handle: BufferHandle, passes: Passes) -> pa.RecordBatch:
+    """Read the records that are left of a stored buffer. Raises CorruptState, StoreError."""
     where = f"{store_path(job, handle.path)}, in-flight data"
     table = _read_blob(store, job, handle.path, handle, where)
     if table.num_rows != handle.blob_rows:

@@ -15,10 +15,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import assert_never
 
-import pyarrow as pa
-
 from headrace.channels.handshake import Identity
-from headrace.channels.partitioners import Custom, Hash
 from headrace.channels.wire import ControlFrame
 from headrace.inflight.writer import AdHoc, Piece
 from headrace.recovery.metadata import SubtaskSnapshot
@@ -41,7 +38,7 @@ from .network import (
     Received,
 )
 from .persistence import CheckpointWrite, Persistence
-from .snapshots import CorruptState, Foreign, read_buffer, read_states, write_checkpoint
+from .snapshots import CorruptState, Foreign, passes_of, read_buffer, read_states, write_checkpoint
 from .storage import open_store
 from .subtask import Limits
 from .subtask_thread import SubtaskOpened, SubtaskOpenFailed, SubtaskThread, ThreadEvent
@@ -315,12 +312,7 @@ class WorkerDriver:
     def _read_replay(self, effect: ReadReplay) -> None:
         loaded = self._attempt()
         epoch, order = loaded.epoch, effect.order
-        partitioner = self._plan.edges[order.edge].partitioner
-
-        def passes(batch: pa.RecordBatch, parallelism: int, consumer: int) -> pa.Array:
-            assert isinstance(partitioner, Hash | Custom), f"{partitioner} has no affinity"
-            targets = partitioner.open(0, 1, parallelism, 0).targets(batch)
-            return pa.array(targets == consumer)
+        passes = passes_of(self._plan.edges[order.edge].partitioner)
 
         def read() -> None:
             store, job = self._store, self._plan.job

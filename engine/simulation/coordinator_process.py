@@ -8,18 +8,21 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, assert_never
 
-from headrace.recovery import assignment
+from headrace.recovery import assignment, catalog
 from headrace.recovery.metadata import CheckpointMetadata, SubtaskSnapshot
+from headrace.recovery.store import StoreError
 
+from ..api.errors import StorageUnreachable, UserError
 from ..coordination import decisions as d
 from ..coordination import messages as m
 from ..coordination.coordinator import Coordinator
 from ..coordination.pending import CheckpointRules
 from ..coordination.restarts import RestartRules
-from ..coordination.restore import Restore, new_tasks
+from ..coordination.restore import Restore, new_tasks, resolve
 from ..coordination.rules import CoordinatorRules
 from ..coordination.storage import (
     Sinks,
@@ -30,6 +33,7 @@ from ..coordination.storage import (
 )
 from ..runtime.launch import slots_of_worker
 from .environment import Environment, Process, Settings, shown
+from .redistribution import check_redistribution
 from .scheduler import MILLISECOND_NS, SECOND_NS
 from .sink import SystemCommitter
 from .storage import Replay, ReplayStore, Stepper
@@ -42,8 +46,7 @@ class CoordinatorProcess(Process):
     """One run of the job's driver program.
 
     Args:
-        restore: where it starts.
-        launch: starts an incarnation of a worker.
+        launch: starts an incarnation of a worker of this coordinator.
         ended: called once, when it is dead or the job has ended.
 
     Attributes:
@@ -54,17 +57,19 @@ class CoordinatorProcess(Process):
         self,
         env: Environment,
         generation: int,
-        restore: Restore,
         *,
-        launch: Callable[[int, int], None],
-        ended: Callable[[], None],
+        launch: Callable[[CoordinatorProcess, int, int], None],
+        ended: Callable[[CoordinatorProcess], None],
     ) -> None:
-        super().__init__(env, f"coordinator {generation}", ended)
+        super().__init__(env, f"coordinator {generation}", lambda: ended(self))
         self.generation = generation
         self.address = (f"coordinator-{generation}", 1)
         self.result: d.JobEnded | None = None
         self._launch = launch
-        self.machine = _machine(env, restore)
+        #: None until an epoch is claimed and a checkpoint chosen.
+        self.machine: Coordinator | None = None
+        #: Checkpoints that it has completed.
+        self.completed = 0
         self._storage = Stepper(self, env.faults, env.storage, "store call", self._end_when_done)
         self._sinking = Stepper(self, env.faults, env.sinks, "sink call", self._end_when_done)
         self._sink_replay = Replay()
@@ -72,20 +77,40 @@ class CoordinatorProcess(Process):
             {name: SystemCommitter(name, self._call_sink) for name in _sink_names(env)}
         )
         self._incarnations: dict[int, int] = {}
+        #: Told of every checkpoint that completes.
+        self.on_checkpoint: Callable[[], None] = lambda: None
         #: The latest messages of workers, as they came.
         self.heard: deque[bytes] = deque(maxlen=40)
         env.network.listen(self.address, self)
 
     def start(self) -> None:
-        """Launch the workers and begin."""
+        """Claim an epoch, choose the newest checkpoint, launch the workers and begin; as `session.start_job` does."""
+        self._storage.submit(lambda replay: _prepare(_Sleeper(replay), self.env), self._prepared)
+
+    def _prepared(self, prepared: _Prepared | None) -> None:
+        if prepared is None:
+            self.die(host=False, why="cannot reach its storage")
+            return
+        restore = prepared.restore
+        self.machine = _machine(self.env, restore, prepared.epoch)
+        if restore.metadata is not None:
+            self._count_rescale(restore.metadata)
         for worker in range(self.env.settings.workers):
-            self._launch(worker, 0)
+            self._launch(self, worker, 0)
         self._perform_all(self.machine.start(self.clock_ns()))
         self._wake_later()
 
+    def _count_rescale(self, metadata: CheckpointMetadata) -> None:
+        env = self.env
+        if [t.parallelism for t in metadata.tasks] == [t.parallelism for t in env.plan.tasks]:
+            return
+        env.coverage.count("rescaled restores")
+        assigned = assignment.assign(metadata, new_tasks(env.plan), env.plan.max_parallelism)
+        check_redistribution(metadata, env.plan, assigned, env.storage, env.coverage)
+
     def post(self, event: d.CoordinatorEvent) -> None:
         """Something has happened."""
-        if not self.alive or self.result is not None:
+        if not self.alive or self.result is not None or self.machine is None:
             return
         fenced = self.machine.fenced
         effects = self.machine.step(event, self.clock_ns())
@@ -99,7 +124,9 @@ class CoordinatorProcess(Process):
 
     def next_deadline_ns(self) -> int | None:
         """See `Process`."""
-        return None if self.result is not None else self.machine.next_deadline_ns()
+        if self.result is not None or self.machine is None:
+            return None
+        return self.machine.next_deadline_ns()
 
     def wake(self) -> None:
         """See `Process`."""
@@ -166,7 +193,7 @@ class CoordinatorProcess(Process):
 
     def _replace(self, worker: int, number: int) -> None:
         if self.alive and self.result is None:
-            self._launch(worker, number)
+            self._launch(self, worker, number)
 
     def _store(self, function: Callable[[Any], Any]) -> None:
         def answered(result: Any) -> None:
@@ -192,6 +219,8 @@ class CoordinatorProcess(Process):
                 assert notice.checkpoint is not None, "a complete checkpoint has metadata"
                 self.env.watch.completed(notice.checkpoint, self.env.storage)
                 self.env.coverage.count("checkpoints completed")
+                self.completed += 1
+                self.on_checkpoint()
             case d.NoticeKind.CHECKPOINT_FAILED:
                 self.env.coverage.count("checkpoints given up")
             case d.NoticeKind.ATTEMPT_FAILED:
@@ -217,7 +246,32 @@ def _write(store: _Sleeper, metadata: CheckpointMetadata) -> Any:
     return write_metadata(store, metadata, sleep=store.sleep)
 
 
-def _machine(env: Environment, restore: Restore) -> Coordinator:
+@dataclass(frozen=True, slots=True)
+class _Prepared:
+    """What a driver knows before it launches anything."""
+
+    epoch: int
+    restore: Restore
+
+
+def _prepare(store: _Sleeper, env: Environment) -> _Prepared | None:
+    """The epoch first: from then on no older driver completes a checkpoint. None: storage cannot be reached."""
+    try:
+        epoch = catalog.claim_epoch(store, env.plan.job)
+        return _Prepared(epoch, _latest(store, env.plan.job))
+    except (StoreError, StorageUnreachable):
+        return None
+
+
+def _latest(store: _Sleeper, job: str) -> Restore:
+    """What `restore="latest"` finds; without any complete checkpoint the job starts afresh."""
+    try:
+        return resolve(store, job, "latest")
+    except UserError:
+        return resolve(store, job, None)
+
+
+def _machine(env: Environment, restore: Restore, epoch: int) -> Coordinator:
     settings, plan = env.settings, env.plan
     tasks = new_tasks(plan)
 
@@ -236,6 +290,7 @@ def _machine(env: Environment, restore: Restore) -> Coordinator:
         origin=restore.origin,
         checkpoint_next=restore.checkpoint_next,
         assign=assign,
+        epoch=epoch,
     )
 
 

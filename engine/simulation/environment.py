@@ -17,10 +17,10 @@ from ..runtime.subtask import Limits
 from .coverage import Coverage
 from .faults import Faults
 from .network import Network
-from .oracles import Watch
 from .scheduler import Scheduler
 from .sink import SinkSystem
 from .storage import SimulatedStorage
+from .watch import Watch
 
 
 @dataclass(frozen=True, slots=True)

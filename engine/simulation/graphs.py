@@ -8,14 +8,12 @@ from __future__ import annotations
 
 import functools
 import random
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from enum import Enum
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from headrace.channels.partitioners import (
     Broadcast,
@@ -29,11 +27,9 @@ from headrace.channels.partitioners import (
 
 from ..operators import aggregations
 from ..operators.aggregate import AggregateOperator
-from ..operators.base import OperatorContext
-from ..operators.process import ProcessOperator, StatefulProcessor
-from ..operators.stateless import StatelessOperator
+from ..operators.process import ProcessOperator
 from ..plan.execution import EdgePlan, ExecutionPlan, OperatorPlan, TaskPlan
-from ..state.keyed import list_state
+from .operators import Drop, Gather, History, Records, Stamp
 from .sink import SinkSystem, SystemCommitter, SystemWriter
 from .source import SCHEMA, RecordsReader
 
@@ -53,6 +49,8 @@ class Kind(Enum):
     HISTORY = "history"
     #: Keyed: counts and sums, and emits one record per key at the end of input.
     TOTALS = "totals"
+    #: Reads a broadcast in full; state of the broadcast kind; emits one record per key at the end of input.
+    GATHER = "gather"
     SINK = "sink"
 
 
@@ -70,11 +68,17 @@ class TaskSpec:
 
 @dataclass(frozen=True, slots=True)
 class Graph:
-    """A job: tasks in topological order; `rows` of each source, spread over `keys` keys."""
+    """A job: tasks in topological order; `rows` of each source in `splits`, spread over `keys` keys."""
 
     tasks: tuple[TaskSpec, ...]
     rows: int
     keys: int
+    splits: int = 4
+
+    @property
+    def slots(self) -> int:
+        """The largest parallelism."""
+        return max(task.parallelism for task in self.tasks)
 
     def describe(self) -> str:
         """One line per task."""
@@ -83,6 +87,12 @@ class Graph:
             + " ".join(f"<-{producer} {partitioner.name}" for producer, partitioner in task.inputs)
             for index, task in enumerate(self.tasks)
         )
+
+
+def at_parallelism(graph: Graph, parallelism: Sequence[int]) -> Graph:
+    """The same job with other numbers of subtasks, by task."""
+    pairs = zip(graph.tasks, parallelism, strict=True)
+    return replace(graph, tasks=tuple(replace(task, parallelism=p) for task, p in pairs))
 
 
 def by_key(batch: pa.RecordBatch, consumers: int) -> Any:
@@ -146,6 +156,9 @@ def plan_of(graph: Graph, rng: random.Random, system: SinkSystem) -> ExecutionPl
         for port, (producer, partitioner) in enumerate(task.inputs):
             key = f"{producer}->{consumer}/{port}"
             index = len(edges)
+            equal = graph.tasks[producer].parallelism == task.parallelism
+            if isinstance(partitioner, Forward) and not equal:
+                partitioner = Rebalance()  # as the planner makes it of an edge without partitioning
             edges.append(EdgePlan(index, key, producer, consumer, port, partitioner, SCHEMA))
     tasks = tuple(
         TaskPlan(
@@ -168,7 +181,9 @@ def _operators(
     stamp = OperatorPlan(f"{name}-stamp", operator=functools.partial(Stamp, index))
     match graph.tasks[index].kind:
         case Kind.SOURCE:
-            reader = functools.partial(RecordsReader, index, graph.rows, graph.keys, rng)
+            reader = functools.partial(
+                RecordsReader, index, graph.rows, graph.keys, graph.splits, rng
+            )
             return (OperatorPlan(name, source=reader, stateful=True),)
         case Kind.MAP:
             return (stamp,)
@@ -182,6 +197,9 @@ def _operators(
             totals = functools.partial(_totals, name)
             records = OperatorPlan(f"{name}-records", operator=Records)
             return (OperatorPlan(name, operator=totals, stateful=True), records, stamp)
+        case Kind.GATHER:
+            gather = functools.partial(Gather, index)
+            return (OperatorPlan(name, operator=gather, stateful=True),)
         case Kind.SINK:
             writer = functools.partial(SystemWriter, system)
             # Committers are made by the coordinator's process, which has its own way to call the system.
@@ -199,68 +217,3 @@ def _totals(name: str) -> AggregateOperator:
 
 def _history(index: int, name: str) -> ProcessOperator:
     return ProcessOperator(History(index), ["key"], SCHEMA, SCHEMA, operator=name)
-
-
-class Stamp(StatelessOperator):
-    """Marks the path with the task, and the record with the subtask that sends it."""
-
-    def __init__(self, task: int) -> None:
-        self._task = task
-        self._index = 0
-
-    def open(self, context: OperatorContext) -> None:
-        """Note which subtask this is."""
-        self._index = context.index
-
-    def process(self, batch: pa.RecordBatch, port: int) -> Iterable[pa.RecordBatch]:
-        """Set `path` and `sender`."""
-        path = batch.column(2).to_numpy() * PATH_STEP + self._task + 1
-        sender = np.full(batch.num_rows, self._index, np.int64)
-        columns = [*batch.columns[:2], pa.array(path), *batch.columns[3:5], pa.array(sender)]
-        yield pa.RecordBatch.from_arrays(columns, schema=SCHEMA)
-
-
-#: A path is a number in this base: a digit a task.
-PATH_STEP = 16
-
-
-class Drop(StatelessOperator):
-    """Drops what `is_dropped` says."""
-
-    def __init__(self, task: int) -> None:
-        self._task = task
-
-    def process(self, batch: pa.RecordBatch, port: int) -> Iterable[pa.RecordBatch]:
-        """Keep the others."""
-        ids = batch.column(0).to_numpy()
-        yield batch.filter(pa.array(~is_dropped(ids, self._task)))
-
-
-def is_dropped(id: Any, task: int) -> Any:
-    """Whether task `task` drops a record; works on numbers and arrays."""
-    return (id + task) % 4 == 0
-
-
-class Records(StatelessOperator):
-    """Makes records of totals."""
-
-    def process(self, batch: pa.RecordBatch, port: int) -> Iterable[pa.RecordBatch]:
-        """One record per key, whose id says what was counted."""
-        ids = pc.add(pc.multiply(batch.column("total"), 31), batch.column("n"))
-        zeros = pa.array(np.zeros(batch.num_rows, np.int64))
-        columns = [ids, batch.column("key"), zeros, zeros, zeros, zeros]
-        yield pa.RecordBatch.from_arrays(columns, schema=SCHEMA)
-
-
-class History(StatefulProcessor):
-    """A list per key: what is appended at which place shows forks, gaps and repeats of the state."""
-
-    seen = list_state(pa.int64())
-
-    def __init__(self, task: int) -> None:
-        self._task = task
-
-    def process(self, key: Any, row: dict[str, Any]) -> Iterator[dict[str, Any]]:
-        """Append, and pass on with the place."""
-        self.seen.append(row["id"])
-        yield {**row, "by": self._task, "nth": len(self.seen)}

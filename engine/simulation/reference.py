@@ -8,7 +8,8 @@ from typing import NamedTuple
 
 from headrace.channels.partitioners import Broadcast, Custom, Forward, Hash
 
-from .graphs import PATH_STEP, Graph, Kind, TaskSpec, is_dropped
+from .graphs import Graph, Kind, TaskSpec
+from .operators import PATH_STEP, is_dropped
 from .source import key_of, records_of
 
 
@@ -28,12 +29,17 @@ class Reference:
     Attributes:
         sinks: {name of the sink: multiset of its records}.
         places: {(history task, key): how many records enter it}.
-        ordered: paths along which the records of one source subtask and key keep their order.
+        ordered: paths along which the records of one source split and key keep their order.
+        forwarded: paths over a forward edge. It keeps its order as long as the parallelism stays: after that, another subtask reads what
+            follows than reads what is still in flight.
+        copied: paths over a broadcast edge. How many copies there are depends on the parallelism of the time.
     """
 
     sinks: dict[str, Counter[Record]] = field(default_factory=dict)
     places: Counter[tuple[int, int]] = field(default_factory=Counter)
     ordered: set[int] = field(default_factory=set)
+    forwarded: set[int] = field(default_factory=set)
+    copied: set[int] = field(default_factory=set)
     total_rows: int = 0
 
 
@@ -55,7 +61,7 @@ def reference_of(graph: Graph) -> Reference:
                 reference.ordered |= {path for path, kept in order.items() if kept}
                 leaving = Counter()
             case _:
-                leaving = _leaving(index, task.kind, arriving, reference)
+                leaving = _leaving(index, task.kind, task.parallelism, arriving, reference)
                 order = _stepped(index, task.kind, order)
         outputs.append(leaving)
         orders.append(order)
@@ -68,7 +74,32 @@ def reference_of(graph: Graph) -> Reference:
         if not kept
     }
     reference.ordered -= broken
+    reference.forwarded = _paths_over(graph, Forward)
+    reference.copied = _paths_over(graph, Broadcast)
     return reference
+
+
+def _paths_over(graph: Graph, kind: type) -> set[int]:
+    """Paths that reach a sink over an edge of this kind."""
+    found: set[int] = set()
+    #: By task: {path: it led over such an edge}.
+    leaving: list[dict[int, bool]] = []
+    for index, task in enumerate(graph.tasks):
+        arriving: dict[int, bool] = {} if task.inputs else {0: False}
+        for producer, partitioner in task.inputs:
+            for path, over in leaving[producer].items():
+                arriving[path] = arriving.get(path, False) or over or isinstance(partitioner, kind)
+        match task.kind:
+            case Kind.SOURCE:
+                leaving.append(arriving)
+            case Kind.SINK:
+                found |= {path for path, over in arriving.items() if over}
+                leaving.append({})
+            case Kind.TOTALS | Kind.GATHER:
+                leaving.append({index + 1: any(arriving.values())})
+            case _:
+                leaving.append({p * PATH_STEP + index + 1: over for p, over in arriving.items()})
+    return found
 
 
 def _arriving(
@@ -88,10 +119,14 @@ def _arriving(
 
 
 def _leaving(
-    index: int, kind: Kind, arriving: Counter[Record], reference: Reference
+    index: int, kind: Kind, parallelism: int, arriving: Counter[Record], reference: Reference
 ) -> Counter[Record]:
     if kind is Kind.TOTALS:
         return _totals(index, arriving)
+    if kind is Kind.GATHER:
+        # Every subtask gets a copy of each record, and tells what one of each comes to.
+        one = Counter({record: times // parallelism for record, times in arriving.items()})
+        return Counter(dict.fromkeys(_totals(index, one), parallelism))
     leaving: Counter[Record] = Counter()
     for record, times in arriving.items():
         if kind is Kind.DROP and is_dropped(record.id, index):
@@ -114,6 +149,6 @@ def _totals(index: int, arriving: Counter[Record]) -> Counter[Record]:
 
 
 def _stepped(index: int, kind: Kind, order: dict[int, bool]) -> dict[int, bool]:
-    if kind is Kind.TOTALS:
+    if kind in (Kind.TOTALS, Kind.GATHER):
         return {index + 1: False}
     return {path * PATH_STEP + index + 1: kept for path, kept in order.items()}

@@ -17,24 +17,32 @@ from .faults import FaultProfile, draw_profile, no_faults
 from .graphs import Graph, draw_graph
 from .reference import Reference, reference_of
 from .scheduler import MILLISECOND_NS, SECOND_NS
+from .versions import Rescale, draw_rescales, rescalable
 
 _MODES = (
     *[CheckpointMode.ALIGNED] * 5,
     *[CheckpointMode.UNALIGNED] * 5,
     CheckpointMode.AT_LEAST_ONCE,
 )
+#: Share of the runs in which the job goes on at another parallelism.
+_RESCALED = 0.35
 #: Records that a run's tasks may handle in all, so that it stays short.
 _ROWS_MAX = 1200
 
 
 @dataclass(frozen=True, slots=True)
 class Scenario:
-    """What a seed stands for."""
+    """What a seed stands for.
+
+    Attributes:
+        rescales: the versions of the job after the first, in order.
+    """
 
     graph: Graph
     reference: Reference
     settings: Settings
     profile: FaultProfile
+    rescales: tuple[Rescale, ...] = ()
 
 
 def draw_scenario(
@@ -45,12 +53,23 @@ def draw_scenario(
     mode = mode or drawn
     exact = mode is not CheckpointMode.AT_LEAST_ONCE
     graph = draw_graph(rng, keyed_totals=exact)
-    reference = reference_of(graph)
-    while reference.total_rows > _ROWS_MAX and graph.rows > 2:
-        graph = replace(graph, rows=graph.rows // 2)
-        reference = reference_of(graph)
+    graph = _bounded(graph)
     settings = _draw_settings(rng, graph, mode)
-    return Scenario(graph, reference, settings, draw_profile(rng) if faults else no_faults())
+    profile = draw_profile(rng) if faults else no_faults()
+    if rng.random() < _RESCALED:
+        rows = rng.choice((24, 60, 120))
+        graph = replace(graph, rows=rows, splits=rng.randint(1, 8))
+        graph = _bounded(rescalable(graph, rng, gather=exact))
+        rescales = draw_rescales(rng, graph)
+        return Scenario(graph, reference_of(graph), settings, profile, rescales)
+    return Scenario(graph, reference_of(graph), settings, profile)
+
+
+def _bounded(graph: Graph) -> Graph:
+    """The graph with no more records than its tasks can handle in a short run."""
+    while reference_of(graph).total_rows > _ROWS_MAX and graph.rows > 2:
+        graph = replace(graph, rows=graph.rows // 2)
+    return graph
 
 
 def _draw_settings(rng: random.Random, graph: Graph, mode: CheckpointMode) -> Settings:

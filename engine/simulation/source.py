@@ -1,4 +1,4 @@
-"""A source for simulations: numbered records with a key and a checksum, dealt out over the subtasks.
+"""A source for simulations: numbered records with a key, in splits that are dealt out over the subtasks.
 
 Record `sequence` of source `source` is the same in every run of the job, whoever reads it, so what a job should put out can be
 said beforehand. How many records a poll returns, and whether it returns any, is drawn.
@@ -25,7 +25,7 @@ from .scheduler import MILLISECOND_NS
 #: sender: the subtask that sent it last.
 SCHEMA = pa.schema([(name, pa.int64()) for name in ("id", "key", "path", "by", "nth", "sender")])
 ID_SPAN = 1_000_000
-_OFFSET = pa.schema([("subtask", pa.int64()), ("next", pa.int64())])
+_OFFSET = pa.schema([("split", pa.int64()), ("next", pa.int64())])
 
 
 def key_of(id: int, keys: int) -> int:
@@ -39,55 +39,62 @@ def records_of(source: int, rows: int) -> range:
 
 
 class RecordsReader:
-    """Reads every `parallelism`-th record, in order. State: the next place in its share."""
+    """Reads its splits, each in order: record `sequence` is of split `sequence % splits`. State: the next place in each of them."""
 
-    def __init__(self, source: int, rows: int, keys: int, rng: random.Random) -> None:
+    def __init__(self, source: int, rows: int, keys: int, splits: int, rng: random.Random) -> None:
         self._source = source
         self._rows = rows
         self._keys = keys
+        self._splits = splits
         self._rng = rng
-        self._context: OperatorContext | None = None
-        self._own: pa.RecordBatch = SCHEMA.empty_table().to_batches()
-        self._next = 0
-        self._committed = 0
+        #: {split: its records}
+        self._own: dict[int, pa.RecordBatch] = {}
+        #: {split: next place}
+        self._next: dict[int, int] = {}
+        self._committed: dict[int, int] = {}
 
     def open(self, context: OperatorContext) -> None:
-        """Make this subtask's share."""
-        self._context = context
-        ids = list(records_of(self._source, self._rows)[context.index :: context.parallelism])
-        count = len(ids)
-        zeros = [0] * count
-        keys = [key_of(id, self._keys) for id in ids]
-        columns = [ids, keys, zeros, zeros, zeros, [context.index] * count]
-        self._own = pa.record_batch([pa.array(c, pa.int64()) for c in columns], schema=SCHEMA)
+        """Make the records of this subtask's splits."""
+        for split in range(context.index, self._splits, context.parallelism):
+            ids = list(records_of(self._source, self._rows)[split :: self._splits])
+            zeros = [0] * len(ids)
+            keys = [key_of(id, self._keys) for id in ids]
+            columns = [ids, keys, zeros, zeros, zeros, [context.index] * len(ids)]
+            arrays = [pa.array(column, pa.int64()) for column in columns]
+            self._own[split] = pa.record_batch(arrays, schema=SCHEMA)
+        self._next = dict.fromkeys(self._own, 0)
+        self._committed = dict(self._next)
 
     def restore(self, states: Sequence[RestoredState]) -> None:
-        """Go on at the saved place."""
-        assert self._context is not None, "opened"
+        """Go on at the saved places of the splits that are this subtask's now."""
         for state in states:
             for row in state.table.to_pylist():
-                if row["subtask"] == self._context.index:
-                    self._next = self._committed = row["next"]
+                if row["split"] in self._own:
+                    self._next[row["split"]] = row["next"]
+        self._committed = dict(self._next)
 
     def poll(self, rows_max: int) -> Polled:
-        """Some records, or none for now."""
-        if self._next >= self._own.num_rows:
+        """Some records of one split, or none for now."""
+        left = [split for split, own in self._own.items() if self._next[split] < own.num_rows]
+        if not left:
             return Polled((), SourceStatus.END)
         if self._rng.random() < 0.15:
             return Polled((), SourceStatus.IDLE, self._rng.randint(1, 5) * MILLISECOND_NS)
-        batch = self._own.slice(self._next, min(rows_max, self._rng.randint(1, 8)))
-        self._next += batch.num_rows
+        split = self._rng.choice(left)
+        rows = min(rows_max, self._rng.randint(1, 8))
+        batch = self._own[split].slice(self._next[split], rows)
+        self._next[split] += batch.num_rows
         return Polled((batch,), SourceStatus.MORE)
 
     def commit(self) -> None:
-        """Publish the place."""
-        self._committed = self._next
+        """Publish the places."""
+        self._committed = dict(self._next)
 
     def snapshot(self) -> Sequence[StateSnapshot]:
-        """Freeze the place."""
-        assert self._context is not None, "opened"
-        row = {"subtask": [self._context.index], "next": [self._committed]}
-        return (StateSnapshot("next", StateKind.UNION, lambda: pa.table(row, schema=_OFFSET)),)
+        """Freeze the places."""
+        places = self._committed
+        rows = {"split": list(places), "next": list(places.values())}
+        return (StateSnapshot("next", StateKind.UNION, lambda: pa.table(rows, schema=_OFFSET)),)
 
     def close(self) -> None:
         """Nothing is held."""

@@ -8,10 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple, NoReturn, assert_never
+from typing import Any, NamedTuple, assert_never
 
 from headrace.inflight.writer import AdHoc, Piece
-from headrace.recovery.metadata import SubtaskSnapshot
 from headrace.recovery.store import StoreError
 
 from ..coordination import messages as m
@@ -19,14 +18,10 @@ from ..operators.chain import Chain
 from ..runtime import worker_protocol as w
 from ..runtime.attempt import PersistCheckpoint, SendFrame
 from ..runtime.persistence import CheckpointWrite, Persistence
-from ..runtime.snapshots import CorruptState, Written, read_buffer, read_states, write_checkpoint
+from ..runtime.snapshots import CorruptState, Written, passes_of, read_buffer, write_checkpoint
 from ..runtime.work import (
-    AdvanceWork,
     CommitWork,
-    FinishWork,
-    PollWork,
     PrecommitWork,
-    ProcessWork,
     ReadReplay,
     ReplayBufferRead,
     RunWork,
@@ -36,6 +31,7 @@ from ..runtime.work import (
     WorkDone,
 )
 from ..runtime.worker import Worker
+from .chains import open_chain, run_work, states_of
 from .environment import Environment, Process, shown
 from .promptness import SLOWNESS
 from .scheduler import MICROSECOND_NS, MILLISECOND_NS
@@ -232,7 +228,7 @@ class WorkerProcess(Process):
     def _call(self, task: _Task, number: int, work: Work, duration_ns: int) -> WorkDone | Exception:
         """Run the chain; the thread's counterpart, whose abandonment changes nothing for the piece that runs."""
         try:
-            return _run(task.chain, number, work, duration_ns)
+            return run_work(task.chain, number, work, duration_ns)
         except Exception as error:
             return error
 
@@ -344,6 +340,7 @@ class WorkerProcess(Process):
             effect.order,
             FaultyReads(self.env.faults, self.env.storage),
         )
+        passes = passes_of(self.env.plan.edges[order.edge].partitioner)
         delay_ns = self.env.scheduler.delay_ns(
             20 * MICROSECOND_NS, self.env.faults.storage_delay_ns
         )
@@ -352,7 +349,7 @@ class WorkerProcess(Process):
             if not self.alive:
                 return
             try:
-                batch = read_buffer(store, self.env.plan.job, order.handle, _passes)  # type: ignore[arg-type]  # only `get`
+                batch = read_buffer(store, self.env.plan.job, order.handle, passes)  # type: ignore[arg-type]  # only `get`
             except CorruptState as error:
                 self._step(w.ReplayCorrupt(epoch, str(error)))
             except StoreError as error:
@@ -378,8 +375,8 @@ class WorkerProcess(Process):
         store = FaultyReads(self.env.faults, self.env.storage)
         try:
             for id in effect.subtasks:
-                chain = self._chain(id, effect.epoch)
-                states = self._states(id, snapshots.get(id), effect.job, store)
+                chain = open_chain(self.env, id, effect.epoch)
+                states = states_of(self.env, id, snapshots.get(id), effect.job, store)
                 chain.open()
                 if states is not None:
                     chain.restore(states)
@@ -396,42 +393,6 @@ class WorkerProcess(Process):
             self.env.coverage.count("restored from a checkpoint")
         self._step(w.AttemptLoaded(effect.epoch))
 
-    def _chain(self, id: SubtaskId, epoch: int) -> Chain:
-        plan = self.env.plan
-        task = plan.tasks[id.task]
-        splitters = [
-            plan.edges[e].partitioner.open(
-                id.subtask,
-                task.parallelism,
-                plan.tasks[plan.edges[e].consumer].parallelism,
-                seed=epoch * 1009 + e,
-            )
-            for e in task.outputs
-        ]
-        return Chain(
-            task,
-            job=plan.job,
-            index=id.subtask,
-            max_parallelism=plan.max_parallelism,
-            epoch=epoch,
-            splitters=splitters,
-            buffer_bytes=self.env.settings.limits.buffer_bytes,
-        )
-
-    def _states(
-        self, id: SubtaskId, snapshot: SubtaskSnapshot | None, job: str, store: FaultyReads
-    ) -> Any:
-        if snapshot is None:
-            return None
-        return read_states(
-            store,  # type: ignore[arg-type]  # only `get` is asked for
-            job,
-            snapshot.states,
-            max_parallelism=self.env.plan.max_parallelism,
-            parallelism=self.env.plan.tasks[id.task].parallelism,
-            subtask=id.subtask,
-        )
-
     def _drop(self, epoch: int) -> None:
         loaded = self._loaded
         if loaded is not None and loaded.epoch == epoch:
@@ -447,33 +408,6 @@ class WorkerProcess(Process):
     def gone(self) -> None:
         """See `Process`."""
         self._loaded = None
-
-
-def _passes(batch: object, parallelism: int, consumer: int) -> NoReturn:
-    raise AssertionError("no record is given out anew while the parallelism stays")
-
-
-def _run(chain: Chain, number: int, work: Work, duration_ns: int) -> WorkDone:
-    match work:
-        case ProcessWork(port, parts):
-            outputs = chain.process(parts, port)
-        case PollWork(rows_max):
-            outputs, status, wait_ns = chain.poll(rows_max)
-            rows, time = _rows(outputs), chain.time()
-            return WorkDone(number, outputs, rows, duration_ns, status, wait_ns, time=time)
-        case AdvanceWork(watermark_ns, rows_max):
-            outputs = chain.advance(watermark_ns, rows_max)
-        case FinishWork():
-            outputs = chain.finish()
-        case PrecommitWork(checkpoint):
-            return WorkDone(number, transactions=tuple(chain.precommit(checkpoint)))
-        case _:
-            assert_never(work)
-    return WorkDone(number, outputs, _rows(outputs), duration_ns, time=chain.time())
-
-
-def _rows(outputs: Any) -> int:
-    return sum(batch.num_rows for edge in outputs[:1] for _, batch, *_ in edge)
 
 
 def _names(effects: Sequence[w.WorkerEffect]) -> str:

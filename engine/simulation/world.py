@@ -10,26 +10,29 @@ from __future__ import annotations
 import random
 import traceback
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from headrace.channels.events import CheckpointMode
 
-from ..api.errors import HeadraceError
 from ..coordination import decisions as d
-from ..coordination.restore import Restore, resolve
+from ..plan.execution import ExecutionPlan
+from ..runtime.subtask import Subtask
+from ..runtime.work import SubtaskId
 from .coordinator_process import CoordinatorProcess
 from .coverage import Coverage
 from .disturbances import Disturbances
-from .environment import Environment
-from .faults import Faults
-from .graphs import plan_of
+from .environment import Environment, Settings
+from .faults import FaultProfile, Faults
+from .graphs import at_parallelism, plan_of
 from .network import Network
-from .oracles import Violation, Watch, check_credit, check_output
+from .oracles import check_credit, check_output
 from .promptness import duration_max_ns
 from .scenario import Scenario, draw_scenario
 from .scheduler import MILLISECOND_NS, SECOND_NS, Scheduler
 from .sink import SinkSystem
 from .storage import SimulatedStorage
+from .versions import Ending, Rescale
+from .watch import Violation, Watch
 from .worker_process import WorkerProcess
 
 #: After the faults have stopped, the job must finish in this time.
@@ -83,17 +86,21 @@ class World:
             sinks=sinks,
             plan=plan,
             settings=scenario.settings,
-            watch=Watch(
-                plan,
-                scenario.settings.mode,
-                duration_max_ns=duration_max_ns(plan, scenario.settings, scenario.profile),
-            ),
+            watch=_watch(plan, scenario.settings, scenario.profile),
         )
         self.coordinator: CoordinatorProcess | None = None
         #: Every worker process that may still live, in order of start.
         self.workers: list[WorkerProcess] = []
         self.finished = False
+        #: Its parallelism is another than at first.
+        self.rescaled = False
         self._generation = 0
+        #: Versions to come, and the one that whoever starts the job next starts.
+        self._rescales = list(scenario.rescales)
+        self._wanted: Rescale | None = None
+        self._rescale_due = False
+        #: Checkpoints completed by earlier runs of the present version.
+        self._completed = 0
         self._disturbances = Disturbances(self)
 
     def run(self) -> Report:
@@ -135,9 +142,50 @@ class World:
 
     def describe(self) -> str:
         """Where everybody stands."""
-        lines = [] if self.coordinator is None else [self.coordinator.machine.describe()]
+        machine = None if self.coordinator is None else self.coordinator.machine
+        lines = [] if machine is None else [machine.describe()]
         lines += [worker.machine.describe() for worker in self.workers if worker.alive]
         return "\n".join(lines)
+
+    # --- versions of the job ------------------------------------------------------------------------------------
+
+    def _check_rescale(self) -> None:
+        coordinator = self.coordinator
+        if not self._rescales or coordinator is None or self._rescale_due:
+            return
+        if self._completed + coordinator.completed >= self._rescales[0].checkpoints:
+            self._rescale_due = True
+            self.scheduler.after(self._rescales[0].delay_ns, self._rescale)
+
+    def _rescale(self) -> None:
+        """Somebody wants the job at another parallelism: the present version ends, and the next goes on from the newest checkpoint."""
+        if self.finished:
+            return
+        self._wanted = self._rescales.pop(0)
+        self.scheduler.trace(f"rescale: {self._wanted}")
+        self.coverage.count(f"rescales, {self._wanted.ending.value}")
+        coordinator = self.coordinator
+        assert coordinator is not None, "some coordinator was started"
+        match self._wanted.ending:
+            case Ending.STOP:
+                coordinator.post(d.StopRequested(d.StopKind.WITH_CHECKPOINT))
+            case Ending.CANCEL:
+                coordinator.post(d.StopRequested(d.StopKind.NOW))
+            case Ending.KILL:
+                coordinator.die(host=self.scheduler.rng.random() < 0.4, why="killed")
+
+    def _next_version(self) -> None:
+        """Whoever starts the job again starts the version that is wanted now."""
+        wanted, self._wanted = self._wanted, None
+        if wanted is None:
+            return
+        self.rescaled = True
+        self._completed, self._rescale_due = 0, False
+        graph = at_parallelism(self.scenario.graph, wanted.parallelism)
+        plan = plan_of(graph, self.scheduler.rng, self.env.sinks)
+        settings = replace(self.env.settings, workers=wanted.workers)
+        watch = _watch(plan, settings, self.scenario.profile)
+        self.env = replace(self.env, plan=plan, settings=settings, watch=watch)
 
     # --- processes ----------------------------------------------------------------------------------------------
 
@@ -145,34 +193,33 @@ class World:
         """Somebody runs the job's program: it goes on where the last complete checkpoint is."""
         if self.finished:
             return
+        self._next_version()
         self._generation += 1
-        env = self.env
         process = CoordinatorProcess(
-            env,
-            self._generation,
-            _latest(env),
-            launch=self._launch,
-            ended=self._coordinator_ended,
+            self.env, self._generation, launch=self._launch, ended=self._coordinator_ended
         )
+        process.on_checkpoint = self._check_rescale
         self.coordinator = process
         self.scheduler.trace(f"coordinator {self._generation} starts")
         process.start()
+        self._check_rescale()
 
-    def _coordinator_ended(self) -> None:
-        assert self.coordinator is not None, "somebody ended"
-        result = self.coordinator.result
+    def _coordinator_ended(self, process: CoordinatorProcess) -> None:
+        result = process.result
+        self._completed += process.completed
+        process.completed = 0
         if result is not None and result.outcome is d.Outcome.FINISHED:
             self.finished = True
             return
-        if result is not None and not any(known in result.reason for known in _EXPLAINED):
-            raise Violation(f"the job failed, which none of the faults explains: {result.reason}")
+        reason = ""
+        if result is not None and result.outcome is d.Outcome.FAILED:
+            reason = result.reason
+        if reason and not any(known in reason for known in _EXPLAINED):
+            raise Violation(f"the job failed, which none of the faults explains: {reason}")
         delay_ns = self.scheduler.rng.randint(1, 60) * MILLISECOND_NS
         self.scheduler.after(delay_ns, self._start_coordinator)
 
-    def _launch(self, worker: int, number: int) -> None:
-        coordinator = self.coordinator
-        assert coordinator is not None, "a coordinator launches workers"
-
+    def _launch(self, coordinator: CoordinatorProcess, worker: int, number: int) -> None:
         def exited() -> None:
             delay_ns = self.scheduler.rng.randint(1, 20) * MILLISECOND_NS
             event = d.WorkerExited(worker, number, "its process ended")
@@ -180,7 +227,7 @@ class World:
 
         self.workers = [w for w in self.workers if w.alive]
         process = WorkerProcess(
-            self.env,
+            coordinator.env,
             worker,
             number,
             coordinator=coordinator.address,
@@ -193,27 +240,30 @@ class World:
 
     def _check_credit(self) -> None:
         """Compare both ends of the channels of the newest attempt that runs."""
-        by_epoch: dict[int, dict] = {}  # type: ignore[type-arg]
+        by_epoch: dict[int, tuple[ExecutionPlan, dict[SubtaskId, Subtask]]] = {}
         for worker in self.workers:
             attempt = worker.machine._attempt
             if worker.alive and attempt is not None:
-                by_epoch.setdefault(attempt.epoch, {}).update(attempt.subtasks)
-        for subtasks in by_epoch.values():
+                _, subtasks = by_epoch.setdefault(attempt.epoch, (worker.env.plan, {}))
+                subtasks.update(attempt.subtasks)
+        for plan, subtasks in by_epoch.values():
             window_bytes = self.scenario.settings.limits.window_bytes
-            check_credit(subtasks, self.env.plan, window_bytes, self.coverage)
+            check_credit(subtasks, plan, window_bytes, self.coverage)
 
     def _check_end(self) -> None:
-        parallelisms = {i: t.parallelism for i, t in enumerate(self.scenario.graph.tasks)}
-        mode = self.scenario.settings.mode
-        check_output(self.scenario.reference, self.env.sinks, mode, parallelisms)
+        scenario = self.scenario
+        check_output(
+            scenario.reference,
+            self.env.sinks,
+            scenario.settings.mode,
+            splits=scenario.graph.splits,
+            rescaled=self.rescaled,
+        )
 
 
-def _latest(env: Environment) -> Restore:
-    """What `restore="latest"` finds; without any complete checkpoint the job starts afresh."""
-    try:
-        return resolve(env.storage, env.plan.job, "latest")
-    except HeadraceError:
-        return resolve(env.storage, env.plan.job, None)
+def _watch(plan: ExecutionPlan, settings: Settings, profile: FaultProfile) -> Watch:
+    highest_ns = duration_max_ns(plan, settings, profile)
+    return Watch(plan, settings.mode, duration_max_ns=highest_ns)
 
 
 def simulate(
@@ -227,4 +277,5 @@ def simulate(
     scenario = draw_scenario(random.Random(f"scenario {seed}"), faults=faults, mode=mode)
     if show is not None:
         show(f"{scenario.graph.describe()}\n{scenario.settings}\n{scenario.profile}")
+        show("".join(f"{rescale}\n" for rescale in scenario.rescales))
     return World(seed, scenario, show=show).run()

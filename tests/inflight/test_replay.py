@@ -396,3 +396,28 @@ def test_what_is_left_names_the_watermarks_that_are_left(worked: int) -> None:
         replay.commit()
         found += [(c.producer, t) for c, t in replay.watermarks()]
     assert found + events(Replay(replay.remaining(), PORTS), 1) == whole
+
+
+@given(
+    channels=st.lists(st.lists(st.integers(1, 5), min_size=1, max_size=4), max_size=40),
+    ahead_bytes_max=st.integers(1, 300),
+)
+def test_what_is_read_ahead_is_bounded_however_many_old_channels_there_are(
+    channels: list[list[int]], ahead_bytes_max: int
+) -> None:
+    """A consumer that has inherited those of many, after scaling down. Each stored buffer has 64 bytes."""
+    handles = [
+        channel(*(stored(10 * p + i, rows) for i, rows in enumerate(buffers)), producer=p)
+        for p, buffers in enumerate(channels)
+    ]
+    replay = Replay(handles, PORTS, ahead_bytes_max=ahead_bytes_max)
+    expected, found = sorted(left(replay)), []
+    while replay.pending_ports:
+        read_all(replay)
+        assert replay.ahead_bytes <= max(64, ahead_bytes_max)
+        given_now = replay.next_input(2)
+        assert given_now is not None, "nothing is read, and nothing more is asked for"
+        found += values_of(given_now)
+        replay.commit()
+    assert sorted(found) == expected
+    assert replay.ahead_bytes == 0

@@ -345,16 +345,46 @@ def test_records_with_affinity_are_read_by_all_and_filtered_by_each(
 
 
 @given(producers=small, old=small, new=small)
-def test_records_without_affinity_are_dealt_out_once_each_and_channels_stay_whole(
+def test_records_of_forward_edges_are_dealt_out_once_each_and_channels_stay_whole(
     producers: int, old: int, new: int
 ) -> None:
-    found = replayed(in_flight(producers, old), joined(producers, new, Affinity.NONE))
+    found = replayed(in_flight(producers, old), joined(producers, new, Affinity.CHANNEL))
     assert Counter(b.path for buffers in found for b in buffers) == Counter(
         f"chk-7/{p}-{c}-{n}" for p in range(producers) for c in range(old) for n in (0, 1)
     )
     for buffers in found:
         channels = Counter(b.path.rpartition("-")[0] for b in buffers)
         assert set(channels.values()) <= {2}
+
+
+@given(rows=st.lists(st.integers(1, 9), max_size=6), old=small, new=parallelisms)
+def test_records_without_affinity_are_dealt_out_in_even_shares_cut_between_records(
+    rows: list[int], old: int, new: int
+) -> None:
+    stored = [
+        [
+            ChannelStateHandle(0, 0, i, "input", 0, [whole_buffer(i, n)], ended=False)
+            for i, n in enumerate(rows)
+            if i % old == consumer
+        ]
+        for consumer in range(old)
+    ]
+    found = records(checkpoint_of(stored), new, Affinity.NONE)
+    everything = [n for consumer in range(old) for h in stored[consumer] for n in content_of(h)]
+    assert sorted(n for some in found for n in some) == sorted(everything)
+    if new != old:
+        assert max(map(len, found)) - min(map(len, found)) <= 1
+        reads = [len(h) for h in replayed(checkpoint_of(stored), joined(1, new, Affinity.NONE))]
+        assert sum(reads) <= len(rows) + new - 1, "read by more consumers than need be"
+
+
+def whole_buffer(number: int, rows: int) -> BufferHandle:
+    """Its records are the numbers from 100 * `number` on."""
+    return BufferHandle("chk-7/whole", 8, 1, "0" * 16, 100 * number + rows, 100 * number, rows)
+
+
+def content_of(handle: ChannelStateHandle) -> list[int]:
+    return [n for buffer in handle.buffers for n in content(buffer)]
 
 
 @given(producers=small, old=small, new=small)

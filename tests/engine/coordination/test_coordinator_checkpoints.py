@@ -296,6 +296,17 @@ def test_a_stop_without_a_mode_waits_for_what_is_under_way() -> None:
     assert effects[-2:] == ["Trigger to 0", "Trigger to 1"]
 
 
+def test_a_stop_whose_cut_came_before_the_end_of_input_has_not_finished() -> None:
+    """What the tasks put out between the cut and their end is in no checkpoint."""
+    subject = running()
+    subject.step(d.StopRequested(d.StopKind.WITH_CHECKPOINT))
+    subject.acknowledge(1, "a")
+    finished(subject)
+    subject.step(d.MetadataWritten(1))
+    effects = subject.step(d.TransactionsCommitted(1))
+    assert effects[-1] == "stopped: chk-1 covers everything"
+
+
 def test_a_cancelled_job_ends_at_once_and_aborts_what_is_open() -> None:
     subject = running()
     subject.step(d.CheckpointRequested(5))

@@ -1,0 +1,266 @@
+"""The watch: stands beside the operators, not inside the engine's channels, and compares what passed.
+
+It notes by record what each committed piece of work put out and took in. So it needs none of the engine's own positions:
+
+- a channel's consumer takes exactly what its producer put out, in order;
+- before it takes anything new of an edge it takes what a restored checkpoint held in flight for it, each old channel in order;
+- a complete checkpoint cuts every channel consistently: what was sent before the sender's cut and not received before the receiver's is
+  what the checkpoint holds as in flight, and what was still to be replayed it holds as that.
+
+One watch serves one version of the job: the parallelism it knows is that of its plan.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from headrace.channels.buffer import ChannelId
+from headrace.channels.events import CheckpointMode
+from headrace.inflight.handle import BufferHandle, ChannelStateHandle
+from headrace.inflight.replay import merge_sides
+from headrace.recovery.layout import checkpoint_folder
+from headrace.recovery.metadata import CheckpointMetadata, SubtaskSnapshot
+from headrace.recovery.store import Store
+
+from ..operators.chain import Outputs
+from ..plan.execution import ExecutionPlan
+from ..runtime.snapshots import CorruptState, passes_of, read_buffer
+from ..runtime.wiring import channels_from, channels_to
+from ..runtime.work import ProcessWork, SubtaskId, Work
+
+
+class Violation(Exception):
+    """The engine broke a promise; the message says which."""
+
+
+#: One end of an edge: (edge, consumer subtask).
+_End = tuple[int, int]
+#: An old channel of an end: (producer, consumer) of its own time.
+_Old = tuple[int, int]
+
+
+@dataclass(slots=True)
+class _Replaying:
+    """What one end has to replay.
+
+    Attributes:
+        records: by old channel, in order.
+        places: how far each has been read, in the order of `records`. Several, if it cannot be told apart which one was read.
+    """
+
+    records: dict[_Old, list[int]] = field(default_factory=dict)
+    places: set[tuple[int, ...]] = field(default_factory=lambda: {()})
+
+    def hold(self, old: _Old, ids: list[int]) -> None:
+        """Add what follows in an old channel."""
+        self.records.setdefault(old, []).extend(ids)
+        self.places = {(0,) * len(self.records)}
+
+    @property
+    def is_over(self) -> bool:
+        """Everything has been read."""
+        return tuple(map(len, self.records.values())) in self.places
+
+    def read(self, ids: list[int]) -> bool:
+        """A run of records was read, all of one old channel. False: none of them goes on like that."""
+        self.places = {
+            (*places[:i], place + len(ids), *places[i + 1 :])
+            for places in self.places
+            for i, (place, held) in enumerate(zip(places, self.records.values(), strict=True))
+            if held[place : place + len(ids)] == ids
+        }
+        return bool(self.places)
+
+    def left(self) -> list[dict[_Old, list[int]]]:
+        """What may be left: one of these, by old channel."""
+        return [
+            {
+                old: held[place:]
+                for place, (old, held) in zip(places, self.records.items(), strict=True)
+                if held[place:]
+            }
+            for places in sorted(self.places)
+        ]
+
+
+@dataclass(slots=True)
+class _AttemptLog:
+    """What passed in one attempt."""
+
+    #: Ids that the channel's producer has put out, in order.
+    sent: dict[ChannelId, list[int]] = field(default_factory=lambda: defaultdict(list))
+    #: How many of them its consumer has taken in.
+    received: Counter[ChannelId] = field(default_factory=Counter)
+    replaying: dict[_End, _Replaying] = field(default_factory=lambda: defaultdict(_Replaying))
+    #: {checkpoint: {channel: how many were sent, or received, at the cut of its sender, or receiver}}
+    sent_at: dict[int, dict[ChannelId, int]] = field(default_factory=lambda: defaultdict(dict))
+    received_at: dict[int, dict[ChannelId, int]] = field(default_factory=lambda: defaultdict(dict))
+    #: {checkpoint: {end: what may have been left to replay at its cut}}
+    left_at: dict[int, dict[_End, list[dict[_Old, list[int]]]]] = field(
+        default_factory=lambda: defaultdict(dict)
+    )
+
+
+class Watch:
+    """Notes what passed in every attempt of one version of the job."""
+
+    def __init__(
+        self, plan: ExecutionPlan, mode: CheckpointMode, *, duration_max_ns: int | None = None
+    ) -> None:
+        """`duration_max_ns`: no checkpoint may take longer (`promptness.py`); None: unknown."""
+        self._plan = plan
+        self._mode = mode
+        self._duration_max_ns = duration_max_ns
+        self._attempts: dict[int, _AttemptLog] = defaultdict(_AttemptLog)
+        subtasks = [SubtaskId(t.index, i) for t in plan.tasks for i in range(t.parallelism)]
+        self._outputs = {
+            id: [
+                channels_from(plan, plan.edges[e], id.subtask) for e in plan.tasks[id.task].outputs
+            ]
+            for id in subtasks
+        }
+        self._inputs = {
+            id: [
+                channel
+                for e in plan.tasks[id.task].inputs
+                for channel in channels_to(plan, plan.edges[e], id.subtask)
+            ]
+            for id in subtasks
+        }
+        self._channels = sorted({c for channels in self._inputs.values() for c in channels})
+
+    def committed(self, epoch: int, subtask: SubtaskId, work: Work, outputs: Outputs) -> None:
+        """A piece of work was committed. Raises Violation when what it took in is not what was sent."""
+        log = self._attempts[epoch]
+        if isinstance(work, ProcessWork):
+            self._received(log, subtask, work)
+        for channels, batches in zip(self._outputs[subtask], outputs, strict=False):
+            for target, batch, *_ in batches:
+                log.sent[channels[target]].extend(batch.column(0).to_pylist())
+
+    def _received(self, log: _AttemptLog, subtask: SubtaskId, work: ProcessWork) -> None:
+        edge = self._plan.tasks[subtask.task].inputs[work.port]
+        replaying = log.replaying.get((edge, subtask.subtask))
+        if replaying is not None and not replaying.is_over:
+            ids = [id for part in work.parts for id in part.column(0).to_pylist()]
+            if not replaying.read(ids):
+                raise Violation(f"{subtask} on edge {edge}: {ids} does not go on with the replay")
+            return
+        by_sender: dict[int, list[int]] = {}
+        for part in work.parts:
+            ids, senders = part.column(0).to_pylist(), part.column(5).to_pylist()
+            for id, sender in zip(ids, senders, strict=True):
+                by_sender.setdefault(sender, []).append(id)
+        for sender, ids in by_sender.items():
+            channel = ChannelId(edge, sender, subtask.subtask)
+            first = log.received[channel]
+            expected = log.sent[channel][first : first + len(ids)]
+            if ids != expected:
+                raise Violation(f"channel {channel} at {first}: sent {expected}, received {ids}")
+            log.received[channel] = first + len(ids)
+
+    def cut(self, epoch: int, checkpoint: int, subtask: SubtaskId) -> None:
+        """The subtask takes its snapshot now."""
+        log = self._attempts[epoch]
+        for channels in self._outputs[subtask]:
+            for channel in channels:
+                log.sent_at[checkpoint][channel] = len(log.sent[channel])
+        for channel in self._inputs[subtask]:
+            log.received_at[checkpoint][channel] = log.received[channel]
+        for edge in self._plan.tasks[subtask.task].inputs:
+            end = (edge, subtask.subtask)
+            if end in log.replaying:
+                log.left_at[checkpoint][end] = log.replaying[end].left()
+
+    def attempt_failed(self, reason: str) -> None:
+        """An attempt failed. Raises Violation when the reason is no fault that the world made."""
+        if "broken invariant" in reason or "does not tile" in reason:
+            raise Violation(reason)
+
+    def restored(self, epoch: int, snapshot: SubtaskSnapshot, store: Store) -> None:
+        """The subtask starts from `snapshot`: what was in flight comes before everything new of its edge."""
+        log = self._attempts[epoch]
+        for handle in merge_sides(snapshot.inflight):
+            ids = self._held(handle, store)
+            if ids:
+                end = (handle.edge, snapshot.index)
+                log.replaying[end].hold((handle.producer, handle.consumer), ids)
+
+    def completed(self, metadata: CheckpointMetadata, store: Store) -> None:
+        """The checkpoint is complete: its cut must be consistent, its files few, and it must have come about in time."""
+        self._check_files(metadata, store)
+        self._check_duration(metadata)
+        log, number = self._attempts[metadata.epoch], metadata.checkpoint
+        sent, received = log.sent_at[number], log.received_at[number]
+        held: dict[ChannelId, list[int]] = defaultdict(list)
+        for snapshot in metadata.subtasks:
+            self._check_replay(log, number, snapshot, store)
+        new = [h for s in metadata.subtasks for h in s.inflight if h.side != "replay"]
+        for handle in merge_sides(new):
+            channel = ChannelId(handle.edge, handle.producer, handle.consumer)
+            held[channel].extend(self._held(handle, store))
+        for channel in self._channels:
+            if channel not in sent or channel not in received:
+                raise Violation(f"chk-{number} is complete, but an end of {channel} took no cut")
+            if self._mode is CheckpointMode.AT_LEAST_ONCE and received[channel] >= sent[channel]:
+                continue
+            expected = log.sent[channel][received[channel] : sent[channel]]
+            if received[channel] > sent[channel] or held[channel] != expected:
+                raise Violation(
+                    f"chk-{number} cuts channel {channel} wrongly: {sent[channel]} sent,"
+                    f" {received[channel]} received, in flight {expected}, held {held[channel]}"
+                )
+
+    def _check_files(self, metadata: CheckpointMetadata, store: Store) -> None:
+        """One write of a worker makes one file, however many channels and subtasks there are."""
+        number = metadata.checkpoint
+        paths = store.list(checkpoint_folder(metadata.job, number))
+        files = Counter(path.rpartition("/")[2].split(".segment")[0] for path in paths)
+        for name, count in files.items():
+            if count > 1:
+                raise Violation(f"chk-{number} has {count} files of {name}")
+
+    def _check_duration(self, metadata: CheckpointMetadata) -> None:
+        highest_ns = self._duration_max_ns
+        if highest_ns is not None and metadata.duration_ns > highest_ns:
+            took, most = metadata.duration_ns / 1e6, highest_ns / 1e6
+            raise Violation(f"chk-{metadata.checkpoint} took {took:.1f} ms, {most:.1f} at most")
+
+    def _check_replay(
+        self, log: _AttemptLog, number: int, snapshot: SubtaskSnapshot, store: Store
+    ) -> None:
+        """What was left to replay at the cut is held as such."""
+        held: dict[_End, dict[_Old, list[int]]] = defaultdict(dict)
+        for handle in merge_sides([h for h in snapshot.inflight if h.side == "replay"]):
+            ids = self._held(handle, store)
+            if ids:
+                old = (handle.producer, handle.consumer)
+                held[handle.edge, snapshot.index].setdefault(old, []).extend(ids)
+        for edge in self._plan.tasks[snapshot.task].inputs:
+            end = (edge, snapshot.index)
+            possible = log.left_at[number].get(end, [{}])
+            if held[end] not in possible:
+                raise Violation(
+                    f"chk-{number} holds {held[end]} as left to replay on edge {edge} by subtask {snapshot.index},"
+                    f" but left is {' or '.join(map(str, possible))}"
+                )
+
+    def _held(self, handle: ChannelStateHandle, store: Store) -> list[int]:
+        return ids_held(store, self._plan, handle.edge, handle.buffers)
+
+
+def ids_held(
+    store: Store, plan: ExecutionPlan, edge: int, buffers: Iterable[BufferHandle]
+) -> list[int]:
+    """The ids of stored in-flight records of an edge of the plan, in order. Raises Violation: they cannot be read."""
+    passes = passes_of(plan.edges[edge].partitioner)
+    ids: list[int] = []
+    for buffer in buffers:
+        try:
+            batch = read_buffer(store, plan.job, buffer, passes)
+        except CorruptState as damage:
+            raise Violation(f"a complete checkpoint lacks in-flight data: {damage}") from damage
+        ids += batch.column(0).to_pylist()
+    return ids

@@ -1,0 +1,45 @@
+"""The oracle of rescales sees what is lost, doubled or given to the wrong subtask."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+import pytest
+
+from headrace.engine.simulation.graphs import Graph
+from headrace.engine.simulation.scenario import draw_scenario
+from headrace.engine.simulation.world import World
+from headrace.recovery import assignment
+
+
+def rescaled_run(seed: int) -> str:
+    """A run without faults whose chain of versions is as drawn."""
+    scenario = draw_scenario(random.Random(f"scenario {seed}"), faults=False)
+    assert isinstance(scenario.graph, Graph)
+    return World(seed, scenario).run().violation
+
+
+def seeds() -> list[int]:
+    """The first few that rescale."""
+    found = [
+        seed
+        for seed in range(120)
+        if draw_scenario(random.Random(f"scenario {seed}"), faults=False).rescales
+    ]
+    return found[:30]
+
+
+def test_a_record_that_is_filtered_wrongly_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = assignment._filtered
+
+    def shifted(handle: Any, parallelism: int, subtask: int) -> Any:
+        return whole(handle, parallelism, (subtask + 1) % parallelism)
+
+    monkeypatch.setattr(assignment, "_filtered", shifted)
+    assert any("gets records of" in rescaled_run(seed) for seed in seeds())
+
+
+def test_keyed_state_that_is_lost_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(assignment, "_handles", lambda *_, **__: [])
+    assert any("keyed state: lost" in rescaled_run(seed) for seed in seeds())
