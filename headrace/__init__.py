@@ -23,13 +23,14 @@ if _TYPE_CHECKING:
     from .engine.api.handle import JobHandle as JobHandle
     from .engine.api.handle import JobResult as JobResult
     from .engine.api.job import Job as Job
+    from .engine.api.keyed import KeyedStream as KeyedStream
     from .engine.api.options import Checkpoints as Checkpoints
     from .engine.api.options import Network as Network
     from .engine.api.options import Restart as Restart
     from .engine.api.options import Workers as Workers
     from .engine.api.read import from_source as from_source
-    from .engine.api.stream import KeyedStream as KeyedStream
     from .engine.api.stream import Stream as Stream
+    from .engine.api.windowed import WindowedStream as WindowedStream
     from .engine.api.write import SinkHandle as SinkHandle
     from .engine.operators.aggregations import Aggregation as Aggregation
     from .engine.operators.aggregations import count as count
@@ -37,8 +38,13 @@ if _TYPE_CHECKING:
     from .engine.operators.aggregations import mean as mean
     from .engine.operators.aggregations import min as min
     from .engine.operators.aggregations import sum as sum
+    from .engine.operators.connect import BroadcastProcessor as BroadcastProcessor
     from .engine.operators.process import StatefulProcessor as StatefulProcessor
+    from .engine.operators.windows import session as session
+    from .engine.operators.windows import sliding as sliding
+    from .engine.operators.windows import tumbling as tumbling
     from .engine.spark.data_source import HeadraceDataSource as HeadraceDataSource
+    from .engine.state.broadcast import broadcast_state as broadcast_state
     from .engine.state.keyed import list_state as list_state
     from .engine.state.keyed import map_state as map_state
     from .engine.state.keyed import value_state as value_state
@@ -61,8 +67,9 @@ _HOMES = {
     "Restart": ".engine.api.options",
     "Workers": ".engine.api.options",
     "from_source": ".engine.api.read",
-    "KeyedStream": ".engine.api.stream",
+    "KeyedStream": ".engine.api.keyed",
     "Stream": ".engine.api.stream",
+    "WindowedStream": ".engine.api.windowed",
     "SinkHandle": ".engine.api.write",
     "Aggregation": ".engine.operators.aggregations",
     "count": ".engine.operators.aggregations",
@@ -70,8 +77,13 @@ _HOMES = {
     "mean": ".engine.operators.aggregations",
     "min": ".engine.operators.aggregations",
     "sum": ".engine.operators.aggregations",
+    "BroadcastProcessor": ".engine.operators.connect",
     "StatefulProcessor": ".engine.operators.process",
+    "session": ".engine.operators.windows",
+    "sliding": ".engine.operators.windows",
+    "tumbling": ".engine.operators.windows",
     "HeadraceDataSource": ".engine.spark.data_source",
+    "broadcast_state": ".engine.state.broadcast",
     "list_state": ".engine.state.keyed",
     "map_state": ".engine.state.keyed",
     "value_state": ".engine.state.keyed",

@@ -14,6 +14,7 @@ import headrace as hr
 
 PUBLIC = [
     "Aggregation",
+    "BroadcastProcessor",
     "Checkpoints",
     "HeadraceDataSource",
     "HeadraceError",
@@ -32,7 +33,9 @@ PUBLIC = [
     "Stream",
     "UserCodeError",
     "UserError",
+    "WindowedStream",
     "Workers",
+    "broadcast_state",
     "count",
     "from_source",
     "list_state",
@@ -41,7 +44,10 @@ PUBLIC = [
     "mean",
     "min",
     "read",
+    "session",
+    "sliding",
     "sum",
+    "tumbling",
     "value_state",
 ]
 

@@ -10,7 +10,6 @@ Batches are `pyarrow.RecordBatch`; the methods that take a function of a batch o
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from functools import partial
@@ -21,13 +20,13 @@ import pyarrow.compute as pc
 
 from headrace.channels.partitioners import Broadcast, Custom, CustomFunction, Rebalance, Shuffle
 
-from ..operators.aggregate import AggregateOperator, Emit
-from ..operators.aggregations import Aggregation, aggregate_schema
 from ..operators.batch import BatchFunction, FilterOperator, MapBatchesOperator, SelectOperator
-from ..operators.process import ProcessOperator, StatefulProcessor
+from ..operators.connect import BroadcastProcessor
+from ..operators.join import How
 from ..operators.row import FilterFunctionOperator, FlatMapOperator, MapOperator
 from ..operators.user_code import Row
 from ..operators.watermark import WatermarkOperator
+from ..operators.windows import Window
 from ..plan.graph import Input, Keyed, Node, Partitioning, Role
 from ..plan.validate import (
     check_columns,
@@ -42,19 +41,19 @@ from ..plan.validate import (
 from .call_site import call_site
 from .errors import UserError
 from .expressions import check_filter, projected_schema
-from .suggestion import did_you_mean
 from .units import Duration, duration_ns
 
 if TYPE_CHECKING:
+    from .joined import On
+    from .keyed import KeyedStream
     from .write import Write
 
 RowFunction = Callable[[Row], Row]
 FlatRowFunction = Callable[[Row], Iterable[Row] | None]
 RowPredicate = Callable[[Row], bool]
 
-EMITS: tuple[str, ...] = ("changes", "final")
-
-_STATE = "by which its state is found again"
+#: Why an operator that keeps state needs a name.
+STATE = "by which its state is found again"
 
 
 @dataclass(frozen=True, slots=True)
@@ -206,7 +205,7 @@ class Stream:
         named = next(iter(nodes)).name if len(nodes) == 1 else None
         if name is None and named is not None:
             name = f"{named}-watermark"
-        name = require_name(name, kind="with_watermark", proposal="watermark", why=_STATE)
+        name = require_name(name, kind="with_watermark", proposal="watermark", why=STATE)
         widths = {node.parallelism for node in nodes}
         stream = self.then(
             "with_watermark",
@@ -222,6 +221,8 @@ class Stream:
 
     def key_by(self, *columns: str) -> KeyedStream:
         """Bring the records that agree in `columns` to one subtask; those of one producing subtask stay in their order."""
+        from .keyed import KeyedStream  # keyed.py is built on this module
+
         check_keys(columns, self.schema, where="key_by")
         return KeyedStream(self.partitioned(Keyed(columns)), columns)
 
@@ -238,6 +239,71 @@ class Stream:
         inputs = self.inputs + tuple(edge for other in others for edge in other.inputs)
         same = all(other.event_time == self.event_time for other in others)
         return Stream(inputs, self.schema, self.event_time if same else None)
+
+    def join(
+        self,
+        other: Stream,
+        on: On,
+        *,
+        within: Duration | None = None,
+        between: tuple[Duration, Duration] | None = None,
+        window: Window | None = None,
+        how: How = "inner",
+        name: str | None = None,
+        parallelism: int | None = None,
+    ) -> Stream:
+        """Join with the records of another stream that agree in `on` and are close in event time.
+
+        Which are close is told by exactly one of `within`, `between` and `window`. Both streams need event time (`with_watermark`), and a record
+        that is later than the watermark is dropped and counted. Null meets nothing, as in SQL.
+
+        Args:
+            on: a column, several, or {column here: column there}.
+            within: "10m": their times differ by at most that.
+            between: ("-5m", "1h"): the other's time lies so far from this one's, bounds included.
+            window: `hr.tumbling(...)` or `hr.sliding(...)`: both are in it; once for each window that holds both.
+            how: "inner", or "left", "right" or "full" to emit also records that met none, once the watermark says that none can come.
+            name: required.
+
+        Returns: all columns of this stream, those of the other but its keys (with "_right" if the name is taken), and of a windowed join
+        window_start and window_end. The result has no watermark of its own.
+        """
+        from .joined import joined  # joined.py is built on this module
+
+        return joined(
+            self,
+            other,
+            on,
+            within=within,
+            between=between,
+            window=window,
+            how=how,
+            name=name,
+            parallelism=parallelism,
+        )
+
+    def connect(
+        self,
+        rules: Stream,
+        processor: BroadcastProcessor | type[BroadcastProcessor],
+        *,
+        schema: pa.Schema,
+        name: str | None = None,
+        parallelism: int | None = None,
+    ) -> Stream:
+        """Process records by the light of a second stream that every subtask gets: `orders.connect(rules.broadcast(), Rules, ...)`.
+
+        Args:
+            rules: a stream after `broadcast()`.
+            processor: a `BroadcastProcessor` subclass, or an instance of one. For state per key call `key_by` before.
+            schema: of what it emits.
+            name: required.
+        """
+        from .connected import connected  # connected.py is built on this module
+
+        return connected(
+            self, (), rules, processor, schema=schema, name=name, parallelism=parallelism
+        )
 
     def rebalance(self) -> Stream:
         """Deal the records out evenly to all subtasks of the next operator."""
@@ -294,6 +360,7 @@ class Stream:
         runs_user_code: bool = False,
         stateful: bool = False,
         idle_after_ns: int | None = None,
+        late: pa.Schema | None = None,
     ) -> Stream:
         """Add an operator of one's own: what all the methods above come down to.
 
@@ -304,6 +371,7 @@ class Stream:
             runs_user_code: a call may take long; then a sink behind it becomes a task of its own.
             stateful: keeps state; then `name` is required.
             idle_after_ns: for an operator that makes watermarks: without records for so long it counts as idle.
+            late: schema of the records that it may hand out as late (`take_late`).
         """
         if name is not None:
             check_name(name, kind=kind)
@@ -320,6 +388,7 @@ class Stream:
             stateful=stateful,
             runs_user_code=runs_user_code,
             idle_after_ns=idle_after_ns,
+            late=late,
             built_at=call_site(),
         )
         return Stream((Input(node),), schema, _kept(self.event_time, schema))
@@ -330,89 +399,3 @@ def _kept(event_time: str | None, schema: pa.Schema) -> str | None:
     if event_time is None or schema.names.count(event_time) != 1:
         return None
     return event_time if pa.types.is_timestamp(schema.field(event_time).type) else None
-
-
-@dataclass(frozen=True, slots=True)
-class KeyedStream:
-    """A stream whose records meet by key: what keeps state per key goes here.
-
-    Attributes:
-        stream: partitioned by `columns`.
-        columns: the key.
-    """
-
-    stream: Stream
-    columns: tuple[str, ...]
-
-    def aggregate(
-        self,
-        *,
-        name: str | None = None,
-        emit: Emit = "changes",
-        parallelism: int | None = None,
-        **aggregations: Aggregation,
-    ) -> Stream:
-        """Keep running aggregates per key: `aggregate(amount=hr.sum("amount"), n=hr.count(), name="totals")`.
-
-        Args:
-            name: required.
-            emit: "changes": each batch's changed keys with their new values; "final": every key once, when the input ends.
-            aggregations: {column of the result: aggregation}.
-
-        Returns: a stream of the key columns followed by one column per aggregation.
-        """
-        proposal = f"{'-'.join(self.columns)}-totals"
-        name = require_name(name, kind="aggregate", proposal=proposal, why=_STATE)
-        if emit not in EMITS:
-            raise UserError(
-                f"aggregate: emit={emit!r} is unknown; {did_you_mean(str(emit), EMITS)}"
-            )
-        if not aggregations:
-            raise UserError("aggregate needs at least one aggregation, such as n=hr.count()")
-        for column, aggregation in aggregations.items():
-            if not isinstance(aggregation, Aggregation):
-                raise UserError(
-                    f"aggregate: {column}={aggregation!r} is not an aggregation; write {column}=hr.sum(...)"
-                )
-            if aggregation.column is not None:
-                check_columns(
-                    [aggregation.column], self.stream.schema, where=f"aggregate: {column}"
-                )
-        schema = self.stream.schema
-        out = aggregate_schema(self.columns, aggregations, schema)
-        operator = partial(AggregateOperator, self.columns, aggregations, schema, emit)
-        return self.stream.then(
-            "aggregate", operator, out, name=name, parallelism=parallelism, stateful=True
-        )
-
-    def process(
-        self,
-        processor: StatefulProcessor | type[StatefulProcessor],
-        *,
-        schema: pa.Schema,
-        name: str | None = None,
-        parallelism: int | None = None,
-    ) -> Stream:
-        """Run a processor with declared state per key.
-
-        Args:
-            processor: a `StatefulProcessor` subclass, or an instance of one.
-            schema: of what it emits.
-            name: required.
-        """
-        class_ = processor if isinstance(processor, type) else type(processor)
-        if not issubclass(class_, StatefulProcessor):
-            raise UserError(f"process takes a StatefulProcessor, got {processor!r}")
-        proposal = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "-", class_.__name__).lower()
-        name = require_name(name, kind="process", proposal=proposal, why=_STATE)
-        check_schema(schema, where="process")
-        operator = partial(ProcessOperator, processor, self.columns, self.stream.schema, schema)
-        return self.stream.then(
-            "process",
-            operator,
-            schema,
-            name=name,
-            parallelism=parallelism,
-            stateful=True,
-            runs_user_code=True,
-        )

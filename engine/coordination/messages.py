@@ -91,6 +91,7 @@ class SubtaskNumbers(msgspec.Struct, frozen=True, forbid_unknown_fields=True, ar
     queued_bytes: int
     window_bytes: int
     watermark_ns: int = MIN_WATERMARK
+    rows_late: int = 0
 
 
 class Heartbeat(_Message, frozen=True):

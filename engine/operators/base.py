@@ -143,6 +143,15 @@ class EventTimeOperator(Operator, Protocol):
         ...
 
 
+@runtime_checkable
+class LateOutput(Operator, Protocol):
+    """An operator that has records come too late for it."""
+
+    def take_late(self) -> Sequence[pa.RecordBatch]:
+        """Hand out those of the last call, as they came in. Subtask thread."""
+        ...
+
+
 class SourceStatus(Enum):
     """What a source has to say after a poll."""
 

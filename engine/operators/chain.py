@@ -16,6 +16,7 @@ from headrace.channels.partitioners import Splitter
 from ..plan.execution import EventTimeRole, OperatorPlan, TaskPlan
 from .base import (
     EventTimeOperator,
+    LateOutput,
     Operator,
     OperatorContext,
     Polled,
@@ -62,11 +63,16 @@ class Chain:
             for operator in plan.operators
         ]
         self._splitters = splitters
+        #: By output edge: it takes the tail's late records.
+        self._takes_late = [edge in plan.late_outputs for edge in plan.outputs]
         self._buffer_bytes = buffer_bytes
         self._source: SourceReader | None = None
         self._operators: list[Operator] = []
         self._sink: SinkWriter | None = None
         self._progress = Progress(())
+        #: Those that have late records; asked once, since the question is a slow one.
+        self._late: list[LateOutput] = []
+        self._rows_late = 0
         #: (operator name, instance) of all that is open, head first.
         self._members: list[tuple[str, SourceReader | Operator | SinkWriter]] = []
 
@@ -122,6 +128,11 @@ class Chain:
         name = self._plan.operators[-1].name
         return [(name, transaction) for transaction in self._sink.precommit(checkpoint)]
 
+    def take_rows_late(self) -> int:
+        """Count the records that came too late since the last call."""
+        taken, self._rows_late = self._rows_late, 0
+        return taken
+
     def commit(self) -> None:
         """Make the last call's writes visible to snapshots."""
         for _, member in self._members:
@@ -153,6 +164,8 @@ class Chain:
             assert not isinstance(operator, EventTimeOperator), f"{plan.name} acts on event time"
             assert not isinstance(operator, WatermarkGenerator), f"{plan.name} makes event time"
         self._operators.append(operator)
+        if isinstance(operator, LateOutput):
+            self._late.append(operator)
         return operator
 
     def _feed(self, position: int, batch: pa.RecordBatch, port: int) -> Iterator[pa.RecordBatch]:
@@ -175,13 +188,27 @@ class Chain:
         if self._progress.generates:
             yield from self._progress.advance(JOIN_ROWS, self._feed_on)
 
+    def _late_records(self) -> Iterator[pa.RecordBatch]:
+        """Count the late records of all operators, and hand out the tail's, which alone an edge can take."""
+        for operator in self._late:
+            for batch in operator.take_late():
+                self._rows_late += batch.num_rows
+                if operator is self._operators[-1]:
+                    yield batch
+
     def _split(self, emitted: Iterable[pa.RecordBatch]) -> Outputs:
         """Split whole batches, then cut: a copy per batch where keys demand one, none for the cutting."""
         outputs: list[list[tuple[int, pa.RecordBatch, int]]] = [[] for _ in self._splitters]
-        for batch in emitted:
-            for output, splitter in zip(outputs, self._splitters, strict=True):
-                for target, rows in splitter.split(batch):
-                    output.extend((target, *piece) for piece in _cut(rows, self._buffer_bytes))
+        for late, batches in ((False, emitted), (True, self._late_records())):
+            for batch in batches:
+                for output, splitter, takes_late in zip(
+                    outputs, self._splitters, self._takes_late, strict=True
+                ):
+                    if takes_late is late:
+                        for target, rows in splitter.split(batch):
+                            output.extend(
+                                (target, *piece) for piece in _cut(rows, self._buffer_bytes)
+                            )
         return tuple(tuple(output) for output in outputs)
 
 

@@ -17,7 +17,7 @@ from ..api.errors import UserError
 from ..operators.base import SinkCommitter
 from .chain import chains
 from .execution import EdgePlan, EventTimeRole, ExecutionPlan, OperatorPlan, TaskPlan
-from .graph import Input, Keyed, LogicalGraph, Node, Role
+from .graph import Input, Keyed, LogicalGraph, Node, Output, Role
 from .validate import check_graph
 
 
@@ -46,6 +46,7 @@ def build_plan(
             parallelism=width[chain[0]],
             inputs=tuple(edge.index for edge in edges if edge.consumer == index),
             outputs=tuple(edge.index for edge in edges if edge.producer == index),
+            late_outputs=_late_outputs(edges, index),
         )
         for index, chain in enumerate(found)
     )
@@ -70,15 +71,25 @@ def _edges(
             edges.append(
                 EdgePlan(
                     index=len(edges),
-                    key=f"{graph.names[edge.node]}->{graph.names[head]}/{port}",
+                    key=f"{graph.names[edge.node]}{_side(edge)}->{graph.names[head]}/{port}",
                     producer=producer,
                     consumer=consumer,
                     port=port,
                     partitioner=_partitioner(edge, equal, max_parallelism),
-                    schema=edge.node.schema,
+                    schema=edge.schema,
+                    late=edge.output is Output.LATE,
                 )
             )
     return tuple(edges)
+
+
+def _side(edge: Input) -> str:
+    """What of an edge's key tells its records from those of the main output; format, never change."""
+    return "" if edge.output is Output.MAIN else f" ({edge.output.value})"
+
+
+def _late_outputs(edges: Sequence[EdgePlan], task: int) -> tuple[int, ...]:
+    return tuple(edge.index for edge in edges if edge.producer == task and edge.late)
 
 
 def _partitioner(edge: Input, equal_parallelism: bool, max_parallelism: int) -> Partitioner:

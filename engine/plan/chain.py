@@ -1,6 +1,6 @@
 """Chaining: which neighbours become one task.
 
-Two operators are fused when nothing has to move between them: the consumer's only input is the producer, nobody else takes
+Two operators are fused when nothing has to move between them: the consumer's only input is the producer's main output, nobody else takes
 from the producer, both have the same parallelism, and no partitioning was asked for. Inside a chain batches are handed on
 by plain calls, without a queue.
 
@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from .graph import LogicalGraph, Node, Role
+from .graph import LogicalGraph, Node, Output, Role
 
 
 def chains(graph: LogicalGraph, parallelism: Mapping[Node, int]) -> list[list[Node]]:
@@ -41,6 +41,8 @@ def _fusable_producer(
     node: Node, consumers: Mapping[Node, list[Node]], parallelism: Mapping[Node, int]
 ) -> Node | None:
     if len(node.inputs) != 1 or node.inputs[0].partitioning is not None:
+        return None
+    if node.inputs[0].output is not Output.MAIN:
         return None
     producer = node.inputs[0].node
     alone = len(consumers[producer]) == 1

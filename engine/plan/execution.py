@@ -58,6 +58,7 @@ class TaskPlan:
         operators: head first; a source can only be the head, a sink only the tail.
         inputs: edge indexes by input port.
         outputs: edge indexes that the tail feeds.
+        late_outputs: those of them that take the tail's late records instead of what it emits.
     """
 
     index: int
@@ -66,6 +67,7 @@ class TaskPlan:
     parallelism: int
     inputs: tuple[int, ...]
     outputs: tuple[int, ...]
+    late_outputs: tuple[int, ...] = ()
 
     @property
     def is_source(self) -> bool:
@@ -98,6 +100,7 @@ class EdgePlan:
         key: stable identity "producer->consumer/port", by operator names.
         port: input port of the consumer.
         partitioner: a pure value; `partitioner.open(...)` makes one splitter a producer subtask.
+        late: carries the producer's late records.
     """
 
     index: int
@@ -107,6 +110,7 @@ class EdgePlan:
     port: int
     partitioner: Partitioner
     schema: pa.Schema
+    late: bool = False
 
 
 @dataclass(frozen=True, slots=True)

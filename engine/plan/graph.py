@@ -34,6 +34,14 @@ class Keyed:
     columns: tuple[str, ...]
 
 
+class Output(Enum):
+    """Which of a node's outputs an input takes from."""
+
+    MAIN = "main"
+    #: Records that came too late for it, as they came in. Flink's side output, of the one kind that is needed.
+    LATE = "late"
+
+
 #: How records reach the subtasks of a consumer. None leaves it to the plan: forward at equal parallelism, else rebalance.
 Partitioning = Keyed | Partitioner | None
 
@@ -45,10 +53,20 @@ class Input:
     Attributes:
         node: the producer.
         partitioning: see `Partitioning`.
+        output: which of its outputs.
     """
 
     node: Node
     partitioning: Partitioning = None
+    output: Output = Output.MAIN
+
+    @property
+    def schema(self) -> pa.Schema:
+        """Of the records that come in."""
+        if self.output is Output.MAIN:
+            return self.node.schema
+        assert self.node.late is not None, f"{self.node.label} has no late records"
+        return self.node.late
 
     def partitioned(self, partitioning: Partitioning) -> Input:
         """The same records under another partitioning; the one nearest to the consumer counts."""
@@ -74,6 +92,7 @@ class Node:
         stateful: keeps state, which must be found again by name.
         idle_after_ns: of one that makes watermarks: without records for so long it counts as idle.
         runs_user_code: a call may take as long as a user's function likes.
+        late: schema of its late records; None if it has none.
         built_at: "job.py:17", where the user wrote it.
     """
 
@@ -90,6 +109,7 @@ class Node:
     stateful: bool = False
     runs_user_code: bool = False
     idle_after_ns: int | None = None
+    late: pa.Schema | None = None
     built_at: str = "?"
 
     @property

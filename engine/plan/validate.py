@@ -7,7 +7,7 @@ Each refusal is a `UserError` of one sentence: what, where, what to do.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import pyarrow as pa
 
@@ -15,6 +15,7 @@ from headrace.channels.hashing import key_hashers
 
 from ..api.errors import UserError
 from ..api.suggestion import did_you_mean
+from ..operators.aggregations import Aggregation
 from .graph import LogicalGraph, Node, Role
 
 #: Key groups are numbered in 16 bits, and half of that is what Flink allows too.
@@ -68,6 +69,19 @@ def require_event_time(event_time: str | None, schema: pa.Schema, *, where: str)
         f"{where} needs to know which column holds the time of an event, and how late records may be; "
         f'for example .with_watermark("{column}", "10s") before it'
     )
+
+
+def check_aggregations(aggregations: Mapping[str, object], schema: pa.Schema) -> None:
+    """Refuse what is no aggregation, or one of a column that does not exist."""
+    if not aggregations:
+        raise UserError("aggregate needs at least one aggregation, such as n=hr.count()")
+    for column, aggregation in aggregations.items():
+        if not isinstance(aggregation, Aggregation):
+            raise UserError(
+                f"aggregate: {column}={aggregation!r} is not an aggregation; write {column}=hr.sum(...)"
+            )
+        if aggregation.column is not None:
+            check_columns([aggregation.column], schema, where=f"aggregate: {column}")
 
 
 def check_schema(schema: object, *, where: str) -> None:

@@ -13,7 +13,7 @@ class Pace:
 
     Attributes:
         rows_max: rows of the next piece.
-        rows_in, rows_out: totals.
+        rows_in, rows_out, rows_late: totals.
         busy_ns, backpressured_ns, idle_ns: totals; their sum is the time since `start`.
     """
 
@@ -24,6 +24,7 @@ class Pace:
         self.rows_max = min(_ROWS_FIRST, rows_limit)
         self.rows_in = 0
         self.rows_out = 0
+        self.rows_late = 0
         self.busy_ns = 0
         self.backpressured_ns = 0
         self.idle_ns = 0

@@ -233,6 +233,7 @@ class Subtask:
         return SubtaskStatistics(
             rows_in=self._pace.rows_in,
             rows_out=self._pace.rows_out,
+            rows_late=self._pace.rows_late,
             busy_ns=self._pace.busy_ns,
             backpressured_ns=self._pace.backpressured_ns,
             idle_ns=self._pace.idle_ns,
@@ -329,6 +330,7 @@ class Subtask:
         effects.append(CommitWork(self.id))
         self._time.spoke(done.time, self._now_ns)
         self._unflushed = not isinstance(work, PrecommitWork)
+        self._pace.rows_late += done.rows_late
         bytes_out = self._results.append(done.outputs)
         match work:
             case ProcessWork():
@@ -446,6 +448,7 @@ class SubtaskStatistics:
 
     rows_in: int
     rows_out: int
+    rows_late: int
     busy_ns: int
     backpressured_ns: int
     idle_ns: int

@@ -128,6 +128,7 @@ class SubtaskThread:
             return self._failed(str(error), "")
         except Exception as error:
             return self._failed(f"{type(error).__name__}: {error}", traceback.format_exc())
+        done = replace(done, rows_late=chain.take_rows_late())
         return WorkEnded(self._epoch, self._subtask, done)
 
     def _failed(self, reason: str, details: str, *, fatal: bool = False) -> WorkFailed:

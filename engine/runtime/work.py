@@ -108,6 +108,7 @@ class WorkDone:
     wait_ns: int = 0
     transactions: tuple[tuple[str, Transaction], ...] = ()
     time: ChainTime = NO_TIME
+    rows_late: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -406,6 +406,7 @@ def _numbers_of(subtask: Subtask) -> m.SubtaskNumbers:
         queued_bytes=s.input_queued_bytes + s.output_queued_bytes,
         window_bytes=s.window_bytes,
         watermark_ns=s.watermark_ns,
+        rows_late=s.rows_late,
     )
 
 

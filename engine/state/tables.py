@@ -44,15 +44,20 @@ def restored_batches(
         if state.name != name:
             continue
         table = state.table.drop_columns([KEY_GROUP.name])
-        found = {field.name: field.type for field in table.schema}
-        wanted = {field.name: field.type for field in schema}
-        if found != wanted:
-            raise UserError(
-                f"operator {operator!r}: the checkpoint holds state {name!r} as ({_columns(found)}) but the program "
-                f"has ({_columns(wanted)}); give the changed operator a new name= or start without the checkpoint"
-            )
+        check_state(name, table.schema, schema, operator)
         batches += [b for b in table.select(schema.names).to_batches() if b.num_rows]
     return batches
+
+
+def check_state(name: str, held: pa.Schema, declared: pa.Schema, operator: str) -> None:
+    """Refuse a state that the checkpoint holds with other columns or types than the program has now. Raises: UserError."""
+    found = {field.name: field.type for field in held}
+    wanted = {field.name: field.type for field in declared}
+    if found != wanted:
+        raise UserError(
+            f"operator {operator!r}: the checkpoint holds state {name!r} as ({_columns(found)}) but the program "
+            f"has ({_columns(wanted)}); give the changed operator a new name= or start without the checkpoint"
+        )
 
 
 def refuse_unknown(states: Iterable[RestoredState], names: Iterable[str], operator: str) -> None:

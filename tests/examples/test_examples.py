@@ -47,3 +47,18 @@ def test_the_slow_model_writes_every_number_once(tmp_path: Path) -> None:
     run(tmp_path, "slow_model.py", "--runner", "processes", "--checkpoint-dir", "checkpoints")
     written = pq.read_table(tmp_path / "scored")
     assert sorted(written["sequence"].to_pylist()) == list(range(100_000))
+
+
+def test_clicks_are_counted_in_windows_and_joined(tmp_path: Path) -> None:
+    found = run(tmp_path, "clicks.py", "--runner", "threads")
+    seconds = [row for row in found if "window_start" in row]
+    assert sum(row["n"] for row in seconds) == 20_000
+    assert len({(row["page"], row["window_start"]) for row in seconds}) == len(seconds)
+    assert sorted(row["page"] for row in found if "window_start" not in row) == [0, 1, 2]
+
+
+def test_orders_pass_up_to_the_limits(tmp_path: Path) -> None:
+    found = run(tmp_path, "limits.py", "--runner", "threads")
+    assert found
+    assert len({row["order"] for row in found}) == len(found)
+    assert all(sum(row["customer"] == c for row in found) <= 20 * 100 for c in range(4))

@@ -87,7 +87,7 @@ def test_the_coordinator_does_not_take_what_is_meant_for_workers(message: m.ToWo
         ["Deployed", 1.5],
         ["Deployed", None],
         ["Decline", 1, 7, b"bytes"],
-        ["Heartbeat", 1, [[0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10]]],
+        ["Heartbeat", 1, [[0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11]]],
         {"type": "Deployed", "epoch": 1},
         [],
         7,

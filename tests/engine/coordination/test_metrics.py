@@ -25,7 +25,7 @@ def numbers(task: int, subtask: int) -> SubtaskNumbers:
     fields = dict.fromkeys(SubtaskNumbers.__struct_fields__, 0)
     fields |= {"task": task, "subtask": subtask, "rows_in": 10, "rows_out": 20}
     fields |= {"busy_ns": 3_000_000_000, "backpressured_ns": 500_000_000, "idle_ns": 250_000_000}
-    return SubtaskNumbers(**(fields | {"queued_bytes": 7}))
+    return SubtaskNumbers(**(fields | {"queued_bytes": 7, "rows_late": 4}))
 
 
 def status(*known: SubtaskNumbers, checkpoints: tuple[CheckpointMetadata, ...] = ()) -> Status:
@@ -48,6 +48,7 @@ def test_numbers_are_summed_by_task() -> None:
     assert metrics[f"headrace_records_in_total{source}"] == 20
     assert metrics[f"headrace_records_in_total{sink}"] == 10
     assert metrics[f"headrace_records_out_total{source}"] == 40
+    assert metrics[f"headrace_late_records_total{source}"] == 8
     assert metrics[f"headrace_busy_seconds_total{source}"] == 6.0
     assert metrics[f"headrace_backpressured_seconds_total{source}"] == 1.0
     assert metrics[f"headrace_idle_seconds_total{source}"] == 0.5

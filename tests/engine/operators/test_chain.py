@@ -7,6 +7,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from headrace.channels.partitioners import Forward
 from headrace.engine.api.errors import UserCodeError
 from headrace.engine.operators import aggregations as agg
 from headrace.engine.operators.aggregate import AggregateOperator
@@ -208,3 +209,35 @@ def test_a_stateful_operator_behind_another_gets_several_batches_before_one_comm
     again.restore({"totals": [RestoredState(after.name, after.kind, after.table())]})
     assert sorted(final_counts(again)) == [(0, 513 * 1600), (1, 512 * 1600)]
     assert sorted(final_counts(chain)) == [(0, 513 * 1600), (1, 512 * 1600)]
+
+
+class Picky(StatelessOperator):
+    """Records above 9 are late."""
+
+    def __init__(self) -> None:
+        self._late: list[pa.RecordBatch] = []
+
+    def process(self, batch: pa.RecordBatch, port: int) -> Iterable[pa.RecordBatch]:
+        numbers = batch["x"].to_pylist()
+        self._late.append(batch_of(*(x for x in numbers if x > 9)))
+        return [batch_of(*(-x for x in numbers if x <= 9))]
+
+    def take_late(self) -> Sequence[pa.RecordBatch]:
+        late, self._late = self._late, []
+        return late
+
+
+def test_late_records_of_the_tail_go_to_the_edges_that_take_them_and_all_are_counted() -> None:
+    operators = tuple(OperatorPlan(f"o{i}", operator=Picky) for i in range(2))
+    task = TaskPlan(0, "t", operators, 1, inputs=(0,), outputs=(1, 2, 3), late_outputs=(2,))
+    splitters = [Forward().open(0, 1, 1, 0) for _ in range(3)]
+    chain = Chain(
+        task, job="j", index=0, max_parallelism=8, epoch=1, splitters=splitters, buffer_bytes=1000
+    )
+    chain.open()
+    outputs = chain.process([batch_of(3, -12, 11)], 0)
+    # The first operator calls 11 late, which nobody takes; the second 12.
+    found = [[x for _, batch, _ in edge for x in batch["x"].to_pylist()] for edge in outputs]
+    assert found == [[3], [12], [3]]
+    assert chain.take_rows_late() == 2
+    assert chain.take_rows_late() == 0

@@ -73,6 +73,10 @@ class FakeChain:
         self._note("finish")
         return ()
 
+    def take_rows_late(self) -> int:
+        self._note("take_rows_late")
+        return 2
+
     def precommit(self, checkpoint: int) -> object:
         self._note("precommit")
         return [("out", Transaction(f"t{checkpoint}", {}))]
@@ -132,6 +136,7 @@ def test_work_is_answered_with_its_number_and_what_it_emitted(running: Running) 
     assert isinstance(answer, WorkEnded)
     assert (answer.epoch, answer.subtask, answer.done.work) == (3, ME, 5)
     assert answer.done.rows_out == 3
+    assert answer.done.rows_late == 2
     assert answer.done.elapsed_ns > 0
     assert answer.done.outputs[0][0][:2] == (0, BATCH)
 

@@ -1,0 +1,62 @@
+"""Two streams in one process function, as the user writes it."""
+
+from __future__ import annotations
+
+import re
+from functools import partial
+
+import pyarrow as pa
+
+from headrace.channels.partitioners import Broadcast
+
+from ..operators.connect import BroadcastProcessor, ConnectOperator
+from ..operators.process import declared_states
+from ..plan.validate import check_schema, require_name
+from ..state.broadcast import BroadcastState
+from .errors import UserError
+from .stream import STATE, Stream
+
+
+def connected(
+    main: Stream,
+    keys: tuple[str, ...],
+    rules: object,
+    processor: BroadcastProcessor | type[BroadcastProcessor],
+    *,
+    schema: pa.Schema,
+    name: str | None,
+    parallelism: int | None,
+) -> Stream:
+    """Connect a stream with a broadcast one; see `Stream.connect`. Raises: UserError."""
+    if not isinstance(rules, Stream):
+        raise UserError(f"connect takes a stream, got {rules!r}")
+    if not all(isinstance(edge.partitioning, Broadcast) for edge in rules.inputs):
+        raise UserError(
+            "connect: the other stream must be broadcast, so that every subtask gets all of it; write "
+            "connect(rules.broadcast(), ...)"
+        )
+    class_ = processor if isinstance(processor, type) else type(processor)
+    if not issubclass(class_, BroadcastProcessor):
+        raise UserError(f"connect takes a BroadcastProcessor, got {processor!r}")
+    keyed = [n for n, s in declared_states(class_).items() if not isinstance(s, BroadcastState)]
+    if keyed and not keys:
+        raise UserError(
+            f"connect: {class_.__name__} declares state per key ({', '.join(map(repr, keyed))}) but the stream has no "
+            "key; call key_by() before"
+        )
+    proposal = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "-", class_.__name__).lower()
+    name = require_name(name, kind="connect", proposal=proposal, why=STATE)
+    check_schema(schema, where="connect")
+    operator = partial(ConnectOperator, processor, keys, len(main.inputs), main.schema, schema)
+    # A stream without watermarks holds back those of the other.
+    event_time = None if rules.event_time is None else main.event_time
+    both = Stream(main.inputs + rules.inputs, main.schema, event_time)
+    return both.then(
+        "connect",
+        operator,
+        schema,
+        name=name,
+        parallelism=parallelism,
+        stateful=True,
+        runs_user_code=True,
+    )

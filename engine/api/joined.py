@@ -1,0 +1,133 @@
+"""Joins of two streams, as the user writes them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import timedelta
+from functools import partial
+from typing import get_args
+
+from ..operators.join import MATCHED, TIME, How, Interval, JoinInput, JoinOperator
+from ..operators.join_output import JoinOutput
+from ..operators.windows import SessionWindow, TimeWindow, Window, bounded_ns, check_durations
+from ..plan.graph import Keyed
+from ..plan.validate import check_keys, require_name
+from .errors import UserError
+from .stream import STATE, Stream
+from .suggestion import did_you_mean
+from .units import Duration
+from .windowed import durations_of, event_time_of
+
+#: "column", ["column", ...], or {left column: right column}.
+On = str | Sequence[str] | Mapping[str, str]
+
+
+def joined(
+    left: Stream,
+    right: object,
+    on: On,
+    *,
+    within: Duration | None,
+    between: tuple[Duration, Duration] | None,
+    window: Window | None,
+    how: How,
+    name: str | None,
+    parallelism: int | None,
+) -> Stream:
+    """Join two streams; see `Stream.join`. Raises: UserError."""
+    if not isinstance(right, Stream):
+        raise UserError(f"join takes a stream, got {right!r}")
+    if how not in get_args(How):
+        raise UserError(f"join: how={how!r} is unknown; {did_you_mean(str(how), get_args(How))}")
+    left_keys, right_keys = _keys(on)
+    _check_keys(left, left_keys, right, right_keys)
+    inputs = (_input(left, left_keys, "left"), _input(right, right_keys, "right"))
+    match = _match(inputs, within, between, window)
+    name = require_name(name, kind="join", proposal=f"{'-'.join(left_keys)}-join", why=STATE)
+    out = JoinOutput(*inputs, match if isinstance(match, TimeWindow) else None).schema
+    operator = partial(JoinOperator, *inputs, match, how, len(left.inputs))
+    both = left.partitioned(Keyed(left_keys)).inputs + right.partitioned(Keyed(right_keys)).inputs
+    return Stream(both, out).then(
+        "join", operator, out, name=name, parallelism=parallelism, stateful=True
+    )
+
+
+def _keys(on: On) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    if isinstance(on, Mapping):
+        return tuple(on), tuple(on.values())
+    columns = (on,) if isinstance(on, str) else tuple(on)
+    return columns, columns
+
+
+def _check_keys(
+    left: Stream, left_keys: Sequence[str], right: Stream, right_keys: Sequence[str]
+) -> None:
+    check_keys(left_keys, left.schema, where="join: left")
+    check_keys(right_keys, right.schema, where="join: right")
+    for one, other in zip(left_keys, right_keys, strict=True):
+        types = left.schema.field(one).type, right.schema.field(other).type
+        if types[0] != types[1]:
+            raise UserError(
+                f"join: {one!r} is {types[0]} on the left and {other!r} is {types[1]} on the right, which are never equal; "
+                "cast one with select() before"
+            )
+
+
+def _input(stream: Stream, keys: tuple[str, ...], side: str) -> JoinInput:
+    column, _ = event_time_of(stream, where=f"join: the {side} stream")
+    for field in (TIME, MATCHED):
+        if field.name in stream.schema.names:
+            raise UserError(
+                f"join: the {side} stream has a column {field.name!r}, which the join needs for itself; rename it with "
+                "select() before"
+            )
+    return JoinInput(keys, column, stream.schema)
+
+
+def _match(
+    inputs: tuple[JoinInput, JoinInput],
+    within: Duration | None,
+    between: tuple[Duration, Duration] | None,
+    window: Window | None,
+) -> Interval | TimeWindow:
+    if [within, between, window].count(None) != 2:
+        raise UserError(
+            "join takes one of within='10m', between=('-5m', '5m') and window=hr.tumbling('1m'), which tell which records "
+            "can still meet"
+        )
+    if window is not None:
+        return _window(inputs, window)
+    if within is not None:
+        distance = bounded_ns(within, "join: within")
+        return Interval(-distance, distance)
+    if not isinstance(between, tuple | list) or len(between) != 2:
+        raise UserError(f"join: between={between!r} is not two durations, such as ('-5m', '5m')")
+    low, high = (_signed_ns(bound) for bound in between)
+    if low > high:
+        raise UserError(f"join: between={between!r} is empty; write the earlier bound first")
+    return Interval(low, high)
+
+
+def _window(inputs: tuple[JoinInput, JoinInput], window: object) -> TimeWindow:
+    if isinstance(window, SessionWindow) or not isinstance(window, TimeWindow):
+        raise UserError(
+            f"join: window={window!r} cannot be joined in; use hr.tumbling or hr.sliding, or within="
+        )
+    left, right = (i.schema.field(i.event_time).type for i in inputs)
+    if left != right:
+        raise UserError(
+            f"join: the event time is {left} on the left and {right} on the right; cast one before with_watermark"
+        )
+    check_durations(left, *durations_of(window), where="join")
+    return window
+
+
+def _signed_ns(value: Duration) -> int:
+    """Read a duration that may be negative."""
+    if isinstance(value, str) and value.lstrip().startswith("-"):
+        return -bounded_ns(value.lstrip()[1:], "join: between")
+    if isinstance(value, timedelta) and value < timedelta():
+        return -bounded_ns(-value, "join: between")
+    if isinstance(value, int | float) and value < 0:
+        return -bounded_ns(-value, "join: between")
+    return bounded_ns(value, "join: between")

@@ -1,0 +1,166 @@
+"""Keyed streams: what keeps state per key.
+
+Names and columns are checked by the call that states them, as in `stream.py`.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from ..operators.aggregate import AggregateOperator, Emit
+from ..operators.aggregations import Aggregation, aggregate_schema
+from ..operators.connect import BroadcastProcessor
+from ..operators.join import How
+from ..operators.process import ProcessOperator, StatefulProcessor
+from ..operators.windows import Window
+from ..plan.validate import check_aggregations, check_schema, require_name
+from .errors import UserError
+from .stream import STATE, Stream
+from .suggestion import did_you_mean
+from .units import Duration
+
+if TYPE_CHECKING:
+    from .windowed import WindowedStream
+
+EMITS: tuple[str, ...] = ("changes", "final")
+
+
+@dataclass(frozen=True, slots=True)
+class KeyedStream:
+    """A stream whose records meet by key: what keeps state per key goes here.
+
+    Attributes:
+        stream: partitioned by `columns`.
+        columns: the key.
+    """
+
+    stream: Stream
+    columns: tuple[str, ...]
+
+    def aggregate(
+        self,
+        *,
+        name: str | None = None,
+        emit: Emit = "changes",
+        parallelism: int | None = None,
+        **aggregations: Aggregation,
+    ) -> Stream:
+        """Keep running aggregates per key: `aggregate(amount=hr.sum("amount"), n=hr.count(), name="totals")`.
+
+        Args:
+            name: required.
+            emit: "changes": each batch's changed keys with their new values; "final": every key once, when the input ends.
+            aggregations: {column of the result: aggregation}.
+
+        Returns: a stream of the key columns followed by one column per aggregation.
+        """
+        proposal = f"{'-'.join(self.columns)}-totals"
+        name = require_name(name, kind="aggregate", proposal=proposal, why=STATE)
+        if emit not in EMITS:
+            raise UserError(
+                f"aggregate: emit={emit!r} is unknown; {did_you_mean(str(emit), EMITS)}"
+            )
+        check_aggregations(aggregations, self.stream.schema)
+        schema = self.stream.schema
+        out = aggregate_schema(self.columns, aggregations, schema)
+        operator = partial(AggregateOperator, self.columns, aggregations, schema, emit)
+        return self.stream.then(
+            "aggregate", operator, out, name=name, parallelism=parallelism, stateful=True
+        )
+
+    def window(self, window: Window, *, lateness: Duration = 0) -> WindowedStream:
+        """Cut the stream into windows of event time: `window(hr.tumbling("1m")).aggregate(n=hr.count(), name="per-minute")`.
+
+        Args:
+            window: `hr.tumbling("1m")`, `hr.sliding("1m", every="10s")` or `hr.session("30s")`.
+            lateness: for how long after its end a window is kept, to be emitted anew when late records come for it.
+        """
+        from .windowed import windowed  # windowed.py is built on this module
+
+        return windowed(self, window, lateness)
+
+    def join(
+        self,
+        other: KeyedStream,
+        *,
+        within: Duration | None = None,
+        between: tuple[Duration, Duration] | None = None,
+        window: Window | None = None,
+        how: How = "inner",
+        name: str | None = None,
+        parallelism: int | None = None,
+    ) -> Stream:
+        """Join with another keyed stream whose keys are equal, as `Stream.join` does."""
+        if not isinstance(other, KeyedStream) or len(other.columns) != len(self.columns):
+            raise UserError(
+                f"join takes a stream keyed by as many columns as this one ({len(self.columns)}), got {other!r}"
+            )
+        return self.stream.join(
+            other.stream,
+            dict(zip(self.columns, other.columns, strict=True)),
+            within=within,
+            between=between,
+            window=window,
+            how=how,
+            name=name,
+            parallelism=parallelism,
+        )
+
+    def connect(
+        self,
+        rules: Stream,
+        processor: BroadcastProcessor | type[BroadcastProcessor],
+        *,
+        schema: pa.Schema,
+        name: str | None = None,
+        parallelism: int | None = None,
+    ) -> Stream:
+        """As `Stream.connect`, with state per key beside the broadcast state."""
+        from .connected import connected  # connected.py is built on this module
+
+        return connected(
+            self.stream,
+            self.columns,
+            rules,
+            processor,
+            schema=schema,
+            name=name,
+            parallelism=parallelism,
+        )
+
+    def process(
+        self,
+        processor: StatefulProcessor | type[StatefulProcessor],
+        *,
+        schema: pa.Schema,
+        name: str | None = None,
+        parallelism: int | None = None,
+    ) -> Stream:
+        """Run a processor with declared state per key.
+
+        Args:
+            processor: a `StatefulProcessor` subclass, or an instance of one.
+            schema: of what it emits.
+            name: required.
+        """
+        class_ = processor if isinstance(processor, type) else type(processor)
+        if not issubclass(class_, StatefulProcessor):
+            raise UserError(f"process takes a StatefulProcessor, got {processor!r}")
+        proposal = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "-", class_.__name__).lower()
+        name = require_name(name, kind="process", proposal=proposal, why=STATE)
+        check_schema(schema, where="process")
+        operator = partial(ProcessOperator, processor, self.columns, self.stream.schema, schema)
+        return self.stream.then(
+            "process",
+            operator,
+            schema,
+            name=name,
+            parallelism=parallelism,
+            stateful=True,
+            runs_user_code=True,
+        )

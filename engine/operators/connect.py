@@ -1,0 +1,213 @@
+"""Two streams in one process function: the records of the one, and what every subtask is told by the other.
+
+The broadcast side changes broadcast state; the main side, keyed or not, reads it while its records are processed. Which records of the main side
+see a change is a matter of when it arrives.
+
+Source: Flink's `KeyedBroadcastProcessFunction` and `BroadcastProcessFunction`.
+"""
+
+from __future__ import annotations
+
+import copy
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+import pyarrow as pa
+
+from ..api.errors import UserCodeError
+from ..state.broadcast import BroadcastState
+from ..state.keyed import CurrentKey, Key, KeyedState
+from ..state.keys import KeySlots
+from ..state.tables import check_state, refuse_unknown, restored_batches
+from .base import OperatorContext, RestoredState, StateKind, StateSnapshot
+from .process import StatefulProcessor, declared_states
+from .user_code import Row, cells_of, raised, rows_of, rows_to_batch, shown, slices
+
+_NAN = float("nan")
+
+
+class BroadcastProcessor(StatefulProcessor):
+    """Base of users' functions of two streams. Declare state as class attributes, and implement `process` and `process_broadcast`.
+
+    `process` gets the records of the main stream, with the key that is current or, of a stream without keys, None. It may read broadcast state.
+
+    Example:
+        class Rules(BroadcastProcessor):
+            limits = broadcast_state(pa.string(), pa.int64())
+
+            def process_broadcast(self, row):
+                self.limits[row["kind"]] = row["limit"]
+
+            def process(self, key, row):
+                if row["amount"] > self.limits.get(row["kind"], 100):
+                    yield row
+    """
+
+    def process_broadcast(self, row: dict[str, Any]) -> Iterable[dict[str, Any]] | None:
+        """Handle one record of the broadcast stream, in every subtask; return the records to emit, each subtask its own."""
+        raise NotImplementedError("implement process_broadcast(row)")
+
+
+class _NoKey:
+    """What is current while no key is: state per key cannot be asked for it."""
+
+    def __hash__(self) -> int:
+        raise TypeError("there is no key, and so no state per key, in process_broadcast")
+
+
+_NO_KEY = _NoKey()
+
+
+class ConnectOperator:
+    """Runs a `BroadcastProcessor`: the first `main_ports` ports are the main stream, the rest is broadcast."""
+
+    def __init__(
+        self,
+        processor: BroadcastProcessor | type[BroadcastProcessor],
+        keys: Sequence[str],
+        main_ports: int,
+        schema_in: pa.Schema,
+        schema_out: pa.Schema,
+        *,
+        operator: str,
+    ) -> None:
+        self._given = processor
+        self._keys = list(keys)
+        self._key_fields = KeySlots(schema_in, keys).fields if keys else []
+        self._main_ports = main_ports
+        self._schema_out = schema_out
+        self._operator = operator
+        self._current = CurrentKey()
+        self._keyed: dict[str, KeyedState] = {}
+        self._broadcast: dict[str, BroadcastState] = {}
+        self._processor: BroadcastProcessor | None = None
+        self._max_parallelism = 0
+
+    def open(self, context: OperatorContext) -> None:
+        """Make the processor and bind its states.
+
+        Raises: UserCodeError when its constructor or `open` raises.
+        """
+        self._max_parallelism = context.max_parallelism
+        try:
+            given = self._given
+            processor = given() if isinstance(given, type) else copy.deepcopy(given)
+            for name, declared in declared_states(type(processor)).items():
+                bound = declared.bind(name, self._current)
+                setattr(processor, name, bound)
+                if isinstance(bound, BroadcastState):
+                    self._broadcast[name] = bound
+                else:
+                    self._keyed[name] = bound
+            processor.open()
+        except Exception as error:
+            raise raised(self._operator, error) from error
+        self._processor = processor
+
+    def restore(self, states: Sequence[RestoredState]) -> None:
+        """Take back the keys that this subtask owns now, and one copy of the broadcast state.
+
+        Raises: UserError when the checkpoint holds a state that is not declared, or another type.
+        """
+        refuse_unknown(states, [*self._keyed, *self._broadcast], self._operator)
+        for name, state in self._keyed.items():
+            schema = pa.schema([*self._key_fields, pa.field(name, state.type)])
+            for batch in restored_batches(states, name, schema, self._operator):
+                state.load(self._keys_of(batch), batch.column(len(self._keys)).to_pylist())
+        for given in states:
+            if given.name in self._broadcast:
+                found = self._broadcast[given.name]
+                check_state(given.name, given.table.schema, found.schema, self._operator)
+                found.load_entries(given.table)
+
+    def process(self, batch: pa.RecordBatch, port: int) -> Iterator[pa.RecordBatch]:
+        """Emit what the processor returns.
+
+        Raises: UserCodeError when it raises, returns what does not fit, or sets a state to a value of another type.
+        """
+        processor = self._processor
+        assert processor is not None, "opened"
+        if port < self._main_ports:
+            return self._rows(batch, self._keys_of, processor.process)
+        return self._told(batch, processor)
+
+    def finish(self) -> Iterable[pa.RecordBatch]:
+        """Nothing is held back."""
+        return ()
+
+    def commit(self) -> None:
+        """Merge the writes of the work that ended."""
+        for state in (*self._keyed.values(), *self._broadcast.values()):
+            state.commit()
+
+    def snapshot(self) -> Sequence[StateSnapshot]:
+        """Copy each keyed state's dictionary; broadcast state needs no copy."""
+        keyed = [
+            StateSnapshot(
+                name, StateKind.KEYED, state.freeze(self._key_fields, self._max_parallelism)
+            )
+            for name, state in self._keyed.items()
+        ]
+        return keyed + [
+            StateSnapshot(name, StateKind.BROADCAST, state.freeze_entries())
+            for name, state in self._broadcast.items()
+        ]
+
+    def close(self) -> None:
+        """Nothing is held outside memory."""
+
+    def _told(
+        self, batch: pa.RecordBatch, processor: BroadcastProcessor
+    ) -> Iterator[pa.RecordBatch]:
+        def keyless(piece: pa.RecordBatch) -> list[Key]:
+            return [_NO_KEY] * piece.num_rows
+
+        for state in self._broadcast.values():
+            state.changeable = True
+        try:
+            yield from self._rows(batch, keyless, lambda _, row: processor.process_broadcast(row))
+        finally:
+            for state in self._broadcast.values():
+                state.changeable = False
+
+    def _rows(
+        self,
+        batch: pa.RecordBatch,
+        keys_of: Callable[[pa.RecordBatch], list[Key]],
+        call: Callable[[Key, Row], Iterable[Row] | None],
+    ) -> Iterator[pa.RecordBatch]:
+        for piece in slices(batch):
+            rows: list[Row] = []
+            for index, (key, row) in enumerate(zip(keys_of(piece), rows_of(piece), strict=True)):
+                self._current.key = key
+                try:
+                    returned = call(key, row)
+                    if returned is not None:
+                        if isinstance(returned, Mapping | str | bytes):
+                            raise self._not_rows(returned)
+                        rows.extend(returned)
+                except UserCodeError:
+                    raise
+                except Exception as error:
+                    record = piece.slice(index, 1).to_pylist()[0]
+                    raise raised(self._operator, error, record=record) from error
+            if rows:
+                yield rows_to_batch(self._operator, rows, self._schema_out)
+
+    def _keys_of(self, batch: pa.RecordBatch) -> list[Key]:
+        if not self._keys:
+            return [None] * batch.num_rows
+        columns = [_one_nan(cells_of(batch.column(name))) for name in self._keys]
+        return columns[0] if len(columns) == 1 else list(zip(*columns, strict=True))
+
+    def _not_rows(self, returned: object) -> UserCodeError:
+        return UserCodeError(
+            self._operator,
+            f"returned {type(returned).__name__} {shown(returned)} where an iterable of dicts is due",
+        )
+
+
+def _one_nan(keys: list[Any]) -> list[Any]:
+    """All NaNs are one key, but a dictionary finds a NaN only if it is the same object."""
+    return [_NAN if isinstance(key, float) and math.isnan(key) else key for key in keys]

@@ -1,0 +1,94 @@
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import pyarrow as pa
+import pytest
+
+import headrace as hr
+from headrace.engine.api.errors import UserError
+from headrace.engine.api.read import batches
+from headrace.engine.api.stream import Stream
+from headrace.engine.operators.session import SessionOperator
+from headrace.engine.operators.window import TimeWindowOperator
+from headrace.engine.plan.execution import ExecutionPlan
+
+CLICKS = pa.schema([("user", pa.string()), ("at", pa.timestamp("ms", "UTC")), ("ms", pa.int64())])
+
+
+def clicks() -> Stream:
+    stream = batches([pa.RecordBatch.from_pylist([], schema=CLICKS)], name="clicks")
+    return replace(stream, event_time="at")
+
+
+def sentence(call: Callable[[], object]) -> str:
+    with pytest.raises(UserError) as caught:
+        call()
+    return str(caught.value)
+
+
+def plan_of(*streams: Stream) -> ExecutionPlan:
+    sinks = [stream.write.collect(name=f"out{i}") for i, stream in enumerate(streams)]
+    return hr.Job("clicks", *sinks, parallelism=2).plan()
+
+
+def test_the_result_has_keys_then_bounds_then_aggregations() -> None:
+    windows = clicks().key_by("user").window(hr.tumbling("1m"))
+    result = windows.aggregate(n=hr.count(), ms=hr.max("ms"), name="per-minute")
+    assert result.schema.names == ["user", "window_start", "window_end", "n", "ms"]
+    assert result.schema.field("window_end").type == CLICKS.field("at").type
+    assert result.late.schema == CLICKS
+
+
+def test_each_kind_of_window_has_its_operator() -> None:
+    keyed = clicks().key_by("user")
+    for window, class_ in (
+        (hr.tumbling("1m"), TimeWindowOperator),
+        (hr.sliding("1m", every="10s"), TimeWindowOperator),
+        (hr.session("30s"), SessionOperator),
+    ):
+        result = keyed.window(window, lateness="5s").aggregate(n=hr.count(), name="w")
+        make = result.inputs[0].node.operator
+        assert make is not None
+        assert type(make(operator="w")) is class_
+
+
+def test_late_records_go_out_on_edges_of_their_own() -> None:
+    result = clicks().key_by("user").window(hr.tumbling("1m")).aggregate(n=hr.count(), name="w")
+    plan = plan_of(result, result.late)
+    edges = {edge.key: edge for edge in plan.edges}
+    assert edges["w->out0/0"].schema == result.schema
+    assert edges["w (late)->out1/0"].schema == CLICKS
+    (task,) = [task for task in plan.tasks if task.name == "w"]
+    assert task.outputs == (edges["w->out0/0"].index, edges["w (late)->out1/0"].index)
+    assert task.late_outputs == (edges["w (late)->out1/0"].index,)
+
+
+def test_a_window_whose_late_records_alone_are_taken_stays_the_tail_of_its_chain() -> None:
+    result = clicks().key_by("user").window(hr.tumbling("1m")).aggregate(n=hr.count(), name="w")
+    plan = plan_of(result.late)
+    (edge,) = [edge for edge in plan.edges if edge.late]
+    assert edge.key == "w (late)->out0/0"
+
+
+def test_mistakes_are_told_in_one_sentence() -> None:
+    keyed = clicks().key_by("user")
+    timeless = replace(clicks(), event_time=None).key_by("user")
+    assert "window needs to know which column" in sentence(
+        lambda: timeless.window(hr.tumbling("1m"))
+    )
+    assert "window takes hr.tumbling" in sentence(lambda: keyed.window("1m"))  # type: ignore[arg-type]
+    assert "lateness='soon' is not a duration" in sentence(
+        lambda: keyed.window(hr.tumbling("1m"), lateness="soon")
+    )
+    assert "cannot be written as timestamp[ms" in sentence(lambda: keyed.window(hr.tumbling("1us")))
+    windows = keyed.window(hr.tumbling("1m"))
+    assert "aggregate needs name=" in sentence(lambda: windows.aggregate(n=hr.count()))
+    assert "at least one aggregation" in sentence(lambda: windows.aggregate(name="w"))
+    assert "there is no column 'mss'" in sentence(
+        lambda: windows.aggregate(n=hr.sum("mss"), name="w")
+    )
+    assert "'window_end' is a column of the result; rename the aggregation" in sentence(
+        lambda: windows.aggregate(window_end=hr.count(), name="w")
+    )

@@ -1,0 +1,219 @@
+"""Whole jobs with windows, joins and broadcast state, in threads: what comes out is what a batch computation gives, whatever happens in between."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+import pytest
+
+import headrace as hr
+
+ROWS = 6_000
+KEYS = 13
+WAIT_S = 60.0
+RATE = 5_000.0
+AT = pa.timestamp("ms")
+CLICKS = pa.schema([("id", pa.int64()), ("key", pa.int64()), ("at", AT)])
+#: Milliseconds that a record may be older than one before it.
+JITTER = 50
+WINDOW = 100
+
+
+def times_of(ids: Any) -> Any:
+    """A millisecond a record, out of order within the jitter."""
+    return ids + ids * 7919 % JITTER
+
+
+def to_click(batch: pa.RecordBatch) -> dict[str, Any]:
+    ids = batch["sequence"].to_numpy()
+    return {"id": ids, "key": batch["key"], "at": pa.array(times_of(ids)).view(AT)}
+
+
+class Fragile:
+    """Passes records on; fails at a record in the middle as long as the flag is there."""
+
+    def __init__(self, flag: Path) -> None:
+        self._flag = flag
+
+    def __call__(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        if pc.max(batch["id"]).as_py() > ROWS // 3 and self._flag.exists():
+            self._flag.unlink(missing_ok=True)
+            raise ValueError("once")
+        return batch
+
+
+def clicks(name: str, *, delay: str = "50ms", flag: Path | None = None) -> hr.Stream:
+    stream = hr.read.sequence(ROWS, keys=KEYS, name=name, rate=RATE)
+    made = stream.map_batches(to_click, schema=CLICKS, name=f"{name}-clicks")
+    if flag is not None:
+        made = made.map_batches(Fragile(flag), name=f"{name}-fragile")
+    return made.with_watermark("at", delay)
+
+
+def keys() -> dict[int, int]:
+    """{id: key} of the generated records."""
+    stream = hr.read.sequence(ROWS, keys=KEYS, name="numbers")
+    job = hr.Job("reference", stream.write.collect(name="all"), parallelism=1)
+    table = job.run("threads").collected["all"]
+    return dict(zip(table["sequence"].to_pylist(), table["key"].to_pylist(), strict=True))
+
+
+def read(folder: Path) -> list[dict[str, Any]]:
+    return [row for part in folder.glob("part-*") for row in pq.read_table(part).to_pylist()]
+
+
+def wait_until(what: str, condition: Callable[[], bool]) -> None:
+    deadline_s = time.monotonic() + WAIT_S
+    while not condition():
+        assert time.monotonic() < deadline_s, f"not in time: {what}"
+        time.sleep(0.01)
+
+
+def interrupted(
+    sinks: Callable[[Path], Iterable[hr.SinkHandle]], folder: Path, mode: Any, parallelism: int
+) -> None:
+    """Run a job that fails in the middle, is stopped, and goes on at another parallelism."""
+    flag = folder / "fail-now"
+    checkpoints = hr.Checkpoints(str(folder / "ckpt"), interval="50ms", mode=mode)
+    flag.touch()
+    job = hr.Job("job", *sinks(flag), parallelism=2, max_parallelism=16)
+    restart = hr.Restart(backoff="1ms")
+    handle = job.start("threads", checkpoints=checkpoints, restart=restart)
+    wait_until("a restart", lambda: handle.status().restarts >= 1)
+    done = handle.status().completed
+    wait_until("a checkpoint", lambda: handle.status().completed > done)
+    handle.stop()
+    handle.wait(WAIT_S)
+    job.run("threads", checkpoints=checkpoints, restore="latest", parallelism=parallelism)
+
+
+CASES = pytest.mark.parametrize(
+    ("mode", "parallelism"), [("aligned", 2), ("unaligned", 1), ("unaligned", 3)]
+)
+
+
+@CASES
+def test_windows_are_emitted_once_and_hold_every_record(
+    mode: str, parallelism: int, tmp_path: Path
+) -> None:
+    def sinks(flag: Path) -> list[hr.SinkHandle]:
+        windows = clicks("clicks", flag=flag).key_by("key").window(hr.tumbling(f"{WINDOW}ms"))
+        result = windows.aggregate(n=hr.count(), ids=hr.sum("id"), name="windows")
+        return [
+            result.write.parquet(str(tmp_path / "out"), name="out"),
+            result.late.write.parquet(str(tmp_path / "late"), name="late"),
+        ]
+
+    interrupted(sinks, tmp_path, mode, parallelism)
+    expected: dict[Any, list[int]] = {}
+    for id_, key in keys().items():
+        start = times_of(id_) // WINDOW * WINDOW
+        expected.setdefault((key, start), []).append(id_)
+    found = read(tmp_path / "out")
+    epoch = np.datetime64(0, "ms")
+    assert Counter(
+        (
+            r["key"],
+            int((np.datetime64(r["window_start"]) - epoch) / np.timedelta64(1, "ms")),
+            r["n"],
+            r["ids"],
+        )
+        for r in found
+    ) == Counter((*window, len(ids), sum(ids)) for window, ids in expected.items())
+    assert read(tmp_path / "late") == []
+
+
+@CASES
+def test_joined_pairs_come_once(mode: str, parallelism: int, tmp_path: Path) -> None:
+    def sinks(flag: Path) -> list[hr.SinkHandle]:
+        left, right = clicks("left", flag=flag), clicks("right")
+        joined = left.key_by("key").join(right.key_by("key"), within="20ms", name="joined")
+        return [joined.write.parquet(str(tmp_path / "out"), name="out")]
+
+    interrupted(sinks, tmp_path, mode, parallelism)
+    by_key: dict[int, list[int]] = {}
+    for id_, key in keys().items():
+        by_key.setdefault(key, []).append(id_)
+    expected: Counter[tuple[int, int]] = Counter()
+    for ids in by_key.values():
+        mine = np.array(ids)
+        distances = np.abs(times_of(mine)[:, None] - times_of(mine)[None, :])
+        expected.update(
+            zip(*(mine[side].tolist() for side in np.nonzero(distances <= 20)), strict=True)
+        )
+    assert Counter((r["id"], r["id_right"]) for r in read(tmp_path / "out")) == expected
+
+
+class Blocked(hr.BroadcastProcessor):
+    """Counts the records of each key, and says which keys it has been told of."""
+
+    told = hr.broadcast_state(pa.int64(), pa.int64())
+    n = hr.value_state(pa.int64(), default=0)
+
+    def process(self, key: Any, row: dict[str, Any]) -> Iterable[dict[str, Any]]:
+        self.n.value += 1
+        yield {"id": row["id"], "nth": self.n.value, "told": self.told.get(key, 0)}
+
+    def process_broadcast(self, row: dict[str, Any]) -> None:
+        self.told[row["key"]] = self.told.get(row["key"], 0) + 1
+
+
+TOLD = pa.schema([("id", pa.int64()), ("nth", pa.int64()), ("told", pa.int64())])
+
+
+@CASES
+def test_state_of_both_sides_counts_each_record_once(
+    mode: str, parallelism: int, tmp_path: Path
+) -> None:
+    def sinks(flag: Path) -> list[hr.SinkHandle]:
+        rules = hr.read.sequence(3_000, keys=KEYS, name="rules", rate=3_000.0, parallelism=1)
+        told = (
+            clicks("clicks", flag=flag)
+            .key_by("key")
+            .connect(rules.broadcast(), Blocked, schema=TOLD, name="told")
+        )
+        return [told.write.parquet(str(tmp_path / "out"), name="out")]
+
+    interrupted(sinks, tmp_path, mode, parallelism)
+    known = keys()
+    found = read(tmp_path / "out")
+    assert sorted(row["id"] for row in found) == list(range(ROWS))
+    by_key: dict[int, list[int]] = {}
+    for row in found:
+        by_key.setdefault(known[row["id"]], []).append(row["nth"])
+    assert all(sorted(nth) == list(range(1, len(nth) + 1)) for nth in by_key.values())
+    # The source of the rules gives each key as often as it says.
+    often = Counter(key for id_, key in known.items() if id_ < 3_000)
+    assert all(row["told"] <= often[known[row["id"]]] for row in found)
+    newest = {known[r["id"]]: r["told"] for r in sorted(found, key=lambda r: int(r["nth"]))}
+    assert newest == dict(often)
+
+
+def test_late_records_are_counted_and_go_to_the_late_output() -> None:
+    result = (
+        clicks("clicks", delay="0ms")
+        .key_by("key")
+        .window(hr.tumbling("10ms"))
+        .aggregate(n=hr.count(), name="windows")
+    )
+    job = hr.Job(
+        "job",
+        result.write.collect(name="out"),
+        result.late.write.collect(name="late"),
+        parallelism=1,
+    )
+    handle = job.start("threads")
+    done = handle.wait(WAIT_S)
+    late = done.collected["late"].num_rows
+    assert late > 0
+    assert pc.sum(done.collected["out"]["n"]).as_py() + late == ROWS
+    # As of the last heartbeat.
+    assert 0 <= handle.metrics()['headrace_late_records_total{task="windows"}'] <= late

@@ -1,0 +1,151 @@
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from headrace.engine.api.errors import UserCodeError, UserError
+from headrace.engine.operators.base import OperatorContext, RestoredState, StateKind
+from headrace.engine.operators.connect import BroadcastProcessor, ConnectOperator
+from headrace.engine.state.broadcast import broadcast_state
+from headrace.engine.state.keyed import value_state
+
+ORDERS = pa.schema([("who", pa.string()), ("amount", pa.int64())])
+LIMITS = pa.schema([("who", pa.string()), ("limit", pa.int64())])
+OUT = pa.schema([("who", pa.string()), ("total", pa.int64()), ("limit", pa.int64())])
+
+
+class Limits(BroadcastProcessor):
+    """Tells totals above the limit."""
+
+    limits = broadcast_state(pa.string(), pa.int64())
+    total = value_state(pa.int64(), default=0)
+
+    def process(self, key: Any, row: dict[str, Any]) -> Iterable[dict[str, Any]]:
+        self.total.value += row["amount"]
+        limit = self.limits.get(key)
+        if limit is not None and self.total.value > limit:
+            yield {"who": key, "total": self.total.value, "limit": limit}
+
+    def process_broadcast(self, row: dict[str, Any]) -> Iterable[dict[str, Any]] | None:
+        self.limits[row["who"]] = row["limit"]
+        return None
+
+
+class Keyless(BroadcastProcessor):
+    """Lets pass whom it was told of."""
+
+    known = broadcast_state(pa.string(), pa.int64())
+
+    def process(self, key: Any, row: dict[str, Any]) -> Iterable[dict[str, Any]]:
+        assert key is None
+        if row["who"] in self.known:
+            yield {"who": row["who"], "total": row["amount"], "limit": self.known[row["who"]]}
+
+    def process_broadcast(self, row: dict[str, Any]) -> Iterable[dict[str, Any]]:
+        self.known[row["who"]] = row["limit"]
+        yield {"who": row["who"], "total": 0, "limit": row["limit"]}
+
+
+class Meddler(BroadcastProcessor):
+    """Does what it must not."""
+
+    limits = broadcast_state(pa.string(), pa.int64())
+    total = value_state(pa.int64(), default=0)
+
+    def process(self, key: Any, row: dict[str, Any]) -> Iterable[dict[str, Any]] | None:
+        self.limits["x"] = 1
+        return None
+
+    def process_broadcast(self, row: dict[str, Any]) -> Iterable[dict[str, Any]] | None:
+        self.total.value += 1
+        return None
+
+
+def operator_of(
+    processor: type[BroadcastProcessor], keys: Sequence[str], main_ports: int = 1
+) -> ConnectOperator:
+    operator = ConnectOperator(processor, keys, main_ports, ORDERS, OUT, operator="rules")
+    operator.open(OperatorContext("job", "rules", 0, 1, 16, 0))
+    return operator
+
+
+def orders(*rows: tuple[str, int]) -> pa.RecordBatch:
+    return pa.RecordBatch.from_arrays(
+        [pa.array([row[0] for row in rows]), pa.array([row[1] for row in rows])], schema=ORDERS
+    )
+
+
+def limits(*rows: tuple[str, int]) -> pa.RecordBatch:
+    return orders(*rows).rename_columns(LIMITS.names)
+
+
+def told(operator: ConnectOperator, batch: pa.RecordBatch, port: int) -> list[dict[str, Any]]:
+    rows = [row for out in operator.process(batch, port) for row in out.to_pylist()]
+    operator.commit()
+    return rows
+
+
+def states_of(operator: ConnectOperator) -> list[RestoredState]:
+    return [RestoredState(s.name, s.kind, s.table()) for s in operator.snapshot()]
+
+
+def test_the_main_side_reads_what_the_broadcast_side_was_told() -> None:
+    operator = operator_of(Limits, ["who"])
+    assert told(operator, orders(("ann", 5)), 0) == []
+    assert told(operator, limits(("ann", 6), ("bob", 0)), 1) == []
+    assert told(operator, orders(("ann", 1), ("ann", 1), ("bob", 1)), 0) == [
+        {"who": "ann", "total": 7, "limit": 6},
+        {"who": "bob", "total": 1, "limit": 0},
+    ]
+
+
+def test_without_keys_there_is_the_broadcast_state_alone() -> None:
+    operator = operator_of(Keyless, [], main_ports=2)
+    assert told(operator, orders(("ann", 5)), 1) == []
+    assert told(operator, limits(("ann", 6)), 2) == [{"who": "ann", "total": 0, "limit": 6}]
+    assert told(operator, orders(("ann", 5), ("bob", 1)), 0) == [
+        {"who": "ann", "total": 5, "limit": 6}
+    ]
+
+
+def test_a_restored_operator_goes_on_with_both_kinds_of_state() -> None:
+    operator = operator_of(Limits, ["who"])
+    told(operator, limits(("ann", 6)), 1)
+    told(operator, orders(("ann", 5)), 0)
+    states = states_of(operator)
+    assert {s.name: s.kind for s in states} == {
+        "limits": StateKind.BROADCAST,
+        "total": StateKind.KEYED,
+    }
+    restored = operator_of(Limits, ["who"])
+    restored.restore(states)
+    assert told(restored, orders(("ann", 2)), 0) == [{"who": "ann", "total": 7, "limit": 6}]
+
+
+def test_a_snapshot_amid_a_call_is_the_state_before_it() -> None:
+    operator = operator_of(Limits, ["who"])
+    told(operator, limits(("ann", 6)), 1)
+    before = {s.name: s.table for s in states_of(operator)}
+    list(operator.process(limits(("ann", 7), ("bob", 1)), 1))
+    list(operator.process(orders(("ann", 7)), 0))
+    assert {s.name: s.table for s in states_of(operator)} == before
+    operator.commit()
+    assert {s.name: s.table for s in states_of(operator)} != before
+
+
+def test_broadcast_state_that_has_changed_its_type_is_refused() -> None:
+    operator = operator_of(Limits, ["who"])
+    table = pa.table({"key": ["ann"], "value": ["six"]})
+    with pytest.raises(UserError, match="holds state 'limits' as"):
+        operator.restore([RestoredState("limits", StateKind.BROADCAST, table)])
+
+
+def test_each_side_keeps_to_its_own_state() -> None:
+    operator = operator_of(Meddler, ["who"])
+    with pytest.raises(UserCodeError, match="changed in process_broadcast only"):
+        list(operator.process(orders(("ann", 1)), 0))
+    with pytest.raises(UserCodeError, match="no state per key, in process_broadcast"):
+        list(operator.process(limits(("ann", 1)), 1))
