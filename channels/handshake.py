@@ -6,7 +6,7 @@ Three messages of fixed size, little endian, format (a change takes a new magic)
     challenge  server -> client  magic "HRC1", nonce (32), identity (60), MAC (32)       128 bytes
     proof      client -> server  magic "HRP1", MAC (32)                                   36 bytes
 
-    identity   SHA-256 of the job's name (32), role (4: 1 coordinator, 2 worker), worker (8), incarnation (8), epoch (8)
+    identity   SHA-256 of the job's name (32), role (4: 1 coordinator, 2 worker, 3 controller), worker (8), incarnation (8), epoch (8)
 
 Each MAC is HMAC-SHA256 under the job's secret over everything sent so far, both ways, itself excluded. So nothing is
 parsed before it is known to come from somebody with the secret, and a name never travels as text. The server's MAC
@@ -30,7 +30,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Final, Literal
 
-Role = Literal["coordinator", "worker"]
+Role = Literal["coordinator", "worker", "controller"]
 
 #: Sizes of the messages and of the nonces: format, never change.
 HELLO_BYTES: Final = 128
@@ -45,7 +45,7 @@ SECRET_BYTES_MIN: Final = 16
 _HELLO, _CHALLENGE, _PROOF = b"HRH1", b"HRC1", b"HRP1"
 _IDENTITY: Final = struct.Struct("<32sIqqq")
 _MAC_BYTES: Final = 32
-_ROLE_CODES: Final[dict[Role, int]] = {"coordinator": 1, "worker": 2}
+_ROLE_CODES: Final[dict[Role, int]] = {"coordinator": 1, "worker": 2, "controller": 3}
 _ROLE_OF_CODE: Final[dict[int, Role]] = {code: role for role, code in _ROLE_CODES.items()}
 
 assert 4 + NONCE_BYTES + _IDENTITY.size + _MAC_BYTES == HELLO_BYTES

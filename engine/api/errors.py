@@ -38,6 +38,12 @@ class StorageUnreachable(HeadraceError):
     exit_code = 4
 
 
+class JobUnreachable(HeadraceError):
+    """The process that runs a job did not answer."""
+
+    exit_code = 4
+
+
 class UserCodeError(HeadraceError):
     """A user's function raised, or returned something that is not what it promised.
 

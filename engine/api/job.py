@@ -196,6 +196,7 @@ class Job:
     def start_with(self, options: RunOptions) -> JobHandle:
         """Start with exactly these options: the last step of `start`, for callers that layer options themselves."""
         # Here, not above: it brings the launchers, for which a program that only plans need not wait.
+        from ..control.server import open_control
         from ..coordination.launchers import check_room
         from ..coordination.session import start_job
 
@@ -211,13 +212,15 @@ class Job:
             return lambda checkpoint: start_job(other, replace(rescaled, restore=checkpoint))
 
         session = start_job(plan, options)
-        return JobHandle(
+        handle = JobHandle(
             self.name,
             session,
             collected=collected,
             rescaling=rescaling,
             parallelism=options.parallelism,
         )
+        open_control(handle)
+        return handle
 
     def _collected(self, *, afresh: bool) -> dict[str, Callable[[], pa.Table]]:
         """{name of a collect sink: reads its table}; `afresh` forgets what an earlier run collected."""

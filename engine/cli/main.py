@@ -35,6 +35,14 @@ Directory = Annotated[
     Parameter(name="--checkpoint-dir", help="Where checkpoints go; a temporary folder otherwise."),
 ]
 
+Pid = Annotated[
+    int | None, Parameter(help="The process that runs it, where several run a job of that name.")
+]
+Address = Annotated[
+    str | None,
+    Parameter(help="The folder where running jobs tell of themselves, if not the usual."),
+]
+
 app = App(
     name="headrace",
     help="Stream processing whose checkpoints do not wait for backpressure.",
@@ -122,6 +130,40 @@ def demo(*, json: Json = False) -> int:
     from .demo import run_demo
 
     return run_demo(as_json=json)
+
+
+@app.command
+def rescale(
+    job: Annotated[str, Parameter(help="The name of a job that runs here.")],
+    parallelism: Annotated[int, Parameter(help="Of operators that set none.")],
+    /,
+    *,
+    pid: Pid = None,
+    address: Address = None,
+    json: Json = False,
+) -> int:
+    """Have a running job go on at another parallelism, from an unaligned checkpoint."""
+    from .control import rescale as ask
+
+    return ask(job, parallelism, pid=pid, address=address, as_json=json)
+
+
+@app.command
+def stop(
+    job: Annotated[str, Parameter(help="The name of a job that runs here.")],
+    /,
+    *,
+    now: Annotated[
+        bool, Parameter(negative="", help="At once; what no checkpoint covers is not committed.")
+    ] = False,
+    pid: Pid = None,
+    address: Address = None,
+    json: Json = False,
+) -> int:
+    """Have a running job take a last checkpoint and end."""
+    from .control import stop as ask
+
+    return ask(job, now=now, pid=pid, address=address, as_json=json)
 
 
 @_checkpoints.command(name="list")

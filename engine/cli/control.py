@@ -1,0 +1,44 @@
+"""`headrace rescale` and `stop`: asks the process that runs a job, and tells how it went."""
+
+from __future__ import annotations
+
+from ..control import messages as m
+from ..control.client import ask
+from .numbers import milliseconds, seconds
+from .reporter import print_object
+
+
+def rescale(
+    job: str, parallelism: int, *, pid: int | None, address: str | None, as_json: bool
+) -> int:
+    """Have a job go on at another parallelism, and wait until it runs. Raises: HeadraceError."""
+    done = ask(job, m.Rescale(parallelism), pid=pid, address=address)
+    assert isinstance(done, m.RescaleDone), done
+    if as_json:
+        print_object(
+            {
+                "job": job,
+                "parallelism": done.parallelism,
+                "checkpoint": done.checkpoint,
+                "stop_ms": milliseconds(done.stop_ns),
+                "duration_ms": milliseconds(done.duration_ns),
+            }
+        )
+    else:
+        print(
+            f"job {job} runs at parallelism {done.parallelism}, from chk-{done.checkpoint}: it stood still for"
+            f" {seconds(done.duration_ns)}, {seconds(done.stop_ns)} of it to stop"
+        )
+    return 0
+
+
+def stop(job: str, *, now: bool, pid: int | None, address: str | None, as_json: bool) -> int:
+    """Have a job end, and wait until it has. Raises: HeadraceError."""
+    done = ask(job, m.Stop(now), pid=pid, address=address)
+    assert isinstance(done, m.StopDone), done
+    if as_json:
+        print_object({"job": job, "stopped": True, "last_checkpoint": done.checkpoint})
+    else:
+        last = "" if done.checkpoint is None else f"; the last checkpoint is chk-{done.checkpoint}"
+        print(f"job {job} has stopped{last}")
+    return 0

@@ -1,0 +1,74 @@
+"""What is said between a command and the process that runs a job: closed schemas, MessagePack, no code.
+
+A connection carries one request and its answer. Until the answer is there, `Working` comes every second, so that whoever
+waits can tell a long rescale from a process that hangs.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+#: Longest body either way.
+MESSAGE_BYTES_MAX = 64 * 1024
+
+
+class _Message(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag=True, array_like=True):
+    pass
+
+
+# --- requests ---------------------------------------------------------------------------------------------------------
+
+
+class Rescale(_Message, frozen=True):
+    """Go on at another parallelism."""
+
+    parallelism: int
+
+
+class Stop(_Message, frozen=True):
+    """Take a last checkpoint and end. `now`: end at once; what no checkpoint covers is not committed."""
+
+    now: bool
+
+
+# --- answers ----------------------------------------------------------------------------------------------------------
+
+
+class Working(_Message, frozen=True):
+    """The request is being carried out."""
+
+
+class RescaleDone(_Message, frozen=True):
+    """The job runs at `parallelism`, from checkpoint `checkpoint`; times from the request."""
+
+    parallelism: int
+    checkpoint: int
+    stop_ns: int
+    duration_ns: int
+
+
+class StopDone(_Message, frozen=True):
+    """The job has ended; its newest checkpoint, or None."""
+
+    checkpoint: int | None
+
+
+class Refused(_Message, frozen=True):
+    """It was not done, or did not work; `exit_code` as of the exception."""
+
+    reason: str
+    exit_code: int
+
+
+Request = Rescale | Stop
+Done = RescaleDone | StopDone
+Answer = Working | RescaleDone | StopDone | Refused
+
+_encoder = msgspec.msgpack.Encoder()
+decode_request = msgspec.msgpack.Decoder(Request).decode
+decode_answer = msgspec.msgpack.Decoder(Answer).decode
+
+
+def encode(message: Request | Answer) -> bytes:
+    """The message as MessagePack."""
+    return _encoder.encode(message)

@@ -1,0 +1,175 @@
+"""The control endpoint of a running job: listens on loopback, lets in who knows the secret, and does what is asked, one request at a time.
+
+It lives as long as the job. A second request while one is carried out is refused, except to stop at once. If the endpoint
+cannot be opened the job runs all the same, and a warning says so.
+"""
+
+from __future__ import annotations
+
+import atexit
+import logging
+import secrets
+import socket
+import threading
+from collections.abc import Callable
+from concurrent.futures import Future
+from concurrent.futures import TimeoutError as FutureTimeout
+from contextlib import suppress
+from functools import partial
+from pathlib import Path
+from typing import Protocol, assert_never
+
+import msgspec
+
+from ..api.errors import HeadraceError, JobFailed
+from ..api.handle import JobResult, Rescaled
+from . import messages as m
+from .folder import NotOurs, publish, run_folder, withdraw
+from .line import Line, LineBroken, answer
+
+_log = logging.getLogger(__name__)
+
+_HOST = "127.0.0.1"
+_SECRET_BYTES = 32
+#: How often it is looked whether the job has ended.
+_LOOK_EVERY_S = 0.5
+#: How long a caller may take to say what it wants.
+_REQUEST_S = 10.0
+WORKING_EVERY_S = 1.0
+#: Callers at a time; more are turned away.
+_CALLERS_MAX = 8
+
+
+class Controlled(Protocol):
+    """What is controlled: a `JobHandle`."""
+
+    @property
+    def name(self) -> str: ...
+    def rescale(self, parallelism: int) -> Rescaled: ...
+    def stop(self) -> None: ...
+    def cancel(self) -> None: ...
+    def wait(self, timeout_s: float | None = None) -> JobResult: ...
+
+
+class ControlEndpoint:
+    """Answers requests to one job until it has ended."""
+
+    def __init__(self, handle: Controlled, folder: Path) -> None:
+        """Open the endpoint. Raises: OSError, NotOurs."""
+        self._handle = handle
+        self._secret = secrets.token_bytes(_SECRET_BYTES)
+        self._socket = socket.create_server((_HOST, 0))
+        try:
+            port = self._socket.getsockname()[1]
+            self._file = publish(folder, handle.name, _HOST, port, self._secret)
+        except BaseException:
+            self._socket.close()
+            raise
+        # Whoever ends before this thread has seen that the job has ended.
+        self._withdraw = partial(withdraw, self._file)
+        atexit.register(self._withdraw)
+        self._busy = threading.Lock()
+        self._callers = threading.Semaphore(_CALLERS_MAX)
+        name = f"control-{handle.name}"
+        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
+        self._thread.start()
+
+    def _run(self) -> None:
+        self._socket.settimeout(_LOOK_EVERY_S)
+        try:
+            while not _has_ended(self._handle):
+                with suppress(TimeoutError):
+                    self._accept(self._socket.accept()[0])
+        except Exception:
+            _log.exception("the control endpoint of job %r broke", self._handle.name)
+        finally:
+            self._socket.close()
+            withdraw(self._file)
+            atexit.unregister(self._withdraw)
+
+    def _accept(self, caller: socket.socket) -> None:
+        if not self._callers.acquire(blocking=False):
+            caller.close()
+            return
+        threading.Thread(target=self._attend, args=(caller,), daemon=True).start()
+
+    def _attend(self, caller: socket.socket) -> None:
+        try:
+            line = answer(caller, self._secret, self._handle.name)
+            try:
+                self._serve(line, m.decode_request(line.receive(_REQUEST_S)))
+            except msgspec.MsgspecError as error:
+                line.send(m.encode(m.Refused(f"no request: {error}", 2)))
+            finally:
+                line.close()
+        except LineBroken as reason:
+            _log.info("control of job %r: %s", self._handle.name, reason)
+        finally:
+            self._callers.release()
+
+    def _serve(self, line: Line, request: m.Request) -> None:
+        """Carry the request out and answer. Whoever hangs up before does not undo it."""
+        at_once = isinstance(request, m.Stop) and request.now
+        if not at_once and not self._busy.acquire(blocking=False):
+            line.send(m.encode(m.Refused("another request is being carried out; ask again", 1)))
+            return
+        outcome: Future[m.Done | m.Refused] = Future()
+
+        def work() -> None:
+            try:
+                outcome.set_result(_do(self._handle, request))
+            finally:
+                if not at_once:
+                    self._busy.release()
+
+        threading.Thread(target=work, name="control-request", daemon=True).start()
+        while True:
+            try:
+                done = outcome.result(WORKING_EVERY_S)
+            except FutureTimeout:
+                line.send(m.encode(m.Working()))
+            else:
+                line.send(m.encode(done))
+                return
+
+
+def open_control(handle: Controlled) -> None:
+    """Make the job reachable by `headrace rescale` and its like, if that can be done."""
+    try:
+        ControlEndpoint(handle, run_folder())
+    except (OSError, NotOurs) as reason:
+        _log.warning("job %r cannot be controlled from elsewhere: %s", handle.name, reason)
+
+
+def _do(handle: Controlled, request: m.Request) -> m.Done | m.Refused:
+    try:
+        match request:
+            case m.Rescale():
+                done = handle.rescale(request.parallelism)
+                return m.RescaleDone(
+                    done.parallelism, done.checkpoint, done.stop_ns, done.duration_ns
+                )
+            case m.Stop():
+                return _stop(handle, handle.cancel if request.now else handle.stop)
+            case _:
+                assert_never(request)
+    except HeadraceError as error:
+        return m.Refused(str(error)[: m.MESSAGE_BYTES_MAX // 8], error.exit_code)
+    except Exception as error:
+        _log.exception("a request to job %r broke", handle.name)
+        return m.Refused(f"it broke: {error!r}"[: m.MESSAGE_BYTES_MAX // 8], 1)
+
+
+def _stop(handle: Controlled, end: Callable[[], None]) -> m.StopDone:
+    end()
+    return m.StopDone(handle.wait().last_checkpoint)
+
+
+def _has_ended(handle: Controlled) -> bool:
+    try:
+        handle.wait(0.0)
+    except TimeoutError:
+        return False
+    except JobFailed:
+        return True
+    return True

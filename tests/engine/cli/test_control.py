@@ -1,0 +1,57 @@
+"""`headrace rescale` and `stop`, asked of a real job that runs in threads here."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import headrace as hr
+
+Command = Callable[..., Any]
+
+
+@pytest.fixture
+def handle(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[hr.JobHandle]:
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+    numbers = hr.read.sequence(None, keys=5, name="numbers", rate=1000)
+    totals = numbers.key_by("key").aggregate(n=hr.count(), name="totals")
+    job = hr.Job(
+        "numbered",
+        totals.write.blackhole(name="out"),
+        parallelism=1,
+        checkpoints=str(tmp_path / "checkpoints"),
+    )
+    handle = job.start("threads")
+    yield handle
+    handle.cancel()
+    handle.wait()
+
+
+def test_a_job_is_rescaled_and_stopped_by_its_name(headrace: Command, handle: hr.JobHandle) -> None:
+    ended = headrace("rescale", "numbered", "2", "--json")
+    assert ended.code == 0, ended.err
+    (done,) = ended.objects
+    assert (done["job"], done["parallelism"]) == ("numbered", 2)
+    assert done["duration_ms"] >= done["stop_ms"] > 0
+    ended = headrace("rescale", "numbered", "1")
+    assert "job numbered runs at parallelism 1, from chk-" in ended.out
+    ended = headrace("stop", "numbered", "--json")
+    assert ended.objects[0]["last_checkpoint"] == handle.wait().last_checkpoint
+
+
+def test_mistakes_leave_the_job_as_it_is(headrace: Command, handle: hr.JobHandle) -> None:
+    ended = headrace("rescale", "numbered", "4000")
+    assert ended.code == 2
+    assert "max" in ended.sentence
+    ended = headrace("rescale", "another", "2")
+    assert ended.code == 2
+    assert "no job 'another' runs here; these run: numbered (process" in ended.sentence
+    assert handle.checkpoint() > 0
+
+
+def test_stopping_at_once(headrace: Command, handle: hr.JobHandle) -> None:
+    ended = headrace("stop", "numbered", "--now")
+    assert (ended.code, ended.out) == (0, "job numbered has stopped\n")
