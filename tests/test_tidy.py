@@ -45,7 +45,6 @@ UNMIRRORED = {
     "engine/operators/base.py": "protocols and values only",
     "engine/operators/join_output.py": "rows of a join: tests/engine/operators/test_join.py",
     "engine/operators/join_runs.py": "what a join keeps: tests/engine/operators/test_join.py",
-    "engine/operators/lateness.py": "watermarks of windows and joins, rescaled: tests/engine/operators/test_window.py",
     "engine/operators/session.py": "windows, too: tests/engine/operators/test_window.py",
     "engine/operators/window_output.py": "schema of windows: tests/engine/operators/test_window.py",
     "engine/operators/window_store.py": "what windows keep: tests/engine/operators/test_window.py",

@@ -16,9 +16,10 @@ from ..operators.aggregate import AggregateOperator, Emit
 from ..operators.aggregations import Aggregation, aggregate_schema
 from ..operators.connect import BroadcastProcessor
 from ..operators.join import How
-from ..operators.process import ProcessOperator, StatefulProcessor
+from ..operators.process import ProcessOperator, StatefulProcessor, declared_states
 from ..operators.windows import Window
 from ..plan.validate import check_aggregations, check_schema, require_name
+from ..state.broadcast import BroadcastState
 from .errors import UserError
 from .stream import STATE, Stream
 from .suggestion import did_you_mean
@@ -151,6 +152,11 @@ class KeyedStream:
         class_ = processor if isinstance(processor, type) else type(processor)
         if not issubclass(class_, StatefulProcessor):
             raise UserError(f"process takes a StatefulProcessor, got {processor!r}")
+        if any(isinstance(s, BroadcastState) for s in declared_states(class_).values()):
+            raise UserError(
+                f"process: {class_.__name__} declares broadcast state, which a second stream must fill; use "
+                "connect(rules.broadcast(), ...)"
+            )
         proposal = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "-", class_.__name__).lower()
         name = require_name(name, kind="process", proposal=proposal, why=STATE)
         check_schema(schema, where="process")

@@ -43,6 +43,8 @@ class _Intervals:
 class SessionOperator(WindowOperator):
     """Aggregates over sessions. The sessions of a key are a linked list, which is made anew whenever the key is met."""
 
+    state_name = "sessions"
+
     def __init__(
         self,
         window: SessionWindow,

@@ -13,24 +13,32 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
+from typing import ClassVar
 
 import numpy as np
 import pyarrow as pa
 
+from ..api.errors import UserError
 from ..state.arrays import Mask
 from ..state.slots import IntegerSlots, Slots
 from ..state.tables import refuse_unknown, restored_batches
 from .aggregations import Aggregation
 from .base import Advanced, OperatorContext, RestoredState, StateKind, StateSnapshot
 from .lateness import WATERMARK_STATE, LateRecords, Watermarks
-from .window_store import NEVER, START, WINDOWS_STATE, WindowStore
+from .window_store import END, NEVER, START, WindowStore
 from .windows import Times, TimeWindow, times_of
 
 _CODE_BITS = 32
 
 
 class WindowOperator(ABC):
-    """Assigns records to windows and fires them; how windows are found is the subclass's."""
+    """Assigns records to windows and fires them; how windows are found is the subclass's.
+
+    Attributes:
+        state_name: of the windows in a checkpoint. Format, never change.
+    """
+
+    state_name: ClassVar[str]
 
     def __init__(
         self,
@@ -84,11 +92,12 @@ class WindowOperator(ABC):
     def restore(self, states: Sequence[RestoredState]) -> None:
         """Take back the windows of the keys that this subtask owns now.
 
-        Raises: UserError when the checkpoint's windows have other columns.
+        Raises: UserError when the checkpoint's windows have other columns, or are others.
         """
-        refuse_unknown(states, [WINDOWS_STATE, WATERMARK_STATE], self._operator)
+        refuse_unknown(states, [self.state_name, WATERMARK_STATE], self._operator)
         self._time.restore(states)
-        for batch in restored_batches(states, WINDOWS_STATE, self._store.schema, self._operator):
+        for batch in restored_batches(states, self.state_name, self._store.schema, self._operator):
+            self._check(batch)
             self._load(batch)
         self._next_due = self._store.next_due()
 
@@ -145,12 +154,15 @@ class WindowOperator(ABC):
             self._lateness_ns, self._time.committed, self._max_parallelism
         )
         return [
-            StateSnapshot(WINDOWS_STATE, StateKind.KEYED, table),
+            StateSnapshot(self.state_name, StateKind.KEYED, table),
             self._time.snapshot(),
         ]
 
     def close(self) -> None:  # noqa: B027  # a whole method, though there is nothing to do
         """Nothing is held outside memory."""
+
+    def _check(self, batch: pa.RecordBatch) -> None:  # noqa: B027  # sessions have any length
+        """Refuse windows that this operator would not make. Raises: UserError."""
 
     def _load(self, batch: pa.RecordBatch) -> None:
         slots = self._numbered(batch)
@@ -174,6 +186,8 @@ class WindowOperator(ABC):
 
 class TimeWindowOperator(WindowOperator):
     """Tumbling and sliding windows: a slot for each pair of key and start."""
+
+    state_name = "windows"
 
     def __init__(
         self,
@@ -222,6 +236,16 @@ class TimeWindowOperator(WindowOperator):
             lambda name: batch.column(name) if taken is None else batch.column(name).take(taken),
         )
         return slots
+
+    def _check(self, batch: pa.RecordBatch) -> None:
+        starts = times_of(batch, START, self._operator)
+        sizes = times_of(batch, END, self._operator) - starts
+        if (sizes != self._window.size_ns).any() or (starts % self._window.every_ns).any():
+            raise UserError(
+                f"operator {self._operator!r}: the checkpoint holds windows of {sizes[0] / 1e9:g} s, and the program has others "
+                f"now ({self._window.size_ns / 1e9:g} s, every {self._window.every_ns / 1e9:g} s); give the changed operator a "
+                "new name= or start without the checkpoint"
+            )
 
     def _numbered(self, batch: pa.RecordBatch) -> Slots:
         starts = times_of(batch, START, self._operator)

@@ -24,7 +24,6 @@ from .aggregations import Aggregation
 from .windows import Times, from_times, times_of
 
 # Format, never change.
-WINDOWS_STATE = "windows"
 START, END, FIRED = "window_start", "window_end", "window_fired"
 
 #: `fire_at` of a row that has fired, or is no more.
@@ -163,7 +162,8 @@ class WindowStore:
             column.working[: self.count] for column in (self.last, self.fire_at, self.gone)
         )
         live = np.flatnonzero(_live(last, fire_at, gone, kept_ns, watermark_ns))
-        if self.count - len(live) < max(_DEAD_ROWS_MIN, len(live)):
+        # Late records leave keys behind that have no rows.
+        if max(self.count, self.keys.count) - len(live) < max(_DEAD_ROWS_MIN, len(live)):
             return None
         bounds = (self.start.working[live], self.last.working[live], self.fire_at.working[live])
         keys = self.keys.take(self.key.working[live])

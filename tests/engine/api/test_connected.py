@@ -62,5 +62,8 @@ def test_mistakes_are_told_in_one_sentence() -> None:
     assert "the other stream must be broadcast" in sentence(connect(other=stream("rules")))
     assert "connect takes a BroadcastProcessor" in sentence(connect(processor=print))
     assert "Counted declares state per key ('n')" in sentence(connect(processor=Counted))
+    assert "OddRules declares broadcast state" in sentence(
+        lambda: main.key_by("who").process(OddRules, schema=SCHEMA, name="p")
+    )
     assert "for example name='odd-rules'" in sentence(connect(name=None))
     assert "takes a pyarrow schema" in sentence(connect(schema=None))

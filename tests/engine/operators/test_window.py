@@ -12,8 +12,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from headrace.channels.events import MAX_WATERMARK
+from headrace.engine.api.errors import UserError
 from headrace.engine.operators import aggregations as agg
 from headrace.engine.operators import window_store
+from headrace.engine.operators.base import OperatorContext, RestoredState
 from headrace.engine.operators.session import SessionOperator
 from headrace.engine.operators.window import TimeWindowOperator
 from headrace.engine.operators.window_output import window_schema
@@ -202,6 +204,8 @@ def test_what_is_not_late_is_in_the_newest_row_of_its_window(
     assert results(subtasks.emitted) == kept
     if lateness == 0:
         assert len(kept) == len(subtasks.emitted), "one row per window"
+    told = [(r["k"], r["window_start"], r["n"]) for r in subtasks.emitted]
+    assert len(set(told)) == len(told), "emitted again, although nothing was added"
 
 
 def judged(
@@ -299,3 +303,33 @@ def merged_one_by_one(
     watermark = 10**9
     close()
     return final, sorted(late)
+
+
+def restored(window: Window, earlier: Window) -> Any:
+    """An operator with one window, restored by another."""
+    context = OperatorContext("job", "w", 0, 1, 8, 0)
+    operator, other = maker(earlier, 0)(), maker(window, 0)()
+    operator.open(context)
+    operator.process(batch_of([("a", 3, 1)]), 0)
+    operator.commit()
+    other.open(context)
+    other.restore([RestoredState(s.name, s.kind, s.table()) for s in operator.snapshot()])
+    return other
+
+
+@pytest.mark.parametrize("window", [TimeWindow(20, 20), TimeWindow(10, 2), SessionWindow(10)])
+def test_windows_of_another_kind_are_not_restored(window: Window) -> None:
+    scale = {f: getattr(window, f) * SECOND for f in window.__dataclass_fields__}
+    with pytest.raises(UserError, match="checkpoint holds"):
+        restored(type(window)(**scale), TimeWindow(9 * SECOND, 3 * SECOND))
+
+
+def test_keys_that_only_late_records_had_are_forgotten() -> None:
+    operator = maker(TimeWindow(10 * SECOND, 10 * SECOND), 0)()
+    operator.open(OperatorContext("job", "w", 0, 1, 8, 0))
+    operator.advance(5 * SECOND, 10)
+    for key in range(100):
+        operator.process(batch_of([(str(key), -20, 1)]), 0)
+    operator.process(batch_of([("a", 8, 1)]), 0)
+    operator.advance(30 * SECOND, 10)
+    assert operator._store.keys.count == 0
