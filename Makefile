@@ -10,7 +10,7 @@ READY := .venv/ready
 #: Exits with 3 when there is no Java that Spark runs on.
 FIND_JAVA := from headrace.engine.spark.java import has_java; exit(0 if has_java() else 3)
 
-.PHONY: demo test simulate bench faults \
+.PHONY: demo test simulate rescale-matrix bench faults \
     check check-format check-lint check-tidy check-imports check-types
 
 demo: $(READY)
@@ -40,6 +40,10 @@ check-types: $(READY)
 
 simulate: $(READY)
 	$(BIN)/python -m headrace.engine.simulation.campaign --seeds $(SEEDS)
+
+# Every parallelism from 1 to 8 to every other, over every kind of edge; about half an hour on two cores.
+rescale-matrix: $(READY)
+	$(BIN)/python -m headrace.engine.simulation.matrix
 
 # Saves the figures in .benchmarks and compares them with the last saved ones.
 bench: $(READY)

@@ -1,0 +1,244 @@
+"""The rescale matrix: from every parallelism to every other, over every kind of edge, with full queues.
+
+    python -m headrace.engine.simulation.matrix --seeds 200
+    python -m headrace.engine.simulation.matrix --pair 3:5 --seed 17 --trace
+
+A run is a small job with backpressure and unaligned checkpoints that goes from one parallelism to the other; in every third run it goes back in
+the midst of the replay, so that filters are stacked; in every fourth there are faults. The seed names the edge.
+
+Exit code 0: no violation, and every pair had records in flight when it was rescaled; 3: otherwise.
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import logging
+import multiprocessing
+import os
+import random
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass, field
+
+from headrace.channels.events import CheckpointMode
+from headrace.channels.partitioners import (
+    Broadcast,
+    Custom,
+    Forward,
+    Hash,
+    Partitioner,
+    Rebalance,
+    Shuffle,
+)
+
+from ..runtime.subtask import Limits
+from .environment import Settings
+from .faults import draw_profile, no_faults
+from .graphs import MAX_PARALLELISM, Graph, Kind, TaskSpec, by_key
+from .reference import reference_of
+from .scenario import Scenario
+from .scheduler import MILLISECOND_NS, SECOND_NS
+from .versions import Ending, Rescale
+from .world import Report, World
+
+PARALLELISM_MAX = 8
+#: Seeds of one pair, when nothing else is said.
+SEEDS = 200
+EXIT_FOUND = 3
+_HASH = Hash(("key",), MAX_PARALLELISM)
+_CUSTOM = Custom(by_key)
+
+#: {name: (what reads the edges, the edges: (source, partitioner))}
+EDGES: dict[str, tuple[Kind, tuple[tuple[int, Partitioner], ...]]] = {
+    "forward": (Kind.MAP, ((0, Forward()),)),
+    "rebalance": (Kind.MAP, ((0, Rebalance()),)),
+    "shuffle": (Kind.MAP, ((0, Shuffle()),)),
+    "hash": (Kind.HISTORY, ((0, _HASH),)),
+    "custom": (Kind.MAP, ((0, _CUSTOM),)),
+    "broadcast": (Kind.GATHER, ((0, Broadcast()),)),
+    "union of two sources": (Kind.HISTORY, ((0, _HASH), (1, _HASH))),
+    "the same source twice": (Kind.MAP, ((0, _CUSTOM), (0, _HASH))),
+    "mixed exchanges": (Kind.MAP, ((0, _CUSTOM), (1, Rebalance()), (0, Forward()))),
+}
+
+
+def pair_scenario(seed: int, old: int, new: int) -> Scenario:
+    """The run of a seed: its job at parallelism `old`, then `new`."""
+    rng = random.Random(f"pair {old} {new} {seed}")
+    graph = _graph(list(EDGES)[seed % len(EDGES)], old, rng)
+    chain = [new, old] if seed % 3 == 0 else [new]
+    rescales = tuple(
+        Rescale(
+            ending=rng.choice((Ending.STOP, Ending.STOP, Ending.KILL)),
+            checkpoints=1,
+            delay_ns=rng.choice((0, 0, 4)) * MILLISECOND_NS,
+            parallelism=_per_task(graph, parallelism, rng),
+            workers=rng.randint(1, parallelism),
+        )
+        for parallelism in chain
+    )
+    profile = draw_profile(rng) if seed % 4 == 3 else no_faults()
+    return Scenario(graph, reference_of(graph), _settings(rng, graph), profile, rescales)
+
+
+def _graph(edge: str, parallelism: int, rng: random.Random) -> Graph:
+    kind, inputs = EDGES[edge]
+    sources = 1 + max(source for source, _ in inputs)
+    tasks = [TaskSpec(Kind.SOURCE, parallelism) for _ in range(sources)]
+    tasks.append(TaskSpec(kind, parallelism, inputs))
+    tasks.append(
+        TaskSpec(Kind.SINK, parallelism, ((len(tasks) - 1, rng.choice((_HASH, _CUSTOM))),))
+    )
+    return Graph(tuple(tasks), rows=5 * PARALLELISM_MAX, keys=rng.choice((3, 8, 16)), splits=8)
+
+
+def _per_task(graph: Graph, parallelism: int, rng: random.Random) -> tuple[int, ...]:
+    """All tasks at this parallelism; in some runs the sources keep theirs."""
+    kept = rng.random() < 0.25
+    return tuple(
+        task.parallelism if kept and task.kind is Kind.SOURCE else parallelism
+        for task in graph.tasks
+    )
+
+
+def _settings(rng: random.Random, graph: Graph) -> Settings:
+    """Small windows, slow consumers, checkpoints from the start."""
+    return Settings(
+        mode=CheckpointMode.UNALIGNED,
+        limits=Limits(
+            buffer_bytes=100,
+            window_bytes=rng.choice((64, 400)),
+            queue_bytes_max=rng.choice((64, 400)),
+            work_rows_max=rng.choice((2, 4)),
+            work_target_ns=20 * MILLISECOND_NS,
+        ),
+        workers=rng.randint(1, graph.slots),
+        heartbeat_ns=50 * MILLISECOND_NS,
+        heartbeat_timeout_ns=200 * MILLISECOND_NS,
+        checkpoint_interval_ns=20 * MILLISECOND_NS,
+        checkpoint_timeout_ns=5 * SECOND_NS,
+        tolerable_failures=1_000_000,
+        retain=1,
+        concurrent=1,
+        work_ns=(MILLISECOND_NS // 10, MILLISECOND_NS),
+        slow_tasks=frozenset(range(1, len(graph.tasks))),
+    )
+
+
+# --- running ----------------------------------------------------------------------------------------------------------
+
+
+@dataclass(slots=True)
+class PairResult:
+    """What the runs of one pair came to."""
+
+    old: int
+    new: int
+    runs: int = 0
+    counts: Counter[str] = field(default_factory=Counter)
+    violations: dict[int, str] = field(default_factory=dict)
+
+    @property
+    def in_flight(self) -> int:
+        """Records that checkpoints held in flight."""
+        sides = ("input", "output", "replay")
+        return sum(self.counts[f"records persisted in flight, {side}"] for side in sides)
+
+    @property
+    def failed(self) -> bool:
+        """A promise was broken, or nothing was proven."""
+        return bool(self.violations) or not self.in_flight
+
+    def add(self, report: Report) -> None:
+        """Count one run."""
+        self.runs += 1
+        self.counts.update(report.coverage)
+        if report.violation:
+            self.violations[report.seed] = report.violation
+
+
+def run_pair(old: int, new: int, seeds: Iterable[int]) -> PairResult:
+    """Run the seeds of a pair, in this process."""
+    result = PairResult(old, new)
+    for seed in seeds:
+        result.add(World(seed, pair_scenario(seed, old, new)).run())
+    return result
+
+
+def run_matrix(pairs: Iterable[tuple[int, int]], seeds: range, jobs: int) -> Iterator[PairResult]:
+    """Run the seeds of all pairs in `jobs` processes; results come in the order of the pairs."""
+    context = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(jobs, mp_context=context, initializer=_quiet) as pool:
+        futures = [pool.submit(run_pair, old, new, seeds) for old, new in pairs]
+        for future in futures:
+            yield future.result()
+
+
+def _quiet() -> None:
+    logging.getLogger("headrace").setLevel(logging.CRITICAL + 1)
+
+
+# --- the command ------------------------------------------------------------------------------------------------------
+
+
+def _arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        prog="headrace-rescale-matrix", description=__doc__.split("\n")[0]
+    )
+    parser.add_argument("--seeds", type=int, default=SEEDS, help="runs of each pair")
+    parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="processes")
+    parser.add_argument("--pair", help="OLD:NEW, this pair alone")
+    parser.add_argument("--seed", type=int, help="this seed of --pair alone")
+    parser.add_argument("--trace", action="store_true", help="show what happens in --seed")
+    return parser.parse_args()
+
+
+def main() -> int:
+    """Run the command; returns the exit code."""
+    arguments = _arguments()
+    every = range(1, PARALLELISM_MAX + 1)
+    pairs = list(itertools.product(every, every))
+    if arguments.pair:
+        old, _, new = arguments.pair.partition(":")
+        pairs = [(int(old), int(new))]
+        if arguments.seed is not None:
+            return _run_one(*pairs[0], arguments.seed, print if arguments.trace else None)
+    began_s, runs, failed = time.monotonic(), 0, 0
+    for result in run_matrix(pairs, range(arguments.seeds), arguments.jobs):
+        runs += result.runs
+        failed += result.failed
+        print(line_of(result), flush=True)
+    print(f"{runs} runs, {time.monotonic() - began_s:.0f} s, {failed} of {len(pairs)} pairs failed")
+    return EXIT_FOUND if failed else 0
+
+
+def line_of(result: PairResult) -> str:
+    """A pair in one line, and one for each of its first violations."""
+    counts = result.counts
+    line = (
+        f"{result.old} -> {result.new}: {result.runs} runs, {counts['rescaled restores']} rescaled,"
+        f" {result.in_flight} records in flight, {counts['records re-filtered']} filtered,"
+        f" {counts['filters stacked twice']} filters stacked, {len(result.violations)} violations"
+    )
+    for seed, text in sorted(result.violations.items())[:3]:
+        command = f"python -m headrace.engine.simulation.matrix --pair {result.old}:{result.new} --seed {seed} --trace"
+        line += f"\n  {command}\n    {text}"
+    return line
+
+
+def _run_one(old: int, new: int, seed: int, show: Callable[[str], None] | None) -> int:
+    _quiet()
+    scenario = pair_scenario(seed, old, new)
+    if show is not None:
+        show(f"{scenario.graph.describe()}\n{scenario.settings}\n{scenario.rescales}")
+    report = World(seed, scenario, show=show).run()
+    print(f"{old} -> {new}, seed {seed}: {report.violation or 'no violation'}")
+    return EXIT_FOUND if report.violation else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

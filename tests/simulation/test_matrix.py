@@ -1,0 +1,54 @@
+"""The rescale matrix in short: every pair of parallelisms twice. `make rescale-matrix` runs 200 seeds of each."""
+
+from __future__ import annotations
+
+import itertools
+import os
+from typing import Any
+
+import pytest
+
+from headrace.channels.partitioners import Forward
+from headrace.engine.simulation.matrix import (
+    EDGES,
+    PARALLELISM_MAX,
+    PairResult,
+    line_of,
+    pair_scenario,
+    run_matrix,
+    run_pair,
+)
+from headrace.recovery import assignment
+
+EVERY = range(1, PARALLELISM_MAX + 1)
+
+
+def test_the_seeds_of_a_pair_take_every_edge_and_some_go_back() -> None:
+    scenarios = [pair_scenario(seed, 2, 3) for seed in range(len(EDGES))]
+    readers = {tuple(p.name for _, p in s.graph.tasks[-2].inputs) for s in scenarios}
+    assert len(readers) >= len(EDGES) - 1
+    assert {len(s.rescales) for s in scenarios} == {1, 2}
+    assert any(isinstance(p, Forward) for s in scenarios for _, p in s.graph.tasks[-2].inputs)
+
+
+@pytest.mark.slow
+def test_every_pair_keeps_every_promise_on_some_edges() -> None:
+    pairs = list(itertools.product(EVERY, EVERY))
+    for number, result in enumerate(run_matrix(pairs, range(2), os.cpu_count() or 1)):
+        assert (result.old, result.new) == pairs[number]
+        assert not result.violations, line_of(result)
+
+
+def test_what_is_not_filtered_fails_the_pair(monkeypatch: pytest.MonkeyPatch) -> None:
+    def unfiltered(handle: Any, parallelism: int, subtask: int) -> Any:
+        return handle
+
+    monkeypatch.setattr(assignment, "_filtered", unfiltered)
+    hashed = list(EDGES).index("hash")
+    result = run_pair(2, 3, range(hashed + len(EDGES), 60, len(EDGES)))
+    assert result.failed
+    assert "doubled" in line_of(result)
+
+
+def test_a_pair_in_which_nothing_was_in_flight_has_proven_nothing() -> None:
+    assert PairResult(1, 2, runs=1).failed
