@@ -27,6 +27,7 @@ if _TYPE_CHECKING:
     from .engine.api.options import Checkpoints as Checkpoints
     from .engine.api.options import Network as Network
     from .engine.api.options import Restart as Restart
+    from .engine.api.options import State as State
     from .engine.api.options import Workers as Workers
     from .engine.api.read import from_source as from_source
     from .engine.api.stream import Stream as Stream
@@ -65,6 +66,7 @@ _HOMES = {
     "Checkpoints": ".engine.api.options",
     "Network": ".engine.api.options",
     "Restart": ".engine.api.options",
+    "State": ".engine.api.options",
     "Workers": ".engine.api.options",
     "from_source": ".engine.api.read",
     "KeyedStream": ".engine.api.keyed",

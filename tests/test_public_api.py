@@ -28,6 +28,7 @@ PUBLIC = [
     "Sink",
     "SinkHandle",
     "Source",
+    "State",
     "StatefulProcessor",
     "StorageUnreachable",
     "Stream",

@@ -22,7 +22,7 @@ from ..plan.validate import PARALLELISM_MAX, check_name, check_parallelism
 from .connector import Delivery
 from .errors import UserError
 from .handle import JobHandle, JobResult, Session
-from .options import Checkpoints, Network, Restart, Runner, RunOptions, Workers
+from .options import Checkpoints, Network, Restart, Runner, RunOptions, State, Workers
 from .settings import find_settings_file, layered
 from .suggestion import did_you_mean
 from .write import SinkHandle
@@ -41,6 +41,7 @@ class Overrides(TypedDict, total=False):
     network: Network
     restart: Restart
     workers: Workers
+    state: State
     allow_unclaimed_state: bool
 
 
@@ -66,6 +67,7 @@ class Job:
         network: Network | None = None,
         restart: Restart | None = None,
         workers: Workers | None = None,
+        state: State | None = None,
         **unknown: object,
     ) -> None:
         """State a job.
@@ -84,6 +86,7 @@ class Job:
                 "network",
                 "restart",
                 "workers",
+                "state",
             ]
             raise UserError(f"Job has no option {option!r}; {did_you_mean(option, known)}")
         for sink in sinks:
@@ -99,6 +102,7 @@ class Job:
             network=network or Network(),
             restart=restart or Restart(),
             workers=workers or Workers(),
+            state=state or State(),
         )
 
     @property
@@ -191,6 +195,7 @@ class Job:
             network=overrides.get("network", stated.network),
             restart=overrides.get("restart", stated.restart),
             workers=overrides.get("workers", stated.workers),
+            state=overrides.get("state", stated.state),
         )
 
     def start_with(self, options: RunOptions) -> JobHandle:

@@ -14,6 +14,7 @@ import pyarrow as pa
 
 from ..operators.aggregate import AggregateOperator, Emit
 from ..operators.aggregations import Aggregation, aggregate_schema
+from ..operators.base import StateBackend
 from ..operators.connect import BroadcastProcessor
 from ..operators.join import How
 from ..operators.process import ProcessOperator, StatefulProcessor, declared_states
@@ -21,6 +22,7 @@ from ..operators.windows import Window
 from ..plan.validate import check_aggregations, check_schema, require_name
 from ..state.broadcast import BroadcastState
 from .errors import UserError
+from .options import State
 from .stream import STATE, Stream
 from .suggestion import did_you_mean
 from .units import Duration
@@ -49,6 +51,7 @@ class KeyedStream:
         name: str | None = None,
         emit: Emit = "changes",
         parallelism: int | None = None,
+        state: State | None = None,
         **aggregations: Aggregation,
     ) -> Stream:
         """Keep running aggregates per key: `aggregate(amount=hr.sum("amount"), n=hr.count(), name="totals")`.
@@ -56,6 +59,7 @@ class KeyedStream:
         Args:
             name: required.
             emit: "changes": each batch's changed keys with their new values; "final": every key once, when the input ends.
+            state: where its state lies, if not where the job's does.
             aggregations: {column of the result: aggregation}.
 
         Returns: a stream of the key columns followed by one column per aggregation.
@@ -69,7 +73,10 @@ class KeyedStream:
         check_aggregations(aggregations, self.stream.schema)
         schema = self.stream.schema
         out = aggregate_schema(self.columns, aggregations, schema)
-        operator = partial(AggregateOperator, self.columns, aggregations, schema, emit)
+        backend = _backend(state, kind="aggregate")
+        operator = partial(
+            AggregateOperator, self.columns, aggregations, schema, emit, backend=backend
+        )
         return self.stream.then(
             "aggregate", operator, out, name=name, parallelism=parallelism, stateful=True
         )
@@ -141,6 +148,7 @@ class KeyedStream:
         schema: pa.Schema,
         name: str | None = None,
         parallelism: int | None = None,
+        state: State | None = None,
     ) -> Stream:
         """Run a processor with declared state per key.
 
@@ -148,6 +156,7 @@ class KeyedStream:
             processor: a `StatefulProcessor` subclass, or an instance of one.
             schema: of what it emits.
             name: required.
+            state: where its state lies, if not where the job's does.
         """
         class_ = processor if isinstance(processor, type) else type(processor)
         if not issubclass(class_, StatefulProcessor):
@@ -160,7 +169,14 @@ class KeyedStream:
         proposal = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "-", class_.__name__).lower()
         name = require_name(name, kind="process", proposal=proposal, why=STATE)
         check_schema(schema, where="process")
-        operator = partial(ProcessOperator, processor, self.columns, self.stream.schema, schema)
+        operator = partial(
+            ProcessOperator,
+            processor,
+            self.columns,
+            self.stream.schema,
+            schema,
+            backend=_backend(state, kind="process"),
+        )
         return self.stream.then(
             "process",
             operator,
@@ -170,3 +186,16 @@ class KeyedStream:
             stateful=True,
             runs_user_code=True,
         )
+
+
+def _backend(state: State | None, *, kind: str) -> StateBackend | None:
+    """What an operator's own `state=` says."""
+    if state is None:
+        return None
+    if not isinstance(state, State):
+        raise UserError(f"{kind}: state={state!r} is not a hr.State(...)")
+    if state.directory is not None:
+        raise UserError(
+            f"{kind}: state.directory={state.directory!r} belongs to the job: give it hr.Job(..., state=hr.State(directory=...))"
+        )
+    return StateBackend(state.backend, state.write_buffer_bytes, state.block_cache_bytes)

@@ -27,6 +27,9 @@ Mode = Literal["aligned", "unaligned", "at_least_once"]
 Runner = Literal["spark", "threads", "processes"]
 
 MODES: tuple[str, ...] = ("aligned", "unaligned", "at_least_once")
+Backend = Literal["heap", "rocksdb"]
+
+BACKENDS: tuple[str, ...] = ("heap", "rocksdb")
 RUNNERS: tuple[str, ...] = ("spark", "threads", "processes")
 
 _Options = TypeVar("_Options")
@@ -256,6 +259,41 @@ class Workers:
 
 @known_names_only
 @dataclass(frozen=True, slots=True)
+class State:
+    """Where the keyed state of `process` and `aggregate` lies while the job runs.
+
+    Attributes:
+        backend: "heap", or "rocksdb": on local disk, for state larger than memory; its checkpoints store only what has changed.
+        directory: local folder for "rocksdb", emptied when a worker ends; None: where the system keeps temporary files.
+        write_buffer: memory for what is not yet on disk, for each database: one an operator and subtask.
+        block_cache: memory for what was read from disk, likewise.
+    """
+
+    backend: Backend = "heap"
+    directory: str | None = None
+    write_buffer: Size = "64MiB"
+    block_cache: Size = "64MiB"
+
+    def __post_init__(self) -> None:
+        _choice("state.backend", self.backend, BACKENDS)
+        if self.directory is not None and (
+            not isinstance(self.directory, str) or not self.directory or "://" in self.directory
+        ):
+            raise UserError(f"state.directory={self.directory!r} is not a local folder")
+        _positive("state.write_buffer", self.write_buffer_bytes)
+        _positive("state.block_cache", self.block_cache_bytes)
+
+    @property
+    def write_buffer_bytes(self) -> int:
+        return size_bytes(self.write_buffer, option="state.write_buffer")
+
+    @property
+    def block_cache_bytes(self) -> int:
+        return size_bytes(self.block_cache, option="state.block_cache")
+
+
+@known_names_only
+@dataclass(frozen=True, slots=True)
 class RunOptions:
     """Everything about a run that is not the pipeline itself.
 
@@ -279,6 +317,7 @@ class RunOptions:
     network: Network = Network()
     restart: Restart = Restart()
     workers: Workers = Workers()
+    state: State = State()
 
     def __post_init__(self) -> None:
         _choice("runner", self.runner, RUNNERS)

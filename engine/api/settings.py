@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from .errors import UserError
-from .options import Checkpoints, Network, Restart, RunOptions, Workers
+from .options import Checkpoints, Network, Restart, RunOptions, State, Workers
 from .suggestion import did_you_mean
 
 PREFIX = "HEADRACE_"
@@ -30,6 +30,7 @@ _GROUPS: dict[str, type] = {
     "network": Network,
     "restart": Restart,
     "workers": Workers,
+    "state": State,
 }
 _TEXTS = {
     "runner",
@@ -38,6 +39,8 @@ _TEXTS = {
     "checkpoints.directory",
     "checkpoints.mode",
     "workers.advertise_host",
+    "state.backend",
+    "state.directory",
 }
 _INTEGERS = {
     "parallelism",

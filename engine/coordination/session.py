@@ -236,6 +236,10 @@ def _settings(options: RunOptions) -> dict[str, int | str | float]:
         "debloat_floor_bytes": _DEBLOAT_FLOOR_BYTES,
         "alignment_timeout_ns": _alignment_timeout_ns(checkpoints),
         "heartbeat_ns": network.heartbeat_ns,
+        "state_backend": options.state.backend,
+        "state_directory": options.state.directory or "",
+        "state_write_buffer_bytes": options.state.write_buffer_bytes,
+        "state_block_cache_bytes": options.state.block_cache_bytes,
         "checkpoints": "" if checkpoints is None else checkpoints.directory,
     }
 

@@ -2,11 +2,14 @@
 
 No Python runs per record. A batch becomes slots (`engine.state.keys`), each aggregation scatters its column into those
 slots, and either nothing is emitted until the input ends, or one row per key that the batch touched.
+
+On RocksDB (`rocks_aggregate.py`) the columns hold the keys of one batch only.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Literal
 
 import numpy as np
@@ -19,7 +22,15 @@ from ..state.slots import Slots
 from ..state.tables import keyed_table, refuse_unknown, restored_batches
 from .accumulators import Accumulator, accumulator
 from .aggregations import Aggregation, aggregate_schema
-from .base import OperatorContext, RestoredState, StateKind, StateSnapshot
+from .base import (
+    DatabaseSnapshot,
+    OperatorContext,
+    RestoredDatabase,
+    RestoredState,
+    StateBackend,
+    StateKind,
+    StateSnapshot,
+)
 
 #: "changes": after each piece of work the new values of every key in it; "final": all keys, once, at the end of input.
 Emit = Literal["changes", "final"]
@@ -28,8 +39,8 @@ Emit = Literal["changes", "final"]
 STATE_NAME = "aggregate"
 
 
-class AggregateOperator:
-    """Aggregates by key.
+class HeapAggregate:
+    """Aggregates by key, in memory.
 
     Its state is one table: key columns, then what each aggregation keeps.
     """
@@ -44,6 +55,7 @@ class AggregateOperator:
         operator: str = STATE_NAME,
     ) -> None:
         self._schema = aggregate_schema(keys, aggregations, schema_in)
+        self._schema_in = schema_in
         self._keys = KeySlots(schema_in, keys)
         self._sources = [aggregation.column for aggregation in aggregations.values()]
         self._accumulators: list[Accumulator] = [
@@ -60,6 +72,10 @@ class AggregateOperator:
     def open(self, context: OperatorContext) -> None:
         """Note where this instance runs."""
         self._max_parallelism = context.max_parallelism
+
+    def restore_databases(self, databases: Sequence[RestoredDatabase]) -> bool:
+        """Their tables will do."""
+        return False
 
     def restore(self, states: Sequence[RestoredState]) -> None:
         """Take back the keys that this subtask owns now.
@@ -122,6 +138,10 @@ class AggregateOperator:
         frozen = [[column.freeze(count) for column in a.columns] for a in self._accumulators]
         return [StateSnapshot(STATE_NAME, StateKind.KEYED, self._table(keys, frozen))]
 
+    def freeze_database(self) -> DatabaseSnapshot | None:
+        """There is none."""
+        return None
+
     def close(self) -> None:
         """Nothing is held outside memory."""
 
@@ -164,6 +184,72 @@ class AggregateOperator:
             return keyed_table(batch, names, max_parallelism)
 
         return table
+
+
+class AggregateOperator:
+    """Aggregates by key, where `backend` says or else the job does. See `HeapAggregate` for the errors."""
+
+    def __init__(
+        self,
+        keys: Sequence[str],
+        aggregations: Mapping[str, Aggregation],
+        schema_in: pa.Schema,
+        emit: Emit = "changes",
+        *,
+        operator: str = STATE_NAME,
+        backend: StateBackend | None = None,
+    ) -> None:
+        self._stated = backend
+        self._make: Callable[[type[HeapAggregate]], HeapAggregate] = lambda class_: class_(
+            keys, aggregations, schema_in, emit, operator=operator
+        )
+        # Made even if it will not be used: it finds the user's mistakes.
+        self._aggregate = self._make(HeapAggregate)
+
+    def open(self, context: OperatorContext) -> None:
+        """Choose the backend and open it."""
+        if (self._stated or context.backend).kind != "heap":
+            # Not at the top: jobs on the heap need not wait for rocksdict.
+            from .rocks_aggregate import RocksAggregate
+
+            self._aggregate = self._make(RocksAggregate)
+            context = replace(context, backend=self._merged(context.backend))
+        self._aggregate.open(context)
+
+    def restore_databases(self, databases: Sequence[RestoredDatabase]) -> bool:
+        """See `KeepsDatabase`."""
+        return self._aggregate.restore_databases(databases)
+
+    def restore(self, states: Sequence[RestoredState]) -> None:
+        """Take back the keys that this subtask owns now."""
+        self._aggregate.restore(states)
+
+    def process(self, batch: pa.RecordBatch, port: int) -> Iterable[pa.RecordBatch]:
+        """Take in a batch."""
+        return self._aggregate.process(batch, port)
+
+    def finish(self) -> Iterable[pa.RecordBatch]:
+        """In "final" mode, emit every key."""
+        return self._aggregate.finish()
+
+    def commit(self) -> None:
+        """Publish the values of the touched keys."""
+        self._aggregate.commit()
+
+    def snapshot(self) -> Sequence[StateSnapshot]:
+        """Freeze the committed values on the heap."""
+        return self._aggregate.snapshot()
+
+    def freeze_database(self) -> DatabaseSnapshot | None:
+        """Freeze the committed values in the database."""
+        return self._aggregate.freeze_database()
+
+    def close(self) -> None:
+        """Release what is held outside memory."""
+        self._aggregate.close()
+
+    def _merged(self, job: StateBackend) -> StateBackend:
+        return job if self._stated is None else replace(self._stated, folder=job.folder)
 
 
 def _plain(array: pa.Array) -> pa.Array:

@@ -11,12 +11,14 @@ taken before the running work, however long the user's function takes.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from typing import Protocol, runtime_checkable
 
 import pyarrow as pa
+
+from headrace.recovery.metadata import SharedFile
 
 
 class StateKind(Enum):
@@ -57,6 +59,88 @@ class RestoredState:
 
 
 @dataclass(frozen=True, slots=True)
+class StateLayout:
+    """The columns of one keyed state in a database; the first `keys` of them are the key."""
+
+    name: str
+    keys: int
+    schema: pa.Schema
+
+
+@dataclass(frozen=True, slots=True)
+class DatabaseFiles:
+    """A closed database: its folder, the names of its immutable files, and of the others that it needs."""
+
+    folder: str
+    immutable: Sequence[str]
+    other: Sequence[str]
+
+
+@dataclass(frozen=True, slots=True)
+class DatabaseSnapshot:
+    """All keyed state of an operator that lies in an embedded database, frozen.
+
+    Attributes:
+        database: names the instance: an immutable file of the same name in it is the same file. Unique in an attempt.
+        groups: key groups that it may hold.
+        layouts: its states.
+        known: immutable files that are stored already, in the checkpoint that was restored, by name.
+        files: makes the files, in a storage thread. They stay until `release`.
+        release: the files are not wanted (any more). To be called at last, in any thread; does no I/O.
+    """
+
+    database: str
+    groups: range
+    layouts: Sequence[StateLayout]
+    known: Mapping[str, SharedFile]
+    files: Callable[[], DatabaseFiles]
+    release: Callable[[], None]
+
+
+Snapshot = StateSnapshot | DatabaseSnapshot
+
+
+@dataclass(frozen=True, slots=True)
+class RestoredDatabase:
+    """A database of a checkpoint as `restore_databases` gets it; it may hold key groups of other subtasks too.
+
+    Attributes:
+        size_bytes: of all its files.
+        known: see `DatabaseSnapshot`; empty where its files must not be built upon.
+        fetch: writes its files, verified, into an existing folder. Raises: CorruptState, StoreError, OSError.
+        tables: makes the tables of its states, cut to the reader's key groups. Raises: as `fetch`.
+    """
+
+    groups: range
+    layouts: Sequence[StateLayout]
+    size_bytes: int
+    known: Mapping[str, SharedFile]
+    fetch: Callable[[str], None]
+    tables: Callable[[], Sequence[RestoredState]]
+
+
+Restored = RestoredState | RestoredDatabase
+
+
+@dataclass(frozen=True, slots=True)
+class StateBackend:
+    """Where keyed state lies by default, and what the embedded database may use.
+
+    Attributes:
+        kind: "heap" or "rocksdb".
+        folder: names a folder for one database, which does not exist; its parent does.
+    """
+
+    kind: str = "heap"
+    write_buffer_bytes: int = 64 << 20
+    block_cache_bytes: int = 64 << 20
+    folder: Callable[[], str] | None = None
+
+
+HEAP = StateBackend()
+
+
+@dataclass(frozen=True, slots=True)
 class OperatorContext:
     """Where an operator instance runs.
 
@@ -66,6 +150,7 @@ class OperatorContext:
         index: subtask index, 0 <= index < parallelism.
         max_parallelism: number of key groups.
         epoch: fencing number of this attempt; grows with every restart.
+        backend: where keyed state lies, unless the operator says otherwise.
     """
 
     job: str
@@ -74,6 +159,7 @@ class OperatorContext:
     parallelism: int
     max_parallelism: int
     epoch: int
+    backend: StateBackend = HEAP
 
 
 class Stateful(Protocol):
@@ -109,6 +195,19 @@ class Operator(Stateful, Protocol):
 
     def finish(self) -> Iterable[pa.RecordBatch]:
         """All inputs have ended: emit what was held back. Called once."""
+        ...
+
+
+@runtime_checkable
+class KeepsDatabase(Protocol):
+    """An operator whose keyed state may lie in an embedded database. Others are given the tables of those they should restore."""
+
+    def restore_databases(self, databases: Sequence[RestoredDatabase]) -> bool:
+        """Called after `open` and before `restore` when there are any. False: it does not take these; `restore` gets their tables."""
+        ...
+
+    def freeze_database(self) -> DatabaseSnapshot | None:
+        """Freeze what is committed in the database, if there is one; called after `snapshot`. Owner thread, no I/O."""
         ...
 
 

@@ -15,15 +15,21 @@ from headrace.channels.partitioners import Splitter
 
 from ..plan.execution import EventTimeRole, OperatorPlan, TaskPlan
 from .base import (
+    HEAP,
+    DatabaseSnapshot,
     EventTimeOperator,
+    KeepsDatabase,
     LateOutput,
     Operator,
     OperatorContext,
     Polled,
+    Restored,
+    RestoredDatabase,
     RestoredState,
     SinkWriter,
     SourceReader,
     SourceStatus,
+    StateBackend,
     StateSnapshot,
     Transaction,
 )
@@ -54,12 +60,15 @@ class Chain:
         epoch: int,
         splitters: Sequence[Splitter],
         buffer_bytes: int,
+        backend: StateBackend = HEAP,
     ) -> None:
         assert len(splitters) == len(plan.outputs), "one splitter per output edge"
         assert buffer_bytes > 0, f"buffers of {buffer_bytes} bytes"
         self._plan = plan
         self._contexts = [
-            OperatorContext(job, operator.name, index, plan.parallelism, max_parallelism, epoch)
+            OperatorContext(
+                job, operator.name, index, plan.parallelism, max_parallelism, epoch, backend
+            )
             for operator in plan.operators
         ]
         self._splitters = splitters
@@ -85,10 +94,15 @@ class Chain:
             member.open(context)
         self._progress = Progress(self._operators)
 
-    def restore(self, states: Mapping[str, Sequence[RestoredState]]) -> None:
-        """Give every operator its state back, by its name; those without get none."""
+    def restore(self, states: Mapping[str, Sequence[Restored]]) -> None:
+        """Give every operator its state back, by its name; those without get none. Databases go to whom takes them, or as tables."""
         for name, member in self._members:
-            member.restore(states.get(name, ()))
+            given = states.get(name, ())
+            tables = [state for state in given if isinstance(state, RestoredState)]
+            databases = [state for state in given if isinstance(state, RestoredDatabase)]
+            if databases and not _takes(member, databases):
+                tables += [table for database in databases for table in database.tables()]
+            member.restore(tables)
 
     def process(self, batches: Sequence[pa.RecordBatch], port: int) -> Outputs:
         """Feed batches into input `port` in order, small neighbours joined."""
@@ -141,6 +155,12 @@ class Chain:
     def snapshot(self) -> list[tuple[str, StateSnapshot]]:
         """Freeze the committed state of all operators, with their names."""
         return [(name, state) for name, member in self._members for state in member.snapshot()]
+
+    def databases(self) -> list[tuple[str, DatabaseSnapshot]]:
+        """Freeze the operators' databases, with their names."""
+        keepers = [(name, m) for name, m in self._members if isinstance(m, KeepsDatabase)]
+        frozen = [(name, member.freeze_database()) for name, member in keepers]
+        return [(name, database) for name, database in frozen if database is not None]
 
     def close(self) -> None:
         """Release everything, tail first, also after failures."""
@@ -210,6 +230,10 @@ class Chain:
                                 (target, *piece) for piece in _cut(rows, self._buffer_bytes)
                             )
         return tuple(tuple(output) for output in outputs)
+
+
+def _takes(member: object, databases: Sequence[RestoredDatabase]) -> bool:
+    return isinstance(member, KeepsDatabase) and member.restore_databases(databases)
 
 
 def _joined(batches: Sequence[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

@@ -16,10 +16,18 @@ import pyarrow as pa
 from headrace.channels.hashing import key_hashers
 
 from ..api.errors import UserCodeError, UserError
+from ..state.backends import KeyedBackend, keyed_backend
 from ..state.keyed import CurrentKey, Key, KeyedState
 from ..state.keys import KeySlots
 from ..state.tables import refuse_unknown, restored_batches
-from .base import OperatorContext, RestoredState, StateKind, StateSnapshot
+from .base import (
+    DatabaseSnapshot,
+    OperatorContext,
+    RestoredDatabase,
+    RestoredState,
+    StateBackend,
+    StateSnapshot,
+)
 from .batch import to_batches
 from .user_code import Row, cells_of, raised, rows_of, rows_to_batch, shown, slices
 
@@ -67,6 +75,7 @@ class ProcessOperator:
         schema_out: pa.Schema,
         *,
         operator: str,
+        backend: StateBackend | None = None,
     ) -> None:
         try:
             key_hashers(schema_in, keys)
@@ -78,27 +87,33 @@ class ProcessOperator:
         self._schema_in = schema_in
         self._schema_out = schema_out
         self._operator = operator
+        self._stated = backend
+        self._backend: KeyedBackend | None = None
         self._current = CurrentKey()
         self._states: dict[str, KeyedState] = {}
         self._processor: StatefulProcessor | None = None
-        self._max_parallelism = 0
 
     def open(self, context: OperatorContext) -> None:
         """Make the processor and bind its states.
 
         Raises: UserCodeError when its constructor or `open` raises.
         """
-        self._max_parallelism = context.max_parallelism
+        backend = keyed_backend(self._stated, context, self._key_slots.fields)
+        self._backend = backend
         try:
             given = self._given
             processor = given() if isinstance(given, type) else copy.deepcopy(given)
             for name, declared in declared_states(type(processor)).items():
-                self._states[name] = declared.bind(name, self._current)
+                self._states[name] = backend.bind(declared, name, self._current)
                 setattr(processor, name, self._states[name])
             processor.open()
         except Exception as error:
             raise raised(self._operator, error) from error
         self._processor = processor
+
+    def restore_databases(self, databases: Sequence[RestoredDatabase]) -> bool:
+        """See `KeepsDatabase`. Raises: UserError as `restore` does."""
+        return self._opened().restore(databases)
 
     def restore(self, states: Sequence[RestoredState]) -> None:
         """Take back the keys that this subtask owns now.
@@ -118,6 +133,7 @@ class ProcessOperator:
         Raises: UserCodeError when it raises, returns what does not fit, or sets a state to a value of another type.
         """
         assert self._processor is not None, "opened"
+        self._opened().begin()
         if type(self._processor).process_batch is not StatefulProcessor.process_batch:
             return self._process_groups(batch, self._processor.process_batch)
         return self._process_rows(batch, self._processor.process)
@@ -130,17 +146,24 @@ class ProcessOperator:
         """Merge the writes of the work that ended."""
         for state in self._states.values():
             state.commit()
+        self._opened().commit()
 
     def snapshot(self) -> Sequence[StateSnapshot]:
-        """Copy each state's dictionary."""
-        fields = self._key_slots.fields
-        return [
-            StateSnapshot(name, StateKind.KEYED, state.freeze(fields, self._max_parallelism))
-            for name, state in self._states.items()
-        ]
+        """Freeze what lies on the heap."""
+        return self._opened().snapshot()
+
+    def freeze_database(self) -> DatabaseSnapshot | None:
+        """Freeze what lies in a database."""
+        return self._opened().freeze_database()
 
     def close(self) -> None:
-        """Nothing is held outside memory."""
+        """Release the backend."""
+        if self._backend is not None:
+            self._backend.close()
+
+    def _opened(self) -> KeyedBackend:
+        assert self._backend is not None, "opened"
+        return self._backend
 
     def _process_rows(
         self, batch: pa.RecordBatch, process: Callable[[Key, Row], Iterable[Row] | None]
@@ -149,6 +172,7 @@ class ProcessOperator:
         for piece in slices(batch):
             rows: list[Row] = []
             keys = self._keys_of(piece)
+            self._opened().prefetch(keys)
             for index, (key, row) in enumerate(zip(keys, rows_of(piece), strict=True)):
                 current.key = key
                 try:
@@ -176,6 +200,7 @@ class ProcessOperator:
         ends = np.append(starts[1:], batch.num_rows)
         by_first_row = np.argsort(order[starts])
         keys = self._keys_of(grouped.take(pa.array(starts)))
+        self._opened().prefetch(keys)
         for group in by_first_row.tolist():
             self._current.key = key = keys[group]
             rows = grouped.slice(starts[group], ends[group] - starts[group])

@@ -14,11 +14,12 @@ from headrace.inflight.confirmed import Confirmed
 from headrace.inflight.handle import ChannelStateHandle
 from headrace.inflight.writer import InflightWriter, Piece
 
-from ..operators.base import StateSnapshot
+from ..operators.base import Snapshot
 from .attempt import PersistCheckpoint
+from .databases import StoredFiles, release_all
 from .work import Cut, SubtaskId
 
-Frozen = Sequence[tuple[str, StateSnapshot]]
+Frozen = Sequence[tuple[str, Snapshot]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +40,7 @@ class Persistence:
 
     def __init__(self, inflight: InflightWriter) -> None:
         self.inflight = inflight
+        self.files = StoredFiles()
         #: {checkpoint: {subtask: (its frozen state, time that freezing took)}}
         self._frozen: dict[int, dict[SubtaskId, tuple[Frozen, int]]] = {}
         #: Checkpoints that wait for the piece of the log under way, in order.
@@ -50,7 +52,8 @@ class Persistence:
 
     def discard(self, checkpoint: int) -> None:
         """The checkpoint was given up."""
-        self._frozen.pop(checkpoint, None)
+        for pieces, _ in self._frozen.pop(checkpoint, {}).values():
+            release_all(pieces)
         self._waiting = deque(w for w in self._waiting if w.checkpoint != checkpoint)
 
     def persist(self, effect: PersistCheckpoint) -> None:
@@ -58,8 +61,13 @@ class Persistence:
         self._waiting.append(effect)
 
     def stored(self, checkpoint: int, inflight: dict[SubtaskId, list[ChannelStateHandle]]) -> None:
-        """The worker's part of the checkpoint is durable."""
+        """The worker's part of the checkpoint is durable. (Of its databases' files `files` was told.)"""
         self.inflight.stored(checkpoint, [h for handles in inflight.values() for h in handles])
+
+    def confirmed(self, checkpoint: int) -> None:
+        """The checkpoint is complete: what it holds may be named."""
+        self.inflight.confirmed(checkpoint)
+        self.files.confirmed(checkpoint)
 
     def ready(self) -> Iterator[CheckpointWrite | Piece]:
         """What is to be written now, each once: checkpoints before pieces of the log."""

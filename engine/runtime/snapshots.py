@@ -6,7 +6,7 @@ All subtasks of a worker share one file a checkpoint (`inflight/segment.py` draw
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -27,21 +27,37 @@ from headrace.inflight.segment import (
 )
 from headrace.inflight.writer import write_buffers
 from headrace.recovery.layout import handle_path, segment_path, store_path
-from headrace.recovery.metadata import StateHandle
+from headrace.recovery.metadata import DatabaseHandle, StateHandle, SubtaskSnapshot
 from headrace.recovery.store import NotFound, Store, StoreError, StoreRejected
 
-from ..operators.base import RestoredState, StateKind, StateSnapshot
+from ..operators.base import Restored, RestoredState, Snapshot, StateKind, StateSnapshot
+from .databases import (
+    CorruptState,
+    Destination,
+    StoredFiles,
+    read_databases,
+    release_all,
+    write_databases,
+)
 from .work import CapturedRun, Cut, SubtaskId
 
+__all__ = [
+    "CorruptState",
+    "Foreign",
+    "Passes",
+    "Written",
+    "passes_of",
+    "read_buffer",
+    "read_states",
+    "restored_states",
+    "write_checkpoint",
+]
+
 #: By subtask: (operator name, its frozen state).
-Snapshots = Mapping[SubtaskId, Sequence[tuple[str, StateSnapshot]]]
+Snapshots = Mapping[SubtaskId, Sequence[tuple[str, Snapshot]]]
 
 #: (batch, parallelism, consumer) -> boolean mask of the records that go to that consumer.
 Passes = Callable[[pa.RecordBatch, int, int], pa.Array]
-
-
-class CorruptState(Exception):
-    """A checkpoint's data is missing or damaged; the message names file and place."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +66,7 @@ class Written:
 
     states: dict[SubtaskId, list[StateHandle]]
     inflight: dict[SubtaskId, list[ChannelStateHandle]]
+    databases: dict[SubtaskId, list[DatabaseHandle]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,18 +87,36 @@ def write_checkpoint(
     cuts: Sequence[Cut],
     confirmed: Confirmed,
     foreign: Foreign | None = None,
+    stored: StoredFiles | None = None,
 ) -> Written:
-    """Serialise and store state and in-flight data, durably, in one file. Raises StoreError.
+    """Serialise and store state and in-flight data, durably, in one file; databases' immutable files apart. Raises StoreError, OSError.
 
-    In-flight records that `confirmed` knows to be stored are named, not written; so is what was left to replay, unless it lies in a `foreign`
+    Files of databases that `stored` knows are named, not stored again, and it learns which there are now. Databases are released. In-flight records that `confirmed` knows to be stored are named, not written; so is what was left to replay, unless it lies in a `foreign`
     directory, from which it is copied. Without a store nothing is written and there are no handles.
     """
-    if store is None:
-        return Written({id: [] for id in snapshots}, {id: [] for id in snapshots})
-    path = segment_path(job, checkpoint, worker, epoch)
+    try:
+        if store is None:
+            return Written({id: [] for id in snapshots}, {id: [] for id in snapshots})
+        to = Destination(store, job, checkpoint, worker, epoch)
+        return _write(to, snapshots, cuts, confirmed, foreign, stored or StoredFiles())
+    finally:
+        for pieces in snapshots.values():
+            release_all(pieces)
+
+
+def _write(
+    to: Destination,
+    snapshots: Snapshots,
+    cuts: Sequence[Cut],
+    confirmed: Confirmed,
+    foreign: Foreign | None,
+    stored: StoredFiles,
+) -> Written:
+    path = segment_path(to.job, to.checkpoint, to.worker, to.epoch)
     segment = SegmentBuilder()
-    shown = handle_path(job, path)
+    shown = handle_path(to.job, path)
     states = {id: _write_states(segment, shown, pieces) for id, pieces in snapshots.items()}
+    databases, files = write_databases(to, segment, shown, snapshots, stored)
     inflight = {
         cut.subtask: [
             *(_write_run(segment, shown, run, confirmed) for run in cut.inflight),
@@ -90,15 +125,18 @@ def write_checkpoint(
         for cut in cuts
     }
     if not segment.is_empty:
-        store.put(path, segment.parts())
-    return Written(states, inflight)
+        to.store.put(path, segment.parts())
+    stored.stored(to.checkpoint, files)
+    return Written(states, inflight, databases)
 
 
 def _write_states(
-    segment: SegmentBuilder, path: str, states: Sequence[tuple[str, StateSnapshot]]
+    segment: SegmentBuilder, path: str, states: Sequence[tuple[str, Snapshot]]
 ) -> list[StateHandle]:
     handles: list[StateHandle] = []
     for operator, state in states:
+        if not isinstance(state, StateSnapshot):
+            continue
         table = state.table()
         blob = segment.append(*table_to_ipc(table))
         handles.append(
@@ -194,6 +232,35 @@ def read_states(
             table = _cut(table, mine)
         states.setdefault(handle.operator, []).append(RestoredState(handle.state, kind, table))
     return states
+
+
+def restored_states(
+    store: Store,
+    job: str,
+    snapshot: SubtaskSnapshot,
+    *,
+    max_parallelism: int,
+    parallelism: int,
+    foreign: bool,
+) -> dict[str, list[Restored]]:
+    """Everything that a subtask starts from, by operator: tables, which are read now, and databases, which are read when they are
+    fetched. `foreign`: it is not our own directory. Raises CorruptState, StoreError."""
+    tables = read_states(
+        store,
+        job,
+        snapshot.states,
+        max_parallelism=max_parallelism,
+        parallelism=parallelism,
+        subtask=snapshot.index,
+    )
+    groups = key_group_range(max_parallelism, parallelism, snapshot.index)
+    databases = read_databases(
+        store, job, snapshot.databases, groups, max_parallelism, foreign=foreign
+    )
+    return {
+        operator: [*tables.get(operator, ()), *databases.get(operator, ())]
+        for operator in tables.keys() | databases.keys()
+    }
 
 
 def _read(store: Store, job: str, handle: StateHandle) -> pa.Table:

@@ -10,11 +10,11 @@ import queue
 import threading
 import time
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from ..api.errors import HeadraceError, UserCodeError
-from ..operators.base import RestoredState, Transaction
+from ..operators.base import Restored, Transaction
 from ..operators.chain import Chain, Outputs
 from ..operators.progress import ChainTime
 from .work import (
@@ -63,7 +63,7 @@ class SubtaskThread:
         epoch: int,
         subtask: SubtaskId,
         make: Callable[[], Chain],
-        load: Callable[[], dict[str, list[RestoredState]] | None],
+        load: Callable[[], Mapping[str, Sequence[Restored]] | None],
         post: Callable[[ThreadEvent], None],
     ) -> None:
         self._epoch = epoch

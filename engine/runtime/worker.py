@@ -429,6 +429,7 @@ def _acknowledge(
                 alignment_ns=cut.alignment_ns,
                 sync_ns=event.sync_ns[cut.subtask],
                 async_ns=event.async_ns,
+                databases=event.databases.get(cut.subtask, []),
                 end_to_end_ns=max(0, now_ns - cut.created_ns),
                 holds=[_hold(plan, cut.subtask, waited) for waited in cut.waited],
                 watermark=cut.watermark_ns,

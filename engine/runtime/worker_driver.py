@@ -10,9 +10,9 @@ from __future__ import annotations
 import contextlib
 import logging
 import queue
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import assert_never
 
 from headrace.channels.handshake import Identity
@@ -23,7 +23,7 @@ from headrace.recovery.store import Store, StoreError
 
 from ..api.errors import HeadraceError
 from ..coordination import messages as m
-from ..operators.base import RestoredState
+from ..operators.base import HEAP, Restored, StateBackend
 from ..operators.chain import Chain
 from ..plan.execution import ExecutionPlan
 from . import worker_protocol as w
@@ -37,8 +37,15 @@ from .network import (
     NetworkEvent,
     Received,
 )
-from .persistence import CheckpointWrite, Persistence
-from .snapshots import CorruptState, Foreign, passes_of, read_buffer, read_states, write_checkpoint
+from .persistence import CheckpointWrite, Frozen, Persistence
+from .snapshots import (
+    CorruptState,
+    Foreign,
+    passes_of,
+    read_buffer,
+    restored_states,
+    write_checkpoint,
+)
 from .storage import open_store
 from .subtask import Limits
 from .subtask_thread import SubtaskOpened, SubtaskOpenFailed, SubtaskThread, ThreadEvent
@@ -51,12 +58,13 @@ from .work import (
     TakeSnapshot,
 )
 from .worker import Worker
+from .working_folder import WorkingFolder
 
 _log = logging.getLogger(__name__)
 
 _TURN_ITEMS_MAX = 64
 
-States = dict[str, list[RestoredState]]
+States = Mapping[str, Sequence[Restored]]
 StateReader = Callable[[], States | None]
 InboxItem = w.WorkerEvent | ThreadEvent | list[NetworkEvent]
 
@@ -68,6 +76,9 @@ class WorkerSettings:
     limits: Limits
     heartbeat_ns: int
     storage_threads: int = 2
+    backend: StateBackend = HEAP
+    #: Where databases lie; None: where the system keeps temporary files.
+    state_directory: str | None = None
 
 
 @dataclass(slots=True)
@@ -120,6 +131,7 @@ class WorkerDriver:
             schemas=lambda edge: plan.edges[edge].schema,
             accept=self._accepts,
         )
+        self._working = WorkingFolder(settings.state_directory)
         self._storage = ThreadPoolExecutor(settings.storage_threads, thread_name_prefix="storage")
         self._control = ConnectionId(-1)
         #: {connection: (epoch, worker)} of data connections, and its inverse.
@@ -230,7 +242,7 @@ class WorkerDriver:
             case ReadReplay():
                 self._read_replay(effect)
             case w.ConfirmCheckpoint():
-                self._attempt().persistence.inflight.confirmed(effect.checkpoint)
+                self._attempt().persistence.confirmed(effect.checkpoint)
             case PersistCheckpoint():
                 self._attempt().persistence.persist(effect)
                 self._write_ready()
@@ -260,7 +272,8 @@ class WorkerDriver:
     def _snapshot(self, effect: TakeSnapshot) -> None:
         loaded = self._attempt()
         began_ns = now_ns()
-        states = loaded.threads[effect.subtask].chain.snapshot()
+        chain = loaded.threads[effect.subtask].chain
+        states: Frozen = [*chain.snapshot(), *chain.databases()]
         loaded.persistence.freeze(effect.checkpoint, effect.subtask, states, now_ns() - began_ns)
 
     def _write_ready(self) -> None:
@@ -290,6 +303,7 @@ class WorkerDriver:
                     order.cuts,
                     order.index,
                     loaded.foreign,
+                    loaded.persistence.files,
                 )
             except Exception as error:
                 # Whatever it is, the checkpoint fails and the job goes on.
@@ -304,6 +318,7 @@ class WorkerDriver:
                     written.inflight,
                     order.sync_ns,
                     now_ns() - began_ns,
+                    written.databases,
                 )
             )
 
@@ -368,6 +383,7 @@ class WorkerDriver:
                 index=id.subtask,
                 max_parallelism=plan.max_parallelism,
                 epoch=epoch,
+                backend=replace(self._settings.backend, folder=self._working.new),
                 splitters=[
                     edge.partitioner.open(
                         id.subtask,
@@ -391,13 +407,13 @@ class WorkerDriver:
             store = open_store(load.origin) if load.origin else self._store
             if store is None:
                 raise CorruptState("there is no checkpoint storage to restore from")
-            return read_states(
+            return restored_states(
                 store,
                 load.job,
-                snapshot.states,
+                snapshot,
                 max_parallelism=self._plan.max_parallelism,
                 parallelism=self._plan.tasks[id.task].parallelism,
-                subtask=id.subtask,
+                foreign=bool(load.origin),
             )
 
         return read
@@ -434,3 +450,4 @@ class WorkerDriver:
             self._drop(self._loaded.epoch)
         self._network.stop()
         self._storage.shutdown(wait=False, cancel_futures=True)
+        self._working.close()

@@ -10,6 +10,7 @@ from pyspark import cloudpickle
 from headrace.channels.credit import Debloat
 from headrace.channels.handshake import Identity
 
+from ..operators.base import StateBackend
 from ..plan.execution import ExecutionPlan
 from .launch import Incarnation, WorkerProgram
 from .storage import open_store
@@ -49,7 +50,16 @@ def run_worker(program: WorkerProgram, incarnation: Incarnation, host: str) -> N
         plan,
         Identity(program.job, "worker", incarnation.worker, incarnation.number, 0),
         program.secret,
-        WorkerSettings(limits, int(settings["heartbeat_ns"])),
+        WorkerSettings(
+            limits,
+            int(settings["heartbeat_ns"]),
+            backend=StateBackend(
+                str(settings["state_backend"]),
+                int(settings["state_write_buffer_bytes"]),
+                int(settings["state_block_cache_bytes"]),
+            ),
+            state_directory=str(settings["state_directory"]) or None,
+        ),
         open_store(checkpoints) if checkpoints else None,
         dial=program.coordinator,
         host=host,

@@ -5,10 +5,10 @@ Events that answer an effect carry the epoch it was ordered in, by which the mac
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from headrace.inflight.handle import ChannelStateHandle
-from headrace.recovery.metadata import StateHandle, SubtaskSnapshot
+from headrace.recovery.metadata import DatabaseHandle, StateHandle, SubtaskSnapshot
 
 from ..coordination import messages as m
 from .attempt import DataFrame, PersistCheckpoint, SendFrame
@@ -97,6 +97,7 @@ class CheckpointPersisted:
     inflight: dict[SubtaskId, list[ChannelStateHandle]]
     sync_ns: dict[SubtaskId, int]
     async_ns: int
+    databases: dict[SubtaskId, list[DatabaseHandle]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

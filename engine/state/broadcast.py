@@ -14,7 +14,7 @@ from typing import Any, Self
 
 import pyarrow as pa
 
-from .keyed import CurrentKey, MapState
+from .keyed import Committed, CurrentKey, MapState
 from .types import StateTypeError
 
 
@@ -27,9 +27,9 @@ class BroadcastState(MapState):
 
     changeable = False
 
-    def bind(self, name: str, current: CurrentKey) -> Self:
+    def bind(self, name: str, current: CurrentKey, committed: Committed | None = None) -> Self:
         """Make the empty state of one operator instance; whatever key is current, it is the same."""
-        return super().bind(name, CurrentKey())
+        return super().bind(name, CurrentKey(), committed)
 
     @property
     def schema(self) -> pa.Schema:
@@ -55,7 +55,7 @@ class BroadcastState(MapState):
         """Take back restored entries; they count as committed."""
         entries = dict(zip(*(column.to_pylist() for column in table.columns), strict=True))
         if entries:
-            self._committed[None] = entries
+            self._committed.load([(None, entries)])
 
     def _writable(self) -> dict[Any, Any]:
         self._check_changeable()

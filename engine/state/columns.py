@@ -61,6 +61,11 @@ class StateColumn:
         """Copy the committed values of the first `count` slots. Owner thread, also while work runs."""
         return self._committed[:count].copy()
 
+    def reset(self, count: int) -> None:
+        """Forget the working values of the first `count` slots. For whoever keeps the committed ones elsewhere."""
+        self.grow(count)
+        self.working[:count] = self._fill
+
     def load(self, slots: Slots, restored: Values) -> None:
         """Set restored values; they count as committed."""
         self.working[slots] = restored

@@ -1,10 +1,10 @@
 """Keyed state that users declare: a value, a list or a map per key, of Arrow types.
 
 A state is declared as a class attribute and bound to each instance when its operator opens; then it always speaks of the key whose
-record is being processed. Behind it are two dictionaries: what is committed, and the writes of the running work. Reads look at
-the writes first; `commit` merges them, at the cost of the keys touched. A list or map is copied when it is
-first written in a piece of work, and a committed one is never changed: that is what lets a snapshot copy the dictionary and
-not what is in it.
+record is being processed. Behind it are what is committed, which a backend keeps (a dictionary on the heap, or `rocks_keyed.py`), and a
+dictionary of the writes of the running work. Reads look at the writes first; `commit` merges them, at the cost of the keys touched. A list
+or map is copied when it is first written in a piece of work, and a committed one is never changed: that is what lets a
+snapshot copy the dictionary and not what is in it.
 
 A committed list or map is copied once per piece of work that changes it, so a key whose list grows to millions costs much:
 such data wants a map keyed by something, or several keys.
@@ -18,7 +18,7 @@ import copy
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, MutableMapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import Any, Protocol, Self
 
 import pyarrow as pa
 
@@ -38,9 +38,40 @@ class _Mark:
 
 
 #: No state; in the writes, for a key whose state was cleared.
-_ABSENT: Any = _Mark()
+ABSENT: Any = _Mark()
 #: Not among the writes.
 _UNWRITTEN: Any = _Mark()
+
+
+class Committed(Protocol):
+    """The committed values of one state, by key. What it gives must not be changed in place, nor what it is given."""
+
+    def get(self, key: Key, default: Any = None, /) -> Any:
+        """The value, or `default`. Subtask thread."""
+        ...
+
+    def merge(self, written: dict[Key, Any]) -> None:
+        """Take over the writes of the work that ended; `ABSENT` removes. Owner thread."""
+        ...
+
+    def load(self, items: Iterable[tuple[Key, Any]]) -> None:
+        """Take restored values."""
+        ...
+
+
+class HeapCommitted(dict[Key, Any]):
+    """Committed values in memory."""
+
+    def merge(self, written: dict[Key, Any]) -> None:
+        """See `Committed`."""
+        self.update(written)
+        if ABSENT in written.values():
+            for key in [key for key, value in written.items() if value is ABSENT]:
+                del self[key]
+
+    def load(self, items: Iterable[tuple[Key, Any]]) -> None:
+        """See `Committed`."""
+        self.update(items)
 
 
 @dataclass(slots=True)
@@ -62,16 +93,17 @@ class KeyedState(ABC):
         self._name = "state"
         self._current = CurrentKey()
         #: State by key. Values are never changed in place.
-        self._committed: dict[Key, Any] = {}
-        #: Writes of the running work; `_ABSENT` where a key's state was cleared.
+        self._committed: Committed = HeapCommitted()
+        #: Writes of the running work; `ABSENT` where a key's state was cleared.
         self._written: dict[Key, Any] = {}
 
-    def bind(self, name: str, current: CurrentKey) -> Self:
-        """Make the empty state of one operator instance."""
+    def bind(self, name: str, current: CurrentKey, committed: Committed | None = None) -> Self:
+        """Make the empty state of one operator instance, on the heap unless `committed` is elsewhere."""
         bound = copy.copy(self)
         bound._name = name
         bound._current = current
-        bound._committed, bound._written = {}, {}
+        bound._committed = HeapCommitted() if committed is None else committed
+        bound._written = {}
         bound._bound(f"state {name!r}")
         return bound
 
@@ -80,39 +112,35 @@ class KeyedState(ABC):
         """Make the checks, whose errors say `what`."""
 
     @abstractmethod
-    def _from_arrow(self, value: Any) -> Any:
+    def from_arrow(self, value: Any) -> Any:
         """Turn what `to_pylist` gives for `type` into what is kept."""
 
     def clear(self) -> None:
         """Forget this key's state; its row leaves the checkpoints."""
-        self._written[self._current.key] = _ABSENT
+        self._written[self._current.key] = ABSENT
 
     def commit(self) -> None:
         """Merge the writes of the work that ended. Owner thread."""
-        written = self._written
-        if not written:
-            return
-        self._committed.update(written)
-        if _ABSENT in written.values():
-            for key in [key for key, value in written.items() if value is _ABSENT]:
-                del self._committed[key]
-        self._written = {}
+        if self._written:
+            self._committed.merge(self._written)
+            self._written = {}
 
     def load(self, keys: Iterable[Key], values: Iterable[Any]) -> None:
         """Take back restored state; it counts as committed."""
-        self._committed.update(zip(keys, map(self._from_arrow, values), strict=True))
+        self._committed.load(zip(keys, map(self.from_arrow, values), strict=True))
 
     def freeze(self, keys: Sequence[pa.Field], max_parallelism: int) -> Callable[[], pa.Table]:
-        """Copy the committed dictionary; the result makes the table. Owner thread, also while work runs."""
+        """Copy the committed dictionary; the result makes the table. Owner thread, also while work runs. On the heap only."""
+        assert isinstance(self._committed, HeapCommitted), "what lies elsewhere is frozen there"
         frozen = self._committed.copy()
         schema = pa.schema([*keys, pa.field(self._name, self.type)])
         return lambda: _table(frozen, schema, max_parallelism)
 
     def _read(self) -> Any:
-        """This key's state, which must not be changed in place; `_ABSENT` if there is none."""
+        """This key's state, which must not be changed in place; `ABSENT` if there is none."""
         key = self._current.key
         found = self._written.get(key, _UNWRITTEN)
-        return self._committed.get(key, _ABSENT) if found is _UNWRITTEN else found
+        return self._committed.get(key, ABSENT) if found is _UNWRITTEN else found
 
 
 class ValueState(KeyedState):
@@ -131,7 +159,7 @@ class ValueState(KeyedState):
     def value(self) -> Any:
         """The value, or the default if none was set. Changing a list or dict in place changes nothing: set it again."""
         found = self._read()
-        return self._copy(self._default if found is _ABSENT else found)
+        return self._copy(self._default if found is ABSENT else found)
 
     @value.setter
     def value(self, value: Any) -> None:
@@ -140,12 +168,12 @@ class ValueState(KeyedState):
     @property
     def exists(self) -> bool:
         """Whether a value was set (None is one) and not cleared."""
-        return self._read() is not _ABSENT
+        return self._read() is not ABSENT
 
     def _bound(self, what: str) -> None:
         self._check = check(self.type, what)
 
-    def _from_arrow(self, value: Any) -> Any:
+    def from_arrow(self, value: Any) -> Any:
         return value
 
 
@@ -171,23 +199,23 @@ class ListState(KeyedState):
     def replace(self, elements: Iterable[Any]) -> None:
         """Set the whole list."""
         checked = [self._check(element) for element in elements]
-        self._written[self._current.key] = checked if checked else _ABSENT
+        self._written[self._current.key] = checked if checked else ABSENT
 
     def __iter__(self) -> Iterator[Any]:
         """Iterate over the elements as they are now; the list may be changed meanwhile."""
         found = self._read()
-        return iter(() if found is _ABSENT else [self._copy(element) for element in found])
+        return iter(() if found is ABSENT else [self._copy(element) for element in found])
 
     def __len__(self) -> int:
         found = self._read()
-        return 0 if found is _ABSENT else len(found)
+        return 0 if found is ABSENT else len(found)
 
     def _writable(self) -> list[Any]:
         key = self._current.key
         mine: Any = self._written.get(key)
         if mine is None:
             mine = self._written[key] = list(self._committed.get(key, ()))
-        elif mine is _ABSENT:
+        elif mine is ABSENT:
             mine = self._written[key] = []
         found: list[Any] = mine
         return found
@@ -195,7 +223,7 @@ class ListState(KeyedState):
     def _bound(self, what: str) -> None:
         self._check = check(self._element_type, what)
 
-    def _from_arrow(self, value: Any) -> Any:
+    def from_arrow(self, value: Any) -> Any:
         return value
 
 
@@ -246,7 +274,7 @@ class MapState(KeyedState, MutableMapping[Any, Any]):
 
     def _entries(self) -> dict[Any, Any]:
         found = self._read()
-        entries: dict[Any, Any] = {} if found is _ABSENT else found
+        entries: dict[Any, Any] = {} if found is ABSENT else found
         return entries
 
     def _writable(self) -> dict[Any, Any]:
@@ -254,7 +282,7 @@ class MapState(KeyedState, MutableMapping[Any, Any]):
         mine: Any = self._written.get(key)
         if mine is None:
             mine = self._written[key] = dict(self._committed.get(key, ()))
-        elif mine is _ABSENT:
+        elif mine is ABSENT:
             mine = self._written[key] = {}
         found: dict[Any, Any] = mine
         return found
@@ -263,7 +291,7 @@ class MapState(KeyedState, MutableMapping[Any, Any]):
         self._check_key = check(self._key_type, f"the keys of {what}")
         self._check_value = check(self._value_type, what)
 
-    def _from_arrow(self, value: Any) -> Any:
+    def from_arrow(self, value: Any) -> Any:
         return dict(value)
 
 
@@ -291,7 +319,7 @@ def _table(frozen: dict[Key, Any], schema: pa.Schema, max_parallelism: int) -> p
         columns = (
             [some] if len(names) == 1 else [list(column) for column in zip(*some, strict=True)]
         )
-        columns.append([_to_arrow(v) for v in values[first : first + _CHUNK_ROWS]])
+        columns.append([to_arrow(v) for v in values[first : first + _CHUNK_ROWS]])
         arrays = [pa.array(c, f.type) for c, f in zip(columns, schema, strict=True)]
         batches.append(pa.RecordBatch.from_arrays(arrays, schema=schema))
     empty = pa.RecordBatch.from_pylist([], schema=schema)
@@ -299,6 +327,6 @@ def _table(frozen: dict[Key, Any], schema: pa.Schema, max_parallelism: int) -> p
     return keyed_table(whole, names, max_parallelism)
 
 
-def _to_arrow(value: Any) -> Any:
+def to_arrow(value: Any) -> Any:
     """Maps are lists of pairs to Arrow."""
     return list(value.items()) if isinstance(value, dict) else value

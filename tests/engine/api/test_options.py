@@ -9,7 +9,7 @@ import pytest
 
 from headrace.channels.events import CheckpointMode
 from headrace.engine.api.errors import UserError
-from headrace.engine.api.options import Checkpoints, Network, Restart, RunOptions, Workers
+from headrace.engine.api.options import Checkpoints, Network, Restart, RunOptions, State, Workers
 
 SECOND = 10**9
 
@@ -104,6 +104,10 @@ def test_every_mode_is_one_of_the_barrier() -> None:
             "restart.max_backoff='1m' is shorter than restart.backoff='2m'; swap them",
         ),
         (Workers, {"start_timeout": "0s"}, "workers.start_timeout is zero; it must be more"),
+        (State, {"backend": "rocks"}, "state.backend='rocks' is unknown; did you mean 'rocksdb'?"),
+        (State, {"directory": "s3://x"}, "state.directory='s3://x' is not a local folder"),
+        (State, {"write_buffer": 0}, "state.write_buffer is zero; it must be more"),
+        (State, {"block_cache": 0}, "state.block_cache is zero; it must be more"),
         (
             RunOptions,
             {"runner": "thread"},

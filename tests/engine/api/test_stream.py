@@ -11,6 +11,7 @@ import pytest
 
 from headrace.channels.partitioners import Broadcast, Custom, Rebalance, Shuffle
 from headrace.engine.api.errors import UserError
+from headrace.engine.api.options import State
 from headrace.engine.api.read import batches
 from headrace.engine.api.stream import Stream
 from headrace.engine.operators.aggregations import count, sum
@@ -176,6 +177,14 @@ def keyed() -> Any:
         (
             lambda: keyed().aggregate(name="totals"),
             "aggregate needs at least one aggregation, such as n=hr.count()",
+        ),
+        (
+            lambda: keyed().aggregate(n=count(), name="totals", state="rocksdb"),
+            "aggregate: state='rocksdb' is not a hr.State(...)",
+        ),
+        (
+            lambda: keyed().aggregate(n=count(), name="totals", state=State(directory="here")),
+            "aggregate: state.directory='here' belongs to the job: give it hr.Job(..., state=hr.State(directory=...))",
         ),
         (
             lambda: keyed().aggregate(n=3, name="totals"),

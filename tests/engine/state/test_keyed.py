@@ -8,7 +8,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace.engine.api.errors import UserError
-from headrace.engine.state.keyed import CurrentKey, KeyedState, list_state, map_state, value_state
+from headrace.engine.state.keyed import (
+    CurrentKey,
+    HeapCommitted,
+    KeyedState,
+    list_state,
+    map_state,
+    value_state,
+)
 from headrace.engine.state.types import StateTypeError
 
 KEY = [pa.field("k", pa.int64())]
@@ -132,7 +139,8 @@ def test_what_was_frozen_is_what_is_loaded(
         again = declared.bind("s", CurrentKey())
         again.load(table["k"].to_pylist(), table["s"].to_pylist())
         assert again.freeze(KEY, 8)().sort_by("k").equals(table.sort_by("k"))
-        assert again._committed == model
+        assert isinstance(again._committed, HeapCommitted)
+        assert dict(again._committed) == model
 
 
 def test_values_are_checked_when_written() -> None:

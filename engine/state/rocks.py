@@ -1,0 +1,273 @@
+"""The RocksDB state backend: committed state on disk, of which a snapshot costs nothing in the owner thread.
+
+A call's writes are kept aside by the states. `commit` makes one immutable *layer* of them; layers are applied to the database later, by the
+subtask's thread or a storage thread. A snapshot is a number: that of the last layer it contains. No later layer is applied before the
+snapshot's files have been linked, which a storage thread does (or the subtask's thread, when too many layers would pile up). So
+`commit` and `snapshot` do no I/O and wait for nobody.
+
+Who does what: the owner thread alone replaces the tuple of layers; whoever holds the lock applies them, in order, and raises `_applied`; a
+layer stays in the tuple until the next commit, so a reader that looks at the layers first and at the database then misses nothing.
+
+Source: Flink's incremental RocksDB checkpoints (links of immutable files); deviation: the cut is a number, and the flush comes later.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import threading
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from rocksdict import Rdict
+
+from headrace.recovery.metadata import SharedFile
+
+from ..operators.base import DatabaseFiles, DatabaseSnapshot, RestoredDatabase, StateLayout
+from . import rocks_files
+from .rocks_files import Entry, RocksSizes
+
+#: With so many entries in layers that a snapshot holds back, the subtask's thread links the snapshot's files itself.
+_LAYERED_ENTRIES_MAX = 200_000
+
+Writes = Mapping[Any, Any]
+
+
+class Space(Protocol):
+    """One state in a database: its name and how its writes become entries."""
+
+    @property
+    def layout(self) -> StateLayout:
+        """Name, columns and number of key columns."""
+        ...
+
+    def entries(self, writes: Writes) -> Iterable[Entry]:
+        """Make the entries of one layer's writes."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Layer:
+    """What one call wrote, by name of the state. Never changed."""
+
+    number: int
+    writes: Mapping[str, Writes]
+    entries: int
+
+
+class _Frozen:
+    """A snapshot that was taken: to be linked, or linked in `folder`, or released."""
+
+    def __init__(self, layer: int) -> None:
+        self.layer = layer
+        self.folder: str | None = None
+        self.released = False
+
+
+class RocksDatabase:
+    """The database of one operator of one subtask.
+
+    Args:
+        folder: not existing; the database and its snapshots live below it until `close`.
+        name: tells this instance from all others of the attempt.
+        groups: the key groups that are kept here.
+    """
+
+    def __init__(self, folder: str, name: str, groups: range, sizes: RocksSizes) -> None:
+        self.layers: tuple[Layer, ...] = ()
+        self._folder = folder
+        self._name = name
+        self._groups = groups
+        self._sizes = sizes
+        self._spaces: dict[str, Space] = {}
+        self._known: Mapping[str, SharedFile] = {}
+        self._database: Rdict | None = None
+        self._opening = threading.Lock()
+        #: Held by whoever changes the database or links its files; never by the owner thread.
+        self._lock = threading.Lock()
+        self._staged: dict[str, Writes] = {}
+        self._committed = 0
+        self._applied = 0
+        #: Snapshots not yet linked, in order. Replaced, never changed; by the owner thread, and under the lock.
+        self._frozen: tuple[_Frozen, ...] = ()
+        #: Snapshots whose folder exists.
+        self._linked: list[_Frozen] = []
+        self._folders = 0
+
+    # --- the owner thread ---------------------------------------------------------------------------------------------
+
+    def commit(self) -> None:
+        """Make a layer of what was staged, while no call runs. A layer that is applied is forgotten here, not before."""
+        applied = self._applied
+        if self.layers and self.layers[0].number <= applied:
+            self.layers = tuple(layer for layer in self.layers if layer.number > applied)
+        if self._staged:
+            self._committed += 1
+            entries = sum(map(len, self._staged.values()))
+            self.layers = (*self.layers, Layer(self._committed, self._staged, entries))
+            self._staged = {}
+
+    def snapshot(self) -> DatabaseSnapshot:
+        """Freeze what is committed, also while a call runs."""
+        frozen = _Frozen(self._committed)
+        self._frozen = (*(f for f in self._frozen if f.folder is None and not f.released), frozen)
+        return DatabaseSnapshot(
+            database=self._name,
+            groups=self._groups,
+            layouts=tuple(space.layout for space in self._spaces.values()),
+            known=self._known,
+            files=lambda: self._files(frozen),
+            release=lambda: self._release(frozen),
+        )
+
+    # --- the subtask's thread -----------------------------------------------------------------------------------------
+
+    def add(self, space: Space) -> None:
+        """A state is kept here. Before the first call."""
+        self._spaces[space.layout.name] = space
+
+    def stage(self, state: str, writes: Writes) -> None:
+        """These writes are part of the next layer; they are never changed again. Also the owner thread, just before `commit`."""
+        assert state not in self._staged, f"state {state!r} is staged twice"
+        if writes:
+            self._staged[state] = writes
+
+    def settle(self) -> None:
+        """Apply layers before a call: all, unless a snapshot waits and there are few."""
+        if not self.layers:
+            return
+        with self._lock:
+            self._sweep()
+            if self._pending() and sum(x.entries for x in self.layers) > _LAYERED_ENTRIES_MAX:
+                self._link_up_to(None)
+            self._apply(self._limit())
+
+    def get_many(self, keys: Sequence[bytes]) -> list[bytes | None]:
+        """Read stored keys, sorted ones fastest; what lies in `layers` comes before what this finds."""
+        found: Any = self._open().get(list(keys)) if keys else []
+        return list(found)
+
+    def scan(self) -> Iterator[list[tuple[bytes, bytes]]]:
+        """Yield all committed entries."""
+        with self._lock:
+            self._link_up_to(None)
+            self._apply(self._committed)
+        yield from rocks_files.scan(self._open(), self._groups)
+
+    def load(self, entries: Iterable[Entry]) -> None:
+        """Write restored entries; they count as committed. Before the first call."""
+        with self._lock:
+            rocks_files.write(self._open(), entries)
+
+    def restore(self, databases: Sequence[RestoredDatabase]) -> None:
+        """Begin with what these hold of our key groups: the one with most of it is taken over, the others' is copied.
+
+        Raises: what `RestoredDatabase.fetch` raises.
+        """
+        assert self._database is None, "restored after it was used"
+        first, *others = sorted(databases, key=self._worth, reverse=True)
+        self._make_folder()
+        os.mkdir(self._path("db"))
+        first.fetch(self._path("db"))
+        self._known = first.known
+        database = self._open()
+        if not _within(first.groups, self._groups):
+            rocks_files.keep_only(database, self._groups)
+        for number, other in enumerate(others):
+            folder = self._path(f"import-{number}")
+            os.mkdir(folder)
+            other.fetch(folder)
+            source = rocks_files.open_database(folder, self._sizes, read_only=True)
+            rocks_files.copy_groups(source, database, _common(other.groups, self._groups))
+            source.close()
+            shutil.rmtree(folder)
+
+    def close(self) -> None:
+        """Give back everything; the files go. Storage threads that still read them fail."""
+        with self._lock:
+            if self._database is not None:
+                # It may flush, and the worker may have removed the folder already.
+                with contextlib.suppress(Exception):
+                    self._database.close()
+            self._frozen = ()
+            shutil.rmtree(self._folder, ignore_errors=True)
+
+    # --- any thread, under the lock -----------------------------------------------------------------------------------
+
+    def _files(self, frozen: _Frozen) -> DatabaseFiles:
+        """Link the snapshot's files, if nobody has."""
+        with self._lock:
+            self._sweep()
+            if frozen.folder is None:
+                assert not frozen.released, "files of a snapshot that was released"
+                self._link_up_to(frozen)
+            folder = frozen.folder
+            assert folder is not None, "linked"
+        return DatabaseFiles(folder, *rocks_files.files_of(folder))
+
+    def _release(self, frozen: _Frozen) -> None:
+        """Nobody will read it any more. Its folder goes a little later: the owner thread may be here."""
+        frozen.released = True
+
+    def _sweep(self) -> None:
+        for frozen in [f for f in self._linked if f.released]:
+            self._linked.remove(frozen)
+            shutil.rmtree(frozen.folder or "", ignore_errors=True)
+
+    def _link_up_to(self, last: _Frozen | None) -> None:
+        """Link pending snapshots in order, up to `last` (None: all): a later one's layers must not be in an earlier one's files."""
+        for frozen in self._pending():
+            self._apply(frozen.layer)
+            self._folders += 1
+            folder = self._path(f"snapshot-{self._folders}")
+            rocks_files.checkpoint(self._open(), folder)
+            frozen.folder = folder
+            self._linked.append(frozen)
+            if frozen is last:
+                return
+
+    def _pending(self) -> list[_Frozen]:
+        return [f for f in self._frozen if f.folder is None and not f.released]
+
+    def _limit(self) -> int:
+        return min((frozen.layer for frozen in self._pending()), default=self._committed)
+
+    def _apply(self, limit: int) -> None:
+        for layer in self.layers:
+            if self._applied < layer.number <= limit:
+                for state, writes in layer.writes.items():
+                    rocks_files.write(self._open(), self._spaces[state].entries(writes))
+                self._applied = layer.number
+
+    # --- helpers ------------------------------------------------------------------------------------------------------
+
+    def _open(self) -> Rdict:
+        if self._database is None:
+            with self._opening:
+                if self._database is None:
+                    self._make_folder()
+                    self._database = rocks_files.open_database(self._path("db"), self._sizes)
+        return self._database
+
+    def _make_folder(self) -> None:
+        """Not its parent, which is gone when the worker has ended: nothing may come after that."""
+        with contextlib.suppress(FileExistsError):
+            os.mkdir(self._folder)
+
+    def _path(self, name: str) -> str:
+        return os.path.join(self._folder, name)
+
+    def _worth(self, database: RestoredDatabase) -> float:
+        """About how many bytes of ours it holds."""
+        share = len(_common(database.groups, self._groups)) / len(database.groups)
+        return database.size_bytes * share
+
+
+def _within(inner: range, outer: range) -> bool:
+    return outer.start <= inner.start and inner.stop <= outer.stop
+
+
+def _common(left: range, right: range) -> range:
+    return range(max(left.start, right.start), min(left.stop, right.stop))

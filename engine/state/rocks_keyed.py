@@ -1,0 +1,151 @@
+"""Declared state (`keyed.py`) whose committed values lie in RocksDB, and the tables of any state that does.
+
+Reads are batched: whoever knows which keys are coming says so (`prefetch`), and they are read sorted and at once. What was read
+stays at hand until the next call.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from ..operators.base import RestoredState, StateKind, StateLayout
+from .keyed import ABSENT, Key, to_arrow
+from .rocks import RocksDatabase, Writes
+from .rocks_codecs import KeyCodec, value_codec
+from .rocks_files import Entry
+from .tables import KEY_GROUP
+
+_MISSING: Any = object()
+_LOAD_ROWS = 4096
+
+
+class RocksKeyed:
+    """`Committed` values of one state: a space of the operator's database.
+
+    Args:
+        from_arrow: turns what `to_pylist` gives into what is kept.
+    """
+
+    def __init__(
+        self,
+        database: RocksDatabase,
+        name: str,
+        keys: Sequence[pa.Field],
+        type_: pa.DataType,
+        from_arrow: Any,
+        max_parallelism: int,
+    ) -> None:
+        value = pa.field(name, type_)
+        self.layout = StateLayout(name, len(keys), pa.schema([*keys, value]))
+        self._database = database
+        self._keys = KeyCodec(name, keys, max_parallelism)
+        self._values = value_codec([value])
+        self._from_arrow = from_arrow
+        #: What was read in this call; `ABSENT` where the database has nothing.
+        self._read: dict[Key, Any] = {}
+        database.add(self)
+
+    def get(self, key: Key, default: Any = None, /) -> Any:
+        """See `Committed`."""
+        found = self._layered(key)
+        if found is _MISSING:
+            found = self._read.get(key, _MISSING)
+        if found is _MISSING:
+            self._fetch([key])
+            found = self._read[key]
+        return default if found is ABSENT else found
+
+    def merge(self, written: dict[Key, Any]) -> None:
+        """See `Committed`. Becomes a layer when the database commits."""
+        self._database.stage(self.layout.name, written)
+
+    def load(self, items: Iterable[tuple[Key, Any]]) -> None:
+        """See `Committed`."""
+        pairs = list(items)
+        for first in range(0, len(pairs), _LOAD_ROWS):
+            self._database.load(self.entries(dict(pairs[first : first + _LOAD_ROWS])))
+
+    def begin(self) -> None:
+        """A call begins: what was read before may have changed."""
+        self._read.clear()
+
+    def prefetch(self, keys: Iterable[Key]) -> None:
+        """These keys are about to be read."""
+        wanted = [key for key in dict.fromkeys(keys) if key not in self._read]
+        if self._database.layers:
+            wanted = [key for key in wanted if self._layered(key) is _MISSING]
+        if wanted:
+            self._fetch(wanted)
+
+    def entries(self, writes: Writes) -> Iterator[Entry]:
+        """See `Space`."""
+        kept = {key: value for key, value in writes.items() if value is not ABSENT}
+        if kept:
+            values = self._values.encode_cells([to_arrow(value) for value in kept.values()])
+            yield from zip(self._keys.encode_cells(list(kept)), values, strict=True)
+        if len(kept) < len(writes):
+            gone = [key for key, value in writes.items() if value is ABSENT]
+            yield from ((key, None) for key in self._keys.encode_cells(gone))
+
+    def _layered(self, key: Key) -> Any:
+        """What the newest layer that knows the key says: a value or `ABSENT`; `_MISSING`: none knows it."""
+        for layer in reversed(self._database.layers):
+            writes = layer.writes.get(self.layout.name)
+            if writes is not None and key in writes:
+                return writes[key]
+        return _MISSING
+
+    def _fetch(self, keys: list[Key]) -> None:
+        stored = self._keys.encode_cells(keys)
+        order = sorted(range(len(keys)), key=stored.__getitem__)
+        found = self._database.get_many([stored[at] for at in order])
+        present = [(at, raw) for at, raw in zip(order, found, strict=True) if raw is not None]
+        self._read.update(dict.fromkeys(keys, ABSENT))
+        values = self._values.decode_cells([raw for _, raw in present])
+        for (at, _), value in zip(present, values, strict=True):
+            self._read[keys[at]] = self._from_arrow(value)
+
+
+def tables_of(
+    layouts: Sequence[StateLayout],
+    entries: Iterable[list[tuple[bytes, bytes]]],
+    max_parallelism: int,
+) -> list[RestoredState]:
+    """Make the table of each state from the entries of a database, in the order of their keys.
+
+    Raises: KeyError for an entry of another state.
+    """
+    batches: dict[str, list[pa.RecordBatch]] = {layout.name: [] for layout in layouts}
+    by_name = {layout.name: _Decoder(layout, max_parallelism) for layout in layouts}
+    for some in entries:
+        found: dict[str, list[tuple[bytes, bytes]]] = {}
+        for key, value in some:
+            found.setdefault(key[3 : 3 + key[2]].decode(), []).append((key, value))
+        for name, pairs in found.items():
+            batches[name].append(by_name[name].batch(pairs))
+    return [
+        RestoredState(
+            name, StateKind.KEYED, pa.Table.from_batches(batches[name], by_name[name].schema)
+        )
+        for name in batches
+    ]
+
+
+class _Decoder:
+    """Rows of one state."""
+
+    def __init__(self, layout: StateLayout, max_parallelism: int) -> None:
+        fields = list(layout.schema)
+        self.schema = pa.schema([KEY_GROUP, *fields])
+        self._keys = KeyCodec(layout.name, fields[: layout.keys], max_parallelism)
+        self._values = value_codec(fields[layout.keys :])
+
+    def batch(self, pairs: Sequence[tuple[bytes, bytes]]) -> pa.RecordBatch:
+        keys = [key for key, _ in pairs]
+        groups = np.frombuffer(b"".join(key[:2] for key in keys), ">u2").astype(np.uint16)
+        columns = self._keys.decode(keys) + self._values.decode([value for _, value in pairs])
+        return pa.RecordBatch.from_arrays([pa.array(groups), *columns], schema=self.schema)

@@ -1,0 +1,90 @@
+"""Operators on RocksDB for tests: where they keep their files, and what a checkpoint of them would hold."""
+
+from __future__ import annotations
+
+import itertools
+import shutil
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import pyarrow as pa
+
+from headrace.channels.keygroups import key_group_range
+from headrace.engine.operators.base import (
+    DatabaseSnapshot,
+    KeepsDatabase,
+    OperatorContext,
+    RestoredDatabase,
+    RestoredState,
+    StateBackend,
+)
+from headrace.engine.state import rocks_files
+from headrace.engine.state.rocks_keyed import tables_of
+
+MAX_PARALLELISM = 16
+SMALL = rocks_files.RocksSizes(1 << 20, 1 << 20)
+
+_NUMBERS = itertools.count()
+
+
+def context(
+    folder: Path, kind: str = "rocksdb", *, index: int = 0, parallelism: int = 1
+) -> OperatorContext:
+    """Where an instance runs whose databases lie below `folder`."""
+
+    def new() -> str:
+        return str(folder / f"database-{next(_NUMBERS)}")
+
+    backend = StateBackend(kind, SMALL.write_buffer_bytes, SMALL.block_cache_bytes, new)
+    return OperatorContext("job", "totals", index, parallelism, MAX_PARALLELISM, 1, backend)
+
+
+def frozen(operator: object) -> DatabaseSnapshot:
+    """The operator's database as a checkpoint would freeze it."""
+    assert isinstance(operator, KeepsDatabase)
+    snapshot = operator.freeze_database()
+    assert snapshot is not None
+    return snapshot
+
+
+def tables(snapshot: DatabaseSnapshot) -> dict[str, pa.Table]:
+    """{state: its table} of a frozen database, which is released."""
+    files = snapshot.files()
+    database = rocks_files.open_database(files.folder, SMALL, read_only=True)
+    found = tables_of(
+        snapshot.layouts, rocks_files.scan(database, snapshot.groups), MAX_PARALLELISM
+    )
+    database.close()
+    snapshot.release()
+    return {state.name: state.table for state in found}
+
+
+def stored(snapshot: DatabaseSnapshot, folder: Path) -> Callable[[int, int], RestoredDatabase]:
+    """Copy a frozen database, as a checkpoint would, and release it; make it restorable by (parallelism, index)."""
+    files = snapshot.files()
+    kept = folder / f"stored-{next(_NUMBERS)}"
+    kept.mkdir()
+    for name in (*files.immutable, *files.other):
+        shutil.copyfile(Path(files.folder) / name, kept / name)
+    snapshot.release()
+
+    def fetch(target: str) -> None:
+        for path in kept.iterdir():
+            shutil.copyfile(path, Path(target) / path.name)
+
+    def restored(parallelism: int, index: int) -> RestoredDatabase:
+        groups = key_group_range(MAX_PARALLELISM, parallelism, index)
+        copy = folder / f"read-{next(_NUMBERS)}"
+        shutil.copytree(kept, copy)
+
+        def states() -> Sequence[RestoredState]:
+            database = rocks_files.open_database(str(copy), SMALL, read_only=True)
+            held = range(
+                max(groups.start, snapshot.groups.start), min(groups.stop, snapshot.groups.stop)
+            )
+            return tables_of(snapshot.layouts, rocks_files.scan(database, held), MAX_PARALLELISM)
+
+        size = sum(path.stat().st_size for path in kept.iterdir())
+        return RestoredDatabase(snapshot.groups, snapshot.layouts, size, {}, fetch, states)
+
+    return restored

@@ -1,0 +1,211 @@
+"""The database behind the contract: the owner thread never waits, and a snapshot holds what was committed, no more and no less."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from headrace.engine.operators.base import DatabaseSnapshot, RestoredDatabase, StateLayout
+from headrace.engine.state import rocks, rocks_files
+from headrace.engine.state.rocks import RocksDatabase, Writes
+from headrace.engine.state.rocks_files import Entry, open_database, scan
+
+from ..operators.rocks_cases import SMALL
+
+GROUPS = range(4, 8)
+
+
+class Raw:
+    """A state whose writes are entries already."""
+
+    layout = StateLayout("raw", 1, pa.schema([("k", pa.binary()), ("v", pa.binary())]))
+
+    def entries(self, writes: Writes) -> Iterable[Entry]:
+        return writes.items()
+
+
+def key(number: int, group: int = 5) -> bytes:
+    return group.to_bytes(2, "big") + number.to_bytes(4, "big")
+
+
+@pytest.fixture
+def database(tmp_path: Path) -> Iterator[RocksDatabase]:
+    made = RocksDatabase(str(tmp_path / "db"), "op/0", GROUPS, SMALL)
+    made.add(Raw())
+    yield made
+    made.close()
+    assert not (tmp_path / "db").exists()
+
+
+def commit(database: RocksDatabase, writes: dict[bytes, bytes | None]) -> None:
+    database.stage("raw", writes)
+    database.commit()
+
+
+def held(snapshot: DatabaseSnapshot, groups: range = GROUPS) -> dict[bytes, bytes]:
+    opened = open_database(snapshot.files().folder, SMALL, read_only=True)
+    found = {k: v for entries in scan(opened, groups) for k, v in entries}
+    opened.close()
+    return found
+
+
+def test_a_snapshot_holds_what_was_committed_before_it(database: RocksDatabase) -> None:
+    commit(database, {key(1): b"a", key(2): b"b"})
+    first = database.snapshot()
+    commit(database, {key(1): b"c", key(2): None})
+    database.settle()
+    second = database.snapshot()
+    commit(database, {key(3): b"d"})
+    database.settle()
+    assert held(second) == {key(1): b"c"}
+    assert held(first) == {key(1): b"a", key(2): b"b"}
+    assert held(database.snapshot()) == {key(1): b"c", key(3): b"d"}
+
+
+def test_nothing_is_written_by_whoever_commits_or_freezes(
+    database: RocksDatabase, tmp_path: Path
+) -> None:
+    for number in range(3):
+        commit(database, {key(number): b"x"})
+        database.snapshot()
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_owner_thread_does_not_wait_while_files_are_linked(
+    database: RocksDatabase, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    linking, go_on = threading.Event(), threading.Event()
+    link = rocks_files.checkpoint
+
+    def slow(*arguments: object) -> None:
+        linking.set()
+        assert go_on.wait(20)
+        link(*arguments)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(rocks_files, "checkpoint", slow)
+    commit(database, {key(1): b"a"})
+    first = database.snapshot()
+    found: list[dict[bytes, bytes]] = []
+    storage = threading.Thread(target=lambda: found.append(held(first)))
+    storage.start()
+    assert linking.wait(20)
+    commit(database, {key(1): b"b"})
+    second = database.snapshot()
+    second.release()
+    commit(database, {key(1): b"c"})
+    assert [layer.writes["raw"][key(1)] for layer in database.layers] == [b"b", b"c"]
+    assert database.get_many([key(1)]) == [b"a"]
+    go_on.set()
+    storage.join(20)
+    assert found == [{key(1): b"a"}]
+
+
+def test_layers_are_applied_before_the_next_call_unless_a_snapshot_waits(
+    database: RocksDatabase,
+) -> None:
+    commit(database, {key(1): b"a"})
+    database.settle()
+    assert database.get_many([key(1), key(9)]) == [b"a", None]
+    waiting = database.snapshot()
+    commit(database, {key(1): b"b"})
+    database.settle()
+    assert database.get_many([key(1)]) == [b"a"]
+    assert [layer.writes["raw"] for layer in database.layers] == [{key(1): b"b"}]
+    waiting.release()
+    database.settle()
+    assert database.get_many([key(1)]) == [b"b"]
+
+
+def test_too_many_layers_are_not_kept_for_a_snapshot_that_nobody_stores(
+    database: RocksDatabase, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(rocks, "_LAYERED_ENTRIES_MAX", 2)
+    commit(database, {key(1): b"a"})
+    waiting = database.snapshot()
+    commit(database, {key(n): b"b" for n in range(3)})
+    database.settle()
+    database.commit()
+    assert database.layers == ()
+    assert held(waiting) == {key(1): b"a"}
+
+
+def test_a_snapshot_that_is_released_leaves_no_files(
+    database: RocksDatabase, tmp_path: Path
+) -> None:
+    commit(database, {key(1): b"a"})
+    for _ in range(3):
+        snapshot = database.snapshot()
+        assert held(snapshot) == {key(1): b"a"}
+        snapshot.release()
+    assert len(list((tmp_path / "db").iterdir())) == 2, "the database and the last snapshot"
+    commit(database, {key(1): b"b"})
+    database.settle()
+    assert [path.name for path in (tmp_path / "db").iterdir()] == ["db"]
+
+
+def test_a_failed_linking_fails_one_snapshot_only(
+    database: RocksDatabase, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*arguments: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    commit(database, {key(1): b"a"})
+    snapshot = database.snapshot()
+    with monkeypatch.context() as patch:
+        patch.setattr(rocks_files, "checkpoint", full)
+        with pytest.raises(OSError, match="No space"):
+            snapshot.files()
+    snapshot.release()
+    commit(database, {key(2): b"b"})
+    database.settle()
+    assert held(database.snapshot()) == {key(1): b"a", key(2): b"b"}
+
+
+def test_files_of_the_same_name_are_the_same_within_a_database(database: RocksDatabase) -> None:
+    commit(database, {key(1): b"a"})
+    first = database.snapshot().files()
+    commit(database, {key(2): b"b"})
+    second = database.snapshot().files()
+    assert set(first.immutable) < set(second.immutable)
+    for name in first.immutable:
+        assert (Path(first.folder) / name).samefile(Path(second.folder) / name)
+    assert {"CURRENT"} < set(second.other)
+
+
+def test_a_scan_sees_all_that_is_committed(database: RocksDatabase) -> None:
+    commit(database, {key(n): b"a" for n in range(5000)})
+    waiting = database.snapshot()
+    commit(database, {key(0): b"b", key(1): None})
+    entries = [entry for some in database.scan() for entry in some]
+    assert len(entries) == 4999
+    assert entries[0] == (key(0), b"b")
+    assert len(held(waiting)) == 5000
+
+
+def restorable(folder: Path, groups: range, entries: dict[bytes, bytes]) -> RestoredDatabase:
+    def fetch(target: str) -> None:
+        made = open_database(target, SMALL)
+        rocks_files.write(made, entries.items())
+        made.flush(True)
+        made.close()
+
+    return RestoredDatabase(groups, [Raw.layout], len(entries), {}, fetch, list)
+
+
+@pytest.mark.parametrize("ranges", [[(4, 8)], [(5, 6)], [(0, 16)], [(0, 5), (5, 7), (7, 16)]])
+def test_it_begins_with_its_own_key_groups_only(
+    tmp_path: Path, database: RocksDatabase, ranges: list[tuple[int, int]]
+) -> None:
+    expected: dict[bytes, bytes] = {}
+    databases = []
+    for bounds in ranges:
+        entries = {key(n, group): b"v" for group in range(*bounds) for n in range(3)}
+        expected |= {k: v for k, v in entries.items() if k[1] in GROUPS}
+        databases.append(restorable(tmp_path, range(*bounds), entries))
+    database.restore(databases)
+    snapshot = database.snapshot()
+    assert held(snapshot, range(16)) == expected
