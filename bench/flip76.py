@@ -18,7 +18,7 @@ from typing import Any
 
 from .slow_stage import Arm, Seen, Sleepy, observe
 
-MODES = ("aligned", "unaligned", "none")
+MODES = ("aligned", "unaligned", "continuous", "none")
 SLEEPS_MS = (0.0, 0.01, 0.1, 1.0)
 
 

@@ -113,7 +113,7 @@ class Arm:
     """One variation of the experiment.
 
     Attributes:
-        mode: of the checkpoints: "aligned", "unaligned", "none".
+        mode: of the checkpoints: "aligned", "unaligned" (in-flight data ad hoc), "continuous" (unaligned, with a log), "none".
         warm_up_s: time for the queues to fill, not observed.
     """
 
@@ -150,6 +150,8 @@ class Arm:
                 return None
             case "aligned":
                 return hr.Checkpoints(directory, interval=self.interval)
+            case "continuous":
+                return hr.Checkpoints(directory, self.interval, "unaligned", inflight="continuous")
             case _:
                 return hr.Checkpoints(directory, interval=self.interval, mode="unaligned")
 

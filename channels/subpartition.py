@@ -93,14 +93,15 @@ class Subpartition:
         self._room = Window(room_bytes, debloat)
         self._queue: deque[Buffer | QueuedEvent] = deque()
 
-    def append(self, batch: pa.RecordBatch, size_bytes: int) -> None:
-        """Queue one batch of at least one row, which occupies `size_bytes`; charged is at least a byte a row."""
+    def append(self, batch: pa.RecordBatch, size_bytes: int) -> Buffer:
+        """Queue one batch of at least one row, which occupies `size_bytes`; charged is at least a byte a row. Returns it as queued."""
         assert batch.num_rows > 0, f"{self.channel}: an empty buffer"
         size_bytes = max(size_bytes, batch.num_rows)
         buffer = Buffer(self.tail, batch.num_rows, size_bytes, (batch,))
         self._queue.append(buffer)
         self.tail = buffer.end
         self.queued_bytes += buffer.size_bytes
+        return buffer
 
     def append_event(self, event: ChannelEvent) -> None:
         """Queue an event behind everything queued so far. A watermark takes the place of one that it would follow at once."""

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import islice
 
 from headrace.channels.buffer import Buffer, ChannelId
 
@@ -33,7 +34,7 @@ class Confirmed:
     """An immutable index of the in-flight data of one complete checkpoint, as far as one worker wrote or named it."""
 
     def __init__(self, handles: Iterable[ChannelStateHandle] = ()) -> None:
-        #: {channel: runs by position, without overlap}
+        #: {channel: runs by position}; where they overlap, any of them will do
         self._runs: dict[ChannelId, list[_Run]] = {}
         for handle in handles:
             if handle.side == "replay":
@@ -54,8 +55,11 @@ class Confirmed:
         """Cut a channel's captured buffers into what is stored already (a handle) and runs that are not, in order."""
         fresh: list[Buffer] = []
         runs = self._runs.get(channel, [])
+        passed = 0
         for buffer in buffers:
-            for piece in _cover(buffer, runs):
+            while passed < len(runs) and runs[passed].end <= buffer.first:
+                passed += 1
+            for piece in _cover(buffer, islice(runs, passed, None)):
                 if isinstance(piece, Buffer):
                     fresh.append(piece)
                     continue
@@ -67,7 +71,7 @@ class Confirmed:
             yield fresh
 
 
-def _cover(buffer: Buffer, runs: Sequence[_Run]) -> Iterator[BufferHandle | Buffer]:
+def _cover(buffer: Buffer, runs: Iterable[_Run]) -> Iterator[BufferHandle | Buffer]:
     """Cut one buffer at the bounds of the stored runs."""
     rest: Buffer | None = buffer
     for run in runs:

@@ -12,7 +12,7 @@ Source: FLIP-76, "Proposed Changes: Persisting in-flight data".
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -33,7 +33,7 @@ class Piece:
     """Part of the log, to be written as one file that belongs to `checkpoint` whether it is ever taken or not.
 
     Attributes:
-        number: tells the pieces of one attempt and worker apart.
+        number: from 0, tells the pieces of one attempt and worker apart.
         runs: neighbouring buffers of a channel, in order; a channel may come more than once.
     """
 
@@ -69,6 +69,15 @@ class InflightWriter(Protocol):
         """`checkpoint` is complete: what it stored stays as long as later ones name it."""
         ...
 
+    def trim(self, floors: Mapping[ChannelId, int]) -> list[Piece]:
+        """Of each channel the records before its floor are worked on, or with another worker, and no open cut holds them. Returns the
+        written pieces that are to be deleted now; they are forgotten."""
+        ...
+
+    def abandon(self) -> list[Piece]:
+        """The attempt is over. Returns the written pieces that no checkpoint can name any more, to be deleted."""
+        ...
+
 
 class AdHoc:
     """Everything is written by the checkpoint whose barrier overtook it; only what a complete one stored is named."""
@@ -101,6 +110,14 @@ class AdHoc:
         """See `InflightWriter`."""
         self._confirmed = Confirmed(self._stored.get(checkpoint, ()))
         self._stored = {n: handles for n, handles in self._stored.items() if n > checkpoint}
+
+    def trim(self, floors: Mapping[ChannelId, int]) -> list[Piece]:
+        """See `InflightWriter`."""
+        return []
+
+    def abandon(self) -> list[Piece]:
+        """See `InflightWriter`."""
+        return []
 
 
 def write_buffers(

@@ -2,6 +2,7 @@
 
     JOB/chk-N/metadata            exists exactly when checkpoint N is complete
     JOB/chk-N/worker-W-eE.segment what worker W wrote for it during epoch E
+    JOB/chk-N/worker-W-eE-log-K.segment  piece K of the log that it kept for it beforehand
     JOB/sav-N/...                 the same for a savepoint; checkpoints and savepoints share one sequence of numbers
     JOB/shared/N-wW-eE-CHECKSUM   a file that worker W wrote for checkpoint N during epoch E, and that later ones may refer to
     JOB/epochs/E                  created exclusively by the attempt that owns epoch E
@@ -122,6 +123,13 @@ def segment_path(
     assert worker >= 0, f"worker {worker}"
     assert epoch >= 0, f"epoch {epoch}"
     return f"{checkpoint_folder(job, number, kind)}worker-{worker}-e{epoch}.segment"
+
+
+def log_path(job: str, number: int, worker: int, epoch: int, piece: int) -> str:
+    """Return the path of a piece of in-flight log that `worker` writes before checkpoint `number` is taken."""
+    assert piece >= 0, f"piece {piece}"
+    segment = segment_path(job, number, worker, epoch)
+    return f"{segment.removesuffix('.segment')}-log-{piece}.segment"
 
 
 def shared_folder(job: str) -> str:

@@ -24,12 +24,14 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 Mode = Literal["aligned", "unaligned", "at_least_once"]
+Inflight = Literal["ad_hoc", "continuous"]
 Runner = Literal["spark", "threads", "processes"]
 
 MODES: tuple[str, ...] = ("aligned", "unaligned", "at_least_once")
 Backend = Literal["heap", "rocksdb"]
 
 BACKENDS: tuple[str, ...] = ("heap", "rocksdb")
+INFLIGHT: tuple[str, ...] = ("ad_hoc", "continuous")
 RUNNERS: tuple[str, ...] = ("spark", "threads", "processes")
 
 _Options = TypeVar("_Options")
@@ -89,6 +91,8 @@ class Checkpoints:
         retain: completed checkpoints to keep, at least one.
         max_concurrent: so many may be under way at once.
         alignment_timeout: an aligned checkpoint that is older than this, counted from its trigger, becomes unaligned; None: never.
+        inflight: when records that barriers overtake are stored: "ad_hoc" by the checkpoint, "continuous" in a log beside the stream. Only
+            where barriers overtake.
     """
 
     directory: str
@@ -100,6 +104,7 @@ class Checkpoints:
     retain: int = 1
     max_concurrent: int = 1
     alignment_timeout: Duration | None = None
+    inflight: Inflight = "ad_hoc"
 
     def __post_init__(self) -> None:
         if not isinstance(self.directory, str) or not self.directory:
@@ -116,6 +121,17 @@ class Checkpoints:
         _count("checkpoints.max_concurrent", self.max_concurrent, least=1)
         if self.alignment_timeout is not None:
             self._check_alignment_timeout()
+        _choice("checkpoints.inflight", self.inflight, INFLIGHT)
+        if (
+            self.inflight != "ad_hoc"
+            and self.mode != "unaligned"
+            and self.alignment_timeout is None
+        ):
+            raise UserError(
+                f"checkpoints.inflight={self.inflight!r} has no meaning with mode={self.mode!r}: "
+                "no barrier overtakes a record; leave it out, use mode='unaligned', "
+                "or set alignment_timeout"
+            )
 
     def _check_alignment_timeout(self) -> None:
         duration_ns(self.alignment_timeout or 0, option="checkpoints.alignment_timeout")

@@ -287,7 +287,7 @@ def flip76(
         Parameter(validator=validators.Number(gte=0), help="Of the slow stage, per record."),
     ] = None,
     mode: Annotated[
-        Literal["aligned", "unaligned", "none"] | None,
+        Literal["aligned", "unaligned", "continuous", "none"] | None,
         Parameter(help="Of the checkpoints; 'none' takes none."),
     ] = None,
     parallelism: Parallelism = 2,

@@ -235,6 +235,7 @@ def _settings(options: RunOptions) -> dict[str, int | str | float]:
         "debloat_target_ns": network.debloat_target_ns,
         "debloat_floor_bytes": _DEBLOAT_FLOOR_BYTES,
         "alignment_timeout_ns": _alignment_timeout_ns(checkpoints),
+        "inflight": "ad_hoc" if checkpoints is None else checkpoints.inflight,
         "heartbeat_ns": network.heartbeat_ns,
         "state_backend": options.state.backend,
         "state_directory": options.state.directory or "",

@@ -26,6 +26,7 @@ from .work import (
     DeclineCheckpoint,
     EventArrived,
     GrantCredit,
+    LogBuffer,
     ReadReplay,
     RunWork,
     SendBuffer,
@@ -61,6 +62,7 @@ class PersistCheckpoint:
 AttemptEffect = (
     RunWork
     | CommitWork
+    | LogBuffer
     | TakeSnapshot
     | ReadReplay
     | DeclineCheckpoint
@@ -76,12 +78,14 @@ class Attempt:
 
     Attributes:
         workers: {slot: worker that holds it}.
+        logs: see `Limits`.
     """
 
     epoch: int
     me: int
     plan: ExecutionPlan
     workers: Mapping[int, int]
+    logs: bool = False
     subtasks: dict[SubtaskId, Subtask] = field(default_factory=dict)
     #: {checkpoint: cuts so far}; removed when complete or cancelled.
     cuts: dict[int, list[Cut]] = field(default_factory=dict)
@@ -104,15 +108,16 @@ class Attempt:
         assert 0 <= channel.edge < len(self.plan.edges), f"frame for unknown channel {channel}"
         match frame:
             case BufferFrame():
-                return self.step(
-                    self._consumer(channel), BufferArrived(channel, frame.buffer), now_ns
-                )
+                event = BufferArrived(channel, frame.buffer)
+                effects = self.step(self._consumer(channel), event, now_ns)
+                # What is local was logged by its producer.
+                return [LogBuffer(channel, frame.buffer), *effects] if self.logs else effects
             case EventFrame():
-                event = EventArrived(channel, frame.position, frame.event)
-                return self.step(self._consumer(channel), event, now_ns)
+                arrived = EventArrived(channel, frame.position, frame.event)
+                return self.step(self._consumer(channel), arrived, now_ns)
             case CreditFrame():
-                event_ = CreditGranted(channel, frame.limit_bytes)
-                return self.step(self._producer(channel), event_, now_ns)
+                granted = CreditGranted(channel, frame.limit_bytes)
+                return self.step(self._producer(channel), granted, now_ns)
             case _:
                 assert_never(frame)
 
@@ -144,6 +149,18 @@ class Attempt:
             if deadline_ns is not None and deadline_ns <= now_ns:
                 effects += self.step(id, DeadlineReached(), now_ns)
         return effects
+
+    def floors(self) -> dict[ChannelId, int] | None:
+        """{channel: position before which its records are worked on, or with another worker}; None while a cut needs older ones still."""
+        floors: dict[ChannelId, int] = {}
+        for subtask in self.subtasks.values():
+            positions = subtask.positions()
+            if self.cuts or positions is None:
+                return None
+            committed, sent = positions
+            floors |= committed
+            floors |= {c: at for c, at in sent.items() if self._consumer(c) not in self.subtasks}
+        return floors
 
     def cancel(self, checkpoint: int) -> None:
         """Forget the cuts of a checkpoint."""

@@ -276,6 +276,11 @@ class Cuts:
                 del self._captures[checkpoint]
                 effects.append(CutTaken(self._cut_of(capture, now_ns)))
 
+    @property
+    def open(self) -> bool:
+        """A cut was taken and is not handed over."""
+        return bool(self._captures)
+
     def describe(self) -> str:
         """The whole state as stable text."""
         alignment = "source" if self._alignment is None else self._alignment.describe()

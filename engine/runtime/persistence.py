@@ -7,16 +7,19 @@ operators froze with the cuts, asks the in-flight writer what need not be writte
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+from headrace.channels.buffer import ChannelId
 from headrace.inflight.confirmed import Confirmed
 from headrace.inflight.handle import ChannelStateHandle
-from headrace.inflight.writer import InflightWriter, Piece
+from headrace.inflight.log import USUAL, Continuous, LogLimits
+from headrace.inflight.writer import AdHoc, InflightWriter, Piece
 
 from ..operators.base import Snapshot
 from .attempt import PersistCheckpoint
 from .databases import StoredFiles, release_all
+from .subtask import Limits
 from .work import Cut, SubtaskId
 
 Frozen = Sequence[tuple[str, Snapshot]]
@@ -69,6 +72,10 @@ class Persistence:
         self.inflight.confirmed(checkpoint)
         self.files.confirmed(checkpoint)
 
+    def trimmed(self, floors: Mapping[ChannelId, int] | None) -> list[Piece]:
+        """Pieces of the log to delete, given the worker's `floors` (see `Attempt.floors`)."""
+        return [] if floors is None or self._waiting else self.inflight.trim(floors)
+
     def ready(self) -> Iterator[CheckpointWrite | Piece]:
         """What is to be written now, each once: checkpoints before pieces of the log."""
         while self._waiting:
@@ -87,3 +94,8 @@ class Persistence:
             )
         while (piece := self.inflight.next_piece()) is not None:
             yield piece
+
+
+def persistence_of(limits: Limits, log: LogLimits = USUAL) -> Persistence:
+    """The persistence of a new attempt, with the in-flight writer that its limits ask for."""
+    return Persistence(Continuous(log) if limits.logs else AdHoc())

@@ -30,15 +30,17 @@ class ResultPartition:
             s.channel: s for edge in edges for s in edge
         }
 
-    def append(self, outputs: Outputs) -> int:
-        """Queue what work produced; returns the bytes of the edge that got most."""
+    def append(self, outputs: Outputs) -> tuple[int, list[tuple[ChannelId, Buffer]]]:
+        """Queue what work produced; returns the bytes of the edge that got most, and all that was queued."""
         assert not outputs or len(outputs) == len(self._edges), "outputs for other edges"
         most_bytes = 0
+        queued: list[tuple[ChannelId, Buffer]] = []
         for edge, batches in zip(self._edges, outputs, strict=False):
             for target, batch, size_bytes in batches:
-                edge[target].append(batch, size_bytes)
+                subpartition = edge[target]
+                queued.append((subpartition.channel, subpartition.append(batch, size_bytes)))
             most_bytes = max(most_bytes, sum(size_bytes for _, _, size_bytes in batches))
-        return most_bytes
+        return most_bytes, queued
 
     def append_event(self, event: ChannelEvent) -> None:
         """Queue an event behind everything in every channel."""

@@ -25,8 +25,8 @@ from headrace.inflight.segment import (
     table_from_ipc,
     table_to_ipc,
 )
-from headrace.inflight.writer import write_buffers
-from headrace.recovery.layout import handle_path, segment_path, store_path
+from headrace.inflight.writer import Piece, write_buffers
+from headrace.recovery.layout import handle_path, log_path, segment_path, store_path
 from headrace.recovery.metadata import DatabaseHandle, StateHandle, SubtaskSnapshot
 from headrace.recovery.store import NotFound, Store, StoreError, StoreRejected
 
@@ -51,6 +51,7 @@ __all__ = [
     "read_states",
     "restored_states",
     "write_checkpoint",
+    "write_piece",
 ]
 
 #: By subtask: (operator name, its frozen state).
@@ -128,6 +129,26 @@ def _write(
         to.store.put(path, segment.parts())
     stored.stored(to.checkpoint, files)
     return Written(states, inflight, databases)
+
+
+def write_piece(
+    store: Store, job: str, worker: int, epoch: int, piece: Piece
+) -> list[ChannelStateHandle]:
+    """Store a piece of the in-flight log, durably. Returns what names it. Raises StoreError."""
+    path = log_path(job, piece.checkpoint, worker, epoch, piece.number)
+    segment, shown = SegmentBuilder(), handle_path(job, path)
+    handles = [
+        ChannelStateHandle(
+            *channel,
+            side="output",
+            first=buffers[0].first,
+            buffers=write_buffers(segment, shown, buffers),
+            ended=False,
+        )
+        for channel, buffers in piece.runs
+    ]
+    store.put(path, segment.parts())
+    return handles
 
 
 def _write_states(

@@ -44,6 +44,7 @@ from .work import (
     EventArrived,
     FinishWork,
     GrantCredit,
+    LogBuffer,
     PollWork,
     PrecommitWork,
     ProcessWork,
@@ -74,6 +75,7 @@ class Limits:
         work_target_ns: pieces are cut so that they aim at this time.
         debloat: how credit windows follow the drain rate; None: they stay at `window_bytes`.
         alignment_timeout_ns: age at which an aligned checkpoint becomes unaligned; None: never.
+        logs: every buffer is told to the in-flight writer (`LogBuffer`).
     """
 
     buffer_bytes: int
@@ -83,6 +85,7 @@ class Limits:
     work_target_ns: int
     debloat: Debloat | None = None
     alignment_timeout_ns: int | None = None
+    logs: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -218,6 +221,12 @@ class Subtask:
         assert bool(self._given) == isinstance(self._running, ProcessWork), self.describe()
         assert self._precommitting is None or isinstance(self._running, PrecommitWork)
 
+    def positions(self) -> tuple[dict[ChannelId, int], dict[ChannelId, int]] | None:
+        """{input: position after what is committed}, {output: position after what was sent}; None while a cut is open."""
+        committed = {id: channel.committed for id, channel in self._gate.channels.items()}
+        sent = {id: subpartition.sent for id, subpartition in self._subpartitions.items()}
+        return None if self._cuts.open else (committed, sent)
+
     def describe(self) -> str:
         """The whole state as stable text."""
         running = "idle" if self._running is None else type(self._running).__name__
@@ -331,7 +340,9 @@ class Subtask:
         self._time.spoke(done.time, self._now_ns)
         self._unflushed = not isinstance(work, PrecommitWork)
         self._pace.rows_late += done.rows_late
-        bytes_out = self._results.append(done.outputs)
+        bytes_out, queued = self._results.append(done.outputs)
+        if self._limits.logs:
+            effects += [LogBuffer(channel, buffer) for channel, buffer in queued]
         match work:
             case ProcessWork():
                 self._pace.worked(work.rows, done.rows_out, done.elapsed_ns, bytes_out)

@@ -194,6 +194,14 @@ class GrantCredit:
 
 
 @dataclass(frozen=True, slots=True)
+class LogBuffer:
+    """A buffer is in flight from now on: for a log that is written continuously."""
+
+    channel: ChannelId
+    buffer: Buffer
+
+
+@dataclass(frozen=True, slots=True)
 class CapturedRun:
     """In-flight records of one channel from position `first` on, in order; `side` is "input" or "output"; `ended`: its end follows.
 
@@ -291,6 +299,7 @@ class SubtaskFinished:
 SubtaskEffect = (
     RunWork
     | CommitWork
+    | LogBuffer
     | SendBuffer
     | SendEvent
     | GrantCredit

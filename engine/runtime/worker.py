@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from enum import Enum
 from typing import assert_never
 
+from headrace.channels.buffer import ChannelId
 from headrace.channels.events import Barrier, CheckpointMode
 from headrace.recovery.metadata import Hold, SubtaskSnapshot, TransactionRecord
 
@@ -135,6 +136,12 @@ class Worker:
         if self._attempt is not None:
             for subtask in self._attempt.subtasks.values():
                 subtask.check()
+
+    def floors(self) -> dict[ChannelId, int] | None:
+        """See `Attempt.floors`; None also without an attempt."""
+        if self._attempt is None or self._untriggered:
+            return None
+        return self._attempt.floors()
 
     def describe(self) -> str:
         """The whole state as stable text."""
@@ -261,7 +268,7 @@ class Worker:
         assert self.phase is Phase.LOADING, self.phase
         assert self._deploy is not None
         workers = {slot: p.worker for p in self._deploy.workers for slot in p.slots}
-        self._attempt = Attempt(self._epoch, self.me, self._plan, workers)
+        self._attempt = Attempt(self._epoch, self.me, self._plan, workers, self._limits.logs)
         self._attempt.build(
             subtask_specs(self._plan, self._slots(), self._limits, self._deploy.restore)
         )

@@ -17,7 +17,7 @@ from typing import assert_never
 
 from headrace.channels.handshake import Identity
 from headrace.channels.wire import ControlFrame
-from headrace.inflight.writer import AdHoc, Piece
+from headrace.inflight.writer import Piece
 from headrace.recovery.metadata import SubtaskSnapshot
 from headrace.recovery.store import Store, StoreError
 
@@ -29,6 +29,7 @@ from ..plan.execution import ExecutionPlan
 from . import worker_protocol as w
 from .attempt import PersistCheckpoint, SendFrame
 from .clock import now_ns
+from .log_files import LogFiles, PieceWritten
 from .network import (
     Connected,
     ConnectionId,
@@ -37,7 +38,7 @@ from .network import (
     NetworkEvent,
     Received,
 )
-from .persistence import CheckpointWrite, Frozen, Persistence
+from .persistence import CheckpointWrite, Frozen, Persistence, persistence_of
 from .snapshots import (
     CorruptState,
     Foreign,
@@ -51,6 +52,7 @@ from .subtask import Limits
 from .subtask_thread import SubtaskOpened, SubtaskOpenFailed, SubtaskThread, ThreadEvent
 from .work import (
     CommitWork,
+    LogBuffer,
     ReadReplay,
     ReplayBufferRead,
     RunWork,
@@ -63,10 +65,12 @@ from .working_folder import WorkingFolder
 _log = logging.getLogger(__name__)
 
 _TURN_ITEMS_MAX = 64
+#: How long the end of a worker may wait for storage to delete what nobody will name.
+_SETTLE_S = 5.0
 
 States = Mapping[str, Sequence[Restored]]
 StateReader = Callable[[], States | None]
-InboxItem = w.WorkerEvent | ThreadEvent | list[NetworkEvent]
+InboxItem = w.WorkerEvent | ThreadEvent | PieceWritten | list[NetworkEvent]
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,6 +137,7 @@ class WorkerDriver:
         )
         self._working = WorkingFolder(settings.state_directory)
         self._storage = ThreadPoolExecutor(settings.storage_threads, thread_name_prefix="storage")
+        self._log_files = LogFiles(store, plan.job, identity.worker, self._storage, self._inbox.put)
         self._control = ConnectionId(-1)
         #: {connection: (epoch, worker)} of data connections, and its inverse.
         self._peers: dict[ConnectionId, tuple[int, int]] = {}
@@ -184,6 +189,8 @@ class WorkerDriver:
                 self._opened(item)
             case SubtaskOpenFailed():
                 self._open_failed(item)
+            case PieceWritten():
+                self._piece_written(item)
             case w.CheckpointPersisted():
                 if self._loaded is not None and self._loaded.epoch == item.epoch:
                     self._loaded.persistence.stored(item.checkpoint, item.inflight)
@@ -233,6 +240,9 @@ class WorkerDriver:
                 self._threads()[subtask].submit(number, work)
             case CommitWork(subtask):
                 self._threads()[subtask].chain.commit()
+            case LogBuffer(channel, buffer):
+                self._attempt().persistence.inflight.log(channel, buffer)
+                self._write_ready()
             case SendFrame():
                 connection = self._connections.get((effect.epoch, effect.worker))
                 if connection is not None:  # else it was lost, and PeerLost is in the inbox
@@ -283,9 +293,19 @@ class WorkerDriver:
                 case CheckpointWrite():
                     self._write_checkpoint(loaded, order)
                 case Piece():
-                    raise AssertionError("nothing is logged")
+                    self._log_files.write(loaded.epoch, order)
                 case _:
                     assert_never(order)
+
+    def _piece_written(self, event: PieceWritten) -> None:
+        loaded = self._loaded
+        if loaded is None or loaded.epoch != event.epoch:
+            self._log_files.delete(event.epoch, [event.piece])
+            return
+        loaded.persistence.inflight.piece_written(event.piece, event.handles)
+        self._write_ready()
+        over = loaded.persistence.trimmed(self._machine.floors())
+        self._log_files.delete(loaded.epoch, over)
 
     def _write_checkpoint(self, loaded: _Loaded, order: CheckpointWrite) -> None:
         epoch, checkpoint = order.epoch, order.checkpoint
@@ -366,7 +386,9 @@ class WorkerDriver:
             )
             for id in effect.subtasks
         }
-        self._loaded = _Loaded(effect.epoch, threads, set(threads), Persistence(AdHoc()))
+        self._loaded = _Loaded(
+            effect.epoch, threads, set(threads), persistence_of(self._settings.limits)
+        )
         if effect.origin:
             self._loaded.foreign = Foreign(open_store(effect.origin), effect.job)
         for thread in threads.values():
@@ -440,6 +462,7 @@ class WorkerDriver:
         if self._loaded is not None and self._loaded.epoch == epoch:
             for thread in self._loaded.threads.values():
                 thread.abandon()
+            self._log_files.delete(epoch, self._loaded.persistence.inflight.abandon())
             self._loaded = None
         for connection in [c for c, (e, _) in self._peers.items() if e <= epoch]:
             self._connections.pop(self._peers.pop(connection), None)
@@ -449,5 +472,16 @@ class WorkerDriver:
         if self._loaded is not None:
             self._drop(self._loaded.epoch)
         self._network.stop()
+        self._clean_up()
         self._storage.shutdown(wait=False, cancel_futures=True)
         self._working.close()
+
+    def _clean_up(self) -> None:
+        """Pieces of the log that are of no checkpoint go with the worker, that under way included."""
+        self._log_files.settle(_SETTLE_S)
+        with contextlib.suppress(queue.Empty):
+            while True:
+                item = self._inbox.get_nowait()
+                if isinstance(item, PieceWritten):
+                    self._log_files.delete(item.epoch, [item.piece])
+        self._log_files.settle(_SETTLE_S)

@@ -44,6 +44,7 @@ def run_worker(program: WorkerProgram, incarnation: Incarnation, host: str) -> N
         work_target_ns=int(settings["work_target_ns"]),
         debloat=Debloat(target_ns, int(settings["debloat_floor_bytes"])) if target_ns else None,
         alignment_timeout_ns=None if timeout_ns < 0 else timeout_ns,
+        logs=settings["inflight"] == "continuous",
     )
     checkpoints = str(settings["checkpoints"])
     driver = WorkerDriver(

@@ -14,6 +14,7 @@ from ..coordination import messages as m
 from .attempt import DataFrame, PersistCheckpoint, SendFrame
 from .work import (
     CommitWork,
+    LogBuffer,
     ReadReplay,
     ReplayBufferRead,
     RunWork,
@@ -212,6 +213,7 @@ class StopWorker:
 WorkerEffect = (
     RunWork
     | CommitWork
+    | LogBuffer
     | TakeSnapshot
     | ReadReplay
     | SendFrame

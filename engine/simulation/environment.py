@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from headrace.channels.events import CheckpointMode
+from headrace.inflight.log import USUAL, LogLimits
 
 from ..plan.execution import ExecutionPlan
 from ..runtime.subtask import Limits
@@ -31,6 +32,7 @@ class Settings:
         workers: how many; slots are spread over them.
         work_ns: shortest and longest time of a piece of work.
         slow_tasks: indexes of tasks whose work takes eight times as long.
+        log: sizes of the in-flight log, where there is one.
     """
 
     mode: CheckpointMode
@@ -45,6 +47,7 @@ class Settings:
     concurrent: int
     work_ns: tuple[int, int]
     slow_tasks: frozenset[int]
+    log: LogLimits = USUAL
 
 
 @dataclass(frozen=True, slots=True)

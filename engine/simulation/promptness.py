@@ -27,4 +27,6 @@ def duration_max_ns(plan: ExecutionPlan, settings: Settings, profile: FaultProfi
     write_ns = settings.work_ns[1] * (SLOWNESS if slow else 1)
     # Trigger, a hop from each task to the next, acknowledgement; each may queue behind another that is due at the same time.
     hops_ns = (len(plan.tasks) + 1) * (profile.network_delay_ns + MILLISECOND_NS // 10)
-    return hops_ns + 2 * write_ns + 2 * profile.storage_delay_ns
+    # A piece of the in-flight log that is being written is waited for.
+    storage_ns = (4 if settings.limits.logs else 2) * profile.storage_delay_ns
+    return hops_ns + 2 * write_ns + storage_ns

@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 
 from headrace.channels.credit import Debloat
 from headrace.channels.events import CheckpointMode
+from headrace.inflight.log import USUAL, LogLimits
 
 from ..runtime.subtask import Limits
 from .environment import Settings
@@ -80,6 +81,7 @@ def _draw_settings(rng: random.Random, graph: Graph, mode: CheckpointMode) -> Se
     alignment_timeout_ns = rng.choice((None, None, 0, 2, 20))
     debloat = rng.choice((None, Debloat(20 * MILLISECOND_NS, floor_bytes=16)))
     concurrent = rng.choice((1, 1, 2, 3))
+    log = rng.choice((None, None, LogLimits(64, 200, 1000), LogLimits(400, 400, 4000)))
     rng.setstate(state)
     slow = rng.sample(range(tasks), 1) if rng.random() < 0.3 else []
     timeout_ns = rng.choice((40, 300, 5000)) * MILLISECOND_NS
@@ -97,6 +99,7 @@ def _draw_settings(rng: random.Random, graph: Graph, mode: CheckpointMode) -> Se
             alignment_timeout_ns=None
             if alignment_timeout_ns is None
             else alignment_timeout_ns * MILLISECOND_NS,
+            logs=log is not None and mode is not CheckpointMode.AT_LEAST_ONCE,
         ),
         workers=rng.randint(1, slots),
         heartbeat_ns=50 * MILLISECOND_NS,
@@ -108,4 +111,5 @@ def _draw_settings(rng: random.Random, graph: Graph, mode: CheckpointMode) -> Se
         concurrent=concurrent,
         work_ns=(MILLISECOND_NS // 10, rng.choice((1, 5)) * MILLISECOND_NS),
         slow_tasks=frozenset(slow),
+        log=log or USUAL,
     )

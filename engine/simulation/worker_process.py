@@ -10,17 +10,19 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, assert_never
 
-from headrace.inflight.writer import AdHoc, Piece
+from headrace.inflight.writer import Piece
 from headrace.recovery.store import StoreError
 
 from ..coordination import messages as m
 from ..operators.chain import Chain
 from ..runtime import worker_protocol as w
 from ..runtime.attempt import PersistCheckpoint, SendFrame
-from ..runtime.persistence import CheckpointWrite, Persistence
+from ..runtime.log_files import PieceWritten
+from ..runtime.persistence import CheckpointWrite, Persistence, persistence_of
 from ..runtime.snapshots import CorruptState, Written, passes_of, read_buffer, write_checkpoint
 from ..runtime.work import (
     CommitWork,
+    LogBuffer,
     PrecommitWork,
     ReadReplay,
     ReplayBufferRead,
@@ -33,6 +35,7 @@ from ..runtime.work import (
 from ..runtime.worker import Worker
 from .chains import open_chain, run_work, states_of
 from .environment import Environment, Process, shown
+from .log_files import SimulatedLogFiles
 from .promptness import SLOWNESS
 from .scheduler import MICROSECOND_NS, MILLISECOND_NS
 from .storage import Call, FaultyReads, PutCatcher, answer_call, crash_during
@@ -59,8 +62,8 @@ class _Loaded:
     """The operators of one attempt."""
 
     epoch: int
+    persistence: Persistence
     tasks: dict[SubtaskId, _Task] = field(default_factory=dict)
-    persistence: Persistence = field(default_factory=lambda: Persistence(AdHoc()))
     abandoned: bool = False
 
 
@@ -91,6 +94,7 @@ class WorkerProcess(Process):
         self._peers: dict[int, tuple[int, int]] = {}
         self._connections: dict[tuple[int, int], int] = {}
         self._loaded: _Loaded | None = None
+        self._log_files = SimulatedLogFiles(env, self, number, self._piece_written)
         env.network.listen(address, self)
         self._control = env.network.connect(coordinator, self, None, None)
         register = m.Register(number, incarnation, *address, 0)
@@ -159,6 +163,9 @@ class WorkerProcess(Process):
                 self._start_work(self._tasks()[subtask], subtask, number, work)
             case CommitWork(subtask):
                 self._commit(subtask)
+            case LogBuffer(channel, buffer):
+                self._attempt().persistence.inflight.log(channel, buffer)
+                self._write_ready()
             case SendFrame():
                 connection = self._connections.get((effect.epoch, effect.worker))
                 if connection is not None:
@@ -273,14 +280,24 @@ class WorkerProcess(Process):
         self.env.coverage.count("bytes in flight at a cut", queued_bytes)
 
     def _write_ready(self) -> None:
+        order_epoch = self._attempt().epoch
         for order in self._attempt().persistence.ready():
             match order:
                 case CheckpointWrite():
                     self._write_checkpoint(order)
                 case Piece():
-                    raise AssertionError("nothing is logged")
+                    self._log_files.write(order_epoch, order)
                 case _:
                     assert_never(order)
+
+    def _piece_written(self, event: PieceWritten) -> None:
+        loaded = self._loaded
+        if loaded is None or loaded.epoch != event.epoch:
+            self._log_files.delete(event.epoch, [event.piece])
+            return
+        loaded.persistence.inflight.piece_written(event.piece, event.handles)
+        self._write_ready()
+        self._log_files.delete(loaded.epoch, loaded.persistence.trimmed(self.machine.floors()))
 
     def _write_checkpoint(self, order: CheckpointWrite) -> None:
         puts, done, loaded, delay_ns = self._prepared(order)
@@ -333,6 +350,8 @@ class WorkerProcess(Process):
         for handle in (h for handles in written.inflight.values() for h in handles):
             rows = sum(buffer.rows for buffer in handle.buffers)
             self.env.coverage.count(f"records persisted in flight, {handle.side}", rows)
+            logged = sum(buffer.rows for buffer in handle.buffers if "-log-" in buffer.path)
+            self.env.coverage.count("records named in a log", logged)
 
     def _read_replay(self, effect: ReadReplay) -> None:
         epoch, order, store = (
@@ -363,7 +382,8 @@ class WorkerProcess(Process):
     # --- attempts -----------------------------------------------------------------------------------------------
 
     def _load(self, effect: w.LoadAttempt) -> None:
-        self._loaded = loaded = _Loaded(effect.epoch)
+        persistence = persistence_of(self.env.settings.limits, self.env.settings.log)
+        self._loaded = loaded = _Loaded(effect.epoch, persistence)
         delay_ns = self.env.scheduler.delay_ns(100 * MICROSECOND_NS, 5 * MILLISECOND_NS)
         self.env.scheduler.after(delay_ns, lambda: self._open(loaded, effect))
 
@@ -397,6 +417,7 @@ class WorkerProcess(Process):
         loaded = self._loaded
         if loaded is not None and loaded.epoch == epoch:
             loaded.abandoned = True
+            self._log_files.delete(epoch, loaded.persistence.inflight.abandon())
             for task in loaded.tasks.values():
                 if not task.busy:
                     task.chain.close()

@@ -24,13 +24,20 @@ from headrace.engine.coordination.ledger import Ledger
 from headrace.engine.coordination.roster import Roster
 from headrace.engine.operators.chain import Chain
 from headrace.engine.runtime.cuts import Cuts
+from headrace.engine.runtime.log_files import PieceWritten
+from headrace.engine.runtime.persistence import Persistence, persistence_of
+from headrace.engine.runtime.snapshots import write_piece
 from headrace.engine.runtime.subtask import Subtask
 from headrace.engine.runtime.work import CheckpointCancelled
 from headrace.engine.runtime.worker import Worker
-from headrace.engine.simulation import world
-from headrace.engine.simulation.storage import answer_call
+from headrace.engine.simulation import worker_process, world
+from headrace.engine.simulation.log_files import SimulatedLogFiles
+from headrace.engine.simulation.scheduler import MILLISECOND_NS
+from headrace.engine.simulation.storage import PutCatcher, answer_call
 from headrace.engine.simulation.worker_process import WorkerProcess
+from headrace.inflight.log import Continuous
 from headrace.inflight.replay import Replay
+from headrace.inflight.writer import Piece
 from headrace.recovery import assignment
 from headrace.recovery.registry import Deletable, SharedStateRegistry
 
@@ -186,6 +193,55 @@ def sink_flushes_for_every_checkpoint_before_it_writes(patch: pytest.MonkeyPatch
     always = property(lambda self: True, lambda self, value: None)
     patch.setattr(Subtask, "_unflushed", always, raising=False)
     patch.setattr(world, "_STEPS_MAX", 6000)  # it would never come to rest
+
+
+# --- the in-flight log ------------------------------------------------------------------------------------------------
+
+
+@mutant
+def log_is_named_before_it_is_durable(patch: pytest.MonkeyPatch) -> None:
+    def write(self: SimulatedLogFiles, epoch: int, piece: Any) -> None:
+        catcher, env = PutCatcher(), self._env
+        handles = write_piece(catcher, env.plan.job, self._number, epoch, piece)  # type: ignore[arg-type]  # only `put`
+        env.scheduler.after(0, lambda: self._deliver(PieceWritten(epoch, piece, handles)))
+        env.scheduler.after(20 * MILLISECOND_NS, lambda: put(self, catcher.puts[0]))
+
+    def put(self: SimulatedLogFiles, call: Any) -> None:
+        answer_call(self._env.faults, self._env.storage, call)
+
+    patch.setattr(SimulatedLogFiles, "write", write)
+
+
+@mutant
+def log_is_trimmed_although_a_checkpoint_names_it(patch: pytest.MonkeyPatch) -> None:
+    whole = Continuous.trim
+
+    def trim(self: Continuous, floors: Any) -> Any:
+        older = {n: dict(p) for n, p in self._pieces.items() if n != self._following}
+        over = whole(self, floors)
+        for checkpoint, pieces in older.items():
+            over += [
+                Piece(checkpoint, number, ())
+                for number, handles in pieces.items()
+                if all(h.end <= floors[h.edge, h.producer, h.consumer] for h in handles)
+            ]
+        return over
+
+    patch.setattr(Continuous, "trim", trim)
+
+
+@mutant
+def log_of_the_attempt_before_is_named(patch: pytest.MonkeyPatch) -> None:
+    kept: dict[int, Persistence] = {}
+
+    def of(limits: Any, log: Any) -> Persistence:
+        fresh = persistence_of(limits, log)
+        if limits.logs and (older := kept.get(id(limits))) is not None:
+            fresh.inflight = older.inflight
+        kept[id(limits)] = fresh
+        return fresh
+
+    patch.setattr(worker_process, "persistence_of", of)
 
 
 # --- durability and commits -------------------------------------------------------------------------------------------

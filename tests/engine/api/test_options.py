@@ -78,6 +78,19 @@ def test_every_mode_is_one_of_the_barrier() -> None:
             ),
         ),
         (
+            Checkpoints,
+            {"directory": "/d", "mode": "unaligned", "inflight": "continuos"},
+            "checkpoints.inflight='continuos' is unknown; did you mean 'continuous'?",
+        ),
+        (
+            Checkpoints,
+            {"directory": "/d", "inflight": "continuous"},
+            (
+                "checkpoints.inflight='continuous' has no meaning with mode='aligned': no barrier overtakes a record; "
+                "leave it out, use mode='unaligned', or set alignment_timeout"
+            ),
+        ),
+        (
             Network,
             {"window": "1KiB"},
             (
@@ -146,3 +159,9 @@ def test_a_wrong_option_is_refused(
 def test_options_are_values() -> None:
     assert RunOptions() == RunOptions()
     assert hash(Checkpoints("/d")) == hash(Checkpoints("/d"))
+
+
+def test_a_log_needs_barriers_that_overtake() -> None:
+    timeout = Checkpoints("/d", alignment_timeout="0s", inflight="continuous")
+    assert timeout.inflight == "continuous"
+    assert Checkpoints("/d", mode="unaligned", inflight="continuous").inflight == "continuous"

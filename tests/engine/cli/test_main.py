@@ -89,7 +89,8 @@ def test_benches_check_their_answer(bench: str, headrace: Command) -> None:
     assert ended.objects[0]["records_per_s"] > 0
 
 
-ALL_ARMS = [(m, s) for s in (0.0, 0.01, 0.1, 1.0) for m in ("aligned", "unaligned", "none")]
+MODES = ("aligned", "unaligned", "continuous", "none")
+ALL_ARMS = [(m, s) for s in (0.0, 0.01, 0.1, 1.0) for m in MODES]
 
 
 @pytest.mark.parametrize(

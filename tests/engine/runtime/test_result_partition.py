@@ -24,8 +24,13 @@ def rows(count: int) -> pa.RecordBatch:
 
 def test_outputs_go_to_the_targets_of_their_edges() -> None:
     subject = partition((LEFT, RIGHT), (OTHER,))
-    most = subject.append((((1, rows(2), 20), (1, rows(1), 30)), ((0, rows(4), 40),)))
+    most, queued = subject.append((((1, rows(2), 20), (1, rows(1), 30)), ((0, rows(4), 40),)))
     assert most == 50
+    assert [(c, b.first, b.rows) for c, b in queued] == [
+        (RIGHT, 0, 2),
+        (RIGHT, 2, 1),
+        (OTHER, 0, 4),
+    ]
     drained = [(channel, item) for channel, item in subject.drain(1000, 0)]
     assert [(c, i.rows) for c, i in drained if not isinstance(i, QueuedEvent)] == [
         (RIGHT, 3),

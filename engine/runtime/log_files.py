@@ -1,0 +1,82 @@
+"""The files of the in-flight log: written, and deleted when nobody can name them, in the storage threads of a worker.
+
+A piece that could not be written is lost to the log and not to the job: the checkpoint writes what it held.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import Executor, Future, wait
+from dataclasses import dataclass
+
+from headrace.inflight.handle import ChannelStateHandle
+from headrace.inflight.writer import Piece
+from headrace.recovery.layout import log_path
+from headrace.recovery.store import Store
+
+from .snapshots import write_piece
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class PieceWritten:
+    """A piece of the log of attempt `epoch` is durable under `handles`; without any it is not."""
+
+    epoch: int
+    piece: Piece
+    handles: Sequence[ChannelStateHandle]
+
+
+class LogFiles:
+    """The pieces that one worker has in storage. `deliver` is called in a storage thread when one is written."""
+
+    def __init__(
+        self,
+        store: Store | None,
+        job: str,
+        worker: int,
+        threads: Executor,
+        deliver: Callable[[PieceWritten], None],
+    ) -> None:
+        self._store = store
+        self._job = job
+        self._worker = worker
+        self._threads = threads
+        self._deliver = deliver
+        self._under_way: set[Future[None]] = set()
+
+    def write(self, epoch: int, piece: Piece) -> None:
+        """Write it soon; ends in PieceWritten."""
+        self._submit(lambda: self._deliver(PieceWritten(epoch, piece, self._written(epoch, piece))))
+
+    def delete(self, epoch: int, pieces: Iterable[Piece]) -> None:
+        """Delete them soon; what cannot be deleted is left to the end of the checkpoint to whose folder it belongs."""
+        for piece in pieces:
+            self._submit(lambda piece=piece: self._deleted(epoch, piece))  # type: ignore[misc]  # bound now, not when it runs
+
+    def settle(self, timeout_s: float) -> None:
+        """Wait for what was begun."""
+        wait(self._under_way, timeout_s)
+
+    def _submit(self, work: Callable[[], None]) -> None:
+        future = self._threads.submit(work)
+        self._under_way = {f for f in self._under_way if not f.done()} | {future}
+
+    def _written(self, epoch: int, piece: Piece) -> Sequence[ChannelStateHandle]:
+        try:
+            if self._store is None:
+                return []
+            return write_piece(self._store, self._job, self._worker, epoch, piece)
+        except Exception as error:
+            _log.warning("a piece of the in-flight log could not be written: %s", error)
+            return []
+
+    def _deleted(self, epoch: int, piece: Piece) -> None:
+        path = log_path(self._job, piece.checkpoint, self._worker, epoch, piece.number)
+        try:
+            if self._store is not None:
+                self._store.delete(path)
+        except Exception as error:
+            _log.warning("%s could not be deleted: %s", path, error)
