@@ -18,7 +18,7 @@ import pyarrow as pa
 from ..plan.builder import build_plan
 from ..plan.execution import ExecutionPlan
 from ..plan.mermaid import mermaid
-from ..plan.validate import PARALLELISM_MAX, check_name, check_parallelism
+from ..plan.validate import PARALLELISM_MAX, check_backend, check_name, check_parallelism
 from .connector import Delivery
 from .errors import UserError
 from .handle import JobHandle, JobResult, Session
@@ -205,6 +205,7 @@ class Job:
         from ..coordination.launchers import check_room
         from ..coordination.session import start_job
 
+        check_backend([handle.node for handle in self.sinks], options.state.backend)
         plan = self.plan(options.parallelism)
         collected = self._collected(afresh=options.restore is None)
 
