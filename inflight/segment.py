@@ -215,6 +215,17 @@ def table_from_ipc(
     return table
 
 
+def schema_from_ipc(head: bytes) -> pa.Schema:
+    """Read the columns from the first bytes of what `table_to_ipc` wrote; nothing else of it is looked at. Raises: InvalidTable."""
+    try:
+        message = pa.ipc.MessageReader.open_stream(pa.BufferReader(head)).read_next_message()
+        if message.type != "schema" or _EXTENSION_KEY in message.metadata.to_pybytes():
+            raise InvalidTable("no schema without extension types at the head of an Arrow stream")
+        return pa.ipc.read_schema(message)
+    except (pa.ArrowException, OSError, ValueError, StopIteration) as error:
+        raise InvalidTable(f"not the head of an Arrow stream: {error}") from error
+
+
 def _refuse_extension(name: str, kind: pa.DataType) -> None:
     if isinstance(kind, pa.BaseExtensionType):
         raise InvalidTable(f"column {name!r} has the extension type {kind}; use its storage type")

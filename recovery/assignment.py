@@ -22,6 +22,7 @@ from msgspec.structs import replace
 from headrace.channels.buffer import ChannelId
 from headrace.channels.events import CheckpointMode
 from headrace.channels.keygroups import key_group_range
+from headrace.channels.partitioners import Broadcast, Custom, Hash
 from headrace.inflight.handle import BufferHandle, ChannelStateHandle
 from headrace.inflight.replay import merge_sides
 
@@ -53,13 +54,27 @@ class Affinity(Enum):
     COPY = "copy"
 
 
+#: Of partitioners that say something about it, by name.
+_AFFINITIES = {
+    Hash.name: Affinity.RECORD,
+    Custom.name: Affinity.RECORD,
+    Broadcast.name: Affinity.COPY,
+}
+
+
 @dataclass(frozen=True, slots=True)
 class NewEdge:
-    """An input edge of a task of the plan that runs now; `producer` is a task index."""
+    """An input edge of a task of the plan that runs now; `producer` is a task index.
+
+    Attributes:
+        partitioning: as in `EdgeInfo`, and `columns`; empty counts as unchanged.
+    """
 
     key: str
     producer: int
     affinity: Affinity
+    partitioning: str = ""
+    columns: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,16 +100,23 @@ def assign(
 ) -> list[SubtaskSnapshot]:
     """Snapshots in terms of the new plan, sorted by task and subtask.
 
-    Raises Incompatible: another max parallelism, or state or in-flight records that nothing claims (unless allowed).
+    Raises Incompatible: another max parallelism; state, in-flight records or transactions that nothing claims (unless allowed); records
+    in flight on an edge whose partitioner was changed, where that cannot be made good.
     """
     if metadata.max_parallelism != max_parallelism:
         raise Incompatible(
             f"chk-{metadata.checkpoint} was taken with max_parallelism={metadata.max_parallelism} and the job now has"
             f" {max_parallelism}: key groups would move; set max_parallelism={metadata.max_parallelism}"
         )
-    if not allow_unclaimed:
-        _check_claimed(metadata, tasks)
-        _check_in_flight(metadata, tasks)
+    dropped = unclaimed(metadata, tasks)
+    if dropped and not allow_unclaimed:
+        raise Incompatible(
+            f"chk-{metadata.checkpoint} holds {dropped[0]}, which this job does not have: give an operator its name, keep the"
+            " operators at an edge's ends, or allow unclaimed state to drop what is not claimed"
+        )
+    for task in tasks:
+        for edge in task.edges.values():
+            _check_repartitioned(metadata, edge)
     finished = [_finished(metadata, task.info) for task in tasks]
     _reopen(finished, tasks)
     return [
@@ -104,26 +126,53 @@ def assign(
     ]
 
 
-def _check_claimed(metadata: CheckpointMetadata, tasks: Sequence[NewTask]) -> None:
-    claimed = {name for task in tasks for name in task.info.operators}
+def unclaimed(metadata: CheckpointMetadata, tasks: Sequence[NewTask]) -> list[str]:
+    """What nothing in the new plan claims, in words: state, in-flight records, transactions that may not be committed."""
+    names = {name for task in tasks for name in task.info.operators}
+    keys = {edge.key for task in tasks for edge in task.edges.values()}
     kept = {handle.operator for s in metadata.subtasks for handle in s.states}
     kept |= {database.operator for s in metadata.subtasks for database in s.databases}
-    unclaimed = sorted(kept - claimed)
-    if unclaimed:
+    flying = {metadata.edges[h.edge].key for s in metadata.subtasks for h in s.inflight}
+    sinks = {transaction.sink for transaction in metadata.transactions}
+    return [
+        *(f"state of operator {name!r}" for name in sorted(kept - names)),
+        *(f"in-flight records of edge {key!r}" for key in sorted(flying - keys)),
+        *(f"transactions of sink {name!r}" for name in sorted(sinks - names)),
+    ]
+
+
+def claimed_transactions(
+    metadata: CheckpointMetadata, tasks: Sequence[NewTask]
+) -> CheckpointMetadata:
+    """The checkpoint without transactions of sinks that the new plan lacks."""
+    names = {name for task in tasks for name in task.info.operators}
+    return replace(metadata, transactions=[t for t in metadata.transactions if t.sink in names])
+
+
+def _check_repartitioned(metadata: CheckpointMetadata, edge: NewEdge) -> None:
+    """Records in flight can be given out by another partitioner, unless it or the old one copies, or the old one must tell them apart."""
+    old = _old_edges(metadata, edge)
+    handles = [h for s in metadata.subtasks for h in s.inflight if h.edge in old and h.buffers]
+    if not handles or not _repartitioned(metadata, old, edge):
+        return
+    was = metadata.edges[old[0]].partitioning
+    filtered = any(buffer.filters for handle in handles for buffer in handle.buffers)
+    if filtered or Affinity.COPY in (edge.affinity, _AFFINITIES.get(was)):
         raise Incompatible(
-            f"chk-{metadata.checkpoint} holds state of operator {', '.join(map(repr, unclaimed))}, which this job does not have:"
-            " give an operator that name, or allow unclaimed state to drop it"
+            f"chk-{metadata.checkpoint} holds in-flight records of edge {edge.key!r}, whose partitioner was {_shown(was, metadata.edges[old[0]].columns)}"
+            f" and is now {_shown(edge.partitioning, edge.columns)}: change it between an aligned checkpoint and its restore, which holds none"
         )
 
 
-def _check_in_flight(metadata: CheckpointMetadata, tasks: Sequence[NewTask]) -> None:
-    keys = {edge.key for task in tasks for edge in task.edges.values()}
-    homeless = {metadata.edges[h.edge].key for s in metadata.subtasks for h in s.inflight} - keys
-    if homeless:
-        raise Incompatible(
-            f"chk-{metadata.checkpoint} holds in-flight records of edge {', '.join(map(repr, sorted(homeless)))}, which this job does"
-            " not have: keep the operators at its ends and their order, or allow unclaimed state to drop the records"
-        )
+def _repartitioned(metadata: CheckpointMetadata, old: Sequence[int], edge: NewEdge) -> bool:
+    """The edge has another partitioner now. Which function a custom one calls cannot be known."""
+    known = [metadata.edges[i] for i in old if metadata.edges[i].partitioning]
+    now = (edge.partitioning, edge.columns)
+    return bool(edge.partitioning) and any((e.partitioning, tuple(e.columns)) != now for e in known)
+
+
+def _shown(partitioning: str, columns: Sequence[str]) -> str:
+    return f"{partitioning} by {', '.join(columns)}" if columns else partitioning
 
 
 def _finished(metadata: CheckpointMetadata, info: TaskInfo) -> list[bool]:
@@ -222,7 +271,9 @@ def _in_flight(
     if not owned:
         return []
     old_parallelism = metadata.tasks[metadata.edges[old[0]].consumer].parallelism
-    if parallelism == old_parallelism:
+    if edge.affinity is Affinity.RECORD and _repartitioned(metadata, old, edge):
+        mine = [_filtered(handle, parallelism, subtask) for _, handle in owned]
+    elif parallelism == old_parallelism:
         mine = [handle for owner, handle in owned if owner == subtask]
     elif edge.affinity is Affinity.COPY:
         mine = [handle for owner, handle in owned if owner == subtask % old_parallelism]

@@ -3,11 +3,18 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
 from headrace.channels.partitioners import Broadcast, Custom, Forward, Hash
 from headrace.recovery import catalog
-from headrace.recovery.assignment import Affinity, NewEdge, NewTask
+from headrace.recovery.assignment import (
+    Affinity,
+    NewEdge,
+    NewTask,
+    claimed_transactions,
+    unclaimed,
+)
 from headrace.recovery.catalog import NoValidCheckpoint, WrongJob
 from headrace.recovery.codec import CorruptMetadata, UnsupportedVersion
 from headrace.recovery.metadata import CheckpointMetadata, TaskInfo
@@ -107,6 +114,16 @@ def _load(store: Store, job: str, number: int) -> CheckpointMetadata:
         ) from None
 
 
+def claimed(restore: Restore, tasks: Sequence[NewTask]) -> Restore:
+    """The same start without what nothing in the plan claims, which the user allowed; each is a warning."""
+    if restore.metadata is None:
+        return restore
+    dropped = unclaimed(restore.metadata, tasks)
+    said = tuple(f"chk-{restore.metadata.checkpoint}: {what} is dropped" for what in dropped)
+    metadata = claimed_transactions(restore.metadata, tasks)
+    return replace(restore, metadata=metadata, warnings=(*restore.warnings, *said))
+
+
 def new_tasks(plan: ExecutionPlan) -> list[NewTask]:
     """The plan as the assignment sees it."""
     return [
@@ -141,4 +158,5 @@ def _new_edge(edge: EdgePlan) -> NewEdge:
             affinity = Affinity.CHANNEL
         case _:
             affinity = Affinity.NONE
-    return NewEdge(edge.key, edge.producer, affinity)
+    columns = edge.partitioner.columns if isinstance(edge.partitioner, Hash) else ()
+    return NewEdge(edge.key, edge.producer, affinity, edge.partitioner.name, tuple(columns))

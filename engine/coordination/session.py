@@ -25,13 +25,14 @@ from ..plan.execution import ExecutionPlan
 from ..runtime.launch import WorkerLauncher, WorkerProgram, slots_of_worker
 from ..runtime.storage import open_store
 from . import decisions as d
+from .compatibility import check_states
 from .coordinator import Coordinator
 from .driver import CoordinatorDriver, Status
 from .launchers import make_launcher
 from .metrics import metrics_of
 from .pending import CheckpointRules
 from .restarts import RestartRules
-from .restore import new_tasks, resolve
+from .restore import claimed, new_tasks, resolve
 from .rules import CoordinatorRules, Phase
 from .storage import Sinks
 
@@ -152,11 +153,14 @@ def start_job(plan: ExecutionPlan, options: RunOptions) -> RunningJob:
             assign(restore.metadata)
         except assignment.Incompatible as reason:
             raise UserError(str(reason)) from None
+        origin = open_store(restore.origin) if restore.origin else store
+        assert origin is not None, "a checkpoint lies somewhere"
+        check_states(plan, origin, restore.metadata)
     launcher, exits = make_launcher(plan.job, options, plan.slots)
     # All that can be the user's mistake has been looked at. From here on no older coordinator of the job completes a checkpoint; it may have
     # completed one since we looked, so we look again.
     epoch = _claim(store, plan.job)
-    restore = resolve(store, plan.job, options.restore)
+    restore = claimed(resolve(store, plan.job, options.restore), tasks)
     slots = [
         list(slots_of_worker(worker, workers=launcher.workers, slots=plan.slots))
         for worker in range(launcher.workers)

@@ -77,6 +77,11 @@ class HeapAggregate:
         """Their tables will do."""
         return False
 
+    def check_states(self, states: Sequence[RestoredState]) -> None:
+        """See `ChecksStates`."""
+        refuse_unknown(states, [STATE_NAME], self._operator)
+        restored_batches(states, STATE_NAME, self._state_schema, self._operator)
+
     def restore(self, states: Sequence[RestoredState]) -> None:
         """Take back the keys that this subtask owns now.
 
@@ -219,6 +224,10 @@ class AggregateOperator:
     def restore_databases(self, databases: Sequence[RestoredDatabase]) -> bool:
         """See `KeepsDatabase`."""
         return self._aggregate.restore_databases(databases)
+
+    def check_states(self, states: Sequence[RestoredState]) -> None:
+        """See `ChecksStates`."""
+        self._aggregate.check_states(states)
 
     def restore(self, states: Sequence[RestoredState]) -> None:
         """Take back the keys that this subtask owns now."""

@@ -251,6 +251,18 @@ class LateOutput(Operator, Protocol):
         ...
 
 
+@runtime_checkable
+class ChecksStates(Protocol):
+    """An operator that can tell, before it is opened, whether states could be restored."""
+
+    def check_states(self, states: Sequence[RestoredState]) -> None:
+        """Refuse states, given without rows, that `restore` would refuse. Called in the driver, before anything runs.
+
+        Raises: UserError, with the state's name, both types, and what to do.
+        """
+        ...
+
+
 class SourceStatus(Enum):
     """What a source has to say after a poll."""
 

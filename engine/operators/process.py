@@ -121,11 +121,24 @@ class ProcessOperator:
         Raises: UserError when the checkpoint holds a state that is not declared, or another type.
         """
         refuse_unknown(states, self._states, self._operator)
-        fields = self._key_slots.fields
+        values = len(self._key_slots.fields)
         for name, state in self._states.items():
-            schema = pa.schema([*fields, pa.field(name, state.type)])
-            for batch in restored_batches(states, name, schema, self._operator):
-                state.load(self._keys_of(batch), batch.column(len(fields)).to_pylist())
+            for batch in self._batches(states, name, state):
+                state.load(self._keys_of(batch), batch.column(values).to_pylist())
+
+    def check_states(self, states: Sequence[RestoredState]) -> None:
+        """See `ChecksStates`."""
+        given = self._given
+        declared = declared_states(given if isinstance(given, type) else type(given))
+        refuse_unknown(states, declared, self._operator)
+        for name, state in declared.items():
+            self._batches(states, name, state)
+
+    def _batches(
+        self, states: Sequence[RestoredState], name: str, state: KeyedState
+    ) -> list[pa.RecordBatch]:
+        schema = pa.schema([*self._key_slots.fields, pa.field(name, state.type)])
+        return restored_batches(states, name, schema, self._operator, state.default)
 
     def process(self, batch: pa.RecordBatch, port: int) -> Iterator[pa.RecordBatch]:
         """Emit what the processor returns.

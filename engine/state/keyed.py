@@ -86,7 +86,10 @@ class KeyedState(ABC):
 
     Attributes:
         type: Arrow type of one key's state in a checkpoint.
+        default: what a key without state has; also of fields that were added to its struct since a checkpoint.
     """
+
+    default: Any = None
 
     def __init__(self, type_: pa.DataType) -> None:
         self.type = type_
@@ -151,7 +154,7 @@ class ValueState(KeyedState):
         self._copy = copier(type_)
         self._check = check(type_, "a value state")
         try:
-            self._default = self._check(default)
+            self.default = self._check(default)
         except StateTypeError as error:
             raise UserError(f"value_state: the default does not have the type: {error}") from error
 
@@ -159,7 +162,7 @@ class ValueState(KeyedState):
     def value(self) -> Any:
         """The value, or the default if none was set. Changing a list or dict in place changes nothing: set it again."""
         found = self._read()
-        return self._copy(self._default if found is ABSENT else found)
+        return self._copy(self.default if found is ABSENT else found)
 
     @value.setter
     def value(self, value: Any) -> None:

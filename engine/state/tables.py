@@ -7,6 +7,7 @@ in a storage thread, on frozen copies.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -15,6 +16,7 @@ from headrace.channels.keygroups import key_groups
 
 from ..api.errors import UserError
 from ..operators.base import RestoredState
+from .widening import widened_table
 
 # Format, never change.
 KEY_GROUP = pa.field("__key_group", pa.uint16(), nullable=False)
@@ -33,9 +35,15 @@ def keyed_table(batch: pa.RecordBatch, keys: Sequence[str], max_parallelism: int
 
 
 def restored_batches(
-    states: Iterable[RestoredState], name: str, schema: pa.Schema, operator: str
+    states: Iterable[RestoredState],
+    name: str,
+    schema: pa.Schema,
+    operator: str,
+    default: Any = None,
 ) -> list[pa.RecordBatch]:
     """Find the rows of the state `name` among what an operator is given back, without the key group.
+
+    Fields that were added to a struct since are filled from `default` (a dict), or are null.
 
     Raises: UserError when the checkpoint holds it with other columns or types than the program has now.
     """
@@ -43,7 +51,7 @@ def restored_batches(
     for state in states:
         if state.name != name:
             continue
-        table = state.table.drop_columns([KEY_GROUP.name])
+        table = widened_table(state.table.drop_columns([KEY_GROUP.name]), schema, name, default)
         check_state(name, table.schema, schema, operator)
         batches += [b for b in table.select(schema.names).to_batches() if b.num_rows]
     return batches

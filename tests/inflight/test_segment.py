@@ -20,6 +20,7 @@ from headrace.inflight.segment import (
     check_header,
     checksum_of,
     read_blob,
+    schema_from_ipc,
     table_from_ipc,
     table_to_ipc,
 )
@@ -260,3 +261,24 @@ def test_a_damaged_table_is_refused_or_valid_but_never_breaks(data: st.DataObjec
     except InvalidTable:
         return
     table.validate(full=True)
+
+
+def test_the_columns_can_be_read_from_the_head_alone() -> None:
+    table = pa.table({"n": pa.array(range(10_000)), "s": pa.array(["a"] * 10_000)})
+    data = b"".join(table_to_ipc(table))
+    assert schema_from_ipc(data[:4096]) == table.schema
+
+
+@pytest.mark.parametrize("head", [b"", b"rubbish", bytes(64)])
+def test_what_is_no_head_of_a_table_is_refused(head: bytes) -> None:
+    with pytest.raises(InvalidTable):
+        schema_from_ipc(head)
+
+
+def test_columns_of_extension_types_are_not_even_looked_at() -> None:
+    sink = pa.BufferOutputStream()
+    field = pa.field("n", pa.int64(), metadata={"ARROW:extension:name": "any"})
+    with pa.ipc.new_stream(sink, pa.schema([field])):
+        pass
+    with pytest.raises(InvalidTable, match="extension types"):
+        schema_from_ipc(sink.getvalue().to_pybytes())

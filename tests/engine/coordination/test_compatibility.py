@@ -1,0 +1,185 @@
+"""Changed programs on an old checkpoint: what goes on, with which result, and what is refused before anything is claimed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+import headrace as hr
+from headrace.engine.runtime.contents import state_of
+from headrace.engine.runtime.directory import open_checkpoint
+from headrace.engine.runtime.storage import FsspecStore
+from headrace.recovery import catalog
+
+KEYS = 5
+#: Records that a changed program has left to make.
+MORE = 300
+OUT = pa.schema([("key", pa.int64()), ("n", pa.int64())])
+
+
+SEEN = pa.struct([("n", pa.int64())])
+
+
+def counting(
+    type_: pa.DataType = SEEN,
+    default: Any = None,
+    name: str = "seen",
+) -> type[hr.StatefulProcessor]:
+    """A processor that counts each key's records in a struct; `extra` is added to it if there is such a field."""
+
+    class Counting(hr.StatefulProcessor):
+        def process(self, key: int, row: dict[str, Any]) -> Iterable[dict[str, Any]]:
+            state = getattr(self, name)
+            seen = dict(state.value or {"n": 0})
+            seen["n"] += 1
+            state.value = seen
+            yield {"key": key, "n": seen["n"] + (seen.get("extra") or 0)}
+
+    setattr(Counting, name, hr.value_state(type_, default=default or {"n": 0}))
+    return Counting
+
+
+def job(
+    folder: Path,
+    rows: int | None = MORE,
+    *,
+    rate: float | None = None,
+    processor: type[hr.StatefulProcessor] | None = None,
+    operator: str = "counts",
+    before: Callable[[hr.Stream], hr.Stream] = lambda stream: stream,
+    after: Callable[[hr.Stream], hr.Stream] = lambda stream: stream,
+    sink: str = "out",
+    keys: str = "key",
+    **options: Any,
+) -> hr.Job:
+    numbers = before(hr.read.sequence(rows, keys=KEYS, name="numbers", rate=rate))
+    counts = numbers.key_by(keys).process(processor or counting(), schema=OUT, name=operator)
+    written = after(counts).write.parquet(str(folder / "written"), name=sink)
+    stated: dict[str, Any] = {"parallelism": 2, "max_parallelism": 16}
+    return hr.Job("job", written, checkpoints=str(folder / "checkpoints"), **(stated | options))
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """The first program's checkpoint, in the midst of its input."""
+    handle = job(tmp_path, None, rate=5_000).start("threads")
+    handle.checkpoint()
+    handle.stop()
+    handle.wait(30.0)
+    return tmp_path
+
+
+def epochs(folder: Path) -> int | None:
+    return catalog.newest_epoch(FsspecStore(str(folder / "checkpoints")), "job")
+
+
+def held(folder: Path, operator: str) -> list[dict[str, Any]]:
+    """An operator's state in the newest checkpoint."""
+    view = state_of(open_checkpoint(str(folder / "checkpoints")), operator)
+    batches = [batch for piece in view.pieces for batch in view.read(piece)]
+    rows: list[dict[str, Any]] = pa.Table.from_batches(batches, view.schema).to_pylist()
+    return rows
+
+
+def with_more(folder: Path) -> int:
+    """An input that is longer than what the checkpoint's source had made."""
+    made: int = max(row["next"] for row in held(folder, "numbers"))
+    return MORE + made
+
+
+GROWN = pa.struct([("n", pa.int64()), ("extra", pa.int64())])
+
+GOES_ON: dict[str, dict[str, Any]] = {
+    "unchanged": {},
+    "an operator is added before": {
+        "before": lambda s: s.rebalance().select("key", "sequence", name="new")
+    },
+    "an operator is added behind": {
+        "after": lambda s: s.rebalance().select("key", "n", name="new")
+    },
+    "a stateful operator is added": {
+        "after": lambda s: s.key_by("key").process(counting(), schema=OUT, name="again")
+    },
+    "more subtasks": {"parallelism": 3},
+    "fewer subtasks": {"parallelism": 1},
+}
+
+
+@pytest.mark.parametrize("change", GOES_ON.values(), ids=list(GOES_ON))
+def test_a_changed_program_goes_on_with_its_state(folder: Path, change: dict[str, Any]) -> None:
+    rows = with_more(folder)
+    job(folder, rows, **change).run("threads", restore="latest")
+    assert sum(row["seen"]["n"] for row in held(folder, "counts")) == rows
+
+
+@pytest.mark.parametrize(("default", "extra"), [({"n": 0}, None), ({"n": 0, "extra": 7}, 7)])
+def test_an_added_field_is_filled(folder: Path, default: dict[str, int], extra: int | None) -> None:
+    rows = with_more(folder)
+    changed = job(folder, rows, processor=counting(GROWN, default))
+    changed.run("threads", restore="latest")
+    seen = [row["seen"] for row in held(folder, "counts")]
+    assert sum(each["n"] for each in seen) == rows
+    assert {each["extra"] for each in seen} == {extra}
+
+
+REFUSED: dict[str, tuple[dict[str, Any], str]] = {
+    "a field is gone": (
+        {"processor": counting(pa.struct([("m", pa.int64())]), {"m": 0})},
+        (
+            r"operator 'counts': the checkpoint holds state 'seen' as \(key: int64, seen: struct<n: int64>\) but the program"
+            r" has \(key: int64, seen: struct<m: int64>\); give the changed operator a new name="
+        ),
+    ),
+    "another type": (
+        {"processor": counting(pa.struct([("n", pa.int32())]))},
+        r"seen: struct<n: int32>",
+    ),
+    "a field that needs a value": (
+        {
+            "processor": counting(
+                pa.struct([("n", pa.int64()), pa.field("m", pa.int64(), nullable=False)]), {"n": 0}
+            )
+        },
+        "m: int64 not null",
+    ),
+    "a state is gone": (
+        {"processor": counting(name="other")},
+        "the checkpoint holds state 'seen' but the program has only 'other'; declare it again",
+    ),
+    "another key": ({"keys": "sequence"}, r"\(sequence: int64"),
+    "an operator is gone": (
+        {"operator": "renamed"},
+        "holds state of operator 'counts', which this job does not have: give an operator its name",
+    ),
+    "a sink is gone": (
+        {"sink": "elsewhere"},
+        "transactions of sink 'out', which this job does not have",
+    ),
+    "other key groups": ({"max_parallelism": 32}, "set max_parallelism=16"),
+}
+
+
+@pytest.mark.parametrize(("change", "said"), REFUSED.values(), ids=list(REFUSED))
+def test_what_cannot_go_on_is_refused_before_anything_is_claimed(
+    folder: Path, change: dict[str, Any], said: str
+) -> None:
+    before = epochs(folder)
+    with pytest.raises(hr.UserError, match=said):
+        job(folder, **change).run("threads", restore="latest")
+    assert epochs(folder) == before
+
+
+def test_state_of_an_operator_that_is_gone_is_dropped_when_that_is_allowed(folder: Path) -> None:
+    rows = with_more(folder)
+    handle = job(folder, rows, operator="renamed", sink="elsewhere").start(
+        "threads", restore="latest", allow_unclaimed_state=True
+    )
+    handle.wait(30.0)
+    said = [notice.text for _, notice in handle.status().notices]
+    assert any("state of operator 'counts' is dropped" in text for text in said), said
+    assert any("transactions of sink 'out' is dropped" in text for text in said), said
+    assert sum(row["seen"]["n"] for row in held(folder, "renamed")) < rows
