@@ -10,7 +10,7 @@ READY := .venv/ready
 #: Exits with 3 when there is no Java that Spark runs on.
 FIND_JAVA := from headrace.engine.spark.java import has_java; exit(0 if has_java() else 3)
 
-.PHONY: demo test simulate rescale-matrix bench faults \
+.PHONY: demo test simulate explore rescale-matrix bench faults \
     check check-format check-lint check-tidy check-imports check-types
 
 demo: $(READY)
@@ -37,6 +37,10 @@ check-imports: $(READY)
 
 check-types: $(READY)
 	$(BIN)/mypy
+
+# Every interleaving of small jobs; half an hour on one core.
+explore: $(READY)
+	$(BIN)/python -m headrace.engine.simulation.exploration
 
 simulate: $(READY)
 	$(BIN)/python -m headrace.engine.simulation.campaign --seeds $(SEEDS)

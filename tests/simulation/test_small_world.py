@@ -1,0 +1,48 @@
+"""The world of a small scope moves one thing at a time."""
+
+from __future__ import annotations
+
+from headrace.channels.events import CheckpointMode
+from headrace.engine.simulation.small_scope import Scope
+from headrace.engine.simulation.small_world import DEAD, LEFT, Row, SmallWorld, W
+
+SCOPE = Scope(CheckpointMode.ALIGNED, rows=(0, 0), periodic=0)
+
+
+def last(world: SmallWorld, way: int) -> Row:
+    """Where it ends if always the move number `way`, counted round, is made."""
+    row, moves = world.start(), [world.start()]
+    while moves:
+        row = moves[way % len(moves)]
+        moves = [then for _, then in world.successors(row)]
+    return row
+
+
+def test_at_the_start_both_workers_register_and_storage_is_asked() -> None:
+    world = SmallWorld(SCOPE)
+    moves = list(world.successors(world.start()))
+    assert [label[0] for label, _ in moves if isinstance(label, tuple)] == [
+        "hear",
+        "hear",
+        "storage answers",
+    ]
+
+
+def test_moves_of_different_processes_commute() -> None:
+    world = SmallWorld(SCOPE)
+    (_, one), (_, other), *_ = world.successors(world.start())
+    after_one = {then for _, then in world.successors(one)}
+    assert after_one & {then for _, then in world.successors(other)}
+
+
+def test_every_way_ends_with_the_job() -> None:
+    world = SmallWorld(SCOPE)
+    for way in range(8):
+        world.check_end(last(world, way))
+
+
+def test_a_process_can_die_as_often_as_the_scope_says() -> None:
+    world = SmallWorld(Scope(CheckpointMode.ALIGNED, rows=(0, 0), crashes=1, victims=(1,)))
+    deaths = [then for label, then in world.successors(world.start()) if label == (1, "dies")]
+    assert [(row[W + 1], row[LEFT]) for row in deaths] == [(DEAD, 0)]
+    world.check_end(last(world, -1))
