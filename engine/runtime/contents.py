@@ -25,12 +25,16 @@ from functools import partial
 
 import pyarrow as pa
 
+from headrace.channels.keygroups import key_group_range
 from headrace.channels.partitioners import Hash
 from headrace.inflight.handle import ChannelStateHandle
-from headrace.recovery.metadata import CheckpointMetadata, EdgeInfo, StateHandle
+from headrace.recovery.metadata import CheckpointMetadata, DatabaseHandle, EdgeInfo, StateHandle
 from headrace.recovery.store import Store
 
 from ..api.errors import UserError
+from ..operators.base import RestoredDatabase
+from ..state.tables import KEY_GROUP
+from .databases import read_databases
 from .directory import Opened, answers
 from .snapshots import CorruptState, read_buffer, read_states
 from .storage import FsspecStore
@@ -68,7 +72,17 @@ class InFlightPiece:
     handle: ChannelStateHandle
 
 
-Piece = StatePiece | InFlightPiece
+@dataclass(frozen=True, slots=True)
+class DatabasePiece:
+    """One state in one subtask's embedded database; `parallelism` is its task's. All its files are fetched to read it."""
+
+    parallelism: int
+    subtask: int
+    state: str
+    handle: DatabaseHandle
+
+
+Piece = StatePiece | DatabasePiece | InFlightPiece
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,6 +123,8 @@ class View:
             with answers(self.store.url):
                 if isinstance(piece, StatePiece):
                     yield _state(self.store, self.job, self.max_parallelism, piece)
+                elif isinstance(piece, DatabasePiece):
+                    yield _in_database(self.store, self.job, self.max_parallelism, piece)
                 else:
                     yield from _in_flight(self.store, self.job, self.max_parallelism, piece)
         except CorruptState as damage:
@@ -118,21 +134,30 @@ class View:
 def state_of(opened: Opened, operator: str, state: str | None = None) -> View:
     """View a state; `state` may be None where the operator has one only. Raises: UserError, StorageUnreachable."""
     metadata = opened.metadata
-    pieces = [
+    pieces: list[StatePiece | DatabasePiece] = [
         StatePiece(metadata.tasks[snapshot.task].parallelism, snapshot.index, handle)
         for snapshot in metadata.subtasks
         for handle in snapshot.states
         if handle.operator == operator
     ]
+    pieces += [
+        DatabasePiece(
+            metadata.tasks[snapshot.task].parallelism, snapshot.index, schema.state, database
+        )
+        for snapshot in metadata.subtasks
+        for database in snapshot.databases
+        if database.operator == operator
+        for schema in database.schemas
+    ]
     if not pieces:
         raise UserError(_no_state(metadata, operator))
-    names = sorted({piece.handle.state for piece in pieces})
+    names = sorted({_state_name(piece) for piece in pieces})
     if state is None and len(names) > 1:
         raise UserError(f"operator {operator!r} has several states; name one of {', '.join(names)}")
     chosen = names[0] if state is None else state
     if chosen not in names:
         raise UserError(f"operator {operator!r} has no state {chosen!r}; it has {', '.join(names)}")
-    mine = [piece for piece in pieces if piece.handle.state == chosen]
+    mine = [piece for piece in pieces if _state_name(piece) == chosen]
     return _view(opened, f"state {chosen!r} of {operator!r}", pa.schema([_SUBTASK]), mine)
 
 
@@ -156,7 +181,7 @@ def in_flight_on(opened: Opened, edge: str) -> View:
 def _no_state(metadata: CheckpointMetadata, operator: str) -> str:
     which = f"chk-{metadata.checkpoint} of job {metadata.job!r}"
     if operator not in {name for task in metadata.tasks for name in task.operators}:
-        holding = sorted({h.operator for s in metadata.subtasks for h in s.states})
+        holding = sorted({h.operator for s in metadata.subtasks for h in [*s.states, *s.databases]})
         return (
             f"{which} has no operator {operator!r}; state is held of {', '.join(holding) or 'none'}"
         )
@@ -177,7 +202,12 @@ def _view(opened: Opened, what: str, ours: pa.Schema, pieces: Sequence[Piece]) -
     if not pieces:
         return empty
     # The smallest piece tells as much about the columns as the others do.
-    found = next(empty.tables(min(pieces, key=_size_bytes))).schema
+    smallest = min(pieces, key=_size_bytes)
+    found = (
+        _database_columns(empty, smallest)
+        if isinstance(smallest, DatabasePiece)
+        else next(empty.tables(smallest)).schema
+    )
     if taken := sorted(set(found.names[len(ours) :]) & set(ours.names)):
         raise UserError(
             f"{empty.where}: the stored columns {', '.join(taken)} have names of headrace's own"
@@ -188,7 +218,39 @@ def _view(opened: Opened, what: str, ours: pa.Schema, pieces: Sequence[Piece]) -
 def _size_bytes(piece: Piece) -> int:
     if isinstance(piece, StatePiece):
         return piece.handle.length
+    if isinstance(piece, DatabasePiece):
+        return sum(file.length for file in piece.handle.shared)
     return piece.handle.buffers[0].length
+
+
+def _state_name(piece: StatePiece | DatabasePiece) -> str:
+    return piece.handle.state if isinstance(piece, StatePiece) else piece.state
+
+
+def _database_columns(view: View, piece: DatabasePiece) -> pa.Schema:
+    """The columns are noted beside the files, which need not be read for them."""
+    try:
+        with answers(view.store.url):
+            database = _database(view.store, view.job, view.max_parallelism, piece)
+    except CorruptState as damage:
+        raise UserError(f"{view.where} is damaged: {damage}") from damage
+    (layout,) = [found for found in database.layouts if found.name == piece.state]
+    return pa.schema([_SUBTASK, KEY_GROUP, *layout.schema])
+
+
+def _in_database(store: Store, job: str, max_parallelism: int, piece: DatabasePiece) -> pa.Table:
+    tables = _database(store, job, max_parallelism, piece).tables()
+    (state,) = [found for found in tables if found.name == piece.state]
+    subtask = _same(piece.subtask, state.table.num_rows, _SUBTASK.type)
+    return _beside(pa.schema([_SUBTASK]), [subtask], state.table)
+
+
+def _database(
+    store: Store, job: str, max_parallelism: int, piece: DatabasePiece
+) -> RestoredDatabase:
+    groups = key_group_range(max_parallelism, piece.parallelism, piece.subtask)
+    found = read_databases(store, job, [piece.handle], groups, max_parallelism, foreign=True)
+    return found[piece.handle.operator][0]
 
 
 def _state(store: Store, job: str, max_parallelism: int, piece: StatePiece) -> pa.Table:

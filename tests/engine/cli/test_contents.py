@@ -85,3 +85,28 @@ def test_values_become_what_json_can_hold() -> None:
     }
     assert plain(dt.datetime(2026, 1, 2, 3)) == "2026-01-02T03:00:00"
     assert plain([("key", dt.timedelta(seconds=1))]) == [["key", "0:00:01"]]
+
+
+def test_state_in_a_database_is_printed_like_any_other(headrace: Command, tmp_path: Path) -> None:
+    totals = hr.read.sequence(ROWS, keys=KEYS, name="numbers").key_by("key")
+    counted = totals.aggregate(n=hr.count(), name="totals")
+    where = str(tmp_path / "checkpoints")
+    job = hr.Job(
+        "job",
+        counted.write.collect(name="out"),
+        parallelism=2,
+        checkpoints=where,
+        state=hr.State("rocksdb"),
+    )
+    job.run("threads")
+    ended = headrace("checkpoints", "show", where, "--state", "totals", "--json")
+    assert ended.code == 0, ended.err
+    assert sorted(row["key"] for row in ended.objects) == list(range(KEYS))
+    assert {"__subtask", "__key_group"} <= ended.objects[0].keys()
+    shared = next((tmp_path / "checkpoints").rglob("*.sst"), None)
+    files = [shared] if shared else sorted((tmp_path / "checkpoints/job/shared").iterdir())
+    assert files[0] is not None
+    files[0].write_bytes(b"rubbish")
+    ended = headrace("checkpoints", "show", where, "--state", "totals", "--json", "--limit", "999")
+    assert ended.code == 2
+    assert "is damaged" in ended.sentence
