@@ -181,7 +181,8 @@ def in_flight_on(opened: Opened, edge: str) -> View:
 def _no_state(metadata: CheckpointMetadata, operator: str) -> str:
     which = f"chk-{metadata.checkpoint} of job {metadata.job!r}"
     if operator not in {name for task in metadata.tasks for name in task.operators}:
-        holding = sorted({h.operator for s in metadata.subtasks for h in [*s.states, *s.databases]})
+        keeping = {h.operator for s in metadata.subtasks for h in s.states}
+        holding = sorted(keeping | {d.operator for s in metadata.subtasks for d in s.databases})
         return (
             f"{which} has no operator {operator!r}; state is held of {', '.join(holding) or 'none'}"
         )
