@@ -38,10 +38,21 @@ def restored_channel(
         watermark = min((p.watermark for p in mine), default=MIN_WATERMARK)
         idle = bool(mine) and all(p.idle for p in mine)
     elif stood:
-        watermark = _oldest([p.watermark for p in stood if not p.ended])
+        watermark = _oldest(_told(metadata, old))
     return ChannelPosition(
         new.edge, new.producer, new.consumer, new.position, new.ended, watermark, idle
     )
+
+
+def _told(metadata: CheckpointMetadata, old: Sequence[int]) -> list[int]:
+    """Watermarks of the channels that still bring something: one that had ended does, while records of its edge are left to replay."""
+    told: list[int] = []
+    for subtask in metadata.subtasks:
+        replays = any(handle.edge in old for handle in subtask.inflight)
+        told += [
+            p.watermark for p in subtask.received if p.edge in old and (replays or not p.ended)
+        ]
+    return told
 
 
 def restored_operator(metadata: CheckpointMetadata, info: TaskInfo, subtask: int) -> int:

@@ -18,6 +18,7 @@ from cyclopts import App
 from headrace.engine.api.settings import keys
 from headrace.engine.cli.main import app
 from headrace.engine.coordination.driver import Status
+from headrace.engine.coordination.messages import SubtaskNumbers
 from headrace.engine.coordination.metrics import metrics_of
 from headrace.engine.coordination.rules import Phase
 from headrace.recovery.metadata import CheckpointMetadata
@@ -182,8 +183,9 @@ def metric_names() -> set[str]:
 
     job = Job("j", sources.sequence(1, name="numbers").write.collect(name="out"), parallelism=1)
     metadata = CheckpointMetadata("j", 1, 1, "aligned", False, 0, 0, 128, [], [], [], [])
-    status = Status(Phase.RUNNING, 1, 0, {}, (), (metadata,), 1)
-    metrics = {**metrics_of(job.plan(), status), **rescale_metrics([Rescaled(2, 1, 0, 0)])}
+    numbers = SubtaskNumbers(0, 0, 0, 0, 0, 0, 0, 0, 0, watermark_ns=0)
+    status = Status(Phase.RUNNING, 1, 0, {(0, 0): numbers}, (), (metadata,), 1)
+    metrics = {**metrics_of(job.plan(), status, 0), **rescale_metrics([Rescaled(2, 1, 0, 0)])}
     return {name.partition("{")[0] for name in metrics}
 
 

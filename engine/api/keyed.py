@@ -17,9 +17,15 @@ from ..operators.aggregations import Aggregation, aggregate_schema
 from ..operators.base import StateBackend
 from ..operators.connect import BroadcastProcessor
 from ..operators.join import How
-from ..operators.process import ProcessOperator, StatefulProcessor, declared_states
+from ..operators.process import (
+    ProcessOperator,
+    StatefulProcessor,
+    declared_states,
+    has_timers,
+)
+from ..operators.timed_process import TimedProcessOperator
 from ..operators.windows import Window
-from ..plan.validate import check_aggregations, check_schema, require_name
+from ..plan.validate import check_aggregations, check_schema, require_event_time, require_name
 from ..state.broadcast import BroadcastState
 from .errors import UserError
 from .options import State
@@ -150,7 +156,7 @@ class KeyedStream:
         parallelism: int | None = None,
         state: State | None = None,
     ) -> Stream:
-        """Run a processor with declared state per key.
+        """Run a processor with declared state, and timers if it implements `on_timer`, per key.
 
         Args:
             processor: a `StatefulProcessor` subclass, or an instance of one.
@@ -169,8 +175,17 @@ class KeyedStream:
         proposal = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "-", class_.__name__).lower()
         name = require_name(name, kind="process", proposal=proposal, why=STATE)
         check_schema(schema, where="process")
+        declared_states(class_)
+        make = ProcessOperator
+        if has_timers(class_):
+            make = TimedProcessOperator
+            require_event_time(
+                self.stream.event_time,
+                self.stream.schema,
+                where=f"process: {class_.__name__}.on_timer",
+            )
         operator = partial(
-            ProcessOperator,
+            make,
             processor,
             self.columns,
             self.stream.schema,

@@ -4,12 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from headrace.channels.events import MAX_WATERMARK, MIN_WATERMARK
+
 from ..plan.execution import ExecutionPlan
 from .driver import Status
 
 
-def metrics_of(plan: ExecutionPlan, status: Status) -> Mapping[str, float]:
-    """Current values; per-task ones carry `{task="..."}`. Sums over the subtasks of the attempt that runs."""
+def metrics_of(plan: ExecutionPlan, status: Status, wall_ns: int) -> Mapping[str, float]:
+    """Current values; per-task ones carry `{task="..."}`. Sums over the subtasks of the attempt that runs.
+
+    `wall_ns`: what time it is, in nanoseconds since 1970.
+    """
     metrics: dict[str, float] = {
         "headrace_checkpoints_total": status.completed,
         "headrace_restarts_total": status.restarts,
@@ -32,4 +37,7 @@ def metrics_of(plan: ExecutionPlan, status: Status) -> Mapping[str, float]:
             ("channel_window_bytes", sum(n.window_bytes for n in numbers)),
         ):
             metrics[f"headrace_{name}{label}"] = value
+        told = [n.watermark_ns for n in numbers if MIN_WATERMARK < n.watermark_ns < MAX_WATERMARK]
+        if told:
+            metrics[f"headrace_watermark_lag_seconds{label}"] = (wall_ns - min(told)) / 1e9
     return metrics

@@ -133,7 +133,7 @@ class RunningJob:
 
     def metrics(self) -> Mapping[str, float]:
         """The current numbers by metric name."""
-        return metrics_of(self._plan, self._driver.status())
+        return metrics_of(self._plan, self._driver.status(), time.time_ns())
 
 
 def start_job(plan: ExecutionPlan, options: RunOptions) -> RunningJob:

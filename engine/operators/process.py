@@ -20,6 +20,7 @@ from ..state.backends import KeyedBackend, keyed_backend
 from ..state.keyed import CurrentKey, Key, KeyedState
 from ..state.keys import KeySlots
 from ..state.tables import refuse_unknown, restored_batches
+from ..state.timers import TIMERS, TimerQueue, Timers
 from .base import (
     DatabaseSnapshot,
     OperatorContext,
@@ -44,7 +45,16 @@ class StatefulProcessor:
             def process(self, key, row):
                 self.total.value += row["amount"]
                 yield {"customer": key, "total": self.total.value}
+                self.timers.set(row["at"] + timedelta(minutes=10))
+
+            def on_timer(self, key, time_ns):
+                self.total.clear()
+
+    Attributes:
+        timers: of the current key; they need event time, which `with_watermark` gives a stream.
     """
+
+    timers: Timers
 
     def open(self) -> None:
         """Called once per subtask before the first record, when states are bound but no key is current."""
@@ -63,9 +73,25 @@ class StatefulProcessor:
         """
         raise NotImplementedError
 
+    def on_timer(self, key: Any, time_ns: int) -> Iterable[dict[str, Any]] | None:
+        """Event time has come to a timer of `key`: return the records to emit.
+
+        Timers fire in order of their times. No record of up to `time_ns` is expected any more, except late ones.
+
+        Args:
+            time_ns: what the timer was set to, in nanoseconds since 1970.
+        """
+        raise NotImplementedError("implement on_timer(key, time_ns), or set no timers")
+
 
 class ProcessOperator:
-    """Runs a `StatefulProcessor`. Each subtask has its own instance: of the class, or a deep copy of the instance given."""
+    """Runs a `StatefulProcessor`. Each subtask has its own instance: of the class, or a deep copy of the instance given.
+
+    Attributes:
+        fires: timers may be set (`timed_process.TimedProcessOperator`).
+    """
+
+    fires = False
 
     def __init__(
         self,
@@ -91,6 +117,7 @@ class ProcessOperator:
         self._backend: KeyedBackend | None = None
         self._current = CurrentKey()
         self._states: dict[str, KeyedState] = {}
+        self._timers = TimerQueue()
         self._processor: StatefulProcessor | None = None
 
     def open(self, context: OperatorContext) -> None:
@@ -106,6 +133,7 @@ class ProcessOperator:
             for name, declared in declared_states(type(processor)).items():
                 self._states[name] = backend.bind(declared, name, self._current)
                 setattr(processor, name, self._states[name])
+            processor.timers = Timers(self._timers, self._current, fires=self.fires)
             processor.open()
         except Exception as error:
             raise raised(self._operator, error) from error
@@ -189,18 +217,13 @@ class ProcessOperator:
             for index, (key, row) in enumerate(zip(keys, rows_of(piece), strict=True)):
                 current.key = key
                 try:
-                    returned = process(key, row)
-                    if returned is not None:
-                        if isinstance(returned, Mapping | str | bytes):
-                            raise self._not_rows(returned)
-                        rows.extend(returned)
+                    rows.extend(self._rows_of(process(key, row)))
                 except UserCodeError:
                     raise
                 except Exception as error:
                     record = piece.slice(index, 1).to_pylist()[0]
                     raise raised(self._operator, error, record=record) from error
-            if rows:
-                yield rows_to_batch(self._operator, rows, self._schema_out)
+            yield from self._batches_of(rows)
 
     def _process_groups(
         self, batch: pa.RecordBatch, process_batch: Callable[[Key, pa.RecordBatch], Any]
@@ -244,11 +267,25 @@ class ProcessOperator:
         ]
         return columns[0] if len(columns) == 1 else list(zip(*columns, strict=True))
 
+    def _rows_of(self, returned: Iterable[Row] | None) -> Iterable[Row]:
+        if isinstance(returned, Mapping | str | bytes):
+            raise self._not_rows(returned)
+        return () if returned is None else returned
+
+    def _batches_of(self, rows: list[Row]) -> list[pa.RecordBatch]:
+        return [rows_to_batch(self._operator, rows, self._schema_out)] if rows else []
+
     def _not_rows(self, returned: object) -> UserCodeError:
         return UserCodeError(
             self._operator,
             f"returned {type(returned).__name__} {shown(returned)} where an iterable of dicts is due",
         )
+
+
+def has_timers(processor: type) -> bool:
+    """Say whether a processor class implements `on_timer`."""
+    on_timer = getattr(processor, "on_timer", None)
+    return on_timer is not None and on_timer is not StatefulProcessor.on_timer
 
 
 def declared_states(processor: type[StatefulProcessor]) -> dict[str, KeyedState]:
@@ -260,6 +297,10 @@ def declared_states(processor: type[StatefulProcessor]) -> dict[str, KeyedState]
                 found[name] = declared
             else:
                 found.pop(name, None)
+    if TIMERS in found:
+        raise UserError(
+            f"{processor.__name__}: a state cannot be called {TIMERS!r}, which are the timers; rename it"
+        )
     return found
 
 

@@ -28,7 +28,8 @@ from headrace.channels.partitioners import (
 from ..operators import aggregations
 from ..operators.aggregate import AggregateOperator
 from ..operators.process import ProcessOperator
-from ..plan.execution import EdgePlan, ExecutionPlan, OperatorPlan, TaskPlan
+from ..plan.execution import EdgePlan, EventTimeRole, ExecutionPlan, OperatorPlan, TaskPlan
+from .event_time import Times, buckets
 from .operators import Drop, Gather, History, Records, Stamp
 from .sink import SinkSystem, SystemCommitter, SystemWriter
 from .source import SCHEMA, RecordsReader
@@ -51,10 +52,12 @@ class Kind(Enum):
     TOTALS = "totals"
     #: Reads a broadcast in full; state of the broadcast kind; emits one record per key at the end of input.
     GATHER = "gather"
+    #: Keyed: counts and sums by event time, and emits one record per key and bucket when a timer fires.
+    BUCKETS = "buckets"
     SINK = "sink"
 
 
-KEYED = (Kind.HISTORY, Kind.TOTALS)
+KEYED = (Kind.HISTORY, Kind.TOTALS, Kind.BUCKETS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,7 +126,24 @@ def draw_graph(rng: random.Random, *, keyed_totals: bool) -> Graph:
     for number in range(sinks):
         producers = loose[number::sinks] or [rng.randrange(candidates)]
         tasks.append(_draw_task(rng, tasks, Kind.SINK, parallelism(), producers))
-    return Graph(tuple(tasks), rng.choice((8, 16, 24, 40)), rng.choice((1, 3, 8)))
+    graph = Graph(tuple(tasks), rng.choice((8, 16, 24, 40)), rng.choice((1, 3, 8)))
+    return _with_buckets(rng, graph) if keyed_totals else graph
+
+
+def _with_buckets(rng: random.Random, graph: Graph) -> Graph:
+    """Let one of the histories look at event time, if it gets its records as they left the sources. Drawn apart: a seed keeps its other draws."""
+    state = rng.getstate()
+    as_read: list[bool] = []
+    for task in graph.tasks:
+        whole = all(as_read[producer] for producer, _ in task.inputs)
+        as_read.append(whole and task.kind is not Kind.TOTALS)
+    able = [i for i, t in enumerate(graph.tasks) if t.kind is Kind.HISTORY and as_read[i]]
+    tasks = list(graph.tasks)
+    if able and rng.random() < 0.5:
+        chosen = rng.choice(able)
+        tasks[chosen] = replace(tasks[chosen], kind=Kind.BUCKETS)
+    rng.setstate(state)
+    return replace(graph, tasks=tuple(tasks))
 
 
 def _draw_task(
@@ -184,7 +204,11 @@ def _operators(
             reader = functools.partial(
                 RecordsReader, index, graph.rows, graph.keys, graph.splits, rng
             )
-            return (OperatorPlan(name, source=reader, stateful=True),)
+            source = OperatorPlan(name, source=reader, stateful=True)
+            if all(task.kind is not Kind.BUCKETS for task in graph.tasks):
+                return (source,)
+            times = functools.partial(Times, index, graph.rows, graph.splits)
+            return (source, OperatorPlan(f"{name}-times", operator=times, time=EventTimeRole.MAKES))
         case Kind.MAP:
             return (stamp,)
         case Kind.DROP:
@@ -193,6 +217,10 @@ def _operators(
         case Kind.HISTORY:
             history = functools.partial(_history, index, name)
             return (OperatorPlan(name, operator=history, stateful=True), stamp)
+        case Kind.BUCKETS:
+            made = functools.partial(buckets, name)
+            keyed = OperatorPlan(name, operator=made, stateful=True, time=EventTimeRole.ACTS)
+            return (keyed, stamp)
         case Kind.TOTALS:
             totals = functools.partial(_totals, name)
             records = OperatorPlan(f"{name}-records", operator=Records)

@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 from headrace.channels.partitioners import Broadcast, Custom, Forward, Hash
 
+from .event_time import bucket_of, told_of
 from .graphs import Graph, Kind, TaskSpec
 from .operators import PATH_STEP, is_dropped
 from .source import key_of, records_of
@@ -95,7 +96,7 @@ def _paths_over(graph: Graph, kind: type) -> set[int]:
             case Kind.SINK:
                 found |= {path for path, over in arriving.items() if over}
                 leaving.append({})
-            case Kind.TOTALS | Kind.GATHER:
+            case Kind.TOTALS | Kind.GATHER | Kind.BUCKETS:
                 leaving.append({index + 1: any(arriving.values())})
             case _:
                 leaving.append({p * PATH_STEP + index + 1: over for p, over in arriving.items()})
@@ -127,6 +128,8 @@ def _leaving(
         # Every subtask gets a copy of each record, and tells what one of each comes to.
         one = Counter({record: times // parallelism for record, times in arriving.items()})
         return Counter(dict.fromkeys(_totals(index, one), parallelism))
+    if kind is Kind.BUCKETS:
+        return _buckets(index, arriving)
     leaving: Counter[Record] = Counter()
     for record, times in arriving.items():
         if kind is Kind.DROP and is_dropped(record.id, index):
@@ -148,7 +151,20 @@ def _totals(index: int, arriving: Counter[Record]) -> Counter[Record]:
     return Counter(Record(sums[key] * 31 + n, key, index + 1, 0) for key, n in counts.items())
 
 
+def _buckets(index: int, arriving: Counter[Record]) -> Counter[Record]:
+    counts: dict[tuple[int, int], int] = defaultdict(int)
+    sums: dict[tuple[int, int], int] = defaultdict(int)
+    for record, times in arriving.items():
+        where = record.key, bucket_of(record.id)
+        counts[where] += times
+        sums[where] += record.id * times
+    return Counter(
+        Record(told_of(n, sums[key, bucket], bucket), key, index + 1, 0)
+        for (key, bucket), n in counts.items()
+    )
+
+
 def _stepped(index: int, kind: Kind, order: dict[int, bool]) -> dict[int, bool]:
-    if kind in (Kind.TOTALS, Kind.GATHER):
+    if kind in (Kind.TOTALS, Kind.GATHER, Kind.BUCKETS):
         return {index + 1: False}
     return {path * PATH_STEP + index + 1: kept for path, kept in order.items()}

@@ -62,3 +62,8 @@ def test_orders_pass_up_to_the_limits(tmp_path: Path) -> None:
     assert found
     assert len({row["order"] for row in found}) == len(found)
     assert all(sum(row["customer"] == c for row in found) <= 20 * 100 for c in range(4))
+
+
+def test_every_order_that_is_never_paid_is_told_once(tmp_path: Path) -> None:
+    found = run(tmp_path, "unpaid.py", "--runner", "threads")
+    assert sorted(row["order"] for row in found) == list(range(0, 10_000, 8))

@@ -107,3 +107,14 @@ def test_watermarks_in_flight_are_kept_where_their_channel_is_and_dropped_where_
     assert [h.watermarks for h in restored(metadata, 1, 1)[0].inflight] == [[(2, 6)]]
     assert [h.watermarks for h in restored(metadata, 2, 1)[0].inflight] == [[]]
     assert [h.watermarks for s in restored(metadata, 1, 2) for h in s.inflight] == [[], []]
+
+
+def test_an_end_with_records_left_to_replay_holds_back_what_they_may_still_bring() -> None:
+    left = ChannelStateHandle(0, 0, 0, "replay", 0, [BUFFER], False)
+    metadata = checkpoint(
+        consumer(0, MAX_WATERMARK, position(0, 0, 3, ended=True), finished=True),
+        consumer(1, 5, position(0, 1, 5, ended=True), inflight=[left]),
+        finished=(True,),
+    )
+    for subtask in restored(metadata, 2, 2):
+        assert [p.watermark for p in subtask.received] == [5, 5]

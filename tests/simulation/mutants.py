@@ -11,18 +11,21 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
+import msgspec
 import pytest
 
 from headrace.channels.alignment import Alignment
-from headrace.channels.events import Barrier
-from headrace.channels.gate import InputChannel
-from headrace.channels.subpartition import Overtaken, Subpartition
+from headrace.channels.events import Barrier, Watermark
+from headrace.channels.gate import Gate, InputChannel
+from headrace.channels.subpartition import Overtaken, QueuedEvent, Subpartition
 from headrace.engine.coordination import decisions as d
 from headrace.engine.coordination.checkpointing import FINE, Checkpointing
 from headrace.engine.coordination.coordinator import Coordinator
 from headrace.engine.coordination.ledger import Ledger
 from headrace.engine.coordination.roster import Roster
 from headrace.engine.operators.chain import Chain
+from headrace.engine.operators.timed_process import TimedProcessOperator
+from headrace.engine.runtime import cuts
 from headrace.engine.runtime.cuts import Cuts
 from headrace.engine.runtime.log_files import PieceWritten
 from headrace.engine.runtime.persistence import Persistence, persistence_of
@@ -35,6 +38,7 @@ from headrace.engine.simulation.log_files import SimulatedLogFiles
 from headrace.engine.simulation.scheduler import MILLISECOND_NS
 from headrace.engine.simulation.storage import PutCatcher, answer_call
 from headrace.engine.simulation.worker_process import WorkerProcess
+from headrace.engine.state.timers import TIMERS, TimerQueue
 from headrace.inflight.log import Continuous
 from headrace.inflight.replay import Replay
 from headrace.inflight.writer import Piece
@@ -121,6 +125,78 @@ def source_offset_is_committed_before_its_output(patch: pytest.MonkeyPatch) -> N
         return polled
 
     patch.setattr(Chain, "poll", poll)
+
+
+# --- event time -------------------------------------------------------------------------------------------------------
+
+
+@mutant
+def watermark_passes_queued_records(patch: pytest.MonkeyPatch) -> None:
+    append_event = Subpartition.append_event
+
+    def hasty(self: Subpartition, event: Any) -> None:
+        if isinstance(event, Watermark):
+            self._queue.appendleft(QueuedEvent(self.sent, event))
+        else:
+            append_event(self, event)
+
+    patch.setattr(Subpartition, "append_event", hasty)
+
+
+@mutant
+def watermark_overtakes_restored_data(patch: pytest.MonkeyPatch) -> None:
+    next_event = Gate.next_event
+
+    def hasty(self: Gate) -> Any:
+        for channel in self.channels.values():
+            head = channel.queue[0] if channel.queue else None
+            if isinstance(head, QueuedEvent) and isinstance(head.event, Watermark):
+                channel.queue.popleft()
+                return channel, head.event
+        return next_event(self)
+
+    patch.setattr(Gate, "next_event", hasty)
+
+
+@mutant
+def cut_names_watermarks_that_were_not_reached(patch: pytest.MonkeyPatch) -> None:
+    received = cuts._received
+
+    def ahead(channel: InputChannel) -> Any:
+        newest = max((time for _, time in channel.queued_watermarks), default=channel.watermark_ns)
+        return msgspec.structs.replace(received(channel), watermark=newest)
+
+    patch.setattr(cuts, "_received", ahead)
+
+
+@mutant
+def timers_are_lost_at_the_cut(patch: pytest.MonkeyPatch) -> None:
+    snapshot = TimedProcessOperator.snapshot
+
+    def forgetful(self: TimedProcessOperator) -> Any:
+        return [state for state in snapshot(self) if state.name != TIMERS]
+
+    patch.setattr(TimedProcessOperator, "snapshot", forgetful)
+
+
+@mutant
+def timers_are_gone_before_what_they_fired_is_committed(patch: pytest.MonkeyPatch) -> None:
+    pop = TimerQueue.pop
+
+    def hasty(self: TimerQueue, watermark_ns: int) -> Any:
+        due = pop(self, watermark_ns)
+        self.commit()
+        return due
+
+    patch.setattr(TimerQueue, "pop", hasty)
+
+
+@mutant
+def ended_channel_holds_nothing_while_its_records_are_replayed(patch: pytest.MonkeyPatch) -> None:
+    def still_open(self: Gate) -> Any:
+        return [channel for channel in self.channels.values() if not channel.ended]
+
+    patch.setattr(Gate, "_open", still_open)
 
 
 # --- in-flight data ---------------------------------------------------------------------------------------------------

@@ -268,3 +268,19 @@ def test_what_cannot_be_event_time_is_refused() -> None:
     assert "delay" in sentence(lambda: timed().with_watermark("at", "soon"))
     unnamed = timed().filter(pc.field("amount") > 1)
     assert "name=" in sentence(lambda: unnamed.with_watermark("at", "1s"))
+
+
+class Reminders(StatefulProcessor):
+    """Has timers; never run here."""
+
+    def on_timer(self, key: Any, time_ns: int) -> None: ...
+
+
+def test_timers_need_event_time() -> None:
+    def reminded(stream: Stream) -> Stream:
+        return stream.key_by("customer").process(Reminders, schema=OTHER, name="reminders")
+
+    assert '.with_watermark("at", "10s")' in sentence(lambda: reminded(timed()))
+    made = node(reminded(timed().with_watermark("at", "10s")))
+    assert made.operator is not None
+    assert hasattr(made.operator(operator="reminders"), "advance")

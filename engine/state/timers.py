@@ -1,0 +1,174 @@
+"""Event-time timers: per key, the times at which its function wants to be called.
+
+Timers are keyed state: what is committed is a dictionary of immutable tuples, the writes of the running work are aside, and a snapshot copies
+the dictionary. They stay in memory whatever keeps the other states, because the next one to fire is asked for all the time.
+
+Beside them is a heap of (time, key) to find what is due. It belongs to the subtask's thread, is neither committed nor stored, and may name
+timers that are gone: an entry counts only if its timer is still set. After a restore it is made again.
+"""
+
+from __future__ import annotations
+
+import heapq
+import math
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from datetime import UTC, datetime
+from typing import Any, Final
+
+import pyarrow as pa
+
+from headrace.channels.events import MAX_WATERMARK, MIN_WATERMARK
+
+from ..api.errors import UserError
+from .keyed import CurrentKey, Key
+from .tables import keyed_table
+
+#: Name of the timers among an operator's states, and of their column there.
+TIMERS: Final = "timers"
+_TIME: Final = pa.field("time_ns", pa.int64(), nullable=False)
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+#: Rows made into Arrow at a time: the GIL is held for no longer than one of these takes.
+_CHUNK_ROWS: Final = 4096
+
+
+class TimerQueue:
+    """The timers of all keys of one operator instance."""
+
+    def __init__(self) -> None:
+        #: {key: its times, ascending}; keys without timers are not in it.
+        self._committed: dict[Key, tuple[int, ...]] = {}
+        #: The same for the keys that the running work touched; an empty tuple: none are left.
+        self._written: dict[Key, tuple[int, ...]] = {}
+        self._heap: list[tuple[int, tuple[Any, ...], Key]] = []
+        self._closed = False
+
+    def of(self, key: Key) -> tuple[int, ...]:
+        """The times of one key, ascending."""
+        found = self._written.get(key)
+        return self._committed.get(key, ()) if found is None else found
+
+    def add(self, key: Key, time_ns: int) -> None:
+        """Set a timer; one that is set already stays one."""
+        times = self.of(key)
+        if self._closed or time_ns in times:
+            return
+        self._written[key] = tuple(sorted((*times, time_ns)))
+        heapq.heappush(self._heap, (time_ns, _order(key), key))
+
+    def remove(self, key: Key, time_ns: int) -> None:
+        """Take a timer back; nothing happens if there is none."""
+        times = self.of(key)
+        if time_ns in times:
+            self._written[key] = tuple(time for time in times if time != time_ns)
+
+    def pop(self, watermark_ns: int) -> tuple[Key, int] | None:
+        """Take out the first timer, by time and then by key, that is due at `watermark_ns`; None: none is."""
+        while self._heap and self._heap[0][0] <= watermark_ns:
+            time_ns, _, key = heapq.heappop(self._heap)
+            if time_ns in self.of(key):
+                self.remove(key, time_ns)
+                return key, time_ns
+        return None
+
+    def close(self) -> None:
+        """Time has ended: what is set fires, but nothing is set any more."""
+        self._closed = True
+
+    def commit(self) -> None:
+        """Merge the writes of the work that ended. Owner thread."""
+        for key, times in self._written.items():
+            if times:
+                self._committed[key] = times
+            else:
+                self._committed.pop(key, None)
+        self._written = {}
+
+    def load(self, keys: Iterable[Key], times: Iterable[int]) -> None:
+        """Take back restored timers; they count as committed."""
+        for key, time_ns in zip(keys, times, strict=True):
+            self._committed[key] = tuple(sorted((*self._committed.get(key, ()), time_ns)))
+            heapq.heappush(self._heap, (time_ns, _order(key), key))
+
+    def freeze(self, keys: Sequence[pa.Field], max_parallelism: int) -> Callable[[], pa.Table]:
+        """Copy the committed dictionary; the result makes the table. Owner thread, also while work runs."""
+        frozen = self._committed.copy()
+        return lambda: _table(frozen, timers_schema(keys), max_parallelism)
+
+
+class Timers:
+    """The timers of the key whose record, or timer, is being processed.
+
+    Times are datetimes (naive ones are UTC) or integers, nanoseconds since 1970.
+    """
+
+    def __init__(self, queue: TimerQueue, current: CurrentKey, *, fires: bool) -> None:
+        """`fires`: there is an `on_timer` to be called."""
+        self._queue = queue
+        self._current = current
+        self._fires = fires
+
+    def set(self, time: datetime | int) -> None:
+        """Have `on_timer` called when event time has come to `time`; at the next rise of the watermark if it is past.
+
+        The same time set twice is one timer. At the end of input all timers fire; what is set then is not kept, so that a timer that sets
+        the next one comes to an end.
+        """
+        if not self._fires:
+            raise UserError(
+                "a timer is set, but the processor has no on_timer(key, time_ns) to be called"
+            )
+        self._queue.add(self._current.key, to_ns(time))
+
+    def delete(self, time: datetime | int) -> None:
+        """Take a timer back; nothing happens if there is none."""
+        self._queue.remove(self._current.key, to_ns(time))
+
+    def __iter__(self) -> Iterator[int]:
+        """Iterate over the times that are set, in nanoseconds since 1970, ascending."""
+        return iter(self._queue.of(self._current.key))
+
+    def __len__(self) -> int:
+        return len(self._queue.of(self._current.key))
+
+
+def timers_schema(keys: Sequence[pa.Field]) -> pa.Schema:
+    """The columns of stored timers: the key's, and the time."""
+    return pa.schema([*keys, _TIME])
+
+
+def to_ns(time: datetime | int) -> int:
+    """Read a time. Raises: UserError."""
+    if isinstance(time, datetime):
+        aware = time if time.tzinfo is not None else time.replace(tzinfo=UTC)
+        since = aware - _EPOCH
+        # What pandas makes of nanoseconds is a datetime with a few more of them.
+        more_ns = int(getattr(time, "nanosecond", 0))
+        time = (since.days * 86_400 + since.seconds) * 10**9 + since.microseconds * 1000 + more_ns
+    if isinstance(time, bool) or not isinstance(time, int):
+        raise UserError(f"a timer takes a datetime or nanoseconds since 1970, got {time!r}")
+    if not MIN_WATERMARK < time <= MAX_WATERMARK:
+        raise UserError(f"a timer at {time} ns is beyond what 64 bits hold")
+    return time
+
+
+def _order(key: Key) -> tuple[Any, ...]:
+    """Keys of one type in an order, nulls and NaN last."""
+    parts = key if isinstance(key, tuple) else (key,)
+    return tuple((2, 0) if p is None else (1, 0) if _is_nan(p) else (0, p) for p in parts)
+
+
+def _is_nan(value: object) -> bool:
+    return isinstance(value, float) and math.isnan(value)
+
+
+def _table(frozen: dict[Key, tuple[int, ...]], schema: pa.Schema, max_parallelism: int) -> pa.Table:
+    names = schema.names[:-1]
+    rows = [(key, time) for key, times in frozen.items() for time in times]
+    batches = [pa.RecordBatch.from_pylist([], schema=schema)]
+    for first in range(0, len(rows), _CHUNK_ROWS):
+        some = rows[first : first + _CHUNK_ROWS]
+        keys = [key if len(names) > 1 else (key,) for key, _ in some]
+        columns = [*(list(column) for column in zip(*keys, strict=True)), [t for _, t in some]]
+        arrays = [pa.array(c, f.type) for c, f in zip(columns, schema, strict=True)]
+        batches.append(pa.RecordBatch.from_arrays(arrays, schema=schema))
+    return keyed_table(pa.concat_batches(batches), names, max_parallelism)

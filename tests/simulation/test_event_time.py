@@ -1,0 +1,105 @@
+"""Event time in simulated jobs: no record is late, and every bucket is told once."""
+
+from __future__ import annotations
+
+import random
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from headrace.channels.events import MIN_WATERMARK
+from headrace.channels.partitioners import Hash
+from headrace.engine.operators.base import OperatorContext, RestoredState
+from headrace.engine.plan.execution import EventTimeRole
+from headrace.engine.simulation.event_time import DELAY_NS, Times, bucket_of, time_of, told_of
+from headrace.engine.simulation.graphs import (
+    MAX_PARALLELISM,
+    Graph,
+    Kind,
+    TaskSpec,
+    draw_graph,
+    plan_of,
+)
+from headrace.engine.simulation.reference import Record, reference_of
+from headrace.engine.simulation.sink import SinkSystem
+from headrace.engine.simulation.source import SCHEMA, key_of, records_of
+
+KEY = Hash(("key",), MAX_PARALLELISM)
+
+
+@pytest.mark.parametrize(("source", "step"), [(0, 1), (1, 1), (0, 3)])
+def test_records_that_are_read_in_order_are_never_late(source: int, step: int) -> None:
+    for first in range(step):
+        times = time_of(np.array(records_of(source, 3000)[first::step]))
+        newest = np.maximum.accumulate(times)
+        assert (times >= newest - DELAY_NS).all()
+        assert not (times[1:] >= times[:-1]).all(), "and yet out of order"
+
+
+def test_a_bucket_holds_its_last_nanosecond() -> None:
+    for id in records_of(1, 200):
+        assert 0 <= bucket_of(id) - time_of(id) < 70
+
+
+def test_the_reference_tells_each_keys_buckets() -> None:
+    tasks = (
+        TaskSpec(Kind.SOURCE, 1),
+        TaskSpec(Kind.BUCKETS, 2, ((0, KEY),)),
+        TaskSpec(Kind.SINK, 1, ((1, KEY),)),
+    )
+    expected: dict[tuple[int, int], list[int]] = {}
+    for id in records_of(0, 40):
+        expected.setdefault((key_of(id, 3), bucket_of(id)), []).append(id)
+    found = reference_of(Graph(tasks, 40, 3)).sinks["sink2"]
+    assert found == {
+        Record(told_of(len(ids), sum(ids), bucket), key, 2, 0): 1
+        for (key, bucket), ids in expected.items()
+    }
+
+
+def test_jobs_with_buckets_are_drawn_and_have_watermarks_at_all_sources() -> None:
+    graphs = [draw_graph(random.Random(seed), keyed_totals=True) for seed in range(200)]
+    timed = [g for g in graphs if any(t.kind is Kind.BUCKETS for t in g.tasks)]
+    assert len(timed) > 10
+    for graph in timed:
+        plan = plan_of(graph, random.Random(0), SinkSystem())
+        assert all(t.time is EventTimeRole.MAKES for t in plan.tasks if t.is_source)
+        assert any(t.time is EventTimeRole.ACTS for t in plan.tasks)
+
+
+def test_jobs_that_may_repeat_records_have_none() -> None:
+    for seed in range(100):
+        graph = draw_graph(random.Random(seed), keyed_totals=False)
+        assert all(task.kind is not Kind.BUCKETS for task in graph.tasks)
+
+
+def times(parallelism: int = 1, index: int = 0) -> Times:
+    subject = Times(0, 12, 4)
+    subject.open(OperatorContext("job", "times", index, parallelism, 16, 1))
+    return subject
+
+
+def feed(subject: Times, *ids: int) -> None:
+    list(subject.process(pa.record_batch([pa.array(ids, pa.int64())] * 6, schema=SCHEMA), 0))
+    subject.commit()
+
+
+def test_the_oldest_split_that_is_not_read_to_its_end_decides() -> None:
+    subject = times(2)
+    assert subject.watermark_ns == MIN_WATERMARK
+    feed(subject, 0, 4)
+    assert subject.watermark_ns == MIN_WATERMARK, "split 2 was not begun"
+    feed(subject, 2)
+    assert subject.watermark_ns == time_of(2) - DELAY_NS - 1
+    feed(subject, 6, 10)
+    assert subject.watermark_ns == max(time_of(0), time_of(4)) - DELAY_NS - 1, "2 is at its end"
+
+
+def test_a_splits_time_goes_with_it_to_another_subtask() -> None:
+    old = [times(2, 0), times(2, 1)]
+    feed(old[0], 0, 2)
+    feed(old[1], 1, 3)
+    new = times(1)
+    new.restore([RestoredState(s.name, s.kind, s.table()) for o in old for s in o.snapshot()])
+    assert new.watermark_ns == min(time_of(id) for id in range(4)) - DELAY_NS - 1
