@@ -128,12 +128,12 @@ def stalled(parallelism: int, seconds: float) -> Iterator[Bar]:
 def throughput(parallelism: int, seconds: float) -> Iterator[Bar]:
     """Records per second with checkpoints each second over without, interleaved twice; no sleep, and 0.1 ms."""
     for sleep_ms in (0.0, 0.1):
-        rates: dict[str, list[float]] = {"none": [], "unaligned": []}
+        rates: dict[str, list[float]] = {"none": [], "unaligned": [], "continuous": []}
         for _ in range(2):
             for mode, found in rates.items():
                 seen = observe(Arm(mode, Sleepy(sleep_ms), parallelism, seconds=seconds))
                 found.append(seen.records_per_s)
-        for mode in ("unaligned",):
+        for mode in ("unaligned", "continuous"):
             value = _ratio(sum(rates[mode]), sum(rates["none"])) or 0.0
             detail = f"{mode} {[round(r) for r in rates[mode]]}, none {[round(r) for r in rates['none']]} records/s"
             # What continuous writing costs is stated; only the default has an aim.
