@@ -149,6 +149,12 @@ def shared_path(job: str, number: int, worker: int, epoch: int, checksum: str) -
     return shared_folder(job) + name
 
 
+def savepoint_file_path(job: str, number: int, worker: int, epoch: int, checksum: str) -> str:
+    """Return the path of such a file in a savepoint, which shares none: it lies in the savepoint's own folder."""
+    name = shared_path(job, number, worker, epoch, checksum).rpartition("/")[2]
+    return checkpoint_folder(job, number, CheckpointKind.SAVEPOINT) + name
+
+
 def shared_prefix(job: str, number: int) -> str:
     """Return what the paths of all shared files begin with that were written for checkpoint `number`."""
     return f"{shared_folder(job)}{number}-"

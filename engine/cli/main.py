@@ -280,6 +280,39 @@ def shuffle(
 
 
 @_bench.command
+def state(
+    *,
+    size: Annotated[str, Parameter(help="Of the state, such as 1GiB.")] = "1GiB",
+    changed_percent: Annotated[
+        float, Parameter(validator=validators.Number(gt=0, lte=100), help="Between checkpoints.")
+    ] = 1.0,
+    checkpoints: Annotated[int, Parameter(validator=validators.Number(gte=1))] = 50,
+    records: Annotated[
+        int, Parameter(validator=validators.Number(gte=0), help="To count by key; 0: do not.")
+    ] = 30_000_000,
+    keys: Annotated[int, Parameter(validator=validators.Number(gte=1))] = 10_000_000,
+    runner: BenchRunner = "processes",
+    json: Json = False,
+) -> int:
+    """Write incremental checkpoints of RocksDB state, and count by key on it. Exit code 3 if the count is wrong."""
+    from headrace.bench.state import run as measure
+    from headrace.bench.state import run_count
+
+    from ..api.units import size_bytes
+    from .tables import show_measured
+
+    found = measure(
+        state_bytes=size_bytes(size, option="--size"),
+        changed_percent=changed_percent,
+        checkpoints=checkpoints,
+    )
+    code = show_measured(found, as_json=json)
+    if records:
+        code = show_measured(run_count(records=records, keys=keys, runner=runner), as_json=json)
+    return code
+
+
+@_bench.command
 def flip76(
     *,
     sleep_ms: Annotated[

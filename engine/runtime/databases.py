@@ -29,7 +29,13 @@ from headrace.inflight.segment import (
     table_to_ipc,
 )
 from headrace.recovery.catalog import read_shared
-from headrace.recovery.layout import handle_path, shared_path, store_path
+from headrace.recovery.layout import (
+    CheckpointKind,
+    handle_path,
+    savepoint_file_path,
+    shared_path,
+    store_path,
+)
 from headrace.recovery.metadata import (
     DatabaseHandle,
     FileHandle,
@@ -58,7 +64,10 @@ class CorruptState(Exception):
 
 
 class StoredFiles:
-    """Which immutable files of an attempt's databases checkpoints have stored. Storage threads tell, the owner thread confirms."""
+    """Which immutable files of an attempt's databases checkpoints have stored. Storage threads tell, the owner thread confirms.
+
+    Savepoints name no file of a checkpoint, and nothing is built upon them: they are to last by themselves.
+    """
 
     def __init__(self) -> None:
         #: {checkpoint: {database: its files}}, newer than the last that was confirmed.
@@ -90,6 +99,7 @@ class Destination:
     checkpoint: int
     worker: int
     epoch: int
+    kind: CheckpointKind = CheckpointKind.CHECKPOINT
 
 
 def release_all(pieces: Iterable[tuple[str, Snapshot]]) -> None:
@@ -112,7 +122,8 @@ def write_databases(
     for id, pieces in snapshots.items():
         for operator, piece in pieces:
             if isinstance(piece, DatabaseSnapshot):
-                base = stored.base(piece)
+                is_savepoint = to.kind is CheckpointKind.SAVEPOINT
+                base: Stored = {} if is_savepoint else stored.base(piece)
                 handle = write_database(to, segment, path, operator, piece, base)
                 handles[id].append(handle)
                 files[piece.database] = {file.name: file for file in handle.shared}
@@ -149,7 +160,8 @@ def write_database(
 def _store_shared(to: Destination, folder: str, name: str) -> SharedFile:
     data = _content(folder, name)
     checksum = checksum_of(data)
-    path = shared_path(to.job, to.checkpoint, to.worker, to.epoch, checksum)
+    place = shared_path if to.kind is CheckpointKind.CHECKPOINT else savepoint_file_path
+    path = place(to.job, to.checkpoint, to.worker, to.epoch, checksum)
     to.store.put(path, data)
     return SharedFile(name, handle_path(to.job, path), len(data), checksum)
 

@@ -26,7 +26,13 @@ from headrace.inflight.segment import (
     table_to_ipc,
 )
 from headrace.inflight.writer import Piece, write_buffers
-from headrace.recovery.layout import handle_path, log_path, segment_path, store_path
+from headrace.recovery.layout import (
+    CheckpointKind,
+    handle_path,
+    log_path,
+    segment_path,
+    store_path,
+)
 from headrace.recovery.metadata import DatabaseHandle, StateHandle, SubtaskSnapshot
 from headrace.recovery.store import NotFound, Store, StoreError, StoreRejected
 
@@ -88,6 +94,7 @@ def write_checkpoint(
     cuts: Sequence[Cut],
     confirmed: Confirmed,
     foreign: Foreign | None = None,
+    kind: CheckpointKind = CheckpointKind.CHECKPOINT,
     stored: StoredFiles | None = None,
 ) -> Written:
     """Serialise and store state and in-flight data, durably, in one file; databases' immutable files apart. Raises StoreError, OSError.
@@ -98,7 +105,7 @@ def write_checkpoint(
     try:
         if store is None:
             return Written({id: [] for id in snapshots}, {id: [] for id in snapshots})
-        to = Destination(store, job, checkpoint, worker, epoch)
+        to = Destination(store, job, checkpoint, worker, epoch, kind)
         return _write(to, snapshots, cuts, confirmed, foreign, stored or StoredFiles())
     finally:
         for pieces in snapshots.values():
@@ -113,7 +120,7 @@ def _write(
     foreign: Foreign | None,
     stored: StoredFiles,
 ) -> Written:
-    path = segment_path(to.job, to.checkpoint, to.worker, to.epoch)
+    path = segment_path(to.job, to.checkpoint, to.worker, to.epoch, to.kind)
     segment = SegmentBuilder()
     shown = handle_path(to.job, path)
     states = {id: _write_states(segment, shown, pieces) for id, pieces in snapshots.items()}
@@ -127,7 +134,8 @@ def _write(
     }
     if not segment.is_empty:
         to.store.put(path, segment.parts())
-    stored.stored(to.checkpoint, files)
+    if to.kind is CheckpointKind.CHECKPOINT:
+        stored.stored(to.checkpoint, files)
     return Written(states, inflight, databases)
 
 

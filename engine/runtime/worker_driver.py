@@ -323,7 +323,7 @@ class WorkerDriver:
                     order.cuts,
                     order.index,
                     loaded.foreign,
-                    loaded.persistence.files,
+                    stored=loaded.persistence.files,
                 )
             except Exception as error:
                 # Whatever it is, the checkpoint fails and the job goes on.

@@ -19,6 +19,7 @@ import shutil
 import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from operator import itemgetter
 from typing import Any, Protocol
 
 from rocksdict import Rdict
@@ -238,7 +239,9 @@ class RocksDatabase:
         for layer in self.layers:
             if self._applied < layer.number <= limit:
                 for state, writes in layer.writes.items():
-                    rocks_files.write(self._open(), self._spaces[state].entries(writes))
+                    # Sorted ones go into RocksDB's memory two to three times as fast.
+                    entries = sorted(self._spaces[state].entries(writes), key=itemgetter(0))
+                    rocks_files.write(self._open(), entries)
                 self._applied = layer.number
 
     # --- helpers ------------------------------------------------------------------------------------------------------

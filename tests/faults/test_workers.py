@@ -77,6 +77,31 @@ def test_records_count_once_through_kills_at_random_moments(tmp_path: Path, long
     assert audited.verdict().exact, audited.verdict()
 
 
+def wait_for_a_checkpoint(handle: hr.JobHandle) -> None:
+    before = handle.status().completed
+    wait_for(lambda: handle.status().completed > before, "a checkpoint")
+
+
+def test_records_count_once_through_kills_with_their_state_on_disk(
+    tmp_path: Path, long: bool
+) -> None:
+    kills = 25 if long else 2
+    rng = random.Random(7)
+    audited = AuditedJob(tmp_path, int(RATE_PER_S * (6 + 4 * kills)), RATE_PER_S, interval="0.3s")
+    state = hr.State("rocksdb", directory=str(tmp_path / "state"))
+    with running(audited.build(restart=hr.Restart(attempts=100), state=state)) as handle:
+        for _ in range(kills):
+            wait_for_a_checkpoint(handle)
+            pids = sorted(handle.status().workers.values())
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(rng.choice(pids), signal.SIGKILL)
+        audited.hurry()
+        result = handle.wait(60.0)
+    assert result.restarts >= 1
+    assert audited.verdict().exact, audited.verdict()
+    assert any(s.databases for s in newest(handle).subtasks)
+
+
 def test_a_frozen_worker_is_replaced_and_what_it_does_when_it_wakes_stays_invisible(
     tmp_path: Path,
 ) -> None:

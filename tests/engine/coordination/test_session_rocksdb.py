@@ -12,6 +12,8 @@ import pyarrow as pa
 import pytest
 
 import headrace as hr
+from headrace.engine.runtime.contents import state_of
+from headrace.engine.runtime.directory import open_checkpoint
 from headrace.engine.runtime.storage import FsspecStore
 from headrace.recovery import catalog
 from headrace.recovery.metadata import CheckpointMetadata
@@ -173,6 +175,26 @@ def test_a_damaged_file_is_found_before_it_is_used(
     with pytest.raises(hr.JobFailed, match=f"chk-{metadata.checkpoint} cannot be restored"):
         job(folder, rocksdb(folder)).run("threads", restore="latest")
     assert f"shared/{file.name}" in caplog.text
+
+
+def test_a_checkpoint_of_databases_is_data(folder: Path) -> None:
+    metadata = stopped(folder, rocksdb(folder))
+    opened = open_checkpoint(str(folder / "ckpt"), "job", metadata.checkpoint)
+
+    def column(operator: str, state: str | None, name: str) -> dict[int, Any]:
+        view = state_of(opened, operator, state)
+        batches = [batch for piece in view.pieces for batch in view.read(piece)]
+        table = pa.Table.from_batches(batches, view.schema)
+        assert table.schema.names == ["__subtask", "__key_group", "key", name]
+        return dict(zip(table["key"].to_pylist(), table[name].to_pylist(), strict=True))
+
+    seen = column("seen", "n", "n")
+    assert len(seen) == len(keys_of(ROWS))
+    digits = column("seen", "by_digit", "by_digit")
+    assert {key: sum(dict(pairs).values()) for key, pairs in digits.items()} == seen
+    assert column("counts", None, "n").keys() == seen.keys()
+    with pytest.raises(hr.UserError, match="counts, numbers, seen"):
+        state_of(opened, "nobody")
 
 
 class Cold(hr.StatefulProcessor):

@@ -20,6 +20,7 @@ from headrace.engine.runtime.storage import FsspecStore
 from headrace.engine.runtime.work import Cut, SubtaskId
 from headrace.engine.state import rocks_files
 from headrace.inflight.confirmed import Confirmed
+from headrace.recovery.layout import CheckpointKind
 from headrace.recovery.metadata import DatabaseHandle, SharedFile, SubtaskSnapshot
 from headrace.recovery.store import Content, StoreRejected
 
@@ -163,6 +164,30 @@ def test_somebody_elses_files_are_not_built_upon(store: CountingStore, folder: F
     (restored,) = restore(store, handle, foreign=True)["totals"]
     assert restored.known == {}
     assert restored.size_bytes == 3
+
+
+def test_a_savepoint_holds_all_and_nothing_is_built_upon_it(
+    store: CountingStore, folder: Folder, tmp_path: Path
+) -> None:
+    stored = StoredFiles()
+    folder.write("1.sst", b"one")
+    checkpoint(store, 5, folder, stored)
+    stored.confirmed(5)
+    cut = Cut(ONE, 6, False, (), (), (), (), (), 0, 0)
+    store.puts.clear()
+    written = write_checkpoint(
+        *(store, "job", 6, 0, 1, {ONE: [("totals", folder.snapshot())]}, [cut], Confirmed()),
+        kind=CheckpointKind.SAVEPOINT,
+        stored=stored,
+    )
+    assert store.puts
+    assert all(path.startswith("job/sav-6/") for path in store.puts)
+    (handle,) = written.databases[ONE]
+    assert fetched(store, handle, tmp_path / "new")["1.sst"] == b"one"
+    store.puts.clear()
+    folder.write("2.sst", b"two")
+    checkpoint(store, 7, folder, stored)
+    assert shared(store) == ["7-w0-e1"]
 
 
 @pytest.mark.parametrize("at", [1, 2, 3])
