@@ -24,6 +24,7 @@ if _TYPE_CHECKING:
     from .engine.api.handle import JobResult as JobResult
     from .engine.api.job import Job as Job
     from .engine.api.keyed import KeyedStream as KeyedStream
+    from .engine.api.options import Autoscale as Autoscale
     from .engine.api.options import Checkpoints as Checkpoints
     from .engine.api.options import Network as Network
     from .engine.api.options import Restart as Restart
@@ -63,6 +64,7 @@ _HOMES = {
     "JobHandle": ".engine.api.handle",
     "JobResult": ".engine.api.handle",
     "Job": ".engine.api.job",
+    "Autoscale": ".engine.api.options",
     "Checkpoints": ".engine.api.options",
     "Network": ".engine.api.options",
     "Restart": ".engine.api.options",

@@ -14,6 +14,7 @@ import headrace as hr
 
 PUBLIC = [
     "Aggregation",
+    "Autoscale",
     "BroadcastProcessor",
     "Checkpoints",
     "HeadraceDataSource",

@@ -160,6 +160,11 @@ class JobHandle:
         """Name of the job."""
         return self._name
 
+    @property
+    def parallelism(self) -> int | None:
+        """What the job was started with or rescaled to; None: one subtask per CPU."""
+        return self._parallelism
+
     def checkpoint(self) -> int:
         """Take a checkpoint now. Returns its number when it is complete. Raises: HeadraceError when it fails."""
         return self._session.checkpoint()

@@ -22,7 +22,7 @@ from ..plan.validate import PARALLELISM_MAX, check_backend, check_name, check_pa
 from .connector import Delivery
 from .errors import UserError
 from .handle import JobHandle, JobResult, Session
-from .options import Checkpoints, Network, Restart, Runner, RunOptions, State, Workers
+from .options import Autoscale, Checkpoints, Network, Restart, Runner, RunOptions, State, Workers
 from .settings import find_settings_file, layered
 from .suggestion import did_you_mean
 from .write import SinkHandle
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from ..connectors.memory import CollectSink
+    from ..coordination.autoscale import AutoscaleRules
 
 
 class Overrides(TypedDict, total=False):
@@ -42,6 +43,7 @@ class Overrides(TypedDict, total=False):
     restart: Restart
     workers: Workers
     state: State
+    autoscale: Autoscale
     allow_unclaimed_state: bool
 
 
@@ -68,6 +70,7 @@ class Job:
         restart: Restart | None = None,
         workers: Workers | None = None,
         state: State | None = None,
+        autoscale: Autoscale | None = None,
         **unknown: object,
     ) -> None:
         """State a job.
@@ -87,6 +90,7 @@ class Job:
                 "restart",
                 "workers",
                 "state",
+                "autoscale",
             ]
             raise UserError(f"Job has no option {option!r}; {did_you_mean(option, known)}")
         for sink in sinks:
@@ -103,6 +107,7 @@ class Job:
             restart=restart or Restart(),
             workers=workers or Workers(),
             state=state or State(),
+            autoscale=autoscale or Autoscale(),
         )
 
     @property
@@ -196,17 +201,20 @@ class Job:
             restart=overrides.get("restart", stated.restart),
             workers=overrides.get("workers", stated.workers),
             state=overrides.get("state", stated.state),
+            autoscale=overrides.get("autoscale", stated.autoscale),
         )
 
     def start_with(self, options: RunOptions) -> JobHandle:
         """Start with exactly these options: the last step of `start`, for callers that layer options themselves."""
         # Here, not above: it brings the launchers, for which a program that only plans need not wait.
+        from ..control.autoscaling import autoscale as start_autoscale
         from ..control.server import open_control
         from ..coordination.launchers import check_room
         from ..coordination.session import start_job
 
         check_backend([handle.node for handle in self.sinks], options.state.backend)
         plan = self.plan(options.parallelism)
+        rules = self._autoscale_rules(options)
         collected = self._collected(afresh=options.restore is None)
 
         def rescaling(parallelism: int | None) -> Callable[[int], Session]:
@@ -226,7 +234,23 @@ class Job:
             parallelism=options.parallelism,
         )
         open_control(handle)
+        if rules is not None:
+            start_autoscale(handle, rules, plan.slots)
         return handle
+
+    def _autoscale_rules(self, options: RunOptions) -> AutoscaleRules | None:
+        """Automatic rescaling as the policy takes it; None: off. Raises: UserError."""
+        from ..coordination.autoscale import AutoscaleRules
+
+        stated = options.autoscale
+        if stated.most is None:
+            return None
+        if options.checkpoints is None:
+            raise UserError("autoscale.most needs a checkpoint directory; give checkpoints=DIR")
+        check_parallelism(stated.most, where="autoscale.most", limit=self.max_parallelism)
+        return AutoscaleRules(
+            stated.least, stated.most, stated.after_ns, stated.idle_after_ns, stated.pause_ns
+        )
 
     def _collected(self, *, afresh: bool) -> dict[str, Callable[[], pa.Table]]:
         """{name of a collect sink: reads its table}; `afresh` forgets what an earlier run collected."""

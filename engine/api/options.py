@@ -310,6 +310,46 @@ class State:
 
 @known_names_only
 @dataclass(frozen=True, slots=True)
+class Autoscale:
+    """Rescaling without being asked, by doubling and halving the parallelism. Needs checkpoints.
+
+    Attributes:
+        most: the highest parallelism; None: off.
+        least: the lowest.
+        after: backpressure that persists so long, behind a task that is busy, scales up.
+        idle_after: so long without backpressure and with every task idle most of the time scales down.
+        pause: no rescale for so long after one.
+    """
+
+    most: int | None = None
+    least: int = 1
+    after: Duration = "30s"
+    idle_after: Duration = "5m"
+    pause: Duration = "1m"
+
+    def __post_init__(self) -> None:
+        _count("autoscale.least", self.least, least=1)
+        if self.most is not None:
+            _count("autoscale.most", self.most, least=self.least)
+        _positive("autoscale.after", self.after_ns)
+        _positive("autoscale.idle_after", self.idle_after_ns)
+        duration_ns(self.pause, option="autoscale.pause")
+
+    @property
+    def after_ns(self) -> int:
+        return _ns("autoscale.after", self.after)
+
+    @property
+    def idle_after_ns(self) -> int:
+        return _ns("autoscale.idle_after", self.idle_after)
+
+    @property
+    def pause_ns(self) -> int:
+        return _ns("autoscale.pause", self.pause)
+
+
+@known_names_only
+@dataclass(frozen=True, slots=True)
 class RunOptions:
     """Everything about a run that is not the pipeline itself.
 
@@ -334,6 +374,7 @@ class RunOptions:
     restart: Restart = Restart()
     workers: Workers = Workers()
     state: State = State()
+    autoscale: Autoscale = Autoscale()
 
     def __post_init__(self) -> None:
         _choice("runner", self.runner, RUNNERS)

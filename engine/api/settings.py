@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from .errors import UserError
-from .options import Checkpoints, Network, Restart, RunOptions, State, Workers
+from .options import Autoscale, Checkpoints, Network, Restart, RunOptions, State, Workers
 from .suggestion import did_you_mean
 
 PREFIX = "HEADRACE_"
@@ -31,6 +31,7 @@ _GROUPS: dict[str, type] = {
     "restart": Restart,
     "workers": Workers,
     "state": State,
+    "autoscale": Autoscale,
 }
 _TEXTS = {
     "runner",
@@ -47,6 +48,8 @@ _INTEGERS = {
     "checkpoints.tolerable_failures",
     "checkpoints.retain",
     "restart.attempts",
+    "autoscale.most",
+    "autoscale.least",
 }
 _FLAGS = {"allow_unclaimed_state"}
 #: An object, which no text can name.

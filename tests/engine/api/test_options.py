@@ -9,7 +9,15 @@ import pytest
 
 from headrace.channels.events import CheckpointMode
 from headrace.engine.api.errors import UserError
-from headrace.engine.api.options import Checkpoints, Network, Restart, RunOptions, State, Workers
+from headrace.engine.api.options import (
+    Autoscale,
+    Checkpoints,
+    Network,
+    Restart,
+    RunOptions,
+    State,
+    Workers,
+)
 
 SECOND = 10**9
 
@@ -117,6 +125,12 @@ def test_every_mode_is_one_of_the_barrier() -> None:
             "restart.max_backoff='1m' is shorter than restart.backoff='2m'; swap them",
         ),
         (Workers, {"start_timeout": "0s"}, "workers.start_timeout is zero; it must be more"),
+        (
+            Autoscale,
+            {"most": 1, "least": 2},
+            "autoscale.most=1 is not a whole number of at least 2",
+        ),
+        (Autoscale, {"after": 0}, "autoscale.after is zero; it must be more"),
         (State, {"backend": "rocks"}, "state.backend='rocks' is unknown; did you mean 'rocksdb'?"),
         (State, {"directory": "s3://x"}, "state.directory='s3://x' is not a local folder"),
         (State, {"write_buffer": 0}, "state.write_buffer is zero; it must be more"),
