@@ -99,4 +99,5 @@ def _within(run: _Run, first: int, rows: int) -> BufferHandle:
         blob_rows=handle.blob_rows,
         start=handle.start + first - run.first,
         rows=rows,
+        inflated=handle.inflated,
     )

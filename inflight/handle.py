@@ -22,6 +22,7 @@ class BufferHandle(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         filters: (skip, parallelism, consumer), one a rescale, in order: without the first `skip` records, only those that the edge's
             partitioner sends to that consumer at that parallelism.
         skip: so many of the records that pass all filters have been consumed already.
+        inflated: length of the stream if the blob is an LZ4 frame around it; 0: it is the stream.
     """
 
     path: str
@@ -33,6 +34,7 @@ class BufferHandle(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     rows: int
     filters: list[tuple[int, int, int]] = []
     skip: int = 0
+    inflated: int = 0
 
 
 class ChannelStateHandle(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

@@ -269,4 +269,5 @@ def _rest(stored: _Stored) -> BufferHandle:
         rows=handle.rows,
         filters=handle.filters,
         skip=handle.skip + stored.committed,
+        inflated=handle.inflated,
     )

@@ -13,6 +13,9 @@ a damaged index cannot exist. Format, never change (a new one takes a new versio
 A blob is opaque here; its checksum is xxh3-64 of its bytes, as 16 lower-case hex digits. Arrow IPC streams are multiples
 of eight bytes long, as is the header, so they stay aligned.
 
+A blob of in-flight data may be one LZ4 frame (lz4_Frame_format 1.6) around an Arrow IPC stream. The handle that names it then states the stream's
+length (`BufferHandle.inflated`), and the checksum is over the frame. Nothing in the file says so.
+
 Tables become blobs without code in them: no pickle, no extension types (reading one runs a registered
 deserialiser), no compressed bodies (a few bytes could claim gigabytes), and everything that is read is validated in full.
 """
@@ -21,7 +24,7 @@ from __future__ import annotations
 
 import re
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -42,6 +45,9 @@ TABLE_ROWS_MAX = 2**31
 
 #: Batches of more rows than this on average are written as they are.
 _ROWS_WORTH_A_PART = 128
+
+#: LZ4 cannot shrink more than this: a frame that is said to hold more is damaged or made up.
+LZ4_RATIO_MAX = 255
 
 _CHECKSUM = re.compile("[0-9a-f]{16}")
 _END_OF_STREAM = b"\xff\xff\xff\xff\x00\x00\x00\x00"
@@ -224,6 +230,30 @@ def schema_from_ipc(head: bytes) -> pa.Schema:
         return pa.ipc.read_schema(message)
     except (pa.ArrowException, OSError, ValueError, StopIteration) as error:
         raise InvalidTable(f"not the head of an Arrow stream: {error}") from error
+
+
+def deflate(parts: Sequence[bytes | pa.Buffer]) -> tuple[list[bytes | pa.Buffer], int]:
+    """The parts as one LZ4 frame, and how long they were; as they are, and 0, if that would not save an eighth."""
+    whole = b"".join(parts)
+    frame = pa.compress(whole, codec="lz4")
+    if frame.size > len(whole) - len(whole) // 8:
+        return list(parts), 0
+    return [frame], len(whole)
+
+
+def inflate(frame: bytes, inflated: int, bytes_max: int = BLOB_BYTES_MAX) -> bytes:
+    """What `deflate` made a frame of, `inflated` bytes; limits are checked before anything is allocated. Raises: InvalidTable."""
+    if not 0 < inflated <= min(bytes_max, LZ4_RATIO_MAX * len(frame)):
+        raise InvalidTable(f"{len(frame)} bytes of LZ4 cannot hold {inflated}")
+    try:
+        with pa.CompressedInputStream(pa.BufferReader(frame), "lz4") as stream:
+            found: bytes = stream.read(inflated)
+            more = stream.read(1)
+    except (pa.ArrowException, OSError) as error:
+        raise InvalidTable(f"not an LZ4 frame: {error}") from error
+    if len(found) != inflated or more:
+        raise InvalidTable(f"an LZ4 frame that does not hold {inflated} bytes")
+    return found
 
 
 def _refuse_extension(name: str, kind: pa.DataType) -> None:

@@ -22,7 +22,7 @@ from headrace.channels.buffer import Buffer, ChannelId
 
 from .confirmed import Confirmed
 from .handle import BufferHandle, ChannelStateHandle
-from .segment import SegmentBuilder, table_to_ipc
+from .segment import SegmentBuilder, deflate, table_to_ipc
 
 #: Buffers are joined up to this size, so that a metadata of many small ones stays small.
 _BLOB_BYTES = 1 << 20
@@ -121,7 +121,7 @@ class AdHoc:
 
 
 def write_buffers(
-    segment: SegmentBuilder, path: str, buffers: Sequence[Buffer]
+    segment: SegmentBuilder, path: str, buffers: Sequence[Buffer], *, compresses: bool = False
 ) -> list[BufferHandle]:
     """Append neighbouring buffers to `segment`, which will lie at `path` (as handles state it). Returns where, in order."""
     handles: list[BufferHandle] = []
@@ -129,20 +129,23 @@ def write_buffers(
     size_bytes = 0
     for buffer in buffers:
         if group and size_bytes + buffer.size_bytes > _BLOB_BYTES:
-            handles.append(_write_batches(segment, path, group))
+            handles.append(_write_batches(segment, path, group, compresses))
             group, size_bytes = [], 0
         group += buffer.parts
         size_bytes += buffer.size_bytes
     if group:
-        handles.append(_write_batches(segment, path, group))
+        handles.append(_write_batches(segment, path, group, compresses))
     return handles
 
 
 def _write_batches(
-    segment: SegmentBuilder, path: str, batches: Sequence[pa.RecordBatch]
+    segment: SegmentBuilder, path: str, batches: Sequence[pa.RecordBatch], compresses: bool
 ) -> BufferHandle:
     table = pa.Table.from_batches(batches)
-    blob = segment.append(*table_to_ipc(table))
+    parts, inflated = table_to_ipc(table), 0
+    if compresses:
+        parts, inflated = deflate(parts)
+    blob = segment.append(*parts)
     return BufferHandle(
         path=path,
         offset=blob.offset,
@@ -151,4 +154,5 @@ def _write_batches(
         blob_rows=table.num_rows,
         start=0,
         rows=table.num_rows,
+        inflated=inflated,
     )

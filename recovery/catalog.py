@@ -23,6 +23,7 @@ from headrace.inflight.segment import (
     InvalidTable,
     check_header,
     checksum_of,
+    inflate,
     read_blob,
     table_from_ipc,
 )
@@ -372,6 +373,8 @@ def _verify_handle(store: Store, path: str, handle: _Handle) -> list[str]:
         data = read_blob(_reader(store, path), blob)
         if isinstance(handle, FileHandle):
             return []
+        if isinstance(handle, BufferHandle) and handle.inflated:
+            data = inflate(data, handle.inflated)
         table = table_from_ipc(data)
     except StoreRejected as error:
         return [f"{what}: {error.reason}"]

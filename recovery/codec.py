@@ -24,6 +24,7 @@ import xxhash
 
 from headrace.channels.events import MAX_WATERMARK, MIN_WATERMARK, CheckpointMode
 from headrace.inflight.handle import BufferHandle, ChannelStateHandle
+from headrace.inflight.segment import BLOB_BYTES_MAX, LZ4_RATIO_MAX
 
 from .layout import is_plain_path
 from .metadata import (
@@ -273,6 +274,8 @@ def _check_buffer(part: str, buffer: BufferHandle) -> None:
     _require_count(f"{part}.start", buffer.start, 0, buffer.blob_rows - 1)
     _require_count(f"{part}.rows", buffer.rows, 1, buffer.blob_rows - buffer.start)
     _require_count(f"{part}.skip", buffer.skip, 0, buffer.rows)
+    most = LZ4_RATIO_MAX * buffer.length
+    _require_count(f"{part}.inflated", buffer.inflated, 0, min(most, BLOB_BYTES_MAX))
     for at, (skip, parallelism, consumer) in enumerate(buffer.filters):
         _require_count(f"{part}.filters[{at}]", skip, 0, buffer.rows)
         _require_count(f"{part}.filters[{at}]", parallelism, 1, _PARALLELISM_MAX)

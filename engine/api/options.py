@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 Mode = Literal["aligned", "unaligned", "at_least_once"]
+Compression = Literal["none", "lz4"]
 Inflight = Literal["ad_hoc", "continuous"]
 Runner = Literal["spark", "threads", "processes"]
 
@@ -31,6 +32,7 @@ MODES: tuple[str, ...] = ("aligned", "unaligned", "at_least_once")
 Backend = Literal["heap", "rocksdb"]
 
 BACKENDS: tuple[str, ...] = ("heap", "rocksdb")
+COMPRESSION: tuple[str, ...] = ("none", "lz4")
 INFLIGHT: tuple[str, ...] = ("ad_hoc", "continuous")
 RUNNERS: tuple[str, ...] = ("spark", "threads", "processes")
 
@@ -93,6 +95,7 @@ class Checkpoints:
         alignment_timeout: an aligned checkpoint that is older than this, counted from its trigger, becomes unaligned; None: never.
         inflight: when records that barriers overtake are stored: "ad_hoc" by the checkpoint, "continuous" in a log beside the stream. Only
             where barriers overtake.
+        compression: "lz4" of in-flight data pays where storage takes less than about half a GB a second; "none" elsewhere.
     """
 
     directory: str
@@ -105,6 +108,7 @@ class Checkpoints:
     max_concurrent: int = 1
     alignment_timeout: Duration | None = None
     inflight: Inflight = "ad_hoc"
+    compression: Compression = "none"
 
     def __post_init__(self) -> None:
         if not isinstance(self.directory, str) or not self.directory:
@@ -121,6 +125,7 @@ class Checkpoints:
         _count("checkpoints.max_concurrent", self.max_concurrent, least=1)
         if self.alignment_timeout is not None:
             self._check_alignment_timeout()
+        _choice("checkpoints.compression", self.compression, COMPRESSION)
         _choice("checkpoints.inflight", self.inflight, INFLIGHT)
         if (
             self.inflight != "ad_hoc"

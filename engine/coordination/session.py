@@ -240,6 +240,7 @@ def _settings(options: RunOptions) -> dict[str, int | str | float]:
         "debloat_floor_bytes": _DEBLOAT_FLOOR_BYTES,
         "alignment_timeout_ns": _alignment_timeout_ns(checkpoints),
         "inflight": "ad_hoc" if checkpoints is None else checkpoints.inflight,
+        "compression": "none" if checkpoints is None else checkpoints.compression,
         "heartbeat_ns": network.heartbeat_ns,
         "state_backend": options.state.backend,
         "state_directory": options.state.directory or "",

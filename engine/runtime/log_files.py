@@ -39,12 +39,15 @@ class LogFiles:
         worker: int,
         threads: Executor,
         deliver: Callable[[PieceWritten], None],
+        *,
+        compresses: bool = False,
     ) -> None:
         self._store = store
         self._job = job
         self._worker = worker
         self._threads = threads
         self._deliver = deliver
+        self._compresses = compresses
         self._under_way: set[Future[None]] = set()
 
     def write(self, epoch: int, piece: Piece) -> None:
@@ -68,7 +71,9 @@ class LogFiles:
         try:
             if self._store is None:
                 return []
-            return write_piece(self._store, self._job, self._worker, epoch, piece)
+            return write_piece(
+                self._store, self._job, self._worker, epoch, piece, compresses=self._compresses
+            )
         except Exception as error:
             _log.warning("a piece of the in-flight log could not be written: %s", error)
             return []

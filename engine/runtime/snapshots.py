@@ -21,6 +21,7 @@ from headrace.inflight.segment import (
     CorruptBlob,
     InvalidTable,
     SegmentBuilder,
+    inflate,
     read_blob,
     table_from_ipc,
     table_to_ipc,
@@ -96,6 +97,8 @@ def write_checkpoint(
     foreign: Foreign | None = None,
     kind: CheckpointKind = CheckpointKind.CHECKPOINT,
     stored: StoredFiles | None = None,
+    *,
+    compresses: bool = False,
 ) -> Written:
     """Serialise and store state and in-flight data, durably, in one file; databases' immutable files apart. Raises StoreError, OSError.
 
@@ -106,7 +109,7 @@ def write_checkpoint(
         if store is None:
             return Written({id: [] for id in snapshots}, {id: [] for id in snapshots})
         to = Destination(store, job, checkpoint, worker, epoch, kind)
-        return _write(to, snapshots, cuts, confirmed, foreign, stored or StoredFiles())
+        return _write(to, snapshots, cuts, confirmed, foreign, stored or StoredFiles(), compresses)
     finally:
         for pieces in snapshots.values():
             release_all(pieces)
@@ -119,6 +122,7 @@ def _write(
     confirmed: Confirmed,
     foreign: Foreign | None,
     stored: StoredFiles,
+    compresses: bool,
 ) -> Written:
     path = segment_path(to.job, to.checkpoint, to.worker, to.epoch, to.kind)
     segment = SegmentBuilder()
@@ -127,7 +131,7 @@ def _write(
     databases, files = write_databases(to, segment, shown, snapshots, stored)
     inflight = {
         cut.subtask: [
-            *(_write_run(segment, shown, run, confirmed) for run in cut.inflight),
+            *(_write_run(segment, shown, run, confirmed, compresses) for run in cut.inflight),
             *(h if foreign is None else _copied(segment, shown, h, foreign) for h in cut.replay),
         ]
         for cut in cuts
@@ -140,7 +144,7 @@ def _write(
 
 
 def write_piece(
-    store: Store, job: str, worker: int, epoch: int, piece: Piece
+    store: Store, job: str, worker: int, epoch: int, piece: Piece, *, compresses: bool = False
 ) -> list[ChannelStateHandle]:
     """Store a piece of the in-flight log, durably. Returns what names it. Raises StoreError."""
     path = log_path(job, piece.checkpoint, worker, epoch, piece.number)
@@ -150,7 +154,7 @@ def write_piece(
             *channel,
             side="output",
             first=buffers[0].first,
-            buffers=write_buffers(segment, shown, buffers),
+            buffers=write_buffers(segment, shown, buffers, compresses=compresses),
             ended=False,
         )
         for channel, buffers in piece.runs
@@ -184,14 +188,14 @@ def _write_states(
 
 
 def _write_run(
-    segment: SegmentBuilder, path: str, run: CapturedRun, confirmed: Confirmed
+    segment: SegmentBuilder, path: str, run: CapturedRun, confirmed: Confirmed, compresses: bool
 ) -> ChannelStateHandle:
     buffers: list[BufferHandle] = []
     for piece in confirmed.split(run.channel, run.buffers):
         if isinstance(piece, BufferHandle):
             buffers.append(piece)
         else:
-            buffers += write_buffers(segment, path, piece)
+            buffers += write_buffers(segment, path, piece, compresses=compresses)
     return ChannelStateHandle(
         edge=run.channel.edge,
         producer=run.channel.producer,
@@ -306,7 +310,10 @@ def _read_blob(
     blob = Blob(handle.offset, handle.length, handle.checksum)
     file = store_path(job, path)
     try:
-        return table_from_ipc(read_blob(lambda o, n: store.get(file, o, n), blob))
+        data = read_blob(lambda o, n: store.get(file, o, n), blob)
+        if isinstance(handle, BufferHandle) and handle.inflated:
+            data = inflate(data, handle.inflated)
+        return table_from_ipc(data)
     except (CorruptBlob, InvalidTable, NotFound) as damage:
         raise CorruptState(f"{where}: {damage}") from damage
     except StoreRejected as refused:

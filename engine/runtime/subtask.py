@@ -75,7 +75,7 @@ class Limits:
         work_target_ns: pieces are cut so that they aim at this time.
         debloat: how credit windows follow the drain rate; None: they stay at `window_bytes`.
         alignment_timeout_ns: age at which an aligned checkpoint becomes unaligned; None: never.
-        logs: every buffer is told to the in-flight writer (`LogBuffer`).
+        logs, compresses: buffers are told to the in-flight writer (`LogBuffer`); it compresses them.
     """
 
     buffer_bytes: int
@@ -86,6 +86,7 @@ class Limits:
     debloat: Debloat | None = None
     alignment_timeout_ns: int | None = None
     logs: bool = False
+    compresses: bool = False
 
 
 @dataclass(frozen=True, slots=True)

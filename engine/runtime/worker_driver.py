@@ -137,7 +137,14 @@ class WorkerDriver:
         )
         self._working = WorkingFolder(settings.state_directory)
         self._storage = ThreadPoolExecutor(settings.storage_threads, thread_name_prefix="storage")
-        self._log_files = LogFiles(store, plan.job, identity.worker, self._storage, self._inbox.put)
+        self._log_files = LogFiles(
+            store,
+            plan.job,
+            identity.worker,
+            self._storage,
+            self._inbox.put,
+            compresses=settings.limits.compresses,
+        )
         self._control = ConnectionId(-1)
         #: {connection: (epoch, worker)} of data connections, and its inverse.
         self._peers: dict[ConnectionId, tuple[int, int]] = {}
@@ -324,6 +331,7 @@ class WorkerDriver:
                     order.index,
                     loaded.foreign,
                     stored=loaded.persistence.files,
+                    compresses=self._settings.limits.compresses,
                 )
             except Exception as error:
                 # Whatever it is, the checkpoint fails and the job goes on.

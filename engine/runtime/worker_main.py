@@ -45,6 +45,7 @@ def run_worker(program: WorkerProgram, incarnation: Incarnation, host: str) -> N
         debloat=Debloat(target_ns, int(settings["debloat_floor_bytes"])) if target_ns else None,
         alignment_timeout_ns=None if timeout_ns < 0 else timeout_ns,
         logs=settings["inflight"] == "continuous",
+        compresses=settings["compression"] == "lz4",
     )
     checkpoints = str(settings["checkpoints"])
     driver = WorkerDriver(

@@ -25,6 +25,7 @@ REQUIRED: tuple[str, ...] = (
     *IN_FLIGHT,
     "records persisted in flight, replay",
     "records named in a log",
+    "records stored compressed",
     "log pieces lost",
     "log pieces deleted",
     "channels blocked by backpressure",

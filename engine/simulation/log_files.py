@@ -41,6 +41,7 @@ class SimulatedLogFiles:
             self._number,
             epoch,
             piece,
+            compresses=self._env.settings.limits.compresses,
         )
         (put,) = catcher.puts
         delay_ns = self._env.scheduler.delay_ns(

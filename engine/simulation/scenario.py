@@ -99,6 +99,7 @@ def _draw_settings(rng: random.Random, graph: Graph, mode: CheckpointMode) -> Se
             alignment_timeout_ns=None
             if alignment_timeout_ns is None
             else alignment_timeout_ns * MILLISECOND_NS,
+            compresses=log is not None and log.piece_bytes < 100,
             logs=log is not None and mode is not CheckpointMode.AT_LEAST_ONCE,
         ),
         workers=rng.randint(1, slots),

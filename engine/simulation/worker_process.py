@@ -317,6 +317,7 @@ class WorkerProcess(Process):
             order.snapshots,
             order.cuts,
             order.index,
+            compresses=self.env.settings.limits.compresses,
         )
         self._count_in_flight(written)
         delay_ns = self.env.scheduler.delay_ns(
@@ -352,6 +353,8 @@ class WorkerProcess(Process):
             self.env.coverage.count(f"records persisted in flight, {handle.side}", rows)
             logged = sum(buffer.rows for buffer in handle.buffers if "-log-" in buffer.path)
             self.env.coverage.count("records named in a log", logged)
+            packed = sum(buffer.rows for buffer in handle.buffers if buffer.inflated)
+            self.env.coverage.count("records stored compressed", packed)
 
     def _read_replay(self, effect: ReadReplay) -> None:
         epoch, order, store = (

@@ -8,6 +8,7 @@ from itertools import pairwise
 import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from headrace.channels.buffer import Buffer, ChannelId
 from headrace.inflight.confirmed import Confirmed
@@ -160,3 +161,9 @@ def test_other_channels_do_not_count() -> None:
     run = captured(0, 4)
     pieces = Confirmed([handle(0, stored(0, 0, 4))]).split(ChannelId(0, 2, 1), [run])
     assert list(pieces) == [[run]]
+
+
+def test_part_of_a_compressed_blob_stays_compressed() -> None:
+    (buffer,) = [replace(stored(0, 0, 8), inflated=640)]
+    (named,) = split(Confirmed([handle(0, buffer)]), captured(2, 3))
+    assert named == replace(buffer, start=2, rows=3)

@@ -421,3 +421,12 @@ def test_what_is_read_ahead_is_bounded_however_many_old_channels_there_are(
         replay.commit()
     assert sorted(found) == expected
     assert replay.ahead_bytes == 0
+
+
+def test_what_is_left_of_a_compressed_buffer_stays_compressed() -> None:
+    replay = Replay([channel(stored(1, 4, inflated=640))], PORTS)
+    read_all(replay)
+    replay.next_input(1)
+    replay.commit()
+    (handle,) = replay.remaining()
+    assert handle.buffers == [stored(1, 4, inflated=640, skip=1)]

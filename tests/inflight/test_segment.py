@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
+import xxhash
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -19,6 +20,8 @@ from headrace.inflight.segment import (
     SegmentBuilder,
     check_header,
     checksum_of,
+    deflate,
+    inflate,
     read_blob,
     schema_from_ipc,
     table_from_ipc,
@@ -282,3 +285,51 @@ def test_columns_of_extension_types_are_not_even_looked_at() -> None:
         pass
     with pytest.raises(InvalidTable, match="extension types"):
         schema_from_ipc(sink.getvalue().to_pybytes())
+
+
+# --- compressed in-flight data ----------------------------------------------------------------------------------------
+
+COMPRESSIBLE = table_to_ipc(pa.table({"city": ["Lisbon"] * 1000}))
+PLAIN = b"".join(COMPRESSIBLE)
+
+
+def framed() -> bytes:
+    (frame,), inflated = deflate(COMPRESSIBLE)
+    assert inflated == len(PLAIN)
+    return bytes(frame)
+
+
+def test_what_was_compressed_comes_back_equal() -> None:
+    assert len(framed()) < len(PLAIN) // 2
+    assert inflate(framed(), len(PLAIN)) == PLAIN
+
+
+def test_what_hardly_shrinks_stays_as_it_is() -> None:
+    parts: list[bytes | pa.Buffer] = [xxhash.xxh128_digest(str(i).encode()) for i in range(1000)]
+    assert deflate(parts) == (parts, 0)
+    assert deflate([]) == ([], 0)
+
+
+@pytest.mark.parametrize("inflated", [0, -1, 255 * 100 + 1, 2**62])
+def test_a_length_that_lz4_cannot_reach_is_refused_before_anything_is_allocated(
+    inflated: int,
+) -> None:
+    with pytest.raises(InvalidTable, match=f"100 bytes of LZ4 cannot hold {inflated}"):
+        inflate(b"x" * 100, inflated)
+
+
+def test_a_limit_is_kept_before_anything_is_allocated() -> None:
+    with pytest.raises(InvalidTable, match="cannot hold"):
+        inflate(framed(), len(PLAIN), bytes_max=len(PLAIN) - 1)
+
+
+@pytest.mark.parametrize("off", [-1, 1])
+def test_another_length_than_was_stated_is_refused(off: int) -> None:
+    with pytest.raises(InvalidTable, match="does not hold"):
+        inflate(framed(), len(PLAIN) + off)
+
+
+@pytest.mark.parametrize("cut", [0, 3, 20, -1, -10])
+def test_a_truncated_frame_is_refused(cut: int) -> None:
+    with pytest.raises(InvalidTable, match="LZ4"):
+        inflate(framed()[:cut] + b"" if cut else b"rubbish" * 40, len(PLAIN))

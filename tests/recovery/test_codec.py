@@ -33,8 +33,10 @@ from headrace.recovery.metadata import (
 )
 
 TESTDATA = Path(__file__).parent / "testdata"
-#: TIMED below, as version 1 writes it. Never regenerate it.
-GOLDEN = TESTDATA / "v1-event-time.metadata"
+#: COMPRESSED below, as version 1 writes it. Never regenerate it.
+GOLDEN = TESTDATA / "v1-compressed.metadata"
+#: TIMED below, as version 1 wrote it before it knew compression. Never regenerate it.
+GOLDEN_WITHOUT_COMPRESSION = TESTDATA / "v1-event-time.metadata"
 #: METADATA below, as version 1 wrote it before it knew event time. Never regenerate it.
 GOLDEN_WITHOUT_EVENT_TIME = TESTDATA / "v1-holds.metadata"
 #: The same without what held the cuts, as version 1 wrote it before it knew. Never regenerate it.
@@ -148,6 +150,18 @@ def with_buffer(**fields: Any) -> CheckpointMetadata:
     return with_in_flight(REPLAY, buffers=[WRITTEN, buffer])
 
 
+LZ4 = msgspec.structs.replace(WRITTEN, inflated=960)
+COMPRESSED = msgspec.structs.replace(
+    TIMED,
+    subtasks=[
+        *TIMED.subtasks[:-1],
+        msgspec.structs.replace(
+            TIMED.subtasks[-1], inflight=[msgspec.structs.replace(INPUT, buffers=[NAMED, LZ4])]
+        ),
+    ],
+)
+
+
 def test_decoding_gives_what_was_encoded() -> None:
     assert decode_metadata(encode_metadata(METADATA)) == METADATA
 
@@ -160,8 +174,12 @@ def test_the_file_can_be_read_with_a_text_tool() -> None:
 
 
 def test_the_format_is_the_one_of_version_one() -> None:
-    assert decode_metadata(GOLDEN.read_bytes()) == TIMED
-    assert encode_metadata(TIMED) == GOLDEN.read_bytes()
+    assert decode_metadata(GOLDEN.read_bytes()) == COMPRESSED
+    assert encode_metadata(COMPRESSED) == GOLDEN.read_bytes()
+
+
+def test_a_file_from_before_compression_is_read_as_one_without() -> None:
+    assert decode_metadata(GOLDEN_WITHOUT_COMPRESSION.read_bytes()) == TIMED
 
 
 def test_a_file_from_before_event_time_is_read_as_one_without() -> None:
@@ -360,6 +378,8 @@ def test_a_body_outside_the_schema_is_refused_even_with_a_fitting_checksum(body:
         (with_buffer(start=8), "subtasks[1].inflight[0].buffers[1].start"),
         (with_buffer(rows=0), "subtasks[1].inflight[0].buffers[1].rows"),
         (with_buffer(start=1), "subtasks[1].inflight[0].buffers[1].rows"),
+        (with_buffer(inflated=-1), "subtasks[1].inflight[0].buffers[1].inflated"),
+        (with_buffer(inflated=255 * 320 + 1), "subtasks[1].inflight[0].buffers[1].inflated"),
         (with_buffer(skip=-1), "subtasks[1].inflight[0].buffers[1].skip"),
         (with_buffer(skip=9), "subtasks[1].inflight[0].buffers[1].skip"),
         (with_buffer(filters=[(0, 0, 0)]), "subtasks[1].inflight[0].buffers[1].filters[0]"),

@@ -184,6 +184,18 @@ def test_a_part_of_a_stored_buffer_can_be_named(store: FsspecStore) -> None:
     assert read_buffer(store, "job", part, parity)["x"].to_pylist() == [3]
 
 
+def test_compressed_records_come_back_too(store: FsspecStore) -> None:
+    cuts = [cut(ONE, run(2000, 3000))]
+    plain, packed = (
+        write_checkpoint(store, "job", n, 2, 3, {ONE: []}, cuts, Confirmed(), compresses=n == 8)
+        for n in (7, 8)
+    )
+    (plainly,), (packedly,) = (w.inflight[ONE][0].buffers for w in (plain, packed))
+    assert packedly.length < plainly.length == packedly.inflated
+    found = read_buffer(store, "job", packedly, everything)
+    assert found["x"].to_pylist() == list(range(5000))
+
+
 def test_an_end_of_input_alone_needs_no_file(store: FsspecStore) -> None:
     (handle,) = in_flight(store, ended=True).inflight[ONE]
     assert (handle.buffers, handle.ended) == ([], True)
