@@ -330,15 +330,22 @@ def _probe(store: Store, job: str, metadata: CheckpointMetadata) -> str | None:
             check_header(_reader(store, path))
             store.get(path, end - 1, 1)
         except StoreRejected as error:
-            return str(error)
+            return _damage(store, path, end, error)
         except CorruptBlob as error:
             return f"{path}: {error}"
     for file in _shared(metadata):
         try:
             store.get(store_path(job, file.path), max(0, file.length - 1), min(1, file.length))
         except StoreRejected as error:
-            return str(error)
+            return _damage(store, store_path(job, file.path), file.length, error)
     return None
+
+
+def _damage(store: Store, path: str, end: int, refused: StoreRejected) -> str:
+    """What is wrong with a file of which not all was to be had. Raises `refused` if nothing is: to ask again may help, an older checkpoint does not."""
+    if isinstance(refused, NotFound) or len(store.get(path)) < end:
+        return str(refused)
+    raise refused
 
 
 def _reader(store: Store, path: str) -> Callable[[int, int], bytes]:

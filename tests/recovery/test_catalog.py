@@ -234,15 +234,18 @@ def test_a_job_whose_checkpoints_are_all_damaged_does_not_start_afresh(store: Di
 
 
 @pytest.mark.parametrize("kind", [StoreUncertain, StoreRejected])
+@pytest.mark.parametrize("file", [metadata_path("orders", 2), segment_path("orders", 2, 0, 1)])
 def test_storage_that_fails_is_not_taken_for_damage(
-    store: DictStore, kind: type[StoreError]
+    store: DictStore, kind: type[StoreError], file: str
 ) -> None:
     written(store, 1)
     written(store, 2)
+    assert file in store.objects
+    failures = [kind(file, "no answer")]
 
     def fail(operation: str, path: str) -> None:
-        if operation == "get" and path == metadata_path("orders", 2):
-            raise kind(path, "no answer")
+        if operation == "get" and path == file and failures:
+            raise failures.pop()
 
     store.before = fail
     with pytest.raises(kind):
