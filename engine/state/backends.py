@@ -172,8 +172,6 @@ class RocksBackend:
     def begin(self) -> None:
         """Apply what earlier calls wrote."""
         self._database.settle()
-        for space in self._spaces.values():
-            space.begin()
 
     def prefetch(self, keys: Iterable[Key]) -> None:
         """See `KeyedBackend`."""
@@ -184,6 +182,8 @@ class RocksBackend:
     def commit(self) -> None:
         """See `KeyedBackend`."""
         self._database.commit()
+        for space in self._spaces.values():
+            space.forget()
 
     def snapshot(self) -> list[StateSnapshot]:
         """Nothing lies on the heap."""

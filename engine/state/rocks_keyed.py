@@ -69,9 +69,9 @@ class RocksKeyed:
         for first in range(0, len(pairs), _LOAD_ROWS):
             self._database.load(self.entries(dict(pairs[first : first + _LOAD_ROWS])))
 
-    def begin(self) -> None:
-        """A call begins: what was read before may have changed."""
-        self._read.clear()
+    def forget(self) -> None:
+        """A call has ended: what was read in it may change. Owner thread."""
+        self._read = {}
 
     def prefetch(self, keys: Iterable[Key]) -> None:
         """These keys are about to be read."""

@@ -80,6 +80,10 @@ class Both(RuleBasedStateMachine):
         for state in (*self.heap.values(), *self.rocks.values()):
             state.commit()
         self.backend.commit()
+
+    @rule()
+    def settle(self) -> None:
+        """Not every call begins with it."""
         self.backend.begin()
 
     @rule(key=key, number=st.integers(0, 99))
