@@ -10,6 +10,7 @@ coverage is demanded from `COVERAGE_SEEDS_MIN` seeds on.
 from __future__ import annotations
 
 import argparse
+import functools
 import gc
 import json
 import logging
@@ -17,13 +18,14 @@ import multiprocessing
 import os
 import sys
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import dataclass, field
 
 from headrace.channels.events import CheckpointMode
 
 from .coverage import IN_FLIGHT, REQUIRED, Coverage
+from .equivalence import compare_modes
 from .faults import CRASH_POINT_NAMES
 from .world import Report, simulate
 
@@ -37,6 +39,9 @@ IN_FLIGHT_SEEDS_MIN = 50
 _SHOWN_MAX = 20
 
 EXIT_FOUND = 3
+
+#: What is done with a seed.
+Run = Callable[[int], Report]
 
 
 @dataclass(slots=True)
@@ -79,12 +84,18 @@ class Result:
 
 
 def run_campaign(
-    seeds: Iterable[int], *, jobs: int, faults: bool = True, mode: CheckpointMode | None = None
+    seeds: Iterable[int],
+    *,
+    jobs: int,
+    faults: bool = True,
+    mode: CheckpointMode | None = None,
+    compared: bool = False,
 ) -> Result:
-    """Run the seeds in `jobs` processes; 1 means this one."""
+    """Run the seeds in `jobs` processes; 1 means this one. `compared`: each in every mode (`equivalence.py`)."""
     began_s = time.monotonic()
     result = Result(mode)
-    for reports in _reports(list(seeds), jobs, faults, mode):
+    run = compare_modes if compared else functools.partial(simulate, faults=faults, mode=mode)
+    for reports in _reports(list(seeds), jobs, run):
         for report in reports:
             result.add(report)
         result.elapsed_s = time.monotonic() - began_s
@@ -92,18 +103,16 @@ def run_campaign(
     return result
 
 
-def _reports(
-    seeds: list[int], jobs: int, faults: bool, mode: CheckpointMode | None
-) -> Iterator[list[Report]]:
+def _reports(seeds: list[int], jobs: int, run: Run) -> Iterator[list[Report]]:
     chunks = [seeds[i : i + _CHUNK_SEEDS] for i in range(0, len(seeds), _CHUNK_SEEDS)]
     if jobs == 1:
         _quiet()
         for chunk in chunks:
-            yield _run_chunk(chunk, faults, mode)
+            yield _run_chunk(chunk, run)
         return
     context = multiprocessing.get_context("spawn")
     with ProcessPoolExecutor(jobs, mp_context=context, initializer=_quiet) as pool:
-        futures = [pool.submit(_run_chunk, chunk, faults, mode) for chunk in chunks]
+        futures = [pool.submit(_run_chunk, chunk, run) for chunk in chunks]
         for future in as_completed(futures):
             yield future.result()
 
@@ -113,12 +122,12 @@ def _quiet() -> None:
     logging.getLogger("headrace").setLevel(logging.CRITICAL + 1)
 
 
-def _run_chunk(seeds: list[int], faults: bool, mode: CheckpointMode | None) -> list[Report]:
+def _run_chunk(seeds: list[int], run: Run) -> list[Report]:
     # A world is full of cycles and short-lived: looking for garbage while it runs costs a tenth of the speed.
     collects = gc.isenabled()
     gc.disable()
     try:
-        return [simulate(seed, faults=faults, mode=mode) for seed in seeds]
+        return [run(seed) for seed in seeds]
     finally:
         if collects:
             gc.enable()
@@ -152,6 +161,9 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="processes")
     parser.add_argument("--mode", choices=[mode.value for mode in CheckpointMode])
     parser.add_argument("--no-faults", action="store_true", help="delays only")
+    parser.add_argument(
+        "--compare-modes", action="store_true", help="each seed in every mode, without faults"
+    )
     parser.add_argument("--json", action="store_true", help="one object to stdout")
     parser.add_argument("--seed", type=int, help="run this seed alone")
     parser.add_argument("--trace", action="store_true", help="show what happens in --seed")
@@ -173,17 +185,23 @@ def main() -> int:
     if arguments.seed is not None:
         _quiet()
         show = print if arguments.trace else None
-        report = simulate(arguments.seed, faults=faults, mode=mode, show=show)
+        report = (
+            compare_modes(arguments.seed)
+            if arguments.compare_modes
+            else simulate(arguments.seed, faults=faults, mode=mode, show=show)
+        )
         print(f"seed {report.seed}: {report.violation or 'no violation'}")
         print(f"trace {report.trace_hash}, {report.steps} steps")
         return EXIT_FOUND if report.violation else 0
     seeds = _seeds(arguments.seeds, arguments.first)
-    result = run_campaign(seeds, jobs=arguments.jobs, faults=faults, mode=mode)
+    compared = arguments.compare_modes
+    result = run_campaign(seeds, jobs=arguments.jobs, faults=faults, mode=mode, compared=compared)
     if arguments.json:
         print(json.dumps(_as_json(result, mode, faults)))
     else:
         _print(result, mode, faults)
-    return EXIT_FOUND if result.violations or (result.missing and faults) else 0
+    missing = result.missing and faults and not compared
+    return EXIT_FOUND if result.violations or missing else 0
 
 
 def _as_json(result: Result, mode: CheckpointMode | None, faults: bool) -> dict[str, object]:
