@@ -199,6 +199,8 @@ class JoinOperator:
         late = np.ones(len(time), np.bool_)
         late[rows[accepted]] = False
         self._late.add(batch, late)
+        if len(rows) == len(time) and accepted.all():
+            return batch, starts
         return batch.take(pa.array(rows[accepted])), starts[accepted]
 
     def _probe(

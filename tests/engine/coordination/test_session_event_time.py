@@ -217,3 +217,35 @@ def test_late_records_are_counted_and_go_to_the_late_output() -> None:
     assert pc.sum(done.collected["out"]["n"]).as_py() + late == ROWS
     # As of the last heartbeat.
     assert 0 <= handle.metrics()['headrace_late_records_total{task="windows"}'] <= late
+
+
+def test_windows_of_windows_hold_every_record() -> None:
+    small = clicks("clicks").key_by("key").window(hr.tumbling("100ms"))
+    counted = small.aggregate(n=hr.count(), name="small").with_watermark("window_start", "0s")
+    large = counted.key_by("key").window(hr.sliding("1s", every="500ms"))
+    result = large.aggregate(n=hr.sum("n"), name="large")
+    job = hr.Job(
+        "job",
+        result.write.collect(name="out"),
+        result.late.write.collect(name="late"),
+        parallelism=2,
+        max_parallelism=16,
+    )
+    done = job.run("threads")
+    assert done.collected["late"].num_rows == 0
+    expected: Counter[tuple[int, int]] = Counter()
+    for id_, key in keys().items():
+        newest = times_of(id_) // 500 * 500
+        expected.update([(key, newest), (key, newest - 500)])
+    found = done.collected["out"]
+    starts = found["window_start"].combine_chunks().view(pa.int64()).to_pylist()
+    assert (
+        dict(
+            zip(
+                zip(found["key"].to_pylist(), starts, strict=True),
+                found["n"].to_pylist(),
+                strict=True,
+            )
+        )
+        == expected
+    )
