@@ -10,7 +10,7 @@ import pyarrow as pa
 from headrace.channels.partitioners import Broadcast
 
 from ..operators.connect import BroadcastProcessor, ConnectOperator
-from ..operators.process import declared_states
+from ..operators.process import declared_states, has_timers
 from ..plan.validate import check_schema, require_name
 from ..state.broadcast import BroadcastState
 from .errors import UserError
@@ -43,6 +43,11 @@ def connected(
         raise UserError(
             f"connect: {class_.__name__} declares state per key ({', '.join(map(repr, keyed))}) but the stream has no "
             "key; call key_by() before"
+        )
+    if has_timers(class_):
+        raise UserError(
+            f"connect: {class_.__name__} implements on_timer, but timers are set by processors of one stream; set them in a "
+            "process() behind it"
         )
     proposal = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "-", class_.__name__).lower()
     name = require_name(name, kind="connect", proposal=proposal, why=STATE)

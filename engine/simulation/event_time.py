@@ -25,7 +25,7 @@ from .source import ID_SPAN, SCHEMA, records_of
 _STEP_NS: Final = 10
 #: No record is older than the newest before it by more.
 DELAY_NS: Final = 45
-_BUCKET_NS: Final = 70
+BUCKET_NS: Final = 70
 _SEEN: Final = pa.schema([(name, pa.int64()) for name in ("split", "id", "newest")])
 
 
@@ -36,7 +36,7 @@ def time_of(id: Any) -> Any:
 
 def bucket_of(id: int) -> int:
     """The end of the bucket that a record falls into: the last nanosecond of it."""
-    return int(time_of(id)) // _BUCKET_NS * _BUCKET_NS + _BUCKET_NS - 1
+    return int(time_of(id)) // BUCKET_NS * BUCKET_NS + BUCKET_NS - 1
 
 
 def told_of(count: int, total: int, bucket: int) -> int:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import functools
 import random
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
 from typing import Any
@@ -27,12 +27,14 @@ from headrace.channels.partitioners import (
 
 from ..operators import aggregations
 from ..operators.aggregate import AggregateOperator
+from ..operators.base import Operator
 from ..operators.process import ProcessOperator
 from ..plan.execution import EdgePlan, EventTimeRole, ExecutionPlan, OperatorPlan, TaskPlan
 from .event_time import Times, buckets
 from .operators import Drop, Gather, History, Records, Stamp
 from .sink import SinkSystem, SystemCommitter, SystemWriter
 from .source import SCHEMA, RecordsReader
+from .windows import Joined, PairsTold, Windows, WindowsTold
 
 MAX_PARALLELISM = 16
 _TOTALS = {"n": aggregations.count(), "total": aggregations.sum("id")}
@@ -54,10 +56,17 @@ class Kind(Enum):
     GATHER = "gather"
     #: Keyed: counts and sums by event time, and emits one record per key and bucket when a timer fires.
     BUCKETS = "buckets"
+    #: Keyed: the same with windows.
+    WINDOWS = "windows"
+    #: Keyed: joins the records of the first input with those of the others that are close in event time.
+    JOIN = "join"
     SINK = "sink"
 
 
-KEYED = (Kind.HISTORY, Kind.TOTALS, Kind.BUCKETS)
+TIMED = (Kind.BUCKETS, Kind.WINDOWS, Kind.JOIN)
+KEYED = (Kind.HISTORY, Kind.TOTALS, *TIMED)
+#: What they emit is no record that came in: its path begins there.
+ANEW = (Kind.TOTALS, Kind.GATHER, *TIMED)
 
 
 @dataclass(frozen=True, slots=True)
@@ -205,7 +214,7 @@ def _operators(
                 RecordsReader, index, graph.rows, graph.keys, graph.splits, rng
             )
             source = OperatorPlan(name, source=reader, stateful=True)
-            if all(task.kind is not Kind.BUCKETS for task in graph.tasks):
+            if all(task.kind not in TIMED for task in graph.tasks):
                 return (source,)
             times = functools.partial(Times, index, graph.rows, graph.splits)
             return (source, OperatorPlan(f"{name}-times", operator=times, time=EventTimeRole.MAKES))
@@ -218,9 +227,13 @@ def _operators(
             history = functools.partial(_history, index, name)
             return (OperatorPlan(name, operator=history, stateful=True), stamp)
         case Kind.BUCKETS:
-            made = functools.partial(buckets, name)
-            keyed = OperatorPlan(name, operator=made, stateful=True, time=EventTimeRole.ACTS)
-            return (keyed, stamp)
+            return (_timed(name, buckets), stamp)
+        case Kind.WINDOWS:
+            told = OperatorPlan(f"{name}-told", operator=WindowsTold)
+            return (_timed(name, Windows), told, stamp)
+        case Kind.JOIN:
+            told = OperatorPlan(f"{name}-told", operator=PairsTold)
+            return (_timed(name, Joined), told, stamp)
         case Kind.TOTALS:
             totals = functools.partial(_totals, name)
             records = OperatorPlan(f"{name}-records", operator=Records)
@@ -233,6 +246,11 @@ def _operators(
             # Committers are made by the coordinator's process, which has its own way to call the system.
             committer = functools.partial(_no_committer, name)
             return (OperatorPlan(name, sink=writer, committer=committer, stateful=True),)
+
+
+def _timed(name: str, make: Callable[[str], Operator]) -> OperatorPlan:
+    operator = functools.partial(make, name)
+    return OperatorPlan(name, operator=operator, stateful=True, time=EventTimeRole.ACTS)
 
 
 def _no_committer(name: str) -> SystemCommitter:

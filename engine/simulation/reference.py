@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 from headrace.channels.partitioners import Broadcast, Custom, Forward, Hash
 
 from .event_time import bucket_of, told_of
-from .graphs import Graph, Kind, TaskSpec
+from .graphs import ANEW, Graph, Kind, TaskSpec
 from .operators import PATH_STEP, is_dropped
 from .source import key_of, records_of
+from .windows import pairs_of
 
 
 class Record(NamedTuple):
@@ -61,6 +62,9 @@ def reference_of(graph: Graph) -> Reference:
                 reference.sinks[f"sink{index}"] = arriving
                 reference.ordered |= {path for path, kept in order.items() if kept}
                 leaving = Counter()
+            case Kind.JOIN:
+                leaving = _joined(index, task, outputs, orders)
+                order = _stepped(index, task.kind, order)
             case _:
                 leaving = _leaving(index, task.kind, task.parallelism, arriving, reference)
                 order = _stepped(index, task.kind, order)
@@ -96,7 +100,7 @@ def _paths_over(graph: Graph, kind: type) -> set[int]:
             case Kind.SINK:
                 found |= {path for path, over in arriving.items() if over}
                 leaving.append({})
-            case Kind.TOTALS | Kind.GATHER | Kind.BUCKETS:
+            case anew if anew in ANEW:
                 leaving.append({index + 1: any(arriving.values())})
             case _:
                 leaving.append({p * PATH_STEP + index + 1: over for p, over in arriving.items()})
@@ -128,7 +132,7 @@ def _leaving(
         # Every subtask gets a copy of each record, and tells what one of each comes to.
         one = Counter({record: times // parallelism for record, times in arriving.items()})
         return Counter(dict.fromkeys(_totals(index, one), parallelism))
-    if kind is Kind.BUCKETS:
+    if kind in (Kind.BUCKETS, Kind.WINDOWS):
         return _buckets(index, arriving)
     leaving: Counter[Record] = Counter()
     for record, times in arriving.items():
@@ -164,7 +168,20 @@ def _buckets(index: int, arriving: Counter[Record]) -> Counter[Record]:
     )
 
 
+def _joined(
+    index: int, task: TaskSpec, outputs: list[Counter[Record]], orders: list[dict[int, bool]]
+) -> Counter[Record]:
+    sides: list[Counter[tuple[int, int]]] = []
+    for inputs in (task.inputs[:1], task.inputs[1:]):
+        side: Counter[tuple[int, int]] = Counter()
+        for record, times in _arriving(replace(task, inputs=inputs), outputs, orders)[0].items():
+            side[record.id, record.key] += times
+        sides.append(side)
+    told = pairs_of(*sides)
+    return Counter({Record(id, key, index + 1, 0): times for (id, key), times in told.items()})
+
+
 def _stepped(index: int, kind: Kind, order: dict[int, bool]) -> dict[int, bool]:
-    if kind in (Kind.TOTALS, Kind.GATHER, Kind.BUCKETS):
+    if kind in ANEW:
         return {index + 1: False}
     return {path * PATH_STEP + index + 1: kept for path, kept in order.items()}

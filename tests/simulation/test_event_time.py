@@ -15,6 +15,7 @@ from headrace.engine.plan.execution import EventTimeRole
 from headrace.engine.simulation.event_time import DELAY_NS, Times, bucket_of, time_of, told_of
 from headrace.engine.simulation.graphs import (
     MAX_PARALLELISM,
+    TIMED,
     Graph,
     Kind,
     TaskSpec,
@@ -60,7 +61,7 @@ def test_the_reference_tells_each_keys_buckets() -> None:
 
 def test_jobs_with_buckets_are_drawn_and_have_watermarks_at_all_sources() -> None:
     graphs = [draw_graph(random.Random(seed), keyed_totals=True) for seed in range(200)]
-    timed = [g for g in graphs if any(t.kind is Kind.BUCKETS for t in g.tasks)]
+    timed = [g for g in graphs if any(t.kind in TIMED for t in g.tasks)]
     assert len(timed) > 10
     for graph in timed:
         plan = plan_of(graph, random.Random(0), SinkSystem())
@@ -71,7 +72,7 @@ def test_jobs_with_buckets_are_drawn_and_have_watermarks_at_all_sources() -> Non
 def test_jobs_that_may_repeat_records_have_none() -> None:
     for seed in range(100):
         graph = draw_graph(random.Random(seed), keyed_totals=False)
-        assert all(task.kind is not Kind.BUCKETS for task in graph.tasks)
+        assert all(task.kind not in TIMED for task in graph.tasks)
 
 
 def times(parallelism: int = 1, index: int = 0) -> Times:

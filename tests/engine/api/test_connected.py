@@ -30,6 +30,13 @@ class Counted(OddRules):
         return None
 
 
+class Timed(OddRules):
+    """Nor this."""
+
+    def on_timer(self, key: Any, time_ns: int) -> Iterable[dict[str, Any]] | None:
+        return None
+
+
 def stream(name: str) -> Stream:
     return batches([pa.RecordBatch.from_pylist([], schema=SCHEMA)], name=name)
 
@@ -65,5 +72,6 @@ def test_mistakes_are_told_in_one_sentence() -> None:
     assert "OddRules declares broadcast state" in sentence(
         lambda: main.key_by("who").process(OddRules, schema=SCHEMA, name="p")
     )
+    assert "Timed implements on_timer" in sentence(connect(processor=Timed))
     assert "for example name='odd-rules'" in sentence(connect(name=None))
     assert "takes a pyarrow schema" in sentence(connect(schema=None))
