@@ -7,8 +7,8 @@ Damage is never papered over. A damaged checkpoint is refused together with its 
 used; if all are damaged that is an error, not a fresh start. Storage that fails to answer is neither: its
 StoreError goes to the caller, because falling back while the newest checkpoint is merely out of reach would undo committed output.
 
-Savepoints count as checkpoints when a restore looks for the newest (their transactions were committed too), but
-`delete_checkpoint` never touches one.
+A savepoint commits nothing, so a restore that looks for the newest takes the newest checkpoint, whatever savepoints came later, and
+a savepoint only where there is none. `delete_checkpoint` never touches one.
 """
 
 from __future__ import annotations
@@ -96,9 +96,11 @@ def jobs(store: Store) -> list[str]:
     return sorted({parsed.job for parsed in found if parsed is not None})
 
 
-def complete_checkpoints(store: Store, job: str) -> list[int]:
-    """Return the numbers of all complete checkpoints and savepoints, newest first."""
-    return sorted(_complete(store, job), reverse=True)
+def complete_checkpoints(store: Store, job: str, *, savepoints: bool = True) -> list[int]:
+    """Return the numbers of all complete checkpoints, and savepoints unless not wanted, newest first."""
+    complete = _complete(store, job)
+    wanted = (n for n, k in complete.items() if savepoints or k is CheckpointKind.CHECKPOINT)
+    return sorted(wanted, reverse=True)
 
 
 def incomplete_checkpoints(store: Store, job: str) -> list[int]:
@@ -131,7 +133,7 @@ def newest_valid(store: Store, job: str) -> tuple[CheckpointMetadata | None, lis
     """
     rejected: list[tuple[int, str]] = []
     complete = _complete(store, job)
-    for number in sorted(complete, reverse=True):
+    for number in sorted(complete, key=lambda n: (complete[n].value, -n)):
         try:
             metadata = _load(store, job, number, complete[number])
         except CorruptMetadata as error:
@@ -218,6 +220,14 @@ def delete_checkpoint(
         for path in store.list(prefix):
             if path not in kept:
                 store.delete(path)
+
+
+def delete_partial_savepoint(store: Store, job: str, number: int) -> None:
+    """Delete what is left of a savepoint that was given up. A complete one stays. Raises: StoreError."""
+    paths = store.list(checkpoint_folder(job, number, CheckpointKind.SAVEPOINT))
+    if metadata_path(job, number, CheckpointKind.SAVEPOINT) not in paths:
+        for path in paths:
+            store.delete(path)
 
 
 def delete_files(store: Store, job: str, paths: Iterable[str]) -> None:

@@ -40,11 +40,15 @@ def references(metadata: CheckpointMetadata) -> frozenset[str]:
 
 @dataclass(frozen=True, slots=True)
 class Deletable:
-    """What may be deleted now: checkpoints, each without the files in `keep`, and single files that were kept earlier."""
+    """What may be deleted now: checkpoints, each without the files in `keep`, and single files that were kept earlier.
+
+    `savepoints`: (number, URL of its directory; empty: the job's own) of those that were given up, and so belong to nobody.
+    """
 
     checkpoints: tuple[int, ...]
     keep: frozenset[str]
     files: tuple[str, ...]
+    savepoints: tuple[tuple[int, str], ...] = ()
 
 
 class SharedStateRegistry:
@@ -86,6 +90,10 @@ class SharedStateRegistry:
         for older in self._given_up:
             if older < checkpoint:
                 self._limits.setdefault(older, self._following)
+
+    def save(self, checkpoint: int) -> None:
+        """It is complete, and a savepoint: its files are the user's. What was written for a checkpoint of its number is garbage."""
+        self.give_up(checkpoint)
 
     def give_up(self, checkpoint: int) -> None:
         """It will never be complete. What was written for it may be named until a newer one is complete."""

@@ -58,7 +58,8 @@ class Held:
 
 def sizes_of(metadata: CheckpointMetadata) -> CheckpointSizes:
     """Add up a checkpoint."""
-    own = (f"chk-{metadata.checkpoint}/", f"shared/{metadata.checkpoint}-")
+    number = metadata.checkpoint
+    own = (f"chk-{number}/", f"sav-{number}/", f"shared/{number}-")
     databases = [d for s in metadata.subtasks for d in s.databases]
     shared = [file for database in databases for file in database.shared]
     buffers = [b for s in metadata.subtasks for b in _buffers(s.inflight)]
@@ -94,7 +95,7 @@ def held_on(subtask: SubtaskSnapshot, side: str) -> Held:
 def stored_by(subtask: SubtaskSnapshot, checkpoint: int) -> tuple[int, int]:
     """Bytes of the blobs with one subtask's in-flight data: (in the checkpoint's own files, in those of earlier ones)."""
     blobs = {(b.path, b.offset): b.length for b in _buffers(subtask.inflight)}
-    own = f"chk-{checkpoint}/"
+    own = (f"chk-{checkpoint}/", f"sav-{checkpoint}/")
     written = sum(length for (path, _), length in blobs.items() if path.startswith(own))
     return written, sum(blobs.values()) - written
 

@@ -15,8 +15,10 @@ from typing import TYPE_CHECKING, Protocol
 
 import pyarrow as pa
 
+from headrace.channels.events import CheckpointMode
+
 from ..plan.validate import check_parallelism
-from .errors import HeadraceError
+from .errors import HeadraceError, UserError
 
 if TYPE_CHECKING:
     from ..coordination.driver import Status
@@ -48,6 +50,10 @@ class Session(Protocol):
 
     def checkpoint(self) -> int:
         """Take a checkpoint now; return its number when it is complete. Raises: HeadraceError when it fails."""
+        ...
+
+    def savepoint(self, path: str | None, mode: CheckpointMode | None) -> str:
+        """Take a savepoint; return where it is when it is complete. Raises: UserError; HeadraceError when it fails."""
         ...
 
     def stop(self) -> None:
@@ -85,6 +91,9 @@ class Session(Protocol):
 
 #: Notices and checkpoints of sessions before that a status tells.
 _REMEMBERED = 1000
+
+#: How a savepoint may be taken.
+SAVEPOINT_MODES = ("aligned", "unaligned")
 
 #: (parallelism) to what starts a session from a checkpoint's number; the first call raises UserError if there is no such plan,
 #: or no room for it. None is the parallelism of an operator that sets none, where the job sets none either.
@@ -168,6 +177,23 @@ class JobHandle:
     def checkpoint(self) -> int:
         """Take a checkpoint now. Returns its number when it is complete. Raises: HeadraceError when it fails."""
         return self._session.checkpoint()
+
+    def savepoint(self, path: str | None = None, mode: str | None = None) -> str:
+        """Take a savepoint: a checkpoint that needs no other files and belongs to you. The job goes on, and never deletes it.
+
+        It is complete when everything that sinks had written before it is committed, by a checkpoint that is taken after it.
+
+        Args:
+            path: the directory that it goes to, a path or any fsspec URL; None: the job's checkpoint directory.
+            mode: "aligned" or "unaligned"; None: as the job's checkpoints. An unaligned one does not wait for backpressure.
+
+        Returns: its path, DIRECTORY/JOB/sav-N, which `restore=` takes.
+
+        Raises: UserError when the job keeps no checkpoints, or there is no such mode or directory; HeadraceError when it fails.
+        """
+        if mode is not None and mode not in SAVEPOINT_MODES:
+            raise UserError(f"savepoint: mode={mode!r} is neither 'aligned' nor 'unaligned'")
+        return self._session.savepoint(path, None if mode is None else CheckpointMode(mode))
 
     def rescale(self, parallelism: int) -> Rescaled:
         """Go on at another parallelism: take an unaligned checkpoint, stop, start from it. Operators with their own keep it.

@@ -21,7 +21,7 @@ from ..runtime.wiring import channels_from
 from . import decisions as d
 from . import messages as m
 from .ledger import Ledger, metadata_of
-from .pending import CheckpointRules, PendingCheckpoint, Schedule
+from .pending import CheckpointRules, PendingCheckpoint, Schedule, Wish
 from .roster import Roster
 
 
@@ -69,7 +69,7 @@ class Checkpointing:
         #: The checkpoint whose metadata is being written, if any; waited for before everything else.
         self._writing: tuple[PendingCheckpoint, CheckpointMetadata] | None = None
         #: Who asked for a checkpoint that has not been triggered.
-        self._requests: list[int] = []
+        self._wishes: list[Wish] = []
         #: Every channel of the plan: what a checkpoint must tile.
         self._channels = {
             channel
@@ -85,30 +85,36 @@ class Checkpointing:
 
     @property
     def under_way(self) -> int:
-        """How many checkpoints are pending or being written."""
-        return len(self._pending) + self.writing
+        """How many checkpoints are pending or being written; savepoints that wait for a commit take nobody's place."""
+        return len(self._pending) - len(self._held()) + self.writing
 
     def begin(self, epoch: int, now_ns: int) -> None:
         """An attempt runs."""
         self._epoch = epoch
         self._schedule.attempt_started(now_ns)
 
-    def leave(self, reason: str, effects: list[d.CoordinatorEffect]) -> None:
-        """The attempt has ended: nothing pending can complete any more. What is being written may."""
+    def leave(
+        self, reason: str, effects: list[d.CoordinatorEffect], *, complete: bool = False
+    ) -> None:
+        """The attempt has ended: nothing pending can complete any more. What is being written may.
+
+        `complete`: it came to its end, and the last commit follows; savepoints that wait for that go on waiting.
+        """
         self._schedule.attempt_ended()
-        for pending in list(self._pending.values()):
+        held = self._held() if complete else []
+        for pending in [p for p in self._pending.values() if p not in held]:
             del self._pending[pending.number]
             self._ledger.given_up(pending.number)
             _answer(pending, None, reason, effects)
 
-    def requested(self, request: int) -> None:
-        """Somebody wants a checkpoint now."""
-        self._requests.append(request)
+    def requested(self, wish: Wish) -> None:
+        """Somebody wants a checkpoint now, or a savepoint."""
+        self._wishes.append(wish)
 
     def refuse_requests(self, reason: str, effects: list[d.CoordinatorEffect]) -> None:
         """There will be no more checkpoints."""
-        effects += [d.RequestAnswered(request, None, reason) for request in self._requests]
-        self._requests = []
+        effects += [d.RequestAnswered(wish.request, None, reason) for wish in self._wishes]
+        self._wishes = []
 
     def next_deadline_ns(self, *, stopping: bool) -> int | None:
         """When the next one is due or the oldest one expires."""
@@ -139,22 +145,96 @@ class Checkpointing:
             return
         due_ns = self._schedule.due_ns
         due = due_ns is not None and due_ns <= now_ns
-        if self.under_way < self._rules.concurrent and (due or self._requests):
+        wish = self._wishes[0] if self._wishes else None
+        covering = self._uncovered_mode()
+        if not self._has_room(
+            covering or (wish.savepoint.mode if wish and wish.savepoint else None)
+        ):
+            return
+        if covering is not None:
+            self._trigger(now_ns, final=False, effects=effects, mode=covering)
+        elif wish is not None and wish.savepoint is not None:
+            self._trigger_savepoint(now_ns, effects)
+        elif due or wish is not None:
             self._trigger(now_ns, final=False, effects=effects, mode=self._mode)
 
+    def _has_room(self, mode: CheckpointMode | None) -> bool:
+        """Whether one more may be under way. A savepoint that overtakes everything need not wait for one that stands in a queue."""
+        more = mode is CheckpointMode.UNALIGNED
+        return self.under_way < self._rules.concurrent + more
+
     def _make_way(self, effects: list[d.CoordinatorEffect]) -> None:
-        for number in sorted(n for n, pending in self._pending.items() if not pending.final):
-            self._cancel(number, "the job stops", effects)
+        held = self._held()
+        for number, pending in sorted(self._pending.items()):
+            if not pending.final and pending not in held:
+                self._cancel(number, "the job stops", effects)
 
     def _trigger(
         self, now_ns: int, *, final: bool, effects: list[d.CoordinatorEffect], mode: CheckpointMode
     ) -> None:
         number, self._following = self._following, self._following + 1
-        request = self._requests.pop(0) if self._requests else None
+        first = next((wish for wish in self._wishes if wish.savepoint is None), None)
+        request = None
+        if first is not None:
+            self._wishes.remove(first)
+            request = first.request
         self._ledger.triggered(number)
         self._pending[number] = PendingCheckpoint(number, now_ns, final, request, mode)
         self._schedule.triggered(now_ns)
+        for held in self._uncovered():
+            held.covered_by = number
         self._to_all(m.Trigger(self._epoch, number, mode.value, now_ns), effects)
+
+    def _trigger_savepoint(self, now_ns: int, effects: list[d.CoordinatorEffect]) -> None:
+        wish = self._wishes.pop(0)
+        assert wish.savepoint is not None, f"{wish} is no savepoint"
+        number = max(self._following, wish.savepoint.number_min)
+        self._following = number + 1
+        mode = wish.savepoint.mode or self._mode
+        self._ledger.triggered(number, wish.savepoint)
+        self._pending[number] = PendingCheckpoint(
+            number, now_ns, False, wish.request, mode, wish.savepoint
+        )
+        target = wish.savepoint.target
+        self._to_all(m.Trigger(self._epoch, number, mode.value, now_ns, target), effects)
+
+    # --- savepoints ---------------------------------------------------------------------------------------------
+
+    def _held(self) -> list[PendingCheckpoint]:
+        """Savepoints that every worker has acknowledged, and whose transactions are not all committed.
+
+        A savepoint commits nothing. Were it complete before its transactions are committed, a failure could abort them, and they would
+        be lost to whoever starts from it. So it waits for a checkpoint that was triggered later, and commits them.
+        """
+        return [
+            pending
+            for pending in self._pending.values()
+            if pending.savepoint is not None
+            and self._acknowledged(pending)
+            and self._ledger.unconfirmed(pending.transactions)
+        ]
+
+    def _uncovered(self) -> list[PendingCheckpoint]:
+        """Those for which no checkpoint has been triggered since, or which was given up."""
+        newest = 0 if self._ledger.newest is None else self._ledger.newest.checkpoint
+        writing = None if self._writing is None else self._writing[0].number
+        return [
+            held
+            for held in self._held()
+            if held.covered_by is None
+            or (
+                held.covered_by not in self._pending
+                and held.covered_by != writing
+                and held.covered_by > newest
+            )
+        ]
+
+    def _uncovered_mode(self) -> CheckpointMode | None:
+        """How the checkpoint is to travel that the oldest of them needs; None: none does."""
+        return next((held.mode for held in self._uncovered()), None)
+
+    def _acknowledged(self, pending: PendingCheckpoint) -> bool:
+        return pending.complete(w.worker for w in self._roster.members)
 
     # --- acknowledgement and metadata ---------------------------------------------------------------------------
 
@@ -167,8 +247,10 @@ class Checkpointing:
 
     def write_ready(self, now_ns: int, effects: list[d.CoordinatorEffect]) -> Verdict:
         """One metadata at a time, oldest first: a newer checkpoint that is ready waits for the older one's fate."""
-        workers = [w.worker for w in self._roster.members]
-        ready = [p for _, p in sorted(self._pending.items()) if p.complete(workers)]
+        held = self._held()
+        ready = [
+            p for _, p in sorted(self._pending.items()) if self._acknowledged(p) and p not in held
+        ]
         if self._writing is not None or not ready:
             return FINE
         pending = ready[0]
@@ -179,13 +261,14 @@ class Checkpointing:
         metadata = metadata_of(
             self._plan,
             pending,
-            self._ledger.carry_over(pending.transactions),
+            [] if pending.savepoint else self._ledger.carry_over(pending.transactions),
             epoch=self._epoch,
             mode=pending.mode.value,
             now_ns=now_ns,
         )
         self._writing = (pending, metadata)
-        effects.append(d.WriteMetadata(metadata))
+        target = "" if pending.savepoint is None else pending.savepoint.target
+        effects.append(d.WriteMetadata(metadata, target))
         return FINE
 
     def _untiled(self, pending: PendingCheckpoint) -> list[str]:
@@ -208,6 +291,8 @@ class Checkpointing:
         assert self._writing is not None, f"nobody wrote chk-{checkpoint}"
         (pending, metadata), self._writing = self._writing, None
         assert pending.number == checkpoint, f"wrote chk-{pending.number}, got chk-{checkpoint}"
+        if pending.savepoint is not None:
+            return self._saved(pending, effects)
         self._ledger.completed(metadata)
         self._schedule.ended(now_ns, complete=True)
         if running:
@@ -216,14 +301,26 @@ class Checkpointing:
         notice = d.Notice(d.NoticeKind.CHECKPOINT, f"chk-{checkpoint} is complete", metadata)
         effects.append(notice)
         _answer(pending, checkpoint, "", effects)
-        for older in sorted(number for number in self._pending if number < checkpoint):
-            self._cancel(older, f"chk-{checkpoint} is newer and complete", effects)
-        deletable = self._ledger.sweep()
-        if deletable.checkpoints or deletable.files:
-            effects.append(d.DeleteCheckpoints(deletable))
+        for older, other in sorted(self._pending.items()):
+            if older < checkpoint and other.savepoint is None:
+                self._cancel(older, f"chk-{checkpoint} is newer and complete", effects)
+        self._sweep(effects)
         if not (pending.final and running):
             return FINE
         return Verdict(final=checkpoint, whole=all(s.finished for s in metadata.subtasks))
+
+    def _saved(self, pending: PendingCheckpoint, effects: list[d.CoordinatorEffect]) -> Verdict:
+        self._ledger.saved(pending.number)
+        text = f"savepoint {pending.number} is complete"
+        effects.append(d.Notice(d.NoticeKind.SAVEPOINT, text))
+        _answer(pending, pending.number, "", effects)
+        self._sweep(effects)
+        return FINE
+
+    def _sweep(self, effects: list[d.CoordinatorEffect]) -> None:
+        deletable = self._ledger.sweep()
+        if deletable.checkpoints or deletable.files:
+            effects.append(d.DeleteCheckpoints(deletable))
 
     def discarded(
         self, checkpoint: int, reason: str, now_ns: int, effects: list[d.CoordinatorEffect]
@@ -242,7 +339,10 @@ class Checkpointing:
         """A pending checkpoint has failed; an unknown one was cancelled or completed before."""
         if checkpoint not in self._pending:
             return FINE
+        savepoint = self._pending[checkpoint].savepoint
         self._cancel(checkpoint, reason, effects)
+        if savepoint is not None:
+            return FINE
         if self._schedule.ended(now_ns, complete=False):
             return Verdict(f"too many checkpoints failed; chk-{checkpoint} was given up: {reason}")
         return FINE
@@ -259,7 +359,8 @@ class Checkpointing:
         pending = self._pending.pop(checkpoint)
         self._ledger.given_up(checkpoint)
         self._to_all(m.Cancelled(self._epoch, checkpoint), effects)
-        text = f"chk-{checkpoint} was given up: {reason}"
+        what = "chk-" if pending.savepoint is None else "savepoint "
+        text = f"{what}{checkpoint} was given up: {reason}"
         effects.append(d.Notice(d.NoticeKind.CHECKPOINT_FAILED, text))
         _answer(pending, None, reason, effects)
 

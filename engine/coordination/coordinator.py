@@ -26,6 +26,7 @@ from . import decisions as d
 from . import messages as m
 from .checkpointing import Checkpointing, Verdict, to_all
 from .ledger import Ledger
+from .pending import Wish
 from .restarts import Restarts
 from .roster import Member, Roster
 from .rules import CoordinatorRules, Phase
@@ -123,7 +124,7 @@ class Coordinator:
     def check(self) -> None:
         """Assert every invariant."""
         self._ledger.check()
-        self._checkpoints.check(running=self.phase is Phase.RUNNING)
+        self._checkpoints.check(running=self.phase in (Phase.RUNNING, Phase.CLOSING))
         if self.phase is Phase.DEPLOYING:
             assert not self._checkpoints.writing, "restarted while a checkpoint's fate was open"
 
@@ -173,7 +174,7 @@ class Coordinator:
             case d.CheckpointFound():
                 self._found(event.metadata, effects)
             case d.CheckpointRequested():
-                self._checkpoints.requested(event.request)
+                self._checkpoints.requested(Wish(event.request, event.savepoint))
             case d.StopRequested():
                 self._stop, self._stop_mode = event.kind, event.mode
                 if event.kind is d.StopKind.NOW:
@@ -359,8 +360,10 @@ class Coordinator:
         self.phase = Phase.RESTARTING
         self._restart_at_ns = self._now_ns + wait_ns
 
-    def _leave_attempt(self, reason: str, effects: list[d.CoordinatorEffect]) -> None:
-        self._checkpoints.leave(reason, effects)
+    def _leave_attempt(
+        self, reason: str, effects: list[d.CoordinatorEffect], *, complete: bool = False
+    ) -> None:
+        self._checkpoints.leave(reason, effects, complete=complete)
         self._to_all(m.Abandon(self.epoch), effects)
 
     def _deploy_failed(self, message: m.DeployFailed, effects: list[d.CoordinatorEffect]) -> None:
@@ -425,7 +428,8 @@ class Coordinator:
             self._attempt_failed(verdict.failure, "", effects)
         elif verdict.final is not None:
             outcome = d.Outcome.FINISHED if verdict.whole else d.Outcome.STOPPED
-            self._end(outcome, f"chk-{verdict.final} covers everything", "", effects)
+            reason = f"chk-{verdict.final} covers everything"
+            self._end(outcome, reason, "", effects, complete=True)
 
     # --- sinks --------------------------------------------------------------------------------------------------
 
@@ -454,12 +458,18 @@ class Coordinator:
         return len(self._finished) == sum(task.parallelism for task in self._plan.tasks)
 
     def _end(
-        self, outcome: d.Outcome, reason: str, details: str, effects: list[d.CoordinatorEffect]
+        self,
+        outcome: d.Outcome,
+        reason: str,
+        details: str,
+        effects: list[d.CoordinatorEffect],
+        *,
+        complete: bool = False,
     ) -> None:
         """Close the attempt; commits under way are waited for."""
         if self.phase in (Phase.CLOSING, Phase.ENDED):
             return
-        self._leave_attempt(reason, effects)
+        self._leave_attempt(reason, effects, complete=complete)
         self._checkpoints.refuse_requests(reason, effects)
         self._ending = d.JobEnded(outcome, reason, details)
         self._restart_at_ns = self._register_by_ns = None
@@ -474,9 +484,11 @@ class Coordinator:
             effects.append(d.CommitTransactions(checkpoint, records))
 
     def _conclude(self, effects: list[d.CoordinatorEffect]) -> None:
+        self._checkpoints.write_ready(self._now_ns, effects)  # savepoints, after the last commit
         if self._checkpoints.writing:
             return
         assert self._ending is not None, "closing without a reason"
+        self._checkpoints.leave(self._ending.reason, effects)
         if self._claimed and not self._ledger.uncommitted:
             effects.append(d.RecoverSinks(self.epoch, ()))
         self._to_all(m.Shutdown(self._ending.reason), effects)

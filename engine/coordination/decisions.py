@@ -14,6 +14,7 @@ from headrace.recovery.metadata import CheckpointMetadata, TransactionRecord
 from headrace.recovery.registry import Deletable
 
 from . import messages as m
+from .pending import SavepointOrder
 
 # --- events -----------------------------------------------------------------------------------------------------------
 
@@ -108,9 +109,10 @@ class CheckpointFound:
 
 @dataclass(frozen=True, slots=True)
 class CheckpointRequested:
-    """Somebody wants a checkpoint now; answered by RequestAnswered with the same number."""
+    """Somebody wants a checkpoint now, or a savepoint; answered by RequestAnswered with the same number."""
 
     request: int
+    savepoint: SavepointOrder | None = None
 
 
 class StopKind(Enum):
@@ -187,9 +189,13 @@ class RecoverSinks:
 
 @dataclass(frozen=True, slots=True)
 class WriteMetadata:
-    """Make the checkpoint durable. If that fails, remove it for certain before answering MetadataDiscarded."""
+    """Make the checkpoint durable. If that fails, remove it for certain before answering MetadataDiscarded.
+
+    `target`: URL of the directory of a savepoint that does not go to the job's own.
+    """
 
     metadata: CheckpointMetadata
+    target: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -234,6 +240,7 @@ class NoticeKind(Enum):
     RUNNING = "running"
     CHECKPOINT = "checkpoint"
     CHECKPOINT_FAILED = "checkpoint_failed"
+    SAVEPOINT = "savepoint"
     ATTEMPT_FAILED = "attempt_failed"
     WORKER_LOST = "worker_lost"
     RESCALED = "rescaled"

@@ -36,6 +36,7 @@ from ..runtime.network import (
 from . import decisions as d
 from . import messages as m
 from .coordinator import Coordinator
+from .pending import SavepointOrder
 from .rules import Phase
 from .storage import Sinks, claim_epoch, delete_checkpoints, find_checkpoint, write_metadata
 
@@ -143,13 +144,17 @@ class CoordinatorDriver:
         """Tell the users something."""
         self._notice(d.Notice(kind, text))
 
-    def request_checkpoint(self, answer: Callable[[d.RequestAnswered], None]) -> None:
-        """Ask for a checkpoint; `answer` is called in the coordinator's thread."""
+    def request_checkpoint(
+        self,
+        answer: Callable[[d.RequestAnswered], None],
+        savepoint: SavepointOrder | None = None,
+    ) -> None:
+        """Ask for a checkpoint, or a savepoint; `answer` is called in the coordinator's thread."""
         with self._lock:
             self._requests += 1
             number = self._requests
             self._answers[number] = answer
-        self.post(d.CheckpointRequested(number))
+        self.post(d.CheckpointRequested(number, savepoint))
 
     def abort(self) -> None:
         """Undo `listen` when the workers could not be launched."""
@@ -259,8 +264,8 @@ class CoordinatorDriver:
                 self._network.close(ConnectionId(connection))
             case d.ClaimEpoch(above):
                 self._store_then(lambda: [claim_epoch(self._store, self._job, above)])
-            case d.WriteMetadata(metadata):
-                self._store_then(lambda: write_metadata(self._store, metadata))
+            case d.WriteMetadata(metadata, target):
+                self._store_then(lambda: write_metadata(self._store, metadata, target=target))
             case d.FindCheckpoint(below):
                 self._store_then(lambda: [find_checkpoint(self._store, self._job, below)])
             case d.DeleteCheckpoints(what):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 
 from headrace.channels.partitioners import Hash
 from headrace.recovery.metadata import (
@@ -14,7 +15,7 @@ from headrace.recovery.metadata import (
 from headrace.recovery.registry import Deletable, SharedStateRegistry, references
 
 from ..plan.execution import EdgePlan, ExecutionPlan
-from .pending import PendingCheckpoint
+from .pending import PendingCheckpoint, SavepointOrder
 
 #: A subtask repeats a transaction only until it hears that its checkpoint is complete; so long are confirmed ones remembered.
 _CHECKPOINTS_REMEMBERED = 8
@@ -42,12 +43,14 @@ class Ledger:
         self._registry = SharedStateRegistry()
         #: Complete ones that retention keeps, oldest first.
         self._retained: list[int] = []
+        #: {savepoint under way or given up: URL of its directory}.
+        self._savepoints: dict[int, str] = {}
         #: {transaction id: record}: in a complete checkpoint, commit not confirmed.
         self._uncommitted: dict[str, TransactionRecord] = {}
         #: {transaction id: checkpoint}: confirmed lately, so that a late repeat is not committed twice.
         self._committed: dict[str, int] = {}
-        #: Checkpoints whose commit was ordered and is not answered.
-        self._committing: set[int] = set()
+        #: {checkpoint whose commit was ordered and is not answered: transaction ids}.
+        self._committing: dict[int, tuple[str, ...]] = {}
         self.restored(restore)
 
     def restored(self, metadata: CheckpointMetadata | None) -> None:
@@ -63,9 +66,16 @@ class Ledger:
         transactions = [] if metadata is None else metadata.transactions
         self._uncommitted = {t.id: t for t in transactions if t.id not in self._committed}
 
-    def triggered(self, checkpoint: int) -> None:
+    def triggered(self, checkpoint: int, savepoint: SavepointOrder | None = None) -> None:
         """A checkpoint is begun: from now on it may name files, and files may be written for it."""
         self._registry.begin(checkpoint)
+        if savepoint is not None:
+            self._savepoints[checkpoint] = savepoint.target
+
+    def saved(self, savepoint: int) -> None:
+        """The savepoint is durable, and the user's from now on."""
+        self._registry.save(savepoint)
+        del self._savepoints[savepoint]
 
     def given_up(self, checkpoint: int) -> None:
         """It will not be complete."""
@@ -78,39 +88,45 @@ class Ledger:
         self._retained.append(metadata.checkpoint)
         # Some may have been confirmed while this metadata, which still names them, was being written.
         self._uncommitted = {t.id: t for t in metadata.transactions if t.id not in self._committed}
-        self._committing.add(metadata.checkpoint)
+        self._committing[metadata.checkpoint] = tuple(t.id for t in metadata.transactions)
         for number in self._retained[: -self._retain]:
             self._registry.let_go(number)
         self._retained = self._retained[-self._retain :]
 
     def sweep(self) -> Deletable:
         """What may be deleted now; each thing is named once."""
-        return self._registry.collect()
+        deletable = self._registry.collect()
+        mine = [n for n in deletable.checkpoints if n in self._savepoints]
+        partial = tuple((number, self._savepoints.pop(number)) for number in mine)
+        return replace(deletable, savepoints=partial)
 
     def committed(self, checkpoint: int) -> None:
         """All transactions that the checkpoint names are committed."""
-        self._committing.discard(checkpoint)
+        self._confirm(self._committing.pop(checkpoint, ()))
         if self.newest is not None and self.newest.checkpoint == checkpoint:
             self.all_committed()
 
     def all_committed(self) -> None:
         """Everything that the newest checkpoint names is committed."""
+        self._confirm(tuple(self._uncommitted))
+
+    def _confirm(self, ids: Iterable[str]) -> None:
         newest = 0 if self.newest is None else self.newest.checkpoint
-        for id in self._uncommitted:
+        for id in ids:
             self._committed[id] = newest
-        self._uncommitted = {}
+            self._uncommitted.pop(id, None)
         oldest = newest - _CHECKPOINTS_REMEMBERED
         self._committed = {id: c for id, c in self._committed.items() if c >= oldest}
 
     def commit_failed(self, checkpoint: int | None) -> None:
         """The outcome is unknown; its transactions stay uncommitted until a recovery of the sinks has repeated them."""
         if checkpoint is not None:
-            self._committing.discard(checkpoint)
+            self._committing.pop(checkpoint, None)
 
     def commit_again(self) -> tuple[int, tuple[TransactionRecord, ...]]:
         """Begin the commit of the newest checkpoint anew: its number and what is not confirmed."""
         assert self.newest is not None, "nothing was ever committed"
-        self._committing.add(self.newest.checkpoint)
+        self._committing[self.newest.checkpoint] = tuple(self._uncommitted)
         return self.newest.checkpoint, self.uncommitted
 
     @property
@@ -123,9 +139,13 @@ class Ledger:
         """To be committed (again) when sinks are recovered, in the order in which they were pre-committed."""
         return tuple(self._uncommitted.values())
 
+    def unconfirmed(self, transactions: Iterable[TransactionRecord]) -> list[TransactionRecord]:
+        """Those whose commit is not confirmed."""
+        return [t for t in transactions if t.id not in self._committed]
+
     def carry_over(self, transactions: Iterable[TransactionRecord]) -> list[TransactionRecord]:
         """What the next metadata must name: those whose commit is not confirmed yet, then the new ones, each subtask's in order."""
-        fresh = {t.id: t for t in transactions if t.id not in self._committed}
+        fresh = {t.id: t for t in self.unconfirmed(transactions)}
         return list((self._uncommitted | fresh).values())
 
     def check(self) -> None:
@@ -154,7 +174,7 @@ def metadata_of(
         checkpoint=pending.number,
         epoch=epoch,
         mode=mode,
-        savepoint=False,
+        savepoint=pending.savepoint is not None,
         created_ms=pending.created_ns // 1_000_000,
         duration_ns=max(0, now_ns - pending.created_ns),
         max_parallelism=plan.max_parallelism,

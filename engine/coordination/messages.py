@@ -140,12 +140,13 @@ class Abandon(_Message, frozen=True):
 
 
 class Trigger(_Message, frozen=True):
-    """Begin a checkpoint at the sources."""
+    """Begin a checkpoint at the sources. `savepoint`: it is one, for the directory with this URL (empty: the job's own)."""
 
     epoch: int
     checkpoint: int
     mode: str
     created_ns: int
+    savepoint: str | None = None
 
 
 class Completed(_Message, frozen=True):

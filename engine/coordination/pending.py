@@ -35,6 +35,29 @@ class CheckpointRules:
     concurrent: int
 
 
+@dataclass(frozen=True, slots=True)
+class SavepointOrder:
+    """What a savepoint is to be.
+
+    Attributes:
+        target: URL of the directory that it goes to; empty: the job's own.
+        mode: None is the job's.
+        number_min: its number must be at least this: those below may be taken in the directory.
+    """
+
+    target: str = ""
+    mode: CheckpointMode | None = None
+    number_min: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Wish:
+    """Somebody, known by the number `request`, wants a checkpoint, or a savepoint."""
+
+    request: int
+    savepoint: SavepointOrder | None = None
+
+
 @dataclass(slots=True)
 class PendingCheckpoint:
     """One checkpoint that was triggered and is not complete.
@@ -43,6 +66,8 @@ class PendingCheckpoint:
         final: triggered after every subtask had finished, so its completion ends the job.
         request: whoever asked for it, or None.
         mode: how its barriers travel.
+        savepoint: it is one, if not None.
+        covered_by: of a savepoint that every worker has acknowledged: the checkpoint that will commit its transactions.
     """
 
     number: int
@@ -50,6 +75,8 @@ class PendingCheckpoint:
     final: bool
     request: int | None
     mode: CheckpointMode
+    savepoint: SavepointOrder | None = None
+    covered_by: int | None = None
     acknowledged: dict[int, Acknowledge] = field(default_factory=dict)
 
     def acknowledge(self, worker: int, message: Acknowledge) -> None:

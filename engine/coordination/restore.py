@@ -34,7 +34,7 @@ class Restore:
 
     Attributes:
         metadata: the checkpoint; None: from nothing.
-        origin: URL of the directory it lies in; empty: the job's own.
+        origin: URL of the directory it lies in; empty: it is the job's own, to build upon and to delete.
         checkpoint_next: number of the run's first checkpoint, above all in the job's folder.
         warnings: what the user must know about the choice, one sentence each.
     """
@@ -45,8 +45,13 @@ class Restore:
     warnings: tuple[str, ...] = ()
 
 
-def resolve(store: Store | None, job: str, restore: str | int | None) -> Restore:
+def resolve(
+    store: Store | None, job: str, restore: str | int | None, directory: str = ""
+) -> Restore:
     """Find the checkpoint that `restore` ("latest", a number, or a path that ends in JOB/chk-N) names.
+
+    Args:
+        directory: URL of `store`. A savepoint in it is somebody else's, like all in other directories.
 
     Raises UserError: there is no such complete checkpoint, it is damaged, or the folder belongs to another job; StorageUnreachable.
     """
@@ -57,6 +62,8 @@ def resolve(store: Store | None, job: str, restore: str | int | None) -> Restore
         if restore is None:
             return Restore(None, "", following)
         metadata, origin, refused = _find(store, job, restore)
+        if metadata.savepoint and not origin:
+            origin = directory
         warnings = tuple(
             f"chk-{number} cannot be restored ({reason}); chk-{metadata.checkpoint} is used, so what was"
             f" committed to sinks after it will be written once more"

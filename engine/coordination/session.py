@@ -15,6 +15,7 @@ from pyspark import cloudpickle
 
 from headrace.channels.events import CheckpointMode
 from headrace.recovery import assignment, catalog
+from headrace.recovery.layout import CheckpointKind, checkpoint_folder
 from headrace.recovery.metadata import CheckpointMetadata, SubtaskSnapshot
 from headrace.recovery.store import Store, StoreError
 
@@ -30,7 +31,7 @@ from .coordinator import Coordinator
 from .driver import CoordinatorDriver, Status
 from .launchers import make_launcher
 from .metrics import metrics_of
-from .pending import CheckpointRules
+from .pending import CheckpointRules, SavepointOrder
 from .restarts import RestartRules
 from .restore import claimed, new_tasks, resolve
 from .rules import CoordinatorRules, Phase
@@ -49,10 +50,11 @@ _WORK_TARGET_NS = 20_000_000
 class RunningJob:
     """A started job (the `Session` behind a `JobHandle`)."""
 
-    def __init__(self, plan: ExecutionPlan, driver: CoordinatorDriver, *, durable: bool) -> None:
+    def __init__(self, plan: ExecutionPlan, driver: CoordinatorDriver, directory: str) -> None:
         self._plan = plan
         self._driver = driver
-        self._durable = durable
+        #: URL of the checkpoint directory; empty: there is none.
+        self._directory = directory
         self._began_ns = time.monotonic_ns()
         self._ended_ns: int | None = None
 
@@ -67,19 +69,36 @@ class RunningJob:
 
     def checkpoint(self) -> int:
         """Take a checkpoint now; its number. Raises UserError without a checkpoint directory, HeadraceError when it fails."""
-        if not self._durable:
+        return self._request("checkpoint", None)
+
+    def savepoint(self, path: str | None, mode: CheckpointMode | None) -> str:
+        """Take a savepoint; its path. Raises UserError, StorageUnreachable before it begins; HeadraceError when it fails."""
+        self._check_durable()
+        order = SavepointOrder("", mode)
+        if path is not None:
+            number_min = _number_min(path, self._plan.job)
+            order = SavepointOrder(path, mode, number_min)
+        number = self._request("savepoint", order)
+        folder = checkpoint_folder(self._plan.job, number, CheckpointKind.SAVEPOINT)
+        return f"{(path or self._directory).rstrip('/')}/{folder.rstrip('/')}"
+
+    def _check_durable(self) -> None:
+        if not self._directory:
             raise UserError("the job has no checkpoint directory; give it checkpoints=DIR")
+
+    def _request(self, what: str, order: SavepointOrder | None) -> int:
+        self._check_durable()
         answer: Future[d.RequestAnswered] = Future()
-        self._driver.request_checkpoint(answer.set_result)
+        self._driver.request_checkpoint(answer.set_result, order)
         while True:
             try:
                 answered = answer.result(timeout=0.5)
                 break
             except FutureTimeout:
-                if self._driver.ended.is_set():
-                    raise HeadraceError("the job ended before the checkpoint was taken") from None
+                if self._driver.ended.is_set() and not answer.done():
+                    raise HeadraceError(f"the job ended before the {what} was taken") from None
         if answered.checkpoint is None:
-            raise HeadraceError(f"the checkpoint failed: {answered.failure}")
+            raise HeadraceError(f"the {what} failed: {answered.failure}")
         return answered.checkpoint
 
     def stop(self) -> None:
@@ -140,7 +159,8 @@ def start_job(plan: ExecutionPlan, options: RunOptions) -> RunningJob:
     """Start a job. Raises UserError, StorageUnreachable before anything runs."""
     checkpoints = options.checkpoints
     store = None if checkpoints is None else open_store(checkpoints.directory)
-    restore = resolve(store, plan.job, options.restore)
+    directory = "" if checkpoints is None else checkpoints.directory
+    restore = resolve(store, plan.job, options.restore, directory)
     tasks = new_tasks(plan)
 
     def assign(metadata: CheckpointMetadata) -> list[SubtaskSnapshot]:
@@ -160,7 +180,7 @@ def start_job(plan: ExecutionPlan, options: RunOptions) -> RunningJob:
     # All that can be the user's mistake has been looked at. From here on no older coordinator of the job completes a checkpoint; it may have
     # completed one since we looked, so we look again.
     epoch = _claim(store, plan.job)
-    restore = claimed(resolve(store, plan.job, options.restore), tasks)
+    restore = claimed(resolve(store, plan.job, options.restore, directory), tasks)
     slots = [
         list(slots_of_worker(worker, workers=launcher.workers, slots=plan.slots))
         for worker in range(launcher.workers)
@@ -180,7 +200,17 @@ def start_job(plan: ExecutionPlan, options: RunOptions) -> RunningJob:
     for warning in restore.warnings:
         driver.warn(warning)
     driver.start()
-    return RunningJob(plan, driver, durable=store is not None)
+    return RunningJob(plan, driver, directory)
+
+
+def _number_min(directory: str, job: str) -> int:
+    """A number that is free in the directory of a savepoint. Raises UserError, StorageUnreachable."""
+    try:
+        return catalog.next_checkpoint_number(open_store(directory), job)
+    except StoreError as error:
+        raise StorageUnreachable(
+            f"the directory of the savepoint cannot be read: {error}"
+        ) from error
 
 
 def _claim(store: Store | None, job: str) -> int:

@@ -15,7 +15,9 @@ from headrace.recovery.metadata import CheckpointMetadata, TransactionRecord
 from headrace.recovery.registry import Deletable
 from headrace.recovery.store import AlreadyExists, NotFound, Store, StoreError, StoreUncertain
 
+from ..api.errors import HeadraceError
 from ..operators.base import SinkCommitter, Transaction
+from ..runtime.storage import open_store
 from . import decisions as d
 
 _log = logging.getLogger(__name__)
@@ -43,9 +45,17 @@ def claim_epoch(store: Store | None, job: str, above: int) -> Answer:
 
 
 def write_metadata(
-    store: Store | None, metadata: CheckpointMetadata, sleep: Callable[[float], None] = time.sleep
+    store: Store | None,
+    metadata: CheckpointMetadata,
+    sleep: Callable[[float], None] = time.sleep,
+    target: str = "",
 ) -> list[Answer]:
-    """Complete the checkpoint, or make certain that it never will be. `sleep` waits that many seconds between two tries."""
+    """Complete the checkpoint, or make certain that it never will be.
+
+    Args:
+        sleep: waits that many seconds between two tries.
+        target: URL of the directory of a savepoint that does not go to `store`.
+    """
     number = metadata.checkpoint
     if store is None:
         return [d.MetadataWritten(number)]
@@ -54,16 +64,21 @@ def write_metadata(
         if newest > metadata.epoch:
             superseded = _superseded(metadata.job, metadata.epoch, newest)
             return [superseded, d.MetadataDiscarded(number, superseded.reason)]
-        _repeat(lambda: catalog.publish(store, metadata), sleep)
+        directory = open_store(target) if target else store
+        _repeat(lambda: catalog.publish(directory, metadata), sleep)
         return [d.MetadataWritten(number)]
     except AlreadyExists:
         reason = (
             f"chk-{number} exists already: another coordinator of job {metadata.job!r} is alive"
         )
+        if metadata.savepoint:  # in a directory that others write to, too
+            return [d.MetadataDiscarded(number, f"{target} holds a savepoint {number} already")]
         return [d.Superseded(reason), d.MetadataDiscarded(number, reason)]
     except Exception as error:
-        reason = str(error) if isinstance(error, StoreError) else repr(error)
-        _discard(store, metadata.job, number, sleep)
+        told = isinstance(error, StoreError | HeadraceError)
+        reason = str(error) if told else repr(error)
+        if not metadata.savepoint:
+            _discard(store, metadata.job, number, sleep)
         return [d.MetadataDiscarded(number, f"its metadata could not be written: {reason}")]
 
 
@@ -72,7 +87,7 @@ def find_checkpoint(store: Store | None, job: str, below: int) -> Answer:
     if store is None:
         return d.CheckpointFound(None)
     try:
-        for number in catalog.complete_checkpoints(store, job):
+        for number in catalog.complete_checkpoints(store, job, savepoints=False):
             if number < below:
                 try:
                     return d.CheckpointFound(catalog.load(store, job, number))
@@ -92,6 +107,11 @@ def delete_checkpoints(store: Store | None, job: str, what: Deletable) -> None:
             catalog.delete_checkpoint(store, job, number, what.keep)
         except Exception as error:
             _log.warning("chk-%d could not be deleted: %s", number, error)
+    for number, target in what.savepoints:
+        try:
+            catalog.delete_partial_savepoint(open_store(target) if target else store, job, number)
+        except Exception as error:
+            _log.warning("what is left of savepoint %d could not be deleted: %s", number, error)
     try:
         catalog.delete_files(store, job, what.files)
     except Exception as error:

@@ -52,11 +52,15 @@ class SendFrame:
 
 @dataclass(frozen=True, slots=True)
 class PersistCheckpoint:
-    """Every subtask of the worker has cut: write what the snapshots froze to one file, durably."""
+    """Every subtask of the worker has cut: write what the snapshots froze to one file, durably.
+
+    `savepoint`: it is one, for the directory with this URL (empty: the job's own); all that it needs is written.
+    """
 
     epoch: int
     checkpoint: int
     cuts: tuple[Cut, ...]
+    savepoint: str | None = None
 
 
 AttemptEffect = (

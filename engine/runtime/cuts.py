@@ -27,6 +27,9 @@ from headrace.recovery.metadata import ChannelPosition
 from ..operators.base import Transaction
 from .work import CapturedRun, Cut, CutTaken, DeclineCheckpoint, SubtaskEffect, SubtaskId, Waited
 
+#: An aligned barrier may stand behind data while so many newer checkpoints overtake it; then it still means nothing.
+_REMEMBERED = 10_000
+
 
 @dataclass(frozen=True, slots=True)
 class Due:
@@ -184,7 +187,7 @@ class Cuts:
 
     def completed(self, checkpoint: int) -> None:
         """The checkpoint is durable; nothing older can matter."""
-        self._over = {number for number in self._over if number > checkpoint}
+        self._over = {n for n in self._over if n > checkpoint - _REMEMBERED}
         self._arrived_ns = {n: ns for n, ns in self._arrived_ns.items() if n > checkpoint}
 
     # --- time -------------------------------------------------------------------------------------------------

@@ -27,7 +27,10 @@ Frozen = Sequence[tuple[str, Snapshot]]
 
 @dataclass(frozen=True, slots=True)
 class CheckpointWrite:
-    """A worker's part of a checkpoint, to be stored in one file. `index`: in-flight data that is named instead."""
+    """A worker's part of a checkpoint, to be stored in one file. `index`: in-flight data that is named instead.
+
+    `savepoint`: as in `PersistCheckpoint`.
+    """
 
     epoch: int
     checkpoint: int
@@ -36,6 +39,7 @@ class CheckpointWrite:
     sync_ns: dict[SubtaskId, int]
     cuts: tuple[Cut, ...]
     index: Confirmed
+    savepoint: str | None = None
 
 
 class Persistence:
@@ -48,6 +52,8 @@ class Persistence:
         self._frozen: dict[int, dict[SubtaskId, tuple[Frozen, int]]] = {}
         #: Checkpoints that wait for the piece of the log under way, in order.
         self._waiting: deque[PersistCheckpoint] = deque()
+        #: Savepoints that were handed out: nothing is built upon them.
+        self._savepoints: set[int] = set()
 
     def freeze(self, checkpoint: int, subtask: SubtaskId, states: Frozen, sync_ns: int) -> None:
         """The subtask's state is frozen for `checkpoint`."""
@@ -65,6 +71,9 @@ class Persistence:
 
     def stored(self, checkpoint: int, inflight: dict[SubtaskId, list[ChannelStateHandle]]) -> None:
         """The worker's part of the checkpoint is durable. (Of its databases' files `files` was told.)"""
+        if checkpoint in self._savepoints:
+            self._savepoints.remove(checkpoint)
+            return
         self.inflight.stored(checkpoint, [h for handles in inflight.values() for h in handles])
 
     def confirmed(self, checkpoint: int) -> None:
@@ -79,7 +88,7 @@ class Persistence:
     def ready(self) -> Iterator[CheckpointWrite | Piece]:
         """What is to be written now, each once: checkpoints before pieces of the log."""
         while self._waiting:
-            index = self.inflight.index(self._waiting[0].checkpoint)
+            index = self._index(self._waiting[0])
             if index is None:
                 break
             effect = self._waiting.popleft()
@@ -91,9 +100,16 @@ class Persistence:
                 {subtask: sync_ns for subtask, (_, sync_ns) in frozen.items()},
                 effect.cuts,
                 index,
+                effect.savepoint,
             )
         while (piece := self.inflight.next_piece()) is not None:
             yield piece
+
+    def _index(self, effect: PersistCheckpoint) -> Confirmed | None:
+        if effect.savepoint is None:
+            return self.inflight.index(effect.checkpoint)
+        self._savepoints.add(effect.checkpoint)
+        return Confirmed()  # it is to last when all checkpoints are gone
 
 
 def persistence_of(limits: Limits, log: LogLimits = USUAL) -> Persistence:

@@ -46,6 +46,7 @@ from .databases import (
     release_all,
     write_databases,
 )
+from .storage import open_store
 from .work import CapturedRun, Cut, SubtaskId
 
 __all__ = [
@@ -53,6 +54,7 @@ __all__ = [
     "Foreign",
     "Passes",
     "Written",
+    "destination_of",
     "passes_of",
     "read_buffer",
     "read_states",
@@ -85,6 +87,23 @@ class Foreign:
     job: str
 
 
+def destination_of(
+    savepoint: str | None, own: Store | None, job: str, foreign: Foreign | None
+) -> tuple[Store | None, Foreign | None, CheckpointKind]:
+    """Return where to write to, where unread recovered records must be copied from (None: they are named), and what it is.
+
+    Args:
+        savepoint: URL of its directory (empty: the job's own); None: it is a checkpoint.
+
+    Raises: UserError, StorageUnreachable.
+    """
+    if savepoint is None:
+        return own, foreign, CheckpointKind.CHECKPOINT
+    assert own is not None, "a savepoint without a checkpoint directory"
+    target = open_store(savepoint) if savepoint else own
+    return target, foreign or Foreign(own, job), CheckpointKind.SAVEPOINT
+
+
 def write_checkpoint(
     store: Store | None,
     job: str,
@@ -103,7 +122,8 @@ def write_checkpoint(
     """Serialise and store state and in-flight data, durably, in one file; databases' immutable files apart. Raises StoreError, OSError.
 
     Files of databases that `stored` knows are named, not stored again, and it learns which there are now. Databases are released. In-flight records that `confirmed` knows to be stored are named, not written; so is what was left to replay, unless it lies in a `foreign`
-    directory, from which it is copied. Without a store nothing is written and there are no handles.
+    directory, from which it is copied. Without a store nothing is written and there are no handles. A savepoint is given an empty
+    `confirmed` and a `foreign` directory (the job's own, if need be), so that it needs no other files.
     """
     try:
         if store is None:

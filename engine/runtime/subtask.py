@@ -27,10 +27,11 @@ from headrace.inflight.handle import ChannelStateHandle
 from headrace.inflight.replay import Replay, ReplayInput
 from headrace.recovery.metadata import ChannelPosition
 
-from ..operators.base import SourceStatus, Transaction
+from ..operators.base import SourceStatus
 from .cuts import Cuts
 from .event_time import NO_EVENT_TIME, EventTime, EventTimeSpec
 from .pace import Pace
+from .precommits import Precommits
 from .result_partition import ResultPartition
 from .work import (
     AdvanceWork,
@@ -159,8 +160,7 @@ class Subtask:
         self._precommitting: int | None = None
         #: Something was worked on since the last pre-commit, so that the next cut needs one.
         self._unflushed = True
-        #: (checkpoint, sink, transaction), pre-committed and not known to be committed.
-        self._transactions: list[tuple[int, str, Transaction]] = []
+        self._precommits = Precommits()
         self._now_ns = 0
 
     # --- the five verbs ---------------------------------------------------------------------------------------
@@ -196,7 +196,7 @@ class Subtask:
             case CheckpointCancelled():
                 self._cuts.cancelled(event.checkpoint)
             case CheckpointCompleted():
-                self._transactions = [t for t in self._transactions if t[0] > event.checkpoint]
+                self._precommits.completed(event.checkpoint)
                 self._cuts.completed(event.checkpoint)
             case ReplayBufferRead():
                 self._replay.has_read(event.read, event.batch)
@@ -445,12 +445,11 @@ class Subtask:
     def _precommitted(self, checkpoint: int, done: WorkDone, effects: list[SubtaskEffect]) -> None:
         assert self._precommitting == checkpoint, f"{self.id}: pre-commit {checkpoint}"
         self._precommitting = None
-        self._transactions += [(checkpoint, sink, t) for sink, t in done.transactions]
+        self._precommits.add(done.transactions)
         self._freeze(checkpoint, effects)
 
     def _freeze(self, checkpoint: int, effects: list[SubtaskEffect]) -> None:
-        transactions = tuple((sink, t) for _, sink, t in self._transactions)
-        if self._cuts.freeze(checkpoint, transactions, self._now_ns):
+        if self._cuts.freeze(checkpoint, self._precommits.cut(checkpoint), self._now_ns):
             effects.append(TakeSnapshot(self.id, checkpoint))
 
 

@@ -10,6 +10,7 @@ Any broken invariant, lost peer or failed work ends the attempt: the worker repo
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from enum import Enum
 from typing import assert_never
 
@@ -108,6 +109,8 @@ class Worker:
         #: The newest checkpoint whose trigger has been heard, and what waits for its own.
         self._triggered = 0
         self._untriggered: dict[int, PersistCheckpoint] = {}
+        #: {savepoint under way: URL of its directory}.
+        self._savepoints: dict[int, str] = {}
         self._now_ns = 0
 
     # --- the verbs ----------------------------------------------------------------------------------------------
@@ -220,6 +223,8 @@ class Worker:
                 barrier = Barrier(
                     message.checkpoint, CheckpointMode(message.mode), message.created_ns
                 )
+                if message.savepoint is not None:
+                    self._savepoints[message.checkpoint] = message.savepoint
                 effects = self._to_all(CheckpointTriggered(barrier), sources=True)
                 return [*effects, *self._trigger_heard(message.checkpoint)]
             case m.Completed():
@@ -227,7 +232,8 @@ class Worker:
                 return [ConfirmCheckpoint(self._epoch, message.checkpoint), *effects]
             case m.Cancelled():
                 self._attempt.cancel(message.checkpoint)
-                self._cuts.pop(message.checkpoint, None)
+                for waiting in (self._cuts, self._untriggered, self._savepoints):
+                    waiting.pop(message.checkpoint, None)
                 effects = self._to_all(CheckpointCancelled(message.checkpoint), sources=False)
                 return [DiscardSnapshots(self._epoch, message.checkpoint), *effects]
             case _:
@@ -323,7 +329,8 @@ class Worker:
         """
         self._triggered = checkpoint
         heard = sorted(number for number in self._untriggered if number <= checkpoint)
-        return [self._untriggered.pop(number) for number in heard]
+        orders = [self._untriggered.pop(number) for number in heard]
+        return [replace(o, savepoint=self._savepoints.pop(o.checkpoint, None)) for o in orders]
 
     def _persisted(self, event: CheckpointPersisted) -> list[WorkerEffect]:
         cuts = self._cuts.pop(event.checkpoint, None)
@@ -346,7 +353,7 @@ class Worker:
         had = self.phase not in (Phase.IDLE, Phase.FAILED)
         self._attempt = None
         self._kept, self._held, self._missing, self._early, self._cuts = [], [], set(), set(), {}
-        self._triggered, self._untriggered = 0, {}
+        self._triggered, self._untriggered, self._savepoints = 0, {}, {}
         return [DropAttempt(self._epoch)] if had else []
 
     def _time_passed(self) -> list[WorkerEffect]:

@@ -42,6 +42,7 @@ from .persistence import CheckpointWrite, Frozen, Persistence, persistence_of
 from .snapshots import (
     CorruptState,
     Foreign,
+    destination_of,
     passes_of,
     read_buffer,
     restored_states,
@@ -320,8 +321,10 @@ class WorkerDriver:
 
         def write() -> None:
             try:
+                own = (self._store, self._plan.job, loaded.foreign)
+                store, foreign, kind = destination_of(order.savepoint, *own)
                 written = write_checkpoint(
-                    self._store,
+                    store,
                     self._plan.job,
                     checkpoint,
                     self._identity.worker,
@@ -329,13 +332,15 @@ class WorkerDriver:
                     order.snapshots,
                     order.cuts,
                     order.index,
-                    loaded.foreign,
-                    stored=loaded.persistence.files,
+                    foreign,
+                    kind,
+                    loaded.persistence.files,
                     compresses=self._settings.limits.compresses,
                 )
             except Exception as error:
                 # Whatever it is, the checkpoint fails and the job goes on.
-                reason = str(error) if isinstance(error, StoreError) else repr(error)
+                told = isinstance(error, StoreError | HeadraceError)
+                reason = str(error) if told else repr(error)
                 self._inbox.put(w.CheckpointPersistFailed(epoch, checkpoint, reason))
                 return
             self._inbox.put(

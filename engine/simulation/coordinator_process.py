@@ -48,6 +48,7 @@ class CoordinatorProcess(Process):
     Args:
         launch: starts an incarnation of a worker of this coordinator.
         ended: called once, when it is dead or the job has ended.
+        saved: called with the number of each savepoint that is complete.
 
     Attributes:
         result: how the job ended, if it has.
@@ -60,12 +61,14 @@ class CoordinatorProcess(Process):
         *,
         launch: Callable[[CoordinatorProcess, int, int], None],
         ended: Callable[[CoordinatorProcess], None],
+        saved: Callable[[int], None],
     ) -> None:
         super().__init__(env, f"coordinator {generation}", lambda: ended(self))
         self.generation = generation
         self.address = (f"coordinator-{generation}", 1)
         self.result: d.JobEnded | None = None
         self._launch = launch
+        self._saved = saved
         #: None until an epoch is claimed and a checkpoint chosen.
         self.machine: Coordinator | None = None
         #: Checkpoints that it has completed.
@@ -182,7 +185,8 @@ class CoordinatorProcess(Process):
                 delay_ns = env.scheduler.rng.randint(1, 30) * MILLISECOND_NS
                 env.scheduler.after(delay_ns, lambda: self._replace(worker, number))
             case d.RequestAnswered():
-                pass
+                if effect.checkpoint is not None:
+                    self._saved(effect.checkpoint)
             case d.Notice():
                 self._notice(effect)
             case d.JobEnded():
@@ -266,7 +270,7 @@ def _prepare(store: _Sleeper, env: Environment) -> _Prepared | None:
 def _latest(store: _Sleeper, job: str) -> Restore:
     """What `restore="latest"` finds; without any complete checkpoint the job starts afresh."""
     try:
-        return resolve(store, job, "latest")
+        return resolve(store, job, "latest", "memory://its-own")
     except UserError:
         return resolve(store, job, None)
 

@@ -17,6 +17,8 @@ IN_FLIGHT: tuple[str, ...] = (
 REQUIRED: tuple[str, ...] = (
     "checkpoints completed",
     "checkpoints given up",
+    "savepoints completed",
+    "savepoints started from",
     "restarts",
     "restored from a checkpoint",
     "events fenced by workers",

@@ -33,6 +33,7 @@ class Settings:
         work_ns: shortest and longest time of a piece of work.
         slow_tasks: indexes of tasks whose work takes eight times as long.
         log: sizes of the in-flight log, where there is one.
+        savepoints: so many are asked for.
     """
 
     mode: CheckpointMode
@@ -48,6 +49,7 @@ class Settings:
     work_ns: tuple[int, int]
     slow_tasks: frozenset[int]
     log: LogLimits = USUAL
+    savepoints: int = 0
 
 
 @dataclass(frozen=True, slots=True)

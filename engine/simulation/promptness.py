@@ -21,7 +21,7 @@ def duration_max_ns(plan: ExecutionPlan, settings: Settings, profile: FaultProfi
     """The longest time from trigger to the last acknowledgement; None: it may take any time."""
     if settings.mode is not CheckpointMode.UNALIGNED or profile != no_faults():
         return None
-    if settings.concurrent > 1:
+    if settings.concurrent > 1 or settings.savepoints:
         return None  # its metadata may wait for those of older ones
     slow = any(task.is_sink and task.index in settings.slow_tasks for task in plan.tasks)
     write_ns = settings.work_ns[1] * (SLOWNESS if slow else 1)

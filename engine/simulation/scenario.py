@@ -82,6 +82,7 @@ def _draw_settings(rng: random.Random, graph: Graph, mode: CheckpointMode) -> Se
     debloat = rng.choice((None, Debloat(20 * MILLISECOND_NS, floor_bytes=16)))
     concurrent = rng.choice((1, 1, 2, 3))
     log = rng.choice((None, None, LogLimits(64, 200, 1000), LogLimits(400, 400, 4000)))
+    savepoints = rng.choice((0, 0, 0, 1, 3))
     rng.setstate(state)
     slow = rng.sample(range(tasks), 1) if rng.random() < 0.3 else []
     timeout_ns = rng.choice((40, 300, 5000)) * MILLISECOND_NS
@@ -113,4 +114,5 @@ def _draw_settings(rng: random.Random, graph: Graph, mode: CheckpointMode) -> Se
         work_ns=(MILLISECOND_NS // 10, rng.choice((1, 5)) * MILLISECOND_NS),
         slow_tasks=frozenset(slow),
         log=log or USUAL,
+        savepoints=savepoints,
     )

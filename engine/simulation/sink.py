@@ -49,11 +49,13 @@ class SinkSystem:
     Attributes:
         transactions: by id, in order of their beginning.
         visible: ids in the order of their commits.
+        cuts: {(epoch, checkpoint): ids of what was prepared, or committed already, when the sinks' subtasks cut}.
     """
 
     def __init__(self) -> None:
         self.transactions: dict[str, SinkTransaction] = {}
         self.visible: list[str] = []
+        self.cuts: dict[tuple[int, int], set[str]] = {}
 
     def begin(self, id: str, sink: str, subtask: int) -> None:
         """Begin a transaction; ids are used once."""
@@ -93,6 +95,20 @@ class SinkSystem:
         if transaction.status is not TransactionStatus.COMMITTED:
             transaction.status = TransactionStatus.ABORTED
 
+    def cut(self, epoch: int, checkpoint: int, sink: str, subtask: int) -> None:
+        """The sink's subtask cuts now. What an older epoch prepared, and nobody committed, nobody will."""
+        settled = (TransactionStatus.COMMITTED, TransactionStatus.PREPARED)
+        cut = self.cuts.setdefault((epoch, checkpoint), set())
+        for id, transaction in self.transactions.items():
+            if transaction.sink != sink:
+                continue
+            if _epoch(id) < epoch:
+                own = transaction.status is TransactionStatus.COMMITTED
+            else:
+                own = transaction.subtask == subtask and transaction.status in settled
+            if own:
+                cut.add(id)
+
     def open(self, sink: str) -> list[str]:
         """Ids of the sink's transactions that are neither committed nor aborted."""
         unsettled = (TransactionStatus.OPEN, TransactionStatus.PREPARED)
@@ -108,6 +124,10 @@ class SinkSystem:
             if (transaction := self.transactions[id]).sink == sink
             for row in transaction.rows
         ]
+
+
+def _epoch(id: str) -> int:
+    return int(id.rsplit("-", 2)[1])
 
 
 class SystemWriter:
@@ -132,7 +152,8 @@ class SystemWriter:
         assert context is not None, "opened"
         if self._open is None:
             self._count += 1
-            self._open = f"{context.operator}-{context.index}-{context.epoch}-{self._count}"
+            where = f"{context.operator}-{context.index}"
+            self._open = f"{where}-{context.epoch}-{self._count}"
             self._system.begin(self._open, context.operator, context.index)
         columns = [column.to_pylist() for column in batch.columns]
         self._system.write(self._open, list(zip(*columns, strict=True)))

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple, assert_never
 
 from headrace.inflight.writer import Piece
+from headrace.recovery.layout import CheckpointKind
 from headrace.recovery.store import StoreError
 
 from ..coordination import messages as m
@@ -19,7 +20,14 @@ from ..runtime import worker_protocol as w
 from ..runtime.attempt import PersistCheckpoint, SendFrame
 from ..runtime.log_files import PieceWritten
 from ..runtime.persistence import CheckpointWrite, Persistence, persistence_of
-from ..runtime.snapshots import CorruptState, Written, passes_of, read_buffer, write_checkpoint
+from ..runtime.snapshots import (
+    CorruptState,
+    Foreign,
+    Written,
+    passes_of,
+    read_buffer,
+    write_checkpoint,
+)
 from ..runtime.work import (
     CommitWork,
     LogBuffer,
@@ -64,6 +72,8 @@ class _Loaded:
     epoch: int
     persistence: Persistence
     tasks: dict[SubtaskId, _Task] = field(default_factory=dict)
+    #: Whose checkpoint the attempt was restored from, if it is not the job's own.
+    foreign: Foreign | None = None
     abandoned: bool = False
 
 
@@ -276,6 +286,9 @@ class WorkerProcess(Process):
         states = loaded.tasks[subtask].chain.snapshot()
         loaded.persistence.freeze(checkpoint, subtask, states, 0)
         self.env.watch.cut(loaded.epoch, checkpoint, subtask)
+        for operator in self.env.plan.tasks[subtask.task].operators:
+            if operator.sink is not None:
+                self.env.sinks.cut(loaded.epoch, checkpoint, operator.name, subtask.subtask)
         queued_bytes = sum(s.queued_bytes for s in self.machine._numbers())
         self.env.coverage.count("bytes in flight at a cut", queued_bytes)
 
@@ -308,6 +321,8 @@ class WorkerProcess(Process):
     ) -> tuple[Sequence[Call], w.CheckpointPersisted, _Loaded, int]:
         """What is to be written, what to report then, for which attempt, and how long it takes."""
         loaded, catcher = self._attempt(), PutCatcher()
+        saves = order.savepoint is not None
+        own = Foreign(self.env.storage, self.env.plan.job)
         written = write_checkpoint(
             catcher,  # type: ignore[arg-type]  # only `put` is asked for
             self.env.plan.job,
@@ -317,6 +332,8 @@ class WorkerProcess(Process):
             order.snapshots,
             order.cuts,
             order.index,
+            loaded.foreign or (own if saves else None),
+            kind=CheckpointKind.SAVEPOINT if saves else CheckpointKind.CHECKPOINT,
             compresses=self.env.settings.limits.compresses,
         )
         self._count_in_flight(written)
@@ -387,6 +404,8 @@ class WorkerProcess(Process):
     def _load(self, effect: w.LoadAttempt) -> None:
         persistence = persistence_of(self.env.settings.limits, self.env.settings.log)
         self._loaded = loaded = _Loaded(effect.epoch, persistence)
+        if effect.origin:
+            loaded.foreign = Foreign(self.env.storage, effect.job)
         delay_ns = self.env.scheduler.delay_ns(100 * MICROSECOND_NS, 5 * MILLISECOND_NS)
         self.env.scheduler.after(delay_ns, lambda: self._open(loaded, effect))
 

@@ -27,6 +27,7 @@ from .graphs import at_parallelism, plan_of
 from .network import Network
 from .oracles import check_credit, check_output
 from .promptness import duration_max_ns
+from .savepoints import Savepoints
 from .scenario import Scenario, draw_scenario
 from .scheduler import MILLISECOND_NS, SECOND_NS, Scheduler
 from .sink import SinkSystem
@@ -102,6 +103,7 @@ class World:
         #: Checkpoints completed by earlier runs of the present version.
         self._completed = 0
         self._disturbances = Disturbances(self)
+        self._savepoints = Savepoints(self)
 
     def run(self) -> Report:
         """Run the job to its end, or to the first violation."""
@@ -109,6 +111,7 @@ class World:
         try:
             self._start_coordinator()
             self._disturbances.schedule()
+            self._savepoints.schedule()
             self._run_to_end()
         except Violation as broken:
             violation = str(broken)
@@ -139,6 +142,7 @@ class World:
             if scheduler.steps % _CREDIT_STEPS == 0:
                 self._check_credit()
         self._check_end()
+        self._savepoints.check()
 
     def describe(self) -> str:
         """Where everybody stands."""
@@ -196,7 +200,11 @@ class World:
         self._next_version()
         self._generation += 1
         process = CoordinatorProcess(
-            self.env, self._generation, launch=self._launch, ended=self._coordinator_ended
+            self.env,
+            self._generation,
+            launch=self._launch,
+            ended=self._coordinator_ended,
+            saved=self._savepoints.completed,
         )
         process.on_checkpoint = self._check_rescale
         self.coordinator = process

@@ -18,6 +18,7 @@ from headrace.recovery.catalog import (
     claim_epoch,
     complete_checkpoints,
     delete_checkpoint,
+    delete_partial_savepoint,
     incomplete_checkpoints,
     jobs,
     load,
@@ -155,14 +156,31 @@ def test_a_checkpoint_without_metadata_is_incomplete_but_its_number_is_taken(
     assert next_checkpoint_number(store, "orders") == 5
 
 
-def test_savepoints_share_the_numbers_and_can_be_the_newest(store: DictStore) -> None:
-    written(store, 1)
+def test_savepoints_share_the_numbers_and_are_the_newest_where_there_is_no_checkpoint(
+    store: DictStore,
+) -> None:
+    checkpoint = written(store, 1)
     savepoint = written(store, 2, savepoint=True)
     assert complete_checkpoints(store, "orders") == [2, 1]
-    assert newest_valid(store, "orders") == (savepoint, [])
+    assert complete_checkpoints(store, "orders", savepoints=False) == [1]
+    assert newest_valid(store, "orders") == (checkpoint, [])
     assert load(store, "orders", 2) == savepoint
     assert verify(store, "orders", 2) == []
     assert next_checkpoint_number(store, "orders") == 3
+    delete_checkpoint(store, "orders", 1)
+    assert newest_valid(store, "orders") == (savepoint, [])
+
+
+def test_what_is_left_of_a_savepoint_that_was_given_up_is_deleted_and_a_complete_one_is_not(
+    store: DictStore,
+) -> None:
+    written(store, 1, savepoint=True)
+    written(store, 2, savepoint=True)
+    del store.objects[metadata_path("orders", 2, CheckpointKind.SAVEPOINT)]
+    for number in (1, 2):
+        delete_partial_savepoint(store, "orders", number)
+    assert {path.split("/")[1] for path in store.objects} == {"sav-1"}
+    assert verify(store, "orders", 1) == []
 
 
 def test_jobs_share_a_directory_without_seeing_each_other(store: DictStore) -> None:

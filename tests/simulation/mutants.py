@@ -320,6 +320,14 @@ def log_of_the_attempt_before_is_named(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(worker_process, "persistence_of", of)
 
 
+# --- savepoints -------------------------------------------------------------------------------------------------------
+
+
+@mutant
+def savepoint_does_not_wait_for_the_commit_of_its_transactions(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Checkpointing, "_held", lambda self: [])
+
+
 # --- durability and commits -------------------------------------------------------------------------------------------
 
 
@@ -392,7 +400,8 @@ def transactions_of_a_cancelled_checkpoint_are_lost(patch: pytest.MonkeyPatch) -
 
     def step(self: Subtask, event: Any, now_ns: int) -> Any:
         if isinstance(event, CheckpointCancelled):
-            self._transactions = [t for t in self._transactions if t[0] != event.checkpoint]
+            lost = self._precommits._covered.get(event.checkpoint)
+            self._precommits._open = [t for t in self._precommits._open if t[0] != lost]
         return whole(self, event, now_ns)
 
     patch.setattr(Subtask, "step", step)

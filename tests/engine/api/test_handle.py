@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping
 import pyarrow as pa
 import pytest
 
+from headrace.channels.events import CheckpointMode
 from headrace.engine.api.errors import HeadraceError, UserError
 from headrace.engine.api.handle import JobHandle, JobResult, Session
 from headrace.engine.coordination.decisions import Notice, NoticeKind
@@ -30,6 +31,10 @@ class RecordingSession:
     def checkpoint(self) -> int:
         self.calls.append("checkpoint")
         return 7
+
+    def savepoint(self, path: str | None, mode: CheckpointMode | None) -> str:
+        self.calls.append(("savepoint", path, mode))
+        return "/d/orders/sav-8"
 
     def stop(self) -> None:
         self.calls.append("stop")

@@ -11,6 +11,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from headrace.channels.events import CheckpointMode
 from headrace.engine.api.errors import UserError
 from headrace.engine.api.handle import JobResult, Session
 from headrace.engine.api.job import Job
@@ -36,6 +37,9 @@ class EndedSession:
 
     def checkpoint(self) -> int:
         return 7
+
+    def savepoint(self, path: str | None, mode: CheckpointMode | None) -> str:
+        return "/d/job/sav-7"
 
     def stop(self) -> None:
         """There is nothing to stop."""

@@ -9,7 +9,7 @@ from headrace.engine.coordination import decisions as d
 from headrace.engine.coordination import messages as m
 from headrace.engine.coordination.checkpointing import FINE, Checkpointing, Verdict
 from headrace.engine.coordination.ledger import Ledger
-from headrace.engine.coordination.pending import CheckpointRules
+from headrace.engine.coordination.pending import CheckpointRules, Wish
 from headrace.engine.coordination.roster import Roster
 from headrace.inflight.handle import BufferHandle, ChannelStateHandle
 from headrace.recovery.metadata import ChannelPosition, SubtaskSnapshot
@@ -212,7 +212,7 @@ def test_more_failures_in_a_row_than_are_tolerable_fail_the_attempt() -> None:
 
 def test_what_is_pending_ends_with_the_attempt_and_who_asked_is_told() -> None:
     subject = Subject()
-    subject.machine.requested(7)
+    subject.machine.requested(Wish(7))
     subject.trigger(50)
     subject.machine.leave("a worker was lost", subject.effects)
     assert subject.told() == ["answer 7: a worker was lost"]
