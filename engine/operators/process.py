@@ -140,7 +140,7 @@ class ProcessOperator:
         self._processor = processor
 
     def restore_databases(self, databases: Sequence[RestoredDatabase]) -> bool:
-        """See `KeepsDatabase`. Raises: UserError as `restore` does."""
+        """See `KeepsDatabase`."""
         return self._opened().restore(databases)
 
     def restore(self, states: Sequence[RestoredState]) -> None:

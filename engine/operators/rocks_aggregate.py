@@ -56,8 +56,8 @@ class RocksAggregate(HeapAggregate):
         return writes.items()
 
     def restore_databases(self, databases: Sequence[RestoredDatabase]) -> bool:
-        """See `KeepsDatabase`. Raises: UserError as `restore` does."""
-        return take_over(self._database, databases, {STATE_NAME: self.layout}, self._operator)
+        """See `KeepsDatabase`."""
+        return take_over(self._database, databases, {STATE_NAME: self.layout})
 
     def restore(self, states: Sequence[RestoredState]) -> None:
         """Take back the rows of tables. Raises: UserError when the checkpoint's aggregate has other columns."""

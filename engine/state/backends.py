@@ -17,14 +17,12 @@ from ..operators.base import (
     DatabaseSnapshot,
     OperatorContext,
     RestoredDatabase,
-    RestoredState,
     StateBackend,
     StateKind,
     StateLayout,
     StateSnapshot,
 )
 from .keyed import CurrentKey, Key, KeyedState
-from .tables import KEY_GROUP, refuse_unknown, restored_batches
 
 if TYPE_CHECKING:
     from .rocks import RocksDatabase
@@ -75,7 +73,7 @@ def keyed_backend(
     if backend.kind == "heap":
         return HeapBackend(keys, context.max_parallelism)
     database = make_database(backend, context)
-    return RocksBackend(database, keys, context.max_parallelism, context.operator)
+    return RocksBackend(database, keys, context.max_parallelism)
 
 
 def make_database(backend: StateBackend, context: OperatorContext) -> RocksDatabase:
@@ -141,12 +139,10 @@ class RocksBackend:
         database: RocksDatabase,
         keys: Sequence[pa.Field],
         max_parallelism: int,
-        operator: str,
     ) -> None:
         self._database = database
         self._keys = keys
         self._max_parallelism = max_parallelism
-        self._operator = operator
         self._spaces: dict[str, RocksKeyed] = {}
 
     def bind(self, declared: KeyedState, name: str, current: CurrentKey) -> KeyedState:
@@ -165,9 +161,9 @@ class RocksBackend:
         return declared.bind(name, current, space)
 
     def restore(self, databases: Sequence[RestoredDatabase]) -> bool:
-        """See `KeyedBackend`. Raises: UserError when a state is not declared, or another type."""
+        """See `KeyedBackend`."""
         layouts = {name: space.layout for name, space in self._spaces.items()}
-        return take_over(self._database, databases, layouts, self._operator)
+        return take_over(self._database, databases, layouts)
 
     def begin(self) -> None:
         """Apply what earlier calls wrote."""
@@ -202,23 +198,14 @@ def take_over(
     database: RocksDatabase,
     restored: Sequence[RestoredDatabase],
     layouts: dict[str, StateLayout],
-    operator: str,
 ) -> bool:
-    """Restore the files if they hold the states of the program; False: as tables, columns in another order will do.
+    """Restore the files if they hold states of the program and as it has them now.
 
-    Raises: UserError when a state is unknown or has other columns.
+    False: nothing was done; the operator's `restore` judges the tables, as it would those of the heap.
     """
     for found in (layout for one in restored for layout in one.layouts):
-        empty = pa.schema([KEY_GROUP, *found.schema]).empty_table()
-        states = [RestoredState(found.name, StateKind.KEYED, empty)]
-        refuse_unknown(states, layouts, operator)
-        wanted = layouts[found.name]
-        restored_batches(states, found.name, wanted.schema, operator)
-        # Values are encoded by type: a struct that has gained fields since can be read as a table only.
-        same = (
-            found.schema.names == wanted.schema.names and found.schema.types == wanted.schema.types
-        )
-        if found.keys != wanted.keys or not same:
+        wanted = layouts.get(found.name)
+        if wanted is None or found.keys != wanted.keys or not found.schema.equals(wanted.schema):
             return False
     database.restore(restored)
     return True

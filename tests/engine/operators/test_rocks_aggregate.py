@@ -138,8 +138,10 @@ def test_other_columns_are_refused(tmp_path: Path) -> None:
     rocks.close()
     other = AggregateOperator(["b"], {"n": agg.count()}, SCHEMA, operator="totals")
     other.open(context(tmp_path))
+    restored = kept(1, 0)
+    assert not other.restore_databases([restored])
     with pytest.raises(UserError, match="holds state 'aggregate' as"):
-        other.restore_databases([kept(1, 0)])
+        other.restore(restored.tables())
     other.close()
 
 

@@ -36,7 +36,7 @@ class Both(RuleBasedStateMachine):
         super().__init__()
         self.folder = tempfile.TemporaryDirectory()
         database = RocksDatabase(f"{self.folder.name}/db", "db", range(8), SMALL)
-        self.backend = RocksBackend(database, KEYS, 8, "op")
+        self.backend = RocksBackend(database, KEYS, 8)
         self.current = CurrentKey((0, "x"))
         self.heap = {n: s.bind(n, self.current) for n, s in DECLARED.items()}
         self.rocks = {n: self.backend.bind(s, n, self.current) for n, s in DECLARED.items()}
