@@ -76,9 +76,7 @@ def scenario_of(graph: Graph, seed: int) -> Scenario:
         drawn = draw_scenario(random.Random(f"windows {seed}"))
     rescales = draw_rescales(random.Random(seed), graph) if seed % 2 else ()
     settings = replace(drawn.settings, workers=1 + seed % 3, slow_tasks=frozenset())
-    # A read that is rejected while the only checkpoint is probed is taken for damage, and whoever starts the job then begins afresh.
-    profile = replace(drawn.profile, storage_rejects=0.0)
-    return Scenario(graph, reference_of(graph), settings, profile, rescales)
+    return Scenario(graph, reference_of(graph), settings, drawn.profile, rescales)
 
 
 @pytest.mark.parametrize("graph", [WINDOWS, JOIN], ids=["windows", "join"])
