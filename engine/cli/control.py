@@ -1,6 +1,8 @@
-"""`headrace rescale` and `stop`: asks the process that runs a job, and tells how it went."""
+"""`headrace rescale`, `savepoint` and `stop`: asks the process that runs a job, and tells how it went."""
 
 from __future__ import annotations
+
+import os
 
 from ..control import messages as m
 from ..control.client import ask
@@ -29,6 +31,27 @@ def rescale(
             f"job {job} runs at parallelism {done.parallelism}, from chk-{done.checkpoint}: it stood still for"
             f" {seconds(done.duration_ns)}, {seconds(done.stop_ns)} of it to stop"
         )
+    return 0
+
+
+def savepoint(
+    job: str,
+    path: str | None,
+    *,
+    mode: str | None,
+    pid: int | None,
+    address: str | None,
+    as_json: bool,
+) -> int:
+    """Have a job take a savepoint, and wait until it is complete. Raises: HeadraceError."""
+    # The other process may stand in another folder.
+    place = path if path is None or "://" in path else os.path.abspath(path)
+    done = ask(job, m.Savepoint(place, mode), pid=pid, address=address)
+    assert isinstance(done, m.SavepointDone), done
+    if as_json:
+        print_object({"job": job, "savepoint": done.path})
+    else:
+        print(done.path)
     return 0
 
 

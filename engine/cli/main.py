@@ -149,6 +149,28 @@ def rescale(
 
 
 @app.command
+def savepoint(
+    job: Annotated[str, Parameter(help="The name of a job that runs here.")],
+    path: Annotated[
+        str | None,
+        Parameter(help="The directory it goes to; the job's checkpoint directory otherwise."),
+    ] = None,
+    /,
+    *,
+    mode: Annotated[
+        str | None, Parameter(help="aligned or unaligned; as the job's checkpoints otherwise.")
+    ] = None,
+    pid: Pid = None,
+    address: Address = None,
+    json: Json = False,
+) -> int:
+    """Have a running job take a savepoint, which is yours and never deleted; print its path."""
+    from .control import savepoint as ask
+
+    return ask(job, path, mode=mode, pid=pid, address=address, as_json=json)
+
+
+@app.command
 def stop(
     job: Annotated[str, Parameter(help="The name of a job that runs here.")],
     /,

@@ -31,6 +31,13 @@ class Stop(_Message, frozen=True):
     now: bool
 
 
+class Savepoint(_Message, frozen=True):
+    """Take a savepoint; the job goes on. `path` and `mode` as of `JobHandle.savepoint`."""
+
+    path: str | None
+    mode: str | None
+
+
 # --- answers ----------------------------------------------------------------------------------------------------------
 
 
@@ -53,6 +60,12 @@ class StopDone(_Message, frozen=True):
     checkpoint: int | None
 
 
+class SavepointDone(_Message, frozen=True):
+    """The savepoint is complete and lies at `path`."""
+
+    path: str
+
+
 class Refused(_Message, frozen=True):
     """It was not done, or did not work; `exit_code` as of the exception."""
 
@@ -60,9 +73,9 @@ class Refused(_Message, frozen=True):
     exit_code: int
 
 
-Request = Rescale | Stop
-Done = RescaleDone | StopDone
-Answer = Working | RescaleDone | StopDone | Refused
+Request = Rescale | Stop | Savepoint
+Done = RescaleDone | StopDone | SavepointDone
+Answer = Working | RescaleDone | StopDone | SavepointDone | Refused
 
 _encoder = msgspec.msgpack.Encoder()
 decode_request = msgspec.msgpack.Decoder(Request).decode

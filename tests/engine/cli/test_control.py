@@ -55,3 +55,14 @@ def test_mistakes_leave_the_job_as_it_is(headrace: Command, handle: hr.JobHandle
 def test_stopping_at_once(headrace: Command, handle: hr.JobHandle) -> None:
     ended = headrace("stop", "numbered", "--now")
     assert (ended.code, ended.out) == (0, "job numbered has stopped\n")
+
+
+def test_a_savepoint_goes_where_it_was_asked_for(
+    headrace: Command, handle: hr.JobHandle, tmp_path: Path
+) -> None:
+    ended = headrace("savepoint", "numbered", "saved", "--mode", "unaligned", "--json")
+    assert ended.code == 0, ended.err
+    (done,) = ended.objects
+    assert done["savepoint"].startswith(f"{tmp_path}/saved/numbered/sav-")
+    assert (Path(done["savepoint"]) / "metadata").exists()
+    assert headrace("savepoint", "numbered", "--mode", "sideways").code == 2

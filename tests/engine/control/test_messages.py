@@ -8,14 +8,20 @@ import pytest
 from headrace.engine.control import messages as m
 
 
-@pytest.mark.parametrize("request_", [m.Rescale(4), m.Stop(now=True)])
+@pytest.mark.parametrize("request_", [m.Rescale(4), m.Stop(now=True), m.Savepoint(None, "aligned")])
 def test_requests_come_back_equal(request_: m.Request) -> None:
     assert m.decode_request(m.encode(request_)) == request_
 
 
 @pytest.mark.parametrize(
     "answer",
-    [m.Working(), m.RescaleDone(4, 7, 1, 2), m.StopDone(None), m.Refused("no", 2)],
+    [
+        m.Working(),
+        m.RescaleDone(4, 7, 1, 2),
+        m.StopDone(None),
+        m.SavepointDone("/a/sav-1"),
+        m.Refused("no", 2),
+    ],
 )
 def test_answers_come_back_equal(answer: m.Answer) -> None:
     assert m.decode_answer(m.encode(answer)) == answer

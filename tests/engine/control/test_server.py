@@ -41,6 +41,10 @@ class FakeJob:
         self.calls.append(f"rescale {parallelism}")
         return Rescaled(parallelism, 7, 1_000, 2_000)
 
+    def savepoint(self, path: str | None = None, mode: str | None = None) -> str:
+        self.calls.append(f"savepoint {path} {mode}")
+        return "/saved/orders/sav-8"
+
     def stop(self) -> None:
         self.calls.append("stop")
         self.ended.set()
@@ -86,6 +90,12 @@ def test_a_rescale_is_carried_out_and_told(job: FakeJob, folder: str) -> None:
     done = ask("orders", m.Rescale(4), address=folder)
     assert done == m.RescaleDone(4, 7, 1_000, 2_000)
     assert job.calls == ["rescale 4"]
+
+
+def test_a_savepoint_is_taken_and_its_path_told(job: FakeJob, folder: str) -> None:
+    done = ask("orders", m.Savepoint("/saved", "unaligned"), address=folder)
+    assert done == m.SavepointDone("/saved/orders/sav-8")
+    assert job.calls == ["savepoint /saved unaligned"]
 
 
 @pytest.mark.parametrize(("now", "called"), [(False, "stop"), (True, "cancel")])
