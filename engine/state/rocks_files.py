@@ -40,6 +40,8 @@ _BATCH_ENTRIES = 1000
 _SCAN_ENTRIES = 4096
 _STALL_PAUSE_S = 0.002
 _BLOOM_BITS = 10
+#: With more runs than this some are merged, perhaps with the oldest and largest: the fewer are allowed, the more is written again.
+_SORTED_RUNS_MAX = 12
 _GROUPS_END = 1 << 15
 #: Neither needed to open the database again nor worth keeping.
 _PASSING = ("LOG", "LOCK", "IDENTITY")
@@ -153,6 +155,7 @@ def _options(sizes: RocksSizes) -> Options:
     options.set_write_buffer_size(sizes.write_buffer_bytes)
     options.set_max_write_buffer_number(4)
     options.set_compaction_style(DBCompactionStyle.universal())
+    options.set_level_zero_file_num_compaction_trigger(_SORTED_RUNS_MAX)
     options.set_compression_type(DBCompressionType.lz4())
     options.set_max_background_jobs(2)
     options.set_keep_log_file_num(1)
