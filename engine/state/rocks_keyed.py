@@ -44,6 +44,7 @@ class RocksKeyed:
         self._database = database
         self._keys = KeyCodec(name, keys, max_parallelism)
         self._values = value_codec([value])
+        self._is_map = pa.types.is_map(type_)
         self._from_arrow = from_arrow
         #: What was read in this call; `ABSENT` where the database has nothing.
         self._read: dict[Key, Any] = {}
@@ -85,7 +86,9 @@ class RocksKeyed:
         """See `Space`."""
         kept = {key: value for key, value in writes.items() if value is not ABSENT}
         if kept:
-            values = self._values.encode_cells([to_arrow(value) for value in kept.values()])
+            # A dictionary is a map's state, or a struct: only maps are pairs.
+            cells = map(to_arrow, kept.values()) if self._is_map else kept.values()
+            values = self._values.encode_cells(list(cells))
             yield from zip(self._keys.encode_cells(list(kept)), values, strict=True)
         if len(kept) < len(writes):
             gone = [key for key, value in writes.items() if value is ABSENT]

@@ -183,3 +183,17 @@ def test_state_of_an_operator_that_is_gone_is_dropped_when_that_is_allowed(folde
     assert any("state of operator 'counts' is dropped" in text for text in said), said
     assert any("transactions of sink 'out' is dropped" in text for text in said), said
     assert sum(row["seen"]["n"] for row in held(folder, "renamed")) < rows
+
+
+def test_a_struct_in_a_database_may_gain_fields_as_well(tmp_path: Path) -> None:
+    rocks = hr.State("rocksdb")
+    handle = job(tmp_path, None, rate=5_000, state=rocks).start("threads")
+    handle.checkpoint()
+    handle.stop()
+    handle.wait(30.0)
+    rows = with_more(tmp_path)
+    grown = counting(GROWN, {"n": 0, "extra": 7})
+    job(tmp_path, rows, processor=grown, state=rocks).run("threads", restore="latest")
+    seen = [row["seen"] for row in held(tmp_path, "counts")]
+    assert sum(each["n"] for each in seen) == rows
+    assert {each["extra"] for each in seen} == {7}
