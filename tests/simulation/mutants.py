@@ -33,7 +33,7 @@ from headrace.engine.runtime.snapshots import write_piece
 from headrace.engine.runtime.subtask import Subtask
 from headrace.engine.runtime.work import CheckpointCancelled
 from headrace.engine.runtime.worker import Worker
-from headrace.engine.simulation import worker_process, world
+from headrace.engine.simulation import worker_process
 from headrace.engine.simulation.log_files import SimulatedLogFiles
 from headrace.engine.simulation.scheduler import MILLISECOND_NS
 from headrace.engine.simulation.storage import PutCatcher, answer_call
@@ -43,7 +43,7 @@ from headrace.inflight.log import Continuous
 from headrace.inflight.replay import Replay
 from headrace.inflight.writer import Piece
 from headrace.recovery import assignment
-from headrace.recovery.registry import Deletable, SharedStateRegistry
+from headrace.recovery.registry import Deletable
 
 Mutant = Callable[[pytest.MonkeyPatch], None]
 MUTANTS: dict[str, Mutant] = {}
@@ -257,18 +257,6 @@ def referenced_files_are_deleted(patch: pytest.MonkeyPatch) -> None:
         return replace(whole(self), keep=frozenset())
 
     patch.setattr(Ledger, "sweep", sweep)
-
-
-@mutant
-def checkpoints_are_deleted_under_those_that_build_on_them(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(SharedStateRegistry, "_floor", lambda self: self._following)
-
-
-@mutant
-def sink_flushes_for_every_checkpoint_before_it_writes(patch: pytest.MonkeyPatch) -> None:
-    always = property(lambda self: True, lambda self, value: None)
-    patch.setattr(Subtask, "_unflushed", always, raising=False)
-    patch.setattr(world, "_STEPS_MAX", 6000)  # it would never come to rest
 
 
 # --- the in-flight log ------------------------------------------------------------------------------------------------
