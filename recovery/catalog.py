@@ -77,6 +77,10 @@ class ClaimFailed(StoreRejected):
         self.tried = tried
 
 
+class EpochTaken(StoreRejected):
+    """Somebody else claimed the epoch that follows ours."""
+
+
 class NoValidCheckpoint(Exception):
     """Complete checkpoints exist, and every one is damaged. `rejected` is [(number, reason)], newest first."""
 
@@ -246,7 +250,8 @@ def claim_epoch(store: Store, job: str, *, above: int = 0) -> int:
     """Claim the smallest epoch above all existing ones and above `above`; nobody else gets the same. The first is 1.
 
     `above` matters when the folder was lost: an epoch that a worker has seen must not come again. A claim whose outcome is unknown is left
-    behind as a gap in the numbers. Raises: ClaimFailed, which tells of such gaps; StoreError when it could not even look.
+    behind as a gap in the numbers. Raises: ClaimFailed, which tells of such gaps; EpochTaken when a rival claims one above `above`, if that is
+    given, in this very moment; StoreError when it could not even look.
     """
     tried = 0
     epoch = max(newest_epoch(store, job) or 0, above) + 1
@@ -254,7 +259,9 @@ def claim_epoch(store: Store, job: str, *, above: int = 0) -> int:
         path = epoch_path(job, epoch + attempt)
         try:
             store.create(path, f"{job}\n".encode("utf-8", "surrogatepass"))
-        except AlreadyExists:
+        except AlreadyExists as error:
+            if above:
+                raise EpochTaken(path, error.reason) from error
             continue
         except StoreUncertain:
             tried = epoch + attempt
@@ -329,7 +336,10 @@ def _shared(metadata: CheckpointMetadata) -> list[SharedFile]:
 
 
 def _probe(store: Store, job: str, metadata: CheckpointMetadata) -> str | None:
-    """Read the header and the last byte of each file: finds missing, cut and foreign files at two small reads each."""
+    """Read the header and the last byte of each file: finds missing, cut and foreign files at two small reads each.
+
+    Raises: StoreError, when storage does not answer, or answers that it cannot read what is there.
+    """
     ends: dict[str, int] = {}
     for handle in _handles(metadata):
         end = max(HEADER_BYTES, handle.offset + handle.length)

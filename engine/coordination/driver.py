@@ -38,7 +38,14 @@ from . import messages as m
 from .coordinator import Coordinator
 from .pending import SavepointOrder
 from .rules import Phase
-from .storage import Sinks, claim_epoch, delete_checkpoints, find_checkpoint, write_metadata
+from .storage import (
+    Sinks,
+    claim_epoch,
+    delete_checkpoints,
+    find_checkpoint,
+    recover_sinks,
+    write_metadata,
+)
 
 _log = logging.getLogger(__name__)
 
@@ -271,7 +278,9 @@ class CoordinatorDriver:
             case d.DeleteCheckpoints(what):
                 self._storage.submit(delete_checkpoints, self._store, self._job, what)
             case d.RecoverSinks(epoch, records):
-                self._commit_then(lambda: self._sinks.recover(epoch, records))
+                self._commit_then(
+                    lambda: recover_sinks(self._store, self._job, self._sinks, epoch, records)
+                )
             case d.CommitTransactions(checkpoint, records):
                 self._commit_then(lambda: self._sinks.commit(checkpoint, records))
             case d.ReplaceWorker(worker):

@@ -38,6 +38,8 @@ def claim_epoch(store: Store | None, job: str, above: int) -> Answer:
         if 0 < above < newest:
             return _superseded(job, above, newest)
         return d.EpochClaimed(catalog.claim_epoch(store, job, above=above))
+    except catalog.EpochTaken:
+        return _superseded(job, above, above + 1)
     except catalog.ClaimFailed as error:
         return d.EpochClaimFailed(f"an epoch could not be claimed: {error}", error.tried)
     except StoreError as error:
@@ -66,6 +68,12 @@ def write_metadata(
             return [superseded, d.MetadataDiscarded(number, superseded.reason)]
         directory = open_store(target) if target else store
         _repeat(lambda: catalog.publish(directory, metadata), sleep)
+        # Whoever claimed an epoch since we looked may have chosen an older checkpoint before this one appeared. If it chose this one, it
+        # commits what we do not.
+        newest = catalog.newest_epoch(store, metadata.job) or 0
+        if newest > metadata.epoch:
+            superseded = _superseded(metadata.job, metadata.epoch, newest)
+            return [superseded, d.MetadataDiscarded(number, superseded.reason)]
         return [d.MetadataWritten(number)]
     except AlreadyExists:
         reason = (
@@ -116,6 +124,21 @@ def delete_checkpoints(store: Store | None, job: str, what: Deletable) -> None:
         catalog.delete_files(store, job, what.files)
     except Exception as error:
         _log.warning("files of older checkpoints could not be deleted: %s", error)
+
+
+def recover_sinks(
+    store: Store | None, job: str, sinks: Sinks, epoch: int, records: Sequence[TransactionRecord]
+) -> Answer:
+    """Recover the sinks, unless another coordinator has taken over: what is open in them is its own then.
+
+    An epoch that is claimed between this look and the last abort is not seen: the new owner's transactions are open only once its workers
+    write, which is later than its claim by a deployment.
+    """
+    try:
+        newest = 0 if store is None else catalog.newest_epoch(store, job) or 0
+    except StoreError as error:
+        return d.SinkFailed(None, f"a newer epoch could not be looked for: {error}")
+    return _superseded(job, epoch, newest) if newest > epoch else sinks.recover(epoch, records)
 
 
 class Sinks:

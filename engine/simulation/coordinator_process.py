@@ -29,6 +29,7 @@ from ..coordination.storage import (
     claim_epoch,
     delete_checkpoints,
     find_checkpoint,
+    recover_sinks,
     write_metadata,
 )
 from ..runtime.launch import slots_of_worker
@@ -74,7 +75,7 @@ class CoordinatorProcess(Process):
         #: Checkpoints that it has completed.
         self.completed = 0
         self._storage = Stepper(self, env.faults, env.storage, "store call", self._end_when_done)
-        self._sinking = Stepper(self, env.faults, env.sinks, "sink call", self._end_when_done)
+        self._sinking = Stepper(self, env.faults, _Outside(env), "sink call", self._end_when_done)
         self._sink_replay = Replay()
         self._sinks = Sinks(
             {name: SystemCommitter(name, self._call_sink) for name in _sink_names(env)}
@@ -114,6 +115,9 @@ class CoordinatorProcess(Process):
     def post(self, event: d.CoordinatorEvent) -> None:
         """Something has happened."""
         if not self.alive or self.result is not None or self.machine is None:
+            return
+        if self.paused:
+            self.when_awake(lambda: self.post(event))
             return
         fenced = self.machine.fenced
         effects = self.machine.step(event, self.clock_ns())
@@ -176,7 +180,11 @@ class CoordinatorProcess(Process):
             case d.DeleteCheckpoints(what):
                 self._store(partial(delete_checkpoints, job=env.plan.job, what=what))
             case d.RecoverSinks(epoch, records):
-                self._sink(lambda: self._sinks.recover(epoch, records))
+                self._sink(
+                    lambda: recover_sinks(
+                        ReplayStore(self._sink_replay), env.plan.job, self._sinks, epoch, records
+                    )
+                )
             case d.CommitTransactions(checkpoint, records):
                 self._sink(lambda: self._sinks.commit(checkpoint, records))
             case d.ReplaceWorker(worker):
@@ -236,6 +244,16 @@ class CoordinatorProcess(Process):
         if self.result is None or not (self._storage.idle and self._sinking.idle) or not self.alive:
             return
         self.die(host=False, why=f"ended: {self.result.outcome.value} {self.result.reason}")
+
+
+class _Outside:
+    """What the sink thread talks to: the sinks' system, and storage to look for a newer epoch."""
+
+    def __init__(self, env: Environment) -> None:
+        self._env = env
+
+    def __getattr__(self, method: str) -> Any:
+        return getattr(self._env.storage if method == "list" else self._env.sinks, method)
 
 
 class _Sleeper(ReplayStore):

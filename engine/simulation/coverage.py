@@ -47,6 +47,12 @@ REQUIRED: tuple[str, ...] = (
     "write torn by a crash",
     "commit failed",
     "commit applied, reply lost",
+    "rescales, stop",
+    "rescales, cancel",
+    "rescales, kill",
+    "rescaled restores",
+    "records re-filtered",
+    "filters stacked twice",
 )
 
 

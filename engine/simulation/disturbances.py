@@ -34,6 +34,7 @@ class Disturbances:
             (profile.clock_jumps, self._jump_clock),
             (profile.zombies, self.zombies.knock),
             (profile.storage_full, self._fill_storage),
+            (profile.pauses, self._pause_coordinator),
         ):
             self._at_random(rate, happen)
         self._world.scheduler.at(profile.until_ns, self._mend)
@@ -59,6 +60,16 @@ class Disturbances:
             self._world.coordinator.die(
                 host=self._world.scheduler.rng.random() < 0.4, why="crashed"
             )
+
+    def _pause_coordinator(self) -> None:
+        """It freezes; somebody believes it dead and starts another; later it goes on where it was."""
+        world = self._world
+        coordinator, rng = world.coordinator, world.scheduler.rng
+        if coordinator is None or not coordinator.alive or coordinator.paused:
+            return
+        world.coverage.count("coordinator paused")
+        coordinator.pause(rng.randint(20, 1000) * MILLISECOND_NS)
+        world.replace_coordinator(rng.randint(5, 200) * MILLISECOND_NS)
 
     def _sever(self) -> None:
         number = self._some_connection()

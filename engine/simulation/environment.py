@@ -72,12 +72,15 @@ class Process:
 
     Attributes:
         alive: neither crashed nor ended.
+        paused: alive, but its machine or virtual machine is frozen; what it had begun outside goes on, and what it hears waits.
     """
 
     def __init__(self, env: Environment, name: str, ended: Callable[[], None]) -> None:
         self.env = env
         self.name = name
         self.alive = True
+        self.paused = False
+        self._held: list[Callable[[], None]] = []
         self._ended = ended
         self._clock_offset_ns = 0
         self._clock_highest_ns = 0
@@ -126,9 +129,31 @@ class Process:
         self._wake_at_ns = None
         deadline_ns = self.next_deadline_ns()
         if deadline_ns is not None and deadline_ns <= self.clock_ns():
-            self.wake()
+            self.when_awake(self.wake)
         else:
             self._wake_later()
+
+    # --- pauses ---------------------------------------------------------------------------------------------------
+
+    def pause(self, duration_ns: int) -> None:
+        """Freeze for a while."""
+        self.paused = True
+        self.env.scheduler.trace(f"{self.name} pauses")
+        self.env.scheduler.after(duration_ns, self._resume)
+
+    def when_awake(self, action: Callable[[], None]) -> None:
+        """Do it now, or, paused, when the pause is over."""
+        if self.paused:
+            self._held.append(action)
+        else:
+            action()
+
+    def _resume(self) -> None:
+        self.paused = False
+        self.env.scheduler.trace(f"{self.name} wakes up")
+        held, self._held = self._held, []
+        for action in held:
+            action()
 
     # --- life ---------------------------------------------------------------------------------------------------
 

@@ -79,6 +79,7 @@ class FaultProfile:
         until_ns: when faults stop.
         crash_points: where processes die.
         worker_crashes, coordinator_crashes: rates of deaths at random times.
+        pauses: rate of coordinators that freeze, so that somebody starts another beside them.
         severed, half_open, partitions, clock_jumps, zombies: rates of what happens to connections, clocks and the coordinator's door.
         network_delay_ns: the longest delay of a message on a healthy link.
         storage_delay_ns: the longest time of a call to storage.
@@ -98,6 +99,7 @@ class FaultProfile:
     partitions: float = 0.0
     clock_jumps: float = 0.0
     zombies: float = 0.0
+    pauses: float = 0.0
     network_delay_ns: int = MILLISECOND_NS
     storage_delay_ns: int = 4 * MILLISECOND_NS
     sink_delay_ns: int = 4 * MILLISECOND_NS

@@ -12,6 +12,9 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
 
 from headrace.channels.events import CheckpointMode
+from headrace.recovery import catalog
+from headrace.recovery.layout import store_path
+from headrace.recovery.registry import references
 
 from ..plan.execution import ExecutionPlan
 from ..runtime.subtask import Subtask
@@ -20,6 +23,7 @@ from .coverage import Coverage
 from .reference import Record, Reference
 from .sink import SinkSystem, TransactionStatus
 from .source import ID_SPAN
+from .storage import SimulatedStorage
 from .watch import Violation
 
 # --- credit -----------------------------------------------------------------------------------------------------------
@@ -43,6 +47,24 @@ def check_credit(
                 raise Violation(f"channel {channel}: more was granted than consumed")
             if subpartition.sent_bytes < end.received_bytes:
                 raise Violation(f"channel {channel}: more bytes were received than sent")
+
+
+# --- storage ----------------------------------------------------------------------------------------------------------
+
+
+def check_newest(storage: SimulatedStorage, job: str, cover: Coverage) -> None:
+    """What the newest complete checkpoint refers to is there, whole; what it does not refer to is counted."""
+    metadata, _ = catalog.newest_valid(storage, job)
+    if metadata is None:
+        return
+    problems = catalog.verify(storage, job, metadata.checkpoint)
+    if problems:
+        raise Violation(f"chk-{metadata.checkpoint} is complete, but {problems[0]}")
+    referred = {store_path(job, path) for path in references(metadata)}
+    segments = {path for path in storage.objects if ".segment" in path}
+    cover.count(
+        "files at the end that the newest checkpoint does not name", len(segments - referred)
+    )
 
 
 # --- output -----------------------------------------------------------------------------------------------------------

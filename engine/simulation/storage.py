@@ -163,6 +163,10 @@ class Caller(Protocol):
         """It leaves a crash point; True: it dies here (after)."""
         ...
 
+    def when_awake(self, action: Callable[[], None]) -> None:
+        """Do it now, or, frozen, when it wakes up."""
+        ...
+
 
 class Stepper:
     """Runs functions of store calls, one call at a time, for one process.
@@ -234,7 +238,7 @@ class Stepper:
         self, function: Callable[[Replay], Any], done: Callable[[Any], None], replay: Replay
     ) -> None:
         if self._caller.alive:
-            self._run(function, done, replay)
+            self._caller.when_awake(lambda: self._run(function, done, replay))
 
     def _latency_ns(self) -> int:
         scheduler = self._faults.scheduler
@@ -260,7 +264,7 @@ class Stepper:
         if self._caller.passed(self._point):
             return
         replay.answers.append(answer)
-        self._run(function, done, replay)
+        self._caller.when_awake(lambda: self._run(function, done, replay))
 
     def _crashed(self, call: Call) -> None:
         """The caller died while the call was under way, or just before: it took effect, or not, or half."""

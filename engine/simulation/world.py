@@ -25,7 +25,7 @@ from .environment import Environment, Settings
 from .faults import FaultProfile, Faults
 from .graphs import at_parallelism, plan_of
 from .network import Network
-from .oracles import check_credit, check_output
+from .oracles import check_credit, check_newest, check_output
 from .promptness import duration_max_ns
 from .savepoints import Savepoints
 from .scenario import Scenario, draw_scenario
@@ -40,7 +40,9 @@ from .worker_process import WorkerProcess
 _REST_NS = 60 * SECOND_NS
 #: In which ways a job may fail, to be run again: a clock that jumps by an hour makes workers seem to be late; the very last commit
 #: has no attempt after it that could repeat it; a coordinator's own claim whose outcome it never learned looks like a rival's.
-_EXPLAINED = ("did not start in time", "the commit of chk-")
+_EXPLAINED = ("did not start in time", "the commit of chk-", "another coordinator")
+#: After its end, everybody who had to do with the job must be gone in this time.
+_FAREWELL_NS = 4 * SECOND_NS
 #: A run that takes more steps than this does not come to rest.
 _STEPS_MAX = 60_000
 #: Credit is compared every so many steps: it looks at all channels.
@@ -96,10 +98,13 @@ class World:
         #: Its parallelism is another than at first.
         self.rescaled = False
         self._generation = 0
+        self._ended_ns = 0
         #: Versions to come, and the one that whoever starts the job next starts.
         self._rescales = list(scenario.rescales)
         self._wanted: Rescale | None = None
         self._rescale_due = False
+        #: Older coordinators that still live.
+        self._rivals = 0
         #: Checkpoints completed by earlier runs of the present version.
         self._completed = 0
         self._disturbances = Disturbances(self)
@@ -127,7 +132,7 @@ class World:
             violation,
             self.scheduler.trace_hash,
             self.scheduler.steps,
-            self.scheduler.now_ns,
+            self._ended_ns or self.scheduler.now_ns,
             dict(self.coverage.counts),
         )
 
@@ -143,6 +148,22 @@ class World:
                 self._check_credit()
         self._check_end()
         self._savepoints.check()
+        check_newest(self.env.storage, self.env.plan.job, self.coverage)
+        self._ended_ns = scheduler.now_ns
+        self._let_rest()
+
+    def _let_rest(self) -> None:
+        """All is over: after a while nobody is left."""
+        scheduler = self.scheduler
+        end_ns = max(scheduler.now_ns, self.faults.profile.until_ns) + _FAREWELL_NS
+        while scheduler.now_ns < end_ns and scheduler.step():
+            pass
+        coordinator = [] if self.coordinator is None else [self.coordinator]
+        left = [process.name for process in (*coordinator, *self.workers) if process.alive]
+        if left or self._rivals:
+            raise Violation(
+                f"the job has ended, and still alive are: {left}, {self._rivals} rivals"
+            )
 
     def describe(self) -> str:
         """Where everybody stands."""
@@ -214,6 +235,11 @@ class World:
 
     def _coordinator_ended(self, process: CoordinatorProcess) -> None:
         result = process.result
+        if result is not None and "another coordinator" in result.reason:
+            self.coverage.count("coordinator gave way to a rival")
+        if process is not self.coordinator:
+            self._rivals -= 1
+            return
         self._completed += process.completed
         process.completed = 0
         if result is not None and result.outcome is d.Outcome.FINISHED:
@@ -226,6 +252,21 @@ class World:
             raise Violation(f"the job failed, which none of the faults explains: {reason}")
         delay_ns = self.scheduler.rng.randint(1, 60) * MILLISECOND_NS
         self.scheduler.after(delay_ns, self._start_coordinator)
+
+    def replace_coordinator(self, delay_ns: int) -> None:
+        """Somebody believes that the present coordinator is dead and starts another, after this time."""
+        believed_dead = self.coordinator
+
+        def start() -> None:
+            if (
+                self.coordinator is believed_dead
+                and believed_dead is not None
+                and believed_dead.alive
+            ):
+                self._rivals += 1
+                self._start_coordinator()
+
+        self.scheduler.after(delay_ns, start)
 
     def _launch(self, coordinator: CoordinatorProcess, worker: int, number: int) -> None:
         def exited() -> None:

@@ -458,3 +458,19 @@ def test_storage_that_refuses_a_claim_is_not_asked_again(store: DictStore) -> No
     store.before = refuse
     with pytest.raises(StoreRejected, match="no space"):
         claim_epoch(store, "orders")
+
+
+def test_a_checkpoint_whose_file_cannot_be_read_for_now_is_not_passed_over(
+    store: DictStore,
+) -> None:
+    """An older one would write once more what the newest has committed."""
+    written(store, 1)
+    written(store, 2)
+
+    def refuse(operation: str, path: str) -> None:
+        if operation == "get" and path == segment_path("orders", 2, 0, 1):
+            raise StoreRejected(path, "input/output error")
+
+    store.before = refuse
+    with pytest.raises(StoreRejected, match="input/output error"):
+        newest_valid(store, "orders")

@@ -9,7 +9,9 @@ import pytest
 
 from headrace.engine.simulation.world import simulate
 
-from .mutants import MUTANTS
+from . import mutants, rescale_mutants
+
+MUTANTS = mutants.MUTANTS | rescale_mutants.MUTANTS
 
 #: {mutant: a seed that found it}, tried first; when the engine has changed since, others are.
 KNOWN: dict[str, int] = {

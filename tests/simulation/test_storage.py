@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -35,6 +36,9 @@ class Caller:
 
     def passed(self, point: str) -> bool:
         return not self.alive
+
+    def when_awake(self, action: Callable[[], None]) -> None:
+        action()
 
 
 def faults(profile: FaultProfile | None = None) -> Faults:

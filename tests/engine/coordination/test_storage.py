@@ -13,6 +13,7 @@ from headrace.engine.coordination.storage import (
     claim_epoch,
     delete_checkpoints,
     find_checkpoint,
+    recover_sinks,
     write_metadata,
 )
 from headrace.engine.operators.base import Transaction
@@ -297,6 +298,37 @@ def test_recovery_reaches_every_sink_so_that_each_aborts_what_is_open() -> None:
     one, idle = FakeCommitter(), FakeCommitter()
     assert Sinks({"one": one, "idle": idle}).recover(3, [record("one", "a")]) == d.SinksRecovered(3)
     assert (one.done, idle.done) == (["recover a"], ["recover"])
+
+
+def test_sinks_are_not_recovered_by_a_coordinator_that_was_replaced() -> None:
+    """What is open in them is its successor's."""
+    store, committer = FakeStore(), FakeCommitter()
+    sinks = Sinks({"one": committer})
+    assert catalog.claim_epoch(store, "job") == 1
+    assert recover_sinks(store, "job", sinks, 1, []) == d.SinksRecovered(1)
+    assert catalog.claim_epoch(store, "job") == 2
+    answer = recover_sinks(store, "job", sinks, 1, [])
+    assert isinstance(answer, d.Superseded)
+    assert committer.done == ["recover"]
+
+
+def test_sinks_are_not_recovered_when_nobody_knows_whether_there_is_a_successor() -> None:
+    store, committer = FakeStore(), FakeCommitter()
+    store.fail("list", StoreRejected)
+    answer = recover_sinks(store, "job", Sinks({"one": committer}), 1, [])
+    assert isinstance(answer, d.SinkFailed)
+    assert committer.done == []
+
+
+def test_without_storage_there_is_no_successor() -> None:
+    assert recover_sinks(None, "job", Sinks({}), 1, []) == d.SinksRecovered(1)
+
+
+def test_a_rival_that_claims_the_next_epoch_first_wins() -> None:
+    store = FakeStore()
+    store.create(epoch_path("job", 2), b"")
+    store.list = lambda prefix: [epoch_path("job", 1)]  # type: ignore[method-assign]  # as it was when we looked
+    assert isinstance(claim_epoch(store, "job", above=1), d.Superseded)
 
 
 def test_a_sink_that_fails_is_an_answer_and_no_exception() -> None:

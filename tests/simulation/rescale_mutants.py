@@ -1,0 +1,32 @@
+"""Bugs of rescaling put back on purpose, like those of `mutants.py`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from headrace.recovery import assignment
+
+from .mutants import Mutant
+
+MUTANTS: dict[str, Mutant] = {}
+
+
+def mutant(function: Mutant) -> Mutant:
+    """Enter a mutant under its name."""
+    MUTANTS[function.__name__] = function
+    return function
+
+
+@mutant
+def in_flight_data_between_stateless_operators_is_skipped(patch: pytest.MonkeyPatch) -> None:
+    """FLINK-31963."""
+    whole = assignment._in_flight
+
+    def in_flight(metadata: Any, index: int, edge: Any, widths: Any, subtask: int) -> Any:
+        ends = [e for e in metadata.edges if e.key == edge.key]
+        stateful = any(metadata.tasks[e.consumer].stateful for e in ends)
+        return whole(metadata, index, edge, widths, subtask) if stateful else []
+
+    patch.setattr(assignment, "_in_flight", in_flight)

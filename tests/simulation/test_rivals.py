@@ -1,0 +1,27 @@
+"""Two coordinators of one job: one was frozen and taken for dead, another was started beside it, and then it wakes up.
+
+One wins, the other stops; nothing is committed twice or lost.
+"""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from dataclasses import replace
+
+from headrace.engine.simulation.faults import no_faults
+from headrace.engine.simulation.scenario import draw_scenario
+from headrace.engine.simulation.scheduler import MILLISECOND_NS
+from headrace.engine.simulation.world import World
+
+
+def test_of_two_coordinators_one_wins_and_nothing_is_committed_twice_or_lost() -> None:
+    met: Counter[str] = Counter()
+    for seed in range(40):
+        scenario = draw_scenario(random.Random(f"rivals {seed}"), faults=False)
+        profile = replace(no_faults(), until_ns=300 * MILLISECOND_NS, pauses=2.5)
+        report = World(seed, replace(scenario, profile=profile)).run()
+        assert not report.violation, f"seed {seed}"
+        met.update(report.coverage)
+    assert met["coordinator paused"] > 20
+    assert met["coordinator gave way to a rival"] > 5
