@@ -211,21 +211,25 @@ class Checkpointing:
             for pending in self._pending.values()
             if pending.savepoint is not None
             and self._acknowledged(pending)
-            and self._ledger.unconfirmed(pending.transactions)
+            and self._ledger.unconfirmed(pending.awaits)
         ]
 
     def _uncovered(self) -> list[PendingCheckpoint]:
-        """Those for which no checkpoint has been triggered since, or which was given up."""
+        """Those that name what no complete checkpoint does, and for which none has been triggered since, or it was given up."""
+        committing = {transaction.id for transaction in self._ledger.uncommitted}
         newest = 0 if self._ledger.newest is None else self._ledger.newest.checkpoint
         writing = None if self._writing is None else self._writing[0].number
         return [
             held
             for held in self._held()
-            if held.covered_by is None
-            or (
-                held.covered_by not in self._pending
-                and held.covered_by != writing
-                and held.covered_by > newest
+            if any(t.id not in committing for t in self._ledger.unconfirmed(held.awaits))
+            and (
+                held.covered_by is None
+                or (
+                    held.covered_by not in self._pending
+                    and held.covered_by != writing
+                    and held.covered_by > newest
+                )
             )
         ]
 
@@ -243,6 +247,9 @@ class Checkpointing:
         pending = self._pending.get(message.checkpoint)
         if pending is not None:
             pending.acknowledge(worker, message)
+            if pending.savepoint is not None and self._acknowledged(pending):
+                # What a worker knows to be complete it does not repeat; the commit of that may be under way.
+                pending.awaits = (*pending.transactions, *self._ledger.uncommitted)
         return pending is not None
 
     def write_ready(self, now_ns: int, effects: list[d.CoordinatorEffect]) -> Verdict:

@@ -67,6 +67,7 @@ class PendingCheckpoint:
         request: whoever asked for it, or None.
         mode: how its barriers travel.
         savepoint: it is one, if not None.
+        awaits: of a savepoint that every worker has acknowledged: transactions that must be committed before it is complete.
         covered_by: of a savepoint that every worker has acknowledged: the checkpoint that will commit its transactions.
     """
 
@@ -76,6 +77,7 @@ class PendingCheckpoint:
     request: int | None
     mode: CheckpointMode
     savepoint: SavepointOrder | None = None
+    awaits: tuple[TransactionRecord, ...] = ()
     covered_by: int | None = None
     acknowledged: dict[int, Acknowledge] = field(default_factory=dict)
 

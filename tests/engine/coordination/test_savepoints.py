@@ -108,6 +108,18 @@ def test_a_savepoint_waits_until_its_transactions_are_committed_by_a_checkpoint_
     assert subject.written(1) == ["answer 1: 1"]
 
 
+def test_a_savepoint_waits_for_a_commit_that_is_under_way_and_that_no_worker_repeats() -> None:
+    """A worker that has heard that a checkpoint is complete names its transactions no more; they may not be committed yet."""
+    subject = Subject()
+    subject.wish(1)
+    subject.acknowledge(1, "a")
+    subject.written(1)
+    subject.wish(2, HERE)
+    assert subject.acknowledge(2) == [], "and no other checkpoint is needed for that"
+    subject.ledger.committed(1)
+    assert subject.advance() == ["write 2: []"]
+
+
 def test_a_checkpoint_that_was_to_commit_for_a_savepoint_and_was_given_up_is_repeated() -> None:
     subject = Subject(RULES.__class__(None, 0, 500, 5, 1, 1))
     subject.wish(1, HERE)
