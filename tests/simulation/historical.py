@@ -1,4 +1,4 @@
-"""Bugs that other systems had, put back into this engine: each must be found, most of them by the simulation.
+"""Bugs that other systems had, put back into this engine: barriers, settings, files, fencing. Each must be found, most of them by the simulation.
 
 A bug is named after its report. The docstring says what it was there, and how it is planted here. Where a mutant of `mutants.py` is that
 very bug, it is used. `docs/historical-bugs.md` lists them all, with the seeds that it takes to find them.
@@ -6,85 +6,66 @@ very bug, it is used. `docs/historical-bugs.md` lists them all, with the seeds t
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 from weakref import WeakKeyDictionary
 
 import pyarrow as pa
 import pytest
+from msgspec import structs
 
-from headrace.channels.events import CheckpointMode
+from headrace.channels.alignment import Alignment, AlignmentOutcome
+from headrace.channels.events import Barrier, CheckpointMode
 from headrace.channels.gate import InputChannel
-from headrace.engine.coordination.checkpointing import Checkpointing
+from headrace.engine.coordination import messages as m
 from headrace.engine.coordination.ledger import Ledger
 from headrace.engine.coordination.roster import Roster
-from headrace.engine.runtime import snapshots
+from headrace.engine.runtime import databases, snapshots
 from headrace.engine.runtime.cuts import Cuts
-from headrace.engine.runtime.worker import Phase, Worker
-from headrace.engine.simulation import chains, worker_process
+from headrace.engine.simulation import worker_process
 from headrace.engine.simulation.sink import SystemCommitter
 from headrace.engine.simulation.worker_process import WorkerProcess
-from headrace.engine.simulation.world import simulate
 from headrace.inflight import segment
 from headrace.inflight.confirmed import Confirmed
 from headrace.inflight.writer import AdHoc
-from headrace.recovery import assignment
 from headrace.recovery.layout import segment_path
 from headrace.recovery.registry import Deletable, references
 
-from .mutants import MUTANTS, Mutant
+from ..engine.runtime import test_databases_lifetime as lifetime
+from .planted import (
+    Catalogue,
+    by_campaign,
+    flaky,
+    haunted,
+    impatient,
+    nothing_was_in_flight,
+    without_tile_check,
+)
 
-#: Says what is wrong in run number `seed`; empty: nothing.
-Search = Callable[[int], str]
-
-
-@dataclass(frozen=True, slots=True)
-class Historical:
-    """A bug of another system.
-
-    Attributes:
-        bug: its report.
-        plant: puts it into the engine.
-        search: looks for it; called with 0, 1, 2 and so on.
-    """
-
-    bug: str
-    plant: Mutant
-    search: Search
-
-
-HISTORICAL: dict[str, Historical] = {}
-
-
-def by_campaign(*, faults: bool = True, mode: CheckpointMode | None = None) -> Search:
-    """Runs of the simulation."""
-
-    def search(seed: int) -> str:
-        return simulate(seed, faults=faults, mode=mode).violation
-
-    return search
-
-
-def historical(bug: str, search: Search | None = None) -> Callable[[Mutant], Mutant]:
-    """Enter a bug."""
-
-    def enter(plant: Mutant) -> Mutant:
-        HISTORICAL[plant.__name__] = Historical(bug, plant, search or by_campaign())
-        return plant
-
-    return enter
-
-
-def without_tile_check(patch: pytest.MonkeyPatch) -> None:
-    """The coordinator's own check would find it first; the simulation must not need that."""
-    patch.setattr(Checkpointing, "_untiled", lambda self, pending: [])
+historical = Catalogue({})
 
 
 # --- barriers and capture ---------------------------------------------------------------------------------------------
 
 
-@historical("FLINK-18139")
+@historical("FLINK-17994", 1, impatient(CheckpointMode.ALIGNED))
+def an_obsolete_trigger_runs_after_a_newer_one(patch: pytest.MonkeyPatch) -> None:
+    """Two threads triggered; a stale checkpoint's trigger ran after a newer one's.
+
+    Here: barriers of settled and cancelled checkpoints count as if they were awaited.
+    """
+    whole = Alignment.barrier
+
+    def barrier(self: Alignment, channel: Any, barrier: Barrier, now_ns: int) -> AlignmentOutcome:
+        self._cancelled.discard(barrier.checkpoint)
+        self._settled = min(self._settled, barrier.checkpoint - 1)
+        return whole(self, channel, barrier, now_ns)
+
+    patch.setattr(Alignment, "barrier", barrier)
+    patch.setattr(Cuts, "cancelled", lambda self, checkpoint: self._forget(checkpoint))
+
+
+@historical("FLINK-18139", 3)
 def overtaken_buffers_of_the_second_gate_are_forgotten(patch: pytest.MonkeyPatch) -> None:
     """Of a task with two inputs only the first one's in-flight data were persisted.
 
@@ -104,7 +85,48 @@ def overtaken_buffers_of_the_second_gate_are_forgotten(patch: pytest.MonkeyPatch
     without_tile_check(patch)
 
 
-@historical("Flink PR #13228", by_campaign(faults=False, mode=CheckpointMode.UNALIGNED))
+@historical("FLINK-20645", 23, impatient(CheckpointMode.UNALIGNED))
+def an_abort_drops_what_a_newer_checkpoint_captured(patch: pytest.MonkeyPatch) -> None:
+    """Barriers in an unusual order made the persister drop buffers of a checkpoint that went on.
+
+    Here: the end of one checkpoint empties what was captured so far for the others.
+    """
+    whole = Cuts.cancelled
+
+    def cancelled(self: Cuts, checkpoint: int) -> None:
+        whole(self, checkpoint)
+        for capture in self._captures.values():
+            for buffers in capture.inputs.values():
+                buffers.clear()
+
+    patch.setattr(Cuts, "cancelled", cancelled)
+    without_tile_check(patch)
+
+
+@historical("FLINK-21104", 3, impatient(CheckpointMode.UNALIGNED))
+def an_obsolete_barrier_confuses_the_persister(patch: pytest.MonkeyPatch) -> None:
+    """A late barrier of an older checkpoint ended the persisting of the channel for the newer one.
+
+    Here: any late barrier closes the captures that wait for one on its channel.
+    """
+    whole = Cuts.arrived
+    closed: WeakKeyDictionary[Cuts, set[tuple[int, Any]]] = WeakKeyDictionary()
+
+    def arrived(self: Cuts, channel: Any, position: int, barrier: Barrier, now_ns: int) -> None:
+        mine = closed.setdefault(self, set())
+        if (barrier.checkpoint, channel.channel) in mine:
+            return
+        whole(self, channel, position, barrier, now_ns)
+        for number, capture in self._captures.items():
+            if number > barrier.checkpoint and channel.channel in capture.pending:
+                self._close(capture, channel)
+                mine.add((number, channel.channel))
+
+    patch.setattr(Cuts, "arrived", arrived)
+    without_tile_check(patch)
+
+
+@historical("Flink PR #13228", 0, by_campaign(faults=False, mode=CheckpointMode.UNALIGNED))
 def in_flight_data_are_persisted_as_they_are_consumed(patch: pytest.MonkeyPatch) -> None:
     """The first version persisted buffers only when the task consumed them: unaligned was as slow as aligned.
 
@@ -130,80 +152,29 @@ def in_flight_data_are_persisted_as_they_are_consumed(patch: pytest.MonkeyPatch)
     patch.setattr(Cuts, "flush", flush)
 
 
-# --- recovery ---------------------------------------------------------------------------------------------------------
+# --- settings ---------------------------------------------------------------------------------------------------------
 
 
-@historical("FLINK-16536")
-def new_data_overtake_restored_channel_state(patch: pytest.MonkeyPatch) -> None:
-    """The requirement that new data of the producers must not overtake what is restored.
+@historical("FLINK-37870", 0, nothing_was_in_flight)
+def unaligned_is_off_everywhere(patch: pytest.MonkeyPatch) -> None:
+    """A set was built with a capacity instead of an element, and no edge was unaligned any more.
 
-    Here: nothing holds them back.
+    Here: workers take every trigger of an unaligned checkpoint for an aligned one, and no age makes one unaligned.
     """
-    MUTANTS["new_data_overtakes_replayed_data"](patch)
+    whole = m.decode_for_worker
+
+    def decode(data: bytes) -> Any:
+        message = whole(data)
+        if isinstance(message, m.Trigger) and message.mode == CheckpointMode.UNALIGNED.value:
+            return structs.replace(message, mode=CheckpointMode.ALIGNED.value)
+        return message
+
+    patch.setattr(m, "decode_for_worker", decode)
+    patch.setattr(Cuts, "_is_late", lambda self, barrier, now_ns: False)
+    patch.setattr(Cuts, "next_deadline_ns", lambda self: None)
 
 
-@historical("FLINK-38544")
-def records_are_lost_while_recovery_rewires_channels(patch: pytest.MonkeyPatch) -> None:
-    """Records that came while a recovered task was being connected anew were lost.
-
-    Here: frames of peers that run already are dropped by a worker that does not run yet.
-    """
-    whole = Worker._frame
-
-    def frame(self: Worker, frame: Any) -> Any:
-        return whole(self, frame) if self.phase is Phase.RUNNING else []
-
-    patch.setattr(Worker, "_frame", frame)
-
-
-@historical("faust #74")
-def state_is_recovered_once_and_never_again(patch: pytest.MonkeyPatch) -> None:
-    """After a rebalance in the midst of a recovery a table counted as recovered though it was not.
-
-    Here: a subtask's state is restored once; the next time it is left empty.
-    """
-    whole = chains.states_of
-    seen: WeakKeyDictionary[Any, set[Any]] = WeakKeyDictionary()
-
-    def states(env: Any, id: Any, snapshot: Any, *rest: Any) -> Any:
-        found, done = whole(env, id, snapshot, *rest), seen.setdefault(env.scheduler, set())
-        again = id in done and snapshot is not None
-        if snapshot is not None:
-            done.add(id)
-        return {} if again else found
-
-    patch.setattr(worker_process, "states_of", states)
-
-
-@historical("bytewax #181")
-def a_worker_that_never_spoke_is_forgotten(patch: pytest.MonkeyPatch) -> None:
-    """A worker that crashed before its first progress message vanished from the recovered cluster.
-
-    Here: the cluster is complete when all that ever registered are there.
-    """
-
-    def complete(self: Roster) -> bool:
-        return bool(self._members) and len(self._members) == len(self._newest)
-
-    patch.setattr(Roster, "complete", property(complete))
-
-
-# --- another parallelism ----------------------------------------------------------------------------------------------
-
-
-@historical("FLINK-19533")
-def restored_records_are_not_filtered(patch: pytest.MonkeyPatch) -> None:
-    """What made virtual channels necessary: at another parallelism a channel's data belong to several consumers, each to some of it.
-
-    Here: each consumer that may own some of the records takes them all.
-    """
-    patch.setattr(assignment, "_filtered", lambda handle, parallelism, subtask: handle)
-
-
-# --- sinks ----------------------------------------------------------------------------------------------------
-
-
-@historical("FLINK-36287", by_campaign(mode=CheckpointMode.UNALIGNED))
+@historical("FLINK-36287", 1, by_campaign(mode=CheckpointMode.UNALIGNED))
 def the_way_into_the_sink_is_cut_while_it_writes(patch: pytest.MonkeyPatch) -> None:
     """Between a sink's writer and its committer a checkpoint must stay aligned, and did not.
 
@@ -220,7 +191,7 @@ def the_way_into_the_sink_is_cut_while_it_writes(patch: pytest.MonkeyPatch) -> N
 # --- files ------------------------------------------------------------------------------------------------------------
 
 
-@historical("FLINK-26803")
+@historical("FLINK-26803", 0)
 def each_channel_gets_a_file_of_its_own(patch: pytest.MonkeyPatch) -> None:
     """Unaligned checkpoints flooded storage with small files, one for each subtask and channel.
 
@@ -228,8 +199,10 @@ def each_channel_gets_a_file_of_its_own(patch: pytest.MonkeyPatch) -> None:
     """
     whole = snapshots.write_checkpoint
 
-    def write(store: Any, job: str, checkpoint: int, worker: int, epoch: int, *rest: Any) -> Any:
-        written = whole(store, job, checkpoint, worker, epoch, *rest)
+    def write(
+        store: Any, job: str, checkpoint: int, worker: int, epoch: int, *rest: Any, **named: Any
+    ) -> Any:
+        written = whole(store, job, checkpoint, worker, epoch, *rest, **named)
         path = segment_path(job, checkpoint, worker, epoch)
         for number, _ in enumerate(h for hs in written.inflight.values() for h in hs):
             store.put(f"{path}-{number}", b"")
@@ -238,7 +211,7 @@ def each_channel_gets_a_file_of_its_own(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(worker_process, "write_checkpoint", write)
 
 
-@historical("SPARK-51717", by_campaign(mode=CheckpointMode.UNALIGNED))
+@historical("SPARK-51717", 40, flaky)
 def what_a_failed_upload_should_have_stored_is_named(patch: pytest.MonkeyPatch) -> None:
     """After the upload of a version had failed, the next version named files that had never come into being.
 
@@ -249,15 +222,15 @@ def what_a_failed_upload_should_have_stored_is_named(patch: pytest.MonkeyPatch) 
     def prepared(self: WorkerProcess, order: Any) -> Any:
         found = whole(self, order)
         writer = self._attempt().persistence.inflight
-        assert isinstance(writer, AdHoc), "the one that names what it stored"
-        handles = [handle for handles in found[1].inflight.values() for handle in handles]
-        writer._confirmed = Confirmed(handles)
+        if isinstance(writer, AdHoc) and order.savepoint is None:
+            handles = [handle for handles in found[1].inflight.values() for handle in handles]
+            writer._confirmed = Confirmed(handles)
         return found
 
     patch.setattr(WorkerProcess, "_prepared", prepared)
 
 
-@historical("FLIP-306, late abort")
+@historical("FLIP-306, late abort", 5)
 def a_late_abort_deletes_a_referenced_file(patch: pytest.MonkeyPatch) -> None:
     """The end of one checkpoint disposed of state that a complete one shared with it.
 
@@ -300,7 +273,7 @@ def a_flipped_bit(seed: int) -> str:
     return ""
 
 
-@historical("SPARK-51988", a_flipped_bit)
+@historical("SPARK-51988", 0, a_flipped_bit)
 def a_file_is_read_without_its_checksum(patch: pytest.MonkeyPatch) -> None:
     """An archive was read as a stream, without ever comparing its checksum.
 
@@ -319,10 +292,58 @@ def a_file_is_read_without_its_checksum(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(segment, "checksum_of", lambda data: Anything("0" * 16))
 
 
+def of_database_files(seed: int) -> str:
+    """Files that several checkpoints of one database share, which lie in memory."""
+    lifetime.FOLDERS.clear()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(databases, "_content", lambda folder, name: lifetime.FOLDERS[folder][name])
+        try:
+            lifetime.run(seed)
+        except AssertionError as broken:
+            return str(broken) or "an assertion"
+    return ""
+
+
+@historical("SPARK-43404", 0, of_database_files)
+def a_file_of_the_same_name_and_size_counts_as_the_same(patch: pytest.MonkeyPatch) -> None:
+    """A retried task took a file for stored already, for another of its name and size was.
+
+    Here: files are known by their names whatever attempt stored them.
+    """
+    lifetime.by_name(patch)
+
+
+@historical("SPARK-55892", 26, of_database_files)
+def a_file_that_a_late_checkpoint_names_is_deleted(patch: pytest.MonkeyPatch) -> None:
+    """Maintenance deleted a file that an upload still under way was about to refer to.
+
+    Here: what no complete checkpoint names goes at once, whatever is under way that was triggered before.
+    """
+    lifetime.too_early(patch)
+
+
 # --- fencing ----------------------------------------------------------------------------------------------------------
 
 
-@historical("KIP-664, hanging transactions")
+@historical("quix-streams #1131", 3, haunted)
+def a_zombie_is_not_fenced(patch: pytest.MonkeyPatch) -> None:
+    """A producer that had been given up went on writing beside its successor, for nothing fenced it off.
+
+    Here: the coordinator lets whoever comes with a worker's number take that worker's place.
+    """
+    whole = Roster.register
+
+    def register(self: Roster, connection: int, message: Any, now_ns: int) -> bool:
+        if self.of(connection) is not None:
+            return False
+        self.remove(message.worker)
+        self._newest.pop(message.worker, None)
+        return whole(self, connection, message, now_ns)
+
+    patch.setattr(Roster, "register", register)
+
+
+@historical("KIP-664, hanging transactions", 1)
 def transactions_of_the_dead_stay_open(patch: pytest.MonkeyPatch) -> None:
     """Transactions of a producer that was fenced off were never aborted, and blocked those who read.
 

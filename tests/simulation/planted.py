@@ -1,0 +1,126 @@
+"""How a bug of another system is put back, and looked for: what `historical.py` and `historical_recovery.py` have in common."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+import pytest
+
+from headrace.channels.events import CheckpointMode
+from headrace.engine.coordination.checkpointing import Checkpointing
+from headrace.engine.simulation.faults import FaultProfile
+from headrace.engine.simulation.matrix import PARALLELISM_MAX, pair_scenario, run_pair
+from headrace.engine.simulation.scenario import draw_scenario
+from headrace.engine.simulation.scheduler import MILLISECOND_NS, SECOND_NS
+from headrace.engine.simulation.world import World, simulate
+
+from .mutants import Mutant
+
+#: Says what is wrong in run number `seed`; empty: nothing.
+Search = Callable[[int], str]
+#: Runs of which one at least must have persisted in-flight data.
+_PAIR_SEEDS = 6
+
+
+@dataclass(frozen=True, slots=True)
+class Historical:
+    """A bug of another system.
+
+    Attributes:
+        bug: its report.
+        seed: the first that found it.
+        plant: puts it into the engine.
+        search: looks for it; called with `seed`, then with 0, 1, 2 and so on.
+    """
+
+    bug: str
+    seed: int
+    plant: Mutant
+    search: Search
+
+
+@dataclass(slots=True)
+class Catalogue:
+    """Bugs by the names of the functions that plant them."""
+
+    bugs: dict[str, Historical]
+
+    def __call__(
+        self, bug: str, seed: int, search: Search | None = None
+    ) -> Callable[[Mutant], Mutant]:
+        """Enter a bug; `search`: when it is not the campaign."""
+
+        def enter(plant: Mutant) -> Mutant:
+            self.bugs[plant.__name__] = Historical(bug, seed, plant, search or by_campaign())
+            return plant
+
+        return enter
+
+
+# --- searches ---------------------------------------------------------------------------------------------------------
+
+
+def by_campaign(*, faults: bool = True, mode: CheckpointMode | None = None) -> Search:
+    """Runs of the simulation."""
+
+    def search(seed: int) -> str:
+        return simulate(seed, faults=faults, mode=mode).violation
+
+    return search
+
+
+def by_matrix(seed: int) -> str:
+    """A run with full queues that goes from one parallelism to another; the seed names the kind of edge."""
+    rng = random.Random(f"matrix {seed}")
+    old, new = rng.sample(range(1, PARALLELISM_MAX + 1), 2)
+    return World(seed, pair_scenario(seed, old, new)).run().violation
+
+
+def impatient(mode: CheckpointMode) -> Search:
+    """Runs whose checkpoints are mostly given up, because messages take longer than they are waited for."""
+
+    def search(seed: int) -> str:
+        scenario = draw_scenario(random.Random(f"scenario {seed}"), faults=False, mode=mode)
+        settings = replace(
+            scenario.settings,
+            checkpoint_interval_ns=5 * MILLISECOND_NS,
+            checkpoint_timeout_ns=30 * MILLISECOND_NS,
+            heartbeat_timeout_ns=SECOND_NS,
+            tolerable_failures=1_000_000,
+        )
+        late = FaultProfile(until_ns=400 * MILLISECOND_NS, network_delay_ns=40 * MILLISECOND_NS)
+        return World(seed, replace(scenario, settings=settings, profile=late)).run().violation
+
+    return search
+
+
+def haunted(seed: int) -> str:
+    """A run in which workers that were given up keep on knocking."""
+    scenario = draw_scenario(random.Random(f"scenario {seed}"))
+    profile = replace(scenario.profile, zombies=6.0, worker_crashes=2.0)
+    return World(seed, replace(scenario, profile=profile)).run().violation
+
+
+def flaky(seed: int) -> str:
+    """A run of unaligned checkpoints, ad hoc, whose uploads often fail."""
+    mode = CheckpointMode.UNALIGNED
+    scenario = draw_scenario(random.Random(f"scenario {seed}"), mode=mode)
+    limits = replace(scenario.settings.limits, logs=False)
+    settings = replace(scenario.settings, limits=limits, tolerable_failures=1_000_000)
+    profile = replace(scenario.profile, storage_rejects=0.15)
+    scenario = replace(scenario, settings=settings, profile=profile)
+    return World(seed, scenario).run().violation
+
+
+def nothing_was_in_flight(seed: int) -> str:
+    """Runs of one pair of `by_matrix`: their queues are full, so they must have persisted something."""
+    result = run_pair(2, 3, range(_PAIR_SEEDS * seed, _PAIR_SEEDS * (seed + 1)))
+    lacking = "" if result.in_flight else "no records were persisted in flight"
+    return ", ".join(filter(None, (*result.violations.values(), lacking)))
+
+
+def without_tile_check(patch: pytest.MonkeyPatch) -> None:
+    """The coordinator's own check would find it first; the simulation must not need that."""
+    patch.setattr(Checkpointing, "_untiled", lambda self, pending: [])
