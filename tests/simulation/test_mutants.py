@@ -10,6 +10,7 @@ import pytest
 from headrace.engine.simulation.world import simulate
 
 from . import mutants, rescale_mutants
+from .mutants import SLIPS
 
 MUTANTS = mutants.MUTANTS | rescale_mutants.MUTANTS
 
@@ -18,36 +19,37 @@ KNOWN: dict[str, int] = {
     "barrier_is_sent_after_new_data": 2,
     "cancelled_checkpoint_still_completes": 1,
     "channel_is_not_blocked_after_its_barrier": 26,
-    "checkpoint_during_recovery_forgets_what_is_left_to_replay": 58,
-    "checkpoint_is_announced_before_its_metadata_is_durable": 17,
-    "commit_is_forgotten_on_restore": 3,
+    "checkpoint_during_recovery_forgets_what_is_left_to_replay": 0,
+    "checkpoint_is_announced_before_its_metadata_is_durable": 4,
+    "commit_is_forgotten_on_restore": 8,
     "credit_is_returned_twice": 0,
-    "cut_names_watermarks_that_were_not_reached": 95,
+    "cut_names_watermarks_that_were_not_reached": 30,
     "ended_channel_holds_nothing_while_its_records_are_replayed": 0,
-    "finished_is_not_restored": 26,
+    "finished_is_not_restored": 16,
+    "in_flight_data_between_stateless_operators_is_skipped": 40,
+    "input_of_the_running_work_is_not_captured": 0,
     "log_is_named_before_it_is_durable": 4,
     "log_is_trimmed_although_a_checkpoint_names_it": 30,
     "log_of_the_attempt_before_is_named": 77,
-    "input_of_the_running_work_is_not_captured": 0,
     "new_data_overtakes_replayed_data": 3,
-    "older_incarnation_is_accepted": 586,
+    "older_incarnation_is_accepted": 305,
     "overtaken_output_is_not_persisted": 3,
     "referenced_files_are_deleted": 0,
-    "restart_chooses_its_checkpoint_while_metadata_is_written": 48,
-    "savepoint_does_not_wait_for_the_commit_of_its_transactions": 8,
+    "restart_chooses_its_checkpoint_while_metadata_is_written": 148,
+    "savepoint_does_not_wait_for_the_commit_of_its_transactions": 21,
     "snapshot_includes_the_running_work": 0,
-    "source_offset_is_committed_before_its_output": 40,
+    "source_offset_is_committed_before_its_output": 4,
     "timers_are_gone_before_what_they_fired_is_committed": 95,
     "timers_are_lost_at_the_cut": 0,
-    "transactions_are_committed_before_the_metadata": 17,
-    "transactions_of_a_cancelled_checkpoint_are_lost": 1,
-    "unconfirmed_transactions_are_not_carried_over": 137,
-    "watermark_overtakes_restored_data": 95,
+    "transactions_are_committed_before_the_metadata": 12,
+    "transactions_of_a_cancelled_checkpoint_are_lost": 12,
+    "unconfirmed_transactions_are_not_carried_over": 22,
+    "watermark_overtakes_restored_data": 30,
     "watermark_passes_queued_records": 1,
     "what_arrives_before_its_barrier_is_not_captured": 3,
     "what_is_not_captured_passes_the_tile_check": 3,
     "worker_acknowledges_before_its_file_is_durable": 0,
-    "worker_does_not_compare_epochs": 37,
+    "worker_does_not_compare_epochs": 190,
 }
 SEEDS_MAX = 1000
 
@@ -64,5 +66,6 @@ def test_the_simulation_finds_the_bug_that(name: str, monkeypatch: pytest.Monkey
     assert not simulate(known).violation, "the engine is at fault, not the mutant"
     MUTANTS[name](monkeypatch)
     seeds = chain((known,), range(SEEDS_MAX))
-    found = next((seed for seed in seeds if simulate(seed).violation), None)
-    assert found is not None, f"no violation in {SEEDS_MAX} seeds"
+    violation = next(filter(None, (simulate(seed).violation for seed in seeds)), "")
+    assert violation, f"no violation in {SEEDS_MAX} seeds"
+    assert not violation.startswith(SLIPS), violation
