@@ -1,8 +1,8 @@
 """What confirmed checkpoints already hold of the channels' records, by position.
 
 A buffer that was persisted by a checkpoint which is complete, and that still lies in its channel at the next one, is named again instead of
-being written again. Only *complete* checkpoints count: what a given-up one wrote may be deleted at any time. Since records have positions, it
-does not matter how buffers were merged or split in between, nor on which side of the channel they lie.
+being written again. What a given-up checkpoint had stored counts until a newer one is complete (`writer.py`, `Stored`). Since records have
+positions, it does not matter how buffers were merged or split in between, nor on which side of the channel they lie.
 
 Source: FLIP-76 names incremental in-flight state as future work; this is ours.
 """
@@ -31,7 +31,7 @@ class _Run:
 
 
 class Confirmed:
-    """An immutable index of the in-flight data of one complete checkpoint, as far as one worker wrote or named it."""
+    """An immutable index of stored in-flight data, as far as one worker wrote or named it."""
 
     def __init__(self, handles: Iterable[ChannelStateHandle] = ()) -> None:
         #: {channel: runs by position}; where they overlap, any of them will do

@@ -26,7 +26,7 @@ from headrace.channels.buffer import Buffer, ChannelId
 
 from .confirmed import Confirmed
 from .handle import ChannelStateHandle
-from .writer import Piece
+from .writer import Piece, Stored
 
 MIB = 1024 * 1024
 
@@ -63,9 +63,8 @@ class Continuous:
         self._number = 0
         #: {checkpoint: {piece's number: what it holds}}: durable, of checkpoints that are not confirmed.
         self._pieces: dict[int, dict[int, Sequence[ChannelStateHandle]]] = {}
-        #: {checkpoint: in-flight data that this worker stored or named for it}, until a newer one is confirmed.
-        self._stored: dict[int, Sequence[ChannelStateHandle]] = {}
-        #: What belongs to the newest complete checkpoint.
+        self._stored = Stored()
+        #: Pieces that belong to the newest complete checkpoint.
         self._kept: list[ChannelStateHandle] = []
 
     def log(self, channel: ChannelId, buffer: Buffer) -> None:
@@ -111,17 +110,21 @@ class Continuous:
         # What waits would be late for this checkpoint, and most of it is worked on before the next.
         self._waiting.clear()
         self._waiting_bytes = 0
-        return Confirmed([*self._kept, *self._handles(checkpoint)])
+        return Confirmed([*self._stored.usable, *self._kept, *self._handles(checkpoint)])
 
     def stored(self, checkpoint: int, handles: Sequence[ChannelStateHandle]) -> None:
         """See `InflightWriter`."""
-        self._stored[checkpoint] = handles
+        self._stored.stored(checkpoint, handles)
 
     def confirmed(self, checkpoint: int) -> None:
         """See `InflightWriter`."""
-        self._kept = [*self._stored.get(checkpoint, ()), *self._handles(checkpoint)]
-        self._stored = {n: handles for n, handles in self._stored.items() if n > checkpoint}
+        self._kept = self._handles(checkpoint)
+        self._stored.confirmed(checkpoint)
         self._pieces = {n: pieces for n, pieces in self._pieces.items() if n > checkpoint}
+
+    def given_up(self, checkpoint: int) -> None:
+        """See `InflightWriter`."""
+        self._stored.given_up(checkpoint)
 
     def trim(self, floors: Mapping[ChannelId, int]) -> list[Piece]:
         """See `InflightWriter`."""

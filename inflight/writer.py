@@ -69,6 +69,10 @@ class InflightWriter(Protocol):
         """`checkpoint` is complete: what it stored stays as long as later ones name it."""
         ...
 
+    def given_up(self, checkpoint: int) -> None:
+        """`checkpoint` will never be complete. What is, or still gets, stored for it stays until this worker hears of a newer complete one."""
+        ...
+
     def trim(self, floors: Mapping[ChannelId, int]) -> list[Piece]:
         """Of each channel the records before its floor are worked on, or with another worker, and no open cut holds them. Returns the
         written pieces that are to be deleted now; they are forgotten."""
@@ -79,13 +83,48 @@ class InflightWriter(Protocol):
         ...
 
 
-class AdHoc:
-    """Everything is written by the checkpoint whose barrier overtook it; only what a complete one stored is named."""
+class Stored:
+    """What one worker stored or named for its checkpoints, and what of that later ones may name.
+
+    That is what the newest complete one holds or, if it is newer, what was stored for one that was given up: it is durable, and the registry of
+    files keeps it (`recovery/registry.py`). A checkpoint that took too long is not written again from the start.
+    """
 
     def __init__(self) -> None:
         #: {checkpoint: in-flight data that this worker stored or named for it}, until a newer one is confirmed.
-        self._stored: dict[int, Sequence[ChannelStateHandle]] = {}
-        self._confirmed = Confirmed()
+        self._handles: dict[int, Sequence[ChannelStateHandle]] = {}
+        self._given_up: set[int] = set()
+        self._confirmed: Sequence[ChannelStateHandle] = ()
+        self._confirmed_number = 0
+
+    def stored(self, checkpoint: int, handles: Sequence[ChannelStateHandle]) -> None:
+        """They are durable."""
+        if checkpoint > self._confirmed_number:
+            self._handles[checkpoint] = handles
+
+    def confirmed(self, checkpoint: int) -> None:
+        """It is complete."""
+        self._confirmed = self._handles.get(checkpoint, ())
+        self._confirmed_number = checkpoint
+        self._handles = {n: handles for n, handles in self._handles.items() if n > checkpoint}
+        self._given_up = {number for number in self._given_up if number > checkpoint}
+
+    def given_up(self, checkpoint: int) -> None:
+        """It will never be complete."""
+        self._given_up.add(checkpoint)
+
+    @property
+    def usable(self) -> Sequence[ChannelStateHandle]:
+        """What the next checkpoint may name. What is in flight since the one that is meant, it holds whole."""
+        newest = max(self._given_up & self._handles.keys(), default=None)
+        return self._confirmed if newest is None else self._handles[newest]
+
+
+class AdHoc:
+    """Everything is written by the checkpoint whose barrier overtook it, unless it is `Stored` already."""
+
+    def __init__(self) -> None:
+        self._stored = Stored()
 
     def log(self, channel: ChannelId, buffer: Buffer) -> None:
         """See `InflightWriter`: nothing is written before a barrier comes."""
@@ -100,16 +139,19 @@ class AdHoc:
 
     def index(self, checkpoint: int) -> Confirmed | None:
         """See `InflightWriter`."""
-        return self._confirmed
+        return Confirmed(self._stored.usable)
 
     def stored(self, checkpoint: int, handles: Sequence[ChannelStateHandle]) -> None:
         """See `InflightWriter`."""
-        self._stored[checkpoint] = handles
+        self._stored.stored(checkpoint, handles)
 
     def confirmed(self, checkpoint: int) -> None:
         """See `InflightWriter`."""
-        self._confirmed = Confirmed(self._stored.get(checkpoint, ()))
-        self._stored = {n: handles for n, handles in self._stored.items() if n > checkpoint}
+        self._stored.confirmed(checkpoint)
+
+    def given_up(self, checkpoint: int) -> None:
+        """See `InflightWriter`."""
+        self._stored.given_up(checkpoint)
 
     def trim(self, floors: Mapping[ChannelId, int]) -> list[Piece]:
         """See `InflightWriter`."""

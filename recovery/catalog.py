@@ -226,6 +226,11 @@ def delete_checkpoint(
                 store.delete(path)
 
 
+def withdraw(store: Store, job: str, number: int) -> None:
+    """Make a checkpoint whose metadata may have been written incomplete for good; its other files stay. Repeating it is safe. Raises: StoreError."""
+    store.delete(metadata_path(job, number))
+
+
 def delete_partial_savepoint(store: Store, job: str, number: int) -> None:
     """Delete what is left of a savepoint that was given up. A complete one stays. Raises: StoreError."""
     paths = store.list(checkpoint_folder(job, number, CheckpointKind.SAVEPOINT))

@@ -192,10 +192,10 @@ def _repeat(write: Callable[[], None], sleep: Callable[[float], None]) -> None:
 
 
 def _discard(store: Store, job: str, number: int, sleep: Callable[[float], None]) -> None:
-    """Until the metadata is certainly gone nobody may go on: it might become visible later."""
+    """Until the metadata is certainly gone nobody may go on: it might become visible later. What was stored for it may still serve the next."""
     while True:
         try:
-            return catalog.delete_checkpoint(store, job, number)
+            return catalog.withdraw(store, job, number)
         except StoreError as error:
             _log.warning("chk-%d could not be removed, trying again: %s", number, error)
             sleep(_PAUSE_S)

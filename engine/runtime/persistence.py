@@ -64,6 +64,7 @@ class Persistence:
         for pieces, _ in self._frozen.pop(checkpoint, {}).values():
             release_all(pieces)
         self._waiting = deque(w for w in self._waiting if w.checkpoint != checkpoint)
+        self.inflight.given_up(checkpoint)
 
     def persist(self, effect: PersistCheckpoint) -> None:
         """Every subtask has cut; `ready` follows."""

@@ -27,6 +27,7 @@ REQUIRED: tuple[str, ...] = (
     *IN_FLIGHT,
     "records persisted in flight, replay",
     "records named in a log",
+    "records named that a given-up checkpoint stored",
     "records stored compressed",
     "log pieces lost",
     "log pieces deleted",

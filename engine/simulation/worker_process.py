@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple, assert_never
 
 from headrace.inflight.writer import Piece
-from headrace.recovery.layout import CheckpointKind
+from headrace.recovery.layout import CheckpointKind, owner
 from headrace.recovery.store import StoreError
 
 from ..coordination import messages as m
@@ -75,6 +75,8 @@ class _Loaded:
     #: Whose checkpoint the attempt was restored from, if it is not the job's own.
     foreign: Foreign | None = None
     abandoned: bool = False
+    #: Checkpoints that were given up.
+    given_up: set[int] = field(default_factory=set)
 
 
 class WorkerProcess(Process):
@@ -192,6 +194,7 @@ class WorkerProcess(Process):
             case w.DiscardSnapshots():
                 if self._loaded is not None:
                     self._loaded.persistence.discard(effect.checkpoint)
+                    self._loaded.given_up.add(effect.checkpoint)
             case w.Report(message):
                 self._report(message)
             case w.LoadAttempt():
@@ -372,6 +375,8 @@ class WorkerProcess(Process):
             self.env.coverage.count("records named in a log", logged)
             packed = sum(buffer.rows for buffer in handle.buffers if buffer.inflated)
             self.env.coverage.count("records stored compressed", packed)
+            left = sum(b.rows for b in handle.buffers if owner(b.path) in self._attempt().given_up)
+            self.env.coverage.count("records named that a given-up checkpoint stored", left)
 
     def _read_replay(self, effect: ReadReplay) -> None:
         epoch, order, store = (

@@ -39,6 +39,30 @@ def test_ad_hoc_names_what_the_newest_complete_checkpoint_stored() -> None:
     assert named(writer, 3, captured(0, 4)) == ["chk-2/a"]
 
 
+def test_ad_hoc_names_what_a_given_up_checkpoint_stored_until_a_newer_one_is_complete() -> None:
+    writer = AdHoc()
+    writer.stored(1, [stored(0, 4)])
+    writer.confirmed(1)
+    writer.stored(2, [stored(0, 4, "chk-2/a")])
+    assert named(writer, 3, captured(0, 4)) == ["chk-1/a"], "it may still be deleted"
+    writer.given_up(2)
+    assert named(writer, 3, captured(0, 4)) == ["chk-2/a"]
+    writer.stored(4, [stored(0, 4, "chk-4/a")])
+    writer.confirmed(4)
+    assert named(writer, 5, captured(0, 4)) == ["chk-4/a"]
+    writer.given_up(3)
+    writer.stored(3, [stored(0, 4, "chk-3/a")])
+    assert named(writer, 5, captured(0, 4)) == ["chk-4/a"], "a newer one is complete"
+
+
+def test_what_is_stored_late_for_a_given_up_checkpoint_is_named() -> None:
+    writer = AdHoc()
+    writer.given_up(1)
+    assert named(writer, 2, captured(0, 4)) == []
+    writer.stored(1, [stored(0, 4)])
+    assert named(writer, 2, captured(0, 4)) == ["chk-1/a"]
+
+
 def test_ad_hoc_never_names_what_a_given_up_checkpoint_stored() -> None:
     writer = AdHoc()
     writer.stored(1, [stored(0, 4)])

@@ -26,7 +26,6 @@ from headrace.engine.simulation import worker_process
 from headrace.engine.simulation.sink import SystemCommitter
 from headrace.engine.simulation.worker_process import WorkerProcess
 from headrace.inflight import segment
-from headrace.inflight.confirmed import Confirmed
 from headrace.inflight.writer import AdHoc
 from headrace.recovery.layout import segment_path
 from headrace.recovery.registry import Deletable, references
@@ -224,7 +223,8 @@ def what_a_failed_upload_should_have_stored_is_named(patch: pytest.MonkeyPatch) 
         writer = self._attempt().persistence.inflight
         if isinstance(writer, AdHoc) and order.savepoint is None:
             handles = [handle for handles in found[1].inflight.values() for handle in handles]
-            writer._confirmed = Confirmed(handles)
+            writer.stored(order.checkpoint, handles)
+            writer.given_up(order.checkpoint)
         return found
 
     patch.setattr(WorkerProcess, "_prepared", prepared)
