@@ -94,6 +94,8 @@ class SharedStateRegistry:
     def save(self, checkpoint: int) -> None:
         """It is complete, and a savepoint: its files are the user's. What was written for a checkpoint of its number is garbage."""
         self.give_up(checkpoint)
+        # Every worker had its part, so nobody writes under this number once any later one is complete.
+        self._given_up[checkpoint] = checkpoint + 1
 
     def give_up(self, checkpoint: int) -> None:
         """It will never be complete. What was written for it may be named until a newer one is complete."""

@@ -130,6 +130,15 @@ def test_what_was_given_up_waits_for_a_checkpoint_before_which_everybody_has_hea
     assert registry.collect() == Deletable((1,), frozenset(), ())
 
 
+def test_what_was_written_under_the_number_of_a_savepoint_goes_with_the_next_complete_one() -> None:
+    registry = SharedStateRegistry()
+    registry.begin(1)
+    registry.begin(2)
+    registry.complete(2, frozenset())
+    registry.save(1)
+    assert registry.collect().checkpoints == (1,), "everybody had a part in it, and in a later one"
+
+
 def test_a_checkpoint_that_does_not_count_any_more_stays_where_it_is() -> None:
     registry = SharedStateRegistry()
     completed(registry, 1, "chk-1/a")
