@@ -21,7 +21,9 @@ from headrace.engine.simulation.world import simulate
 def _drawn(seed: int) -> tuple[ExecutionPlan, Settings]:
     rng = random.Random(seed)
     scenario = draw_scenario(rng, faults=False, mode=CheckpointMode.UNALIGNED)
-    return plan_of(scenario.graph, rng, SinkSystem()), replace(scenario.settings, concurrent=1)
+    return plan_of(scenario.graph, rng, SinkSystem()), replace(
+        scenario.settings, concurrent=1, savepoints=0
+    )
 
 
 def test_slow_operators_do_not_raise_it_and_slow_sinks_do() -> None:

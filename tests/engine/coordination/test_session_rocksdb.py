@@ -172,6 +172,7 @@ def test_a_damaged_file_is_found_before_it_is_used(
     data[len(data) // 2] ^= 1
     file.unlink()
     file.write_bytes(data)
+    caplog.set_level("WARNING", logger="headrace.engine.coordination.driver")
     with pytest.raises(hr.JobFailed, match=f"chk-{metadata.checkpoint} cannot be restored"):
         job(folder, rocksdb(folder)).run("threads", restore="latest")
     assert f"shared/{file.name}" in caplog.text
