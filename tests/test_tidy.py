@@ -50,6 +50,7 @@ UNMIRRORED = {
     "engine/operators/window_store.py": "what windows keep: tests/engine/operators/test_window.py",
     "engine/plan/execution.py": "values; made by the builder, in whose tests they are compared",
     "engine/state/backends.py": "both backends: tests/engine/state/test_rocks_keyed.py, tests/engine/operators/test_rocks_aggregate.py",
+    "engine/runtime/loading.py": "every job in threads runs it: tests/engine/coordination/test_session.py",
     "engine/runtime/work.py": "values; the tests of subtask and cuts compare them",
     "engine/runtime/worker_driver.py": "every job in threads runs it: tests/engine/coordination/test_session.py",
     "engine/runtime/worker_main.py": "every job in threads runs it: tests/engine/coordination/test_session.py",

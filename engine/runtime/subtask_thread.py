@@ -10,7 +10,7 @@ import queue
 import threading
 import time
 import traceback
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from ..api.errors import HeadraceError, UserCodeError
@@ -93,6 +93,11 @@ class SubtaskThread:
         """End after the piece that runs now."""
         self._works.put(None)
 
+    @property
+    def is_alive(self) -> bool:
+        """It has been started and has not ended."""
+        return self._thread.is_alive()
+
     def join(self, timeout_s: float) -> None:
         """Wait for the end."""
         self._thread.join(timeout_s)
@@ -133,6 +138,26 @@ class SubtaskThread:
 
     def _failed(self, reason: str, details: str, *, fatal: bool = False) -> WorkFailed:
         return WorkFailed(self._epoch, self._subtask, reason, details, fatal=fatal)
+
+
+class Leaving:
+    """Threads of attempts that are over, until they have ended."""
+
+    def __init__(self) -> None:
+        self._threads: list[SubtaskThread] = []
+
+    def add(self, threads: Iterable[SubtaskThread]) -> None:
+        """Let them end after the pieces that they run now."""
+        self._threads = [thread for thread in self._threads if thread.is_alive]
+        for thread in threads:
+            thread.abandon()
+            self._threads.append(thread)
+
+    def settle(self, timeout_s: float) -> None:
+        """Wait for their ends, all together no longer than this: user code that runs cannot be interrupted."""
+        deadline_s = time.monotonic() + timeout_s
+        for thread in self._threads:
+            thread.join(max(0.0, deadline_s - time.monotonic()))
 
 
 def _perform(chain: Chain, number: int, work: Work, began_ns: int) -> WorkDone:

@@ -10,7 +10,6 @@ from __future__ import annotations
 import contextlib
 import logging
 import queue
-from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from typing import assert_never
@@ -18,17 +17,16 @@ from typing import assert_never
 from headrace.channels.handshake import Identity
 from headrace.channels.wire import ControlFrame
 from headrace.inflight.writer import Piece
-from headrace.recovery.metadata import SubtaskSnapshot
 from headrace.recovery.store import Store, StoreError
 
 from ..api.errors import HeadraceError
 from ..coordination import messages as m
-from ..operators.base import HEAP, Restored, StateBackend
-from ..operators.chain import Chain
+from ..operators.base import HEAP, StateBackend
 from ..plan.execution import ExecutionPlan
 from . import worker_protocol as w
 from .attempt import PersistCheckpoint, SendFrame
 from .clock import now_ns
+from .loading import chain_maker, state_reader
 from .log_files import LogFiles, PieceWritten
 from .network import (
     Connected,
@@ -45,12 +43,17 @@ from .snapshots import (
     destination_of,
     passes_of,
     read_buffer,
-    restored_states,
     write_checkpoint,
 )
 from .storage import open_store
 from .subtask import Limits
-from .subtask_thread import SubtaskOpened, SubtaskOpenFailed, SubtaskThread, ThreadEvent
+from .subtask_thread import (
+    Leaving,
+    SubtaskOpened,
+    SubtaskOpenFailed,
+    SubtaskThread,
+    ThreadEvent,
+)
 from .work import (
     CommitWork,
     LogBuffer,
@@ -68,9 +71,9 @@ _log = logging.getLogger(__name__)
 _TURN_ITEMS_MAX = 64
 #: How long the end of a worker may wait for storage to delete what nobody will name.
 _SETTLE_S = 5.0
+#: How long it may wait for the threads of its subtasks: a database that is open when the interpreter ends aborts the process.
+_LEAVE_S = 1.0
 
-States = Mapping[str, Sequence[Restored]]
-StateReader = Callable[[], States | None]
 InboxItem = w.WorkerEvent | ThreadEvent | PieceWritten | list[NetworkEvent]
 
 
@@ -128,6 +131,7 @@ class WorkerDriver:
         self._host = host
         self._pid = pid
         self._inbox: queue.SimpleQueue[InboxItem] = queue.SimpleQueue()
+        self._leaving = Leaving()
         self._machine = Worker(identity.worker, plan, settings.limits, settings.heartbeat_ns)
         self._network = Network(
             secret,
@@ -389,12 +393,14 @@ class WorkerDriver:
 
     def _load(self, effect: w.LoadAttempt) -> None:
         snapshots = {SubtaskId(s.task, s.index): s for s in effect.restore}
+        limits = self._settings.limits
+        backend = replace(self._settings.backend, folder=self._working.new)
         threads = {
             id: SubtaskThread(
                 effect.epoch,
                 id,
-                self._chain_maker(id, effect.epoch),
-                self._state_reader(id, snapshots.get(id), effect),
+                chain_maker(self._plan, id, effect.epoch, limits.buffer_bytes, backend),
+                state_reader(self._plan, id, snapshots.get(id), effect, self._store),
                 self._inbox.put,
             )
             for id in effect.subtasks
@@ -406,52 +412,6 @@ class WorkerDriver:
             self._loaded.foreign = Foreign(open_store(effect.origin), effect.job)
         for thread in threads.values():
             thread.start()
-
-    def _chain_maker(self, id: SubtaskId, epoch: int) -> Callable[[], Chain]:
-        plan, task = self._plan, self._plan.tasks[id.task]
-
-        def make() -> Chain:
-            edges = [plan.edges[e] for e in task.outputs]
-            return Chain(
-                task,
-                job=plan.job,
-                index=id.subtask,
-                max_parallelism=plan.max_parallelism,
-                epoch=epoch,
-                backend=replace(self._settings.backend, folder=self._working.new),
-                splitters=[
-                    edge.partitioner.open(
-                        id.subtask,
-                        task.parallelism,
-                        plan.tasks[edge.consumer].parallelism,
-                        seed=epoch << 32 | edge.index << 16 | id.subtask,
-                    )
-                    for edge in edges
-                ],
-                buffer_bytes=self._settings.limits.buffer_bytes,
-            )
-
-        return make
-
-    def _state_reader(
-        self, id: SubtaskId, snapshot: SubtaskSnapshot | None, load: w.LoadAttempt
-    ) -> StateReader:
-        def read() -> States | None:
-            if snapshot is None:
-                return None
-            store = open_store(load.origin) if load.origin else self._store
-            if store is None:
-                raise CorruptState("there is no checkpoint storage to restore from")
-            return restored_states(
-                store,
-                load.job,
-                snapshot,
-                max_parallelism=self._plan.max_parallelism,
-                parallelism=self._plan.tasks[id.task].parallelism,
-                foreign=bool(load.origin),
-            )
-
-        return read
 
     def _opened(self, event: SubtaskOpened) -> None:
         if self._loaded is None or self._loaded.epoch != event.epoch:
@@ -473,8 +433,7 @@ class WorkerDriver:
 
     def _drop(self, epoch: int) -> None:
         if self._loaded is not None and self._loaded.epoch == epoch:
-            for thread in self._loaded.threads.values():
-                thread.abandon()
+            self._leaving.add(self._loaded.threads.values())
             self._log_files.delete(epoch, self._loaded.persistence.inflight.abandon())
             self._loaded = None
         for connection in [c for c, (e, _) in self._peers.items() if e <= epoch]:
@@ -487,6 +446,7 @@ class WorkerDriver:
         self._network.stop()
         self._clean_up()
         self._storage.shutdown(wait=False, cancel_futures=True)
+        self._leaving.settle(_LEAVE_S)
         self._working.close()
 
     def _clean_up(self) -> None:

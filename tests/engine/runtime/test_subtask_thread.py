@@ -15,6 +15,7 @@ from headrace.engine.operators.base import RestoredState, SourceStatus, StateKin
 from headrace.engine.operators.chain import Chain
 from headrace.engine.operators.progress import ChainTime
 from headrace.engine.runtime.subtask_thread import (
+    Leaving,
     SubtaskOpened,
     SubtaskOpenFailed,
     SubtaskThread,
@@ -125,6 +126,27 @@ def test_a_chain_is_opened_and_restored_in_the_thread() -> None:
     assert subject.chain.threads == {"subtask-t1.0"}
     assert subject.thread.chain is cast(Chain, subject.chain)
     subject.end()
+
+
+def test_those_that_leave_are_waited_for_but_not_for_ever() -> None:
+    idle, busy = Running(FakeChain()), Running(FakeChain())
+    assert idle.next() == busy.next() == SubtaskOpened(3, ME)
+    release = threading.Event()
+
+    def user_code() -> None:
+        release.wait(WAIT_S)
+
+    stuck = SubtaskThread(3, ME, lambda: cast(Chain, FakeChain()), user_code, busy.posted.put)
+    stuck.start()
+    leaving = Leaving()
+    leaving.add([idle.thread, stuck])
+    leaving.settle(0.05)
+    assert idle.chain.closed.is_set()
+    assert stuck.is_alive
+    release.set()
+    leaving.settle(WAIT_S)
+    assert not stuck.is_alive
+    busy.end()
 
 
 def test_without_a_checkpoint_nothing_is_restored(running: Running) -> None:
