@@ -172,6 +172,7 @@ _LINES = {
     NoticeKind.RUNNING: "{}",
     NoticeKind.CHECKPOINT: "{}",
     NoticeKind.CHECKPOINT_FAILED: "checkpoint failed: {}",
+    NoticeKind.SAVEPOINT: "{}",
     NoticeKind.ATTEMPT_FAILED: "attempt failed: {}",
     NoticeKind.WORKER_LOST: "worker lost: {}",
     NoticeKind.RESCALED: "{}",

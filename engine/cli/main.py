@@ -9,6 +9,7 @@ Commands import what they need when they run: `headrace --help` waits neither fo
 from __future__ import annotations
 
 import logging
+import os
 import sys
 from collections.abc import Sequence
 from typing import Annotated, Any, Literal
@@ -18,6 +19,7 @@ from cyclopts import App, CycloptsError, Parameter, validators
 from ..api.errors import HeadraceError
 
 _INTERRUPTED = 130
+_BROKEN_PIPE = 141
 
 Json = Annotated[
     bool, Parameter(name="--json", negative="", help="Print one JSON object per line.")
@@ -64,12 +66,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
     logging.getLogger("headrace.engine.coordination.driver").setLevel(logging.ERROR)
     try:
         code = app(words, exit_on_error=False, print_error=False)
+        sys.stdout.flush()
     except CycloptsError as error:
         return _ended(str(error).strip(), 2, words)
     except HeadraceError as error:
         return _ended(str(error), error.exit_code, words)
     except KeyboardInterrupt:
         return _ended("interrupted", _INTERRUPTED, words)
+    except BrokenPipeError:
+        # Whoever read our output has seen enough; Python would complain once more when it flushes at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return _BROKEN_PIPE
     return code if isinstance(code, int) else 0
 
 

@@ -13,6 +13,7 @@ from headrace.engine.api.handle import JobHandle, JobResult
 from headrace.engine.api.job import Job
 from headrace.engine.api.options import RunOptions
 from headrace.engine.cli.follow import Interrupts, follow, listening, start
+from headrace.engine.coordination.decisions import Notice, NoticeKind
 from headrace.engine.coordination.driver import Status
 
 from .looks import COMPLETE, FAILED, JOB, status_of
@@ -42,6 +43,7 @@ class Running:
         self._moments = list(moments)
         self._failure = failure
         self.asked: list[str] = []
+        self.notices: tuple[Notice, ...] = (COMPLETE, FAILED)
 
     def wait(self, timeout_s: float | None = None) -> JobResult:
         if self._moments:
@@ -52,7 +54,7 @@ class Running:
         return JobResult("job")
 
     def status(self) -> Status:
-        return status_of(notices=(COMPLETE, FAILED))
+        return status_of(notices=self.notices)
 
     def stop(self) -> None:
         self.asked.append("stop")
@@ -84,6 +86,16 @@ def test_each_notice_is_told_once_and_checkpoints_without_a_line() -> None:
         ("checkpoint_failed", "checkpoint failed: chk-8 was given up: disk full"),
     ]
     assert told.closed
+
+
+@pytest.mark.parametrize("kind", NoticeKind)
+def test_every_kind_of_notice_is_told(kind: NoticeKind) -> None:
+    job = Running(nothing)
+    job.notices = (Notice(kind, "so it is"),)
+    with listening() as interrupts:
+        ((event, text),) = followed(job, interrupts).events
+    assert event == kind.value
+    assert text is not None and text.endswith("so it is")
 
 
 def test_the_first_interrupt_stops_with_a_checkpoint_and_the_second_at_once() -> None:

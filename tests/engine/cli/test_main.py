@@ -136,6 +136,17 @@ def test_several_rounds_of_the_experiment_give_one_result_an_arm(
     assert found == [("unaligned", 20, 3), ("none", 2, 3)]
 
 
+def test_a_reader_that_has_seen_enough_is_no_error() -> None:
+    program = "from headrace.engine.cli.main import main; raise SystemExit(main())"
+    with subprocess.Popen(
+        [sys.executable, "-c", program, "--help"], stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    ) as process:
+        assert process.stdout is not None and process.stderr is not None
+        process.stdout.close()
+        assert process.stderr.read() == b""
+        assert process.wait(60) in (1, 141), "rich ends with 1, our own lines with 141"
+
+
 def test_the_entry_point_takes_the_arguments_of_the_process(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
