@@ -232,15 +232,17 @@ class JobHandle:
             raise HeadraceError(f"job {self._name!r} was stopped while it was rescaled")
         if ended.last_checkpoint is None:
             raise HeadraceError(f"job {self._name!r} ended without a checkpoint to go on from")
-        self._before = self.status()
         self._earlier.append(ended)
         return ended.last_checkpoint
 
     def _go_on(self, launch: Callable[[int], Session], checkpoint: int) -> None:
         # A job that reached its end meanwhile is started too: its sources find nothing more and it ends again.
+        before = self.status()
         session = launch(checkpoint)
         session.await_start()
+        # In this order, the reverse of that in `status`: a look in between must not count the old session twice.
         self._session = session
+        self._before = before
         if self._ending is not None:
             self._ending(session)
 
@@ -287,8 +289,9 @@ class JobHandle:
 
     def status(self) -> Status:
         """Return a look at the job now: phase, attempt, numbers of each subtask, latest notices and checkpoints."""
+        before = self._before
         status = self._session.status()
-        return status if self._before is None else _continued(self._before, status)
+        return status if before is None else _continued(before, status)
 
     def metrics(self) -> Mapping[str, float]:
         """Return the current numbers by metric name."""

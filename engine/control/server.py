@@ -11,11 +11,11 @@ import logging
 import secrets
 import socket
 import threading
+import time
 from collections.abc import Callable
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeout
 from contextlib import suppress
-from functools import partial
 from pathlib import Path
 from typing import Protocol, assert_never
 
@@ -36,6 +36,8 @@ _LOOK_EVERY_S = 0.5
 #: How long a caller may take to say what it wants.
 _REQUEST_S = 10.0
 WORKING_EVERY_S = 1.0
+#: How long the end of the process waits for answers to be sent.
+_ANSWERS_S = 2.0
 #: Callers at a time; more are turned away.
 _CALLERS_MAX = 8
 
@@ -67,8 +69,8 @@ class ControlEndpoint:
             self._socket.close()
             raise
         # Whoever ends before this thread has seen that the job has ended.
-        self._withdraw = partial(withdraw, self._file)
         atexit.register(self._withdraw)
+        self._attending: set[threading.Thread] = set()
         self._busy = threading.Lock()
         self._callers = threading.Semaphore(_CALLERS_MAX)
         name = f"control-{handle.name}"
@@ -85,14 +87,23 @@ class ControlEndpoint:
             _log.exception("the control endpoint of job %r broke", self._handle.name)
         finally:
             self._socket.close()
-            withdraw(self._file)
+            self._withdraw()
             atexit.unregister(self._withdraw)
+
+    def _withdraw(self) -> None:
+        """Be found no longer, and let those who asked have their answers: that a job has stopped is told when it has."""
+        withdraw(self._file)
+        deadline_s = time.monotonic() + _ANSWERS_S
+        for thread in list(self._attending):
+            thread.join(max(0.0, deadline_s - time.monotonic()))
 
     def _accept(self, caller: socket.socket) -> None:
         if not self._callers.acquire(blocking=False):
             caller.close()
             return
-        threading.Thread(target=self._attend, args=(caller,), daemon=True).start()
+        thread = threading.Thread(target=self._attend, args=(caller,), daemon=True)
+        self._attending.add(thread)
+        thread.start()
 
     def _attend(self, caller: socket.socket) -> None:
         try:
@@ -106,6 +117,7 @@ class ControlEndpoint:
         except LineBroken as reason:
             _log.info("control of job %r: %s", self._handle.name, reason)
         finally:
+            self._attending.discard(threading.current_thread())
             self._callers.release()
 
     def _serve(self, line: Line, request: m.Request) -> None:
