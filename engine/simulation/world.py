@@ -184,8 +184,8 @@ class World:
 
     def _rescale(self) -> None:
         """Somebody wants the job at another parallelism: the present version ends, and the next goes on from the newest checkpoint."""
-        if self.finished:
-            return
+        if self.finished or (self.coordinator is not None and self.coordinator.result is not None):
+            return  # it has ended: whoever kills it while it tidies up starts nothing in its place
         self._wanted = self._rescales.pop(0)
         self.scheduler.trace(f"rescale: {self._wanted}")
         self.coverage.count(f"rescales, {self._wanted.ending.value}")
