@@ -69,8 +69,8 @@ def write_metadata(
         directory = open_store(target) if target else store
         _repeat(lambda: catalog.publish(directory, metadata), sleep)
         # Whoever claimed an epoch since we looked may have chosen an older checkpoint before this one appeared. If it chose this one, it
-        # commits what we do not.
-        newest = catalog.newest_epoch(store, metadata.job) or 0
+        # commits what we do not. So it is visible now for good: storage that does not answer is asked again, and nothing is taken back.
+        newest = _newest_epoch(store, metadata.job, sleep)
         if newest > metadata.epoch:
             superseded = _superseded(metadata.job, metadata.epoch, newest)
             return [superseded, d.MetadataDiscarded(number, superseded.reason)]
@@ -188,6 +188,15 @@ def _repeat(write: Callable[[], None], sleep: Callable[[float], None]) -> None:
         except StoreUncertain:
             if attempt + 1 == _REPEATS:
                 raise
+            sleep(_PAUSE_S)
+
+
+def _newest_epoch(store: Store, job: str, sleep: Callable[[float], None]) -> int:
+    while True:
+        try:
+            return catalog.newest_epoch(store, job) or 0
+        except StoreError as error:
+            _log.warning("a newer epoch of %s cannot be looked for, trying again: %s", job, error)
             sleep(_PAUSE_S)
 
 

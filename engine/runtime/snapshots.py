@@ -121,8 +121,9 @@ def write_checkpoint(
 ) -> Written:
     """Serialise and store state and in-flight data, durably, in one file; databases' immutable files apart. Raises StoreError, OSError.
 
-    Files of databases that `stored` knows are named, not stored again, and it learns which there are now. Databases are released. In-flight records that `confirmed` knows to be stored are named, not written; so is what was left to replay, unless it lies in a `foreign`
-    directory, from which it is copied. Without a store nothing is written and there are no handles. A savepoint is given an empty
+    Files of databases that `stored` knows are named, not stored again, and it learns which there are now. Databases are released.
+    In-flight records that `confirmed` knows to be stored are named, not written; so is what was left to replay, unless it lies in a
+    `foreign` directory, from which it is copied. Without a store nothing is written and there are no handles. A savepoint is given an empty
     `confirmed` and a `foreign` directory (the job's own, if need be), so that it needs no other files.
     """
     try:

@@ -157,7 +157,8 @@ class Leaving:
         """Wait for their ends, all together no longer than this: user code that runs cannot be interrupted."""
         deadline_s = time.monotonic() + timeout_s
         for thread in self._threads:
-            thread.join(max(0.0, deadline_s - time.monotonic()))
+            if thread.is_alive:  # one that was never started cannot be waited for
+                thread.join(max(0.0, deadline_s - time.monotonic()))
 
 
 def _perform(chain: Chain, number: int, work: Work, began_ns: int) -> WorkDone:

@@ -163,6 +163,22 @@ def test_a_write_that_happened_although_its_reply_was_lost_counts_once(store: Fa
     assert catalog.complete_checkpoints(store, "job") == [3]
 
 
+def test_a_checkpoint_that_is_visible_is_not_taken_back_because_storage_does_not_answer(
+    store: FakeStore,
+) -> None:
+    """Another driver may have started from it."""
+    create = store.create
+
+    def created(path: str, data: bytes) -> None:
+        create(path, data)
+        store.fail("list", StoreUncertain, StoreRejected)
+
+    store.create = created  # type: ignore[method-assign]  # from then on listing fails, twice
+    assert write_metadata(store, metadata(3), sleep=lambda seconds: None) == [d.MetadataWritten(3)]
+    assert store.calls.count("list") == 4
+    assert "delete" not in store.calls
+
+
 def test_a_refused_write_is_discarded_for_certain(store: FakeStore) -> None:
     store.put("job/chk-3/worker-0-e1.segment", b"data")
     store.fail("create", StoreRejected)

@@ -138,8 +138,9 @@ def test_those_that_leave_are_waited_for_but_not_for_ever() -> None:
 
     stuck = SubtaskThread(3, ME, lambda: cast(Chain, FakeChain()), user_code, busy.posted.put)
     stuck.start()
+    unborn = SubtaskThread(3, ME, lambda: cast(Chain, FakeChain()), user_code, busy.posted.put)
     leaving = Leaving()
-    leaving.add([idle.thread, stuck])
+    leaving.add([idle.thread, stuck, unborn])
     leaving.settle(0.05)
     assert idle.chain.closed.is_set()
     assert stuck.is_alive
