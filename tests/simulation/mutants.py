@@ -42,7 +42,7 @@ from headrace.engine.state.timers import TIMERS, TimerQueue
 from headrace.inflight.log import Continuous
 from headrace.inflight.replay import Replay
 from headrace.inflight.writer import Piece
-from headrace.recovery import assignment, catalog
+from headrace.recovery import assignment
 from headrace.recovery.registry import Deletable
 
 Mutant = Callable[[pytest.MonkeyPatch], None]
@@ -58,13 +58,6 @@ def mutant(function: Mutant) -> Mutant:
 
 
 # --- barriers ---------------------------------------------------------------------------------------------------------
-
-
-@mutant
-def files_go_with_refused_metadata_although_the_next_checkpoint_names_them(
-    patch: pytest.MonkeyPatch,
-) -> None:
-    patch.setattr(catalog, "withdraw", catalog.delete_checkpoint)
 
 
 @mutant

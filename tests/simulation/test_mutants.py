@@ -25,7 +25,6 @@ KNOWN: dict[str, int] = {
     "credit_is_returned_twice": 0,
     "cut_names_watermarks_that_were_not_reached": 30,
     "ended_channel_holds_nothing_while_its_records_are_replayed": 0,
-    "files_go_with_refused_metadata_although_the_next_checkpoint_names_them": 164,
     "finished_is_not_restored": 16,
     "in_flight_data_between_stateless_operators_is_skipped": 40,
     "input_of_the_running_work_is_not_captured": 0,
