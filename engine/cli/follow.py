@@ -21,7 +21,8 @@ from ..api.job import Job
 from ..api.options import RunOptions
 from ..coordination.decisions import Notice, NoticeKind
 from ..coordination.driver import Status
-from .reporter import Reporter, checkpoint_fields
+from .reporter import Reporter
+from .standing import checkpoint_fields
 
 _LOOK_EVERY_S = 0.1
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)

@@ -18,7 +18,7 @@ from ..coordination.driver import Status
 from ..plan.execution import ExecutionPlan
 from .numbers import mebibytes, rate
 from .rates import Meter, TaskRates
-from .reporter import bottleneck, counted, last_checkpoint
+from .standing import bottleneck, counted, last_checkpoint
 
 _BAR_CELLS = 20
 

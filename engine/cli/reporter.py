@@ -11,16 +11,13 @@ from __future__ import annotations
 import json
 import os
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any, Protocol
-
-from headrace.recovery import sizes
-from headrace.recovery.metadata import CheckpointMetadata
 
 from ..coordination.driver import Status
 from ..plan.execution import ExecutionPlan
-from .numbers import mebibytes, milliseconds, rate, seconds, size
-from .rates import Meter, TaskRates, slowest
+from .rates import Meter
+from .standing import progress_fields, summary
 
 _LINE_EVERY_NS = 10_000_000_000
 _OBJECT_EVERY_NS = 1_000_000_000
@@ -99,7 +96,7 @@ class LineReporter:
             self._next_ns = now_ns + _LINE_EVERY_NS
             elapsed = (now_ns - self._began_ns) // 1_000_000_000
             print(
-                f"{elapsed} s: {_summary(status, self._meter.rates())}", file=sys.stderr, flush=True
+                f"{elapsed} s: {summary(status, self._meter.rates())}", file=sys.stderr, flush=True
             )
 
     def close(self) -> None:
@@ -109,76 +106,3 @@ class LineReporter:
 def print_object(fields: Mapping[str, Any]) -> None:
     """One JSON object on a line of standard output; what JSON does not know is written as text."""
     print(json.dumps(fields, default=str, ensure_ascii=False), flush=True)
-
-
-def progress_fields(status: Status, rates: Sequence[TaskRates]) -> dict[str, Any]:
-    """How a job stands, for JSON."""
-    slow = slowest(rates)
-    return {
-        "phase": status.phase.value,
-        "attempt": status.epoch,
-        "restarts": status.restarts,
-        "checkpoints": status.completed,
-        "slowest": None if slow is None else slow.task,
-        "tasks": [
-            {
-                "task": task.task,
-                "rows": task.rows,
-                "rows_in_per_s": round(task.in_per_s),
-                "rows_out_per_s": round(task.out_per_s),
-                "busy": round(task.busy, 3),
-                "backpressured": round(task.backpressured, 3),
-                "idle": round(task.idle, 3),
-                "queued_bytes": task.queued_bytes,
-            }
-            for task in rates
-        ],
-    }
-
-
-def checkpoint_fields(metadata: CheckpointMetadata) -> dict[str, Any]:
-    """A complete checkpoint, for JSON."""
-    return {
-        "checkpoint": metadata.checkpoint,
-        "mode": metadata.mode,
-        "duration_ms": milliseconds(metadata.duration_ns),
-        "state_bytes": state_bytes(metadata),
-    }
-
-
-def state_bytes(metadata: CheckpointMetadata) -> int:
-    """Bytes of state in a checkpoint."""
-    return sum(sizes.state_bytes(subtask) for subtask in metadata.subtasks)
-
-
-def last_checkpoint(status: Status) -> str:
-    """The newest checkpoint for people: `chk-42: 38 ms, 12.4 MiB`."""
-    if not status.checkpoints:
-        return "no checkpoint yet"
-    newest = status.checkpoints[-1]
-    return f"chk-{newest.checkpoint}: {seconds(newest.duration_ns)}, {size(state_bytes(newest))}"
-
-
-def bottleneck(rates: Sequence[TaskRates]) -> str:
-    """Who holds back the others, for people."""
-    slow = slowest(rates)
-    return "no operator is busy" if slow is None else f"slowest: {slow.task} ({slow.busy:.0%} busy)"
-
-
-def counted(number: int, noun: str) -> str:
-    """`1 restart`, `2 restarts`."""
-    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
-
-
-def _summary(status: Status, rates: Sequence[TaskRates]) -> str:
-    taken = max((task.out_per_s for task in rates), default=0.0)
-    queued = mebibytes(sum(task.queued_bytes for task in rates))
-    parts = [
-        f"{rate(taken)} rows/s",
-        bottleneck(rates),
-        f"{queued} MiB queued",
-        last_checkpoint(status),
-    ]
-    if status.restarts:
-        parts.append(counted(status.restarts, "restart"))
-    return ", ".join(parts)

@@ -16,7 +16,8 @@ from ..api.settings import find_settings_file, layered
 from ..plan.execution import ExecutionPlan
 from .follow import follow, listening, start
 from .numbers import seconds
-from .reporter import Reporter, counted, open_reporter, print_object
+from .reporter import Reporter, open_reporter, print_object
+from .standing import counted
 from .target import load_job
 
 #: Rows of a collect sink turned into Python objects at a time.

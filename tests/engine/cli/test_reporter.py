@@ -5,7 +5,7 @@ import json
 import pytest
 
 from headrace.engine.cli.live import LiveReporter
-from headrace.engine.cli.reporter import JsonReporter, LineReporter, counted, open_reporter
+from headrace.engine.cli.reporter import JsonReporter, LineReporter, open_reporter
 
 from .looks import BUSY, COMPLETE, PLAN, status_of
 
@@ -76,7 +76,3 @@ def test_a_table_is_for_terminals_that_want_one(monkeypatch: pytest.MonkeyPatch)
     assert isinstance(open_reporter(PLAN, as_json=True), JsonReporter)
     monkeypatch.setenv("NO_COLOR", "1")
     assert isinstance(open_reporter(PLAN, as_json=False), LineReporter)
-
-
-def test_counts_agree_with_their_noun() -> None:
-    assert [counted(n, "restart") for n in (0, 1, 2)] == ["0 restarts", "1 restart", "2 restarts"]
