@@ -24,7 +24,7 @@ from __future__ import annotations
 
 import re
 import struct
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -89,6 +89,14 @@ class Blob:
 def checksum_of(data: bytes | memoryview | pa.Buffer) -> str:
     """Return xxh3-64 of the bytes, as 16 lower-case hex digits."""
     return xxhash.xxh3_64_hexdigest(data)
+
+
+def checksum_of_parts(parts: Iterable[bytes | memoryview]) -> str:
+    """Return the same of bytes that come in parts; a part may change once the next is asked for."""
+    hasher = xxhash.xxh3_64()
+    for part in parts:
+        hasher.update(part)
+    return hasher.hexdigest()
 
 
 class SegmentBuilder:

@@ -12,6 +12,7 @@ from __future__ import annotations
 import os
 import tempfile
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
 from typing import TypeVar
@@ -28,7 +29,6 @@ from headrace.inflight.segment import (
     table_from_ipc,
     table_to_ipc,
 )
-from headrace.recovery.catalog import read_shared
 from headrace.recovery.layout import (
     CheckpointKind,
     handle_path,
@@ -51,9 +51,13 @@ from ..operators.base import (
     Snapshot,
     StateLayout,
 )
+from .shared_files import bring
 
 _T = TypeVar("_T")
 _Id = TypeVar("_Id")
+
+#: Files of one database that are fetched at once.
+_FETCH_THREADS = 4
 
 #: {name of an immutable file: where it is stored}
 Stored = Mapping[str, SharedFile]
@@ -189,7 +193,7 @@ def read_databases(
     """
     found: dict[str, list[RestoredDatabase]] = {}
     for handle in handles:
-        fetch = partial(_fetch, store, job, handle)
+        fetch = partial(_fetch, store, job, handle, links=not foreign)
         layouts = [_layout(store, job, schema) for schema in handle.schemas]
         held = range(handle.first_group, handle.end_group)
         mine = range(max(held.start, groups.start), min(held.stop, groups.stop))
@@ -213,10 +217,15 @@ def _layout(store: Store, job: str, schema: StateSchema) -> StateLayout:
     return StateLayout(schema.state, schema.keys, table.schema)
 
 
-def _fetch(store: Store, job: str, handle: DatabaseHandle, folder: str) -> None:
-    for file in handle.shared:
+def _fetch(store: Store, job: str, handle: DatabaseHandle, folder: str, *, links: bool) -> None:
+    def shared(file: SharedFile) -> None:
         where = f"{store_path(job, file.path)}, file of the state of {handle.operator!r}"
-        _write(folder, file.name, _checked(where, partial(read_shared, store, job, file)))
+        _checked(where, partial(bring, store, job, file, folder, links=links))
+
+    # Storage far away answers several as fast as one, and checksums of several use several processors.
+    with ThreadPoolExecutor(_FETCH_THREADS, thread_name_prefix="restore") as pool:
+        for _ in pool.map(shared, handle.shared):
+            pass
     for own in handle.own:
         where = f"{store_path(job, own.path)}, file {own.name} of the state of {handle.operator!r}"
         _write(folder, own.name, _checked(where, partial(_own, store, job, own)))

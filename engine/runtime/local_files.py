@@ -104,6 +104,24 @@ class LocalFiles:
             finally:
                 os.close(file)
 
+    def link(self, path: str, target: str) -> bool:
+        """Give the object the second name `target`, outside; False where the file systems or their rules do not let us."""
+        source = self._target(path)
+        try:
+            os.link(source, target, follow_symlinks=False)
+        except (FileNotFoundError, NotADirectoryError) as error:
+            if os.path.isdir(os.path.dirname(target)):
+                raise NotFound(path, "not found") from error
+            raise
+        except FileExistsError:
+            raise
+        except OSError:
+            return False
+        if not stat.S_ISREG(os.lstat(target).st_mode):
+            os.unlink(target)
+            raise NotFound(path, "not found")
+        return True
+
     def list(self, prefix: str) -> list[str]:
         folder = prefix.rpartition("/")[0]
         with _refusals(prefix):

@@ -91,6 +91,11 @@ class FsspecStore:
         """See `Store.delete`."""
         self._backend.delete(_checked(path))
 
+    def link(self, path: str, target: str) -> bool:
+        """Give the object a second name, the local file `target`; False where that is not possible."""
+        backend = self._backend
+        return isinstance(backend, LocalFiles) and backend.link(_checked(path), target)
+
     def sweep(self) -> None:
         """Remove what crashes left behind, where that is possible. Never fails."""
         if isinstance(self._backend, LocalFiles):

@@ -1,0 +1,68 @@
+"""A shared file of a checkpoint into a local folder: by a hard link where storage is a directory of the same file system, else as a copy.
+
+A link is safe because neither side ever changes such a file: a database that is opened on it only reads it and removes its own name of it, and
+storage replaces or removes names, never contents. (RocksDB would write into a file that it ingests, which we do not do, or cut short one that it
+deletes slowly, which it does not do while there is another link.) What a user keeps, a savepoint or somebody else's checkpoint, is
+copied all the same: nobody promises that it is not written over in place.
+
+Linked or copied, a file is read once from beginning to end and compared with its handle before anybody opens it.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from typing import Protocol, runtime_checkable
+
+from headrace.inflight.segment import CorruptBlob, checksum_of_parts
+from headrace.recovery.catalog import read_shared
+from headrace.recovery.layout import parse_shared_path, store_path
+from headrace.recovery.metadata import SharedFile
+from headrace.recovery.store import Store
+
+#: Fits into the processor's cache, so that the checksum finds there what was read.
+_BLOCK_BYTES = 1 << 20
+
+
+@runtime_checkable
+class Linking(Protocol):
+    """What storage may offer beyond `Store`."""
+
+    def link(self, path: str, target: str) -> bool:
+        """Give the object a second name, the local file `target`. False: not possible here. Raises: StoreError."""
+        ...
+
+
+def bring(store: Store, job: str, file: SharedFile, folder: str, *, links: bool) -> None:
+    """Put the file into `folder` under its database's name, and check it.
+
+    Args:
+        links: a link will do, if the file is of a checkpoint.
+
+    Raises: CorruptBlob, NotFound, StoreError; OSError when `folder` cannot be written.
+    """
+    target = os.path.join(folder, file.name)
+    ours = links and parse_shared_path(file.path) is not None
+    if ours and isinstance(store, Linking) and store.link(store_path(job, file.path), target):
+        _verify(target, file)
+        return
+    data = read_shared(store, job, file)
+    with open(target, "xb") as copy:
+        copy.write(data)
+
+
+def _verify(target: str, file: SharedFile) -> None:
+    with open(target, "rb", buffering=0) as opened:
+        length = os.fstat(opened.fileno()).st_size
+        if length != file.length:
+            raise CorruptBlob(0, f"{file.length} bytes", f"{length} bytes")
+        found = checksum_of_parts(_blocks(opened.fileno()))
+    if found != file.checksum:
+        raise CorruptBlob(0, f"xxh3 {file.checksum}", f"xxh3 {found}")
+
+
+def _blocks(descriptor: int) -> Iterator[memoryview]:
+    """The contents, in one buffer again and again."""
+    buffer = memoryview(bytearray(_BLOCK_BYTES))
+    while read := os.readv(descriptor, [buffer]):
+        yield buffer[:read]
