@@ -14,7 +14,7 @@ import time
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -42,27 +42,42 @@ _OUT = pa.schema(
 Numbers = npt.NDArray[np.int64]
 
 
+#: What a subtask of the stateful operator has come to, told by a file: its state is back, it handles its first record, or its `_REPLAYING`th.
+Moment = Literal["restored", "first row", "replaying"]
+
+_REPLAYING = 40
+
+
 class History(hr.StatefulProcessor):
-    """Numbers the records of each key and sums them up; marks in a folder when an attempt handles its first record."""
+    """Numbers the records of each key and sums them up; marks in a folder how far its attempt has come (`Moment`).
+
+    Args:
+        marks: the folder, which exists.
+        pause_s: what a record costs, until the file `hurry` is there.
+    """
 
     position = hr.value_state(pa.int64(), default=0)
     total = hr.value_state(pa.int64(), default=0)
 
-    def __init__(self, marks: str, pause_s: float) -> None:
+    def __init__(self, marks: str, pause_s: float, hurry: str) -> None:
         self._marks = marks
-        self._marked = False
+        self._handled = 0
         self._pause_s = pause_s
         self._owed_s = 0.0
+        self._hurry = hurry
+
+    def open(self) -> None:
+        """Tell that the state is back."""
+        self._mark("restored")
 
     def process(self, key: int, row: dict[str, Any]) -> Iterable[dict[str, Any]]:
         """Add one record to its key's history."""
-        if not self._marked:
-            self._marked = True
-            Path(self._marks, f"{time.time_ns()}-{os.getpid()}").touch()
+        self._handled += 1
+        if self._handled in (1, _REPLAYING):
+            self._mark("first row" if self._handled == 1 else "replaying")
         self._owed_s += self._pause_s
         if self._owed_s > _NAP_S:
-            time.sleep(self._owed_s)
-            self._owed_s = 0.0
+            self._nap()
         self.position.value += 1
         self.total.value += row["sequence"]
         yield {
@@ -71,6 +86,14 @@ class History(hr.StatefulProcessor):
             "position": self.position.value,
             "total": self.total.value,
         }
+
+    def _mark(self, moment: Moment) -> None:
+        Path(self._marks, f"{moment}-{time.time_ns()}-{os.getpid()}").touch()
+
+    def _nap(self) -> None:
+        if not os.path.exists(self._hurry):
+            time.sleep(self._owed_s)
+        self._owed_s = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,7 +147,11 @@ class AuditedJob:
         histories = (
             hr.from_source(self._source(), name="numbers")
             .key_by("key")
-            .process(History(str(self._marks), self.pause_s), schema=_OUT, name="history")
+            .process(
+                History(str(self._marks), self.pause_s, str(self._hurry)),
+                schema=_OUT,
+                name="history",
+            )
         )
         stated: dict[str, Any] = {
             "parallelism": self.parallelism,
@@ -133,8 +160,12 @@ class AuditedJob:
         sink = histories.write.parquet(str(self.output), name="out")
         return hr.Job("audited", sink, **(stated | options))
 
+    @property
+    def _hurry(self) -> Path:
+        return self.folder / "hurry"
+
     def _source(self) -> hr.Source:
-        hurry = str(self.folder / "hurry")
+        hurry = str(self._hurry)
         if self.partitions is not None:
             return PartitionedSource(self.rows, self.partitions, KEYS, self.rate_per_s, hurry)
         return SequenceSource(
@@ -142,13 +173,18 @@ class AuditedJob:
         )
 
     def hurry(self) -> None:
-        """Let the source make all that is left at once."""
+        """Let the source make all that is left at once, and records cost nothing any more."""
         self.folder.mkdir(parents=True, exist_ok=True)
-        (self.folder / "hurry").touch()
+        self._hurry.touch()
+
+    def marks(self, moment: Moment) -> list[tuple[int, int]]:
+        """(Wall time in nanoseconds, process id) of each subtask of any attempt that has come to `moment`, in order."""
+        found = [mark.name.split("-") for mark in self._marks.iterdir()]
+        return sorted((int(ns), int(pid)) for name, ns, pid in found if name == moment)
 
     def first_rows_ns(self) -> list[int]:
         """When (wall time) a subtask of some attempt handled its first record, in order."""
-        return sorted(int(mark.name.partition("-")[0]) for mark in self._marks.iterdir())
+        return [ns for ns, _ in self.marks("first row")]
 
     def visible(self) -> pa.Table:
         """All records that are visible now."""

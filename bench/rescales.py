@@ -1,9 +1,11 @@
 """Rescale campaign: is every record counted exactly once, in order, through rescales under load with a SIGKILL in each recovery?
 
 Question: milliseconds from the request until the job has stopped, runs again, and handles its first record at the new parallelism; in the same
-run milliseconds from a SIGKILL's detection to the first record handled, as a measure of what any recovery costs here; records lost, doubled or out
-of order in all. The stateful stage is slower than the source, so its queues are full and every checkpoint holds records in flight. Order
-is checked per key and source partition.
+run records lost, doubled or out of order in all. The stateful stage takes half of what the source makes even at the highest parallelism, so its
+queues are full and the checkpoint holds records in flight. Order is checked per key and source partition.
+
+Each kill falls into the recovery: the victim is the process of a subtask that has just said that its state is back, that it handles its first
+record, or that it has replayed some (`audit.Moment`). A kill that no attempt fails of is an error.
 
     python -m headrace.bench.rescales --steps 2,3,1,4 --kill --on processes --json
 """
@@ -24,28 +26,24 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import headrace as hr
 from headrace.engine.api.handle import Rescaled
 from headrace.engine.coordination.rules import Phase
-from headrace.engine.spark.standalone import descendants
 from headrace.recovery.sizes import sizes_of
 
-from .audit import AuditedJob
+from .audit import AuditedJob, Moment
 
 Place = Literal["processes", "threads", "spark"]
 
 _POLL_S = 0.004
 _PATIENCE_S = 90.0
 _PARTITIONS = 12
-#: Above what the stateful stage takes, whose records cost `_PAUSE_S` each in a subtask.
-_RATE_PER_S = 4000.0
-_PAUSE_S = 0.0005
+#: What a record costs in a subtask of the stateful stage, and how much more than that the source makes for as many subtasks as there ever are.
+_PAUSE_S = 0.001
+_LOAD = 2.0
 _INPUT_S_PER_STEP = 4.0
-#: Kills of processes that only just start, within so many seconds; the others hit the replay.
-_EARLY_SHARE, _EARLY_S = 0.3, 1.5
-_REPLAY_S = 0.4
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +54,7 @@ class Step:
         stopped_ms: until the job had stopped, with its checkpoint.
         running_ms: until an attempt ran; `first_row_ms`: until it handled its first record.
         inflight_records: what the checkpoint held.
-        killed: a worker was killed in the recovery.
+        killed: how far the worker had come in the recovery that was killed there; None: none was.
     """
 
     before: int
@@ -65,7 +63,7 @@ class Step:
     running_ms: float
     first_row_ms: float
     inflight_records: int
-    killed: bool
+    killed: Moment | None
 
 
 def run(
@@ -73,6 +71,7 @@ def run(
     *,
     on: Place = "processes",
     kill: bool = True,
+    at: Moment | None = None,
     seed: int = 0,
     mode: Literal["aligned", "unaligned"] = "unaligned",
     report: Callable[[str], None] = lambda line: None,
@@ -81,15 +80,17 @@ def run(
     """Start at the first of `steps` and rescale to each of the others. Returns one flat object: `exactly_once`, `lost`, `rescales`, ...
 
     Args:
-        kill: kill a worker in each recovery, at a random moment between the start of the new processes and some records later.
+        kill: kill a worker in each recovery.
+        at: how far it has come then; None: drawn for each step.
         runner: more arguments of `Job.start`.
     """
     rng = random.Random(seed)
+    rate_per_s = _LOAD * max(steps) / _PAUSE_S
     with tempfile.TemporaryDirectory(prefix="headrace-rescales-") as name:
         audited = AuditedJob(
             Path(name),
-            int(_RATE_PER_S * (3 + _INPUT_S_PER_STEP * len(steps))),
-            _RATE_PER_S,
+            int(rate_per_s * (3 + _INPUT_S_PER_STEP * len(steps))),
+            rate_per_s,
             parallelism=steps[0],
             interval="0.5s",
             partitions=_PARTITIONS,
@@ -101,7 +102,8 @@ def run(
         try:
             found = []
             for before, after in itertools.pairwise(steps):
-                found.append(_step(handle, audited, before, after, rng if kill else None))
+                moment = (at or rng.choice(get_args(Moment))) if kill else None
+                found.append(_step(handle, audited, before, after, moment))
                 report(str(found[-1]))
             audited.hurry()
             result = handle.wait(_PATIENCE_S)
@@ -129,23 +131,21 @@ def run(
 
 
 def _step(
-    handle: hr.JobHandle, audited: AuditedJob, before: int, after: int, rng: random.Random | None
+    handle: hr.JobHandle, audited: AuditedJob, before: int, after: int, moment: Moment | None
 ) -> Step:
     _await(lambda: handle.status().phase is Phase.RUNNING)
-    completed = handle.status().completed
+    completed, restarts = handle.status().completed, handle.status().restarts
     _await(lambda: handle.status().completed > completed)
     began_ns = time.time_ns()
-    early = rng is not None and rng.random() < _EARLY_SHARE
-    killer = threading.Thread(target=_kill_starting, args=(rng or random.Random(),))
-    if early:
+    killer = threading.Thread(target=_kill, args=(audited, moment, began_ns))
+    if moment is not None:
         killer.start()
     rescaled: Rescaled = handle.rescale(after)
-    if rng is not None and not early:
-        _kill_running(handle, rng)
+    if moment is not None:
+        killer.join(_PATIENCE_S)
+        _await(lambda: handle.status().restarts > restarts)
     _await(lambda: audited.first_rows_ns()[-1] > began_ns + rescaled.stop_ns)
     first_ns = next(n for n in audited.first_rows_ns() if n > began_ns + rescaled.stop_ns)
-    if early:
-        killer.join(_PATIENCE_S)
     taken = [c for c in handle.status().checkpoints if c.checkpoint == rescaled.checkpoint]
     return Step(
         before,
@@ -154,41 +154,19 @@ def _step(
         _ms(rescaled.duration_ns),
         _ms(first_ns - began_ns),
         sizes_of(taken[-1]).inflight_records,
-        rng is not None,
+        moment,
     )
 
 
-def _kill_starting(rng: random.Random) -> None:
-    """Kill one of the processes that are started from now on."""
-    old = set(descendants(os.getpid()))
-    _await(lambda: _workers(old))
-    time.sleep(rng.uniform(0.0, _EARLY_S))
-    workers = sorted(_workers(old))
-    if workers:
-        with suppress(ProcessLookupError):
-            os.kill(rng.choice(workers), signal.SIGKILL)
+def _kill(audited: AuditedJob, moment: Moment, since_ns: int) -> None:
+    """Kill the worker of the first subtask that comes to `moment` from now on."""
 
+    def come() -> list[int]:
+        return [pid for ns, pid in audited.marks(moment) if ns > since_ns]
 
-def _kill_running(handle: hr.JobHandle, rng: random.Random) -> None:
-    """Kill a worker that has most of what was in flight yet to replay, and wait until that is noticed."""
-    restarts = handle.status().restarts
-    time.sleep(rng.uniform(0.0, _REPLAY_S))
+    _await(come)
     with suppress(ProcessLookupError):
-        os.kill(rng.choice(sorted(handle.status().workers.values())), signal.SIGKILL)
-    _await(lambda: handle.status().restarts > restarts)
-
-
-def _workers(old: set[int]) -> set[int]:
-    """Worker processes that are not `old`: Python processes that run a child's or a daemon's main program."""
-    return {pid for pid in descendants(os.getpid()) if pid not in old and _is_worker(pid)}
-
-
-def _is_worker(pid: int) -> bool:
-    try:
-        words = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
-    except OSError:
-        return False
-    return b"headrace.engine.local.child" in words or b"headrace.engine.spark.daemon" in words
+        os.kill(come()[0], signal.SIGKILL)
 
 
 def _await(condition: Callable[[], Any]) -> None:
@@ -210,6 +188,7 @@ def main() -> int:
     parser.add_argument("--on", choices=["processes", "spark"], default="processes")
     parser.add_argument("--mode", choices=["aligned", "unaligned"], default="unaligned")
     parser.add_argument("--kill", action="store_true", help="a worker in each recovery")
+    parser.add_argument("--at", choices=get_args(Moment), help="when, instead of at any of these")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--json", action="store_true", help="print one JSON object only")
     given = parser.parse_args()
@@ -220,7 +199,13 @@ def main() -> int:
 
     steps = [int(step) for step in given.steps.split(",")]
     figures = run(
-        steps, on=given.on, kill=given.kill, seed=given.seed, mode=given.mode, report=report
+        steps,
+        on=given.on,
+        kill=given.kill,
+        at=given.at,
+        seed=given.seed,
+        mode=given.mode,
+        report=report,
     )
     print(json.dumps(figures, indent=None if given.json else 2))
     return 0 if figures["exactly_once"] else 3
