@@ -12,6 +12,7 @@ from ..operators.aggregations import Aggregation
 from ..operators.session import SessionOperator
 from ..operators.window import TimeWindowOperator
 from ..operators.window_output import window_schema
+from ..operators.window_store import WindowAggregate
 from ..operators.windows import SessionWindow, TimeWindow, Window, bounded_ns, check_durations
 from ..plan.graph import Input, Output
 from ..plan.validate import check_aggregations, require_event_time, require_name
@@ -74,7 +75,9 @@ class WindowedStream:
         name = require_name(name, kind="aggregate", proposal=proposal, why=STATE)
         check_aggregations(aggregations, stream.schema)
         out = window_schema(keys, self.event_time, aggregations, stream.schema)
-        given = (keys, self.event_time, self.lateness_ns, aggregations, stream.schema, out)
+        spec = WindowAggregate(
+            keys, self.event_time, self.lateness_ns, aggregations, stream.schema, out
+        )
         make = (
             partial(TimeWindowOperator, self.window)
             if isinstance(self.window, TimeWindow)
@@ -82,7 +85,7 @@ class WindowedStream:
         )
         result = stream.then(
             "window",
-            partial(make, *given),
+            partial(make, spec),
             out,
             name=name,
             parallelism=parallelism,

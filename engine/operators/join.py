@@ -12,7 +12,7 @@ Source: Flink's `IntervalJoinOperator`; deviations: outer joins, and windowed jo
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Literal
@@ -25,10 +25,10 @@ from headrace.channels.hashing import hash_rows
 
 from ..state.arrays import Mask, is_word_type, words
 from ..state.tables import keyed_table, refuse_unknown, restored_batches
-from .base import Advanced, OperatorContext, RestoredState, StateKind, StateSnapshot
+from .base import Advanced, RestoredState, StateKind, StateSnapshot
 from .join_output import JoinOutput
 from .join_runs import Rows, Run, appended, run_of
-from .lateness import WATERMARK_STATE, LateRecords, Watermarks
+from .lateness import WATERMARK_STATE, JudgesLateness
 from .windows import Times, TimeWindow, times_of
 
 How = Literal["inner", "left", "right", "full"]
@@ -62,7 +62,7 @@ class Interval:
 Runs = tuple[tuple[Run, ...], tuple[Run, ...]]
 
 
-class JoinOperator:
+class JoinOperator(JudgesLateness):
     """Joins what comes in on the first `left_ports` ports with the rest."""
 
     def __init__(
@@ -75,6 +75,7 @@ class JoinOperator:
         *,
         operator: str,
     ) -> None:
+        super().__init__()
         self._inputs = (left, right)
         self._window = match if isinstance(match, TimeWindow) else None
         self._bounds = match if isinstance(match, Interval) else Interval(0, 0)
@@ -91,19 +92,6 @@ class JoinOperator:
         )
         self._runs: Runs = ((), ())
         self._committed: Runs = ((), ())
-        self._watermarks: Watermarks | None = None
-        self._late = LateRecords()
-        self._max_parallelism = 0
-
-    def open(self, context: OperatorContext) -> None:
-        """Note where this instance runs."""
-        self._max_parallelism = context.max_parallelism
-        self._watermarks = Watermarks(context)
-
-    @property
-    def _time(self) -> Watermarks:
-        assert self._watermarks is not None, "opened"
-        return self._watermarks
 
     def restore(self, states: Sequence[RestoredState]) -> None:
         """Take back the records of the keys that this subtask owns now.
@@ -156,14 +144,6 @@ class JoinOperator:
                 kept += [] if left is None else [left]
             self._keep(side, tuple(kept))
         return Advanced(batches, done)
-
-    def finish(self) -> Iterable[pa.RecordBatch]:
-        """The last watermark has emitted all."""
-        return ()
-
-    def take_late(self) -> Sequence[pa.RecordBatch]:
-        """Hand out the late records."""
-        return self._late.take()
 
     def commit(self) -> None:
         """Publish the records and the watermark."""

@@ -107,3 +107,30 @@ class LateRecords:
         """Return what was put aside since the last call."""
         taken, self._batches = self._batches, []
         return taken
+
+
+class JudgesLateness:
+    """What operators share that tell by the watermark which records come too late: the two, and nothing to do at the end."""
+
+    def __init__(self) -> None:
+        self._late = LateRecords()
+        self._max_parallelism = 0
+        self._watermarks: Watermarks | None = None
+
+    def open(self, context: OperatorContext) -> None:
+        """Note where this instance runs."""
+        self._max_parallelism = context.max_parallelism
+        self._watermarks = Watermarks(context)
+
+    def finish(self) -> Iterable[pa.RecordBatch]:
+        """The last watermark has emitted all."""
+        return ()
+
+    def take_late(self) -> Sequence[pa.RecordBatch]:
+        """Hand out the late records."""
+        return self._late.take()
+
+    @property
+    def _time(self) -> Watermarks:
+        assert self._watermarks is not None, "opened"
+        return self._watermarks

@@ -12,7 +12,6 @@ before it is decided which of them are late.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -21,9 +20,8 @@ import pyarrow as pa
 
 from ..state.arrays import Mask
 from ..state.slots import Slots
-from .aggregations import Aggregation
 from .window import WindowOperator
-from .window_store import NEVER
+from .window_store import NEVER, WindowAggregate
 from .windows import SessionWindow, Times
 
 _NONE = -1
@@ -45,21 +43,8 @@ class SessionOperator(WindowOperator):
 
     state_name = "sessions"
 
-    def __init__(
-        self,
-        window: SessionWindow,
-        keys: Sequence[str],
-        event_time: str,
-        lateness_ns: int,
-        aggregations: Mapping[str, Aggregation],
-        schema_in: pa.Schema,
-        schema_out: pa.Schema,
-        *,
-        operator: str,
-    ) -> None:
-        super().__init__(
-            keys, event_time, lateness_ns, aggregations, schema_in, schema_out, operator=operator
-        )
+    def __init__(self, window: SessionWindow, spec: WindowAggregate, *, operator: str) -> None:
+        super().__init__(spec, operator=operator)
         self._gap_ns = window.gap_ns
         self._forget()
 

@@ -12,7 +12,7 @@ Source: Flink's `WindowOperator` with `EventTimeTrigger`, accumulating; deviatio
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from typing import ClassVar
 
 import numpy as np
@@ -22,16 +22,15 @@ from ..api.errors import UserError
 from ..state.arrays import Mask
 from ..state.slots import IntegerSlots, Slots
 from ..state.tables import refuse_unknown, restored_batches
-from .aggregations import Aggregation
-from .base import Advanced, OperatorContext, RestoredState, StateKind, StateSnapshot
-from .lateness import WATERMARK_STATE, LateRecords, Watermarks
-from .window_store import END, NEVER, START, WindowStore
+from .base import Advanced, RestoredState, StateKind, StateSnapshot
+from .lateness import WATERMARK_STATE, JudgesLateness
+from .window_store import END, NEVER, START, WindowAggregate, WindowStore
 from .windows import Times, TimeWindow, times_of
 
 _CODE_BITS = 32
 
 
-class WindowOperator(ABC):
+class WindowOperator(JudgesLateness, ABC):
     """Assigns records to windows and fires them; how windows are found is the subclass's.
 
     Attributes:
@@ -40,32 +39,18 @@ class WindowOperator(ABC):
 
     state_name: ClassVar[str]
 
-    def __init__(
-        self,
-        keys: Sequence[str],
-        event_time: str,
-        lateness_ns: int,
-        aggregations: Mapping[str, Aggregation],
-        schema_in: pa.Schema,
-        schema_out: pa.Schema,
-        *,
-        operator: str,
-    ) -> None:
-        self._key_names = list(keys)
-        self._event_time = event_time
-        self._lateness_ns = lateness_ns
-        self._schema_out = schema_out
+    def __init__(self, spec: WindowAggregate, *, operator: str) -> None:
+        super().__init__()
+        self._spec = spec
+        self._lateness_ns = spec.lateness_ns
         self._operator = operator
-        self._store = WindowStore(keys, event_time, aggregations, schema_in, operator)
+        self._store = WindowStore(spec, operator)
         #: What snapshots read: another one than `_store` while a compaction is not committed.
         self._committed = self._store
-        self._watermarks: Watermarks | None = None
-        self._late = LateRecords()
         #: No window fires before the watermark has come to here.
         self._next_due = NEVER
         #: What is left to fire for the present watermark.
         self._firing: Slots | None = None
-        self._max_parallelism = 0
 
     @abstractmethod
     def _assign(self, batch: pa.RecordBatch, times: Times, watermark: Times | int) -> Slots:
@@ -78,16 +63,6 @@ class WindowOperator(ABC):
     @abstractmethod
     def _forget(self) -> None:
         """Forget all slots: the store is empty again."""
-
-    def open(self, context: OperatorContext) -> None:
-        """Note where this instance runs."""
-        self._max_parallelism = context.max_parallelism
-        self._watermarks = Watermarks(context)
-
-    @property
-    def _time(self) -> Watermarks:
-        assert self._watermarks is not None, "opened"
-        return self._watermarks
 
     def restore(self, states: Sequence[RestoredState]) -> None:
         """Take back the windows of the keys that this subtask owns now.
@@ -106,8 +81,8 @@ class WindowOperator(ABC):
 
         Raises: UserCodeError when a record has no time, or a sum of integers leaves the range of int64.
         """
-        times = times_of(batch, self._event_time, self._operator)
-        watermark = self._time.of(batch, self._key_names)
+        times = times_of(batch, self._spec.event_time, self._operator)
+        watermark = self._time.of(batch, self._spec.keys)
         changed = np.unique(self._assign(batch, times, watermark))
         if not len(changed):
             return []
@@ -115,7 +90,7 @@ class WindowOperator(ABC):
         past = changed[self._fires_again(changed)] if self._lateness_ns else changed[:0]
         self._store.fire_at.working[past] = NEVER
         self._store.stage(changed)
-        return [self._store.output(past, self._schema_out)] if len(past) else []
+        return [self._store.output(past, self._spec.schema_out)] if len(past) else []
 
     def advance(self, watermark_ns: int, rows_max: int) -> Advanced:
         """Emit the windows that end up to the watermark, at most `rows_max`."""
@@ -125,7 +100,7 @@ class WindowOperator(ABC):
                 return Advanced((), done=True)
             self._firing = self._store.due(watermark_ns)
         slots, self._firing = self._firing[:rows_max], self._firing[rows_max:]
-        batches = [self._store.output(slots, self._schema_out)] if len(slots) else []
+        batches = [self._store.output(slots, self._spec.schema_out)] if len(slots) else []
         self._store.fired(slots)
         if len(self._firing):
             return Advanced(batches, done=False)
@@ -133,14 +108,6 @@ class WindowOperator(ABC):
         self._next_due = self._store.next_due()
         self._compact()
         return Advanced(batches, done=True)
-
-    def finish(self) -> Iterable[pa.RecordBatch]:
-        """The last watermark has fired all."""
-        return ()
-
-    def take_late(self) -> Sequence[pa.RecordBatch]:
-        """Hand out the late records."""
-        return self._late.take()
 
     def commit(self) -> None:
         """Publish the changed windows and the watermark."""
@@ -158,10 +125,10 @@ class WindowOperator(ABC):
             self._time.snapshot(),
         ]
 
-    def close(self) -> None:  # noqa: B027  # a whole method, though there is nothing to do
+    def close(self) -> None:  # a whole method, though there is nothing to do
         """Nothing is held outside memory."""
 
-    def _check(self, batch: pa.RecordBatch) -> None:  # noqa: B027  # sessions have any length
+    def _check(self, batch: pa.RecordBatch) -> None:  # sessions have any length
         """Refuse windows that this operator would not make. Raises: UserError."""
 
     def _load(self, batch: pa.RecordBatch) -> None:
@@ -189,21 +156,8 @@ class TimeWindowOperator(WindowOperator):
 
     state_name = "windows"
 
-    def __init__(
-        self,
-        window: TimeWindow,
-        keys: Sequence[str],
-        event_time: str,
-        lateness_ns: int,
-        aggregations: Mapping[str, Aggregation],
-        schema_in: pa.Schema,
-        schema_out: pa.Schema,
-        *,
-        operator: str,
-    ) -> None:
-        super().__init__(
-            keys, event_time, lateness_ns, aggregations, schema_in, schema_out, operator=operator
-        )
+    def __init__(self, window: TimeWindow, spec: WindowAggregate, *, operator: str) -> None:
+        super().__init__(spec, operator=operator)
         self._window = window
         self._forget()
 

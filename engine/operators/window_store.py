@@ -8,6 +8,7 @@ the rest. The old store is left as it is, so a checkpoint may be taken from it u
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
@@ -34,6 +35,26 @@ _INT64 = np.dtype(np.int64)
 _DEAD_ROWS_MIN = 4096
 
 
+@dataclass(frozen=True, slots=True)
+class WindowAggregate:
+    """What is aggregated over the windows of each key.
+
+    Attributes:
+        keys: key columns.
+        event_time: the column that tells when a record happened.
+        lateness_ns: for how long after its end a window is kept.
+        aggregations: {column of the result: aggregation}.
+        schema_out: of the result: key columns, bounds, aggregates (`window_output.window_schema`).
+    """
+
+    keys: Sequence[str]
+    event_time: str
+    lateness_ns: int
+    aggregations: Mapping[str, Aggregation]
+    schema_in: pa.Schema
+    schema_out: pa.Schema
+
+
 class WindowStore:
     """The windows of one subtask.
 
@@ -47,20 +68,13 @@ class WindowStore:
         committed: rows that are published.
     """
 
-    def __init__(
-        self,
-        keys: Sequence[str],
-        event_time: str,
-        aggregations: Mapping[str, Aggregation],
-        schema_in: pa.Schema,
-        operator: str,
-    ) -> None:
-        self._made_of = (keys, event_time, aggregations, schema_in, operator)
+    def __init__(self, spec: WindowAggregate, operator: str) -> None:
+        self._spec = spec
         self._operator = operator
-        self._key_names = list(keys)
-        self._time_type = schema_in.field(event_time).type
-        self.keys = KeySlots(schema_in, keys)
-        self.aggregates = Aggregates(aggregations, schema_in, operator)
+        self._key_names = list(spec.keys)
+        self._time_type = spec.schema_in.field(spec.event_time).type
+        self.keys = KeySlots(spec.schema_in, spec.keys)
+        self.aggregates = Aggregates(spec.aggregations, spec.schema_in, operator)
         self.key = StateColumn(_INT64, 0)
         self.start = StateColumn(_INT64, 0)
         self.last = StateColumn(_INT64, 0)
@@ -167,7 +181,9 @@ class WindowStore:
             return None
         bounds = (self.start.working[live], self.last.working[live], self.fire_at.working[live])
         keys = self.keys.take(self.key.working[live])
-        return WindowStore(*self._made_of), self._batch(keys, bounds, self.aggregates.working(live))
+        return WindowStore(self._spec, self._operator), self._batch(
+            keys, bounds, self.aggregates.working(live)
+        )
 
     def load(self, slots: Slots, batch: pa.RecordBatch) -> None:
         """Take back rows of `schema`; they count as committed."""

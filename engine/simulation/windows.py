@@ -20,6 +20,7 @@ from ..operators.join import Interval, JoinInput, JoinOperator
 from ..operators.stateless import StatelessOperator
 from ..operators.window import TimeWindowOperator
 from ..operators.window_output import window_schema
+from ..operators.window_store import WindowAggregate
 from ..operators.windows import TimeWindow
 from .event_time import BUCKET_NS, time_of, told_of
 from .source import SCHEMA
@@ -48,7 +49,8 @@ class Windows(TimeWindowOperator):
 
     def __init__(self, name: str) -> None:
         window = TimeWindow(BUCKET_NS, BUCKET_NS)
-        super().__init__(window, ["key"], "time", 0, _SUMS, _TIMED, _WINDOWS, operator=name)
+        spec = WindowAggregate(["key"], "time", 0, _SUMS, _TIMED, _WINDOWS)
+        super().__init__(window, spec, operator=name)
 
     def process(self, batch: pa.RecordBatch, port: int) -> Iterable[pa.RecordBatch]:
         """Take in records with their times."""

@@ -13,6 +13,7 @@ from headrace.engine.operators.join import Interval, JoinInput, JoinOperator
 from headrace.engine.operators.lateness import LateRecords, Watermarks
 from headrace.engine.operators.window import TimeWindowOperator
 from headrace.engine.operators.window_output import window_schema
+from headrace.engine.operators.window_store import WindowAggregate
 from headrace.engine.operators.windows import TimeWindow
 
 MAX_PARALLELISM = 8
@@ -81,9 +82,8 @@ def test_a_snapshot_has_what_was_committed_group_by_group() -> None:
 def test_a_window_that_was_emitted_does_not_open_again_after_a_rescale() -> None:
     first, second = keys_of_both()
     out = window_schema(["k"], "t", COUNT, SCHEMA)
-    operator = TimeWindowOperator(
-        TimeWindow(60, 60), ["k"], "t", 0, COUNT, SCHEMA, out, operator="o"
-    )
+    spec = WindowAggregate(["k"], "t", 0, COUNT, SCHEMA, out)
+    operator = TimeWindowOperator(TimeWindow(60, 60), spec, operator="o")
     operator.open(context(0, 1))
     operator.restore(ahead_and_behind())
     operator.advance(50, 100)

@@ -19,6 +19,7 @@ from headrace.engine.operators.base import OperatorContext, RestoredState
 from headrace.engine.operators.session import SessionOperator
 from headrace.engine.operators.window import TimeWindowOperator
 from headrace.engine.operators.window_output import window_schema
+from headrace.engine.operators.window_store import WindowAggregate
 from headrace.engine.operators.windows import SessionWindow, TimeWindow, Window
 
 from .window_cases import Subtasks
@@ -84,9 +85,8 @@ def batch_of(
 def maker(window: Window, lateness: int) -> Callable[[], Any]:
     out = window_schema(["k"], "t", AGGREGATIONS, SCHEMA)
     class_: Any = TimeWindowOperator if isinstance(window, TimeWindow) else SessionOperator
-    return partial(
-        class_, window, ["k"], "t", lateness * SECOND, AGGREGATIONS, SCHEMA, out, operator="w"
-    )
+    spec = WindowAggregate(["k"], "t", lateness * SECOND, AGGREGATIONS, SCHEMA, out)
+    return partial(class_, window, spec, operator="w")
 
 
 def run(make: Callable[[], Any], steps: Sequence[Step], *, ordered: bool = False) -> Subtasks:
