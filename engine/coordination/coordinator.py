@@ -26,6 +26,7 @@ from . import decisions as d
 from . import messages as m
 from .checkpointing import Checkpointing, Verdict, to_all
 from .ledger import Ledger
+from .membership import Loss, Membership
 from .pending import Wish
 from .restarts import Restarts
 from .roster import Member, Roster
@@ -63,6 +64,7 @@ class Coordinator:
         self._rules = rules
         self._assign = assign
         self._roster = Roster(slots)
+        self._members = Membership(self._roster, rules)
         self._restarts = Restarts(rules.restarts)
         self.phase = Phase.PREPARING
         self.epoch = epoch
@@ -78,12 +80,9 @@ class Coordinator:
         #: Workers that have answered the Deploy.
         self._deployed: set[int] = set()
         self._finished: set[tuple[int, int]] = set()
-        #: Workers that ended before they registered, since one last did.
-        self._stillborn = 0
         self._stop: d.StopKind | None = None
         self._stop_mode: CheckpointMode | None = None
         self._restart_at_ns: int | None = None
-        self._register_by_ns: int | None = None
         self._ending: d.JobEnded | None = None
         self._finding = False
         self._now_ns = 0
@@ -93,7 +92,7 @@ class Coordinator:
     def start(self, now_ns: int) -> list[d.CoordinatorEffect]:
         """Begin: claim an epoch while the workers start."""
         self._now_ns = now_ns
-        self._register_by_ns = now_ns + self._rules.register_timeout_ns
+        self._members.await_all(now_ns)
         if self._claimed:
             return [d.RecoverSinks(self.epoch, self._ledger.uncommitted)]
         return [d.ClaimEpoch(self.epoch)]
@@ -112,13 +111,10 @@ class Coordinator:
         """When it wants TimePassed."""
         # A restart that is due but waits for storage is resumed by storage's answer, not by time.
         restart_at_ns = None if self._awaits_storage() else self._restart_at_ns
-        deadlines = [restart_at_ns, self._register_by_ns]
+        deadlines = [restart_at_ns, self._members.next_deadline_ns()]
         if self.phase is Phase.RUNNING:
             stopping = self._stop is not None or self._all_finished()
             deadlines.append(self._checkpoints.next_deadline_ns(stopping=stopping))
-        sign_ns = self._roster.oldest_sign_ns
-        if sign_ns is not None:
-            deadlines.append(sign_ns + self._rules.heartbeat_timeout_ns + 1)
         return min((t for t in deadlines if t is not None), default=None)
 
     def check(self) -> None:
@@ -147,7 +143,7 @@ class Coordinator:
                 if member is not None:
                     self._lost(member, event.reason, effects)
             case d.WorkerExited():
-                self._exited(event, effects)
+                self._bear(self._members.exited(event, self._now_ns, effects), effects)
             case d.LauncherFailed():
                 self._end(d.Outcome.FAILED, event.reason, "", effects)
             case d.EpochClaimed():
@@ -223,58 +219,27 @@ class Coordinator:
     def _register(
         self, connection: int, message: m.Register, effects: list[d.CoordinatorEffect]
     ) -> None:
-        older = self._roster.member(message.worker)
-        if older is not None and message.incarnation > older.incarnation:
-            effects.append(d.SendMessage(older.connection, m.Shutdown("replaced")))
-            effects.append(d.CloseConnection(older.connection))
-            # Its successor is here: asking for another would set off a chain of successors without end.
-            reason = f"incarnation {message.incarnation} took its place"
-            self._lost(older, reason, effects, replace=False)
-        if not self._roster.register(connection, message, self._now_ns):
-            self.fenced += 1
-            effects.append(d.SendMessage(connection, m.Shutdown("an older incarnation")))
-            effects.append(d.CloseConnection(connection))
-            return
-        self._stillborn = 0
+        self._bear(self._members.replaced_by(message, self._now_ns, effects), effects)
+        self.fenced += not self._members.register(connection, message, self._now_ns, effects)
 
-    def _exited(self, event: d.WorkerExited, effects: list[d.CoordinatorEffect]) -> None:
-        member = self._roster.member(event.worker)
-        if member is not None and member.incarnation == event.incarnation:
-            self._lost(member, event.reason, effects)
-        elif self._roster.never_seen(event.worker, event.incarnation):
-            text = f"worker {event.worker} ended before it registered: {event.reason}"
-            effects.append(d.Notice(d.NoticeKind.WORKER_LOST, text))
-            self._stillborn += 1
-            if self._stillborn > self._rules.restarts.attempts_max:
-                self._end(d.Outcome.FAILED, text, "", effects)
-            else:
-                effects.append(d.ReplaceWorker(event.worker))
+    def _lost(self, member: Member, reason: str, effects: list[d.CoordinatorEffect]) -> None:
+        self._bear(self._members.lost(member, reason, self._now_ns, effects), effects)
 
-    def _lost(
-        self,
-        member: Member,
-        reason: str,
-        effects: list[d.CoordinatorEffect],
-        *,
-        replace: bool = True,
-    ) -> None:
-        self._roster.remove(member.worker)
-        effects.append(d.Notice(d.NoticeKind.WORKER_LOST, f"worker {member.worker}: {reason}"))
-        if replace:
-            effects.append(d.ReplaceWorker(member.worker))
-        self._register_by_ns = self._now_ns + self._rules.register_timeout_ns
-        self._attempt_failed(f"worker {member.worker} was lost: {reason}", "", effects)
+    def _bear(self, loss: Loss, effects: list[d.CoordinatorEffect]) -> None:
+        if loss.job:
+            self._end(d.Outcome.FAILED, loss.job, "", effects)
+        elif loss.attempt:
+            self._attempt_failed(loss.attempt, "", effects)
 
     def _time_passed(self, effects: list[d.CoordinatorEffect]) -> None:
         now_ns = self._now_ns
-        for member in self._roster.silent(now_ns - self._rules.heartbeat_timeout_ns):
+        for member in self._members.silent(now_ns):
             effects.append(d.CloseConnection(member.connection))
             self._lost(member, "no heartbeat", effects)
-        if self._register_by_ns is not None and self._register_by_ns <= now_ns:
-            self._register_by_ns = None
-            if not self._roster.complete:
-                missing = ", ".join(map(str, self._roster.missing))
-                self._end(d.Outcome.FAILED, f"workers {missing} did not start in time", "", effects)
+        overdue = self._members.overdue(now_ns)
+        if overdue:
+            missing = ", ".join(map(str, overdue))
+            self._end(d.Outcome.FAILED, f"workers {missing} did not start in time", "", effects)
         self._heed(self._checkpoints.expire(now_ns, effects), effects)
 
     # --- attempts -----------------------------------------------------------------------------------------------
@@ -323,7 +288,7 @@ class Coordinator:
             return
         if not self._roster.complete:
             return
-        self._register_by_ns = None
+        self._members.await_nobody()
         self.phase = Phase.DEPLOYING
         self._deployed = set()
         job = self._plan.job if restore is None else restore.job
@@ -472,7 +437,8 @@ class Coordinator:
         self._leave_attempt(reason, effects, complete=complete)
         self._checkpoints.refuse_requests(reason, effects)
         self._ending = d.JobEnded(outcome, reason, details)
-        self._restart_at_ns = self._register_by_ns = None
+        self._restart_at_ns = None
+        self._members.await_nobody()
         self.phase = Phase.CLOSING
 
     def _close(self, effects: list[d.CoordinatorEffect]) -> None:
