@@ -16,12 +16,12 @@ from typing import assert_never
 
 from headrace.channels.buffer import ChannelId
 from headrace.channels.events import Barrier, CheckpointMode
-from headrace.recovery.metadata import Hold, SubtaskSnapshot, TransactionRecord
 
 from ..coordination import messages as m
 from ..plan.execution import ExecutionPlan
 from .attempt import Attempt, AttemptEffect, DataFrame, PersistCheckpoint
-from .subtask import Limits, Subtask
+from .reports import acknowledge, numbers_of
+from .subtask import Limits
 from .wiring import subtask_specs
 from .work import (
     CheckpointCancelled,
@@ -30,8 +30,6 @@ from .work import (
     Cut,
     DeclineCheckpoint,
     SubtaskFinished,
-    SubtaskId,
-    Waited,
 )
 from .worker_protocol import (
     AttemptLoaded,
@@ -336,7 +334,7 @@ class Worker:
         cuts = self._cuts.pop(event.checkpoint, None)
         if cuts is None:
             return []
-        return [Report(_acknowledge(self._plan, event, cuts, self._now_ns))]
+        return [Report(acknowledge(self._plan, event, cuts, self._now_ns))]
 
     def _fail(self, reason: str, details: str, *, fatal: bool) -> list[WorkerEffect]:
         effects = self._drop()
@@ -404,66 +402,4 @@ class Worker:
     def _numbers(self) -> list[m.SubtaskNumbers]:
         if self._attempt is None:
             return []
-        return [_numbers_of(s) for s in self._attempt.subtasks.values()]
-
-
-def _numbers_of(subtask: Subtask) -> m.SubtaskNumbers:
-    s = subtask.statistics()
-    return m.SubtaskNumbers(
-        task=subtask.id.task,
-        subtask=subtask.id.subtask,
-        rows_in=s.rows_in,
-        rows_out=s.rows_out,
-        busy_ns=s.busy_ns,
-        backpressured_ns=s.backpressured_ns,
-        idle_ns=s.idle_ns,
-        queued_bytes=s.input_queued_bytes + s.output_queued_bytes,
-        window_bytes=s.window_bytes,
-        watermark_ns=s.watermark_ns,
-        rows_late=s.rows_late,
-    )
-
-
-def _acknowledge(
-    plan: ExecutionPlan, event: CheckpointPersisted, cuts: Sequence[Cut], now_ns: int
-) -> m.Acknowledge:
-    return m.Acknowledge(
-        epoch=event.epoch,
-        checkpoint=event.checkpoint,
-        subtasks=[
-            SubtaskSnapshot(
-                task=cut.subtask.task,
-                index=cut.subtask.subtask,
-                finished=cut.finished,
-                states=event.states[cut.subtask],
-                inflight=event.inflight[cut.subtask],
-                received=list(cut.received),
-                sent=list(cut.sent),
-                start_delay_ns=cut.start_delay_ns,
-                alignment_ns=cut.alignment_ns,
-                sync_ns=event.sync_ns[cut.subtask],
-                async_ns=event.async_ns,
-                databases=event.databases.get(cut.subtask, []),
-                end_to_end_ns=max(0, now_ns - cut.created_ns),
-                holds=[_hold(plan, cut.subtask, waited) for waited in cut.waited],
-                watermark=cut.watermark_ns,
-            )
-            for cut in cuts
-        ],
-        transactions=[
-            TransactionRecord(sink, transaction.id, transaction.payload)
-            for cut in cuts
-            for sink, transaction in cut.transactions
-        ],
-    )
-
-
-def _hold(plan: ExecutionPlan, subtask: SubtaskId, waited: Waited) -> Hold:
-    """Name what a cut waited for as its user knows it."""
-    if waited.channel is not None:
-        edge, producer, consumer = waited.channel
-        return Hold(waited.kind, f"{plan.edges[edge].key} {producer}>{consumer}", waited.held_ns)
-    task = plan.tasks[subtask.task]
-    # Only what has outside effects makes an unaligned cut wait, and what a chain has before its sink is not the user's.
-    operators = task.operators[-1:] if task.is_sink else task.operators
-    return Hold(waited.kind, " > ".join(o.name for o in operators), waited.held_ns)
+        return [numbers_of(s) for s in self._attempt.subtasks.values()]
