@@ -17,7 +17,8 @@ from pytest_benchmark.fixture import BenchmarkFixture
 from headrace.channels.buffer import Buffer, ChannelId
 from headrace.channels.events import Barrier, CheckpointMode
 from headrace.engine.operators.chain import Outputs
-from headrace.engine.runtime.subtask import Limits, Subtask, SubtaskSpec
+from headrace.engine.runtime.subtask import Subtask
+from headrace.engine.runtime.subtask_spec import Limits, SubtaskSpec
 from headrace.engine.runtime.work import (
     BufferArrived,
     CutTaken,

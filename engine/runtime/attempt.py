@@ -15,7 +15,8 @@ from headrace.channels.buffer import ChannelId
 from headrace.channels.wire import BufferFrame, CreditFrame, EventFrame
 
 from ..plan.execution import ExecutionPlan
-from .subtask import Subtask, SubtaskSpec
+from .subtask import Subtask
+from .subtask_spec import SubtaskSpec
 from .work import (
     BufferArrived,
     CommitWork,

@@ -19,7 +19,7 @@ from headrace.inflight.writer import AdHoc, InflightWriter, Piece
 from ..operators.base import Snapshot
 from .attempt import PersistCheckpoint
 from .databases import StoredFiles, release_all
-from .subtask import Limits
+from .subtask_spec import Limits
 from .work import Cut, SubtaskId
 
 Frozen = Sequence[tuple[str, Snapshot]]

@@ -14,25 +14,21 @@ Source: ABS (Carbone et al. 2015), Algorithm 1.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import assert_never
 
 from headrace.channels.buffer import Buffer, ChannelId
-from headrace.channels.credit import Debloat
-from headrace.channels.events import MIN_WATERMARK, Barrier, EndOfInput, Watermark
-from headrace.channels.gate import Gate, GateInput, InputChannel
-from headrace.channels.subpartition import Subpartition
-from headrace.inflight.handle import ChannelStateHandle
+from headrace.channels.events import Barrier, EndOfInput, Watermark
+from headrace.channels.gate import Gate, GateInput
 from headrace.inflight.replay import Replay, ReplayInput
-from headrace.recovery.metadata import ChannelPosition
 
 from ..operators.base import SourceStatus
 from .cuts import Cuts
-from .event_time import NO_EVENT_TIME, EventTime, EventTimeSpec
+from .event_time import EventTime
 from .pace import Pace
 from .precommits import Precommits
 from .result_partition import ResultPartition
+from .subtask_spec import SubtaskSpec, input_end, output_end
 from .work import (
     AdvanceWork,
     BufferArrived,
@@ -57,62 +53,10 @@ from .work import (
     SubtaskEffect,
     SubtaskEvent,
     SubtaskFinished,
-    SubtaskId,
     TakeSnapshot,
     Work,
     WorkDone,
 )
-
-
-@dataclass(frozen=True, slots=True)
-class Limits:
-    """Bounds of one subtask. All are soft by one buffer or one piece of work.
-
-    Attributes:
-        buffer_bytes: queued slices are merged up to this size when they are sent.
-        window_bytes: the largest credit per channel.
-        queue_bytes_max: a subpartition that holds this much takes the room for new work away.
-        work_rows_max: rows of one piece of work.
-        work_target_ns: pieces are cut so that they aim at this time.
-        debloat: how credit windows follow the drain rate; None: they stay at `window_bytes`.
-        alignment_timeout_ns: age at which an aligned checkpoint becomes unaligned; None: never.
-        logs, compresses: buffers are told to the in-flight writer (`LogBuffer`); it compresses them.
-    """
-
-    buffer_bytes: int
-    window_bytes: int
-    queue_bytes_max: int
-    work_rows_max: int
-    work_target_ns: int
-    debloat: Debloat | None = None
-    alignment_timeout_ns: int | None = None
-    logs: bool = False
-    compresses: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class SubtaskSpec:
-    """What a subtask is told when it is built.
-
-    Attributes:
-        inputs: channels by input port.
-        outputs: by output edge, the channels to its consumers, in the partitioner's order of targets.
-        received, sent: where to go on, by channel; a channel that is not named starts at 0.
-        replay: in-flight data to work on before anything new.
-        time: what event time is to its operators.
-    """
-
-    id: SubtaskId
-    is_source: bool
-    is_sink: bool
-    inputs: Sequence[Sequence[ChannelId]]
-    outputs: Sequence[Sequence[ChannelId]]
-    limits: Limits
-    finished: bool
-    received: Mapping[ChannelId, ChannelPosition]
-    sent: Mapping[ChannelId, ChannelPosition]
-    replay: Sequence[ChannelStateHandle] = ()
-    time: EventTimeSpec = NO_EVENT_TIME
 
 
 class Subtask:
@@ -126,7 +70,7 @@ class Subtask:
         self._spec = spec
         self._limits = spec.limits
         self._gate = Gate(
-            _input_channel(spec, channel, port)
+            input_end(spec, channel, port)
             for port, channels in enumerate(spec.inputs)
             for channel in channels
         )
@@ -134,7 +78,7 @@ class Subtask:
         self._replay = Replay(spec.replay, ports)
         self._gate.held_ports = self._replay.pending_ports
         self._results = ResultPartition(
-            [[_subpartition(spec, channel) for channel in edge] for edge in spec.outputs],
+            [[output_end(spec, channel) for channel in edge] for edge in spec.outputs],
             spec.limits.queue_bytes_max,
         )
         self._subpartitions = self._results.subpartitions
@@ -468,32 +412,3 @@ class SubtaskStatistics:
     output_queued_bytes: int
     watermark_ns: int
     finished: bool
-
-
-def _position(positions: Mapping[ChannelId, ChannelPosition], channel: ChannelId) -> int:
-    return positions[channel].position if channel in positions else 0
-
-
-def _subpartition(spec: SubtaskSpec, channel: ChannelId) -> Subpartition:
-    return Subpartition(
-        channel,
-        position=_position(spec.sent, channel),
-        window_bytes=spec.limits.window_bytes,
-        room_bytes=spec.limits.queue_bytes_max,
-        debloat=spec.limits.debloat,
-    )
-
-
-def _input_channel(spec: SubtaskSpec, channel: ChannelId, port: int) -> InputChannel:
-    restored = spec.received.get(channel)
-    return InputChannel(
-        channel,
-        port,
-        position=_position(spec.received, channel),
-        ended=restored is not None and restored.ended,
-        window_bytes=spec.limits.window_bytes,
-        debloat=spec.limits.debloat,
-        watermark_ns=MIN_WATERMARK if restored is None else restored.watermark,
-        # With records to replay it is not silent.
-        idle=restored is not None and restored.idle and not spec.replay,
-    )

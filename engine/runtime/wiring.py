@@ -10,7 +10,7 @@ from headrace.recovery.metadata import ChannelPosition, SubtaskSnapshot
 
 from ..plan.execution import EdgePlan, ExecutionPlan, TaskPlan
 from .event_time import EventTimeSpec
-from .subtask import Limits, SubtaskSpec
+from .subtask_spec import Limits, SubtaskSpec
 from .work import SubtaskId
 
 

@@ -21,7 +21,7 @@ from ..coordination import messages as m
 from ..plan.execution import ExecutionPlan
 from .attempt import Attempt, AttemptEffect, DataFrame, PersistCheckpoint
 from .reports import acknowledge, numbers_of
-from .subtask import Limits
+from .subtask_spec import Limits
 from .wiring import subtask_specs
 from .work import (
     CheckpointCancelled,

@@ -46,7 +46,7 @@ from .snapshots import (
     write_checkpoint,
 )
 from .storage import open_store
-from .subtask import Limits
+from .subtask_spec import Limits
 from .subtask_thread import (
     Leaving,
     SubtaskOpened,

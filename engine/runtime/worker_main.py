@@ -14,7 +14,7 @@ from ..operators.base import StateBackend
 from ..plan.execution import ExecutionPlan
 from .launch import Incarnation, WorkerProgram
 from .storage import open_store
-from .subtask import Limits
+from .subtask_spec import Limits
 from .worker_driver import WorkerDriver, WorkerSettings
 
 #: Beside a thread that computes in pure Python, every hand-over waits this long instead of the default 5 ms.

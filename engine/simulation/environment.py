@@ -14,7 +14,7 @@ from headrace.channels.events import CheckpointMode
 from headrace.inflight.log import USUAL, LogLimits
 
 from ..plan.execution import ExecutionPlan
-from ..runtime.subtask import Limits
+from ..runtime.subtask_spec import Limits
 from .coverage import Coverage
 from .faults import Faults
 from .network import Network

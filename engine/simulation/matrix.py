@@ -35,7 +35,7 @@ from headrace.channels.partitioners import (
     Shuffle,
 )
 
-from ..runtime.subtask import Limits
+from ..runtime.subtask_spec import Limits
 from .environment import Settings
 from .faults import draw_profile, no_faults
 from .graphs import MAX_PARALLELISM, Graph, Kind, TaskSpec, by_key

@@ -12,7 +12,7 @@ from headrace.channels.credit import Debloat
 from headrace.channels.events import CheckpointMode
 from headrace.inflight.log import USUAL, LogLimits
 
-from ..runtime.subtask import Limits
+from ..runtime.subtask_spec import Limits
 from .environment import Settings
 from .faults import FaultProfile, draw_profile, no_faults
 from .graphs import Graph, draw_graph

@@ -20,7 +20,7 @@ from headrace.channels.partitioners import Hash
 from ..operators.base import SourceStatus, Transaction
 from ..operators.chain import Outputs
 from ..plan.execution import EdgePlan, ExecutionPlan, OperatorPlan, TaskPlan
-from ..runtime.subtask import Limits
+from ..runtime.subtask_spec import Limits
 from ..runtime.work import (
     AdvanceWork,
     FinishWork,

@@ -10,7 +10,8 @@ from headrace.channels.buffer import Buffer, ChannelId
 from headrace.channels.events import Barrier, ChannelEvent, CheckpointMode, Watermark
 from headrace.engine.operators.chain import Outputs
 from headrace.engine.runtime.event_time import NO_EVENT_TIME, EventTimeSpec
-from headrace.engine.runtime.subtask import Limits, Subtask, SubtaskSpec
+from headrace.engine.runtime.subtask import Subtask
+from headrace.engine.runtime.subtask_spec import Limits, SubtaskSpec
 from headrace.engine.runtime.work import (
     AdvanceWork,
     BufferArrived,

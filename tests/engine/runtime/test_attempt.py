@@ -18,7 +18,7 @@ from headrace.engine.runtime.attempt import (
     PersistCheckpoint,
     SendFrame,
 )
-from headrace.engine.runtime.subtask import Limits
+from headrace.engine.runtime.subtask_spec import Limits
 from headrace.engine.runtime.wiring import subtask_specs
 from headrace.engine.runtime.work import (
     CheckpointTriggered,

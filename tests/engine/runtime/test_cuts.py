@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from headrace.channels.events import CheckpointMode
 from headrace.engine.operators.base import Transaction
-from headrace.engine.runtime.subtask import Limits
+from headrace.engine.runtime.subtask_spec import Limits
 from headrace.engine.runtime.work import (
     CheckpointCancelled,
     CheckpointCompleted,

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from headrace.channels.events import Barrier, CheckpointMode, EndOfInput
-from headrace.engine.runtime.subtask import Limits
+from headrace.engine.runtime.subtask_spec import Limits
 from headrace.engine.runtime.work import (
     CheckpointCancelled,
     CheckpointTriggered,

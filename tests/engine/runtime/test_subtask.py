@@ -9,7 +9,7 @@ from headrace.channels.events import EndOfInput
 from headrace.channels.gate import ChannelViolation
 from headrace.engine.operators.base import SourceStatus
 from headrace.engine.operators.chain import Outputs
-from headrace.engine.runtime.subtask import Limits
+from headrace.engine.runtime.subtask_spec import Limits
 from headrace.engine.runtime.work import (
     BufferArrived,
     CheckpointCancelled,

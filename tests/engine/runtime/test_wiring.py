@@ -9,7 +9,7 @@ from headrace.channels.buffer import ChannelId
 from headrace.channels.partitioners import Broadcast, Forward, Hash, Partitioner, Rebalance
 from headrace.engine.operators.base import Operator, SinkWriter, SourceReader
 from headrace.engine.plan.execution import EdgePlan, ExecutionPlan, OperatorPlan, TaskPlan
-from headrace.engine.runtime.subtask import Limits
+from headrace.engine.runtime.subtask_spec import Limits
 from headrace.engine.runtime.wiring import channels_from, channels_to, subtask_specs, subtasks_of
 from headrace.engine.runtime.work import SubtaskId
 from headrace.recovery.metadata import ChannelPosition, SubtaskSnapshot

@@ -15,7 +15,7 @@ from headrace.engine.coordination import messages as m
 from headrace.engine.operators.base import SinkWriter, SourceReader, SourceStatus, Transaction
 from headrace.engine.plan.execution import EdgePlan, ExecutionPlan, OperatorPlan, TaskPlan
 from headrace.engine.runtime.attempt import PersistCheckpoint, SendFrame
-from headrace.engine.runtime.subtask import Limits
+from headrace.engine.runtime.subtask_spec import Limits
 from headrace.engine.runtime.work import (
     CommitWork,
     RunWork,
