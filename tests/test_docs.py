@@ -185,7 +185,7 @@ def metric_names() -> set[str]:
     metadata = CheckpointMetadata("j", 1, 1, "aligned", False, 0, 0, 128, [], [], [], [])
     numbers = SubtaskNumbers(0, 0, 0, 0, 0, 0, 0, 0, 0, watermark_ns=0)
     status = Status(Phase.RUNNING, 1, 0, {(0, 0): numbers}, (), (metadata,), 1)
-    metrics = {**metrics_of(job.plan(), status, 0), **rescale_metrics([Rescaled(2, 1, 0, 0)])}
+    metrics = {**metrics_of(job.plan(), status, 0), **rescale_metrics([Rescaled(2, 1, 0, 0, 0)])}
     return {name.partition("{")[0] for name in metrics}
 
 

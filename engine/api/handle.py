@@ -22,6 +22,8 @@ from .errors import HeadraceError, UserError
 
 if TYPE_CHECKING:
     from ..coordination.driver import Status
+    from ..plan.execution import ExecutionPlan
+    from .options import RunOptions
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +70,10 @@ class Session(Protocol):
         """Wait until an attempt runs, or the job has ended well. Raises: JobFailed when it failed before that."""
         ...
 
+    def successor(self, plan: ExecutionPlan, options: RunOptions) -> Successor:
+        """Prepare the job that takes this one's place, and start its workers now if there is room. Raises: UserError."""
+        ...
+
     def rescaled(self, text: str) -> None:
         """Note among the session's notices that it is the outcome of a rescale."""
         ...
@@ -89,15 +95,31 @@ class Session(Protocol):
         ...
 
 
+class Successor(Protocol):
+    """A job that takes a session's place and whose workers may be starting. Exactly one of `begin` and `discard` ends it."""
+
+    def await_workers(self) -> None:
+        """Wait until workers that were started ahead are there. Raises: HeadraceError when they do not come."""
+        ...
+
+    def begin(self, restore: int) -> Session:
+        """Start from that checkpoint of the session before. Raises: HeadraceError, having discarded itself."""
+        ...
+
+    def discard(self) -> None:
+        """It will not begin: see that no worker stays."""
+        ...
+
+
 #: Notices and checkpoints of sessions before that a status tells.
 _REMEMBERED = 1000
 
 #: How a savepoint may be taken.
 SAVEPOINT_MODES = ("aligned", "unaligned")
 
-#: (parallelism) to what starts a session from a checkpoint's number; the first call raises UserError if there is no such plan,
-#: or no room for it. None is the parallelism of an operator that sets none, where the job sets none either.
-Rescaling = Callable[[int | None], Callable[[int], Session]]
+#: (parallelism, session) to what can take the session's place; raises UserError if there is no such plan, or no room for it.
+#: None is the parallelism of an operator that sets none, where the job sets none either.
+Rescaling = Callable[[int | None, Session], Successor]
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,12 +131,14 @@ class Rescaled:
         checkpoint: number of the checkpoint that the job went on from.
         stop_ns: from the request until the job had stopped, the checkpoint included.
         duration_ns: from the request until an attempt ran again.
+        standstill_ns: from the moment when the job was told to stop until an attempt ran again.
     """
 
     parallelism: int
     checkpoint: int
     stop_ns: int
     duration_ns: int
+    standstill_ns: int
 
 
 class JobHandle:
@@ -206,21 +230,34 @@ class JobHandle:
         """
         check_parallelism(parallelism, where="rescale: parallelism")
         with self._swap:
-            launch = self._rescaling(parallelism)
             began_ns = time.monotonic_ns()
-            checkpoint = self._suspended()
+            successor = self._rescaling(parallelism, self._session)
+            try:
+                # Its processes start while this session still works; then nothing is left to do but to load the state.
+                successor.await_workers()
+                stopping_ns = time.monotonic_ns()
+                checkpoint = self._suspended()
+            except BaseException:
+                successor.discard()
+                raise
             stopped_ns = time.monotonic_ns()
             try:
-                self._go_on(launch, checkpoint)
+                self._go_on(successor, checkpoint)
             except Exception as failure:
                 raise self._gone_on(checkpoint, parallelism, failure) from failure
             now_ns = time.monotonic_ns()
-            rescaled = Rescaled(parallelism, checkpoint, stopped_ns - began_ns, now_ns - began_ns)
+            rescaled = Rescaled(
+                parallelism,
+                checkpoint,
+                stopped_ns - began_ns,
+                now_ns - began_ns,
+                now_ns - stopping_ns,
+            )
             before, self._parallelism = self._parallelism, parallelism
             self._rescales.append(rescaled)
             self._session.rescaled(
                 f"rescaled from {before or 'the default'} to {parallelism} in {rescaled.duration_ns / 1e9:.2f} s,"
-                f" {rescaled.stop_ns / 1e9:.2f} s of it to stop with chk-{checkpoint}"
+                f" standing still for {rescaled.standstill_ns / 1e9:.2f} s of it, from chk-{checkpoint}"
             )
             return rescaled
 
@@ -235,10 +272,10 @@ class JobHandle:
         self._earlier.append(ended)
         return ended.last_checkpoint
 
-    def _go_on(self, launch: Callable[[int], Session], checkpoint: int) -> None:
+    def _go_on(self, successor: Successor, checkpoint: int) -> None:
         # A job that reached its end meanwhile is started too: its sources find nothing more and it ends again.
         before = self.status()
-        session = launch(checkpoint)
+        session = successor.begin(checkpoint)
         session.await_start()
         # In this order, the reverse of that in `status`: a look in between must not count the old session twice.
         self._session = session
@@ -250,7 +287,7 @@ class JobHandle:
         """Go on at the old parallelism, and say what happened."""
         what = f"job {self._name!r} could not be rescaled to {parallelism} ({failure})"
         try:
-            self._go_on(self._rescaling(self._parallelism), checkpoint)
+            self._go_on(self._rescaling(self._parallelism, self._session), checkpoint)
         except Exception as worse:
             return HeadraceError(
                 f"{what} nor started again as it was ({worse}); it has stopped: start it with restore={checkpoint}"

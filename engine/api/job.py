@@ -21,7 +21,7 @@ from ..plan.mermaid import mermaid
 from ..plan.validate import PARALLELISM_MAX, check_backend, check_name, check_parallelism
 from .connector import Delivery
 from .errors import UserError
-from .handle import JobHandle, JobResult, Session
+from .handle import JobHandle, JobResult, Session, Successor
 from .options import Autoscale, Checkpoints, Network, Restart, Runner, RunOptions, State, Workers
 from .settings import find_settings_file, layered
 from .suggestion import did_you_mean
@@ -209,7 +209,6 @@ class Job:
         # Here, not above: it brings the launchers, for which a program that only plans need not wait.
         from ..control.autoscaling import autoscale as start_autoscale
         from ..control.server import open_control
-        from ..coordination.launchers import check_room
         from ..coordination.session import start_job
 
         check_backend([handle.node for handle in self.sinks], options.state.backend)
@@ -217,13 +216,11 @@ class Job:
         rules = self._autoscale_rules(options)
         collected = self._collected(afresh=options.restore is None)
 
-        def rescaling(parallelism: int | None) -> Callable[[int], Session]:
+        def rescaling(parallelism: int | None, running: Session) -> Successor:
             if options.checkpoints is None:
                 raise UserError(f"job {self.name!r} keeps no checkpoints; give it checkpoints=DIR")
             other = self.plan(parallelism)
-            check_room(options, other.slots)
-            rescaled = replace(options, parallelism=parallelism)
-            return lambda checkpoint: start_job(other, replace(rescaled, restore=checkpoint))
+            return running.successor(other, replace(options, parallelism=parallelism))
 
         session = start_job(plan, options)
         handle = JobHandle(

@@ -24,12 +24,13 @@ def rescale(
                 "checkpoint": done.checkpoint,
                 "stop_ms": milliseconds(done.stop_ns),
                 "duration_ms": milliseconds(done.duration_ns),
+                "standstill_ms": milliseconds(done.standstill_ns),
             }
         )
     else:
         print(
-            f"job {job} runs at parallelism {done.parallelism}, from chk-{done.checkpoint}: it stood still for"
-            f" {seconds(done.duration_ns)}, {seconds(done.stop_ns)} of it to stop"
+            f"job {job} runs at parallelism {done.parallelism}, from chk-{done.checkpoint}: it took"
+            f" {seconds(done.duration_ns)}, and the job stood still for {seconds(done.standstill_ns)} of it"
         )
     return 0
 

@@ -46,12 +46,13 @@ class Working(_Message, frozen=True):
 
 
 class RescaleDone(_Message, frozen=True):
-    """The job runs at `parallelism`, from checkpoint `checkpoint`; times from the request."""
+    """The job runs at `parallelism`, from checkpoint `checkpoint`; times as in `Rescaled`."""
 
     parallelism: int
     checkpoint: int
     stop_ns: int
     duration_ns: int
+    standstill_ns: int
 
 
 class StopDone(_Message, frozen=True):

@@ -160,7 +160,11 @@ def _do(handle: Controlled, request: m.Request) -> m.Done | m.Refused:
             case m.Rescale():
                 done = handle.rescale(request.parallelism)
                 return m.RescaleDone(
-                    done.parallelism, done.checkpoint, done.stop_ns, done.duration_ns
+                    done.parallelism,
+                    done.checkpoint,
+                    done.stop_ns,
+                    done.duration_ns,
+                    done.standstill_ns,
                 )
             case m.Stop():
                 return _stop(handle, handle.cancel if request.now else handle.stop)

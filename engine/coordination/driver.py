@@ -11,7 +11,7 @@ import logging
 import queue
 import threading
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import assert_never
@@ -52,6 +52,9 @@ _log = logging.getLogger(__name__)
 #: Notices and checkpoints that a status remembers.
 _REMEMBERED = 1000
 
+#: So many workers that were started ahead may end before they register, and are started again.
+_STILLBORN_MAX = 3
+
 #: None: look at the clock again.
 InboxItem = d.CoordinatorEvent | list[NetworkEvent] | None
 
@@ -79,28 +82,27 @@ class Status:
 
 
 class CoordinatorDriver:
-    """Runs the coordinator of one job; `start`, then wait for `ended`.
+    """Runs the coordinator of one job; `listen`, `start`, then wait for `ended`.
 
-    Args:
-        make: makes the machine.
-        launch: starts the workers, given the address of the server; called in `start`.
+    Workers may come before `start`: what they say waits for the machine.
     """
 
     def __init__(
         self,
         job: str,
         secret: bytes,
-        machine: Coordinator,
         launcher: WorkerLauncher,
         store: Store | None,
         sinks: Sinks,
     ) -> None:
         self._job = job
-        self._machine = machine
+        self._machine: Coordinator | None = None
         self._launcher = launcher
         self._store = store
         self._sinks = sinks
         self._inbox: queue.SimpleQueue[InboxItem] = queue.SimpleQueue()
+        #: What was taken out of the inbox before the machine was there.
+        self._early: list[InboxItem] = []
         self._network = Network(
             secret,
             Identity(job, "coordinator", 0, 0, 0),
@@ -135,8 +137,32 @@ class CoordinatorDriver:
         self._network.start()
         return self._network.listen(host)
 
-    def start(self) -> None:
+    def await_workers(self, workers: int, timeout_s: float) -> str:
+        """Wait, before `start`, until so many workers have registered. Returns what went wrong; empty: nothing."""
+        deadline_ns = now_ns() + int(timeout_s * 1e9)
+        there: set[int] = set()
+        ended = 0
+        while len(there) < workers:
+            try:
+                item = self._inbox.get(timeout=max(0.0, (deadline_ns - now_ns()) / 1e9))
+            except queue.Empty:
+                missing = ", ".join(map(str, sorted(set(range(workers)) - there)))
+                return f"workers {missing} did not start in time"
+            if isinstance(item, d.LauncherFailed):
+                return item.reason
+            if isinstance(item, d.WorkerExited) and item.worker not in there:
+                ended += 1
+                if ended > _STILLBORN_MAX:
+                    return f"worker {item.worker} ended before it registered: {item.reason}"
+                self._perform(d.ReplaceWorker(item.worker))
+                continue
+            self._early.append(item)
+            there |= set(_registrations(item))
+        return ""
+
+    def start(self, machine: Coordinator) -> None:
         """Let the machine begin; the workers have been launched."""
+        self._machine = machine
         self._thread.start()
 
     def post(self, event: d.CoordinatorEvent) -> None:
@@ -163,18 +189,21 @@ class CoordinatorDriver:
             self._answers[number] = answer
         self.post(d.CheckpointRequested(number, savepoint))
 
-    def abort(self) -> None:
-        """Undo `listen` when the workers could not be launched."""
-        self._network.stop()
-        self._storage.shutdown(wait=False)
-        self._committing.shutdown(wait=False)
+    def discard(self) -> None:
+        """End without a `start`: workers that have come, or still come, are sent away."""
+        assert self._machine is None, "it was started"
+        for item in self._early:
+            self._take(item)
+        self._close()
 
     def status(self) -> Status:
         """What can be seen now."""
+        machine = self._machine
+        assert machine is not None, "nobody looks before the start"
         with self._lock:
             return Status(
-                phase=self._machine.phase,
-                epoch=self._machine.epoch,
+                phase=machine.phase,
+                epoch=machine.epoch,
                 restarts=self._restarts,
                 numbers=dict(self._numbers),
                 notices=tuple(self._notices),
@@ -186,10 +215,14 @@ class CoordinatorDriver:
     # --- the owner loop -----------------------------------------------------------------------------------------
 
     def _run(self) -> None:
+        machine = self._machine
+        assert machine is not None, "started with a machine"
         try:
-            self._perform_all(self._machine.start(now_ns()))
+            self._perform_all(machine.start(now_ns()))
+            for item in self._early:
+                self._take(item)
             while self.result is None:
-                self._turn()
+                self._turn(machine)
         except BaseException as broken:
             _log.exception("the coordinator of job %r broke", self._job)
             self.result = d.JobEnded(d.Outcome.FAILED, f"the coordinator broke: {broken!r}", "")
@@ -197,8 +230,8 @@ class CoordinatorDriver:
             self._close()
             self.ended.set()
 
-    def _turn(self) -> None:
-        deadline_ns = self._machine.next_deadline_ns()
+    def _turn(self, machine: Coordinator) -> None:
+        deadline_ns = machine.next_deadline_ns()
         wait_s = None if deadline_ns is None else max(0.0, (deadline_ns - now_ns()) / 1e9)
         with contextlib.suppress(queue.Empty):
             self._take(self._inbox.get(timeout=wait_s))
@@ -212,11 +245,18 @@ class CoordinatorDriver:
         if isinstance(item, list):
             for event in item:
                 self._network_event(event)
+        elif isinstance(item, d.WorkerExited):
+            # That a worker has ended which was replaced already is no news, and no reason to replace its successor.
+            if item.incarnation >= self._incarnations.get(item.worker, 0):
+                self._step(item)
         elif item is not None:
             self._step(item)
 
     def _step(self, event: d.CoordinatorEvent) -> None:
-        self._perform_all(self._machine.step(event, now_ns()))
+        machine = self._machine
+        self._perform_all(
+            d.turned_away(event) if machine is None else machine.step(event, now_ns())
+        )
 
     def _network_event(self, event: NetworkEvent) -> None:
         match event:
@@ -327,7 +367,7 @@ class CoordinatorDriver:
         stopping.start()
         # Workers that were still starting register now. Nobody else tells them that it is over.
         while (item := self._inbox.get()) is not None:
-            if self._machine.phase is Phase.ENDED:
+            if self._machine is None or self._machine.phase is Phase.ENDED:
                 self._take(item)
         self._network.stop()
 
@@ -336,6 +376,16 @@ class CoordinatorDriver:
             self._launcher.stop(timeout_s=10.0)
         finally:
             self._inbox.put(None)
+
+
+def _registrations(item: InboxItem) -> Iterator[int]:
+    """Workers that register in what came."""
+    for event in item if isinstance(item, list) else ():
+        if isinstance(event, Received) and isinstance(event.frame, ControlFrame):
+            with contextlib.suppress(msgspec.DecodeError):
+                message = m.decode_for_coordinator(event.frame.body)
+                if isinstance(message, m.Register):
+                    yield message.worker
 
 
 def _no_schema(edge: int) -> object:

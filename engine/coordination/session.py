@@ -21,7 +21,7 @@ from headrace.recovery.store import Store, StoreError
 
 from ..api.errors import HeadraceError, JobFailed, StorageUnreachable, UserError
 from ..api.handle import JobResult
-from ..api.options import Checkpoints, RunOptions
+from ..api.options import RunOptions
 from ..plan.execution import ExecutionPlan
 from ..runtime.launch import WorkerLauncher, WorkerProgram, slots_of_worker
 from ..runtime.storage import open_store
@@ -29,30 +29,31 @@ from . import decisions as d
 from .compatibility import check_states
 from .coordinator import Coordinator
 from .driver import CoordinatorDriver, Status
-from .launchers import make_launcher
+from .job_settings import coordinator_rules, worker_settings
+from .launchers import Made, make_launcher, take_place
 from .metrics import metrics_of
-from .pending import CheckpointRules, SavepointOrder
-from .restarts import RestartRules
+from .pending import SavepointOrder
 from .restore import claimed, new_tasks, resolve
-from .rules import CoordinatorRules, Phase
+from .rules import Phase
 from .storage import Sinks
 
-#: Without a checkpoint directory only the last checkpoint exists, in memory; it may take as long as it likes.
-_FOREVER_NS = 10**18
-#: A smaller window would be all overhead, however slow the consumer.
-_DEBLOAT_FLOOR_BYTES = 64 << 10
 #: How often somebody who waits for the start looks.
 _LOOK_EVERY_S = 0.005
-_WORK_ROWS_MAX = 65_536
-_WORK_TARGET_NS = 20_000_000
 
 
 class RunningJob:
     """A started job (the `Session` behind a `JobHandle`)."""
 
-    def __init__(self, plan: ExecutionPlan, driver: CoordinatorDriver, directory: str) -> None:
+    def __init__(
+        self,
+        plan: ExecutionPlan,
+        driver: CoordinatorDriver,
+        launcher: WorkerLauncher,
+        directory: str,
+    ) -> None:
         self._plan = plan
         self._driver = driver
+        self._launcher = launcher
         #: URL of the checkpoint directory; empty: there is none.
         self._directory = directory
         self._began_ns = time.monotonic_ns()
@@ -117,6 +118,19 @@ class RunningJob:
                 self.wait(None)
                 return
 
+    def successor(self, plan: ExecutionPlan, options: RunOptions) -> PreparedJob:
+        """Prepare the job that takes this one's place, and start its workers now if there is room for them beside these.
+
+        Raises: UserError, StorageUnreachable, when it could not run; nothing has changed then.
+        """
+        prepared = PreparedJob(plan, options, self._launcher)
+        try:
+            prepared.launch_beside()
+        except BaseException:
+            prepared.discard()
+            raise
+        return prepared
+
     def rescaled(self, text: str) -> None:
         """Note that this session is the outcome of a rescale."""
         self._driver.note(d.NoticeKind.RESCALED, text)
@@ -155,52 +169,135 @@ class RunningJob:
         return metrics_of(self._plan, self._driver.status(), time.time_ns())
 
 
-def start_job(plan: ExecutionPlan, options: RunOptions) -> RunningJob:
-    """Start a job. Raises UserError, StorageUnreachable before anything runs."""
-    checkpoints = options.checkpoints
-    store = None if checkpoints is None else open_store(checkpoints.directory)
-    directory = "" if checkpoints is None else checkpoints.directory
-    restore = resolve(store, plan.job, options.restore, directory)
-    tasks = new_tasks(plan)
+class PreparedJob:
+    """A job that has yet to begin; its workers may have been started and wait for it (the `Successor` of a `Session`).
 
-    def assign(metadata: CheckpointMetadata) -> list[SubtaskSnapshot]:
-        return assignment.assign(
-            metadata, tasks, plan.max_parallelism, allow_unclaimed=options.allow_unclaimed_state
-        )
+    Args:
+        before: what runs the workers of the job that it takes the place of; None: it takes nobody's.
+    """
 
-    if restore.metadata is not None:
+    def __init__(
+        self, plan: ExecutionPlan, options: RunOptions, before: WorkerLauncher | None = None
+    ) -> None:
+        checkpoints = options.checkpoints
+        self._plan = plan
+        self._options = options
+        self._directory = "" if checkpoints is None else checkpoints.directory
+        self._store = None if checkpoints is None else open_store(self._directory)
+        self._tasks = new_tasks(plan)
+        self._made = None if before is None else take_place(plan.job, options, plan.slots, before)
+        #: There from the moment when the workers are started.
+        self._driver: CoordinatorDriver | None = None
+
+    def launch_beside(self) -> None:
+        """Start the workers if there is room for them beside the other job's."""
+        if self._made is not None and self._made.has_room:
+            self._launch(self._made)
+
+    def await_workers(self) -> None:
+        """Wait until the workers that were started ahead are there. Raises: HeadraceError when they do not come."""
+        if self._driver is None or self._made is None:
+            return
+        timeout_s = self._options.workers.start_timeout_ns / 1e9
+        reason = self._driver.await_workers(self._made.launcher.workers, timeout_s)
+        if reason:
+            raise HeadraceError(reason)
+
+    def begin(self, restore: str | int | None) -> RunningJob:
+        """Go on from `restore`, see `RunOptions`. Raises: UserError, StorageUnreachable; nothing is left running then."""
         try:
-            assign(restore.metadata)
+            return self._begin(restore)
+        except BaseException:
+            self.discard()
+            raise
+
+    def discard(self) -> None:
+        """It will not begin: see that no worker stays."""
+        if self._driver is not None:
+            self._driver.discard()
+        elif self._made is not None:
+            self._made.launcher.stop(timeout_s=0.0)
+        self._driver = self._made = None
+
+    def _begin(self, restore: str | int | None) -> RunningJob:
+        self._check(restore)
+        if self._made is None:
+            self._made = make_launcher(self._plan.job, self._options, self._plan.slots)
+        # All that can be the user's mistake has been looked at. From here on no older coordinator of the job completes a checkpoint; it may
+        # have completed one since we looked, so we look again.
+        epoch = _claim(self._store, self._plan.job)
+        found = claimed(resolve(self._store, self._plan.job, restore, self._directory), self._tasks)
+        launcher = self._made.launcher
+        workers = range(launcher.workers)
+        slots = [slots_of_worker(w, workers=len(workers), slots=self._plan.slots) for w in workers]
+        machine = Coordinator(
+            self._plan,
+            [list(held) for held in slots],
+            coordinator_rules(self._options),
+            restore=found.metadata,
+            origin=found.origin,
+            checkpoint_next=found.checkpoint_next,
+            assign=self._assign,
+            epoch=epoch,
+        )
+        driver = self._driver or self._launch(self._made)
+        for warning in found.warnings:
+            driver.warn(warning)
+        driver.start(machine)
+        return RunningJob(self._plan, driver, launcher, self._directory)
+
+    def _check(self, restore: str | int | None) -> None:
+        """Find mistakes of the user's before anything starts."""
+        found = resolve(self._store, self._plan.job, restore, self._directory)
+        if found.metadata is None:
+            return
+        try:
+            self._assign(found.metadata)
         except assignment.Incompatible as reason:
             raise UserError(str(reason)) from None
-        origin = open_store(restore.origin) if restore.origin else store
+        origin = open_store(found.origin) if found.origin else self._store
         assert origin is not None, "a checkpoint lies somewhere"
-        check_states(plan, origin, restore.metadata)
-    launcher, exits = make_launcher(plan.job, options, plan.slots)
-    # All that can be the user's mistake has been looked at. From here on no older coordinator of the job completes a checkpoint; it may have
-    # completed one since we looked, so we look again.
-    epoch = _claim(store, plan.job)
-    restore = claimed(resolve(store, plan.job, options.restore, directory), tasks)
-    slots = [
-        list(slots_of_worker(worker, workers=launcher.workers, slots=plan.slots))
-        for worker in range(launcher.workers)
-    ]
-    machine = Coordinator(
-        plan,
-        slots,
-        _rules(options),
-        restore=restore.metadata,
-        origin=restore.origin,
-        checkpoint_next=restore.checkpoint_next,
-        assign=assign,
-        epoch=epoch,
-    )
-    driver = _drive(plan, options, machine, launcher, store)
-    exits.append(driver.post)
-    for warning in restore.warnings:
-        driver.warn(warning)
-    driver.start()
-    return RunningJob(plan, driver, directory)
+        check_states(self._plan, origin, found.metadata)
+
+    def _assign(self, metadata: CheckpointMetadata) -> list[SubtaskSnapshot]:
+        unclaimed = self._options.allow_unclaimed_state
+        return assignment.assign(
+            metadata, self._tasks, self._plan.max_parallelism, allow_unclaimed=unclaimed
+        )
+
+    def _launch(self, made: Made) -> CoordinatorDriver:
+        """Open the server and launch the workers."""
+        plan, options, launcher = self._plan, self._options, made.launcher
+        secret = secrets.token_bytes(32)
+        driver = CoordinatorDriver(plan.job, secret, launcher, self._store, _sinks_of(plan))
+        self._driver = driver
+        made.exits.append(driver.post)
+        host = options.workers.advertise_host or launcher.coordinator_host
+        program = WorkerProgram(
+            job=plan.job,
+            coordinator=driver.listen(host),
+            secret=secret,
+            plan=cloudpickle.dumps(plan),  # type: ignore[no-untyped-call]  # pyspark's copy has no types
+            slots=plan.slots,
+            settings=worker_settings(options),
+        )
+        launcher.start(program, lambda reason: driver.post(d.LauncherFailed(reason)))
+        return driver
+
+
+def start_job(plan: ExecutionPlan, options: RunOptions) -> RunningJob:
+    """Start a job. Raises UserError, StorageUnreachable before anything runs."""
+    return PreparedJob(plan, options).begin(options.restore)
+
+
+def _sinks_of(plan: ExecutionPlan) -> Sinks:
+    committers = {
+        operator.name: operator.committer()
+        for task in plan.tasks
+        for operator in task.operators
+        if operator.committer is not None
+    }
+    return Sinks({name: c for name, c in committers.items() if c is not None})
 
 
 def _number_min(directory: str, job: str) -> int:
@@ -220,87 +317,3 @@ def _claim(store: Store | None, job: str) -> int:
         raise StorageUnreachable(
             f"an epoch of job {job!r} could not be claimed: {error}"
         ) from error
-
-
-def _drive(
-    plan: ExecutionPlan,
-    options: RunOptions,
-    machine: Coordinator,
-    launcher: WorkerLauncher,
-    store: Store | None,
-) -> CoordinatorDriver:
-    """Open the server and launch the workers."""
-    secret = secrets.token_bytes(32)
-    committers = {
-        operator.name: operator.committer()
-        for task in plan.tasks
-        for operator in task.operators
-        if operator.committer is not None
-    }
-    sinks = Sinks({name: c for name, c in committers.items() if c is not None})
-    driver = CoordinatorDriver(plan.job, secret, machine, launcher, store, sinks)
-    try:
-        host = options.workers.advertise_host or launcher.coordinator_host
-        address = driver.listen(host)
-        program = WorkerProgram(
-            job=plan.job,
-            coordinator=address,
-            secret=secret,
-            plan=cloudpickle.dumps(plan),  # type: ignore[no-untyped-call]  # pyspark's copy has no types
-            slots=plan.slots,
-            settings=_settings(options),
-        )
-        launcher.start(program, lambda reason: driver.post(d.LauncherFailed(reason)))
-    except BaseException:
-        driver.abort()
-        launcher.stop(timeout_s=0.0)
-        raise
-    return driver
-
-
-def _settings(options: RunOptions) -> dict[str, int | str | float]:
-    network, checkpoints = options.network, options.checkpoints
-    return {
-        "buffer_bytes": network.buffer_bytes,
-        "window_bytes": network.window_bytes,
-        "queue_bytes_max": network.buffer_bytes,
-        "work_rows_max": _WORK_ROWS_MAX,
-        "work_target_ns": _WORK_TARGET_NS,
-        "debloat_target_ns": network.debloat_target_ns,
-        "debloat_floor_bytes": _DEBLOAT_FLOOR_BYTES,
-        "alignment_timeout_ns": _alignment_timeout_ns(checkpoints),
-        "inflight": "ad_hoc" if checkpoints is None else checkpoints.inflight,
-        "compression": "none" if checkpoints is None else checkpoints.compression,
-        "heartbeat_ns": network.heartbeat_ns,
-        "state_backend": options.state.backend,
-        "state_directory": options.state.directory or "",
-        "state_write_buffer_bytes": options.state.write_buffer_bytes,
-        "state_block_cache_bytes": options.state.block_cache_bytes,
-        "checkpoints": "" if checkpoints is None else checkpoints.directory,
-    }
-
-
-def _alignment_timeout_ns(checkpoints: Checkpoints | None) -> int:
-    """-1: never; settings are plain numbers and texts."""
-    timeout_ns = None if checkpoints is None else checkpoints.alignment_timeout_ns
-    return -1 if timeout_ns is None else timeout_ns
-
-
-def _rules(options: RunOptions) -> CoordinatorRules:
-    checkpoints = options.checkpoints
-    return CoordinatorRules(
-        mode=CheckpointMode.ALIGNED if checkpoints is None else checkpoints.barrier_mode,
-        checkpoints=CheckpointRules(
-            interval_ns=None if checkpoints is None else checkpoints.interval_ns,
-            min_pause_ns=0 if checkpoints is None else checkpoints.min_pause_ns,
-            timeout_ns=_FOREVER_NS if checkpoints is None else checkpoints.timeout_ns,
-            tolerable_failures=0 if checkpoints is None else checkpoints.tolerable_failures,
-            retain=1 if checkpoints is None else checkpoints.retain,
-            concurrent=1 if checkpoints is None else checkpoints.max_concurrent,
-        ),
-        restarts=RestartRules(
-            options.restart.attempts, options.restart.backoff_ns, options.restart.max_backoff_ns
-        ),
-        heartbeat_timeout_ns=options.network.heartbeat_timeout_ns,
-        register_timeout_ns=options.workers.start_timeout_ns,
-    )

@@ -56,7 +56,7 @@ def require_slots(context: SparkContext, needed: int, *, timeout_s: float) -> No
             "spark.speculation is on in this Spark session and would start workers twice: "
             "set it to false"
         )
-    if _grows_on_demand(context):
+    if grows_on_demand(context):
         return
     patience_s = 0.0 if context._jsc.sc().isLocal() else timeout_s
     deadline_s = time.monotonic() + patience_s
@@ -76,7 +76,7 @@ def slots(context: SparkContext) -> int:
     return int(spark.maxNumConcurrentTasks(profile))
 
 
-def _grows_on_demand(context: SparkContext) -> bool:
+def grows_on_demand(context: SparkContext) -> bool:
     """Executors come when tasks wait for them, so there are none to count before."""
     local = context._jsc.sc().isLocal()
     return not local and context.getConf().get("spark.dynamicAllocation.enabled") == "true"

@@ -26,7 +26,8 @@ from pyspark import InheritableThread, TaskContext
 from pyspark.sql import SparkSession
 
 from ..runtime.launch import Entry, Incarnation, WorkerProgram, default_entry
-from .capacity import classic_context, driver_address, require_slots
+from .capacity import classic_context, driver_address, grows_on_demand, require_slots, slots
+from .shared import SharedSession
 from .warmth import Warmth
 
 _log = logging.getLogger(__name__)
@@ -52,6 +53,7 @@ class SparkLauncher:
         entry: Entry = default_entry,
         stops_session: bool = False,
         registration_timeout_s: float = 30.0,
+        session: SharedSession | None = None,
     ) -> None:
         """Prepare `workers` tasks.
 
@@ -59,8 +61,9 @@ class SparkLauncher:
             spark: the session; its settings decide how often a failed worker is started again.
             workers: number of tasks, each of which takes one of Spark's slots.
             entry: what a task runs.
-            stops_session: the session is this launcher's own, and ends with it.
+            stops_session: the session is this launcher's own, and ends with it and its heirs.
             registration_timeout_s: how long `start` waits for a cluster's executors.
+            session: of the launcher that this one is an heir of.
 
         Raises:
             UserError: the session is one of Spark Connect.
@@ -70,7 +73,9 @@ class SparkLauncher:
         self._context = classic_context(spark)
         self._workers = workers
         self._entry = entry
-        self._stops_session = stops_session
+        self._session = session or SharedSession(spark, stops=stops_session)
+        self._session.enter()
+        self._left = False
         self._registration_timeout_s = registration_timeout_s
         self._coordinator_host = driver_address(self._context)
         self._group = f"headrace-{next(_groups)}"
@@ -106,6 +111,34 @@ class SparkLauncher:
         self._thread.start()
         self._warmth.start()
 
+    @property
+    def is_open(self) -> bool:
+        """The session is there: a launcher of its own was not stopped, or one of its heirs was not."""
+        return self._session.is_open
+
+    def can_hold(self, workers: int) -> bool:
+        """Spark has as many slots, or may get them."""
+        return grows_on_demand(self._context) or slots(self._context) >= workers
+
+    def has_room_beside(self, workers: int) -> bool:
+        """There are so many slots besides those that this launcher's own workers take."""
+        return slots(self._context) >= self._workers + workers
+
+    def heir(self, workers: int) -> SparkLauncher:
+        """Make a launcher of so many workers on the same session, which then ends with the later of the two.
+
+        Raises:
+            UserError: Spark has too few slots, even without this launcher's own workers.
+        """
+        require_slots(self._context, workers, timeout_s=0.0)
+        return SparkLauncher(
+            self._spark,
+            workers=workers,
+            entry=self._entry,
+            registration_timeout_s=self._registration_timeout_s,
+            session=self._session,
+        )
+
     def replace(self, worker: int, number: int) -> None:
         """Do nothing: Spark has noticed by itself and starts the task again."""
 
@@ -117,8 +150,9 @@ class SparkLauncher:
         if thread is not None:
             thread.join(timeout_s)
             self._cancel_until_ended(thread)
-        if self._stops_session:
-            self._spark.stop()
+        if not self._left:
+            self._left = True
+            self._session.leave()
 
     def _cancel_until_ended(self, thread: threading.Thread) -> None:
         deadline_s = time.monotonic() + _CANCEL_S
@@ -148,8 +182,8 @@ class SparkLauncher:
     def _submit(self, program: WorkerProgram) -> None:
         """Run the job to its end. Spark keeps the job group per thread."""
         self._context.setJobGroup(self._group, f"headrace: {program.job}", interruptOnCancel=True)
-        slots = self._context.parallelize(range(self._workers), self._workers)
-        slots.mapPartitionsWithIndex(_task(program, self._entry)).count()
+        tasks = self._context.parallelize(range(self._workers), self._workers)
+        tasks.mapPartitionsWithIndex(_task(program, self._entry)).count()
 
 
 def _task(program: WorkerProgram, entry: Entry) -> Callable[[int, Iterable[int]], Iterator[int]]:

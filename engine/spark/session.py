@@ -27,6 +27,9 @@ from .java import use_java
 #: How often one worker may fail before Spark gives up the job.
 TASK_FAILURES = 32
 
+#: Enough for most rescales, side by side.
+_EMBEDDED_SLOTS_MIN = 16
+
 _LOOPBACK = "127.0.0.1"
 
 _WORKERS: Mapping[str, str] = {
@@ -79,8 +82,9 @@ def open_session(
     Args:
         job: name of the job, which becomes the application's.
         slots: workers that the embedded Spark must have room for.
-        master: a master URL; None embeds Spark in this process with as many cores as the machine
-            has or the job needs slots, whichever is more.
+        master: a master URL; None embeds Spark in this process. There a slot is a permit and not a
+            processor, so it gets more than the job needs: a rescale starts the new workers beside
+            the old ones.
         ui: show Spark's web page.
         settings: Spark settings that win over those made here.
 
@@ -95,9 +99,13 @@ def open_session(
     use_java()
     # Otherwise Spark's workers are whatever `python3` is first on the PATH.
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-    master = master_with_retries(master or f"local[{max(slots, os.cpu_count() or 1)}]")
+    processors = os.cpu_count() or 1
+    embedded = f"local[{max(_EMBEDDED_SLOTS_MIN, 2 * slots, processors)}]"
+    master = master_with_retries(master or embedded)
     builder = SparkSession.builder.master(master).appName(job)
     chosen = {**_WORKERS, "spark.ui.enabled": str(ui).lower(), **_locality(master)}
+    if master.startswith("local["):
+        chosen["spark.default.parallelism"] = str(processors)
     with tempfile.TemporaryDirectory(prefix="headrace-spark-") as folder:
         logging = Path(folder, "log4j2.properties")
         logging.write_text(_LOGGING)

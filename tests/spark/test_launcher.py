@@ -60,6 +60,23 @@ def test_workers_get_the_program_and_an_address_and_end_without_complaint(
         assert report.read_text().split()[1:] == ["127.0.0.1", "secret"]
 
 
+def test_an_heir_works_beside_the_one_before_where_there_is_room(
+    spark: SparkSession, roster: Roster
+) -> None:
+    first = SparkLauncher(spark, workers=1, entry=roster.entry())
+    first.start(PROGRAM, unexpected)
+    roster.wait_for(0, starts=1)
+    assert (first.has_room_beside(1), first.has_room_beside(2)) == (True, False)
+    second = first.heir(1)
+    second.start(PROGRAM, unexpected)
+    assert len(roster.wait_for(0, starts=2)) == 2
+    with pytest.raises(UserError, match="the job needs 3 slots, Spark has 2"):
+        first.heir(3)
+    roster.stop()
+    first.stop(WAIT_S)
+    second.stop(WAIT_S)
+
+
 def test_workers_that_ignore_the_coordinator_are_cancelled(
     spark: SparkSession, roster: Roster
 ) -> None:

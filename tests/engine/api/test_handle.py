@@ -10,10 +10,12 @@ import pytest
 
 from headrace.channels.events import CheckpointMode
 from headrace.engine.api.errors import HeadraceError, UserError
-from headrace.engine.api.handle import JobHandle, JobResult, Session
+from headrace.engine.api.handle import JobHandle, JobResult, Session, Successor
+from headrace.engine.api.options import RunOptions
 from headrace.engine.coordination.decisions import Notice, NoticeKind
 from headrace.engine.coordination.driver import Status
 from headrace.engine.coordination.rules import Phase
+from headrace.engine.plan.execution import ExecutionPlan
 
 DEADLINE_S = 10.0
 STATUS = Status(Phase.RUNNING, 1, 0, {}, ((1, Notice(NoticeKind.RUNNING, "runs")),), (), 3)
@@ -47,6 +49,9 @@ class RecordingSession:
     def await_start(self) -> None:
         self.calls.append("await start")
 
+    def successor(self, plan: ExecutionPlan, options: RunOptions) -> Successor:
+        raise NotImplementedError
+
     def rescaled(self, text: str) -> None:
         self.calls.append(text.partition(" in ")[0])
 
@@ -67,7 +72,28 @@ class RecordingSession:
         return {"headrace_restarts_total": 1.0, "headrace_checkpoints_total": 3.0}
 
 
-def unplannable(parallelism: int | None) -> Callable[[int], Session]:
+class Prepared:
+    """What takes a session's place: notes what is done with it."""
+
+    def __init__(self, launch: Callable[[int], Session], *, failure: str = "") -> None:
+        self.calls: list[str] = []
+        self._launch = launch
+        self._failure = failure
+
+    def await_workers(self) -> None:
+        self.calls.append("await")
+        if self._failure:
+            raise HeadraceError(self._failure)
+
+    def begin(self, restore: int) -> Session:
+        self.calls.append("begin")
+        return self._launch(restore)
+
+    def discard(self) -> None:
+        self.calls.append("discard")
+
+
+def unplannable(parallelism: int | None, running: Session) -> Successor:
     raise UserError(f"no plan for {parallelism}")
 
 
@@ -107,12 +133,13 @@ def test_a_rescale_goes_on_from_the_last_checkpoint_and_waiting_goes_on_with_it(
     second = RecordingSession(JobResult("orders", 5, checkpoints=2, last_checkpoint=9))
     started: list[tuple[int | None, int]] = []
 
-    def rescaling(parallelism: int | None) -> Callable[[int], Session]:
+    def rescaling(parallelism: int | None, running: Session) -> Successor:
         def launch(checkpoint: int) -> Session:
             started.append((parallelism, checkpoint))
             return second
 
-        return launch
+        assert running is first
+        return Prepared(launch)
 
     handle = JobHandle("orders", first, collected={}, rescaling=rescaling)
     results: list[JobResult] = []
@@ -141,7 +168,9 @@ def test_a_rescale_that_has_no_plan_stops_nothing() -> None:
 
 def test_a_rescale_without_a_checkpoint_to_go_on_from_says_so() -> None:
     session = RecordingSession(JobResult("orders"))
-    handle = JobHandle("orders", session, collected={}, rescaling=lambda _: lambda _: session)
+    handle = JobHandle(
+        "orders", session, collected={}, rescaling=lambda *_: Prepared(lambda _: session)
+    )
     with pytest.raises(HeadraceError) as caught:
         handle.rescale(4)
     assert str(caught.value) == "job 'orders' ended without a checkpoint to go on from"
@@ -152,9 +181,12 @@ class Sessions:
 
     def __init__(self, *broken: int | None) -> None:
         self.broken = broken
+        #: Why workers that are started ahead do not come.
+        self.failure = ""
+        self.prepared: list[Prepared] = []
         self.started: list[tuple[int | None, RecordingSession]] = []
 
-    def rescaling(self, parallelism: int | None) -> Callable[[int], Session]:
+    def rescaling(self, parallelism: int | None, running: Session) -> Successor:
         def launch(checkpoint: int) -> Session:
             if parallelism in self.broken:
                 raise UserError("no room")
@@ -162,7 +194,8 @@ class Sessions:
             self.started.append((parallelism, session))
             return session
 
-        return launch
+        self.prepared.append(Prepared(launch, failure=self.failure))
+        return self.prepared[-1]
 
     def handle(self) -> JobHandle:
         first = RecordingSession()
@@ -177,6 +210,8 @@ def test_a_rescale_suspends_and_says_what_it_took() -> None:
     rescaled = handle.rescale(4)
     assert (rescaled.parallelism, rescaled.checkpoint) == (4, 7)
     assert 0 <= rescaled.stop_ns <= rescaled.duration_ns
+    assert 0 <= rescaled.standstill_ns <= rescaled.duration_ns
+    assert [prepared.calls for prepared in sessions.prepared] == [["await", "begin"]]
     (_, first), (_, second) = sessions.started
     assert first.calls == ["suspend"]
     assert second.calls == ["await start", "rescaled from 2 to 4"]
@@ -210,6 +245,17 @@ def test_a_job_that_cannot_start_at_the_new_parallelism_goes_on_at_the_old() -> 
     assert (first.calls, second.calls) == (["suspend"], ["await start", "stop"])
 
 
+def test_a_job_whose_new_workers_do_not_come_never_stops() -> None:
+    sessions = Sessions()
+    sessions.failure = "workers 3 did not start in time"
+    handle = sessions.handle()
+    with pytest.raises(HeadraceError, match="workers 3 did not start"):
+        handle.rescale(4)
+    ((_, first),) = sessions.started
+    assert first.calls == []
+    assert [prepared.calls for prepared in sessions.prepared] == [["await", "discard"]]
+
+
 def test_a_job_that_cannot_start_at_all_says_where_to_go_on() -> None:
     handle = Sessions(4, 2).handle()
     with pytest.raises(HeadraceError, match=r"it has stopped: start it with restore=7$"):
@@ -224,6 +270,7 @@ def test_a_job_that_is_stopped_during_a_rescale_does_not_start_again() -> None:
     with pytest.raises(HeadraceError, match="was stopped while it was rescaled"):
         handle.rescale(4)
     assert len(sessions.started) == 1
+    assert [prepared.calls for prepared in sessions.prepared] == [["await", "discard"]]
 
 
 def test_a_stop_that_comes_while_the_next_session_starts_reaches_it() -> None:
@@ -233,7 +280,10 @@ def test_a_stop_that_comes_while_the_next_session_starts_reaches_it() -> None:
 
     starting = Starting()
     handle = JobHandle(
-        "orders", RecordingSession(), collected={}, rescaling=lambda _: lambda _: starting
+        "orders",
+        RecordingSession(),
+        collected={},
+        rescaling=lambda *_: Prepared(lambda _: starting),
     )
     handle.rescale(4)
     assert starting.calls[0] == "stop"
@@ -248,7 +298,9 @@ def test_waiting_during_a_rescale_keeps_to_its_time() -> None:
         assert go_on.wait(DEADLINE_S)
         return second
 
-    handle = JobHandle("orders", RecordingSession(), collected={}, rescaling=lambda _: launch)
+    handle = JobHandle(
+        "orders", RecordingSession(), collected={}, rescaling=lambda *_: Prepared(launch)
+    )
     rescale = threading.Thread(target=lambda: handle.rescale(4))
     rescale.start()
     assert launching.wait(DEADLINE_S)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -13,7 +14,7 @@ import pytest
 
 from headrace.channels.events import CheckpointMode
 from headrace.engine.api.errors import UserError
-from headrace.engine.api.handle import JobResult, Session
+from headrace.engine.api.handle import JobResult, Session, Successor
 from headrace.engine.api.job import Job
 from headrace.engine.api.options import Checkpoints, Network, RunOptions
 from headrace.engine.api.read import batches
@@ -34,6 +35,12 @@ def sink(name: str = "out") -> SinkHandle:
 
 class EndedSession:
     """A job that has already ended, with checkpoint 7."""
+
+    def __init__(self, launches: Launches) -> None:
+        self._launches = launches
+
+    def successor(self, plan: ExecutionPlan, options: RunOptions) -> Successor:
+        return PreparedSession(self._launches, plan, options)
 
     def checkpoint(self) -> int:
         return 7
@@ -66,6 +73,22 @@ class EndedSession:
         return {}
 
 
+class PreparedSession:
+    """What takes its place."""
+
+    def __init__(self, launches: Launches, plan: ExecutionPlan, options: RunOptions) -> None:
+        self._launches, self._plan, self._options = launches, plan, options
+
+    def await_workers(self) -> None:
+        """They are there."""
+
+    def begin(self, restore: int) -> Session:
+        return self._launches.start_job(self._plan, replace(self._options, restore=restore))
+
+    def discard(self) -> None:
+        """Nothing is there."""
+
+
 class Launches:
     """Stands in for the coordination room; notes what it is asked to start."""
 
@@ -76,7 +99,7 @@ class Launches:
     def start_job(self, plan: ExecutionPlan, options: RunOptions) -> Session:
         self.plans.append(plan)
         self.options.append(options)
-        return EndedSession()
+        return EndedSession(self)
 
 
 @pytest.fixture

@@ -36,6 +36,7 @@ def test_a_job_is_rescaled_and_stopped_by_its_name(headrace: Command, handle: hr
     (done,) = ended.objects
     assert (done["job"], done["parallelism"]) == ("numbered", 2)
     assert done["duration_ms"] >= done["stop_ms"] > 0
+    assert done["duration_ms"] >= done["standstill_ms"] > 0
     ended = headrace("rescale", "numbered", "1")
     assert "job numbered runs at parallelism 1, from chk-" in ended.out
     ended = headrace("stop", "numbered", "--json")

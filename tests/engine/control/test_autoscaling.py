@@ -37,7 +37,7 @@ class PressedJob:
         if len(self.asked) == 1:
             raise HeadraceError("no room just now")
         self.ended.set()
-        return Rescaled(parallelism, 1, 0, 0)
+        return Rescaled(parallelism, 1, 0, 0, 0)
 
     def status(self) -> Status:
         self._looks += 1

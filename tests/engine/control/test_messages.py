@@ -17,7 +17,7 @@ def test_requests_come_back_equal(request_: m.Request) -> None:
     "answer",
     [
         m.Working(),
-        m.RescaleDone(4, 7, 1, 2),
+        m.RescaleDone(4, 7, 1, 2, 1),
         m.StopDone(None),
         m.SavepointDone("/a/sav-1"),
         m.Refused("no", 2),

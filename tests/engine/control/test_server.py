@@ -39,7 +39,7 @@ class FakeJob:
         if self.fails is not None:
             raise self.fails
         self.calls.append(f"rescale {parallelism}")
-        return Rescaled(parallelism, 7, 1_000, 2_000)
+        return Rescaled(parallelism, 7, 1_000, 2_000, 1_500)
 
     def savepoint(self, path: str | None = None, mode: str | None = None) -> str:
         self.calls.append(f"savepoint {path} {mode}")
@@ -88,7 +88,7 @@ def job(folder: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeJob]:
 def test_a_rescale_is_carried_out_and_told(job: FakeJob, folder: str) -> None:
     job.may_rescale.set()
     done = ask("orders", m.Rescale(4), address=folder)
-    assert done == m.RescaleDone(4, 7, 1_000, 2_000)
+    assert done == m.RescaleDone(4, 7, 1_000, 2_000, 1_500)
     assert job.calls == ["rescale 4"]
 
 

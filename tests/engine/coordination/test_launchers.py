@@ -8,17 +8,26 @@ import pytest
 
 from headrace.engine.api.options import RunOptions
 from headrace.engine.coordination import decisions as d
-from headrace.engine.coordination.launchers import make_launcher
+from headrace.engine.coordination.launchers import make_launcher, take_place
 from headrace.engine.local.processes import ProcessLauncher
 from headrace.engine.local.threads import ThreadLauncher
 from headrace.engine.runtime.launch import Incarnation
 
 
 def test_a_runner_has_a_launcher() -> None:
-    threads, _ = make_launcher("job", RunOptions(runner="threads"), slots=4)
-    processes, _ = make_launcher("job", RunOptions(runner="processes"), slots=4)
-    assert isinstance(threads, ThreadLauncher)
-    assert isinstance(processes, ProcessLauncher)
+    threads = make_launcher("job", RunOptions(runner="threads"), slots=4)
+    processes = make_launcher("job", RunOptions(runner="processes"), slots=4)
+    assert isinstance(threads.launcher, ThreadLauncher)
+    assert isinstance(processes.launcher, ProcessLauncher)
+
+
+def test_here_the_workers_of_a_rescaled_job_start_beside_the_old_ones() -> None:
+    options = RunOptions(runner="processes")
+    before = make_launcher("job", options, slots=2).launcher
+    made = take_place("job", options, 3, before)
+    assert made is not None
+    assert made.launcher is not before
+    assert (made.launcher.workers, made.has_room) == (3, True)
 
 
 @pytest.mark.parametrize(
@@ -31,9 +40,9 @@ def test_who_listens_is_told_how_a_process_ended(
     monkeypatch.setattr(
         "headrace.engine.local.processes.ProcessLauncher", lambda **kwargs: made.update(kwargs)
     )
-    _, listeners = make_launcher("job", RunOptions(runner="processes"), slots=3)
+    exits = make_launcher("job", RunOptions(runner="processes"), slots=3).exits
     heard: list[d.CoordinatorEvent] = []
-    listeners.append(heard.append)
+    exits.append(heard.append)
     made["on_exit"](Incarnation(2, 5), code)
     assert made["workers"] == 3
     assert heard == [d.WorkerExited(2, 5, reason)]

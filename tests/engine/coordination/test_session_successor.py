@@ -1,0 +1,147 @@
+"""A job that takes another's place: its workers come while the other still runs, and go when it does not begin."""
+
+from __future__ import annotations
+
+import queue
+import threading
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import headrace as hr
+from headrace.engine.api.errors import HeadraceError, UserError
+from headrace.engine.coordination import decisions as d
+from headrace.engine.coordination.driver import CoordinatorDriver
+from headrace.engine.coordination.rules import Phase
+from headrace.engine.coordination.session import RunningJob, start_job
+from headrace.engine.coordination.storage import Sinks
+from headrace.engine.runtime.launch import WorkerProgram
+
+WAIT_S = 30.0
+
+
+def endless(name: str = "totals") -> hr.Job:
+    numbers = hr.read.sequence(None, keys=5, name="numbers", rate=500)
+    totals = numbers.key_by("key").aggregate(n=hr.count(), emit="final", name=name)
+    return hr.Job("endless", totals.write.blackhole(name="out"), max_parallelism=8)
+
+
+@pytest.fixture
+def running(tmp_path: Path) -> Iterator[RunningJob]:
+    job = endless()
+    options = job.run_options("threads", parallelism=2, checkpoints=str(tmp_path))
+    session = start_job(job.plan(2), options)
+    session.await_start()
+    yield session
+    session.cancel()
+    session.wait(WAIT_S)
+
+
+def options_of(job: hr.Job, folder: Path) -> Any:
+    return job.run_options("threads", parallelism=3, checkpoints=str(folder))
+
+
+def workers() -> int:
+    return sum(thread.name.startswith("headrace-worker-") for thread in threading.enumerate())
+
+
+def test_its_workers_come_while_the_other_runs_and_it_goes_on_from_there(
+    running: RunningJob, tmp_path: Path
+) -> None:
+    job = endless()
+    successor = running.successor(job.plan(3), options_of(job, tmp_path))
+    successor.await_workers()
+    assert workers() == 2
+    assert running.status().phase is Phase.RUNNING
+    running.suspend()
+    checkpoint = running.wait(WAIT_S).last_checkpoint
+    session = successor.begin(checkpoint)
+    session.await_start()
+    assert session.status().phase is Phase.RUNNING
+    assert f"from chk-{checkpoint}" in session.status().notices[0][1].text
+    session.cancel()
+    session.wait(WAIT_S)
+
+
+def test_when_it_does_not_begin_its_workers_go(running: RunningJob, tmp_path: Path) -> None:
+    job = endless()
+    successor = running.successor(job.plan(3), options_of(job, tmp_path))
+    successor.await_workers()
+    successor.discard()
+    assert workers() == 1
+    assert running.status().phase is Phase.RUNNING
+    assert running.checkpoint() > 0
+
+
+def test_a_beginning_that_fails_leaves_the_checkpoint_and_no_worker(
+    running: RunningJob, tmp_path: Path
+) -> None:
+    other = endless(name="renamed")
+    successor = running.successor(other.plan(3), options_of(other, tmp_path))
+    successor.await_workers()
+    running.suspend()
+    checkpoint = running.wait(WAIT_S).last_checkpoint
+    with pytest.raises(UserError, match="totals"):
+        successor.begin(checkpoint)
+    assert workers() == 0
+    again = endless()
+    options = replace(options_of(again, tmp_path), restore=checkpoint)
+    session = start_job(again.plan(3), options)
+    session.await_start()
+    session.cancel()
+    session.wait(WAIT_S)
+
+
+class FakeLauncher:
+    """Starts nothing; notes who is to be replaced."""
+
+    workers = 2
+    coordinator_host = "127.0.0.1"
+
+    def __init__(self) -> None:
+        self.replaced: list[tuple[int, int]] = []
+
+    def start(self, program: WorkerProgram, on_failure: Callable[[str], None]) -> None:
+        raise NotImplementedError
+
+    def replace(self, worker: int, number: int) -> None:
+        self.replaced.append((worker, number))
+
+    def stop(self, timeout_s: float) -> None:
+        """Nothing was started."""
+
+
+def waiting(driver: CoordinatorDriver) -> str:
+    told: queue.Queue[str] = queue.Queue()
+    threading.Thread(target=lambda: told.put(driver.await_workers(2, 0.2))).start()
+    return told.get(timeout=WAIT_S)
+
+
+def test_a_worker_that_ends_while_it_starts_is_started_again_but_not_for_ever() -> None:
+    launcher = FakeLauncher()
+    driver = CoordinatorDriver("job", b"k" * 32, launcher, None, Sinks({}))
+    for number in range(2):
+        driver.post(d.WorkerExited(1, number, "exit code 1"))
+    assert waiting(driver) == "workers 0, 1 did not start in time"
+    assert launcher.replaced == [(1, 1), (1, 2)]
+    for number in range(2, 4):
+        driver.post(d.WorkerExited(1, number, "exit code 1"))
+    assert waiting(driver) == "workers 0, 1 did not start in time"
+    for number in range(4, 8):
+        driver.post(d.WorkerExited(0, number, "exit code 1"))
+    assert waiting(driver) == "worker 0 ended before it registered: exit code 1"
+    driver.discard()
+
+
+def test_workers_that_cannot_be_had_fail_the_wait(
+    running: RunningJob, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job = endless()
+    successor = running.successor(job.plan(3), options_of(job, tmp_path))
+    monkeypatch.setattr(CoordinatorDriver, "await_workers", lambda *_: "no more processes")
+    with pytest.raises(HeadraceError, match="no more processes"):
+        successor.await_workers()
+    successor.discard()
