@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import queue
+from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from typing import assert_never
@@ -24,7 +25,7 @@ from ..coordination import messages as m
 from ..operators.base import HEAP, StateBackend
 from ..plan.execution import ExecutionPlan
 from . import worker_protocol as w
-from .attempt import PersistCheckpoint, SendFrame
+from .attempt import DataFrame
 from .clock import now_ns
 from .loading import chain_maker, state_reader
 from .log_files import LogFiles, PieceWritten
@@ -36,15 +37,9 @@ from .network import (
     NetworkEvent,
     Received,
 )
-from .persistence import CheckpointWrite, Frozen, Persistence, persistence_of
-from .snapshots import (
-    CorruptState,
-    Foreign,
-    destination_of,
-    passes_of,
-    read_buffer,
-    write_checkpoint,
-)
+from .performer import LoadedAttempt, Performer, persisted
+from .persistence import CheckpointWrite, Frozen, persistence_of
+from .snapshots import CorruptState, Foreign
 from .storage import open_store
 from .subtask_spec import Limits
 from .subtask_thread import (
@@ -54,15 +49,7 @@ from .subtask_thread import (
     SubtaskThread,
     ThreadEvent,
 )
-from .work import (
-    CommitWork,
-    LogBuffer,
-    ReadReplay,
-    ReplayBufferRead,
-    RunWork,
-    SubtaskId,
-    TakeSnapshot,
-)
+from .work import ReadReplay, RunWork, SubtaskId, TakeSnapshot
 from .worker import Worker
 from .working_folder import WorkingFolder
 
@@ -90,18 +77,14 @@ class WorkerSettings:
 
 
 @dataclass(slots=True)
-class _Loaded:
+class _Loaded(LoadedAttempt):
     """The threads of one attempt, and which of them have still to open."""
 
-    epoch: int
     threads: dict[SubtaskId, SubtaskThread]
     opening: set[SubtaskId]
-    persistence: Persistence
-    #: Where the attempt was restored from, if that is not the job's own directory.
-    foreign: Foreign | None = None
 
 
-class WorkerDriver:
+class WorkerDriver(Performer[_Loaded, ConnectionId]):
     """Runs one worker until the coordinator ends it or is gone.
 
     Args:
@@ -123,7 +106,8 @@ class WorkerDriver:
         host: str,
         pid: int,
     ) -> None:
-        self._plan = plan
+        machine = Worker(identity.worker, plan, settings.limits, settings.heartbeat_ns)
+        super().__init__(machine, plan, settings.limits)
         self._identity = identity
         self._settings = settings
         self._store = store
@@ -132,7 +116,6 @@ class WorkerDriver:
         self._pid = pid
         self._inbox: queue.SimpleQueue[InboxItem] = queue.SimpleQueue()
         self._leaving = Leaving()
-        self._machine = Worker(identity.worker, plan, settings.limits, settings.heartbeat_ns)
         self._network = Network(
             secret,
             identity,
@@ -151,10 +134,6 @@ class WorkerDriver:
             compresses=settings.limits.compresses,
         )
         self._control = ConnectionId(-1)
-        #: {connection: (epoch, worker)} of data connections, and its inverse.
-        self._peers: dict[ConnectionId, tuple[int, int]] = {}
-        self._connections: dict[tuple[int, int], ConnectionId] = {}
-        self._loaded: _Loaded | None = None
         self._ended: w.StopWorker | None = None
 
     def run(self) -> w.StopWorker:
@@ -172,8 +151,7 @@ class WorkerDriver:
 
     def _register_when_connected(self, host: str, port: int) -> None:
         me = self._identity
-        register = m.Register(me.worker, me.incarnation, host, port, self._pid)
-        self._network.send(self._control, ControlFrame(m.encode(register)))
+        self._report(m.Register(me.worker, me.incarnation, host, port, self._pid))
 
     def _accepts(self, peer: Identity) -> bool:
         """The coordinator, whom we call, and any other worker of the job; the machine fences by epoch."""
@@ -182,7 +160,7 @@ class WorkerDriver:
     # --- the owner loop -----------------------------------------------------------------------------------------
 
     def _turn(self) -> None:
-        deadline_ns = self._machine.next_deadline_ns()
+        deadline_ns = self.machine.next_deadline_ns()
         wait_s = None if deadline_ns is None else max(0.0, (deadline_ns - now_ns()) / 1e9)
         with contextlib.suppress(queue.Empty):
             self._take(self._inbox.get(timeout=wait_s))
@@ -204,92 +182,57 @@ class WorkerDriver:
             case PieceWritten():
                 self._piece_written(item)
             case w.CheckpointPersisted():
-                if self._loaded is not None and self._loaded.epoch == item.epoch:
-                    self._loaded.persistence.stored(item.checkpoint, item.inflight)
-                self._step(item)
+                self._checkpoint_persisted(item)
             case _:
                 self._step(item)
 
     def _step(self, event: w.WorkerEvent) -> None:
-        for effect in self._machine.step(event, now_ns()):
+        for effect in self.machine.step(event, now_ns()):
             self._perform(effect)
 
     def _network_event(self, event: NetworkEvent) -> None:
+        answer: w.WorkerEvent | None = None
         match event:
             case Received(connection, frame):
-                if isinstance(frame, ControlFrame):
-                    if connection == self._control:
-                        self._step(w.ControlReceived(m.decode_for_worker(frame.body)))
-                elif connection in self._peers:
-                    self._step(w.FrameReceived(*self._peers[connection], frame))
+                if not isinstance(frame, ControlFrame):
+                    answer = self._peers.received(connection, frame)
+                elif connection == self._control:
+                    answer = w.ControlReceived(m.decode_for_worker(frame.body))
             case Connected(connection, peer):
                 if connection != self._control:
-                    self._connected(connection, peer.epoch, peer.worker)
+                    answer = self._peers.connected(connection, peer.epoch, peer.worker)
             case Disconnected(connection, reason):
                 if connection == self._control:
-                    self._step(w.ControlLost(reason))
+                    answer = w.ControlLost(reason)
                 else:
-                    self._disconnected(connection, reason)
+                    answer = self._peers.disconnected(connection, reason)
             case _:
                 assert_never(event)
-
-    def _connected(self, connection: ConnectionId, epoch: int, worker: int) -> None:
-        self._peers[connection] = (epoch, worker)
-        self._connections[epoch, worker] = connection
-        self._step(w.PeerConnected(epoch, worker))
-
-    def _disconnected(self, connection: ConnectionId, reason: str) -> None:
-        peer = self._peers.pop(connection, None)
-        if peer is not None:
-            self._connections.pop(peer, None)
-            self._step(w.PeerLost(*peer, reason))
+        if answer is not None:
+            self._step(answer)
 
     # --- effects ------------------------------------------------------------------------------------------------
 
-    def _perform(self, effect: w.WorkerEffect) -> None:
-        match effect:
-            case RunWork(subtask, number, work):
-                self._threads()[subtask].submit(number, work)
-            case CommitWork(subtask):
-                self._threads()[subtask].chain.commit()
-            case LogBuffer(channel, buffer):
-                self._attempt().persistence.inflight.log(channel, buffer)
-                self._write_ready()
-            case SendFrame():
-                connection = self._connections.get((effect.epoch, effect.worker))
-                if connection is not None:  # else it was lost, and PeerLost is in the inbox
-                    self._network.send(connection, effect.frame)
-            case TakeSnapshot():
-                self._snapshot(effect)
-            case ReadReplay():
-                self._read_replay(effect)
-            case w.ConfirmCheckpoint():
-                self._attempt().persistence.confirmed(effect.checkpoint)
-            case PersistCheckpoint():
-                self._attempt().persistence.persist(effect)
-                self._write_ready()
-            case w.DiscardSnapshots():
-                if self._loaded is not None:
-                    self._loaded.persistence.discard(effect.checkpoint)
-            case w.Report(message):
-                self._network.send(self._control, ControlFrame(m.encode(message)))
-            case w.LoadAttempt():
-                self._load(effect)
-            case w.DropAttempt():
-                self._drop(effect.epoch)
-            case w.ConnectPeers():
-                self._connect(effect)
-            case w.StopWorker():
-                self._ended = effect
-            case _:
-                assert_never(effect)
+    def _run(self, effect: RunWork) -> None:
+        self._attempt().threads[effect.subtask].submit(effect.work, effect.what)
 
-    def _attempt(self) -> _Loaded:
-        assert self._loaded is not None, "no attempt is loaded"
-        return self._loaded
+    def _commit(self, subtask: SubtaskId) -> None:
+        self._attempt().threads[subtask].chain.commit()
 
-    def _threads(self) -> dict[SubtaskId, SubtaskThread]:
-        return self._attempt().threads
+    def _report(self, message: m.ToCoordinator) -> None:
+        self._network.send(self._control, ControlFrame(m.encode(message)))
+
+    def _send(self, connection: ConnectionId, frame: DataFrame) -> None:
+        self._network.send(connection, frame)
+
+    def _connect(self, epoch: int, peer: m.PeerAddress) -> ConnectionId:
+        return self._network.connect((peer.host, peer.port), epoch)
+
+    def _close_connection(self, connection: ConnectionId) -> None:
+        self._network.close(connection)
+
+    def _stop(self, effect: w.StopWorker) -> None:
+        self._ended = effect
 
     def _snapshot(self, effect: TakeSnapshot) -> None:
         loaded = self._attempt()
@@ -298,26 +241,11 @@ class WorkerDriver:
         states: Frozen = [*chain.snapshot(), *chain.databases()]
         loaded.persistence.freeze(effect.checkpoint, effect.subtask, states, now_ns() - began_ns)
 
-    def _write_ready(self) -> None:
-        loaded = self._attempt()
-        for order in loaded.persistence.ready():
-            match order:
-                case CheckpointWrite():
-                    self._write_checkpoint(loaded, order)
-                case Piece():
-                    self._log_files.write(loaded.epoch, order)
-                case _:
-                    assert_never(order)
+    def _write_piece(self, epoch: int, piece: Piece) -> None:
+        self._log_files.write(epoch, piece)
 
-    def _piece_written(self, event: PieceWritten) -> None:
-        loaded = self._loaded
-        if loaded is None or loaded.epoch != event.epoch:
-            self._log_files.delete(event.epoch, [event.piece])
-            return
-        loaded.persistence.inflight.piece_written(event.piece, event.handles)
-        self._write_ready()
-        over = loaded.persistence.trimmed(self._machine.floors())
-        self._log_files.delete(loaded.epoch, over)
+    def _delete_pieces(self, epoch: int, pieces: Iterable[Piece]) -> None:
+        self._log_files.delete(epoch, pieces)
 
     def _write_checkpoint(self, loaded: _Loaded, order: CheckpointWrite) -> None:
         epoch, checkpoint = order.epoch, order.checkpoint
@@ -325,69 +253,30 @@ class WorkerDriver:
 
         def write() -> None:
             try:
-                own = (self._store, self._plan.job, loaded.foreign)
-                store, foreign, kind = destination_of(order.savepoint, *own)
-                written = write_checkpoint(
-                    store,
-                    self._plan.job,
-                    checkpoint,
-                    self._identity.worker,
-                    epoch,
-                    order.snapshots,
-                    order.cuts,
-                    order.index,
-                    foreign,
-                    kind,
-                    loaded.persistence.files,
-                    compresses=self._settings.limits.compresses,
-                )
+                written = self._written(loaded, order, self._store)
             except Exception as error:
                 # Whatever it is, the checkpoint fails and the job goes on.
                 told = isinstance(error, StoreError | HeadraceError)
                 reason = str(error) if told else repr(error)
                 self._inbox.put(w.CheckpointPersistFailed(epoch, checkpoint, reason))
-                return
-            self._inbox.put(
-                w.CheckpointPersisted(
-                    epoch,
-                    checkpoint,
-                    written.states,
-                    written.inflight,
-                    order.sync_ns,
-                    now_ns() - began_ns,
-                    written.databases,
-                )
-            )
+            else:
+                self._inbox.put(persisted(order, written, now_ns() - began_ns))
 
         self._storage.submit(write)
 
     def _read_replay(self, effect: ReadReplay) -> None:
         loaded = self._attempt()
-        epoch, order = loaded.epoch, effect.order
-        passes = passes_of(self._plan.edges[order.edge].partitioner)
 
         def read() -> None:
-            store, job = self._store, self._plan.job
-            if loaded.foreign is not None:
-                store, job = loaded.foreign.store, loaded.foreign.job
             try:
-                if store is None:
-                    raise CorruptState("there is no checkpoint storage to restore from")
-                batch = read_buffer(store, job, order.handle, passes)
-                answer = ReplayBufferRead(order.read, batch)
-                self._inbox.put(w.ReplayRead(epoch, effect.subtask, answer))
-            except CorruptState as error:
-                self._inbox.put(w.ReplayCorrupt(epoch, str(error)))
+                assert self._store is not None, "restored without a checkpoint directory"
+                source = loaded.foreign or Foreign(self._store, self._plan.job)
+                self._inbox.put(self._replayed(loaded.epoch, effect, source))
             except Exception as error:
                 reason = f"in-flight data could not be read: {error}"
-                self._inbox.put(w.WorkFailed(epoch, effect.subtask, reason, "", fatal=False))
+                self._inbox.put(w.WorkFailed(loaded.epoch, effect.subtask, reason, "", fatal=False))
 
         self._storage.submit(read)
-
-    def _connect(self, effect: w.ConnectPeers) -> None:
-        for peer in effect.connect:
-            connection = self._network.connect((peer.host, peer.port), effect.epoch)
-            self._peers[connection] = (effect.epoch, peer.worker)
 
     # --- attempts -----------------------------------------------------------------------------------------------
 
@@ -405,11 +294,9 @@ class WorkerDriver:
             )
             for id in effect.subtasks
         }
-        self._loaded = _Loaded(
-            effect.epoch, threads, set(threads), persistence_of(self._settings.limits)
-        )
-        if effect.origin:
-            self._loaded.foreign = Foreign(open_store(effect.origin), effect.job)
+        foreign = Foreign(open_store(effect.origin), effect.job) if effect.origin else None
+        persistence = persistence_of(limits)
+        self._loaded = _Loaded(effect.epoch, persistence, foreign, threads, set(threads))
         for thread in threads.values():
             thread.start()
 
@@ -431,14 +318,8 @@ class WorkerDriver:
         reason = str(event.error) if known else repr(event.error)
         self._step(w.AttemptLoadFailed(event.epoch, reason, corrupt))
 
-    def _drop(self, epoch: int) -> None:
-        if self._loaded is not None and self._loaded.epoch == epoch:
-            self._leaving.add(self._loaded.threads.values())
-            self._log_files.delete(epoch, self._loaded.persistence.inflight.abandon())
-            self._loaded = None
-        for connection in [c for c, (e, _) in self._peers.items() if e <= epoch]:
-            self._connections.pop(self._peers.pop(connection), None)
-            self._network.close(connection)
+    def _leave(self, loaded: _Loaded) -> None:
+        self._leaving.add(loaded.threads.values())
 
     def _close(self) -> None:
         if self._loaded is not None:

@@ -20,9 +20,8 @@ from headrace.channels.gate import InputChannel
 from headrace.engine.coordination import messages as m
 from headrace.engine.coordination.ledger import Ledger
 from headrace.engine.coordination.roster import Roster
-from headrace.engine.runtime import databases, snapshots
+from headrace.engine.runtime import databases, performer, snapshots
 from headrace.engine.runtime.cuts import Cuts
-from headrace.engine.simulation import worker_process
 from headrace.engine.simulation.sink import SystemCommitter
 from headrace.engine.simulation.worker_process import WorkerProcess
 from headrace.inflight import segment
@@ -207,7 +206,7 @@ def each_channel_gets_a_file_of_its_own(patch: pytest.MonkeyPatch) -> None:
             store.put(f"{path}-{number}", b"")
         return written
 
-    patch.setattr(worker_process, "write_checkpoint", write)
+    patch.setattr(performer, "write_checkpoint", write)
 
 
 @historical("SPARK-51717", 40, flaky)
@@ -218,9 +217,9 @@ def what_a_failed_upload_should_have_stored_is_named(patch: pytest.MonkeyPatch) 
     """
     whole = WorkerProcess._prepared
 
-    def prepared(self: WorkerProcess, order: Any) -> Any:
-        found = whole(self, order)
-        writer = self._attempt().persistence.inflight
+    def prepared(self: WorkerProcess, loaded: Any, order: Any) -> Any:
+        found = whole(self, loaded, order)
+        writer = loaded.persistence.inflight
         if isinstance(writer, AdHoc) and order.savepoint is None:
             handles = [handle for handles in found[1].inflight.values() for handle in handles]
             writer.stored(order.checkpoint, handles)

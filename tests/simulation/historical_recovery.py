@@ -15,7 +15,7 @@ from headrace.engine.coordination.roster import Roster
 from headrace.engine.runtime.subtask import Subtask
 from headrace.engine.runtime.work import EventArrived
 from headrace.engine.runtime.worker import Phase, Worker
-from headrace.engine.simulation import chains, worker_process
+from headrace.engine.simulation import chains, worker_tasks
 from headrace.inflight import replay
 from headrace.recovery import assignment
 
@@ -110,7 +110,7 @@ def state_is_recovered_once_and_never_again(patch: pytest.MonkeyPatch) -> None:
             done.add(id)
         return {} if again else found
 
-    patch.setattr(worker_process, "states_of", states)
+    patch.setattr(worker_tasks, "states_of", states)
 
 
 @historical("bytewax #181", 75)

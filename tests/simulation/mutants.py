@@ -33,11 +33,12 @@ from headrace.engine.runtime.snapshots import write_piece
 from headrace.engine.runtime.subtask import Subtask
 from headrace.engine.runtime.work import CheckpointCancelled
 from headrace.engine.runtime.worker import Worker
+from headrace.engine.runtime.worker_protocol import CheckpointPersisted
 from headrace.engine.simulation import worker_process
+from headrace.engine.simulation.checkpoint_files import SimulatedCheckpointFiles
 from headrace.engine.simulation.log_files import SimulatedLogFiles
 from headrace.engine.simulation.scheduler import MILLISECOND_NS
 from headrace.engine.simulation.storage import PutCatcher, answer_call
-from headrace.engine.simulation.worker_process import WorkerProcess
 from headrace.engine.state.timers import TIMERS, TimerQueue
 from headrace.inflight.log import Continuous
 from headrace.inflight.replay import Replay
@@ -323,17 +324,16 @@ def savepoint_does_not_wait_for_the_commit_of_its_transactions(patch: pytest.Mon
 
 @mutant
 def worker_acknowledges_before_its_file_is_durable(patch: pytest.MonkeyPatch) -> None:
-    def write(self: WorkerProcess, order: Any) -> None:
-        puts, done, loaded, delay_ns = self._prepared(order)
-        after = self.env.scheduler.after
-        after(0, lambda: self._write((), done, loaded))
-        after(delay_ns, lambda: late(self, puts))
+    def write(self: SimulatedCheckpointFiles, puts: Any, done: CheckpointPersisted) -> None:
+        after = self._env.scheduler.after
+        after(0, lambda: self.put((), done))
+        after(done.async_ns, lambda: late(self, puts))
 
-    def late(self: WorkerProcess, puts: Any) -> None:
-        for put in puts if self.alive else ():
-            answer_call(self.env.faults, self.env.storage, put)
+    def late(self: SimulatedCheckpointFiles, puts: Any) -> None:
+        for put in puts if self._process.alive else ():
+            answer_call(self._env.faults, self._env.storage, put)
 
-    patch.setattr(WorkerProcess, "_write_checkpoint", write)
+    patch.setattr(SimulatedCheckpointFiles, "write", write)
 
 
 @mutant
