@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import os
 import tempfile
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
@@ -24,7 +24,7 @@ from headrace.inflight.segment import (
     CorruptBlob,
     InvalidTable,
     SegmentBuilder,
-    checksum_of,
+    checksum_of_parts,
     read_blob,
     table_from_ipc,
     table_to_ipc,
@@ -42,7 +42,7 @@ from headrace.recovery.metadata import (
     SharedFile,
     StateSchema,
 )
-from headrace.recovery.store import NotFound, Store, StoreRejected
+from headrace.recovery.store import Content, NotFound, Store, StoreRejected, joined, parts_of
 
 from ..operators.base import (
     DatabaseSnapshot,
@@ -51,6 +51,7 @@ from ..operators.base import (
     Snapshot,
     StateLayout,
 )
+from .file_content import FileContent
 from .shared_files import bring
 
 _T = TypeVar("_T")
@@ -150,7 +151,7 @@ def write_database(
     ]
     own = []
     for name in files.other:
-        blob = segment.append(_content(files.folder, name))
+        blob = segment.append(joined(_content(files.folder, name)))
         own.append(FileHandle(name, path, blob.offset, blob.length, blob.checksum))
     schemas = []
     for layout in snapshot.layouts:
@@ -162,17 +163,24 @@ def write_database(
 
 
 def _store_shared(to: Destination, folder: str, name: str) -> SharedFile:
-    data = _content(folder, name)
-    checksum = checksum_of(data)
+    content = _content(folder, name)
+    length = 0
+
+    def counted() -> Iterator[bytes | memoryview]:
+        nonlocal length
+        for part in parts_of(content):
+            length += len(part)
+            yield part
+
+    checksum = checksum_of_parts(counted())
     place = shared_path if to.kind is CheckpointKind.CHECKPOINT else savepoint_file_path
     path = place(to.job, to.checkpoint, to.worker, to.epoch, checksum)
-    to.store.put(path, data)
-    return SharedFile(name, handle_path(to.job, path), len(data), checksum)
+    to.store.put(path, content)
+    return SharedFile(name, handle_path(to.job, path), length, checksum)
 
 
-def _content(folder: str, name: str) -> bytes:
-    with open(os.path.join(folder, name), "rb") as file:
-        return file.read()
+def _content(folder: str, name: str) -> Content:
+    return FileContent(os.path.join(folder, name))
 
 
 def read_databases(

@@ -37,6 +37,8 @@ TEMPORARY_FOLDER = ".headrace-tmp"
 
 #: So many parts fit in one `writev` everywhere (IOV_MAX).
 _PARTS_MAX = 1024
+#: Parts may be made as they are asked for: with so many bytes of them at hand, they are written.
+_WRITE_BYTES = 4 << 20
 
 #: Unfinished files older than this were left by a crash; no write takes a day.
 TEMPORARY_AGE_S_MAX = 24 * 3600
@@ -284,9 +286,15 @@ def _write(path: str, data: Content) -> None:
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
     file = os.open(path, flags, 0o644)
     try:
-        parts = [memoryview(part).cast("B") for part in parts_of(data)]
-        for first in range(0, len(parts), _PARTS_MAX):
-            _write_all(file, parts[first : first + _PARTS_MAX])
+        pending: list[memoryview] = []
+        pending_bytes = 0
+        for part in parts_of(data):
+            pending.append(memoryview(part).cast("B"))
+            pending_bytes += pending[-1].nbytes
+            if len(pending) == _PARTS_MAX or pending_bytes >= _WRITE_BYTES:
+                _write_all(file, pending)
+                pending, pending_bytes = [], 0
+        _write_all(file, pending)
         os.fsync(file)
     finally:
         os.close(file)

@@ -31,6 +31,7 @@ from rocksdict import (
 )
 
 from .rocks_codecs import group_start
+from .rocks_links import link_database
 
 #: A stored key and its value; None deletes it.
 Entry = tuple[bytes, bytes | None]
@@ -40,9 +41,16 @@ _BATCH_ENTRIES = 1000
 _SCAN_ENTRIES = 4096
 _STALL_PAUSE_S = 0.002
 _BLOOM_BITS = 10
-#: With more runs than this some are merged, perhaps with the oldest and largest: the fewer are allowed, the more is written again.
-_SORTED_RUNS_MAX = 12
+#: With so many runs some are merged, sometimes with the oldest and largest: the fewer are allowed, the more is written again, and stored again.
+#: Measured over whole cycles, 1 % of the keys changed between checkpoints: 12 or 16 runs 3.0 bytes stored for each that
+#: changed, 20 runs 2.8, 24 or 32 runs 2.6.
+_SORTED_RUNS_MAX = 24
+#: Writes are slowed down, and stopped, when merging has fallen behind by so much.
+_SORTED_RUNS_SLOW = 2 * _SORTED_RUNS_MAX
+_SORTED_RUNS_STOP = 3 * _SORTED_RUNS_MAX
 _GROUPS_END = 1 << 15
+#: Every checkpoint reads and stores the manifest: past this size RocksDB begins a new one, of some kilobytes.
+_MANIFEST_BYTES_MAX = 64 << 10
 #: Neither needed to open the database again nor worth keeping.
 _PASSING = ("LOG", "LOCK", "IDENTITY")
 
@@ -101,12 +109,13 @@ def copy_groups(source: Rdict, target: Rdict, groups: range) -> None:
 
 
 def checkpoint(database: Rdict, folder: str) -> None:
-    """Make a copy of the database in the new folder `folder`; of its immutable files a link.
+    """Make a copy of the database in the new folder `folder`; of its immutable files a link. Nothing may be written meanwhile.
 
-    The flush comes first and by itself: it releases the GIL, which `create_checkpoint` holds while it flushes.
+    The flush comes first and by itself: it releases the GIL, which `create_checkpoint` holds while it flushes and syncs.
     """
     database.flush(True)
-    Checkpoint(database).create_checkpoint(folder)
+    if not link_database(database.path(), folder):
+        Checkpoint(database).create_checkpoint(folder)
 
 
 def files_of(folder: str) -> tuple[list[str], list[str]]:
@@ -156,9 +165,12 @@ def _options(sizes: RocksSizes) -> Options:
     options.set_max_write_buffer_number(4)
     options.set_compaction_style(DBCompactionStyle.universal())
     options.set_level_zero_file_num_compaction_trigger(_SORTED_RUNS_MAX)
+    options.set_level_zero_slowdown_writes_trigger(_SORTED_RUNS_SLOW)
+    options.set_level_zero_stop_writes_trigger(_SORTED_RUNS_STOP)
     options.set_compression_type(DBCompressionType.lz4())
     options.set_max_background_jobs(2)
     options.set_keep_log_file_num(1)
+    options.set_max_manifest_file_size(_MANIFEST_BYTES_MAX)
     options.set_stats_dump_period_sec(0)
     blocks = BlockBasedOptions()
     blocks.set_block_cache(Cache(sizes.block_cache_bytes))

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import random
 import shutil
+import time
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +12,7 @@ import pytest
 
 from headrace.engine.state import rocks_files
 from headrace.engine.state.rocks_files import (
+    RocksSizes,
     checkpoint,
     copy_groups,
     files_of,
@@ -79,6 +82,47 @@ def test_a_copy_opens_without_logs_and_locks(tmp_path: Path) -> None:
     again = open_database(str(tmp_path / "restored"), SMALL)
     assert groups_in(again) == [1]
     again.close()
+
+
+def at_rest(database: Any) -> None:
+    """Wait until nothing is being merged, as between the checkpoints of a job."""
+    deadline = time.monotonic() + 30
+    calm = 0
+    while calm < 3:
+        assert time.monotonic() < deadline
+        busy = database.property_int_value("rocksdb.num-running-compactions")
+        calm = 0 if busy else calm + 1
+        time.sleep(0.001)
+
+
+def test_less_than_three_bytes_are_new_for_each_that_changed(tmp_path: Path) -> None:
+    """Over a whole cycle, from one merge with the largest run to the next and beyond it; space and runs stay bounded."""
+    rng = random.Random(1)
+    keys, changed, checkpoints, value_bytes = 40_000, 400, 200, 94
+    database = open_database(str(tmp_path), RocksSizes(1 << 24, 1 << 20))
+    everything = [key(n % 128, n) for n in range(keys)]
+    write(database, ((k, rng.randbytes(value_bytes)) for k in sorted(everything)))
+    database.flush(True)
+    known = tables_of(database)
+    full = sum(known.values())
+    written = 0
+    for _ in range(checkpoints):
+        some = sorted(rng.sample(everything, changed))
+        write(database, ((k, rng.randbytes(value_bytes)) for k in some))
+        database.flush(True)
+        now = tables_of(database)
+        written += sum(size for name, size in now.items() if name not in known)
+        assert sum(now.values()) < 3.2 * full
+        assert len(now) <= 2 * rocks_files._SORTED_RUNS_MAX
+        known = now
+        at_rest(database)
+    database.close()
+    assert written > full, "the largest run was merged at least once"
+    assert written < 3 * checkpoints * changed * (len(key(1)) + value_bytes)
+
+
+def tables_of(database: Any) -> dict[str, int]:
+    return {file["name"]: file["size"] for file in database.live_files()}
 
 
 class Refused(Exception):
