@@ -342,6 +342,38 @@ def state(
 
 
 @_bench.command
+def recovery(
+    *,
+    state: Annotated[str, Parameter(help="Of the state on RocksDB, such as 1GiB.")] = "1GiB",
+    inflight: Annotated[str, Parameter(help="In flight, such as 64MiB.")] = "64MiB",
+    parallelism: Parallelism = 2,
+    rescale_to: Annotated[int, Parameter(validator=validators.Number(gte=1))] = 3,
+    kills: Annotated[int, Parameter(validator=validators.Number(gte=1))] = 3,
+    runner: Literal["processes", "spark"] = "processes",
+    json: Json = False,
+) -> int:
+    """Kill workers of a job with large state and full queues, then rescale it: how long it stands still, against the floor."""
+    from headrace.bench.recovery import run as measure
+
+    from ..api.units import size_bytes
+    from .tables import show_measured
+
+    def report(line: str) -> None:
+        print(line, file=sys.stderr, flush=True)
+
+    found = measure(
+        state_bytes=size_bytes(state, option="--state"),
+        inflight_bytes=size_bytes(inflight, option="--inflight"),
+        parallelism=parallelism,
+        rescale_to=rescale_to,
+        kills=kills,
+        runner=runner,
+        report=report,
+    )
+    return show_measured(found, as_json=json)
+
+
+@_bench.command
 def flip76(
     *,
     sleep_ms: Annotated[

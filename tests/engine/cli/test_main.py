@@ -20,6 +20,8 @@ from .conftest import Command, Write
         (["run", "job.py", "-p", "two"], 'Invalid value for -p: unable to convert "two" into int.'),
         (["bench", "flip76", "--mode", "at_least_once"], "Invalid value"),
         (["bench", "flip76", "--seconds", "0"], "Invalid value"),
+        (["bench", "recovery", "--kills", "0"], "Invalid value"),
+        (["bench", "recovery", "--state", "much"], "--state"),
         (["bench", "flip76", "--sleep-ms", "-1"], "Invalid value"),
         (["checkpoints", "show", "here", "x"], 'unable to convert "x" into int'),
     ],
