@@ -91,7 +91,10 @@ class PartitionedReader:
         numbers = np.arange(first, first + rows) * self._source.partitions + partition
         keys = (numbers // self._source.partitions * 31 + partition) % self._source.keys
         batch = pa.RecordBatch.from_arrays([pa.array(keys), pa.array(numbers)], schema=_SCHEMA)
-        return Polled((batch,), SourceStatus.MORE)
+        return Polled((batch,), SourceStatus.MORE, split=str(partition))
+
+    def open_splits(self) -> frozenset[str]:
+        return frozenset(str(p) for p, made in self._made.items() if made < self._length(p))
 
     def commit(self) -> None:
         self._committed = dict(self._made)

@@ -132,7 +132,7 @@ def batches(
 def from_source(
     source: Source, *, name: str | None = None, parallelism: int | None = None
 ) -> Stream:
-    """Read from any `Source`."""
+    """Read from any `Source`. Its readers may tell their splits apart (`ReadsSplits`), for the sake of `with_watermark`."""
     return stream_of(source, "from_source", name, "records", parallelism)
 
 

@@ -190,10 +190,16 @@ class Stream:
         What works on event time (windows, timers) waits until the newest time seen, less the delay, has passed on all inputs; what
         comes later than that is late.
 
+        Said of a source, or of what only maps and filters its records, this holds for each split by itself: a file that is read or
+        followed, a batch, a partition. One split may be hours behind another, and none of its records is late. Files that wait to be
+        read are not waited for: those of one subtask are read one after the other, in the order of their paths. Behind
+        `rebalance`, `shuffle` or `key_by` there are no splits any more, so say it before.
+
         Args:
             column: a timestamp.
             delay: "10s", seconds or a timedelta.
-            idle_after: a subtask without records for so long no longer holds the others back, until records come again; None: it does.
+            idle_after: a split, or a subtask, without records for so long no longer holds the others back, until records come again;
+                None: it does. Where files are followed and some stop growing while they stay, say it, or event time stops with them.
             name: needed only where the stream's own operator has none, by which the newest time is found again.
         """
         check_event_time(column, self.schema, where="with_watermark")
@@ -209,7 +215,7 @@ class Stream:
         widths = {node.parallelism for node in nodes}
         stream = self.then(
             "with_watermark",
-            partial(WatermarkOperator, column, delay_ns, self.schema),
+            partial(WatermarkOperator, column, delay_ns, self.schema, idle_after_ns=idle_ns),
             self.schema,
             name=name,
             # As many as its producer has, or records would get out of order on their way.

@@ -5,6 +5,8 @@ their end, of which whole lines are read. A Parquet or Arrow file that appears i
 listings have seen it at one size; a writer that pauses longer than that should write elsewhere and rename.
 
 The splits' offsets are the only state (see splits.py), so a restart reads on at the next record, at any parallelism.
+Splits are read one after the other, so of event time those alone have a say that have begun: the one that is open, text files that
+may grow, and what another subtask left half read. A text file that is gone from a followed folder holds nothing back.
 Files are not locked or copied: one that is changed elsewhere than at its end, or removed, breaks the promise, and what can
 be noticed of it (gone, shorter) fails the job.
 """
@@ -224,6 +226,10 @@ class FileReader:
         self._known: set[str] = set()
         #: {path of an own growing file that is read to its present end: progress of its last split}.
         self._followed: dict[str, Progress] = {}
+        #: Paths of those that the last listing did not have.
+        self._gone: set[str] = set()
+        #: See `open_splits`; None: to be made anew.
+        self._begun: frozenset[str] | None = None
         #: {path of a file that appeared: its size at the last listing}.
         self._sizes: dict[str, int] = {}
         self._next_listing_ns = 0
@@ -244,7 +250,8 @@ class FileReader:
             while self._split is not None or self._open_next():
                 batch = self._read(rows_max)
                 if batch is not None and batch.num_rows:
-                    return Polled((batch,), SourceStatus.MORE)
+                    assert self._split is not None, "it has just been read"
+                    return Polled((batch,), SourceStatus.MORE, split=self._split.name)
             if self._scan.follow_ns is None:
                 return Polled((), SourceStatus.END)
             wait_ns = self._next_listing_ns - self._scan.clock()
@@ -252,6 +259,15 @@ class FileReader:
                 return Polled((), SourceStatus.IDLE, wait_ns)
             self._next_listing_ns = self._scan.clock() + self._scan.follow_ns
             self._look_for_more()
+
+    def open_splits(self) -> frozenset[str]:
+        """Splits that were begun and may have more."""
+        if self._begun is None:
+            followed = [p for path, p in self._followed.items() if path not in self._gone]
+            waiting = [*self._queue, *followed]
+            begun = {p.split.name for p in waiting if p.offset > self._beginning(p.split)}
+            self._begun = frozenset(begun | ({self._split.name} if self._split else set()))
+        return self._begun
 
     def commit(self) -> None:
         """Publish the offsets."""
@@ -274,7 +290,11 @@ class FileReader:
         self._ledger.reset(own)
         self._known = {progress.split.path for progress in known}
         self._queue = deque(progress for progress in own if not progress.done)
-        self._followed = {}
+        self._followed, self._gone = {}, set()
+        self._begun = None
+
+    def _beginning(self, split: Split) -> int:
+        return beginning(split, in_bytes=self._scan.format.in_bytes).offset
 
     def _open_next(self) -> bool:
         """Open the next split that waits; False if none does."""
@@ -282,6 +302,7 @@ class FileReader:
             return False
         progress = self._queue.popleft()
         self._split = progress.split
+        self._begun = None
         self._cursor = self._scan.format.open(
             self._scan.location,
             progress.split,
@@ -303,6 +324,7 @@ class FileReader:
         if batch is None:
             self.close()
             self._split = None
+            self._begun = None
             if stays_open:
                 self._followed[split.path] = progress
         if batch is None or self._scan.path_column is None:
@@ -322,6 +344,9 @@ class FileReader:
             elif file.path not in self._known and self._owns(file) and self._is_whole(file):
                 self._known.add(file.path)
                 self._take_up(file)
+        gone = self._followed.keys() - {file.path for file in files}
+        if gone != self._gone:
+            self._gone, self._begun = gone, None
 
     def _look_for_growth(self, file: FileInfo) -> None:
         progress = self._followed[file.path]

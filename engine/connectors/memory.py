@@ -73,6 +73,8 @@ class BatchesReader:
         self._committed = (0, 0)
         #: {batch: rows done} from the checkpoint; batches in the middle of which the old subtasks stood.
         self._restored: dict[int, int] = {}
+        #: Those that this subtask is to read on in.
+        self._begun: list[int] = []
 
     def open(self, context: OperatorContext) -> None:
         """Take every `parallelism`-th batch."""
@@ -82,6 +84,8 @@ class BatchesReader:
         """Skip what was given out before."""
         rows = [row for state in states for row in state.table.to_pylist()]
         self._restored = {row["batch"]: row["rows"] for row in rows if row["batch"] in self._own}
+        sizes = {batch: self._batches[batch].num_rows for batch in self._restored}
+        self._begun = [b for b, rows in self._restored.items() if 0 < rows < sizes[b]]
 
     def poll(self, rows_max: int) -> Polled:
         """Give out the next slice."""
@@ -92,10 +96,18 @@ class BatchesReader:
             if row < batch.num_rows:
                 part = batch.slice(row, rows_max)
                 self._position = (place, row + part.num_rows)
-                return Polled((part,), SourceStatus.MORE)
+                return Polled((part,), SourceStatus.MORE, split=str(self._own[place]))
             place, row = place + 1, 0
         self._position = (place, 0)
         return Polled((), SourceStatus.END)
+
+    def open_splits(self) -> frozenset[str]:
+        """The batch that is read, and those in the middle of which other subtasks stood."""
+        place, row = self._position
+        begun = {batch for batch in self._begun if batch in self._own[place:]}
+        if row:
+            begun.add(self._own[place])
+        return frozenset(map(str, begun))
 
     def commit(self) -> None:
         """Publish the position."""

@@ -68,6 +68,12 @@ class Stride:
         """How many numbers are left."""
         return max(0, -(-(self.end - self.next) // self.step))
 
+    @property
+    def name(self) -> str:
+        """What its watermark is kept under."""
+        numbers = f"{self.next % self.step}/{self.step}"
+        return numbers if self.main else f"{numbers}<{self.end}"
+
 
 def share(strides: Sequence[Stride], *, end: int, parallelism: int, index: int) -> list[Stride]:
     """Return what subtask `index` of `parallelism` makes after all of `strides` were saved by the subtasks before it.
@@ -174,6 +180,8 @@ class SequenceReader:
         #: What `poll` goes by; it belongs to the subtask's thread.
         self._strides: tuple[Stride, ...] = ()
         self._committed: tuple[Stride, ...] = ()
+        #: See `open_splits`, and of how many strides that was.
+        self._open: tuple[int, frozenset[str]] = (0, frozenset())
         self._started_ns: int | None = None
         self._made = 0
 
@@ -202,10 +210,18 @@ class SequenceReader:
         count = min(rows_max, self._source.batch_rows, self._strides[0].count, due)
         if count <= 0:
             return Polled((), SourceStatus.IDLE, wait_ns)
+        name = self._strides[0].name
         batch = self._records.make(self._strides[0], count)
         self._strides = (self._strides[0].after(count), *self._strides[1:])
         self._made += count
-        return Polled((batch,), SourceStatus.MORE)
+        return Polled((batch,), SourceStatus.MORE, split=name)
+
+    def open_splits(self) -> frozenset[str]:
+        """What is left of earlier parallelisms; then the main stride, whose numbers come after all of those."""
+        if self._open[0] != len(self._strides):
+            names = [stride.name for stride in self._strides]
+            self._open = len(names), frozenset(names[:-1] or names)
+        return self._open[1]
 
     def commit(self) -> None:
         """Publish the strides as the last poll left them."""
@@ -224,6 +240,7 @@ class SequenceReader:
             share(saved, end=self._end, parallelism=self._parallelism, index=self._index)
         )
         self._committed = self._strides
+        self._open = (0, frozenset())
 
     def _due(self) -> tuple[int, int]:
         """How many records may be made now, and how long to wait if there are none."""

@@ -45,6 +45,11 @@ class Split:
     start: int
     end: int
 
+    @property
+    def name(self) -> str:
+        """What its watermark is kept under."""
+        return f"{self.path}[{self.start}:{'' if self.end == OPEN_END else self.end}]"
+
 
 @dataclass(frozen=True, slots=True)
 class Progress:

@@ -11,7 +11,7 @@ taken before the running work, however long the user's function takes.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from typing import Protocol, runtime_checkable
@@ -275,11 +275,16 @@ class SourceStatus(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Polled:
-    """Answer of a source reader: batches (possibly none) and what comes next."""
+    """Answer of a source reader: batches (possibly none) and what comes next.
+
+    Attributes:
+        split: of which all of them are, where the reader tells splits apart (`ReadsSplits`).
+    """
 
     batches: Sequence[pa.RecordBatch]
     status: SourceStatus
     wait_ns: int = 0
+    split: str = ""
 
 
 class SourceReader(Stateful, Protocol):
@@ -287,6 +292,23 @@ class SourceReader(Stateful, Protocol):
 
     def poll(self, rows_max: int) -> Polled:
         """Return at most about `rows_max` rows, in bounded time."""
+        ...
+
+
+@runtime_checkable
+class ReadsSplits(SourceReader, Protocol):
+    """A source reader that tells its splits apart, so that each has a watermark of its own and the lowest counts (`with_watermark`).
+
+    A split keeps its name for as long as the job lives, whichever subtask reads it: its watermark goes with it. A fair reader takes its splits
+    in turn; one that leaves a split aside for long may find it called idle.
+    """
+
+    def open_splits(self) -> Collection[str]:
+        """Name the splits that hold event time back: those that were begun, or may be read next to others at any time, and are not finished.
+
+        Not empty names. Asked after `open` and `restore` and after every poll, so the same object as before where nothing has changed;
+        one that is never changed. Subtask thread.
+        """
         ...
 
 

@@ -23,6 +23,7 @@ from .base import (
     Operator,
     OperatorContext,
     Polled,
+    ReadsSplits,
     Restored,
     RestoredDatabase,
     RestoredState,
@@ -76,6 +77,8 @@ class Chain:
         self._takes_late = [edge in plan.late_outputs for edge in plan.outputs]
         self._buffer_bytes = buffer_bytes
         self._source: SourceReader | None = None
+        #: The same, if it tells its splits apart.
+        self._splits: ReadsSplits | None = None
         self._operators: list[Operator] = []
         self._sink: SinkWriter | None = None
         self._progress = Progress(())
@@ -93,6 +96,7 @@ class Chain:
             self._members.append((plan.name, member))
             member.open(context)
         self._progress = Progress(self._operators)
+        self._tell_splits()
 
     def restore(self, states: Mapping[str, Sequence[Restored]]) -> None:
         """Give every operator its state back, by its name; those without get none. Databases go to whom takes them, or as tables."""
@@ -103,16 +107,19 @@ class Chain:
             if databases and not _takes(member, databases):
                 tables += [table for database in databases for table in database.tables()]
             member.restore(tables)
+        self._tell_splits()
 
     def process(self, batches: Sequence[pa.RecordBatch], port: int) -> Outputs:
         """Feed batches into input `port` in order, small neighbours joined."""
         fed = (out for batch in _joined(batches) for out in self._feed(0, batch, port))
         return self._split(chain(fed, self._generated()))
 
-    def poll(self, rows_max: int) -> tuple[Outputs, SourceStatus, int]:
-        """Ask the source for records and process them. Returns also its status and for how long to wait, in nanoseconds."""
+    def poll(self, rows_max: int, now_ns: int) -> tuple[Outputs, SourceStatus, int]:
+        """Ask the source for records and process them; `now_ns` is monotonic. Returns also its status and for how long to wait, in nanoseconds."""
         assert self._source is not None, f"{self._plan.name} has no source"
         polled: Polled = self._source.poll(rows_max)
+        splits = None if self._splits is None else self._splits.open_splits()
+        self._progress.polled(polled, splits, now_ns)
         emitted = (out for batch in polled.batches for out in self._feed(0, batch, 0))
         outputs = self._split(chain(emitted, self._generated()))
         return outputs, polled.status, polled.wait_ns
@@ -172,6 +179,8 @@ class Chain:
         if plan.source is not None:
             assert not self._members, f"{plan.name}: a source is the head of its chain"
             self._source = plan.source()
+            if isinstance(self._source, ReadsSplits):
+                self._splits = self._source
             return self._source
         if plan.sink is not None:
             assert plan is self._plan.operators[-1], f"{plan.name}: a sink is the tail of its chain"
@@ -187,6 +196,10 @@ class Chain:
         if isinstance(operator, LateOutput):
             self._late.append(operator)
         return operator
+
+    def _tell_splits(self) -> None:
+        if self._splits is not None:
+            self._progress.opened(self._splits.open_splits())
 
     def _feed(self, position: int, batch: pa.RecordBatch, port: int) -> Iterator[pa.RecordBatch]:
         """Yield what comes out of the tail for one batch given to the operator at `position`."""

@@ -7,14 +7,14 @@ input all windows close.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import Final, NamedTuple, Protocol, runtime_checkable
 
 import pyarrow as pa
 
 from headrace.channels.events import MAX_WATERMARK, MIN_WATERMARK
 
-from .base import EventTimeOperator, Operator
+from .base import EventTimeOperator, Operator, Polled
 
 #: Passes a batch on to the operator at a position, and yields what comes out of the tail.
 Feed = Callable[[int, pa.RecordBatch], Iterator[pa.RecordBatch]]
@@ -32,6 +32,27 @@ class WatermarkGenerator(Operator, Protocol):
     @property
     def records(self) -> int:
         """How many records have come since it was opened."""
+        ...
+
+
+@runtime_checkable
+class SplitGenerator(WatermarkGenerator, Protocol):
+    """A generator that keeps the splits of its chain's source apart."""
+
+    def opened(self, splits: Collection[str]) -> None:
+        """These splits are open (see `ReadsSplits`) before the first poll, after `restore` if there is anything to restore."""
+        ...
+
+    def polled(
+        self, split: str, splits: Collection[str] | None, now_ns: int, *, empty: bool
+    ) -> None:
+        """The source was asked, and the records that come next are of `split`; called before they come.
+
+        Args:
+            splits: those that are open after the poll; None: the source does not tell splits apart.
+            now_ns: monotonic.
+            empty: no record came.
+        """
         ...
 
 
@@ -64,6 +85,9 @@ class Progress:
             for position, operator in enumerate(operators)
             if isinstance(operator, WatermarkGenerator)
         }
+        self._split_generators = [
+            g for g in self._generators.values() if isinstance(g, SplitGenerator)
+        ]
         #: What has come to each operator, and last what has left the tail.
         self._come = [MIN_WATERMARK] * (len(operators) + 1)
         #: What each operator is done with.
@@ -76,6 +100,16 @@ class Progress:
     def generates(self) -> bool:
         """Records may raise the watermark."""
         return bool(self._generators)
+
+    def opened(self, splits: Collection[str]) -> None:
+        """See `SplitGenerator`."""
+        for generator in self._split_generators:
+            generator.opened(splits)
+
+    def polled(self, polled: Polled, splits: Collection[str] | None, now_ns: int) -> None:
+        """See `SplitGenerator`."""
+        for generator in self._split_generators:
+            generator.polled(polled.split, splits, now_ns, empty=not polled.batches)
 
     def come(self, watermark_ns: int) -> None:
         """Event time has come to the chain."""

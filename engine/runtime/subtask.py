@@ -245,7 +245,7 @@ class Subtask:
         if self._spec.is_source:
             if self._poll_at_ns is not None:
                 return False
-            self._run(PollWork(rows_max), effects)
+            self._run(PollWork(rows_max, self._now_ns), effects)
             return True
         replayed = self._replay.next_input(rows_max)
         if replayed is not None:

@@ -43,9 +43,10 @@ class ProcessWork:
 
 @dataclass(frozen=True, slots=True)
 class PollWork:
-    """Ask the source for about `rows_max` rows."""
+    """Ask the source for about `rows_max` rows; `now_ns` is monotonic."""
 
     rows_max: int
+    now_ns: int = 0
 
 
 @dataclass(frozen=True, slots=True)

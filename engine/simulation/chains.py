@@ -69,8 +69,8 @@ def run_work(chain: Chain, number: int, work: Work, duration_ns: int) -> WorkDon
     match work:
         case ProcessWork(port, parts):
             outputs = chain.process(parts, port)
-        case PollWork(rows_max):
-            outputs, status, wait_ns = chain.poll(rows_max)
+        case PollWork(rows_max, now_ns):
+            outputs, status, wait_ns = chain.poll(rows_max, now_ns)
             rows, time = _rows(outputs), chain.time()
             return WorkDone(number, outputs, rows, duration_ns, status, wait_ns, time=time)
         case AdvanceWork(watermark_ns, rows_max):

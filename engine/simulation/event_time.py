@@ -7,26 +7,25 @@ fires too early, twice or never shows in what the sinks hold.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
-from functools import partial
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import Any, Final
 
 import pyarrow as pa
 
 from headrace.channels.events import MIN_WATERMARK
 
-from ..operators.base import OperatorContext, RestoredState, StateKind, StateSnapshot
+from ..operators.base import OperatorContext, RestoredState, StateSnapshot
 from ..operators.process import StatefulProcessor
+from ..operators.split_times import SplitTimes
 from ..operators.timed_process import TimedProcessOperator
 from ..state.keyed import map_state
-from .source import ID_SPAN, SCHEMA, records_of
+from .source import ID_SPAN, SCHEMA
 
 #: Records of a source are this far apart, but for their disorder.
 _STEP_NS: Final = 10
 #: No record is older than the newest before it by more.
 DELAY_NS: Final = 45
 BUCKET_NS: Final = 70
-_SEEN: Final = pa.schema([(name, pa.int64()) for name in ("split", "id", "newest")])
 
 
 def time_of(id: Any) -> Any:
@@ -45,52 +44,40 @@ def told_of(count: int, total: int, bucket: int) -> int:
 
 
 class Times:
-    """Makes watermarks from the ids, split by split: the oldest of the subtask's splits that are not read to their end decides.
+    """Makes watermarks from the ids, as the product's own generator does from a column: split by split (`operators/split_times.py`)."""
 
-    State: the last id of each split, which goes with the split to whoever reads it after a rescale.
-    """
-
-    def __init__(self, source: int, rows: int, splits: int) -> None:
-        self._source = source
-        self._rows = rows
-        self._splits = splits
-        #: {split: (its last id read, newest time)}; splits that were not begun are not in it.
-        self._seen: dict[int, tuple[int, int]] = {}
-        self._committed: dict[int, tuple[int, int]] = {}
-        #: {split: its last id}
-        self._own: dict[int, int] = {}
+    def __init__(self) -> None:
+        self._times = SplitTimes()
         self.records = 0
 
     @property
     def watermark_ns(self) -> int:
         """See `WatermarkGenerator`."""
-        last = [self._seen.get(split, (-1, 0)) for split in self._own]
-        left = [seen for seen, end in zip(last, self._own.values(), strict=True) if seen[0] != end]
-        if any(id < 0 for id, _ in left) or not self._seen:
-            return MIN_WATERMARK
-        newest = [time for _, time in left]
-        return (min(newest) if newest else max(time for _, time in last)) - DELAY_NS - 1
+        newest_ns = self._times.newest_ns
+        return MIN_WATERMARK if newest_ns is None else newest_ns - DELAY_NS - 1
 
     def open(self, context: OperatorContext) -> None:
-        """Note which splits this subtask reads."""
-        for split in range(context.index, self._splits, context.parallelism):
-            ids = records_of(self._source, self._rows)[split :: self._splits]
-            if ids:
-                self._own[split] = ids[-1]
+        """Note which subtask this is."""
+        self._times.begin(context)
 
     def restore(self, states: Sequence[RestoredState]) -> None:
-        """Go on with the splits that are this subtask's now."""
-        rows = [row for state in states for row in state.table.to_pylist()]
-        mine = {r["split"]: (r["id"], r["newest"]) for r in rows if r["split"] in self._own}
-        self._seen, self._committed = mine, dict(mine)
+        """Go on from the splits' times."""
+        self._times.restore(states)
+
+    def opened(self, splits: Collection[str]) -> None:
+        """See `SplitGenerator`."""
+        self._times.opened(splits)
+
+    def polled(
+        self, split: str, splits: Collection[str] | None, now_ns: int, *, empty: bool
+    ) -> None:
+        """See `SplitGenerator`."""
+        self._times.polled(split, splits, now_ns, empty=empty)
 
     def process(self, batch: pa.RecordBatch, port: int) -> Iterable[pa.RecordBatch]:
         """Look at the ids and pass the batch on."""
         self.records += batch.num_rows
-        for id in batch.column(0).to_pylist():
-            split = id % ID_SPAN % self._splits
-            newest = max(int(time_of(id)), self._seen.get(split, (0, 0))[1])
-            self._seen[split] = (id, newest)
+        self._times.came(max(int(time_of(id)) for id in batch.column(0).to_pylist()))
         yield batch
 
     def finish(self) -> Iterable[pa.RecordBatch]:
@@ -99,13 +86,11 @@ class Times:
 
     def commit(self) -> None:
         """Publish the splits' times."""
-        self._committed = dict(self._seen)
+        self._times.commit()
 
     def snapshot(self) -> Sequence[StateSnapshot]:
         """Freeze them."""
-        rows = [{"split": s, "id": i, "newest": t} for s, (i, t) in self._committed.items()]
-        table = partial(pa.Table.from_pylist, rows, schema=_SEEN)
-        return (StateSnapshot("seen", StateKind.UNION, table),)
+        return self._times.snapshot()
 
     def close(self) -> None:
         """Nothing is held."""

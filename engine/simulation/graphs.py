@@ -216,8 +216,7 @@ def _operators(
             source = OperatorPlan(name, source=reader, stateful=True)
             if all(task.kind not in TIMED for task in graph.tasks):
                 return (source,)
-            times = functools.partial(Times, index, graph.rows, graph.splits)
-            return (source, OperatorPlan(f"{name}-times", operator=times, time=EventTimeRole.MAKES))
+            return (source, OperatorPlan(f"{name}-times", operator=Times, time=EventTimeRole.MAKES))
         case Kind.MAP:
             return (stamp,)
         case Kind.DROP:

@@ -84,7 +84,12 @@ class RecordsReader:
         rows = min(rows_max, self._rng.randint(1, 8))
         batch = self._own[split].slice(self._next[split], rows)
         self._next[split] += batch.num_rows
-        return Polled((batch,), SourceStatus.MORE)
+        return Polled((batch,), SourceStatus.MORE, split=str(split))
+
+    def open_splits(self) -> frozenset[str]:
+        """Those that are not read to their end."""
+        left = (s for s, own in self._own.items() if self._next[s] < own.num_rows)
+        return frozenset(map(str, left))
 
     def commit(self) -> None:
         """Publish the places."""

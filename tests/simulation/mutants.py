@@ -24,6 +24,7 @@ from headrace.engine.coordination.coordinator import Coordinator
 from headrace.engine.coordination.ledger import Ledger
 from headrace.engine.coordination.roster import Roster
 from headrace.engine.operators.chain import Chain
+from headrace.engine.operators.split_times import SplitTimes
 from headrace.engine.operators.timed_process import TimedProcessOperator
 from headrace.engine.runtime import cuts
 from headrace.engine.runtime.cuts import Cuts
@@ -122,8 +123,8 @@ def snapshot_includes_the_running_work(patch: pytest.MonkeyPatch) -> None:
 def source_offset_is_committed_before_its_output(patch: pytest.MonkeyPatch) -> None:
     whole = Chain.poll
 
-    def poll(self: Chain, rows_max: int) -> Any:
-        polled = whole(self, rows_max)
+    def poll(self: Chain, rows_max: int, now_ns: int) -> Any:
+        polled = whole(self, rows_max, now_ns)
         self.commit()
         return polled
 
@@ -131,6 +132,12 @@ def source_offset_is_committed_before_its_output(patch: pytest.MonkeyPatch) -> N
 
 
 # --- event time -------------------------------------------------------------------------------------------------------
+
+
+@mutant
+def one_watermark_for_all_splits(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(SplitTimes, "opened", lambda self, splits: None)
+    patch.setattr(SplitTimes, "polled", lambda self, split, splits, now_ns, empty: None)
 
 
 @mutant

@@ -10,7 +10,7 @@ import pytest
 
 from headrace.channels.events import MIN_WATERMARK
 from headrace.channels.partitioners import Hash
-from headrace.engine.operators.base import OperatorContext, RestoredState
+from headrace.engine.operators.base import OperatorContext
 from headrace.engine.plan.execution import EventTimeRole
 from headrace.engine.simulation.event_time import DELAY_NS, Times, bucket_of, time_of, told_of
 from headrace.engine.simulation.graphs import (
@@ -75,32 +75,11 @@ def test_jobs_that_may_repeat_records_have_none() -> None:
         assert all(task.kind not in TIMED for task in graph.tasks)
 
 
-def times(parallelism: int = 1, index: int = 0) -> Times:
-    subject = Times(0, 12, 4)
-    subject.open(OperatorContext("job", "times", index, parallelism, 16, 1))
-    return subject
-
-
-def feed(subject: Times, *ids: int) -> None:
-    list(subject.process(pa.record_batch([pa.array(ids, pa.int64())] * 6, schema=SCHEMA), 0))
-    subject.commit()
-
-
-def test_the_oldest_split_that_is_not_read_to_its_end_decides() -> None:
-    subject = times(2)
-    assert subject.watermark_ns == MIN_WATERMARK
-    feed(subject, 0, 4)
-    assert subject.watermark_ns == MIN_WATERMARK, "split 2 was not begun"
-    feed(subject, 2)
-    assert subject.watermark_ns == time_of(2) - DELAY_NS - 1
-    feed(subject, 6, 10)
-    assert subject.watermark_ns == max(time_of(0), time_of(4)) - DELAY_NS - 1, "2 is at its end"
-
-
-def test_a_splits_time_goes_with_it_to_another_subtask() -> None:
-    old = [times(2, 0), times(2, 1)]
-    feed(old[0], 0, 2)
-    feed(old[1], 1, 3)
-    new = times(1)
-    new.restore([RestoredState(s.name, s.kind, s.table()) for o in old for s in o.snapshot()])
-    assert new.watermark_ns == min(time_of(id) for id in range(4)) - DELAY_NS - 1
+def test_watermarks_are_made_split_by_split() -> None:
+    subject = Times()
+    subject.open(OperatorContext("job", "times", 0, 1, 16, 1))
+    subject.opened(frozenset("01"))
+    for id, expected in ((4, MIN_WATERMARK), (1, time_of(1) - DELAY_NS - 1)):
+        subject.polled(str(id % 2), frozenset("01"), 0, empty=False)
+        list(subject.process(pa.record_batch([pa.array([id])] * 6, schema=SCHEMA), 0))
+        assert subject.watermark_ns == expected

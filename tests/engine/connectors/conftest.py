@@ -47,6 +47,7 @@ class Drive:
     def step(self, reader: SourceReader) -> SourceStatus:
         """An accepted poll."""
         polled = reader.poll(self.rows_max)
+        assert bool(polled.split) == bool(polled.batches), "each record is of a split"
         self.batches += polled.batches
         reader.commit()
         return polled.status

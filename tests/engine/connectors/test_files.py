@@ -244,6 +244,48 @@ def test_followed_text_is_read_line_by_line_as_it_grows(tmp_path: Path, at: Make
     assert run.read() == []
 
 
+def test_followed_text_files_are_open_from_their_first_line_until_they_are_gone(
+    tmp_path: Path, at: Make
+) -> None:
+    for name, text in (("a", "a1\n"), ("b", "b1\n"), ("c", "")):
+        (tmp_path / name).write_text(text)
+    run = Following(lambda **o: FileSource(str(tmp_path), "text", **o), at, 1)
+    assert run.readers[0].open_splits() == frozenset()
+    run.read()
+    a, b = f"{tmp_path}/a[0:]", f"{tmp_path}/b[0:]"
+    assert run.readers[0].open_splits() == {a, b}
+    assert run.readers[0].open_splits() is run.readers[0].open_splits()
+    run.attempt(1, run.save())
+    assert run.readers[0].open_splits() == {a, b}
+    run.read()
+    (tmp_path / "a").rename(tmp_path / "_a")
+    run.read()
+    assert run.readers[0].open_splits() == {b}
+    (tmp_path / "_a").rename(tmp_path / "a")
+    run.read()
+    assert run.readers[0].open_splits() == {a, b}
+
+
+def test_of_files_that_end_only_those_that_were_begun_are_open(tmp_path: Path, at: Make) -> None:
+    for name in "abc":
+        write(tmp_path / name, "parquet", range(8))
+    source = FileSource(str(tmp_path), "parquet")
+    assert source.schema
+    old = [source.reader(), source.reader()]
+    for index, reader in enumerate(old):
+        reader.open(at(index, 2))
+        assert reader.open_splits() == frozenset()
+        assert reader.poll(5).split in reader.open_splits()
+        reader.commit()
+    reader = source.reader()
+    reader.open(at(0, 1))
+    reader.restore([RestoredState(s.name, s.kind, s.table()) for o in old for s in o.snapshot()])
+    assert reader.open_splits() == {f"{tmp_path}/a[0:]", f"{tmp_path}/b[0:]"}
+    while (polled := reader.poll(5)).batches:
+        assert polled.split in reader.open_splits()
+    assert reader.open_splits() == frozenset()
+
+
 def test_a_followed_csv_file_may_begin_with_half_a_header(tmp_path: Path, at: Make) -> None:
     schema = pa.schema([("x", pa.int64()), ("y", pa.string())])
     (tmp_path / "a").write_text("x")

@@ -15,7 +15,7 @@ from headrace.engine.api.errors import UserError
 from headrace.engine.connectors.file_sink import FileSink
 from headrace.engine.connectors.memory import BatchesSource, BlackholeSink, CollectSink
 from headrace.engine.connectors.sequence import SequenceSource
-from headrace.engine.operators.base import SinkWriter, SourceReader
+from headrace.engine.operators.base import RestoredState, SinkWriter, SourceReader
 
 Make = Callable[..., Any]
 
@@ -67,6 +67,23 @@ def test_collected_records_appear_at_commit_and_once(at: Make) -> None:
     assert writer.precommit(2) == ()
     sink.clear()
     assert sink.table().num_rows == 0
+
+
+def test_batches_that_were_begun_are_open_until_they_are_done(at: Make) -> None:
+    source = BatchesSource(batches(3, 3, 3))
+    old = [source.reader(), source.reader()]
+    for index, reader in enumerate(old):
+        reader.open(at(index, 2))
+        reader.poll(2)
+        reader.commit()
+    assert [reader.open_splits() for reader in old] == [{"0"}, {"1"}]
+    reader = source.reader()
+    reader.open(at(0, 1))
+    reader.restore([RestoredState(s.name, s.kind, s.table()) for o in old for s in o.snapshot()])
+    found = [reader.open_splits()]
+    while (polled := reader.poll(2)).batches:
+        found += [frozenset({polled.split}), reader.open_splits()]
+    assert found == [{"0", "1"}, {"0"}, {"0", "1"}, {"1"}, {"1"}, {"2"}, {"2"}, {"2"}, {"2"}]
 
 
 def test_what_was_not_precommitted_or_not_committed_never_appears(at: Make) -> None:

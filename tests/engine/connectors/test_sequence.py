@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from headrace.engine.api.errors import UserError
 from headrace.engine.connectors.sequence import SequenceSource, Stride, share
-from headrace.engine.operators.base import SourceStatus
+from headrace.engine.operators.base import RestoredState, SourceStatus
 
 Make = Callable[..., Any]
 
@@ -66,6 +66,25 @@ def test_a_longer_source_goes_on_where_the_shorter_one_ended(drive: Make) -> Non
     run.source = SequenceSource(rows=25)
     run.rest(2)
     assert sorted(run.column("sequence")) == list(range(25))
+
+
+def test_what_slower_subtasks_owe_is_open_before_what_comes_after_it(at: Make) -> None:
+    source = SequenceSource(rows=30)
+    old = [source.reader() for _ in range(3)]
+    for index, reader in enumerate(old):
+        reader.open(at(index, 3))
+        reader.poll(2 * index + 1)
+        reader.commit()
+        assert reader.open_splits() == {f"{index}/3"}
+    reader = source.reader()
+    reader.open(at(0, 1))
+    reader.restore([RestoredState(s.name, s.kind, s.table()) for o in old for s in o.snapshot()])
+    assert reader.open_splits() == {"0/3<17", "1/3<17"}
+    order = []
+    while (polled := reader.poll(100)).batches:
+        assert polled.split in reader.open_splits()
+        order.append(polled.split)
+    assert order == ["0/3<17", "1/3<17", "0/1"]
 
 
 def test_offsets_of_a_poll_are_invisible_before_its_commit(at: Make) -> None:

@@ -1,12 +1,14 @@
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pytest
 
+from headrace.channels.events import MIN_WATERMARK
 from headrace.channels.partitioners import Forward
 from headrace.engine.api.errors import UserCodeError
 from headrace.engine.operators import aggregations as agg
@@ -22,7 +24,8 @@ from headrace.engine.operators.base import (
 from headrace.engine.operators.chain import Chain
 from headrace.engine.operators.row import FlatMapOperator
 from headrace.engine.operators.stateless import StatelessOperator
-from headrace.engine.plan.execution import OperatorPlan, TaskPlan
+from headrace.engine.operators.watermark import WatermarkOperator
+from headrace.engine.plan.execution import EventTimeRole, OperatorPlan, TaskPlan
 
 SCHEMA = pa.schema([("x", pa.int64())])
 
@@ -145,10 +148,50 @@ def test_the_end_of_input_passes_through_the_operators_behind() -> None:
 
 def test_a_source_at_the_head_is_polled() -> None:
     chain = chain_of(OperatorPlan("source", source=OneToTwo), add_one("a"))
-    outputs, status, wait_ns = chain.poll(10)
+    outputs, status, wait_ns = chain.poll(10, 0)
     assert plain(outputs) == [[(0, [2]), (0, [3])]]
     assert (status, wait_ns) == (SourceStatus.IDLE, 7)
     assert chain.precommit(1) == []
+
+
+class Partitions(OneToTwo):
+    """A reader of two splits, whose times are its records."""
+
+    def __init__(self, open: Sequence[str], *polls: tuple[str, int]) -> None:
+        super().__init__()
+        self.polls = list(polls)
+        self.splits = frozenset(open)
+
+    def poll(self, rows_max: int) -> Polled:
+        split, second = self.polls.pop(0)
+        batch = pa.record_batch([pa.array([second], pa.timestamp("s"))], names=["at"])
+        return Polled([batch], SourceStatus.MORE, split=split)
+
+    def open_splits(self) -> frozenset[str]:
+        return self.splits
+
+
+def test_the_splits_of_a_source_have_a_watermark_each_that_outlives_the_chain() -> None:
+    def make(*polls: tuple[str, int]) -> Chain:
+        times = partial(
+            WatermarkOperator, "at", 0, pa.schema([("at", pa.timestamp("s"))]), operator="times"
+        )
+        made = OperatorPlan("times", operator=times, time=EventTimeRole.MAKES)
+        return chain_of(OperatorPlan("in", source=lambda: Partitions("ab", *polls)), made)
+
+    def watermarks(chain: Chain, polls: int) -> Iterator[int]:
+        for _ in range(polls):
+            chain.poll(10, 0)
+            chain.commit()
+            yield chain.time().watermark_ns
+
+    second = 1_000_000_000
+    chain = make(("a", 70), ("b", 20))
+    assert list(watermarks(chain, 2)) == [MIN_WATERMARK, 20 * second - 1]
+    states = [(name, RestoredState(s.name, s.kind, s.table())) for name, s in chain.snapshot()]
+    again = make(("b", 90), ("a", 80))
+    again.restore({"times": [state for name, state in states if name == "times"]})
+    assert list(watermarks(again, 2)) == [70 * second - 1, 80 * second - 1]
 
 
 def test_a_sink_at_the_tail_writes_and_precommits_under_its_name() -> None:

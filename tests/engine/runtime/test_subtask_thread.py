@@ -66,7 +66,7 @@ class FakeChain:
     def time(self) -> ChainTime:
         return ChainTime(watermark_ns=42)
 
-    def poll(self, rows_max: int) -> object:
+    def poll(self, rows_max: int, now_ns: int) -> object:
         self._note("poll")
         return (((0, BATCH, BATCH.nbytes),),), SourceStatus.IDLE, 77
 
