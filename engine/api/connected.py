@@ -13,7 +13,9 @@ from ..operators.connect import BroadcastProcessor, ConnectOperator
 from ..operators.process import declared_states, has_timers
 from ..plan.validate import check_schema, require_name
 from ..state.broadcast import BroadcastState
+from .backend import stated_backend
 from .errors import UserError
+from .options import State
 from .stream import STATE, Stream
 
 
@@ -26,6 +28,7 @@ def connected(
     schema: pa.Schema,
     name: str | None,
     parallelism: int | None,
+    state: State | None = None,
 ) -> Stream:
     """Connect a stream with a broadcast one; see `Stream.connect`. Raises: UserError."""
     if not isinstance(rules, Stream):
@@ -52,7 +55,15 @@ def connected(
     proposal = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "-", class_.__name__).lower()
     name = require_name(name, kind="connect", proposal=proposal, why=STATE)
     check_schema(schema, where="connect")
-    operator = partial(ConnectOperator, processor, keys, len(main.inputs), main.schema, schema)
+    operator = partial(
+        ConnectOperator,
+        processor,
+        keys,
+        len(main.inputs),
+        main.schema,
+        schema,
+        backend=stated_backend(state, kind="connect"),
+    )
     # A stream without watermarks holds back those of the other.
     event_time = None if rules.event_time is None else main.event_time
     both = Stream(main.inputs + rules.inputs, main.schema, event_time)

@@ -18,7 +18,7 @@ import pyarrow as pa
 from ..plan.builder import build_plan
 from ..plan.execution import ExecutionPlan
 from ..plan.mermaid import mermaid
-from ..plan.validate import PARALLELISM_MAX, check_backend, check_name, check_parallelism
+from ..plan.validate import PARALLELISM_MAX, check_name, check_parallelism
 from .connector import Delivery
 from .errors import UserError
 from .handle import JobHandle, JobResult, Session, Successor
@@ -211,7 +211,6 @@ class Job:
         from ..control.server import open_control
         from ..coordination.session import start_job
 
-        check_backend([handle.node for handle in self.sinks], options.state.backend)
         plan = self.plan(options.parallelism)
         rules = self._autoscale_rules(options)
         collected = self._collected(afresh=options.restore is None)

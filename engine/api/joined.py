@@ -7,12 +7,15 @@ from datetime import timedelta
 from functools import partial
 from typing import get_args
 
-from ..operators.join import MATCHED, TIME, How, Interval, JoinInput, JoinOperator
+from ..operators.join import ADDED, How, Interval, JoinOperator
 from ..operators.join_output import JoinOutput
+from ..operators.join_runs import MATCHED, TIME, JoinInput
 from ..operators.windows import SessionWindow, TimeWindow, Window, bounded_ns, check_durations
 from ..plan.graph import Keyed
 from ..plan.validate import check_keys, require_name
+from .backend import stated_backend
 from .errors import UserError
+from .options import State
 from .stream import STATE, Stream
 from .suggestion import did_you_mean
 from .units import Duration
@@ -33,6 +36,7 @@ def joined(
     how: How,
     name: str | None,
     parallelism: int | None,
+    state: State | None,
 ) -> Stream:
     """Join two streams; see `Stream.join`. Raises: UserError."""
     if not isinstance(right, Stream):
@@ -45,7 +49,8 @@ def joined(
     match = _match(inputs, within, between, window)
     name = require_name(name, kind="join", proposal=f"{'-'.join(left_keys)}-join", why=STATE)
     out = JoinOutput(*inputs, match if isinstance(match, TimeWindow) else None).schema
-    operator = partial(JoinOperator, *inputs, match, how, len(left.inputs))
+    backend = stated_backend(state, kind="join")
+    operator = partial(JoinOperator, *inputs, match, how, len(left.inputs), backend=backend)
     both = left.partitioned(Keyed(left_keys)).inputs + right.partitioned(Keyed(right_keys)).inputs
     return Stream(both, out).then(
         "join", operator, out, name=name, parallelism=parallelism, stateful=True
@@ -75,10 +80,10 @@ def _check_keys(
 
 def _input(stream: Stream, keys: tuple[str, ...], side: str) -> JoinInput:
     column, _ = event_time_of(stream, where=f"join: the {side} stream")
-    for field in (TIME, MATCHED):
-        if field.name in stream.schema.names:
+    for name in (TIME.name, MATCHED.name, *ADDED):
+        if name in stream.schema.names:
             raise UserError(
-                f"join: the {side} stream has a column {field.name!r}, which the join needs for itself; rename it with "
+                f"join: the {side} stream has a column {name!r}, which the join needs for itself; rename it with "
                 "select() before"
             )
     return JoinInput(keys, column, stream.schema)

@@ -14,7 +14,6 @@ import pyarrow as pa
 
 from ..operators.aggregate import AggregateOperator, Emit
 from ..operators.aggregations import Aggregation, aggregate_schema
-from ..operators.base import StateBackend
 from ..operators.connect import BroadcastProcessor
 from ..operators.join import How
 from ..operators.process import (
@@ -27,6 +26,7 @@ from ..operators.timed_process import TimedProcessOperator
 from ..operators.windows import Window
 from ..plan.validate import check_aggregations, check_schema, require_event_time, require_name
 from ..state.broadcast import BroadcastState
+from .backend import stated_backend
 from .errors import UserError
 from .options import State
 from .stream import STATE, Stream
@@ -79,7 +79,7 @@ class KeyedStream:
         check_aggregations(aggregations, self.stream.schema)
         schema = self.stream.schema
         out = aggregate_schema(self.columns, aggregations, schema)
-        backend = _backend(state, kind="aggregate")
+        backend = stated_backend(state, kind="aggregate")
         operator = partial(
             AggregateOperator, self.columns, aggregations, schema, emit, backend=backend
         )
@@ -108,6 +108,7 @@ class KeyedStream:
         how: How = "inner",
         name: str | None = None,
         parallelism: int | None = None,
+        state: State | None = None,
     ) -> Stream:
         """Join with another keyed stream whose keys are equal, as `Stream.join` does."""
         if not isinstance(other, KeyedStream) or len(other.columns) != len(self.columns):
@@ -123,6 +124,7 @@ class KeyedStream:
             how=how,
             name=name,
             parallelism=parallelism,
+            state=state,
         )
 
     def connect(
@@ -133,8 +135,13 @@ class KeyedStream:
         schema: pa.Schema,
         name: str | None = None,
         parallelism: int | None = None,
+        state: State | None = None,
     ) -> Stream:
-        """As `Stream.connect`, with state per key beside the broadcast state."""
+        """As `Stream.connect`, with state per key beside the broadcast state.
+
+        Args:
+            state: where the state per key lies, if not where the job's does; broadcast state is in memory always.
+        """
         from .connected import connected  # connected.py is built on this module
 
         return connected(
@@ -145,6 +152,7 @@ class KeyedStream:
             schema=schema,
             name=name,
             parallelism=parallelism,
+            state=state,
         )
 
     def process(
@@ -190,7 +198,7 @@ class KeyedStream:
             self.columns,
             self.stream.schema,
             schema,
-            backend=_backend(state, kind="process"),
+            backend=stated_backend(state, kind="process"),
         )
         return self.stream.then(
             "process",
@@ -201,16 +209,3 @@ class KeyedStream:
             stateful=True,
             runs_user_code=True,
         )
-
-
-def _backend(state: State | None, *, kind: str) -> StateBackend | None:
-    """What an operator's own `state=` says."""
-    if state is None:
-        return None
-    if not isinstance(state, State):
-        raise UserError(f"{kind}: state={state!r} is not a hr.State(...)")
-    if state.directory is not None:
-        raise UserError(
-            f"{kind}: state.directory={state.directory!r} belongs to the job: give it hr.Job(..., state=hr.State(directory=...))"
-        )
-    return StateBackend(state.backend, state.write_buffer_bytes, state.block_cache_bytes)

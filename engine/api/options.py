@@ -281,7 +281,7 @@ class Workers:
 @known_names_only
 @dataclass(frozen=True, slots=True)
 class State:
-    """Where the keyed state of `process` and `aggregate` lies while the job runs.
+    """Where keyed state lies while the job runs: that of `process`, `aggregate`, windows, joins and `connect`.
 
     Attributes:
         backend: "heap", or "rocksdb": on local disk, for state larger than memory; its checkpoints store only what has changed.

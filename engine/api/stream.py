@@ -41,6 +41,7 @@ from ..plan.validate import (
 from .call_site import call_site
 from .errors import UserError
 from .expressions import check_filter, projected_schema
+from .options import State
 from .units import Duration, duration_ns
 
 if TYPE_CHECKING:
@@ -257,6 +258,7 @@ class Stream:
         how: How = "inner",
         name: str | None = None,
         parallelism: int | None = None,
+        state: State | None = None,
     ) -> Stream:
         """Join with the records of another stream that agree in `on` and are close in event time.
 
@@ -270,6 +272,7 @@ class Stream:
             window: `hr.tumbling(...)` or `hr.sliding(...)`: both are in it; once for each window that holds both.
             how: "inner", or "left", "right" or "full" to emit also records that met none, once the watermark says that none can come.
             name: required.
+            state: where its state lies, if not where the job's does.
 
         Returns: all columns of this stream, those of the other but its keys (with "_right" if the name is taken), and of a windowed join
         window_start and window_end. The result has no watermark of its own.
@@ -286,6 +289,7 @@ class Stream:
             how=how,
             name=name,
             parallelism=parallelism,
+            state=state,
         )
 
     def connect(

@@ -16,7 +16,9 @@ from ..operators.window_store import WindowAggregate
 from ..operators.windows import SessionWindow, TimeWindow, Window, bounded_ns, check_durations
 from ..plan.graph import Input, Output
 from ..plan.validate import check_aggregations, require_event_time, require_name
+from .backend import stated_backend
 from .errors import UserError
+from .options import State
 from .stream import STATE, Stream
 from .units import Duration
 
@@ -57,6 +59,7 @@ class WindowedStream:
         *,
         name: str | None = None,
         parallelism: int | None = None,
+        state: State | None = None,
         **aggregations: Aggregation,
     ) -> WindowResult:
         """Aggregate each key's records by window: `aggregate(n=hr.count(), name="per-minute")`.
@@ -65,6 +68,7 @@ class WindowedStream:
 
         Args:
             name: required.
+            state: where the windows lie, if not where the job's state does.
             aggregations: {column of the result: aggregation}.
 
         Returns: a stream of the key columns, window_start, window_end, and one column per aggregation; its `late` are the late records.
@@ -85,7 +89,7 @@ class WindowedStream:
         )
         result = stream.then(
             "window",
-            partial(make, spec),
+            partial(make, spec, backend=stated_backend(state, kind="window")),
             out,
             name=name,
             parallelism=parallelism,

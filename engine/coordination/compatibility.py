@@ -1,23 +1,29 @@
 """Whether the program can take the states that a checkpoint holds, asked before the job claims anything.
 
-Names and edges are `recovery/assignment.py`'s; here it is about types. An operator that keeps declared state says by itself
-what it could not restore (`ChecksStates`), from the columns alone: no rows are read. Operators that do not, and state that is
-damaged, are found out by the restore.
+Names and edges are `recovery/assignment.py`'s; here it is about types. An operator that keeps state says by itself what it could not restore
+(`ChecksStates`), from the columns alone, of tables and of databases alike: no rows are read. Operators that do not, and state
+that is damaged, are found out by the restore.
 """
 
 from __future__ import annotations
 
+import pyarrow as pa
+
 from headrace.inflight.segment import InvalidTable, schema_from_ipc
 from headrace.recovery.layout import store_path
-from headrace.recovery.metadata import CheckpointMetadata, StateHandle
+from headrace.recovery.metadata import CheckpointMetadata, StateHandle, StateSchema
 from headrace.recovery.store import NotFound, Store, StoreError, StoreRejected
 
 from ..api.errors import StorageUnreachable
 from ..operators.base import ChecksStates, RestoredState, StateKind
 from ..plan.execution import ExecutionPlan
+from ..state.tables import KEY_GROUP
 
 #: The head of a stored table, in which its columns are; a schema that is longer is left to the restore.
 _HEAD_BYTES = 64 * 1024
+
+#: Where the columns of a state are told: at the head of its table, or beside the database that it lies in.
+_Columns = StateHandle | StateSchema
 
 
 def check_states(plan: ExecutionPlan, store: Store, metadata: CheckpointMetadata) -> None:
@@ -36,28 +42,37 @@ def check_states(plan: ExecutionPlan, store: Store, metadata: CheckpointMetadata
                     operator.check_states(_without_rows(store, metadata.job, handles))
 
 
-def _held(metadata: CheckpointMetadata) -> dict[str, list[StateHandle]]:
-    """{operator: one handle of each of its states}."""
-    chosen: dict[tuple[str, str], StateHandle] = {}
+def _held(metadata: CheckpointMetadata) -> dict[str, list[_Columns]]:
+    """{operator: where the columns of each of its states are told}."""
+    chosen: dict[tuple[str, str], _Columns] = {}
     for snapshot in metadata.subtasks:
         for handle in snapshot.states:
             chosen.setdefault((handle.operator, handle.state), handle)
-    by_operator: dict[str, list[StateHandle]] = {}
-    for (operator, _), handle in sorted(chosen.items()):
-        by_operator.setdefault(operator, []).append(handle)
+        for database in snapshot.databases:
+            for schema in database.schemas:
+                chosen.setdefault((database.operator, schema.state), schema)
+    by_operator: dict[str, list[_Columns]] = {}
+    for (operator, _), columns in sorted(chosen.items()):
+        by_operator.setdefault(operator, []).append(columns)
     return by_operator
 
 
-def _without_rows(store: Store, job: str, handles: list[StateHandle]) -> list[RestoredState]:
+def _without_rows(store: Store, job: str, handles: list[_Columns]) -> list[RestoredState]:
     states = []
     for handle in handles:
         try:
             length = min(handle.length, _HEAD_BYTES)
             head = store.get(store_path(job, handle.path), handle.offset, length)
-            table = schema_from_ipc(head).empty_table()
+            schema = schema_from_ipc(head)
         except (InvalidTable, NotFound, StoreRejected):
             continue
         except StoreError as error:
             raise StorageUnreachable(f"the checkpoint cannot be read: {error}") from error
-        states.append(RestoredState(handle.state, StateKind(handle.kind), table))
+        kind = StateKind.KEYED
+        if isinstance(handle, StateHandle):
+            kind = StateKind(handle.kind)
+        else:
+            # What the rows of a database are given when they are read.
+            schema = pa.schema([KEY_GROUP, *schema])
+        states.append(RestoredState(handle.state, kind, schema.empty_table()))
     return states

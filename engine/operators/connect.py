@@ -16,11 +16,20 @@ from typing import Any
 import pyarrow as pa
 
 from ..api.errors import UserCodeError
+from ..state.backends import HeapBackend, KeyedBackend, keyed_backend
 from ..state.broadcast import BroadcastState
 from ..state.keyed import CurrentKey, Key, KeyedState
 from ..state.keys import KeySlots
 from ..state.tables import check_state, refuse_unknown, restored_batches
-from .base import OperatorContext, RestoredState, StateKind, StateSnapshot
+from .base import (
+    DatabaseSnapshot,
+    OperatorContext,
+    RestoredDatabase,
+    RestoredState,
+    StateBackend,
+    StateKind,
+    StateSnapshot,
+)
 from .process import StatefulProcessor, declared_states
 from .user_code import Row, cells_of, raised, rows_of, rows_to_batch, shown, slices
 
@@ -71,8 +80,10 @@ class ConnectOperator:
         schema_out: pa.Schema,
         *,
         operator: str,
+        backend: StateBackend | None = None,
     ) -> None:
         self._given = processor
+        self._stated = backend
         self._keys = list(keys)
         self._key_fields = KeySlots(schema_in, keys).fields if keys else []
         self._main_ports = main_ports
@@ -82,28 +93,50 @@ class ConnectOperator:
         self._keyed: dict[str, KeyedState] = {}
         self._broadcast: dict[str, BroadcastState] = {}
         self._processor: BroadcastProcessor | None = None
-        self._max_parallelism = 0
+        self._backend: KeyedBackend | None = None
 
     def open(self, context: OperatorContext) -> None:
         """Make the processor and bind its states.
 
         Raises: UserCodeError when its constructor or `open` raises.
         """
-        self._max_parallelism = context.max_parallelism
+        # Broadcast state is small, and in memory always.
+        self._backend = (
+            keyed_backend(self._stated, context, self._key_fields)
+            if self._keys
+            else HeapBackend([], context.max_parallelism)
+        )
         try:
             given = self._given
             processor = given() if isinstance(given, type) else copy.deepcopy(given)
             for name, declared in declared_states(type(processor)).items():
-                bound = declared.bind(name, self._current)
-                setattr(processor, name, bound)
-                if isinstance(bound, BroadcastState):
-                    self._broadcast[name] = bound
+                if isinstance(declared, BroadcastState):
+                    self._broadcast[name] = declared.bind(name, self._current)
+                    setattr(processor, name, self._broadcast[name])
                 else:
-                    self._keyed[name] = bound
+                    self._keyed[name] = self._backend.bind(declared, name, self._current)
+                    setattr(processor, name, self._keyed[name])
             processor.open()
         except Exception as error:
             raise raised(self._operator, error) from error
         self._processor = processor
+
+    def restore_databases(self, databases: Sequence[RestoredDatabase]) -> bool:
+        """See `KeepsDatabase`."""
+        return self._opened().restore(databases)
+
+    def check_states(self, states: Sequence[RestoredState]) -> None:
+        """See `ChecksStates`."""
+        given = self._given
+        declared = declared_states(given if isinstance(given, type) else type(given))
+        refuse_unknown(states, declared, self._operator)
+        for name, state in declared.items():
+            if isinstance(state, BroadcastState):
+                for held in states:
+                    if held.name == name:
+                        check_state(name, held.table.schema, state.schema, self._operator)
+            else:
+                self._batches(states, name, state)
 
     def restore(self, states: Sequence[RestoredState]) -> None:
         """Take back the keys that this subtask owns now, and one copy of the broadcast state.
@@ -112,8 +145,7 @@ class ConnectOperator:
         """
         refuse_unknown(states, [*self._keyed, *self._broadcast], self._operator)
         for name, state in self._keyed.items():
-            schema = pa.schema([*self._key_fields, pa.field(name, state.type)])
-            for batch in restored_batches(states, name, schema, self._operator):
+            for batch in self._batches(states, name, state):
                 state.load(self._keys_of(batch), batch.column(len(self._keys)).to_pylist())
         for given in states:
             if given.name in self._broadcast:
@@ -128,6 +160,7 @@ class ConnectOperator:
         """
         processor = self._processor
         assert processor is not None, "opened"
+        self._opened().begin()
         if port < self._main_ports:
             return self._rows(batch, self._keys_of, processor.process)
         return self._told(batch, processor)
@@ -140,22 +173,33 @@ class ConnectOperator:
         """Merge the writes of the work that ended."""
         for state in (*self._keyed.values(), *self._broadcast.values()):
             state.commit()
+        self._opened().commit()
 
     def snapshot(self) -> Sequence[StateSnapshot]:
-        """Copy each keyed state's dictionary; broadcast state needs no copy."""
-        keyed = [
-            StateSnapshot(
-                name, StateKind.KEYED, state.freeze(self._key_fields, self._max_parallelism)
-            )
-            for name, state in self._keyed.items()
-        ]
-        return keyed + [
+        """Freeze what lies on the heap; broadcast state, which always does, needs no copy."""
+        return self._opened().snapshot() + [
             StateSnapshot(name, StateKind.BROADCAST, state.freeze_entries())
             for name, state in self._broadcast.items()
         ]
 
+    def freeze_database(self) -> DatabaseSnapshot | None:
+        """Freeze what lies in a database."""
+        return self._opened().freeze_database()
+
     def close(self) -> None:
-        """Nothing is held outside memory."""
+        """Release the backend."""
+        if self._backend is not None:
+            self._backend.close()
+
+    def _opened(self) -> KeyedBackend:
+        assert self._backend is not None, "opened"
+        return self._backend
+
+    def _batches(
+        self, states: Sequence[RestoredState], name: str, state: KeyedState
+    ) -> list[pa.RecordBatch]:
+        schema = pa.schema([*self._key_fields, pa.field(name, state.type)])
+        return restored_batches(states, name, schema, self._operator, state.default)
 
     def _told(
         self, batch: pa.RecordBatch, processor: BroadcastProcessor
@@ -179,7 +223,10 @@ class ConnectOperator:
     ) -> Iterator[pa.RecordBatch]:
         for piece in slices(batch):
             rows: list[Row] = []
-            for index, (key, row) in enumerate(zip(keys_of(piece), rows_of(piece), strict=True)):
+            keys = keys_of(piece)
+            if keys[0] is not _NO_KEY:
+                self._opened().prefetch(keys)
+            for index, (key, row) in enumerate(zip(keys, rows_of(piece), strict=True)):
                 self._current.key = key
                 try:
                     returned = call(key, row)

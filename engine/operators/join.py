@@ -15,40 +15,42 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from headrace.channels.hashing import hash_rows
+from headrace.channels.hashing import Hashes, hash_rows
 
 from ..state.arrays import Mask, is_word_type, words
 from ..state.tables import keyed_table, refuse_unknown, restored_batches
-from .base import Advanced, RestoredState, StateKind, StateSnapshot
+from .base import (
+    Advanced,
+    DatabaseSnapshot,
+    OperatorContext,
+    RestoredDatabase,
+    RestoredState,
+    StateBackend,
+    StateKind,
+    StateSnapshot,
+)
 from .join_output import JoinOutput
-from .join_runs import Rows, Run, appended, run_of
+from .join_runs import MATCHED, SEQUENCE_STATE, TIME, JoinInput, Rows, Run, appended, run_of
 from .lateness import WATERMARK_STATE, JudgesLateness
+from .window_store import DUE_SUFFIX
 from .windows import Times, TimeWindow, times_of
+
+if TYPE_CHECKING:
+    from .rocks_join import RocksJoin
 
 How = Literal["inner", "left", "right", "full"]
 
 # Format, never change.
 SIDES = ("left", "right")
-TIME = pa.field("__time", pa.int64(), nullable=False)
-MATCHED = pa.field("__matched", pa.bool_(), nullable=False)
 
 #: Pairs made into a batch at a time.
 _PAIRS_MAX = 1 << 16
-
-
-@dataclass(frozen=True, slots=True)
-class JoinInput:
-    """One side: its key columns, in the order of the other's, its event-time column, and its schema."""
-
-    keys: tuple[str, ...]
-    event_time: str
-    schema: pa.Schema
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,8 +76,12 @@ class JoinOperator(JudgesLateness):
         left_ports: int,
         *,
         operator: str,
+        backend: StateBackend | None = None,
     ) -> None:
         super().__init__()
+        self._stated = backend
+        #: Where the records lie, if not in memory.
+        self._disk: RocksJoin | None = None
         self._inputs = (left, right)
         self._window = match if isinstance(match, TimeWindow) else None
         self._bounds = match if isinstance(match, Interval) else Interval(0, 0)
@@ -93,26 +99,64 @@ class JoinOperator(JudgesLateness):
         self._runs: Runs = ((), ())
         self._committed: Runs = ((), ())
 
+    def open(self, context: OperatorContext) -> None:
+        """Note where this instance runs, and name the database if its records lie in one."""
+        super().open(context)
+        backend = self._stated or context.backend
+        if backend.kind != "heap":
+            # Not at the top: jobs on the heap need not wait for rocksdict.
+            from .rocks_join import RocksJoin
+
+            self._disk = RocksJoin(SIDES, self._inputs, self._kept_ns, backend, context)
+
+    def check_states(self, states: Sequence[RestoredState]) -> None:
+        """See `ChecksStates`."""
+        refuse_unknown(states, _STATES, self._operator)
+        for side in (0, 1):
+            self._batches(states, side)
+
+    def restore_databases(self, databases: Sequence[RestoredDatabase]) -> bool:
+        """See `KeepsDatabase`."""
+        return self._disk is not None and self._disk.restore_databases(databases)
+
     def restore(self, states: Sequence[RestoredState]) -> None:
         """Take back the records of the keys that this subtask owns now.
 
         Raises: UserError when the checkpoint's records have other columns.
         """
-        refuse_unknown(states, [*SIDES, WATERMARK_STATE], self._operator)
+        refuse_unknown(states, _STATES, self._operator)
         self._time.restore(states)
-        for side, (name, given) in enumerate(zip(SIDES, self._inputs, strict=True)):
-            for batch in restored_batches(states, name, _state_schema(given), self._operator):
+        if self._disk is not None:
+            self._disk.restore(states)
+        for side, given in enumerate(self._inputs):
+            for batch in self._batches(states, side):
                 time = batch.column(TIME.name).to_numpy()
                 matched = batch.column(MATCHED.name).to_numpy(zero_copy_only=False)
                 rows = batch.select(given.schema.names)
-                self._append(side, run_of(rows, given.keys, time, matched))
+                if self._disk is not None:
+                    self._disk.load(side, rows, time, matched)
+                else:
+                    self._append(side, run_of(rows, given.keys, time, matched))
         self._committed = self._runs
+
+    def _batches(self, states: Sequence[RestoredState], side: int) -> list[pa.RecordBatch]:
+        """Find the records of a side, without what a database adds to them."""
+        plain = [
+            RestoredState(s.name, s.kind, s.table.drop_columns(_added(s.table)))
+            for s in states
+            if s.name == SIDES[side]
+        ]
+        return restored_batches(
+            plain, SIDES[side], _state_schema(self._inputs[side]), self._operator
+        )
 
     def process(self, batch: pa.RecordBatch, port: int) -> Iterator[pa.RecordBatch]:
         """Emit the pairs that a batch makes with the records of the other side, and keep it.
 
         Raises: UserCodeError when a record has no time.
         """
+        if self._disk is not None:
+            self._disk.begin()
         side = 0 if port < self._left_ports else 1
         batch, time = self._in_time(side, batch)
         valid = _have_keys(batch, self._inputs[side].keys)
@@ -125,11 +169,16 @@ class JoinOperator(JudgesLateness):
             return
         matched = np.zeros(batch.num_rows, np.bool_)
         yield from self._probe(side, batch, time, matched)
-        self._append(side, run_of(batch, self._inputs[side].keys, time, matched))
+        if self._disk is not None:
+            self._disk.add(side, batch, time, matched)
+        else:
+            self._append(side, run_of(batch, self._inputs[side].keys, time, matched))
 
     def advance(self, watermark_ns: int, rows_max: int) -> Advanced:
         """Let go of the records that can meet nothing any more; of an outer join, emit those that never did."""
         self._time.advance(watermark_ns)
+        if self._disk is not None:
+            return self._advance_on_disk(self._disk, watermark_ns, rows_max)
         batches: list[pa.RecordBatch] = []
         room, done = rows_max, True
         for side in (0, 1):
@@ -149,17 +198,39 @@ class JoinOperator(JudgesLateness):
         """Publish the records and the watermark."""
         self._time.commit()
         self._committed = self._runs
+        if self._disk is not None:
+            self._disk.commit()
 
     def snapshot(self) -> Sequence[StateSnapshot]:
-        """Keep the committed runs; they do not change."""
+        """Keep the committed runs that lie in memory; they do not change."""
+        if self._disk is not None:
+            return [self._time.snapshot(), self._disk.snapshot()]
         states = [
             StateSnapshot(name, StateKind.KEYED, partial(self._table, given, runs))
             for name, given, runs in zip(SIDES, self._inputs, self._committed, strict=True)
         ]
         return [*states, self._time.snapshot()]
 
+    def freeze_database(self) -> DatabaseSnapshot | None:
+        """Freeze the committed records that lie in a database."""
+        return None if self._disk is None else self._disk.freeze_database()
+
     def close(self) -> None:
-        """Nothing is held outside memory."""
+        """Remove the database."""
+        if self._disk is not None:
+            self._disk.close()
+
+    def _advance_on_disk(self, disk: RocksJoin, watermark_ns: int, rows_max: int) -> Advanced:
+        disk.begin()
+        batches: list[pa.RecordBatch] = []
+        room, done = rows_max, True
+        for side in (0, 1):
+            rows, time, dropped, all_of_it = disk.expired(side, watermark_ns, room)
+            if self._alone[side] and rows.num_rows:
+                batches.append(self._output.alone(side, rows, time))
+            room -= dropped
+            done = done and all_of_it
+        return Advanced(batches, done)
 
     def _in_time(self, side: int, batch: pa.RecordBatch) -> tuple[pa.RecordBatch, Times]:
         """Put late records aside. Returns the others, once for each of their windows, with their times."""
@@ -187,25 +258,47 @@ class JoinOperator(JudgesLateness):
         self, side: int, batch: pa.RecordBatch, time: Times, matched: Mask
     ) -> Iterator[pa.RecordBatch]:
         """Emit the pairs with the other side's records; note on both sides who has met one."""
-        mine, theirs = self._inputs[side], self._inputs[1 - side]
+        mine = self._inputs[side]
         low, high = self._bounds.low_ns, self._bounds.high_ns
         if side == 1:
             low, high = -high, -low
         hashes = hash_rows(batch, mine.keys)
+        if self._disk is not None:
+            held = self._disk.candidates(1 - side, hashes, time + low, time + high)
+            if held is None:
+                return
+            probing, found = self._met(side, batch, held.run, hashes, time + low, time + high)
+            matched[probing] = True
+            if self._alone[1 - side]:
+                self._disk.met(1 - side, held, found)
+            yield from self._pairs(side, batch, held.run, time, probing, found)
+            return
         runs: list[Run] = []
         for run in self._runs[1 - side]:
-            probing, found = run.probe(hashes, time + low, time + high)
-            equal = _equal(batch, mine.keys, probing, run.rows, theirs.keys, found)
-            probing, found = probing[equal], found[equal]
+            probing, found = self._met(side, batch, run, hashes, time + low, time + high)
             matched[probing] = True
             runs.append(run.met(found) if self._alone[1 - side] and len(found) else run)
-            for first in range(0, len(probing), _PAIRS_MAX):
-                own = pa.array(probing[first : first + _PAIRS_MAX])
-                other = pa.array(found[first : first + _PAIRS_MAX])
-                sides = (batch.take(own), run.rows.take(other))
-                times = time[probing[first : first + _PAIRS_MAX]]
-                yield self._output.pairs(*(sides if side == 0 else sides[::-1]), times)
+            yield from self._pairs(side, batch, run, time, probing, found)
         self._keep(1 - side, tuple(runs))
+
+    def _met(
+        self, side: int, batch: pa.RecordBatch, run: Run, hashes: Hashes, low: Times, high: Times
+    ) -> tuple[Rows, Rows]:
+        """Find who meets whom. Returns pairs (row of the batch, row of the run)."""
+        mine, theirs = self._inputs[side], self._inputs[1 - side]
+        probing, found = run.probe(hashes, low, high)
+        equal = _equal(batch, mine.keys, probing, run.rows, theirs.keys, found)
+        return probing[equal], found[equal]
+
+    def _pairs(
+        self, side: int, batch: pa.RecordBatch, run: Run, time: Times, probing: Rows, found: Rows
+    ) -> Iterator[pa.RecordBatch]:
+        for first in range(0, len(probing), _PAIRS_MAX):
+            own = pa.array(probing[first : first + _PAIRS_MAX])
+            other = pa.array(found[first : first + _PAIRS_MAX])
+            sides = (batch.take(own), run.rows.take(other))
+            times = time[probing[first : first + _PAIRS_MAX]]
+            yield self._output.pairs(*(sides if side == 0 else sides[::-1]), times)
 
     def _expired(
         self, side: int, run: Run, watermark_ns: int, room: int
@@ -240,7 +333,19 @@ class JoinOperator(JudgesLateness):
         return keyed_table(whole, given.keys, self._max_parallelism)
 
 
+_STATES = (
+    *SIDES,
+    *(side + DUE_SUFFIX for side in SIDES),
+    SEQUENCE_STATE,
+    WATERMARK_STATE,
+)
+#: What a database adds to the columns of a record.
+ADDED = ("__hash", "__at", "__number")
 _NO_ROWS: Rows = np.zeros(0, np.int64)
+
+
+def _added(table: pa.Table) -> list[str]:
+    return [name for name in table.column_names if name in ADDED]
 
 
 def _state_schema(given: JoinInput) -> pa.Schema:

@@ -11,7 +11,7 @@ from .window_store import END, START
 from .windows import Times, TimeWindow, from_times
 
 if TYPE_CHECKING:
-    from .join import JoinInput
+    from .join_runs import JoinInput
 
 #: Appended to the name of a right column that the left has, too.
 SUFFIX = "_right"

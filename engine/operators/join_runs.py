@@ -21,8 +21,23 @@ from headrace.channels.hashing import Hashes, hash_rows
 from ..state.arrays import Mask
 from .windows import Times
 
+# Format, never change.
+TIME = pa.field("__time", pa.int64(), nullable=False)
+MATCHED = pa.field("__matched", pa.bool_(), nullable=False)
+#: State of a join in a database: how many records it has numbered.
+SEQUENCE_STATE = "sequence"
+
 #: Positions of rows.
 Rows = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True)
+class JoinInput:
+    """One side: its key columns, in the order of the other's, its event-time column, and its schema."""
+
+    keys: tuple[str, ...]
+    event_time: str
+    schema: pa.Schema
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +85,7 @@ class Run:
             return None
         hashes = np.repeat(self.hashes, np.diff(self._bounds()))[kept]
         rows = self.rows.filter(pa.array(kept))
-        return _sorted_run(rows, self.time[kept], self.matched[kept], hashes)
+        return sorted_run(rows, self.time[kept], self.matched[kept], hashes)
 
     def _bounds(self) -> Rows:
         ranks = np.arange(len(self.hashes) + 1) * (len(self.times) + 1)
@@ -82,7 +97,7 @@ def run_of(rows: pa.RecordBatch, keys: Sequence[str], time: Times, matched: Mask
     """Sort records into a run; there is at least one."""
     hashes = hash_rows(rows, keys)
     order = np.lexsort((time, hashes))
-    return _sorted_run(rows.take(pa.array(order)), time[order], matched[order], hashes[order])
+    return sorted_run(rows.take(pa.array(order)), time[order], matched[order], hashes[order])
 
 
 def appended(runs: Sequence[Run], new: Run, keys: Sequence[str]) -> tuple[Run, ...]:
@@ -99,7 +114,8 @@ def _merged(one: Run, other: Run, keys: Sequence[str]) -> Run:
     return run_of(rows, keys, time, np.concatenate([one.matched, other.matched]))
 
 
-def _sorted_run(rows: pa.RecordBatch, time: Times, matched: Mask, hashes: Hashes) -> Run:
+def sorted_run(rows: pa.RecordBatch, time: Times, matched: Mask, hashes: Hashes) -> Run:
+    """Make a run of records that are in the order of hash and time."""
     distinct, hash_rank = np.unique(hashes, return_inverse=True)
     times, time_rank = np.unique(time, return_inverse=True)
     place = hash_rank.astype(np.int64) * (len(times) + 1) + time_rank

@@ -20,6 +20,7 @@ import pyarrow as pa
 
 from ..state.arrays import Mask
 from ..state.slots import Slots
+from .base import StateBackend
 from .window import WindowOperator
 from .window_store import NEVER, WindowAggregate
 from .windows import SessionWindow, Times
@@ -43,8 +44,15 @@ class SessionOperator(WindowOperator):
 
     state_name = "sessions"
 
-    def __init__(self, window: SessionWindow, spec: WindowAggregate, *, operator: str) -> None:
-        super().__init__(spec, operator=operator)
+    def __init__(
+        self,
+        window: SessionWindow,
+        spec: WindowAggregate,
+        *,
+        operator: str,
+        backend: StateBackend | None = None,
+    ) -> None:
+        super().__init__(spec, operator=operator, backend=backend)
         self._gap_ns = window.gap_ns
         self._forget()
 
@@ -66,6 +74,8 @@ class SessionOperator(WindowOperator):
     def _assign(self, batch: pa.RecordBatch, times: Times, watermark: Times | int) -> Slots:
         keys = self._store.keys.lookup(batch)
         self._grow(self._store.count)
+        if self._disk is not None:
+            self._recall(self._disk.of_keys(self._store.keys.columns()))
         passed = np.zeros(self._store.keys.count, np.int64)
         passed[keys] = watermark
         found, session_of = self._sessions(keys, times)

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 import pyarrow as pa
@@ -22,10 +22,22 @@ from ..api.errors import UserError
 from ..state.arrays import Mask
 from ..state.slots import IntegerSlots, Slots
 from ..state.tables import refuse_unknown, restored_batches
-from .base import Advanced, RestoredState, StateKind, StateSnapshot
+from .base import (
+    Advanced,
+    DatabaseSnapshot,
+    OperatorContext,
+    RestoredDatabase,
+    RestoredState,
+    StateBackend,
+    StateKind,
+    StateSnapshot,
+)
 from .lateness import WATERMARK_STATE, JudgesLateness
-from .window_store import END, NEVER, START, WindowAggregate, WindowStore
+from .window_store import DUE_SUFFIX, END, NEVER, START, WindowAggregate, WindowStore
 from .windows import Times, TimeWindow, times_of
+
+if TYPE_CHECKING:
+    from .rocks_windows import RocksWindows
 
 _CODE_BITS = 32
 
@@ -39,8 +51,15 @@ class WindowOperator(JudgesLateness, ABC):
 
     state_name: ClassVar[str]
 
-    def __init__(self, spec: WindowAggregate, *, operator: str) -> None:
+    def __init__(
+        self, spec: WindowAggregate, *, operator: str, backend: StateBackend | None = None
+    ) -> None:
         super().__init__()
+        self._stated = backend
+        #: Where windows lie, if not in memory; then `_store` holds those of the batch at hand.
+        self._disk: RocksWindows | None = None
+        #: What was read for the batch at hand, and its slots in `_store`.
+        self._recalled: tuple[Slots, pa.RecordBatch] | None = None
         self._spec = spec
         self._lateness_ns = spec.lateness_ns
         self._operator = operator
@@ -64,16 +83,46 @@ class WindowOperator(JudgesLateness, ABC):
     def _forget(self) -> None:
         """Forget all slots: the store is empty again."""
 
+    def open(self, context: OperatorContext) -> None:
+        """Note where this instance runs, and name the database if its windows lie in one."""
+        super().open(context)
+        backend = self._stated or context.backend
+        if backend.kind != "heap":
+            # Not at the top: jobs on the heap need not wait for rocksdict.
+            from .rocks_windows import RocksWindows
+
+            schema, keys = self._store.schema, len(self._store.keys.fields)
+            self._disk = RocksWindows(
+                self.state_name, schema, keys, self._lateness_ns, backend, context
+            )
+
+    def check_states(self, states: Sequence[RestoredState]) -> None:
+        """See `ChecksStates`."""
+        refuse_unknown(states, self._state_names(), self._operator)
+        restored_batches(states, self.state_name, self._store.schema, self._operator)
+
+    def restore_databases(self, databases: Sequence[RestoredDatabase]) -> bool:
+        """See `KeepsDatabase`. Raises: UserError when the checkpoint's windows are others."""
+        if self._disk is None or not self._disk.restore(databases):
+            return False
+        sample = self._disk.sample()
+        if sample is not None:
+            self._check(sample)
+        return True
+
     def restore(self, states: Sequence[RestoredState]) -> None:
         """Take back the windows of the keys that this subtask owns now.
 
         Raises: UserError when the checkpoint's windows have other columns, or are others.
         """
-        refuse_unknown(states, [self.state_name, WATERMARK_STATE], self._operator)
+        refuse_unknown(states, self._state_names(), self._operator)
         self._time.restore(states)
         for batch in restored_batches(states, self.state_name, self._store.schema, self._operator):
             self._check(batch)
-            self._load(batch)
+            if self._disk is not None:
+                self._disk.load(batch)
+            else:
+                self._load(batch)
         self._next_due = self._store.next_due()
 
     def process(self, batch: pa.RecordBatch, port: int) -> Iterable[pa.RecordBatch]:
@@ -83,17 +132,23 @@ class WindowOperator(JudgesLateness, ABC):
         """
         times = times_of(batch, self._spec.event_time, self._operator)
         watermark = self._time.of(batch, self._spec.keys)
+        self._begin()
         changed = np.unique(self._assign(batch, times, watermark))
         if not len(changed):
             return []
         self._next_due = min(self._next_due, int(self._store.fire_at.working[changed].min()))
         past = changed[self._fires_again(changed)] if self._lateness_ns else changed[:0]
         self._store.fire_at.working[past] = NEVER
-        self._store.stage(changed)
+        if self._disk is None:
+            self._store.stage(changed)
+        else:
+            self._write_back(self._disk, changed)
         return [self._store.output(past, self._spec.schema_out)] if len(past) else []
 
     def advance(self, watermark_ns: int, rows_max: int) -> Advanced:
         """Emit the windows that end up to the watermark, at most `rows_max`."""
+        if self._disk is not None:
+            return self._advance_on_disk(self._disk, watermark_ns, rows_max)
         if self._firing is None:
             self._time.advance(watermark_ns)
             if self._next_due > min(watermark_ns, NEVER - 1):
@@ -112,11 +167,16 @@ class WindowOperator(JudgesLateness, ABC):
     def commit(self) -> None:
         """Publish the changed windows and the watermark."""
         self._time.commit()
+        if self._disk is not None:
+            self._disk.commit()
+            return
         self._store.commit()
         self._committed = self._store
 
     def snapshot(self) -> Sequence[StateSnapshot]:
-        """Copy the committed windows that live."""
+        """Copy the committed windows that live in memory."""
+        if self._disk is not None:
+            return [self._time.snapshot()]
         table = self._committed.freeze(
             self._lateness_ns, self._time.committed, self._max_parallelism
         )
@@ -125,15 +185,51 @@ class WindowOperator(JudgesLateness, ABC):
             self._time.snapshot(),
         ]
 
-    def close(self) -> None:  # a whole method, though there is nothing to do
-        """Nothing is held outside memory."""
+    def freeze_database(self) -> DatabaseSnapshot | None:
+        """Freeze the committed windows that lie in a database."""
+        return None if self._disk is None else self._disk.snapshot()
+
+    def close(self) -> None:
+        """Remove the database."""
+        if self._disk is not None:
+            self._disk.close()
+
+    def _state_names(self) -> list[str]:
+        return [self.state_name, self.state_name + DUE_SUFFIX, WATERMARK_STATE]
+
+    def _begin(self) -> None:
+        """Before a batch or a slice: on disk lie all windows, so the store is a new one."""
+        if self._disk is not None:
+            self._disk.begin()
+            self._store = WindowStore(self._spec, self._operator)
+            self._recalled = None
+            self._forget()
+
+    def _recall(self, found: pa.RecordBatch) -> None:
+        """Take windows into the store that were read for this batch."""
+        self._recalled = (self._load(found), found)
+
+    def _write_back(self, disk: RocksWindows, changed: Slots) -> None:
+        """Write what a batch changed in place of what was read for it."""
+        slots, found = self._recalled or (changed[:0], self._store.rows(changed[:0]))
+        replaced = self._store.gone.working[slots] | np.isin(slots, changed)
+        disk.replace(found.filter(pa.array(replaced)), self._store.rows(changed))
+
+    def _advance_on_disk(self, disk: RocksWindows, watermark_ns: int, rows_max: int) -> Advanced:
+        self._time.advance(watermark_ns)
+        self._begin()
+        rows, done = disk.due(min(watermark_ns, NEVER - 1), rows_max)
+        if not rows.num_rows:
+            return Advanced((), done)
+        return Advanced([self._store.output(self._load(rows), self._spec.schema_out)], done)
 
     def _check(self, batch: pa.RecordBatch) -> None:  # sessions have any length
         """Refuse windows that this operator would not make. Raises: UserError."""
 
-    def _load(self, batch: pa.RecordBatch) -> None:
+    def _load(self, batch: pa.RecordBatch) -> Slots:
         slots = self._numbered(batch)
         self._store.load(slots, batch)
+        return slots
 
     def _fires_again(self, slots: Slots) -> Mask:
         """Which windows have fired, or would have if they had been there."""
@@ -156,8 +252,15 @@ class TimeWindowOperator(WindowOperator):
 
     state_name = "windows"
 
-    def __init__(self, window: TimeWindow, spec: WindowAggregate, *, operator: str) -> None:
-        super().__init__(spec, operator=operator)
+    def __init__(
+        self,
+        window: TimeWindow,
+        spec: WindowAggregate,
+        *,
+        operator: str,
+        backend: StateBackend | None = None,
+    ) -> None:
+        super().__init__(spec, operator=operator, backend=backend)
         self._window = window
         self._forget()
 
@@ -184,6 +287,8 @@ class TimeWindowOperator(WindowOperator):
         slots = self._lookup(keys, starts)
         new = slots >= known
         self._store.open(slots[new], keys[new], starts[new], lasts[new])
+        if self._disk is not None:
+            self._recall(self._disk.find(*self._store.names_of(np.unique(slots))))
         taken = None if whole else pa.array(rows)
         self._store.aggregates.add(
             slots,

@@ -26,6 +26,8 @@ from .windows import Times, from_times, times_of
 
 # Format, never change.
 START, END, FIRED = "window_start", "window_end", "window_fired"
+#: Appended to the name of the windows' state: what is due when, where windows lie in a database.
+DUE_SUFFIX = "_due"
 
 #: `fire_at` of a row that has fired, or is no more.
 NEVER = MAX_WATERMARK
@@ -179,11 +181,18 @@ class WindowStore:
         # Late records leave keys behind that have no rows.
         if max(self.count, self.keys.count) - len(live) < max(_DEAD_ROWS_MIN, len(live)):
             return None
-        bounds = (self.start.working[live], self.last.working[live], self.fire_at.working[live])
-        keys = self.keys.take(self.key.working[live])
-        return WindowStore(self._spec, self._operator), self._batch(
-            keys, bounds, self.aggregates.working(live)
-        )
+        return WindowStore(self._spec, self._operator), self.rows(live)
+
+    def rows(self, slots: Slots) -> pa.RecordBatch:
+        """Make rows of `schema` of some slots, as the running work sees them."""
+        bounds = (self.start.working[slots], self.last.working[slots], self.fire_at.working[slots])
+        keys = self.keys.take(self.key.working[slots])
+        return self._batch(keys, bounds, self.aggregates.working(slots))
+
+    def names_of(self, slots: Slots) -> tuple[list[pa.Array], pa.Array]:
+        """Tell key columns and start of some windows."""
+        keys = self.keys.take(self.key.working[slots])
+        return keys, from_times(self.start.working[slots], self._time_type)
 
     def load(self, slots: Slots, batch: pa.RecordBatch) -> None:
         """Take back rows of `schema`; they count as committed."""

@@ -21,9 +21,6 @@ from .graph import LogicalGraph, Node, Role
 #: Key groups are numbered in 16 bits, and half of that is what Flink allows too.
 PARALLELISM_MAX = 32768
 
-#: Kinds of operators that keep keyed state on the heap only.
-_IN_MEMORY = ("window", "join", "connect")
-
 
 def check_columns(columns: Iterable[str], schema: pa.Schema, *, where: str) -> None:
     """Refuse names that are not exactly one column of `schema`. `where` begins the sentence: "key_by"."""
@@ -129,18 +126,6 @@ def check_graph(graph: LogicalGraph, *, max_parallelism: int, parallelism: int) 
     for node in graph.nodes:
         if node.parallelism is not None:
             _check_below(node.parallelism, max_parallelism, who=node.label)
-
-
-def check_backend(sinks: Sequence[Node], backend: str) -> None:
-    """Refuse a job's state backend that one of its operators cannot use: windows and joins are columns in memory, broadcast state is small."""
-    if backend == "heap":
-        return
-    for node in LogicalGraph.of(sinks).nodes:
-        if node.kind in _IN_MEMORY:
-            raise UserError(
-                f"{node.label} keeps its state in memory, and state.backend={backend!r} asks for disk; leave that out and give "
-                f"state=hr.State(backend={backend!r}) to each aggregate and process that needs it"
-            )
 
 
 def check_parallelism(value: object, *, where: str, limit: int = PARALLELISM_MAX) -> None:

@@ -220,7 +220,7 @@ def read_databases(
 def _layout(store: Store, job: str, schema: StateSchema) -> StateLayout:
     where = f"{store_path(job, schema.path)}, columns of state {schema.state!r}"
     table = _checked(where, lambda: table_from_ipc(_own(store, job, schema)))
-    if schema.keys >= table.num_columns:
+    if schema.keys > table.num_columns:
         raise CorruptState(f"{where}: {schema.keys} key columns of {table.num_columns}")
     return StateLayout(schema.state, schema.keys, table.schema)
 

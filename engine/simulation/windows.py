@@ -16,7 +16,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ..operators import aggregations
-from ..operators.join import Interval, JoinInput, JoinOperator
+from ..operators.join import Interval, JoinOperator
+from ..operators.join_runs import JoinInput
 from ..operators.stateless import StatelessOperator
 from ..operators.window import TimeWindowOperator
 from ..operators.window_output import window_schema

@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from operator import itemgetter
 from typing import Any, Protocol
 
-from rocksdict import Rdict
+from rocksdict import Rdict, ReadOptions
 
 from headrace.recovery.metadata import SharedFile
 
@@ -46,6 +46,28 @@ class Space(Protocol):
 
     def entries(self, writes: Writes) -> Iterable[Entry]:
         """Make the entries of one layer's writes."""
+        ...
+
+
+class Cursor(Protocol):
+    """A place among the entries of a database, in the order of their keys."""
+
+    def seek(self, key: bytes, /) -> None:
+        """Go to the first entry whose key is not below `key`."""
+        ...
+
+    def valid(self) -> bool:
+        """There is an entry here."""
+        ...
+
+    def key(self) -> bytes: ...
+
+    def value(self) -> bytes: ...
+
+    def next(self) -> None: ...
+
+    def status(self) -> None:
+        """Raises when it could not read on."""
         ...
 
 
@@ -156,6 +178,16 @@ class RocksDatabase:
             self._link_up_to(None)
             self._apply(self._committed)
         yield from rocks_files.scan(self._open(), self._groups)
+
+    def cursor(self) -> Cursor:
+        """Make a place from which all that is committed can be read in order; it sees nothing that comes later."""
+        if self._applied < self._committed:
+            with self._lock:
+                self._link_up_to(None)
+                self._apply(self._committed)
+        cursor: Any = self._open().iter(ReadOptions())
+        place: Cursor = cursor
+        return place
 
     def load(self, entries: Iterable[Entry]) -> None:
         """Write restored entries; they count as committed. Before the first call."""

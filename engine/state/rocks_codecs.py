@@ -5,8 +5,8 @@ that is 0 for a null and 1 otherwise, then its word (8 bytes, big-endian) or its
 keys of a range of key groups lie together, whatever the states.
 
 A value is *packed* when every column of it is integer-like or a float: per column one byte as above and 8 bytes, little-endian.
-Otherwise it has one column: in MessagePack if that is text, bytes, or lists, maps and structs of what MessagePack can tell apart; in all
-other cases it is an Arrow record batch of one row. No code is stored, nothing is pickled.
+One other column is MessagePack if it is text, bytes, or lists, maps and structs of what MessagePack can tell apart; in all other cases it is
+an Arrow record batch of one row. Several columns are what `rocks_row_values.py` says. No code is stored, nothing is pickled.
 
 Format, never change: checkpoints hold it.
 """
@@ -21,7 +21,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from headrace.channels.keygroups import key_groups
+from headrace.channels.keygroups import KeyGroups, key_groups
 
 from .arrays import Values, from_values, from_words, is_word_type, validity, values, words
 
@@ -58,8 +58,11 @@ def value_codec(fields: Sequence[pa.Field]) -> ValueCodec:
     types = [field.type for field in fields]
     if all(is_word_type(type_) for type_ in types):
         return PackedValues(types)
-    assert len(types) == 1, f"no codec for {types}"
-    return PlainValues(types[0]) if _is_plain(types[0]) else ArrowValues(types[0])
+    if len(types) > 1:
+        from .rocks_row_values import RowValues  # which is built on this module
+
+        return RowValues(types)
+    return PlainValues(types[0]) if is_plain(types[0]) else ArrowValues(types[0])
 
 
 class PackedValues:
@@ -73,16 +76,18 @@ class PackedValues:
         """See `ValueCodec`."""
         matrix: Bytes = np.empty((len(arrays[0]), self._width), np.uint8)
         for at, array in enumerate(arrays):
-            _put(matrix, at * _COLUMN_BYTES, array, _bits(array).astype("<i8", copy=False))
+            _put(matrix, at * _COLUMN_BYTES, array, bits(array).astype("<i8", copy=False))
         return _rows(matrix)
 
     def decode(self, stored: Sequence[bytes]) -> list[pa.Array]:
         """See `ValueCodec`."""
+        if not self._types:
+            return []
         matrix = _matrix(stored, self._width)
         arrays = []
         for at, type_ in enumerate(self._types):
             valid, found = _take(matrix, at * _COLUMN_BYTES, "<i8")
-            arrays.append(_from_bits(found, type_, valid))
+            arrays.append(from_bits(found, type_, valid))
         return arrays
 
     def encode_cells(self, cells: Sequence[Any]) -> list[bytes]:
@@ -164,10 +169,15 @@ class KeyCodec:
         self._max_parallelism = max_parallelism
         self._words = [is_word_type(field.type) for field in fields]
 
-    def encode(self, columns: Sequence[pa.Array]) -> list[bytes]:
-        """Make the stored key of each row of the key columns, which are not dictionary-encoded."""
+    def encode(self, columns: Sequence[pa.Array], groups: KeyGroups | None = None) -> list[bytes]:
+        """Make the stored key of each row of the key columns, which are not dictionary-encoded.
+
+        Args:
+            groups: the key group of each row, where it is not that of all these columns together.
+        """
         batch = pa.RecordBatch.from_arrays(list(columns), schema=self._schema)
-        groups = key_groups(batch, self._schema.names, self._max_parallelism)
+        if groups is None:
+            groups = key_groups(batch, self._schema.names, self._max_parallelism)
         head = 2 + len(self.state)
         plain = all(self._words)
         width = head + (_COLUMN_BYTES * len(columns) if plain else 0)
@@ -222,6 +232,11 @@ class KeyCodec:
                 at += number
 
 
+def groups_of(stored: Sequence[bytes]) -> KeyGroups:
+    """Tell the key groups of stored keys."""
+    return np.frombuffer(b"".join(key[:2] for key in stored), ">u2").astype(np.uint16)
+
+
 def group_start(group: int) -> bytes:
     """Return what is not above any stored key of `group`, and above all of the groups before."""
     return group.to_bytes(2, "big")
@@ -254,7 +269,7 @@ def _rows(matrix: Bytes) -> list[bytes]:
     return rows
 
 
-def _bits(array: pa.Array) -> Values:
+def bits(array: pa.Array) -> Values:
     """Exactly the value, as an int64: unlike in a key, -0.0 is not 0.0."""
     found = values(array)
     if found.dtype.kind == "f":
@@ -262,7 +277,7 @@ def _bits(array: pa.Array) -> Values:
     return found.view(np.int64) if found.dtype == np.uint64 else found.astype(np.int64)
 
 
-def _from_bits(found: Values, type_: pa.DataType, valid: npt.NDArray[np.bool_]) -> pa.Array:
+def from_bits(found: Values, type_: pa.DataType, valid: npt.NDArray[np.bool_]) -> pa.Array:
     if pa.types.is_floating(type_):
         found = found.view(np.float64)
     elif pa.types.is_uint64(type_):
@@ -292,7 +307,7 @@ def _from_cells(cells: Sequence[Any], type_: pa.DataType, is_word: bool) -> pa.A
     return from_words(found, type_, valid)
 
 
-def _is_plain(type_: pa.DataType) -> bool:
+def is_plain(type_: pa.DataType) -> bool:
     """MessagePack gives back exactly what `to_pylist` gave."""
     if pa.types.is_map(type_):
         return _is_plain_inside(type_.key_type) and _is_plain_inside(type_.item_type)

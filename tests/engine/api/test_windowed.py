@@ -72,14 +72,6 @@ def test_a_window_whose_late_records_alone_are_taken_stays_the_tail_of_its_chain
     assert edge.key == "w (late)->out0/0"
 
 
-def test_a_job_on_disk_cannot_have_windows() -> None:
-    result = clicks().key_by("user").window(hr.tumbling("1m")).aggregate(n=hr.count(), name="w")
-    job = hr.Job("clicks", result.write.collect(name="out"))
-    told = sentence(lambda: job.run("threads", state=hr.State(backend="rocksdb")))
-    assert "window 'w'" in told
-    assert "keeps its state in memory" in told
-
-
 def test_mistakes_are_told_in_one_sentence() -> None:
     keyed = clicks().key_by("user")
     timeless = replace(clicks(), event_time=None).key_by("user")

@@ -197,3 +197,58 @@ def test_a_struct_in_a_database_may_gain_fields_as_well(tmp_path: Path) -> None:
     seen = [row["seen"] for row in held(tmp_path, "counts")]
     assert sum(each["n"] for each in seen) == rows
     assert {each["extra"] for each in seen} == {7}
+
+
+CLICKED = pa.schema([("key", pa.int64()), ("at", pa.timestamp("ms"))])
+
+
+def clicked(batch: pa.RecordBatch) -> dict[str, Any]:
+    return {"key": batch["key"], "at": batch["sequence"].view(pa.timestamp("ms"))}
+
+
+def timed(folder: Path, last: hr.Aggregation, state: hr.State, **options: Any) -> hr.Job:
+    """A job with windows and a join of what was clicked, of which `last` is aggregated."""
+    numbers = hr.read.sequence(None, keys=KEYS, name="numbers", rate=5_000)
+    clicks = numbers.map_batches(clicked, schema=CLICKED, name="clicks").with_watermark("at", "1s")
+    keyed = clicks.key_by("key")
+    windows = keyed.window(hr.tumbling("1m")).aggregate(last=last, name="windows")
+    pairs = clicks.join(keyed.stream, "key", within="5ms", name="pairs")
+    return hr.Job(
+        "job",
+        windows.write.parquet(str(folder / "windows"), name="windows-out"),
+        pairs.write.parquet(str(folder / "pairs"), name="pairs-out"),
+        parallelism=2,
+        max_parallelism=16,
+        state=state,
+        checkpoints=str(folder / "checkpoints"),
+        **options,
+    )
+
+
+@pytest.mark.parametrize("backend", ["heap", "rocksdb"])
+def test_windows_of_other_columns_are_refused_before_anything_is_claimed(
+    tmp_path: Path, backend: Any
+) -> None:
+    handle = timed(tmp_path, hr.count(), hr.State(backend)).start("threads")
+    handle.checkpoint()
+    handle.stop()
+    handle.wait(30.0)
+    before = epochs(tmp_path)
+    with pytest.raises(
+        hr.UserError, match=r"operator 'windows': the checkpoint holds state 'windows'"
+    ):
+        timed(tmp_path, hr.max("at"), hr.State(backend)).run("threads", restore="latest")
+    assert epochs(tmp_path) == before
+
+
+def test_a_processor_on_disk_is_asked_as_well(tmp_path: Path) -> None:
+    rocks = hr.State("rocksdb")
+    handle = job(tmp_path, None, rate=5_000, state=rocks).start("threads")
+    handle.checkpoint()
+    handle.stop()
+    handle.wait(30.0)
+    before = epochs(tmp_path)
+    changed = counting(pa.struct([("m", pa.int64())]), {"m": 0})
+    with pytest.raises(hr.UserError, match="holds state 'seen'"):
+        job(tmp_path, processor=changed, state=rocks).run("threads", restore="latest")
+    assert epochs(tmp_path) == before

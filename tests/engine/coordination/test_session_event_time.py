@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -78,31 +78,47 @@ def wait_until(what: str, condition: Callable[[], bool]) -> None:
 
 
 def interrupted(
-    sinks: Callable[[Path], Iterable[hr.SinkHandle]], folder: Path, mode: Any, parallelism: int
+    sinks: Callable[[Path], Iterable[hr.SinkHandle]],
+    folder: Path,
+    mode: Any,
+    parallelism: int,
+    backends: Sequence[Any],
 ) -> None:
-    """Run a job that fails in the middle, is stopped, and goes on at another parallelism."""
+    """Run a job that fails in the middle, is stopped, and goes on at another parallelism, perhaps on another backend."""
     flag = folder / "fail-now"
     checkpoints = hr.Checkpoints(str(folder / "ckpt"), interval="50ms", mode=mode)
     flag.touch()
     job = hr.Job("job", *sinks(flag), parallelism=2, max_parallelism=16)
     restart = hr.Restart(backoff="1ms")
-    handle = job.start("threads", checkpoints=checkpoints, restart=restart)
+    first, second = (hr.State(backend, write_buffer="1MiB") for backend in backends)
+    handle = job.start("threads", checkpoints=checkpoints, restart=restart, state=first)
     wait_until("a restart", lambda: handle.status().restarts >= 1)
     done = handle.status().completed
     wait_until("a checkpoint", lambda: handle.status().completed > done)
     handle.stop()
     handle.wait(WAIT_S)
-    job.run("threads", checkpoints=checkpoints, restore="latest", parallelism=parallelism)
+    job.run(
+        "threads",
+        checkpoints=checkpoints,
+        restore="latest",
+        parallelism=parallelism,
+        state=second,
+    )
 
 
 CASES = pytest.mark.parametrize(
-    ("mode", "parallelism"), [("aligned", 2), ("unaligned", 1), ("unaligned", 3)]
+    ("mode", "parallelism", "backends"),
+    [
+        ("aligned", 2, ("heap", "heap")),
+        ("unaligned", 1, ("rocksdb", "heap")),
+        ("unaligned", 3, ("rocksdb", "rocksdb")),
+    ],
 )
 
 
 @CASES
 def test_windows_are_emitted_once_and_hold_every_record(
-    mode: str, parallelism: int, tmp_path: Path
+    mode: str, parallelism: int, backends: Sequence[str], tmp_path: Path
 ) -> None:
     def sinks(flag: Path) -> list[hr.SinkHandle]:
         windows = clicks("clicks", flag=flag).key_by("key").window(hr.tumbling(f"{WINDOW}ms"))
@@ -112,7 +128,7 @@ def test_windows_are_emitted_once_and_hold_every_record(
             result.late.write.parquet(str(tmp_path / "late"), name="late"),
         ]
 
-    interrupted(sinks, tmp_path, mode, parallelism)
+    interrupted(sinks, tmp_path, mode, parallelism, backends)
     expected: dict[Any, list[int]] = {}
     for id_, key in keys().items():
         start = times_of(id_) // WINDOW * WINDOW
@@ -132,13 +148,15 @@ def test_windows_are_emitted_once_and_hold_every_record(
 
 
 @CASES
-def test_joined_pairs_come_once(mode: str, parallelism: int, tmp_path: Path) -> None:
+def test_joined_pairs_come_once(
+    mode: str, parallelism: int, backends: Sequence[str], tmp_path: Path
+) -> None:
     def sinks(flag: Path) -> list[hr.SinkHandle]:
         left, right = clicks("left", flag=flag), clicks("right")
         joined = left.key_by("key").join(right.key_by("key"), within="20ms", name="joined")
         return [joined.write.parquet(str(tmp_path / "out"), name="out")]
 
-    interrupted(sinks, tmp_path, mode, parallelism)
+    interrupted(sinks, tmp_path, mode, parallelism, backends)
     by_key: dict[int, list[int]] = {}
     for id_, key in keys().items():
         by_key.setdefault(key, []).append(id_)
@@ -171,7 +189,7 @@ TOLD = pa.schema([("id", pa.int64()), ("nth", pa.int64()), ("told", pa.int64())]
 
 @CASES
 def test_state_of_both_sides_counts_each_record_once(
-    mode: str, parallelism: int, tmp_path: Path
+    mode: str, parallelism: int, backends: Sequence[str], tmp_path: Path
 ) -> None:
     def sinks(flag: Path) -> list[hr.SinkHandle]:
         rules = hr.read.sequence(3_000, keys=KEYS, name="rules", rate=3_000.0, parallelism=1)
@@ -182,7 +200,7 @@ def test_state_of_both_sides_counts_each_record_once(
         )
         return [told.write.parquet(str(tmp_path / "out"), name="out")]
 
-    interrupted(sinks, tmp_path, mode, parallelism)
+    interrupted(sinks, tmp_path, mode, parallelism, backends)
     known = keys()
     found = read(tmp_path / "out")
     assert sorted(row["id"] for row in found) == list(range(ROWS))

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -11,6 +12,8 @@ from headrace.engine.operators.base import OperatorContext, RestoredState, State
 from headrace.engine.operators.connect import BroadcastProcessor, ConnectOperator
 from headrace.engine.state.broadcast import broadcast_state
 from headrace.engine.state.keyed import value_state
+
+from . import rocks_cases
 
 ORDERS = pa.schema([("who", pa.string()), ("amount", pa.int64())])
 LIMITS = pa.schema([("who", pa.string()), ("limit", pa.int64())])
@@ -149,3 +152,35 @@ def test_each_side_keeps_to_its_own_state() -> None:
         list(operator.process(orders(("ann", 1)), 0))
     with pytest.raises(UserCodeError, match="no state per key, in process_broadcast"):
         list(operator.process(limits(("ann", 1)), 1))
+
+
+def test_state_per_key_may_lie_on_disk_and_broadcast_state_never_does(tmp_path: Path) -> None:
+    first = ConnectOperator(Limits, ["who"], 1, ORDERS, OUT, operator="rules")
+    first.open(rocks_cases.context(tmp_path))
+    told(first, limits(("ann", 6)), 1)
+    told(first, orders(("ann", 5), ("bob", 1)), 0)
+    held = states_of(first)
+    assert [state.name for state in held] == ["limits"]
+    restored = rocks_cases.stored(rocks_cases.frozen(first), tmp_path)(1, 0)
+    first.close()
+    for kind in ("rocksdb", "heap"):
+        second = ConnectOperator(Limits, ["who"], 1, ORDERS, OUT, operator="rules")
+        second.open(rocks_cases.context(tmp_path, kind))
+        taken = second.restore_databases([restored])
+        assert taken is (kind == "rocksdb")
+        second.restore([*held, *(() if taken else restored.tables())])
+        assert told(second, orders(("ann", 2)), 0) == [{"who": "ann", "total": 7, "limit": 6}]
+        second.close()
+
+
+def test_states_of_other_types_are_refused_before_anything_is_opened() -> None:
+    operator = operator_of(Limits, ["who"])
+    held = states_of(operator)
+    operator.check_states(held)
+
+    class Fewer(Limits):
+        limits = broadcast_state(pa.string(), pa.string())
+
+    other = ConnectOperator(Fewer, ["who"], 1, ORDERS, OUT, operator="rules")
+    with pytest.raises(UserError, match="holds state 'limits'"):
+        other.check_states(held)

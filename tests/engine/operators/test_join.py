@@ -5,6 +5,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any, get_args
 
 import pyarrow as pa
@@ -12,7 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headrace.channels.events import MAX_WATERMARK
-from headrace.engine.operators.join import How, Interval, JoinInput, JoinOperator
+from headrace.engine.operators.join import How, Interval, JoinOperator
+from headrace.engine.operators.join_runs import JoinInput
 from headrace.engine.operators.windows import TimeWindow
 
 from .window_cases import Subtasks
@@ -66,19 +68,26 @@ BOUNDS = st.tuples(st.integers(-10, 10), st.integers(0, 10)).map(lambda b: (b[0]
 
 
 def run(
-    steps: Sequence[Step], match: Interval | TimeWindow, how: How
+    steps: Sequence[Step],
+    match: Interval | TimeWindow,
+    how: How,
+    folder: Path | None = None,
+    kinds: Sequence[str] = ("rocksdb",),
 ) -> tuple[Subtasks, list[list[tuple[Any, ...]]]]:
-    """Play a history. Returns also the rows of each side that were not late, as one says who looks at them one by one."""
+    """Play a history. Returns also the rows of each side that were not late, as one says who looks at them one by one.
+
+    With a `folder` state lies in databases below it, and at each rescale the next of `kinds` takes over.
+    """
     size_ns = match.size_ns if isinstance(match, TimeWindow) else 1
     every_ns = match.every_ns if isinstance(match, TimeWindow) else 1
 
     def make() -> JoinOperator:
         return JoinOperator(LEFT, RIGHT, match, how, 1, operator="j")
 
-    subtasks = Subtasks(make, [LEFT.keys, RIGHT.keys], 1)
+    subtasks = Subtasks(make, [LEFT.keys, RIGHT.keys], 1, folder)
     kept: list[list[tuple[Any, ...]]] = [[], []]
     watermark, newest, id_ = -(10**9) * SECOND, -100, 0
-    for step in steps:
+    for number, step in enumerate(steps):
         rows = [(*row, id_ + index) for index, row in enumerate(step.rows)]
         id_ += len(rows)
         subtasks.process(batch_of(step.side, rows), step.side)
@@ -90,8 +99,10 @@ def run(
             watermark = max(watermark, (newest - step.delay) * SECOND)
             subtasks.advance(watermark)
         if step.parallelism:
-            subtasks.rescale(step.parallelism)
+            kind = None if folder is None else kinds[number % len(kinds)]
+            subtasks.rescale(step.parallelism, kind)
     subtasks.advance(MAX_WATERMARK)
+    subtasks.close()
     assert len(subtasks.late) == id_ - len(kept[0]) - len(kept[1])
     return subtasks, kept
 

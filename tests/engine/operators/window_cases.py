@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -12,16 +13,23 @@ from headrace.channels.events import MIN_WATERMARK
 from headrace.channels.keygroups import key_group_range, key_groups, owners
 from headrace.engine.operators.base import (
     EventTimeOperator,
+    KeepsDatabase,
     OperatorContext,
+    RestoredDatabase,
     RestoredState,
     StateKind,
 )
 
-MAX_PARALLELISM = 8
+from .rocks_cases import MAX_PARALLELISM, context, frozen, stored, tables
+
+#: By parallelism and index, the state of a subtask: tables and databases.
+Checkpoint = tuple[
+    list[tuple[str, StateKind, pa.Table]], list[Callable[[int, int], RestoredDatabase]]
+]
 
 
 class Subtasks:
-    """The subtasks of one operator; every input is a hash edge on its key.
+    """The subtasks of one operator; every input is a hash edge on its key. With a `folder` their state lies in databases below it.
 
     A snapshot between a call and its commit must equal the one before the call.
     """
@@ -31,9 +39,12 @@ class Subtasks:
         make: Callable[[], EventTimeOperator],
         keys: Sequence[Sequence[str]],
         parallelism: int,
+        folder: Path | None = None,
     ) -> None:
         self._make = make
         self._keys = keys
+        self._folder = folder
+        self._kind = "heap" if folder is None else "rocksdb"
         self.watermark = MIN_WATERMARK
         self.emitted: list[dict[str, Any]] = []
         self.late: list[dict[str, Any]] = []
@@ -56,10 +67,20 @@ class Subtasks:
         for operator in self._operators:
             self._advance(operator, rows_max)
 
-    def rescale(self, parallelism: int) -> None:
-        """Snapshot all, begin anew with `parallelism` subtasks."""
+    def rescale(self, parallelism: int, kind: str | None = None) -> None:
+        """Snapshot all, begin anew with `parallelism` subtasks, perhaps on another backend."""
         states = [(s.name, s.kind, s.table()) for o in self._operators for s in o.snapshot()]
-        self._start(parallelism, states)
+        databases = []
+        if self._kind == "rocksdb":
+            assert self._folder is not None
+            databases = [stored(frozen(o), self._folder) for o in self._operators]
+        self.close()
+        self._kind = kind or self._kind
+        self._start(parallelism, (states, databases))
+
+    def close(self) -> None:
+        for operator in self._operators:
+            operator.close()
 
     def advance_half(self, watermark_ns: int) -> None:
         """Fire one row at most per subtask, as if a checkpoint came before the rest; rescale next."""
@@ -68,15 +89,30 @@ class Subtasks:
             self._collect(operator.advance(self.watermark, 1).batches)
             operator.commit()
 
-    def _start(
-        self, parallelism: int, states: Sequence[tuple[str, StateKind, pa.Table]] | None
-    ) -> None:
+    def _start(self, parallelism: int, checkpoint: Checkpoint | None) -> None:
         self._operators = [self._make() for _ in range(parallelism)]
         for index, operator in enumerate(self._operators):
-            operator.open(OperatorContext("job", "o", index, parallelism, MAX_PARALLELISM, 0))
-            if states is not None:
-                operator.restore(list(_owned(states, index, parallelism)))
+            where = OperatorContext("job", "o", index, parallelism, MAX_PARALLELISM, 0)
+            if self._folder is not None:
+                where = context(self._folder, self._kind, index=index, parallelism=parallelism)
+            operator.open(where)
+            if checkpoint is not None:
+                self._restore(operator, index, parallelism, checkpoint)
                 self._advance(operator, 2)
+
+    def _restore(
+        self, operator: EventTimeOperator, index: int, parallelism: int, checkpoint: Checkpoint
+    ) -> None:
+        states, stored_databases = checkpoint
+        tables = list(_owned(states, index, parallelism))
+        owned = key_group_range(MAX_PARALLELISM, parallelism, index)
+        databases = [restorable(parallelism, index) for restorable in stored_databases]
+        databases = [d for d in databases if set(d.groups) & set(owned)]
+        if databases:
+            assert isinstance(operator, KeepsDatabase)
+            if not operator.restore_databases(databases):
+                tables += [table for database in databases for table in database.tables()]
+        operator.restore(tables)
 
     def _advance(self, operator: EventTimeOperator, rows_max: int) -> None:
         done = False
@@ -99,7 +135,9 @@ class Subtasks:
 
 
 def tables_of(operator: EventTimeOperator) -> dict[str, pa.Table]:
-    return {state.name: state.table() for state in operator.snapshot()}
+    held = {state.name: state.table() for state in operator.snapshot()}
+    database = operator.freeze_database() if isinstance(operator, KeepsDatabase) else None
+    return held if database is None else held | tables(database)
 
 
 def _owned(

@@ -1,0 +1,20 @@
+"""What an operator's own `state=` says about where its state lies."""
+
+from __future__ import annotations
+
+from ..operators.base import StateBackend
+from .errors import UserError
+from .options import State
+
+
+def stated_backend(state: State | None, *, kind: str) -> StateBackend | None:
+    """Turn an operator's `state=` into its backend; None: it goes by the job's. Raises: UserError."""
+    if state is None:
+        return None
+    if not isinstance(state, State):
+        raise UserError(f"{kind}: state={state!r} is not a hr.State(...)")
+    if state.directory is not None:
+        raise UserError(
+            f"{kind}: state.directory={state.directory!r} belongs to the job: give it hr.Job(..., state=hr.State(directory=...))"
+        )
+    return StateBackend(state.backend, state.write_buffer_bytes, state.block_cache_bytes)

@@ -1,0 +1,25 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from headrace.engine.api.backend import stated_backend
+from headrace.engine.api.errors import UserError
+from headrace.engine.api.options import State
+from headrace.engine.operators.base import StateBackend
+
+
+def test_what_is_not_stated_goes_by_the_job() -> None:
+    assert stated_backend(None, kind="join") is None
+
+
+def test_what_is_stated_is_taken_over() -> None:
+    given = State("rocksdb", write_buffer="1MiB", block_cache="2MiB")
+    assert stated_backend(given, kind="join") == StateBackend("rocksdb", 1 << 20, 2 << 20)
+
+
+@pytest.mark.parametrize("state", ["rocksdb", State("rocksdb", directory="here")])
+def test_what_no_operator_can_have_is_refused(state: Any) -> None:
+    with pytest.raises(UserError, match="join: state"):
+        stated_backend(state, kind="join")
