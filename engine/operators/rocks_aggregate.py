@@ -104,13 +104,18 @@ class RocksAggregate(HeapAggregate):
             self._database.close()
 
     def _lookup(self, batch: pa.RecordBatch) -> Slots:
-        """Slots of this batch's keys only, with their values."""
+        """Slots of this batch's keys only, in the order of the database, with their values."""
         names = [field.name for field in self._keys.fields]
         self._keys = KeySlots(self._schema_in, names)
         slots = self._keys.lookup(batch)
-        self._stored = self._key_codec.encode(self._keys.columns())
+        columns = self._keys.columns()
+        order = self._key_codec.order(columns)
+        rank = np.empty_like(order)
+        rank[order] = np.arange(len(order))
+        ordered = pa.array(order)
+        self._stored = self._key_codec.encode([column.take(ordered) for column in columns])
         self._load(self._read(self._stored))
-        return slots
+        return rank.take(slots)
 
     def _stage(self, slots: Slots) -> list[list[Values]]:
         """Write the values of all keys of the batch, once."""
@@ -125,17 +130,20 @@ class RocksAggregate(HeapAggregate):
         self._written.update(zip(self._stored, values, strict=True))
         return [[c.working.take(slots) for c in a.columns] for a in self._accumulators]
 
-    def _read(self, keys: Sequence[bytes]) -> list[bytes | None]:
-        """What this call wrote, else what the layers say, else what the database has."""
-        found = [self._written.get(key) for key in keys]
-        for layer in reversed(self._database.layers):
-            writes = layer.writes[STATE_NAME]
+    def _read(self, keys: list[bytes]) -> list[bytes | None]:
+        """What this call wrote, else what the layers say, else what the database has. `keys` are sorted."""
+        newer: list[Writes] = [layer.writes[STATE_NAME] for layer in self._database.overlay()]
+        if self._written:
+            newer.insert(0, self._written)
+        if not newer:
+            return self._database.get_many(keys)
+        found: list[bytes | None] = list(map(newer[0].get, keys))
+        for writes in newer[1:]:
             found = [
                 writes.get(key) if value is None else value
                 for key, value in zip(keys, found, strict=True)
             ]
         missing = [at for at, value in enumerate(found) if value is None]
-        missing.sort(key=keys.__getitem__)
         read = self._database.get_many([keys[at] for at in missing])
         for at, value in zip(missing, read, strict=True):
             found[at] = value
@@ -146,10 +154,14 @@ class RocksAggregate(HeapAggregate):
         for accumulated in self._accumulators:
             for column in accumulated.columns:
                 column.reset(len(values))
-        slots = np.array([at for at, value in enumerate(values) if value is not None], np.int64)
-        if not len(slots):
+        stored = [value for value in values if value is not None]
+        if not stored:
             return
-        arrays = self._value_codec.decode([value for value in values if value is not None])
+        if len(stored) == len(values):
+            slots = np.arange(len(values))
+        else:
+            slots = np.array([at for at, value in enumerate(values) if value is not None], np.int64)
+        arrays = self._value_codec.decode(stored)
         for accumulated in self._accumulators:
             count = len(accumulated.fields)
             accumulated.load(slots, arrays[:count])

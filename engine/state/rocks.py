@@ -167,9 +167,17 @@ class RocksDatabase:
                 self._link_up_to(None)
             self._apply(self._limit())
 
-    def get_many(self, keys: Sequence[bytes]) -> list[bytes | None]:
-        """Read stored keys, sorted ones fastest; what lies in `layers` comes before what this finds."""
-        found: Any = self._open().get(list(keys)) if keys else []
+    def overlay(self) -> list[Layer]:
+        """The layers that may not be in the database yet, newest first; what they say comes before what `get_many` finds."""
+        # Before the layers are looked at: one that is applied meanwhile is found twice, not never.
+        applied = self._applied
+        return [layer for layer in reversed(self.layers) if layer.number > applied]
+
+    def get_many(self, keys: list[bytes]) -> list[bytes | None]:
+        """Read stored keys, sorted ones fastest; see `overlay`."""
+        # In raw mode all keys are bytes, which rocksdict's types do not say.
+        wanted: Any = keys
+        found: Any = self._open().get(wanted) if keys else []
         return list(found)
 
     def scan(self) -> Iterator[list[tuple[bytes, bytes]]]:

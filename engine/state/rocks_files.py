@@ -12,8 +12,10 @@ from __future__ import annotations
 import itertools
 import os
 import time
+from collections import deque
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from operator import itemgetter
 from typing import Any
 
 from rocksdict import (
@@ -72,16 +74,11 @@ def open_database(folder: str, sizes: RocksSizes, *, read_only: bool = False) ->
 def write(database: Rdict, entries: Iterable[Entry]) -> int:
     """Write, without a log, in order; returns the number of entries. Waits while RocksDB cannot keep up."""
     total = 0
-    pending: list[Entry] = []
-    for entry in entries:
-        pending.append(entry)
-        if len(pending) == _BATCH_ENTRIES:
-            _write_batch(database, pending)
-            total += len(pending)
-            pending = []
-    if pending:
-        _write_batch(database, pending)
-    return total + len(pending)
+    left = iter(entries)
+    while some := list(itertools.islice(left, _BATCH_ENTRIES)):
+        _write_batch(database, some)
+        total += len(some)
+    return total
 
 
 def scan(database: Rdict, groups: range) -> Iterator[list[tuple[bytes, bytes]]]:
@@ -134,11 +131,15 @@ def _write_batch(database: Rdict, entries: list[Entry]) -> None:
     options = _write_options(no_slowdown=True)
     while True:
         batch = WriteBatch(raw_mode=True)
-        for key, value in entries:
-            if value is None:
-                batch.delete(key)
-            else:
-                batch.put(key, value)
+        if None in map(itemgetter(1), entries):
+            for key, value in entries:
+                if value is None:
+                    batch.delete(key)
+                else:
+                    batch.put(key, value)
+        else:
+            # Exhausts the calls without running Python for each.
+            deque(itertools.starmap(batch.put, entries), maxlen=0)
         try:
             database.write(batch, options)
         except Exception as error:

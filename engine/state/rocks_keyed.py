@@ -77,7 +77,7 @@ class RocksKeyed:
     def prefetch(self, keys: Iterable[Key]) -> None:
         """These keys are about to be read."""
         wanted = [key for key in dict.fromkeys(keys) if key not in self._read]
-        if self._database.layers:
+        if self._database.overlay():
             wanted = [key for key in wanted if self._layered(key) is _MISSING]
         if wanted:
             self._fetch(wanted)
@@ -96,7 +96,7 @@ class RocksKeyed:
 
     def _layered(self, key: Key) -> Any:
         """What the newest layer that knows the key says: a value or `ABSENT`; `_MISSING`: none knows it."""
-        for layer in reversed(self._database.layers):
+        for layer in self._database.overlay():
             writes = layer.writes.get(self.layout.name)
             if writes is not None and key in writes:
                 return writes[key]

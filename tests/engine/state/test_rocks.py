@@ -120,6 +120,22 @@ def test_layers_are_applied_before_the_next_call_unless_a_snapshot_waits(
     assert database.get_many([key(1)]) == [b"b"]
 
 
+def test_only_layers_that_wait_come_before_what_is_stored(database: RocksDatabase) -> None:
+    commit(database, {key(1): b"a"})
+    assert [layer.writes["raw"] for layer in database.overlay()] == [{key(1): b"a"}]
+    database.settle()
+    assert database.layers != (), "forgotten at the next commit"
+    assert database.overlay() == []
+    database.snapshot()
+    commit(database, {key(1): b"b"})
+    commit(database, {key(1): b"c"})
+    database.settle()
+    assert [layer.writes["raw"] for layer in database.overlay()] == [
+        {key(1): b"c"},
+        {key(1): b"b"},
+    ]
+
+
 def test_too_many_layers_are_not_kept_for_a_snapshot_that_nobody_stores(
     database: RocksDatabase, monkeypatch: pytest.MonkeyPatch
 ) -> None:

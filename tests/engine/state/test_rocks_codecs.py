@@ -100,6 +100,22 @@ def test_keys_come_back_equal(names: list[str], rows: list[tuple[Any, ...]]) -> 
         assert group_start(group) < key < group_start(group + 1)
 
 
+@pytest.mark.parametrize("names", [["a"], ["b"], ["c"], ["a", "c"], ["c", "b"]])
+@given(rows=st.lists(ROW, max_size=20))
+def test_the_order_of_keys_is_that_of_their_bytes(
+    names: list[str], rows: list[tuple[Any, ...]]
+) -> None:
+    fields = [KEYS.field(name) for name in names]
+    columns = [
+        pa.array([row[KEYS.get_field_index(f.name)] for row in rows], f.type) for f in fields
+    ]
+    codec = KeyCodec("s", fields, 16)
+    stored = codec.encode(columns)
+    order = codec.order(columns).tolist()
+    assert sorted(order) == list(range(len(rows)))
+    assert [stored[at] for at in order] == sorted(stored)
+
+
 def test_equal_floats_are_one_key() -> None:
     codec = KeyCodec("s", [pa.field("k", pa.float64())], 16)
     zeros, nans = [0.0, -0.0], [float("nan"), -float("nan")]
