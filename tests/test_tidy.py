@@ -40,6 +40,8 @@ UNMIRRORED = {
     "engine/coordination/decisions.py": "values; the tests of the coordinator compare them",
     "engine/coordination/driver.py": "every job in threads runs it: tests/engine/coordination/test_session.py",
     "engine/local/child.py": "runs in another process: tests/engine/local/test_processes.py",
+    "engine/local/template.py": "runs in another process: tests/engine/local/test_forks.py",
+    "engine/runtime/warm.py": "imported in another process: tests/spark/test_daemon.py",
     "engine/coordination/job_settings.py": "options as plain values: tests/engine/coordination/test_session.py",
     "engine/coordination/rules.py": "values; the tests of the coordinator use them",
     "engine/operators/aggregates.py": "accumulators side by side: tests/engine/operators/test_window.py",

@@ -46,7 +46,7 @@ def take_place(job: str, options: RunOptions, slots: int, before: WorkerLauncher
     None: one can only be made when that one has ended, which is so where embedded Spark has to grow. Raises UserError when there is no room.
     """
     if options.runner != "spark":
-        return _local(options, slots)
+        return _local(options, slots, before)
     from ..spark.launcher import SparkLauncher
 
     assert isinstance(before, SparkLauncher), "a rescale does not change the runner"
@@ -58,7 +58,7 @@ def take_place(job: str, options: RunOptions, slots: int, before: WorkerLauncher
     return Made(before.heir(slots), has_room=before.has_room_beside(slots))
 
 
-def _local(options: RunOptions, slots: int) -> Made:
+def _local(options: RunOptions, slots: int, before: WorkerLauncher | None = None) -> Made:
     exits: Exits = []
 
     def on_exit(incarnation: Incarnation, code: int) -> None:
@@ -72,4 +72,7 @@ def _local(options: RunOptions, slots: int) -> Made:
         return Made(ThreadLauncher(workers=1, on_exit=on_exit), exits)
     from ..local.processes import ProcessLauncher
 
-    return Made(ProcessLauncher(workers=slots, on_exit=on_exit), exits)
+    if before is None:
+        return Made(ProcessLauncher(workers=slots, on_exit=on_exit), exits)
+    assert isinstance(before, ProcessLauncher), "a rescale does not change the runner"
+    return Made(before.heir(slots, on_exit), exits)

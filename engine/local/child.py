@@ -1,10 +1,8 @@
-"""The process of one worker: `python -P -m headrace.engine.local.child`, started by `processes`.
+"""The process of one worker, once it was forked (`template.py`).
 
-The parent writes one message into the standard input and keeps the pipe open. The message holds
-the job's secret, which is why it comes this way and not as argument or environment. The pipe's
-end is the parent's death: whatever the parent dies of, the kernel closes its descriptors, and the
-child leaves at once. On Linux the kernel kills the child as well (PR_SET_PDEATHSIG), which also
-holds when a third process has inherited the pipe or user code hogs the interpreter.
+The parent writes one message into a pipe and keeps the pipe open. The message holds the job's secret, which is why it comes
+this way and not as argument or environment. The pipe's end is the parent's death: whatever the parent dies of, the kernel
+closes its descriptors, and the child leaves at once. On Linux the kernel kills the child as well, see `die_with_parent`.
 
 Message: length, 8 bytes big-endian, then cloudpickle of (entry, program, incarnation, host).
 """
@@ -12,7 +10,6 @@ Message: length, 8 bytes big-endian, then cloudpickle of (entry, program, incarn
 from __future__ import annotations
 
 import ctypes
-import faulthandler
 import os
 import pickle
 import signal
@@ -38,11 +35,8 @@ def encode(entry: Entry, program: WorkerProgram, incarnation: Incarnation, host:
     return _LENGTH.pack(len(body)) + body
 
 
-def main() -> None:
-    """Read the message, run the worker, return when it ends; an exception makes the exit code 1."""
-    faulthandler.enable()
-    _die_with_parent()
-    control = _take_stdin()
+def work(control: int) -> None:
+    """Read the message from this pipe, run the worker, return when it ends; what it raises is the end of the process."""
     length = _LENGTH.unpack(_read_exactly(control, _LENGTH.size))[0]
     # Pickle is right here: only the parent holds the other end of this pipe.
     entry, program, incarnation, host = pickle.loads(_read_exactly(control, length))
@@ -50,18 +44,13 @@ def main() -> None:
     entry(program, incarnation, host)
 
 
-def _die_with_parent() -> None:
+def die_with_parent(parent: int) -> None:
+    """On Linux: be killed when the thread ends that made this process, which also holds when a third process has inherited
+    the pipe or user code hogs the interpreter. `parent` is that thread's process; it may have died already."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-
-
-def _take_stdin() -> int:
-    """Move the parent's pipe away from descriptor 0, so that user code cannot read from it."""
-    control = os.dup(0)
-    nothing = os.open(os.devnull, os.O_RDONLY)
-    os.dup2(nothing, 0)
-    os.close(nothing)
-    return control
+        if os.getppid() != parent:
+            os._exit(ORPHANED)
 
 
 def _read_exactly(control: int, size: int) -> bytes:
@@ -80,7 +69,3 @@ def _leave_at_end_of(control: int) -> None:
         pass
     # Not sys.exit: nothing that user code left behind may delay it.
     os._exit(ORPHANED)
-
-
-if __name__ == "__main__":
-    main()

@@ -1,11 +1,11 @@
 """Workers as processes of this machine: true parallelism, and a worker that can be killed.
 
-Each worker has a thread here that starts the process, hands it the program, and waits for its end;
-so a SIGKILL is noticed within milliseconds. The same thread lives as long as the process for a
-second reason: Linux sends the parent-death signal when the *thread* that forked ends.
+They are forks of one process that has imported the engine (`forks.py`), so one that takes a dead one's
+place is there within milliseconds. Each worker has a thread here that asks for the process, hands it
+the program, and waits for its end; so a SIGKILL is noticed within milliseconds, too.
 
-Children get this process's `sys.path`, so they import what it imports, wherever they start and
-whatever PYTHONPATH said. Each leads a process group of its own: Ctrl-C at the terminal reaches the
+Workers have the `sys.path`, environment and working directory that this process had when the first of
+them was started, so they import what it imports, wherever they start and whatever PYTHONPATH said. Each leads a process group of its own: Ctrl-C at the terminal reaches the
 driver alone, which stops the job in order, and what a worker has spawned can be killed with it.
 """
 
@@ -14,15 +14,13 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
-import signal
-import subprocess
-import sys
 import threading
 import time
 from collections.abc import Callable
 
 from ..runtime.launch import Entry, Incarnation, OnExit, WorkerProgram, default_entry
 from .child import encode
+from .forks import Forked, Forks
 
 _log = logging.getLogger(__name__)
 
@@ -41,8 +39,9 @@ class ProcessLauncher:
         workers: int,
         entry: Entry = default_entry,
         on_exit: OnExit | None = None,
+        forks: Forks | None = None,
     ) -> None:
-        """Prepare `workers` processes that run `entry`; `on_exit` is told when one ends."""
+        """Prepare `workers` processes that run `entry`; `on_exit` is told when one ends. `forks`: those of the launcher before."""
         assert workers >= 1, f"{workers} workers"
         self._workers = workers
         self._entry = entry
@@ -52,7 +51,10 @@ class ProcessLauncher:
         self._lock = threading.Lock()
         self._stopped = False
         #: The newest process of each worker, alive or not.
-        self._processes: dict[int, subprocess.Popen[bytes]] = {}
+        self._processes: dict[int, Forked] = {}
+        self._forks = forks or Forks()
+        self._forks.enter()
+        self._left = False
         #: One per process ever started.
         self._threads: list[threading.Thread] = []
 
@@ -80,7 +82,7 @@ class ProcessLauncher:
         with self._lock:
             previous = self._processes.get(worker)
         if previous is not None:
-            _kill_group(previous)
+            previous.kill()
         self._begin(Incarnation(worker, number))
 
     def stop(self, timeout_s: float) -> None:
@@ -89,8 +91,17 @@ class ProcessLauncher:
             self._stopped = True
         self._join(timeout_s)
         for process in self._processes.values():
-            _kill_group(process)
+            process.kill()
         self._join(_KILL_S)
+        if not self._left:
+            self._left = True
+            self._forks.leave()
+
+    def heir(self, workers: int, on_exit: OnExit | None = None) -> ProcessLauncher:
+        """Make a launcher of so many workers that are forked from the same process."""
+        return ProcessLauncher(
+            workers=workers, entry=self._entry, on_exit=on_exit, forks=self._forks
+        )
 
     def _join(self, timeout_s: float) -> None:
         deadline_s = time.monotonic() + timeout_s
@@ -118,12 +129,11 @@ class ProcessLauncher:
             with self._lock:
                 if self._stopped:
                     return
-                process = _spawn()
-                self._processes[incarnation.worker] = process
+                process = self._processes[incarnation.worker] = self._forks.fork()
+            code = _converse(process, message)
         except OSError as error:
             self._fail(f"cannot start worker process {incarnation.worker}: {error}")
             return
-        code = _converse(process, message)
         if code != 0:
             _log.info("worker %d.%d ended: %d", incarnation.worker, incarnation.number, code)
         if self._on_exit is not None:
@@ -137,36 +147,18 @@ class ProcessLauncher:
             report(reason)
 
 
-def _spawn() -> subprocess.Popen[bytes]:
-    # -P keeps the working directory out of sys.path; os.path.abspath makes "" say the same there.
-    path = os.pathsep.join(os.path.abspath(entry) for entry in sys.path)
-    return subprocess.Popen(
-        [sys.executable, "-P", "-m", "headrace.engine.local.child"],
-        stdin=subprocess.PIPE,
-        env=os.environ | {"PYTHONPATH": path},
-        process_group=0,
-        bufsize=0,
-    )
-
-
-def _converse(process: subprocess.Popen[bytes], message: bytes) -> int:
-    """Hand over the message, wait for the end, return the exit code."""
-    assert process.stdin is not None
-    with contextlib.closing(process.stdin):
+def _converse(process: Forked, message: bytes) -> int:
+    """Hand over the message, wait for the end, return the exit code. Raises: OSError: there could be no process."""
+    try:
         # A child that dies while it reads breaks the pipe; its exit code says why.
         with contextlib.suppress(BrokenPipeError):
-            _write_all(process.stdin.fileno(), message)
+            _write_all(process.control, message)
         return process.wait()
+    finally:
+        os.close(process.control)
 
 
 def _write_all(descriptor: int, message: bytes) -> None:
     rest = memoryview(message)
     while rest:
         rest = rest[os.write(descriptor, rest) :]
-
-
-def _kill_group(process: subprocess.Popen[bytes]) -> None:
-    if process.poll() is None:
-        # Gone between the two lines: the group's number is then free and the kill finds nobody.
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(process.pid, signal.SIGKILL)

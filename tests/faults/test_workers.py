@@ -6,10 +6,9 @@ import contextlib
 import os
 import random
 import signal
-import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pyarrow as pa
@@ -21,7 +20,7 @@ import headrace as hr
 from headrace.bench.audit import AuditedJob
 from headrace.engine.coordination.decisions import NoticeKind
 from headrace.engine.coordination.rules import Phase
-from headrace.engine.local import processes
+from headrace.engine.local.forks import Forked
 from headrace.recovery.metadata import CheckpointMetadata
 
 from .conftest import assert_prefix, is_alive, wait_for, wait_until_dead
@@ -128,16 +127,19 @@ def test_a_frozen_worker_is_replaced_and_what_it_does_when_it_wakes_stays_invisi
 
 @contextlib.contextmanager
 def surviving_zombies() -> Iterator[list[int]]:
-    """Keep the launcher from killing those that the test lists; they are killed at the end."""
+    """Keep the launcher from killing the one that the test lists, which is the next that it wants to; it is killed at the end."""
     zombies: list[int] = []
-    kill: Callable[[subprocess.Popen[bytes]], None] = processes._kill_group
+    spared: list[Forked] = []
+    kill = Forked.kill
 
-    def kill_others(process: subprocess.Popen[bytes]) -> None:
-        if process.pid not in zombies:
+    def kill_others(process: Forked) -> None:
+        if len(spared) < len(zombies):
+            spared.append(process)
+        if process not in spared:
             kill(process)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(processes, "_kill_group", kill_others)
+        patch.setattr(Forked, "kill", kill_others)
         yield zombies
     for pid in zombies:
         with contextlib.suppress(ProcessLookupError):

@@ -8,7 +8,7 @@ import sys
 import pytest
 from pyspark.sql import SparkSession
 
-from headrace.engine.spark.daemon import WARM
+from headrace.engine.runtime.warm import MODULES
 
 IMPORT_ALL = """
 import importlib, sys, threading
@@ -20,11 +20,14 @@ print(threading.active_count(), len([n for n in sys.modules if n.startswith("hea
 
 def test_what_is_imported_in_advance_starts_no_thread() -> None:
     answer = subprocess.run(
-        [sys.executable, "-P", "-c", IMPORT_ALL, *WARM], capture_output=True, text=True, check=True
+        [sys.executable, "-P", "-c", IMPORT_ALL, *MODULES],
+        capture_output=True,
+        text=True,
+        check=True,
     )
     threads, modules = map(int, answer.stdout.split())
     assert threads == 1
-    assert modules > len(WARM)
+    assert modules > len(MODULES)
 
 
 @pytest.mark.spark

@@ -107,7 +107,7 @@ def test_the_secret_is_in_neither_arguments_nor_environment(elsewhere: Path) -> 
     pid = pid_of(elsewhere, 0, 0)
     visible = Path(f"/proc/{pid}/cmdline").read_bytes() + Path(f"/proc/{pid}/environ").read_bytes()
     launcher.stop(0.0)
-    assert b"headrace.engine.local.child" in visible
+    assert b"headrace.engine.local.template" in visible
     assert PROGRAM.secret not in visible
 
 

@@ -1,0 +1,147 @@
+"""The process from which workers are forked: `python -P -m headrace.engine.local.template`, started by `forks`.
+
+It has imported what a worker imports, which takes a good second; a fork of it is a worker some milliseconds later, and shares
+that memory. So a dead worker's successor, and those of a rescale, start at once. Spark's daemon does the same.
+
+Its standard input is a socket, over which come requests, and go replies. It does nothing else: it never runs the program.
+What it must not have when it forks is a thread of ours; those of Arrow's allocator and of NumPy's library know about forks.
+
+    request  1 byte kind: F fork, with the worker's end of its pipe attached; K kill what is left of it
+             8 bytes number, big-endian, chosen by the other side
+    reply    1 byte kind: E ended, R refused to fork
+             8 bytes number
+             4 bytes exit code, signed, or errno
+
+The end of the socket is the parent's death.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import faulthandler
+import gc
+import os
+import selectors
+import signal
+import socket
+import struct
+import sys
+
+import numpy as np
+
+from ..runtime.warm import import_all
+from .child import die_with_parent, work
+
+REQUEST = struct.Struct(">cQ")
+REPLY = struct.Struct(">cQi")
+FORK, KILL = b"F", b"K"
+ENDED, REFUSED = b"E", b"R"
+
+
+def main() -> None:
+    """Serve; in a fork, be a worker."""
+    faulthandler.enable()
+    die_with_parent(os.getppid())
+    requests = socket.socket(fileno=_take_stdin())
+    import_all()
+    # What is there now stays where it is: the collector of a worker would otherwise write to every page of it.
+    gc.freeze()
+    control = Template(requests).serve()
+    # What user code draws from must differ between workers; Python's own generator sees to that itself.
+    np.random.seed()
+    work(control)
+
+
+class Template:
+    """The forks that live."""
+
+    def __init__(self, requests: socket.socket) -> None:
+        self._requests = requests
+        #: {process id: number} of those that have not been reaped, and its inverse.
+        self._numbers: dict[int, int] = {}
+        self._pids: dict[int, int] = {}
+
+    def serve(self) -> int:
+        """Serve until the other side is gone, which ends the process. Returns in a fork alone: its end of its pipe."""
+        woken, wakes = socket.socketpair()
+        wakes.setblocking(False)
+        signal.set_wakeup_fd(wakes.fileno(), warn_on_full_buffer=False)
+        signal.signal(signal.SIGCHLD, lambda *_: None)
+        with woken, wakes, selectors.DefaultSelector() as selector:
+            selector.register(self._requests, selectors.EVENT_READ)
+            selector.register(woken, selectors.EVENT_READ)
+            while True:
+                for key, _ in selector.select():
+                    if key.fileobj is woken:
+                        woken.recv(4096)
+                        self._reap()
+                        continue
+                    control = self._request()
+                    if control is not None:
+                        signal.set_wakeup_fd(-1)
+                        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+                        self._requests.close()
+                        return control
+
+    def _request(self) -> int | None:
+        """Take one request. Not None in a fork."""
+        data, descriptors, _, _ = socket.recv_fds(self._requests, REQUEST.size, 1)
+        if not data:
+            sys.exit(0)
+        kind, number = REQUEST.unpack(data)
+        if kind == KILL:
+            self._kill(number)
+            return None
+        (control,) = descriptors
+        parent = os.getpid()
+        try:
+            pid = os.fork()
+        except OSError as error:
+            os.close(control)
+            self._reply(REFUSED, number, error.errno or 0)
+            return None
+        # Both do it, or whoever comes first could find the group missing.
+        with contextlib.suppress(OSError):
+            os.setpgid(pid, 0)
+        if not pid:
+            die_with_parent(parent)
+            return control
+        os.close(control)
+        self._numbers[pid], self._pids[number] = number, pid
+        return None
+
+    def _kill(self, number: int) -> None:
+        """Kill what it is and what it has spawned; one that was reaped is another's number by now, perhaps."""
+        pid = self._pids.get(number)
+        if pid is not None:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(pid, signal.SIGKILL)
+
+    def _reap(self) -> None:
+        with contextlib.suppress(ChildProcessError):
+            while True:
+                pid, status = os.waitpid(-1, os.WNOHANG)
+                if not pid:
+                    return
+                number = self._numbers.pop(pid)
+                del self._pids[number]
+                self._reply(ENDED, number, os.waitstatus_to_exitcode(status))
+
+    def _reply(self, kind: bytes, number: int, code: int) -> None:
+        try:
+            self._requests.sendall(REPLY.pack(kind, number, code))
+        except OSError:
+            sys.exit(0)
+
+
+def _take_stdin() -> int:
+    """Move the parent's socket away from descriptor 0, so that user code cannot read from it."""
+    requests = os.dup(0)
+    nothing = os.open(os.devnull, os.O_RDONLY)
+    os.dup2(nothing, 0)
+    os.close(nothing)
+    return requests
+
+
+if __name__ == "__main__":
+    main()
