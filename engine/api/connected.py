@@ -10,7 +10,7 @@ import pyarrow as pa
 from headrace.channels.partitioners import Broadcast
 
 from ..operators.connect import BroadcastProcessor, ConnectOperator
-from ..operators.process import declared_states, has_timers
+from ..operators.process import declared_states, expires, has_timers
 from ..plan.validate import check_schema, require_name
 from ..state.broadcast import BroadcastState
 from .backend import stated_backend
@@ -50,6 +50,11 @@ def connected(
     if has_timers(class_):
         raise UserError(
             f"connect: {class_.__name__} implements on_timer, but timers are set by processors of one stream; set them in a "
+            "process() behind it"
+        )
+    if expires(class_):
+        raise UserError(
+            f"connect: {class_.__name__} declares state with a ttl, but state expires in processors of one stream; keep it in a "
             "process() behind it"
         )
     proposal = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "-", class_.__name__).lower()

@@ -6,6 +6,7 @@ Names and columns are checked by the call that states them, as in `stream.py`.
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
@@ -20,6 +21,7 @@ from ..operators.process import (
     ProcessOperator,
     StatefulProcessor,
     declared_states,
+    expires,
     has_timers,
 )
 from ..operators.timed_process import TimedProcessOperator
@@ -183,23 +185,21 @@ class KeyedStream:
         proposal = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "-", class_.__name__).lower()
         name = require_name(name, kind="process", proposal=proposal, why=STATE)
         check_schema(schema, where="process")
-        declared_states(class_)
-        make = ProcessOperator
-        if has_timers(class_):
-            make = TimedProcessOperator
-            require_event_time(
-                self.stream.event_time,
-                self.stream.schema,
-                where=f"process: {class_.__name__}.on_timer",
-            )
-        operator = partial(
-            make,
-            processor,
-            self.columns,
-            self.stream.schema,
-            schema,
-            backend=stated_backend(state, kind="process"),
+        given = (processor, self.columns, self.stream.schema, schema)
+        operator: Callable[..., ProcessOperator] = partial(
+            ProcessOperator, *given, backend=stated_backend(state, kind="process")
         )
+        if has_timers(class_) or expires(class_):
+            why = f"{class_.__name__}.on_timer" if has_timers(class_) else "state with a ttl"
+            event_time = require_event_time(
+                self.stream.event_time, self.stream.schema, where=f"process: {why}"
+            )
+            operator = partial(
+                TimedProcessOperator,
+                *given,
+                backend=stated_backend(state, kind="process"),
+                event_time=event_time if expires(class_) else None,
+            )
         return self.stream.then(
             "process",
             operator,

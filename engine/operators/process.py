@@ -17,6 +17,7 @@ from headrace.channels.hashing import key_hashers
 
 from ..api.errors import UserCodeError, UserError
 from ..state.backends import KeyedBackend, keyed_backend
+from ..state.expiry import stamp_name, stamps_of
 from ..state.keyed import CurrentKey, Key, KeyedState
 from ..state.keys import KeySlots
 from ..state.tables import refuse_unknown, restored_batches
@@ -31,6 +32,7 @@ from .base import (
 )
 from .batch import to_batches
 from .user_code import Row, cells_of, raised, rows_of, rows_to_batch, shown, slices
+from .windows import Times
 
 _NAN = float("nan")
 
@@ -50,8 +52,12 @@ class StatefulProcessor:
             def on_timer(self, key, time_ns):
                 self.total.clear()
 
+    A state declared with `ttl="1h"` expires so long after it was last written, key by key. Time is that of the record at hand
+    (of the timer that fires; the latest of the records given to `process_batch`) or the watermark if that has passed it already: event time, so
+    that a replay sees what the first run saw. What has expired is never seen again, and removed some keys at a time.
+
     Attributes:
-        timers: of the current key; they need event time, which `with_watermark` gives a stream.
+        timers: of the current key; they need event time, which `with_watermark` gives a stream, as states that expire do.
     """
 
     timers: Timers
@@ -130,9 +136,15 @@ class ProcessOperator:
         try:
             given = self._given
             processor = given() if isinstance(given, type) else copy.deepcopy(given)
-            for name, declared in declared_states(type(processor)).items():
-                self._states[name] = backend.bind(declared, name, self._current)
+            declared = declared_states(type(processor))
+            for name, state in declared.items():
+                self._states[name] = backend.bind(state, name, self._current)
                 setattr(processor, name, self._states[name])
+            for name, stamps in stamps_of(declared).items():
+                self._states[name] = backend.bind(stamps, name, self._current)
+            for name in declared:
+                if stamp_name(name) in self._states:
+                    self._states[name].expires_by(self._states[stamp_name(name)])
             processor.timers = Timers(self._timers, self._current, fires=self.fires)
             processor.open()
         except Exception as error:
@@ -158,6 +170,7 @@ class ProcessOperator:
         """See `ChecksStates`."""
         given = self._given
         declared = declared_states(given if isinstance(given, type) else type(given))
+        declared |= stamps_of(declared)
         refuse_unknown(states, declared, self._operator)
         for name, state in declared.items():
             self._batches(states, name, state)
@@ -214,8 +227,11 @@ class ProcessOperator:
             rows: list[Row] = []
             keys = self._keys_of(piece)
             self._opened().prefetch(keys)
+            times = self._now(piece)
             for index, (key, row) in enumerate(zip(keys, rows_of(piece), strict=True)):
                 current.key = key
+                if times is not None:
+                    current.now_ns = int(times[index])
                 try:
                     rows.extend(self._rows_of(process(key, row)))
                 except UserCodeError:
@@ -240,6 +256,9 @@ class ProcessOperator:
         for group in by_first_row.tolist():
             self._current.key = key = keys[group]
             rows = grouped.slice(starts[group], ends[group] - starts[group])
+            times = self._now(rows)
+            if times is not None:
+                self._current.now_ns = int(times.max())
             try:
                 results = self._results(process_batch(key, rows))
             except UserCodeError:
@@ -247,6 +266,10 @@ class ProcessOperator:
             except Exception as error:
                 raise raised(self._operator, error, record={"key": key}) from error
             yield from results
+
+    def _now(self, batch: pa.RecordBatch) -> Times | None:
+        """Tell what time it is at each record, for states that expire; None if none do."""
+        return None
 
     def _results(self, returned: Any) -> list[pa.RecordBatch]:
         if isinstance(returned, Iterator | list | tuple):
@@ -286,6 +309,11 @@ def has_timers(processor: type) -> bool:
     """Say whether a processor class implements `on_timer`."""
     on_timer = getattr(processor, "on_timer", None)
     return on_timer is not None and on_timer is not StatefulProcessor.on_timer
+
+
+def expires(processor: type[StatefulProcessor]) -> bool:
+    """Say whether a processor class declares states that expire."""
+    return any(state.ttl_ns is not None for state in declared_states(processor).values())
 
 
 def declared_states(processor: type[StatefulProcessor]) -> dict[str, KeyedState]:

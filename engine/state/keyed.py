@@ -9,7 +9,10 @@ snapshot copy the dictionary and not what is in it.
 A committed list or map is copied once per piece of work that changes it, so a key whose list grows to millions costs much:
 such data wants a map keyed by something, or several keys.
 
-Not here: who sets the key (`engine.operators.process`); expiry of state.
+State with a time to live (`ttl`) has a second state beside it, which holds for each key when it was last written, in event time. What is
+older than `ttl` reads as if it had never been set, whether it is still stored or not; `sweep` removes it, some keys at a time.
+
+Not here: who sets the key and the time (`engine.operators.process`).
 """
 
 from __future__ import annotations
@@ -18,16 +21,23 @@ import copy
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, MutableMapping, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any, Protocol, Self
 
 import pyarrow as pa
 
+from headrace.channels.events import MIN_WATERMARK
+
 from ..api.errors import UserError
+from ..api.units import Duration, duration_ns
 from .tables import keyed_table
 from .types import StateTypeError, check, copier
 
 #: A key as users see it: the value of the key column, or a tuple for several.
 Key = Any
+
+_ROUNDS_PER_TTL = 4
+_TTL_MAX_NS = 1 << 60
 
 #: Rows of state made into Arrow at a time: the GIL is held for no longer than one of these takes.
 _CHUNK_ROWS = 4096
@@ -58,9 +68,16 @@ class Committed(Protocol):
         """Take restored values."""
         ...
 
+    def some(self, count: int) -> tuple[list[tuple[Key, Any]], bool]:
+        """Look at the next keys, about `count`, on a round through all. Returns them and whether the round is over. Subtask thread."""
+        ...
+
 
 class HeapCommitted(dict[Key, Any]):
     """Committed values in memory."""
+
+    #: What is left of the present round.
+    _round: Iterator[Key] | None = None
 
     def merge(self, written: dict[Key, Any]) -> None:
         """See `Committed`."""
@@ -73,12 +90,27 @@ class HeapCommitted(dict[Key, Any]):
         """See `Committed`."""
         self.update(items)
 
+    def some(self, count: int) -> tuple[list[tuple[Key, Any]], bool]:
+        """See `Committed`. A round begins with a copy of the keys, since the dictionary changes meanwhile."""
+        if self._round is None:
+            self._round = iter(list(self))
+        keys = list(islice(self._round, count))
+        over = len(keys) < count
+        if over:
+            self._round = None
+        return [(key, self[key]) for key in keys if key in self], over
+
 
 @dataclass(slots=True)
 class CurrentKey:
-    """The key whose record is being processed; shared by all states of an operator instance."""
+    """The key whose record is being processed; shared by all states of an operator instance.
+
+    Attributes:
+        now_ns: event time for states that expire, in nanoseconds since 1970.
+    """
 
     key: Key = None
+    now_ns: int = MIN_WATERMARK
 
 
 class KeyedState(ABC):
@@ -87,12 +119,19 @@ class KeyedState(ABC):
     Attributes:
         type: Arrow type of one key's state in a checkpoint.
         default: what a key without state has; also of fields that were added to its struct since a checkpoint.
+        ttl_ns: a key's state expires so long after it was last written, in event time; None: never.
     """
 
     default: Any = None
 
-    def __init__(self, type_: pa.DataType) -> None:
+    def __init__(self, type_: pa.DataType, ttl: Duration | None = None) -> None:
         self.type = type_
+        self.ttl_ns = None if ttl is None else _ttl_ns(ttl)
+        #: When each key was last written, if that matters.
+        self._stamps: KeyedState | None = None
+        #: Event time at the beginning of the round that sweeps, or swept last; and whether it is over.
+        self._swept_ns = MIN_WATERMARK
+        self._round_over = True
         self._name = "state"
         self._current = CurrentKey()
         #: State by key. Values are never changed in place.
@@ -110,6 +149,24 @@ class KeyedState(ABC):
         bound._bound(f"state {name!r}")
         return bound
 
+    def expires_by(self, stamps: KeyedState) -> None:
+        """Keep in `stamps`, bound like this one, when each key was last written."""
+        self._stamps = stamps
+
+    def sweep(self, now_ns: int, count_max: int) -> None:
+        """Forget what has expired among the next `count_max` keys. Rounds are as far apart as makes sense. Before or after user code runs."""
+        stamps, ttl_ns = self._stamps, self.ttl_ns
+        if stamps is None or ttl_ns is None:
+            return
+        if self._round_over:
+            if now_ns < self._swept_ns + ttl_ns // _ROUNDS_PER_TTL:
+                return
+            self._swept_ns = now_ns
+        some, self._round_over = stamps._committed.some(count_max)
+        for key, written_ns in some:
+            if written_ns + ttl_ns <= now_ns and key not in stamps._written:
+                self._written[key] = stamps._written[key] = ABSENT
+
     @abstractmethod
     def _bound(self, what: str) -> None:
         """Make the checks, whose errors say `what`."""
@@ -120,7 +177,7 @@ class KeyedState(ABC):
 
     def clear(self) -> None:
         """Forget this key's state; its row leaves the checkpoints."""
-        self._written[self._current.key] = ABSENT
+        self._write(ABSENT)
 
     def commit(self) -> None:
         """Merge the writes of the work that ended. Owner thread."""
@@ -142,15 +199,39 @@ class KeyedState(ABC):
     def _read(self) -> Any:
         """This key's state, which must not be changed in place; `ABSENT` if there is none."""
         key = self._current.key
+        if self._stamps is not None and self._is_expired():
+            return ABSENT
         found = self._written.get(key, _UNWRITTEN)
         return self._committed.get(key, ABSENT) if found is _UNWRITTEN else found
+
+    def _write(self, value: Any) -> None:
+        """Set this key's state, or take it away (`ABSENT`)."""
+        self._touch(cleared=value is ABSENT)
+        self._written[self._current.key] = value
+
+    def _touch(self, *, cleared: bool = False) -> None:
+        """Note when this key was written."""
+        stamps = self._stamps
+        if stamps is None:
+            return
+        now_ns = self._current.now_ns
+        before = ABSENT if self._is_expired() else stamps._read()
+        # A record that comes late does not make state older than it is.
+        written_ns = now_ns if before is ABSENT else max(before, now_ns)
+        stamps._written[self._current.key] = ABSENT if cleared else written_ns
+
+    def _is_expired(self) -> bool:
+        assert self._stamps is not None, "it does not expire"
+        assert self.ttl_ns is not None, "it does not expire"
+        written_ns = self._stamps._read()
+        return written_ns is not ABSENT and bool(written_ns + self.ttl_ns <= self._current.now_ns)
 
 
 class ValueState(KeyedState):
     """One value per key."""
 
-    def __init__(self, type_: pa.DataType, default: Any) -> None:
-        super().__init__(type_)
+    def __init__(self, type_: pa.DataType, default: Any, ttl: Duration | None = None) -> None:
+        super().__init__(type_, ttl)
         self._copy = copier(type_)
         self._check = check(type_, "a value state")
         try:
@@ -166,7 +247,7 @@ class ValueState(KeyedState):
 
     @value.setter
     def value(self, value: Any) -> None:
-        self._written[self._current.key] = self._check(value)
+        self._write(self._check(value))
 
     @property
     def exists(self) -> bool:
@@ -183,8 +264,8 @@ class ValueState(KeyedState):
 class ListState(KeyedState):
     """One list per key; empty where nothing was added."""
 
-    def __init__(self, element_type: pa.DataType) -> None:
-        super().__init__(pa.list_(element_type))
+    def __init__(self, element_type: pa.DataType, ttl: Duration | None = None) -> None:
+        super().__init__(pa.list_(element_type), ttl)
         self._element_type = element_type
         self._copy = copier(element_type)
         self._check = check(element_type, "a list state")
@@ -202,7 +283,7 @@ class ListState(KeyedState):
     def replace(self, elements: Iterable[Any]) -> None:
         """Set the whole list."""
         checked = [self._check(element) for element in elements]
-        self._written[self._current.key] = checked if checked else ABSENT
+        self._write(checked if checked else ABSENT)
 
     def __iter__(self) -> Iterator[Any]:
         """Iterate over the elements as they are now; the list may be changed meanwhile."""
@@ -215,7 +296,9 @@ class ListState(KeyedState):
 
     def _writable(self) -> list[Any]:
         key = self._current.key
-        mine: Any = self._written.get(key)
+        expired = self._stamps is not None and self._is_expired()
+        self._touch()
+        mine: Any = ABSENT if expired else self._written.get(key)
         if mine is None:
             mine = self._written[key] = list(self._committed.get(key, ()))
         elif mine is ABSENT:
@@ -233,8 +316,10 @@ class ListState(KeyedState):
 class MapState(KeyedState, MutableMapping[Any, Any]):
     """One dictionary per key; empty where nothing was set."""
 
-    def __init__(self, key_type: pa.DataType, value_type: pa.DataType) -> None:
-        super().__init__(pa.map_(key_type, value_type))
+    def __init__(
+        self, key_type: pa.DataType, value_type: pa.DataType, ttl: Duration | None = None
+    ) -> None:
+        super().__init__(pa.map_(key_type, value_type), ttl)
         if pa.types.is_nested(key_type):
             raise UserError(
                 f"map_state: {key_type} cannot be the type of keys; use one without parts"
@@ -282,7 +367,9 @@ class MapState(KeyedState, MutableMapping[Any, Any]):
 
     def _writable(self) -> dict[Any, Any]:
         key = self._current.key
-        mine: Any = self._written.get(key)
+        expired = self._stamps is not None and self._is_expired()
+        self._touch()
+        mine: Any = ABSENT if expired else self._written.get(key)
         if mine is None:
             mine = self._written[key] = dict(self._committed.get(key, ()))
         elif mine is ABSENT:
@@ -298,19 +385,42 @@ class MapState(KeyedState, MutableMapping[Any, Any]):
         return dict(value)
 
 
-def value_state(type_: pa.DataType, *, default: Any = None) -> ValueState:
-    """Declare one value per key, as a class attribute of a `StatefulProcessor`."""
-    return ValueState(type_, default)
+def value_state(
+    type_: pa.DataType, *, default: Any = None, ttl: Duration | None = None
+) -> ValueState:
+    """Declare one value per key, as a class attribute of a `StatefulProcessor`.
+
+    Args:
+        ttl: "1h": a value expires so long after it was last set, in event time (see `StatefulProcessor`); None: never.
+    """
+    return ValueState(type_, default, ttl)
 
 
-def list_state(type_: pa.DataType) -> ListState:
-    """Declare a list per key with elements of `type_`, as a class attribute of a `StatefulProcessor`."""
-    return ListState(type_)
+def list_state(type_: pa.DataType, *, ttl: Duration | None = None) -> ListState:
+    """Declare a list per key with elements of `type_`, as a class attribute of a `StatefulProcessor`.
+
+    Args:
+        ttl: the whole list expires so long after it was last changed, in event time; None: never.
+    """
+    return ListState(type_, ttl)
 
 
-def map_state(key_type: pa.DataType, value_type: pa.DataType) -> MapState:
-    """Declare a dictionary per key, as a class attribute of a `StatefulProcessor`."""
-    return MapState(key_type, value_type)
+def map_state(
+    key_type: pa.DataType, value_type: pa.DataType, *, ttl: Duration | None = None
+) -> MapState:
+    """Declare a dictionary per key, as a class attribute of a `StatefulProcessor`.
+
+    Args:
+        ttl: the whole dictionary expires so long after it was last changed, in event time; None: never.
+    """
+    return MapState(key_type, value_type, ttl)
+
+
+def _ttl_ns(ttl: Duration) -> int:
+    found = duration_ns(ttl, option="ttl")
+    if not 0 < found <= _TTL_MAX_NS:
+        raise UserError(f"ttl={ttl!r} is not longer than nothing and at most 36 years")
+    return found
 
 
 def _table(frozen: dict[Key, Any], schema: pa.Schema, max_parallelism: int) -> pa.Table:

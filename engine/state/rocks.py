@@ -187,9 +187,19 @@ class RocksDatabase:
             self._apply(self._committed)
         yield from rocks_files.scan(self._open(), self._groups)
 
+    @property
+    def groups(self) -> range:
+        """The key groups that are kept here."""
+        return self._groups
+
+    @property
+    def is_settled(self) -> bool:
+        """All that is committed has been applied."""
+        return self._applied == self._committed
+
     def cursor(self) -> Cursor:
         """Make a place from which all that is committed can be read in order; it sees nothing that comes later."""
-        if self._applied < self._committed:
+        if not self.is_settled:
             with self._lock:
                 self._link_up_to(None)
                 self._apply(self._committed)

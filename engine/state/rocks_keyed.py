@@ -7,6 +7,7 @@ stays at hand until the next call.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import islice
 from typing import Any
 
 import numpy as np
@@ -15,8 +16,9 @@ import pyarrow as pa
 from ..operators.base import RestoredState, StateKind, StateLayout
 from .keyed import ABSENT, Key, to_arrow
 from .rocks import RocksDatabase, Writes
-from .rocks_codecs import KeyCodec, value_codec
+from .rocks_codecs import KeyCodec, group_start, value_codec
 from .rocks_files import Entry
+from .rocks_rows import Pair, entries_between
 from .tables import KEY_GROUP
 
 _MISSING: Any = object()
@@ -48,6 +50,8 @@ class RocksKeyed:
         self._from_arrow = from_arrow
         #: What was read in this call; `ABSENT` where the database has nothing.
         self._read: dict[Key, Any] = {}
+        #: Where `some` goes on: position of the key group, and the stored key.
+        self._group, self._resume = 0, b""
         database.add(self)
 
     def get(self, key: Key, default: Any = None, /) -> Any:
@@ -69,6 +73,24 @@ class RocksKeyed:
         pairs = list(items)
         for first in range(0, len(pairs), _LOAD_ROWS):
             self._database.load(self.entries(dict(pairs[first : first + _LOAD_ROWS])))
+
+    def some(self, count: int) -> tuple[list[tuple[Key, Any]], bool]:
+        """See `Committed`. Gives none while a snapshot holds layers back: their files need not be linked for this."""
+        if not self._database.is_settled:
+            return [], False
+        cursor = self._database.cursor()
+        pairs: list[Pair] = []
+        groups = self._database.groups
+        while self._group < len(groups) and len(pairs) < count:
+            start = group_start(groups[self._group]) + self._keys.state
+            found = entries_between(cursor, max(start, self._resume), start + b"\2")
+            pairs += islice(found, count - len(pairs))
+            if len(pairs) < count:
+                self._group += 1
+        over = self._group == len(groups)
+        self._resume = b"" if over or not pairs else pairs[-1][0] + b"\0"
+        self._group = 0 if over else self._group
+        return self._decoded(pairs), over
 
     def forget(self) -> None:
         """A call has ended: what was read in it may change. Owner thread."""
@@ -93,6 +115,12 @@ class RocksKeyed:
         if len(kept) < len(writes):
             gone = [key for key, value in writes.items() if value is ABSENT]
             yield from ((key, None) for key in self._keys.encode_cells(gone))
+
+    def _decoded(self, pairs: Sequence[Pair]) -> list[tuple[Key, Any]]:
+        columns = [array.to_pylist() for array in self._keys.decode([key for key, _ in pairs])]
+        keys = columns[0] if len(columns) == 1 else list(zip(*columns, strict=True))
+        values = self._values.decode_cells([value for _, value in pairs])
+        return list(zip(keys, map(self._from_arrow, values), strict=True))
 
     def _layered(self, key: Key) -> Any:
         """What the newest layer that knows the key says: a value or `ABSENT`; `_MISSING`: none knows it."""

@@ -72,7 +72,7 @@ class RocksRows:
 
     def range(self, cursor: Cursor, lower: bytes, upper: bytes) -> Iterator[Pair]:
         """Yield the entries with lower <= key < upper, in order."""
-        stored = _stored(cursor, lower, upper)
+        stored = entries_between(cursor, lower, upper)
         return self._merged(stored, lower, upper) if self._written else stored
 
     def _merged(self, stored: Iterator[Pair], lower: bytes, upper: bytes) -> Iterator[Pair]:
@@ -97,7 +97,8 @@ def _kept(key: bytes, value: bytes | None) -> Iterator[Pair]:
         yield key, value
 
 
-def _stored(cursor: Cursor, lower: bytes, upper: bytes) -> Iterator[Pair]:
+def entries_between(cursor: Cursor, lower: bytes, upper: bytes) -> Iterator[Pair]:
+    """Yield the entries with lower <= key < upper, in order."""
     cursor.seek(lower)
     while cursor.valid():
         key = cursor.key()

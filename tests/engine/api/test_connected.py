@@ -37,6 +37,12 @@ class Timed(OddRules):
         return None
 
 
+class Forgetful(OddRules):
+    """Nor this."""
+
+    seen = hr.value_state(pa.int64(), ttl="1h")
+
+
 def stream(name: str) -> Stream:
     return batches([pa.RecordBatch.from_pylist([], schema=SCHEMA)], name=name)
 
@@ -73,5 +79,9 @@ def test_mistakes_are_told_in_one_sentence() -> None:
         lambda: main.key_by("who").process(OddRules, schema=SCHEMA, name="p")
     )
     assert "Timed implements on_timer" in sentence(connect(processor=Timed))
+    keyed = main.key_by("who")
+    assert "Forgetful declares state with a ttl" in sentence(
+        lambda: keyed.connect(rules.broadcast(), Forgetful, schema=SCHEMA, name="rules")
+    )
     assert "for example name='odd-rules'" in sentence(connect(name=None))
     assert "takes a pyarrow schema" in sentence(connect(schema=None))

@@ -17,6 +17,7 @@ from headrace.engine.api.stream import Stream
 from headrace.engine.operators.aggregations import count, sum
 from headrace.engine.operators.process import StatefulProcessor
 from headrace.engine.plan.graph import Keyed, Node
+from headrace.engine.state.keyed import value_state
 
 ORDERS = pa.schema([("customer", pa.string()), ("amount", pa.int64())])
 OTHER = pa.schema([("customer", pa.string())])
@@ -284,3 +285,21 @@ def test_timers_need_event_time() -> None:
     made = node(reminded(timed().with_watermark("at", "10s")))
     assert made.operator is not None
     assert hasattr(made.operator(operator="reminders"), "advance")
+
+
+class Sightings(StatefulProcessor):
+    """Has state that expires; never run here."""
+
+    seen = value_state(pa.int64(), ttl="1h")
+
+
+def test_state_that_expires_needs_event_time() -> None:
+    def seen(stream: Stream) -> Stream:
+        return stream.key_by("customer").process(Sightings, schema=OTHER, name="sightings")
+
+    said = sentence(lambda: seen(timed()))
+    assert "state with a ttl" in said
+    assert '.with_watermark("at", "10s")' in said
+    made = node(seen(timed().with_watermark("at", "10s")))
+    assert made.operator is not None
+    assert hasattr(made.operator(operator="sightings"), "advance")

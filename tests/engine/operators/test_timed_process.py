@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import tempfile
+from collections.abc import Iterator, Sequence
+from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from headrace.channels.events import MAX_WATERMARK
 from headrace.engine.api.errors import UserCodeError, UserError
@@ -18,7 +23,9 @@ from headrace.engine.operators.process import (
     has_timers,
 )
 from headrace.engine.operators.timed_process import TimedProcessOperator
-from headrace.engine.state.keyed import value_state
+from headrace.engine.state.keyed import list_state, map_state, value_state
+
+from .window_cases import Subtasks, tables_of
 
 IN = pa.schema([("k", pa.int64()), ("t", pa.int64())])
 OUT = pa.schema([("k", pa.int64()), ("t", pa.int64()), ("n", pa.int64())])
@@ -167,3 +174,124 @@ def test_no_state_takes_the_name_of_the_timers() -> None:
 
     with pytest.raises(UserError, match="rename"):
         declared_states(Wrong)
+
+
+TIMED = pa.schema([("k", pa.int64()), ("t", pa.timestamp("s"))])
+SECOND = 10**9
+TTL = 10
+
+
+class Recent(StatefulProcessor):
+    """Counts, in three ways, the records of a key since it was last quiet for as long as state lives."""
+
+    n = value_state(pa.int64(), default=0, ttl=f"{TTL}s")
+    times = list_state(pa.timestamp("s"), ttl=f"{TTL}s")
+    seen = map_state(pa.int64(), pa.bool_(), ttl=f"{TTL}s")
+    total = value_state(pa.int64(), default=0)
+
+    def process(self, key: Any, row: dict[str, Any]) -> Iterator[dict[str, Any]]:
+        self.n.value += 1
+        self.times.append(row["t"])
+        self.seen[self.n.value] = True
+        self.total.value += 1
+        assert len(self.times) == len(self.seen) == self.n.value
+        yield {"k": key, "t": self.total.value, "n": self.n.value}
+
+
+Told = Sequence[tuple[list[tuple[int, int]], int | None, int | None, str]]
+
+
+def recent() -> TimedProcessOperator:
+    return TimedProcessOperator(Recent, ["k"], TIMED, OUT, operator="recent", event_time="t")
+
+
+def timed(rows: Sequence[tuple[int, int]]) -> pa.RecordBatch:
+    columns = [pa.array([k for k, _ in rows]), pa.array([t for _, t in rows]).view(TIMED.types[1])]
+    return pa.RecordBatch.from_arrays(columns, schema=TIMED)
+
+
+def one_by_one(steps: Told) -> list[tuple[int, int, int]]:
+    """What one says who looks at the records of each key one after the other: (key, records, recent records)."""
+    counts: dict[int, tuple[int, int, int]] = {}
+    told, watermark = [], -(10**6)
+    for rows, advanced, _, _ in steps:
+        for key, time in rows:
+            now = max(time, watermark)
+            total, n, written = counts.get(key, (0, 0, -(10**6)))
+            if written + TTL <= now:
+                n, written = 0, now
+            counts[key] = (total + 1, n + 1, max(written, now))
+            told.append((key, total + 1, n + 1))
+        watermark = max(watermark, advanced if advanced is not None else watermark)
+    return sorted(told)
+
+
+@settings(deadline=None, max_examples=25)
+@given(
+    st.lists(
+        st.tuples(
+            st.lists(st.tuples(st.integers(0, 4), st.integers(-30, 60)), min_size=1, max_size=8),
+            st.none() | st.integers(-30, 60),
+            st.none() | st.integers(1, 3),
+            st.sampled_from(["heap", "rocksdb"]),
+        ),
+        max_size=8,
+    )
+)
+def test_what_has_expired_is_never_seen_again_whatever_was_removed(steps: Told) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        subtasks = Subtasks(recent, [["k"]], 1, Path(folder))
+        for rows, watermark, parallelism, kind in steps:
+            subtasks.process(timed(rows))
+            if watermark is not None:
+                subtasks.advance(watermark * SECOND)
+            if parallelism is not None:
+                subtasks.rescale(parallelism, kind)
+        subtasks.close()
+    assert sorted((r["k"], r["t"], r["n"]) for r in subtasks.emitted) == one_by_one(steps)
+
+
+def test_a_late_record_of_a_key_that_was_removed_finds_nothing() -> None:
+    operator = recent()
+    operator.open(OperatorContext("job", "recent", 0, 1, 8, 0))
+    for rows, watermark in (([(1, 0)], 30), ([(1, 5)], 30)):
+        (told,) = operator.process(timed(rows), 0)
+        operator.commit()
+        operator.advance(watermark * SECOND, 10)
+        operator.commit()
+        assert told["n"].to_pylist() == [1]
+
+
+@pytest.mark.parametrize("on_disk", [False, True])
+def test_keys_that_have_expired_leave_the_checkpoints(on_disk: bool, tmp_path: Path) -> None:
+    subtasks = Subtasks(recent, [["k"]], 1, tmp_path if on_disk else None)
+    subtasks.process(timed([(key, key % 7) for key in range(100)]))
+    subtasks.advance(TTL * SECOND + 3 * SECOND)
+    subtasks.process(timed([(1000, 20)]))
+    (operator,) = subtasks._operators
+    found = {name: table.num_rows for name, table in tables_of(operator).items()}
+    left = sum(key % 7 > 3 for key in range(100)) + 1
+    assert [found[name] for name in ("n", "times", "seen", "n__written")] == [left] * 4
+    assert found["total"] == 101
+    subtasks.close()
+
+
+class Late(Recent):
+    """Says at a timer how many there were."""
+
+    def process(self, key: Any, row: dict[str, Any]) -> Any:
+        self.timers.set(row["t"])
+        self.timers.set(row["t"] + timedelta(seconds=TTL - 1))
+        list(super().process(key, row))
+
+    def on_timer(self, key: Any, time_ns: int) -> Iterator[dict[str, Any]]:
+        yield {"k": key, "t": time_ns // SECOND, "n": self.n.value}
+
+
+def test_a_timer_sees_what_had_not_expired_at_its_time_also_at_the_end() -> None:
+    operator = TimedProcessOperator(Late, ["k"], TIMED, OUT, operator="late", event_time="t")
+    operator.open(OperatorContext("job", "late", 0, 1, 8, 0))
+    assert list(operator.process(timed([(1, 5)]), 0)) == []
+    operator.commit()
+    (told,) = operator.advance(MAX_WATERMARK, 10).batches
+    assert [row["n"] for row in told.to_pylist()] == [1, 1]

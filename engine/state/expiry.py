@@ -1,0 +1,41 @@
+"""What an operator needs beside declared states that expire (`keyed.py`): for each, a state that says when its keys were last written.
+
+Time is event time: the time of the record at hand, or the watermark if that has passed it. So whether a value is seen depends on the
+records of its key and their order, not on the speed of a run, and a replay after a failure sees the same.
+
+Source: Flink's `StateTtlConfig` (update on write, never return expired, incremental clean-up); deviations: event time, where Flink has
+processing time alone, and lists and maps that expire as a whole.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import pyarrow as pa
+
+from ..api.errors import UserError
+from .keyed import KeyedState, ValueState
+
+# Format, never change.
+_SUFFIX = "__written"
+
+
+def stamps_of(declared: Mapping[str, KeyedState]) -> dict[str, KeyedState]:
+    """Make what holds when keys were last written, by name, for those of the states that expire.
+
+    Raises: UserError when a state has such a name.
+    """
+    stamps: dict[str, KeyedState] = {}
+    for name, state in declared.items():
+        if state.ttl_ns is not None:
+            if stamp_name(name) in declared:
+                raise UserError(
+                    f"a state cannot be called {stamp_name(name)!r}, where {name!r} expires; rename it"
+                )
+            stamps[stamp_name(name)] = ValueState(pa.int64(), None)
+    return stamps
+
+
+def stamp_name(state: str) -> str:
+    """Name the state that holds when keys of `state` were last written."""
+    return state + _SUFFIX
