@@ -7,7 +7,7 @@ the worker). In the same run, the same from the moment when a rescale tells the 
 checkpoint complete while records that were in flight are still being replayed?
 
 source -> keyed state -> slow stage, a hash exchange before each. The state is written once at full speed, then the slow stage sleeps for
-each record and everything before it fills. Windows are fixed, and as large as the bytes in flight ask for.
+each record and everything before it fills. Windows are fixed, and large enough for the bytes in flight.
 
 Noise: a busy machine makes every phase longer, the start of processes most of all. Compare ratios.
 """
@@ -42,7 +42,7 @@ from headrace.recovery.sizes import held_on, sizes_of
 Place = Literal["processes", "spark"]
 
 _VALUE_BYTES = 4096
-_PAUSE_S = 0.001
+_PAUSE_S = 0.002
 _POLL_S = 0.002
 #: A job that has not come so far after this long does not.
 _PATIENCE_S = 300.0
@@ -115,7 +115,8 @@ class _Bench:
         slowed = kept.key_by("key").process(
             Slow(str(self.folder)), schema=_OUT, name="slow", state=hr.State("heap")
         )
-        window = max(1 << 20, self.inflight_bytes // (2 * parallelism * parallelism))
+        # Twice what is asked for: queues behind stages that work in large pieces are about half full.
+        window = max(1 << 20, self.inflight_bytes // (parallelism * parallelism))
         return hr.Job(
             "bench-recovery",
             slowed.write.blackhole(name="out"),

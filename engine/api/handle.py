@@ -86,6 +86,10 @@ class Session(Protocol):
         """Wait for the end. Raises: JobFailed; TimeoutError."""
         ...
 
+    def settled(self) -> JobResult:
+        """Wait until all is decided and durable; workers may still be ending. Raises: JobFailed."""
+        ...
+
     def status(self) -> Status:
         """Return a look at the job now."""
         ...
@@ -264,7 +268,7 @@ class JobHandle:
     def _suspended(self) -> int:
         """Stop with a checkpoint; its number. Raises: HeadraceError when there is none or the job is to end."""
         self._session.suspend()
-        ended = self._session.wait(None)
+        ended = self._session.settled()
         if self._ending is not None:
             raise HeadraceError(f"job {self._name!r} was stopped while it was rescaled")
         if ended.last_checkpoint is None:

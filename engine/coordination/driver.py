@@ -128,6 +128,8 @@ class CoordinatorDriver:
         self._restarts = 0
         self._lock = threading.Lock()
         self.result: d.JobEnded | None = None
+        #: All is decided and durable; what remains is that the workers end.
+        self.settled = threading.Event()
         self.ended = threading.Event()
 
     # --- from any thread ----------------------------------------------------------------------------------------
@@ -363,6 +365,7 @@ class CoordinatorDriver:
     def _close(self) -> None:
         self._committing.shutdown(wait=True)
         self._storage.shutdown(wait=True)
+        self.settled.set()
         stopping = threading.Thread(target=self._stop_launcher, name=f"stopping-{self._job}")
         stopping.start()
         # Workers that were still starting register now. Nobody else tells them that it is over.

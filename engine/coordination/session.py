@@ -60,6 +60,11 @@ class RunningJob:
         self._ended_ns: int | None = None
 
     @property
+    def launcher(self) -> WorkerLauncher:
+        """What runs its workers."""
+        return self._launcher
+
+    @property
     def plan(self) -> ExecutionPlan:
         """What runs."""
         return self._plan
@@ -123,7 +128,10 @@ class RunningJob:
 
         Raises: UserError, StorageUnreachable, when it could not run; nothing has changed then.
         """
-        prepared = PreparedJob(plan, options, self._launcher)
+        if self._driver.settled.is_set():
+            # What its launcher shares with an heir may be about to end with it.
+            self.wait_for_workers()
+        prepared = PreparedJob(plan, options, self)
         try:
             prepared.launch_beside()
         except BaseException:
@@ -149,6 +157,18 @@ class RunningJob:
             raise
         if not ended:
             raise TimeoutError(f"job {self._plan.job!r} still runs after {timeout_s} s")
+        return self._result()
+
+    def wait_for_workers(self) -> None:
+        """Wait until the workers of a job that has settled have ended."""
+        self._driver.ended.wait()
+
+    def settled(self) -> JobResult:
+        """Wait until all is decided and durable; the workers may still be ending. Raises JobFailed."""
+        self._driver.settled.wait()
+        return self._result()
+
+    def _result(self) -> JobResult:
         if self._ended_ns is None:
             self._ended_ns = time.monotonic_ns()
         result = self._driver.result
@@ -173,11 +193,11 @@ class PreparedJob:
     """A job that has yet to begin; its workers may have been started and wait for it (the `Successor` of a `Session`).
 
     Args:
-        before: what runs the workers of the job that it takes the place of; None: it takes nobody's.
+        before: the job that it takes the place of; None: it takes nobody's.
     """
 
     def __init__(
-        self, plan: ExecutionPlan, options: RunOptions, before: WorkerLauncher | None = None
+        self, plan: ExecutionPlan, options: RunOptions, before: RunningJob | None = None
     ) -> None:
         checkpoints = options.checkpoints
         self._plan = plan
@@ -185,7 +205,10 @@ class PreparedJob:
         self._directory = "" if checkpoints is None else checkpoints.directory
         self._store = None if checkpoints is None else open_store(self._directory)
         self._tasks = new_tasks(plan)
-        self._made = None if before is None else take_place(plan.job, options, plan.slots, before)
+        self._before = before
+        self._made: Made | None = None
+        if before is not None:
+            self._made = take_place(plan.job, options, plan.slots, before.launcher)
         #: There from the moment when the workers are started.
         self._driver: CoordinatorDriver | None = None
 
@@ -221,6 +244,8 @@ class PreparedJob:
 
     def _begin(self, restore: str | int | None) -> RunningJob:
         self._check(restore)
+        if self._driver is None and self._before is not None:
+            self._before.wait_for_workers()
         if self._made is None:
             self._made = make_launcher(self._plan.job, self._options, self._plan.slots)
         # All that can be the user's mistake has been looked at. From here on no older coordinator of the job completes a checkpoint; it may

@@ -65,6 +65,10 @@ class RecordingSession:
             raise TimeoutError
         return self._result
 
+    def settled(self) -> JobResult:
+        assert self.ended.wait(DEADLINE_S)
+        return self._result
+
     def status(self) -> Status:
         return STATUS
 
