@@ -1,78 +1,54 @@
 """State on RocksDB: what an incremental checkpoint writes, and how long the owner thread stands still for one.
 
-Two questions, asked of one database of `state_bytes` of which a fraction changes between checkpoints:
+Two questions, asked of one database of `state_bytes`, restored as one run of files, of which a fraction changes between checkpoints:
 
-- bytes that the checkpoints write to storage, over the bytes that changed (keys and values, uncompressed); beside it the bytes of the first
-  checkpoint, which writes everything;
-- the longest time for which a thread that only ticks (as the owner thread would) stands still while layers are applied, files are
-  flushed and linked, and what is new is stored; and the longest call of `commit` and `snapshot`.
-
-A third one, of a whole job: records per second of a count by key on RocksDB with a checkpoint every few seconds, see `bench.count` for
-what is counted; keys are read and written, not kept in memory.
+- bytes that the checkpoints write to storage, over the bytes that changed (keys and values, uncompressed); beside it the bytes of a
+  full checkpoint. Now and then all files are merged, and that checkpoint is as large as a full one (`written_max_bytes`): with 1 % changed
+  between checkpoints, each 150 of them or so; fewer checkpoints than that say too little. Between checkpoints merging comes to an
+  end, as it does in a job where seconds lie between them; so what is written does not depend on how busy the machine is;
+- the longest time for which a thread that only ticks (as the owner thread would, see `ticks.py`) stands still: while a checkpoint
+  is under way and layers are applied, files flushed and linked, and what is new is stored; and otherwise. And the longest call of
+  `commit` and `snapshot`, which the owner thread makes, by the clock and in processor time.
 
 Noise: machines are shared; a busy one makes the ticking thread wait for a processor. `idle_stall_ms` is its longest wait without any work.
 """
 
 from __future__ import annotations
 
+import os
+import sys
 import tempfile
 import threading
 import time
-from dataclasses import dataclass, field
-from typing import Any, Self
+from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
-import headrace as hr
-from headrace.engine.api.options import Runner
-from headrace.engine.connectors.sequence import SequenceSource
-from headrace.engine.operators.base import DatabaseSnapshot, StateLayout
+from headrace.engine.operators.base import DatabaseSnapshot, RestoredDatabase, StateLayout
 from headrace.engine.runtime.databases import StoredFiles
 from headrace.engine.runtime.snapshots import write_checkpoint
 from headrace.engine.runtime.storage import FsspecStore
 from headrace.engine.runtime.work import Cut, SubtaskId
+from headrace.engine.state import rocks_files
 from headrace.engine.state.rocks import RocksDatabase, Writes
 from headrace.engine.state.rocks_files import RocksSizes
 from headrace.inflight.confirmed import Confirmed
 from headrace.recovery.metadata import DatabaseHandle
 
-from .measure import run_and_measure
+from .ticks import Ticks
 
 _KEY_BYTES = 20
 _VALUE_BYTES = 100
 _ENTRY_BYTES = _KEY_BYTES + _VALUE_BYTES
 _CALL_KEYS = 5_000
 _SUBTASK = SubtaskId(0, 0)
-_TICK_S = 0.0005
+_GROUPS = range(128)
 _IDLE_S = 1.0
-
-
-@dataclass(slots=True)
-class Ticks:
-    """A thread that does nothing but tick: what it misses, any other Python thread would have."""
-
-    longest_s: float = 0.0
-    _stopped: threading.Event = field(default_factory=threading.Event)
-
-    def __enter__(self) -> Self:
-        self._thread = threading.Thread(target=self._run, daemon=True)
-        self._thread.start()
-        return self
-
-    def __exit__(self, *exception: object) -> None:
-        self._stopped.set()
-        self._thread.join()
-
-    _thread: threading.Thread = field(init=False)
-
-    def _run(self) -> None:
-        before = time.perf_counter()
-        while not self._stopped.is_set():
-            time.sleep(_TICK_S)
-            now = time.perf_counter()
-            self.longest_s = max(self.longest_s, now - before - _TICK_S)
-            before = now
+_REST_S = 0.005
+#: As in a worker.
+_SWITCH_INTERVAL_S = 0.0005
 
 
 class _Raw:
@@ -88,29 +64,44 @@ class _Run:
     """One database under work, and where its checkpoints go."""
 
     def __init__(self, folder: str) -> None:
-        self.database = RocksDatabase(f"{folder}/db", "bench/0", range(128), RocksSizes())
+        self._folder = folder
+        self.database = RocksDatabase(f"{folder}/db", "bench/0", _GROUPS, RocksSizes())
         self.database.add(_Raw())
         self.store = FsspecStore(f"{folder}/checkpoints")
         self.stored = StoredFiles()
         self.rng = np.random.default_rng(1)
         self.owner_s = 0.0
+        self.owner_cpu_s = 0.0
         self.number = 0
+
+    def fill(self, keys: int) -> None:
+        """Begin with so many, as if restored from a database without anything to merge."""
+        source = f"{self._folder}/source"
+        filled = rocks_files.open_database(source, RocksSizes())
+        for first in range(0, keys, _CALL_KEYS):
+            made = self._values(np.arange(first, min(keys, first + _CALL_KEYS)))
+            rocks_files.write(filled, sorted(made.items()))
+        filled.flush(True)
+        filled.compact_range(None, None)
+        filled.close()
+
+        def fetch(target: str) -> None:
+            for names in rocks_files.files_of(source):
+                for name in names:
+                    os.rename(f"{source}/{name}", f"{target}/{name}")
+
+        self.database.restore([RestoredDatabase(_GROUPS, [_Raw.layout], 1, {}, fetch, list)])
 
     def write(self, keys: np.ndarray[Any, Any]) -> None:
         """Change these keys, in calls of some thousand."""
         for first in range(0, len(keys), _CALL_KEYS):
-            some = keys[first : first + _CALL_KEYS]
-            values = self.rng.bytes(len(some) * _VALUE_BYTES)
-            writes: dict[bytes, bytes] = {
-                b"%c%c%018d" % (0, key % 128, key): values[at : at + _VALUE_BYTES]
-                for key, at in zip(some.tolist(), range(0, len(values), _VALUE_BYTES), strict=True)
-            }
+            writes = self._values(keys[first : first + _CALL_KEYS])
             self.database.settle()
             self.database.stage("raw", writes)
             self._timed(self.database.commit)
 
-    def checkpoint(self, meanwhile: np.ndarray[Any, Any]) -> int:
-        """Take one, complete it, and return the bytes it wrote. `meanwhile` these keys are changed beside it."""
+    def checkpoint(self, meanwhile: np.ndarray[Any, Any]) -> tuple[int, int]:
+        """Take one and complete it. Returns the bytes it wrote, and those it names. `meanwhile` these keys are changed beside it."""
         self.number += 1
         frozen: list[DatabaseSnapshot] = []
         self._timed(lambda: frozen.append(self.database.snapshot()))
@@ -122,7 +113,22 @@ class _Run:
         self.stored.confirmed(self.number)
         own = sum(file.length for file in found[0].own)
         new = [file for file in found[0].shared if file.path.startswith(f"shared/{self.number}-")]
-        return own + sum(file.length for file in new)
+        written = own + sum(file.length for file in new)
+        return written, own + sum(file.length for file in found[0].shared)
+
+    def rest(self) -> None:
+        """Wait for what is merged in the background."""
+        calm = 0
+        while calm < 3:
+            calm = 0 if self.database.is_merging() else calm + 1
+            time.sleep(_REST_S)
+
+    def _values(self, keys: np.ndarray[Any, Any]) -> dict[bytes, bytes]:
+        values = self.rng.bytes(len(keys) * _VALUE_BYTES)
+        return {
+            b"%c%c%018d" % (0, key % 128, key): values[at : at + _VALUE_BYTES]
+            for key, at in zip(keys.tolist(), range(0, len(values), _VALUE_BYTES), strict=True)
+        }
 
     def _stored(self, snapshot: DatabaseSnapshot) -> DatabaseHandle:
         cut = Cut(_SUBTASK, self.number, False, (), (), (), (), (), 0, 0)
@@ -133,91 +139,61 @@ class _Run:
         )
         return written.databases[_SUBTASK][0]
 
-    def _timed(self, call: Any) -> None:
-        began = time.perf_counter()
+    def _timed(self, call: Callable[[], None]) -> None:
+        began, began_cpu = time.perf_counter(), time.thread_time()
         call()
         self.owner_s = max(self.owner_s, time.perf_counter() - began)
+        self.owner_cpu_s = max(self.owner_cpu_s, time.thread_time() - began_cpu)
 
 
 def run(
     *,
     state_bytes: int = 1 << 30,
     changed_percent: float = 1.0,
-    checkpoints: int = 50,
+    checkpoints: int = 200,
     folder: str | None = None,
 ) -> dict[str, Any]:
     """Fill a database, then change `changed_percent` of its keys, chosen at random, before each of some checkpoints."""
+    sys.setswitchinterval(min(_SWITCH_INTERVAL_S, sys.getswitchinterval()))
     keys = max(1, state_bytes // _ENTRY_BYTES)
     changed = max(1, int(keys * changed_percent / 100))
     with tempfile.TemporaryDirectory(prefix="headrace-bench-", dir=folder) as place:
         work = _Run(place)
         with Ticks() as idle:
             time.sleep(_IDLE_S)
-        work.write(np.arange(keys))
-        full_bytes = work.checkpoint(np.arange(0))
-        written = 0
-        began = time.perf_counter()
+        work.fill(keys)
+        full_bytes, _ = work.checkpoint(np.arange(0))
+        taken: list[tuple[int, int]] = []
+        seconds = 0.0
         with Ticks() as busy:
             for _ in range(checkpoints):
-                written += work.checkpoint(work.rng.choice(keys, changed, replace=False))
-        seconds = time.perf_counter() - began
+                work.rest()
+                some = work.rng.choice(keys, changed, replace=False)
+                began = time.perf_counter()
+                with busy.marked():
+                    taken.append(work.checkpoint(some))
+                seconds += time.perf_counter() - began
         work.database.close()
-    changed_bytes = checkpoints * changed * _ENTRY_BYTES
+    written = [new for new, _ in taken]
+    changed_bytes = changed * _ENTRY_BYTES
     return {
         "bench": "state",
         "state_bytes": keys * _ENTRY_BYTES,
         "changed_percent": changed_percent,
         "checkpoints": checkpoints,
         "full_bytes": full_bytes,
-        "written_bytes": written,
-        "written_over_changed": round(written / changed_bytes, 2),
-        "written_over_full": round(written / checkpoints / full_bytes, 4),
+        "written_bytes": sum(written),
+        "written_over_changed": round(sum(written) / checkpoints / changed_bytes, 2),
+        "written_over_changed_50": round(sum(written[:50]) / len(written[:50]) / changed_bytes, 2),
+        "written_over_full": round(sum(written) / checkpoints / full_bytes, 4),
+        "written_max_bytes": max(written),
+        "held_over_full": round(max(held for _, held in taken) / full_bytes, 2),
         "checkpoint_ms": round(1000 * seconds / checkpoints, 1),
         "owner_call_max_ms": round(1000 * work.owner_s, 3),
-        "stall_max_ms": round(1000 * busy.longest_s, 3),
-        "idle_stall_ms": round(1000 * idle.longest_s, 3),
+        "owner_call_cpu_max_ms": round(1000 * work.owner_cpu_s, 3),
+        "stall_max_ms": round(1000 * busy.inside.wall_s, 3),
+        "stall_held_max_ms": round(1000 * busy.inside.held_s, 3),
+        "between_stall_max_ms": round(1000 * busy.outside.wall_s, 3),
+        "between_stall_held_max_ms": round(1000 * busy.outside.held_s, 3),
+        "idle_stall_ms": round(1000 * idle.outside.wall_s, 3),
     }
-
-
-def run_count(
-    *,
-    records: int = 30_000_000,
-    keys: int = 10_000_000,
-    parallelism: int = 2,
-    runner: Runner = "processes",
-    checkpoint_interval: str = "5s",
-    backend: str = "rocksdb",
-) -> dict[str, Any]:
-    """Count records by key with the state on `backend`; `correct` says whether no record was lost or counted twice."""
-    with tempfile.TemporaryDirectory(prefix="headrace-bench-") as folder:
-        source = SequenceSource(rows=records, key_count=keys, batch_rows=32_768)
-        stream = hr.from_source(source, name="sequence").select("key")
-        totals = stream.key_by("key").aggregate(n=hr.count(), emit="final", name="count")
-        summed = totals.map_batches(_sum, schema=_SUM, name="sum")
-        job = hr.Job(
-            "bench-state",
-            summed.write.collect(name="out"),
-            parallelism=parallelism,
-            state=hr.State("rocksdb" if backend == "rocksdb" else "heap"),
-            checkpoints=hr.Checkpoints(f"{folder}/checkpoints", interval=checkpoint_interval),
-        )
-        measured = run_and_measure(job, runner)
-    out = measured.result.collected["out"]
-    return {
-        "bench": "state-count",
-        "backend": backend,
-        "records": records,
-        "keys": sum(out["keys"].to_pylist()),
-        "records_per_s": round(records / measured.running_s),
-        "correct": sum(out["n"].to_pylist()) == records,
-        "parallelism": parallelism,
-        "runner": runner,
-        **measured.checkpoints(checkpoint_interval),
-    }
-
-
-_SUM = pa.schema([("keys", pa.int64()), ("n", pa.int64())])
-
-
-def _sum(batch: pa.RecordBatch) -> dict[str, Any]:
-    return {"keys": [batch.num_rows], "n": [int(batch["n"].to_numpy().sum())]}

@@ -315,7 +315,7 @@ def state(
     changed_percent: Annotated[
         float, Parameter(validator=validators.Number(gt=0, lte=100), help="Between checkpoints.")
     ] = 1.0,
-    checkpoints: Annotated[int, Parameter(validator=validators.Number(gte=1))] = 50,
+    checkpoints: Annotated[int, Parameter(validator=validators.Number(gte=1))] = 200,
     records: Annotated[
         int, Parameter(validator=validators.Number(gte=0), help="To count by key; 0: do not.")
     ] = 30_000_000,
@@ -325,7 +325,7 @@ def state(
 ) -> int:
     """Write incremental checkpoints of RocksDB state, and count by key on it. Exit code 3 if the count is wrong."""
     from headrace.bench.state import run as measure
-    from headrace.bench.state import run_count
+    from headrace.bench.state_count import run_counts, run_parts
 
     from ..api.units import size_bytes
     from .tables import show_measured
@@ -337,7 +337,8 @@ def state(
     )
     code = show_measured(found, as_json=json)
     if records:
-        code = show_measured(run_count(records=records, keys=keys, runner=runner), as_json=json)
+        show_measured(run_parts(), as_json=json)
+        code = show_measured(run_counts(records=records, keys=keys, runner=runner), as_json=json)
     return code
 
 

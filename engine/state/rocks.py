@@ -207,6 +207,10 @@ class RocksDatabase:
         place: Cursor = cursor
         return place
 
+    def is_merging(self) -> bool:
+        """Whether files are being merged, or written, in the background."""
+        return rocks_files.is_merging(self._open())
+
     def load(self, entries: Iterable[Entry]) -> None:
         """Write restored entries; they count as committed. Before the first call."""
         with self._lock:

@@ -115,6 +115,12 @@ def checkpoint(database: Rdict, folder: str) -> None:
         Checkpoint(database).create_checkpoint(folder)
 
 
+def is_merging(database: Rdict) -> bool:
+    """Whether files are being merged, or written, in the background."""
+    running = ("rocksdb.num-running-compactions", "rocksdb.num-running-flushes")
+    return any(database.property_int_value(name) for name in running)
+
+
 def files_of(folder: str) -> tuple[list[str], list[str]]:
     """Return the names of the immutable files of a database that is not open, and of the others that it needs."""
     immutable: list[str] = []

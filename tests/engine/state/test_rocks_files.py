@@ -90,8 +90,7 @@ def at_rest(database: Any) -> None:
     calm = 0
     while calm < 3:
         assert time.monotonic() < deadline
-        busy = database.property_int_value("rocksdb.num-running-compactions")
-        calm = 0 if busy else calm + 1
+        calm = 0 if rocks_files.is_merging(database) else calm + 1
         time.sleep(0.001)
 
 
