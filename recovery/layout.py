@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import re
 from enum import Enum
+from functools import lru_cache
 from typing import NamedTuple
 
 import xxhash
@@ -177,6 +178,7 @@ def epoch_path(job: str, epoch: int) -> str:
     return f"{epochs_folder(job)}{epoch}"
 
 
+@lru_cache(maxsize=4096)  # Many handles of a checkpoint name one file.
 def is_plain_path(path: str) -> bool:
     """Tell whether `path` is relative and normalised, of plain characters, without hidden or parent components."""
     if not 0 < len(path) <= PATH_CHARS_MAX:

@@ -94,6 +94,10 @@ class Attempt:
     subtasks: dict[SubtaskId, Subtask] = field(default_factory=dict)
     #: {checkpoint: cuts so far}; removed when complete or cancelled.
     cuts: dict[int, list[Cut]] = field(default_factory=dict)
+    #: {subtask that wants to be woken: when}; brought up to date after each of its steps.
+    _deadlines: dict[SubtaskId, int] = field(default_factory=dict)
+    #: Subtasks that have been stepped and not checked since.
+    _unchecked: dict[SubtaskId, Subtask] = field(default_factory=dict)
 
     def build(self, specs: Sequence[SubtaskSpec]) -> None:
         """Make the machines, once."""
@@ -103,8 +107,10 @@ class Attempt:
     def start(self, now_ns: int) -> list[AttemptEffect]:
         """Let every subtask begin."""
         effects: list[AttemptEffect] = []
-        for subtask in self.subtasks.values():
-            self._route(deque(), subtask.start(now_ns), effects, now_ns)
+        for id, subtask in self.subtasks.items():
+            begun = subtask.start(now_ns)
+            self._stepped(id, subtask)
+            self._route(deque(), begun, effects, now_ns)
         return effects
 
     def frame(self, frame: DataFrame, now_ns: int) -> list[AttemptEffect]:
@@ -143,17 +149,22 @@ class Attempt:
 
     def deadline_ns(self) -> int | None:
         """The earliest time at which a subtask wants to be woken."""
-        deadlines = [s.next_deadline_ns() for s in self.subtasks.values()]
-        return min((d for d in deadlines if d is not None), default=None)
+        return min(self._deadlines.values(), default=None)
 
     def wake(self, now_ns: int) -> list[AttemptEffect]:
         """Wake every subtask whose deadline has passed."""
         effects: list[AttemptEffect] = []
-        for id, subtask in self.subtasks.items():
-            deadline_ns = subtask.next_deadline_ns()
+        for id in self.subtasks:
+            deadline_ns = self._deadlines.get(id)
             if deadline_ns is not None and deadline_ns <= now_ns:
                 effects += self.step(id, DeadlineReached(), now_ns)
         return effects
+
+    def check(self) -> None:
+        """Assert every invariant of the subtasks that have been stepped since it was asked last; no other's can have changed."""
+        for subtask in self._unchecked.values():
+            subtask.check()
+        self._unchecked.clear()
 
     def floors(self) -> dict[ChannelId, int] | None:
         """{channel: position before which its records are worked on, or with another worker}; None while a cut needs older ones still."""
@@ -186,7 +197,17 @@ class Attempt:
             if not events:
                 return
             id, event = events.popleft()
-            pending = self.subtasks[id].step(event, now_ns)
+            subtask = self.subtasks[id]
+            pending = subtask.step(event, now_ns)
+            self._stepped(id, subtask)
+
+    def _stepped(self, id: SubtaskId, subtask: Subtask) -> None:
+        self._unchecked[id] = subtask
+        deadline_ns = subtask.next_deadline_ns()
+        if deadline_ns is None:
+            self._deadlines.pop(id, None)
+        else:
+            self._deadlines[id] = deadline_ns
 
     def _perform(
         self,

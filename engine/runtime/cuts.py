@@ -196,6 +196,8 @@ class Cuts:
         """When the oldest aligned checkpoint under way becomes unaligned."""
         if self._timeout_ns is None:
             return None
+        if not self._waiting and not self._captures:
+            return None
         created = [barrier.created_ns for barrier in self._waiting.values()]
         created += [c.due.barrier.created_ns for c in self._captures.values() if c.outgoing]
         return min(created) + self._timeout_ns if created else None
@@ -274,6 +276,8 @@ class Cuts:
 
     def flush(self, now_ns: int, effects: list[SubtaskEffect]) -> None:
         """Hand over the cuts that have become complete."""
+        if not self._captures:
+            return
         for checkpoint, capture in list(self._captures.items()):
             if capture.frozen_ns is not None and not capture.pending and not capture.outgoing:
                 del self._captures[checkpoint]

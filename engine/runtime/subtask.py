@@ -155,8 +155,7 @@ class Subtask:
     def next_deadline_ns(self) -> int | None:
         """When `DeadlineReached` is wanted: by a waiting source, one that is to be called idle, or a checkpoint that is to become unaligned."""
         idle_at_ns = None if self._finished else self._time.next_deadline_ns()
-        deadlines = (self._poll_at_ns, idle_at_ns, self._cuts.next_deadline_ns())
-        return min((d for d in deadlines if d is not None), default=None)
+        return _earlier(_earlier(self._poll_at_ns, idle_at_ns), self._cuts.next_deadline_ns())
 
     def check(self) -> None:
         """Assert every invariant."""
@@ -171,6 +170,11 @@ class Subtask:
         committed = {id: channel.committed for id, channel in self._gate.channels.items()}
         sent = {id: subpartition.sent for id, subpartition in self._subpartitions.items()}
         return None if self._cuts.open else (committed, sent)
+
+    @property
+    def queued_bytes(self) -> int:
+        """Bytes that wait at its inputs and outputs."""
+        return self._gate.queued_bytes + self._results.queued_bytes
 
     def describe(self) -> str:
         """The whole state as stable text."""
@@ -395,6 +399,12 @@ class Subtask:
     def _freeze(self, checkpoint: int, effects: list[SubtaskEffect]) -> None:
         if self._cuts.freeze(checkpoint, self._precommits.cut(checkpoint), self._now_ns):
             effects.append(TakeSnapshot(self.id, checkpoint))
+
+
+def _earlier(one_ns: int | None, other_ns: int | None) -> int | None:
+    if one_ns is None or (other_ns is not None and other_ns < one_ns):
+        return other_ns
+    return one_ns
 
 
 @dataclass(frozen=True, slots=True)

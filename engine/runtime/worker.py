@@ -135,8 +135,13 @@ class Worker:
         running = self.phase in (Phase.READY, Phase.CONNECTING, Phase.RUNNING)
         assert running == (self._attempt is not None), self.phase
         if self._attempt is not None:
-            for subtask in self._attempt.subtasks.values():
-                subtask.check()
+            self._attempt.check()
+
+    @property
+    def queued_bytes(self) -> int:
+        """Bytes that wait in all gates and subpartitions."""
+        subtasks = {} if self._attempt is None else self._attempt.subtasks
+        return sum(subtask.queued_bytes for subtask in subtasks.values())
 
     def floors(self) -> dict[ChannelId, int] | None:
         """See `Attempt.floors`; None also without an attempt."""

@@ -186,8 +186,8 @@ class Process:
 
 
 _SHOWN = ("epoch", "worker", "subtask", "checkpoint", "channel", "reason")
-#: {type: those of `_SHOWN` that it has}: asked for every event and effect of a run.
-_shown_of: dict[type, tuple[str, ...]] = {}
+#: {type: (its name, those of `_SHOWN` that it has)}: asked for every event and effect of a run.
+_shown_of: dict[type, tuple[str, tuple[str, ...]]] = {}
 
 
 def shown(value: Any) -> str:
@@ -196,7 +196,9 @@ def shown(value: Any) -> str:
     message = getattr(value, "message", None)
     if message is not None and not isinstance(message, str):
         return f"{kind.__name__}({type(message).__name__})"
-    fields = _shown_of.get(kind)
-    if fields is None:
-        fields = _shown_of[kind] = tuple(field for field in _SHOWN if hasattr(value, field))
-    return f"{kind.__name__}({' '.join(f'{field}={getattr(value, field)}' for field in fields)})"
+    known = _shown_of.get(kind)
+    if known is None:
+        fields = tuple(field for field in _SHOWN if hasattr(value, field))
+        known = _shown_of[kind] = kind.__name__, fields
+    name, fields = known
+    return f"{name}({' '.join([f'{field}={getattr(value, field)!s}' for field in fields])})"

@@ -163,6 +163,11 @@ class Faults:
     #: {effect: how often it was performed}
     _performed: Counter[str] = field(default_factory=Counter)
     _full_until_ns: int = 0
+    #: Effects at which a process dies some time; the others need not be counted.
+    _points: frozenset[str] = frozenset()
+
+    def __post_init__(self) -> None:
+        self._points = frozenset(point.effect for point in self.profile.crash_points)
 
     @property
     def active(self) -> bool:
@@ -190,11 +195,12 @@ class Faults:
 
     def reached(self, effect: str) -> None:
         """A process is about to perform `effect`; asked once, before `crashes`."""
-        self._performed[effect] += 1
+        if effect in self._points:
+            self._performed[effect] += 1
 
     def crashes(self, effect: str, *, after: bool) -> bool:
         """Whether the process dies at this point."""
-        if not self.profile.crash_points or not self.active:
+        if effect not in self._points or not self.active:
             return False
         point = CrashPoint(effect, after, self._performed[effect])
         if point not in self.profile.crash_points:

@@ -13,14 +13,13 @@ from __future__ import annotations
 
 import argparse
 import itertools
-import logging
 import multiprocessing
 import os
 import random
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, field
 
@@ -36,6 +35,7 @@ from headrace.channels.partitioners import (
 )
 
 from ..runtime.subtask_spec import Limits
+from .campaign import chunks_of, prepare_process, quiet, uncollected
 from .environment import Settings
 from .faults import draw_profile, no_faults
 from .graphs import MAX_PARALLELISM, Graph, Kind, TaskSpec, by_key
@@ -161,25 +161,23 @@ class PairResult:
             self.violations[report.seed] = report.violation
 
 
-def run_pair(old: int, new: int, seeds: Iterable[int]) -> PairResult:
+def run_pair(old: int, new: int, seeds: Sequence[int]) -> PairResult:
     """Run the seeds of a pair, in this process."""
     result = PairResult(old, new)
-    for seed in seeds:
-        result.add(World(seed, pair_scenario(seed, old, new)).run())
+    for chunk in chunks_of(seeds):
+        with uncollected():
+            for seed in chunk:
+                result.add(World(seed, pair_scenario(seed, old, new)).run())
     return result
 
 
 def run_matrix(pairs: Iterable[tuple[int, int]], seeds: range, jobs: int) -> Iterator[PairResult]:
     """Run the seeds of all pairs in `jobs` processes; results come in the order of the pairs."""
     context = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(jobs, mp_context=context, initializer=_quiet) as pool:
+    with ProcessPoolExecutor(jobs, mp_context=context, initializer=prepare_process) as pool:
         futures = [pool.submit(run_pair, old, new, seeds) for old, new in pairs]
         for future in futures:
             yield future.result()
-
-
-def _quiet() -> None:
-    logging.getLogger("headrace").setLevel(logging.CRITICAL + 1)
 
 
 # --- the command ------------------------------------------------------------------------------------------------------
@@ -231,7 +229,7 @@ def line_of(result: PairResult) -> str:
 
 
 def _run_one(old: int, new: int, seed: int, show: Callable[[str], None] | None) -> int:
-    _quiet()
+    quiet()
     scenario = pair_scenario(seed, old, new)
     if show is not None:
         show(f"{scenario.graph.describe()}\n{scenario.settings}\n{scenario.rescales}")

@@ -172,7 +172,7 @@ class WorkerProcess(Process, Performer[_Loaded, int]):
         for operator in self.env.plan.tasks[subtask.task].operators:
             if operator.sink is not None:
                 self.env.sinks.cut(loaded.epoch, checkpoint, operator.name, subtask.subtask)
-        queued_bytes = sum(s.queued_bytes for s in self.machine._numbers())
+        queued_bytes = self.machine.queued_bytes
         self.env.coverage.count("bytes in flight at a cut", queued_bytes)
 
     def _discard(self, loaded: _Loaded, checkpoint: int) -> None:
