@@ -119,14 +119,16 @@ class SplitTimes:
             # A reader that has nothing has looked at all of them.
             self._polls += max(1, len(splits)) if empty else 1
             self._hold(splits)
-            if split in self._spoke and not empty:
-                self._spoke[split] = (now_ns, self._polls)
 
     def came(self, newest_ns: int) -> None:
         """A record of the current split happened then."""
         # Of a split that ended with these very records only the past is left.
-        known = self._open is not None and self._split in self._spoke
-        self._rise(self._split if known else NAMELESS, newest_ns)
+        if self._split in self._spoke:
+            # Here and not when it was read: a split whose records are all filtered out before the generator is silent, too.
+            self._spoke[self._split] = (self._now_ns, self._polls)
+            self._rise(self._split, newest_ns)
+        else:
+            self._rise(NAMELESS, newest_ns)
 
     def commit(self) -> None:
         """Publish."""

@@ -140,6 +140,14 @@ def test_a_split_is_not_silent_while_the_reader_has_had_no_time_for_it() -> None
     assert subject.newest_ns == 51
 
 
+def test_a_split_whose_records_do_not_reach_the_generator_is_silent() -> None:
+    subject = times(A, B, idle_after_ns=100)
+    for now_ns in range(0, 200, 10):
+        feed(subject, A, now_ns, now_ns=now_ns)
+        subject.polled(B, BOTH, now_ns, empty=False)
+    assert subject.newest_ns == 190
+
+
 def test_when_all_are_silent_the_newest_counts() -> None:
     subject = times(A, B, idle_after_ns=100)
     feed(subject, A, 50, now_ns=0)
