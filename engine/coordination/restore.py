@@ -106,7 +106,7 @@ def _find(
         return newest, "", refused
     if not str(restore).isdecimal():
         raise UserError(
-            f"restore={restore!r} is neither 'latest', nor a number, nor a path that ends in {job}/chk-N"
+            f"restore={restore!r} is neither 'latest', nor a number, nor a path that ends in {job}/chk-N or {job}/sav-N"
         )
     return _load(store, job, int(restore)), "", []
 

@@ -79,6 +79,12 @@ class TimedProcessOperator(ProcessOperator):
         for batch in restored_batches(states, TIMERS, timers_schema(fields), self._operator):
             self._timers.load(self._keys_of(batch), batch.column(len(fields)).to_pylist())
 
+    def check_states(self, states: Sequence[RestoredState]) -> None:
+        """See `ChecksStates`."""
+        super().check_states([state for state in states if state.name != TIMERS])
+        schema = timers_schema(self._key_slots.fields)
+        restored_batches(states, TIMERS, schema, self._operator)
+
     def advance(self, watermark_ns: int, rows_max: int) -> Advanced:
         """Fire the timers that are due, `rows_max` at most.
 

@@ -168,6 +168,16 @@ def test_timers_of_a_checkpoint_that_nobody_hears_any_more_are_refused() -> None
         )
 
 
+def test_timers_of_a_checkpoint_are_taken_before_anything_runs_unless_the_key_is_another() -> None:
+    before = opened(Counts)
+    feed(before, (1, 10))
+    states = [RestoredState(s.name, s.kind, s.table().slice(0, 0)) for s in before.snapshot()]
+    assert "timers" in [state.name for state in states]
+    TimedProcessOperator(Counts, ["k"], IN, OUT, operator="counts").check_states(states)
+    with pytest.raises(UserError, match="the checkpoint holds state 'n' as"):
+        TimedProcessOperator(Counts, ["t"], IN, OUT, operator="counts").check_states(states)
+
+
 def test_no_state_takes_the_name_of_the_timers() -> None:
     class Wrong(StatefulProcessor):
         timers = value_state(pa.int64())  # type: ignore[assignment]  # the mistake in question
