@@ -1,6 +1,6 @@
-"""Windows, joins and connect under kills and rescales: do they put out what SQLite computes from the same input?
+"""Windows, joins, timers and connect under kills and rescales: do they put out what SQLite computes from the same input?
 
-Question: rows that a streaming job with tumbling, sliding and session windows, a full outer join and a broadcast connect puts out too many or too
+Question: rows that a streaming job with tumbling, sliding and session windows, a full outer join, timers and a broadcast connect puts out too many or too
 few, compared with a batch computation, through SIGKILLs of workers and rescales. Records are out of order within each partition of the input, and
 partitions are apart in event time; none is late for its partition, so none may be dropped. A slow stage before the windows keeps queues full, so
 barriers, watermarks and records in flight are in every unaligned checkpoint.
@@ -61,6 +61,7 @@ _LEFT_LACKS, _RIGHT_LACKS = 11, 7
 _EVENTS = pa.schema(
     [("key", pa.int64()), ("sequence", pa.int64()), ("at", pa.timestamp("us", "UTC"))]
 )
+_TIMED = pa.schema([(name, pa.int64()) for name in ("key", "start", "end", "n", "total")])
 _RULED = pa.schema([("key", pa.int64()), ("sequence", pa.int64()), ("rules", pa.int64())])
 
 #: {output: what it must hold}; times in microseconds.
@@ -137,6 +138,26 @@ class Rules(hr.BroadcastProcessor):
         yield {"key": key, "sequence": row["sequence"], "rules": self.known.get(0, 0)}
 
 
+class Timed(hr.StatefulProcessor):
+    """Tumbling windows once more, with timers."""
+
+    counts = hr.map_state(pa.int64(), pa.int64())
+    totals = hr.map_state(pa.int64(), pa.int64())
+
+    def process(self, key: int, row: dict[str, Any]) -> None:
+        """Add the record to its window, and have the window's end told."""
+        end = _micros(row["at"]) // _WINDOW_US * _WINDOW_US + _WINDOW_US
+        self.counts[end] = self.counts.get(end, 0) + 1
+        self.totals[end] = self.totals.get(end, 0) + row["sequence"]
+        self.timers.set(end * 1000 - 1)
+
+    def on_timer(self, key: int, time_ns: int) -> Iterator[dict[str, Any]]:
+        """Emit a window and forget it."""
+        end = (time_ns + 1) // 1000
+        n, total = self.counts.pop(end, 0), self.totals.pop(end, 0)
+        yield {"key": key, "start": end - _WINDOW_US, "end": end, "n": n, "total": total}
+
+
 @dataclass(frozen=True, slots=True)
 class RelationsJob:
     """The job in a folder of its own, and what it left there. `rows`: of each of its two inputs."""
@@ -162,6 +183,7 @@ class RelationsJob:
             for name, window in kinds.items()
         }
         results["joined"] = slow.join(right, "key", within="10ms", how="full", name="joined")
+        results["timed"] = slow.key_by("key").process(Timed, schema=_TIMED, name="timed")
         rules = hr.read.sequence(_RULES, name="rules", rate=_RULES, parallelism=1).broadcast()
         results["ruled"] = slow.key_by("key").connect(rules, Rules, schema=_RULED, name="ruled")
         sinks = [
@@ -215,6 +237,7 @@ class RelationsJob:
                 self._fill(base, table, _sequences(lacks, self.rows))
             for name, query in _QUERIES.items():
                 yield name, base.execute(query).fetchall()
+            yield "timed", base.execute(_QUERIES["tumbling"]).fetchall()
         base.close()
 
     def _fill(self, base: sqlite3.Connection, table: str, sequence: Numbers) -> None:
