@@ -10,7 +10,7 @@ import pyarrow as pa
 from headrace.channels.partitioners import Broadcast
 
 from ..operators.connect import BroadcastProcessor, ConnectOperator
-from ..operators.process import declared_states, expires, has_timers
+from ..operators.process import declared_states, expires, has_processing_timers, has_timers
 from ..plan.validate import check_schema, require_name
 from ..state.broadcast import BroadcastState
 from .backend import stated_backend
@@ -47,9 +47,10 @@ def connected(
             f"connect: {class_.__name__} declares state per key ({', '.join(map(repr, keyed))}) but the stream has no "
             "key; call key_by() before"
         )
-    if has_timers(class_):
+    if has_timers(class_) or has_processing_timers(class_):
+        called = "on_timer" if has_timers(class_) else "on_processing_timer"
         raise UserError(
-            f"connect: {class_.__name__} implements on_timer, but timers are set by processors of one stream; set them in a "
+            f"connect: {class_.__name__} implements {called}, but timers are set by processors of one stream; set them in a "
             "process() behind it"
         )
     if expires(class_):

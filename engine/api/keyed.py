@@ -22,6 +22,7 @@ from ..operators.process import (
     StatefulProcessor,
     declared_states,
     expires,
+    has_processing_timers,
     has_timers,
 )
 from ..operators.timed_process import TimedProcessOperator
@@ -166,7 +167,7 @@ class KeyedStream:
         parallelism: int | None = None,
         state: State | None = None,
     ) -> Stream:
-        """Run a processor with declared state, and timers if it implements `on_timer`, per key.
+        """Run a processor with declared state per key, and timers if it implements `on_timer` or `on_processing_timer`.
 
         Args:
             processor: a `StatefulProcessor` subclass, or an instance of one.
@@ -189,11 +190,13 @@ class KeyedStream:
         operator: Callable[..., ProcessOperator] = partial(
             ProcessOperator, *given, backend=stated_backend(state, kind="process")
         )
-        if has_timers(class_) or expires(class_):
-            why = f"{class_.__name__}.on_timer" if has_timers(class_) else "state with a ttl"
-            event_time = require_event_time(
-                self.stream.event_time, self.stream.schema, where=f"process: {why}"
-            )
+        if has_timers(class_) or expires(class_) or has_processing_timers(class_):
+            event_time = self.stream.event_time
+            if has_timers(class_) or expires(class_):
+                why = f"{class_.__name__}.on_timer" if has_timers(class_) else "state with a ttl"
+                event_time = require_event_time(
+                    event_time, self.stream.schema, where=f"process: {why}"
+                )
             operator = partial(
                 TimedProcessOperator,
                 *given,

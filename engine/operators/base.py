@@ -243,6 +243,23 @@ class EventTimeOperator(Operator, Protocol):
 
 
 @runtime_checkable
+class ProcessingTimeOperator(Operator, Protocol):
+    """An operator that acts as the clock moves on. It is an `EventTimeOperator` as well, since the runtime asks both in one piece of work."""
+
+    def tell_time(self, now_ns: int) -> None:
+        """The clock stands at `now_ns`, nanoseconds since 1970. Before a call; the clock is the driver's."""
+        ...
+
+    def next_timer_ns(self) -> int | None:
+        """When `fire` is wanted next; None: never, as it looks now. After a call."""
+        ...
+
+    def fire(self, now_ns: int, rows_max: int) -> Iterable[pa.RecordBatch]:
+        """Emit what waited for the clock to come to `now_ns`, about `rows_max` rows: called again while `next_timer_ns` is not above it."""
+        ...
+
+
+@runtime_checkable
 class LateOutput(Operator, Protocol):
     """An operator that has records come too late for it."""
 

@@ -23,6 +23,7 @@ from .base import (
     Operator,
     OperatorContext,
     Polled,
+    ProcessingTimeOperator,
     ReadsSplits,
     Restored,
     RestoredDatabase,
@@ -85,6 +86,8 @@ class Chain:
         #: Those that have late records; asked once, since the question is a slow one.
         self._late: list[LateOutput] = []
         self._rows_late = 0
+        #: (position, operator) of those that go by the clock.
+        self._clocked: list[tuple[int, ProcessingTimeOperator]] = []
         #: (operator name, instance) of all that is open, head first.
         self._members: list[tuple[str, SourceReader | Operator | SinkWriter]] = []
 
@@ -109,14 +112,16 @@ class Chain:
             member.restore(tables)
         self._tell_splits()
 
-    def process(self, batches: Sequence[pa.RecordBatch], port: int) -> Outputs:
-        """Feed batches into input `port` in order, small neighbours joined."""
+    def process(self, batches: Sequence[pa.RecordBatch], port: int, now_ns: int = 0) -> Outputs:
+        """Feed batches into input `port` in order, small neighbours joined. `now_ns`: see `ProcessingTimeOperator`."""
+        self._tell_time(now_ns)
         fed = (out for batch in _joined(batches) for out in self._feed(0, batch, port))
         return self._split(chain(fed, self._generated()))
 
     def poll(self, rows_max: int, now_ns: int) -> tuple[Outputs, SourceStatus, int]:
         """Ask the source for records and process them; `now_ns` is monotonic. Returns also its status and for how long to wait, in nanoseconds."""
         assert self._source is not None, f"{self._plan.name} has no source"
+        self._tell_time(now_ns)
         polled: Polled = self._source.poll(rows_max)
         splits = None if self._splits is None else self._splits.open_splits()
         self._progress.polled(polled, splits, now_ns)
@@ -124,14 +129,22 @@ class Chain:
         outputs = self._split(chain(emitted, self._generated()))
         return outputs, polled.status, polled.wait_ns
 
-    def advance(self, watermark_ns: int, rows_max: int) -> Outputs:
-        """Event time has come to `watermark_ns`: ask the operators whom it concerns. `time` says whether that has to be repeated."""
+    def advance(self, watermark_ns: int, rows_max: int, now_ns: int = 0) -> Outputs:
+        """Event time has come to `watermark_ns`, and the clock to `now_ns`: ask the operators whom it concerns.
+
+        `time` says whether that has to be repeated.
+        """
+        self._tell_time(now_ns)
         self._progress.come(watermark_ns)
-        return self._split(self._progress.advance(rows_max, self._feed_on))
+        fired = self._progress.advance(rows_max, self._feed_on)
+        return self._split(chain(fired, self._fired(now_ns, rows_max)))
 
     def time(self) -> ChainTime:
-        """Say where event time stands after a call."""
-        return self._progress.time()
+        """Say where time stands after a call."""
+        reached = self._progress.time()
+        due = [operator.next_timer_ns() for _, operator in self._clocked]
+        first_ns = min((time for time in due if time is not None), default=None)
+        return reached._replace(due_ns=first_ns) if self._clocked else reached
 
     def finish(self) -> Outputs:
         """All input has ended: each operator emits what it held back, and the next ones get that before their own turn."""
@@ -192,6 +205,8 @@ class Chain:
             # The runtime would not tell it.
             assert not isinstance(operator, EventTimeOperator), f"{plan.name} acts on event time"
             assert not isinstance(operator, WatermarkGenerator), f"{plan.name} makes event time"
+        if isinstance(operator, ProcessingTimeOperator):
+            self._clocked.append((len(self._operators), operator))
         self._operators.append(operator)
         if isinstance(operator, LateOutput):
             self._late.append(operator)
@@ -212,6 +227,18 @@ class Chain:
             self._sink.write(batch)
         else:
             yield batch
+
+    def _tell_time(self, now_ns: int) -> None:
+        for _, operator in self._clocked:
+            operator.tell_time(now_ns)
+
+    def _fired(self, now_ns: int, rows_max: int) -> Iterator[pa.RecordBatch]:
+        """Let fire what goes by the clock, unless an operator has to be asked for its watermark first."""
+        if self._progress.is_pending:
+            return
+        for position, operator in self._clocked:
+            for batch in operator.fire(now_ns, rows_max):
+                yield from self._feed(position + 1, batch, 0)
 
     def _feed_on(self, position: int, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
         return self._feed(position, batch, 0)

@@ -21,7 +21,7 @@ from ..state.expiry import stamp_name, stamps_of
 from ..state.keyed import CurrentKey, Key, KeyedState
 from ..state.keys import KeySlots
 from ..state.tables import refuse_unknown, restored_batches
-from ..state.timers import TIMERS, TimerQueue, Timers
+from ..state.timers import PROCESSING_TIMERS, TIMERS, ProcessingTimers, TimerQueue, Timers
 from .base import (
     DatabaseSnapshot,
     OperatorContext,
@@ -58,9 +58,11 @@ class StatefulProcessor:
 
     Attributes:
         timers: of the current key; they need event time, which `with_watermark` gives a stream, as states that expire do.
+        processing_timers: of the current key, by the clock; they need nothing.
     """
 
     timers: Timers
+    processing_timers: ProcessingTimers
 
     def open(self) -> None:
         """Called once per subtask before the first record, when states are bound but no key is current."""
@@ -89,15 +91,26 @@ class StatefulProcessor:
         """
         raise NotImplementedError("implement on_timer(key, time_ns), or set no timers")
 
+    def on_processing_timer(self, key: Any, time_ns: int) -> Iterable[dict[str, Any]] | None:
+        """The clock has come to a processing-time timer of `key`: return the records to emit.
+
+        What it does depends on when it runs, so a replay after a failure may differ from the first run; still each record counts once.
+
+        Args:
+            time_ns: what the timer was set to, in nanoseconds since 1970.
+        """
+        raise NotImplementedError("implement on_processing_timer(key, time_ns), or set none")
+
 
 class ProcessOperator:
     """Runs a `StatefulProcessor`. Each subtask has its own instance: of the class, or a deep copy of the instance given.
 
     Attributes:
-        fires: timers may be set (`timed_process.TimedProcessOperator`).
+        fires, fires_by_clock: timers may be set (`timed_process.TimedProcessOperator`).
     """
 
     fires = False
+    fires_by_clock = False
 
     def __init__(
         self,
@@ -124,6 +137,7 @@ class ProcessOperator:
         self._current = CurrentKey()
         self._states: dict[str, KeyedState] = {}
         self._timers = TimerQueue()
+        self._alarms = TimerQueue()
         self._processor: StatefulProcessor | None = None
 
     def open(self, context: OperatorContext) -> None:
@@ -146,6 +160,9 @@ class ProcessOperator:
                 if stamp_name(name) in self._states:
                     self._states[name].expires_by(self._states[stamp_name(name)])
             processor.timers = Timers(self._timers, self._current, fires=self.fires)
+            processor.processing_timers = ProcessingTimers(
+                self._alarms, self._current, fires=self.fires_by_clock
+            )
             processor.open()
         except Exception as error:
             raise raised(self._operator, error) from error
@@ -311,6 +328,12 @@ def has_timers(processor: type) -> bool:
     return on_timer is not None and on_timer is not StatefulProcessor.on_timer
 
 
+def has_processing_timers(processor: type) -> bool:
+    """Say whether a processor class implements `on_processing_timer`."""
+    given = getattr(processor, "on_processing_timer", None)
+    return given is not None and given is not StatefulProcessor.on_processing_timer
+
+
 def expires(processor: type[StatefulProcessor]) -> bool:
     """Say whether a processor class declares states that expire."""
     return any(state.ttl_ns is not None for state in declared_states(processor).values())
@@ -325,10 +348,11 @@ def declared_states(processor: type[StatefulProcessor]) -> dict[str, KeyedState]
                 found[name] = declared
             else:
                 found.pop(name, None)
-    if TIMERS in found:
-        raise UserError(
-            f"{processor.__name__}: a state cannot be called {TIMERS!r}, which are the timers; rename it"
-        )
+    for name in (TIMERS, PROCESSING_TIMERS):
+        if name in found:
+            raise UserError(
+                f"{processor.__name__}: a state cannot be called {name!r}, which are the timers; rename it"
+            )
     return found
 
 

@@ -63,11 +63,13 @@ class ChainTime(NamedTuple):
         watermark_ns: has come out of the tail.
         pending: an operator has more to emit for the watermark that it was told.
         spoke: records came to a generator of the chain in this call.
+        due_ns: when the first processing-time timer of the chain is due, in nanoseconds since 1970; None: none is set.
     """
 
     watermark_ns: int = MIN_WATERMARK
     pending: bool = False
     spoke: bool = False
+    due_ns: int | None = None
 
 
 #: What a call says that had nothing to do with event time.
@@ -132,6 +134,11 @@ class Progress:
             self._done[position] = come
             passed = self._passed(position, come)
             self._come[position + 1] = max(self._come[position + 1], passed)
+
+    @property
+    def is_pending(self) -> bool:
+        """An operator is to be asked again for the same watermark, before anything else."""
+        return self._pending is not None
 
     def time(self) -> ChainTime:
         """Say where event time stands, after a call."""

@@ -1,12 +1,12 @@
-"""The keyed process function with event time: what `process` runs for a `StatefulProcessor` that implements `on_timer`, or has states that
-expire.
+"""The keyed process function with time: what `process` runs for a `StatefulProcessor` that implements `on_timer` or
+`on_processing_timer`, or has states that expire.
 
 A class of its own, because the runtime tells operators of event time by asking whether they act on it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 import numpy as np
 import pyarrow as pa
@@ -14,8 +14,9 @@ import pyarrow as pa
 from headrace.channels.events import MAX_WATERMARK, MIN_WATERMARK
 
 from ..api.errors import UserCodeError
+from ..state.keyed import Key
 from ..state.tables import restored_batches
-from ..state.timers import TIMERS, timers_schema
+from ..state.timers import PROCESSING_TIMERS, TIMERS, TimerQueue, timers_schema
 from .base import (
     Advanced,
     OperatorContext,
@@ -24,12 +25,14 @@ from .base import (
     StateKind,
     StateSnapshot,
 )
-from .process import ProcessOperator, StatefulProcessor, has_timers
+from .process import ProcessOperator, StatefulProcessor, has_processing_timers, has_timers
 from .user_code import Row, raised
 from .windows import Times, times_of
 
 #: Keys that a call looks at for state that has expired, for each state: a fraction of a millisecond.
 _SWEPT_MAX = 1000
+#: Timers that fire at the end of input before their rows are passed on.
+_FIRED_MAX = 4096
 
 
 class TimedProcessOperator(ProcessOperator):
@@ -53,7 +56,9 @@ class TimedProcessOperator(ProcessOperator):
         event_time: str | None = None,
     ) -> None:
         super().__init__(processor, keys, schema_in, schema_out, operator=operator, backend=backend)
-        self.fires = has_timers(processor if isinstance(processor, type) else type(processor))
+        class_ = processor if isinstance(processor, type) else type(processor)
+        self.fires = has_timers(class_)
+        self.fires_by_clock = has_processing_timers(class_)
         self._event_time = event_time
         #: All timers up to here have fired, and what had expired by then may have been removed.
         self._watermark_ns = MIN_WATERMARK
@@ -69,21 +74,22 @@ class TimedProcessOperator(ProcessOperator):
         self._sweep()
         return emitted
 
+    def check_states(self, states: Sequence[RestoredState]) -> None:
+        """See `ChecksStates`."""
+        super().check_states(self._without_timers(states))
+        for name in self._queues():
+            self._stored(states, name)
+
     def restore(self, states: Sequence[RestoredState]) -> None:
         """Take back the keys and timers that this subtask owns now.
 
         Raises: UserError as `ProcessOperator` does.
         """
-        super().restore([state for state in states if state.name != TIMERS])
+        super().restore(self._without_timers(states))
         fields = self._key_slots.fields
-        for batch in restored_batches(states, TIMERS, timers_schema(fields), self._operator):
-            self._timers.load(self._keys_of(batch), batch.column(len(fields)).to_pylist())
-
-    def check_states(self, states: Sequence[RestoredState]) -> None:
-        """See `ChecksStates`."""
-        super().check_states([state for state in states if state.name != TIMERS])
-        schema = timers_schema(self._key_slots.fields)
-        restored_batches(states, TIMERS, schema, self._operator)
+        for name, queue in self._queues().items():
+            for batch in self._stored(states, name):
+                queue.load(self._keys_of(batch), batch.column(len(fields)).to_pylist())
 
     def advance(self, watermark_ns: int, rows_max: int) -> Advanced:
         """Fire the timers that are due, `rows_max` at most.
@@ -94,18 +100,87 @@ class TimedProcessOperator(ProcessOperator):
         self._opened().begin()
         if watermark_ns == MAX_WATERMARK:
             self._timers.close()
+        call = self._processor.on_timer
+        rows, done = self._fired(self._timers, call, watermark_ns, rows_max)
+        if done and watermark_ns != MAX_WATERMARK:
+            self._watermark_ns = max(self._watermark_ns, watermark_ns)
+        return Advanced(self._batches_of(rows), done)
+
+    def tell_time(self, now_ns: int) -> None:
+        """See `ProcessingTimeOperator`."""
+        self._current.clock_ns = max(now_ns, self._current.clock_ns)
+
+    def next_timer_ns(self) -> int | None:
+        """See `ProcessingTimeOperator`."""
+        return self._alarms.next_ns()
+
+    def fire(self, now_ns: int, rows_max: int) -> Iterable[pa.RecordBatch]:
+        """Fire the processing-time timers that are due, `rows_max` at most.
+
+        Raises: UserCodeError when `on_processing_timer` raises, or returns what does not fit.
+        """
+        if not self.fires_by_clock:
+            return ()
+        assert self._processor is not None, "opened"
+        self._opened().begin()
+        call = self._processor.on_processing_timer
+        rows, _ = self._fired(self._alarms, call, now_ns, rows_max)
+        return self._batches_of(rows)
+
+    def finish(self) -> Iterator[pa.RecordBatch]:
+        """The input has ended: fire what is set, whatever the clock says."""
+        self._alarms.close()
+        while self._alarms.next_ns() is not None:
+            yield from self.fire(MAX_WATERMARK, _FIRED_MAX)
+
+    def commit(self) -> None:
+        """Merge the writes of the work that ended."""
+        super().commit()
+        for queue in self._queues().values():
+            queue.commit()
+
+    def snapshot(self) -> Sequence[StateSnapshot]:
+        """Freeze what lies on the heap: timers always do."""
+        fields = self._key_slots.fields
+        timers = [
+            StateSnapshot(name, StateKind.KEYED, queue.freeze(fields, self._max_parallelism))
+            for name, queue in self._queues().items()
+        ]
+        return [*super().snapshot(), *timers]
+
+    def _queues(self) -> dict[str, TimerQueue]:
+        """The timers that this processor may have, by the name of their state."""
+        queues = {TIMERS: self._timers}
+        return queues | {PROCESSING_TIMERS: self._alarms} if self.fires_by_clock else queues
+
+    def _without_timers(self, states: Sequence[RestoredState]) -> list[RestoredState]:
+        queues = self._queues()
+        return [state for state in states if state.name not in queues]
+
+    def _stored(self, states: Sequence[RestoredState], name: str) -> list[pa.RecordBatch]:
+        return restored_batches(states, name, timers_schema(self._key_slots.fields), self._operator)
+
+    def _fired(
+        self,
+        queue: TimerQueue,
+        call: Callable[[Key, int], Iterable[Row] | None],
+        until_ns: int,
+        rows_max: int,
+    ) -> tuple[list[Row], bool]:
+        """Call for the timers up to `until_ns`, `rows_max` at most. Returns also whether those were all."""
         rows: list[Row] = []
         for _ in range(rows_max):
-            due = self._timers.pop(watermark_ns)
+            due = queue.pop(until_ns)
             if due is None:
-                if watermark_ns != MAX_WATERMARK:
-                    self._watermark_ns = max(self._watermark_ns, watermark_ns)
-                return Advanced(self._batches_of(rows), done=True)
+                return rows, True
             key, time_ns = due
             self._current.key = key
-            self._current.now_ns = max(time_ns, self._watermark_ns)
+            of_event_time = queue is self._timers
+            self._current.now_ns = max(
+                time_ns if of_event_time else MIN_WATERMARK, self._watermark_ns
+            )
             try:
-                rows.extend(self._rows_of(self._processor.on_timer(key, time_ns)))
+                rows.extend(self._rows_of(call(key, time_ns)))
             except UserCodeError:
                 raise
             except Exception as error:
@@ -113,17 +188,7 @@ class TimedProcessOperator(ProcessOperator):
                 raise raised(self._operator, error, record=where) from error
             if len(rows) >= rows_max:
                 break
-        return Advanced(self._batches_of(rows), done=False)
-
-    def commit(self) -> None:
-        """Merge the writes of the work that ended."""
-        super().commit()
-        self._timers.commit()
-
-    def snapshot(self) -> Sequence[StateSnapshot]:
-        """Freeze what lies on the heap: timers always do."""
-        frozen = self._timers.freeze(self._key_slots.fields, self._max_parallelism)
-        return [*super().snapshot(), StateSnapshot(TIMERS, StateKind.KEYED, frozen)]
+        return rows, False
 
     def _now(self, batch: pa.RecordBatch) -> Times | None:
         """The record's own time, or the watermark where that has passed it: a late record must not see what may have been removed."""

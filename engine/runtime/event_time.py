@@ -7,6 +7,9 @@ does not concern passes it on at once.
 
 Event time never goes back: a channel that speaks again after it was idle, or is restored behind the others, holds it where it is.
 
+The clock comes in here, too: a chain says when its first processing-time timer is due, and the same piece of work lets it fire. A restored
+subtask is asked at once, so what fell due while the job was down fires then.
+
 Source: Flink's watermark alignment of several inputs and its idleness (behaviour).
 """
 
@@ -62,6 +65,8 @@ class EventTime:
         #: The operators have not been told, or are not done.
         self._behind = self._asks and spec.restored
         self._idle = False
+        #: When the chain's first processing-time timer is due.
+        self._due_ns: int | None = None
         #: When records came to the chain's generator last, or the subtask was busy.
         self._spoke_at_ns = 0
 
@@ -89,9 +94,16 @@ class EventTime:
         """The outputs were told that nothing is to be expected for the present."""
         return self._idle
 
-    def next_work(self, rows_max: int) -> AdvanceWork | None:
+    def next_work(self, rows_max: int, now_ns: int) -> AdvanceWork | None:
         """What is to be done before any new record, if anything."""
-        return AdvanceWork(self.watermark_ns, rows_max) if self._behind else None
+        is_due = self._due_ns is not None and self._due_ns <= now_ns
+        if not self._behind and not is_due:
+            return None
+        return AdvanceWork(self.watermark_ns, rows_max, now_ns)
+
+    def next_timer_ns(self, now_ns: int) -> int | None:
+        """When the first processing-time timer is due. None: none is set, or it waits for the work or for room, not for time."""
+        return None if self._due_ns is None or self._due_ns <= now_ns else self._due_ns
 
     def spoke(self, time: ChainTime, now_ns: int) -> None:
         """A call of the chain ended; to be asked before its records go out."""
@@ -103,6 +115,7 @@ class EventTime:
         """A call of the chain ended, and its records are queued. `told_ns`: it was told that event time had come so far."""
         if not self._asks:
             return
+        self._due_ns = time.due_ns
         if told_ns is not None:
             self._behind = self.watermark_ns > told_ns
         self._behind = self._behind or time.pending

@@ -153,9 +153,12 @@ class Subtask:
         return effects
 
     def next_deadline_ns(self) -> int | None:
-        """When `DeadlineReached` is wanted: by a waiting source, one that is to be called idle, or a checkpoint that is to become unaligned."""
-        idle_at_ns = None if self._finished else self._time.next_deadline_ns()
-        return _earlier(_earlier(self._poll_at_ns, idle_at_ns), self._cuts.next_deadline_ns())
+        """When `DeadlineReached` is wanted: by a waiting source, one to be called idle, a timer, or a checkpoint that is to become unaligned."""
+        due_ns = _earlier(self._poll_at_ns, self._cuts.next_deadline_ns())
+        if self._finished:
+            return due_ns
+        of_time = _earlier(self._time.next_deadline_ns(), self._time.next_timer_ns(self._now_ns))
+        return _earlier(due_ns, of_time)
 
     def check(self) -> None:
         """Assert every invariant."""
@@ -239,7 +242,7 @@ class Subtask:
         if self._finished or not self._results.has_room:
             return False
         rows_max = self._pace.rows_for(self._results.room_bytes)
-        advance = self._time.next_work(rows_max)
+        advance = self._time.next_work(rows_max, self._now_ns)
         if advance is not None:
             self._run(advance, effects)
             return True
@@ -254,14 +257,16 @@ class Subtask:
         replayed = self._replay.next_input(rows_max)
         if replayed is not None:
             self._given = replayed
-            self._run(ProcessWork(replayed.port, replayed.parts, replayed.rows), effects)
+            work = ProcessWork(replayed.port, replayed.parts, replayed.rows, self._now_ns)
+            self._run(work, effects)
             return True
         given = self._gate.next_input(rows_max)
         if not given:
             return False
         self._given = given
         parts = tuple(part for g in given for part in g.buffer.parts)
-        self._run(ProcessWork(given[0].port, parts, sum(g.buffer.rows for g in given)), effects)
+        rows = sum(g.buffer.rows for g in given)
+        self._run(ProcessWork(given[0].port, parts, rows, self._now_ns), effects)
         return True
 
     def _run(self, work: Work, effects: list[SubtaskEffect]) -> None:

@@ -163,14 +163,14 @@ class Leaving:
 
 def _perform(chain: Chain, number: int, work: Work, began_ns: int) -> WorkDone:
     match work:
-        case ProcessWork(port, parts):
-            return _done(number, chain.process(parts, port), chain.time(), began_ns)
+        case ProcessWork(port, parts, _, now_ns):
+            return _done(number, chain.process(parts, port, now_ns), chain.time(), began_ns)
         case PollWork(rows_max, now_ns):
             outputs, status, wait_ns = chain.poll(rows_max, now_ns)
             done = _done(number, outputs, chain.time(), began_ns)
             return replace(done, status=status, wait_ns=wait_ns)
-        case AdvanceWork(watermark_ns, rows_max):
-            outputs = chain.advance(watermark_ns, rows_max)
+        case AdvanceWork(watermark_ns, rows_max, now_ns):
+            outputs = chain.advance(watermark_ns, rows_max, now_ns)
             return _done(number, outputs, chain.time(), began_ns)
         case FinishWork():
             return _done(number, chain.finish(), chain.time(), began_ns)

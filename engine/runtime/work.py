@@ -34,11 +34,12 @@ class SubtaskId(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class ProcessWork:
-    """Feed `parts` into input `port`: runs of records of its channels, each channel's in order."""
+    """Feed `parts` into input `port`: runs of records of its channels, each channel's in order. `now_ns`: the clock, since 1970."""
 
     port: int
     parts: tuple[pa.RecordBatch, ...]
     rows: int
+    now_ns: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,10 +64,11 @@ class PrecommitWork:
 
 @dataclass(frozen=True, slots=True)
 class AdvanceWork:
-    """Event time has come to `watermark_ns`: let the operators emit what waited for it, about `rows_max` rows at a time."""
+    """Event time has come to `watermark_ns` and the clock to `now_ns`: let the operators emit what waited, about `rows_max` rows at a time."""
 
     watermark_ns: int
     rows_max: int
+    now_ns: int = 0
 
 
 Work = ProcessWork | PollWork | AdvanceWork | FinishWork | PrecommitWork

@@ -67,14 +67,14 @@ def states_of(
 def run_work(chain: Chain, number: int, work: Work, duration_ns: int) -> WorkDone:
     """Run one piece of work that takes `duration_ns`."""
     match work:
-        case ProcessWork(port, parts):
-            outputs = chain.process(parts, port)
+        case ProcessWork(port, parts, _, now_ns):
+            outputs = chain.process(parts, port, now_ns)
         case PollWork(rows_max, now_ns):
             outputs, status, wait_ns = chain.poll(rows_max, now_ns)
             rows, time = _rows(outputs), chain.time()
             return WorkDone(number, outputs, rows, duration_ns, status, wait_ns, time=time)
-        case AdvanceWork(watermark_ns, rows_max):
-            outputs = chain.advance(watermark_ns, rows_max)
+        case AdvanceWork(watermark_ns, rows_max, now_ns):
+            outputs = chain.advance(watermark_ns, rows_max, now_ns)
         case FinishWork():
             outputs = chain.finish()
         case PrecommitWork(checkpoint):

@@ -30,6 +30,7 @@ from ..operators.aggregate import AggregateOperator
 from ..operators.base import Operator
 from ..operators.process import ProcessOperator
 from ..plan.execution import EdgePlan, EventTimeRole, ExecutionPlan, OperatorPlan, TaskPlan
+from .alarms import alarms
 from .event_time import Times, buckets
 from .operators import Drop, Gather, History, Records, Stamp
 from .sink import SinkSystem, SystemCommitter, SystemWriter
@@ -60,11 +61,13 @@ class Kind(Enum):
     WINDOWS = "windows"
     #: Keyed: joins the records of the first input with those of the others that are close in event time.
     JOIN = "join"
+    #: Keyed: holds records back until the clock has come to a timer.
+    ALARMS = "alarms"
     SINK = "sink"
 
 
 TIMED = (Kind.BUCKETS, Kind.WINDOWS, Kind.JOIN)
-KEYED = (Kind.HISTORY, Kind.TOTALS, *TIMED)
+KEYED = (Kind.HISTORY, Kind.TOTALS, Kind.ALARMS, *TIMED)
 #: What they emit is no record that came in: its path begins there.
 ANEW = (Kind.TOTALS, Kind.GATHER, *TIMED)
 
@@ -233,6 +236,8 @@ def _operators(
         case Kind.JOIN:
             told = OperatorPlan(f"{name}-told", operator=PairsTold)
             return (_timed(name, Joined), told, stamp)
+        case Kind.ALARMS:
+            return (_timed(name, alarms), stamp)
         case Kind.TOTALS:
             totals = functools.partial(_totals, name)
             records = OperatorPlan(f"{name}-records", operator=Records)

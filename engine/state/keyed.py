@@ -107,10 +107,12 @@ class CurrentKey:
 
     Attributes:
         now_ns: event time for states that expire, in nanoseconds since 1970.
+        clock_ns: processing time at the beginning of the call, likewise.
     """
 
     key: Key = None
     now_ns: int = MIN_WATERMARK
+    clock_ns: int = 0
 
 
 class KeyedState(ABC):

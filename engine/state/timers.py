@@ -1,4 +1,4 @@
-"""Event-time timers: per key, the times at which its function wants to be called.
+"""Timers, in event time and in processing time: per key, the times at which its function wants to be called.
 
 Timers are keyed state: what is committed is a dictionary of immutable tuples, the writes of the running work are aside, and a snapshot copies
 the dictionary. They stay in memory whatever keeps the other states, because the next one to fire is asked for all the time.
@@ -20,11 +20,13 @@ import pyarrow as pa
 from headrace.channels.events import MAX_WATERMARK, MIN_WATERMARK
 
 from ..api.errors import UserError
+from ..api.units import Duration, duration_ns
 from .keyed import CurrentKey, Key
 from .tables import keyed_table
 
-#: Name of the timers among an operator's states, and of their column there.
+#: Names of the timers among an operator's states. Format, never change.
 TIMERS: Final = "timers"
+PROCESSING_TIMERS: Final = "processing_timers"
 _TIME: Final = pa.field("time_ns", pa.int64(), nullable=False)
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 #: Rows made into Arrow at a time: the GIL is held for no longer than one of these takes.
@@ -70,6 +72,12 @@ class TimerQueue:
                 return key, time_ns
         return None
 
+    def next_ns(self) -> int | None:
+        """The time of the first timer; None: none is set."""
+        while self._heap and self._heap[0][0] not in self.of(self._heap[0][2]):
+            heapq.heappop(self._heap)
+        return self._heap[0][0] if self._heap else None
+
     def close(self) -> None:
         """Time has ended: what is set fires, but nothing is set any more."""
         self._closed = True
@@ -96,10 +104,12 @@ class TimerQueue:
 
 
 class Timers:
-    """The timers of the key whose record, or timer, is being processed.
+    """The event-time timers of the key whose record, or timer, is being processed.
 
     Times are datetimes (naive ones are UTC) or integers, nanoseconds since 1970.
     """
+
+    _called = "on_timer"
 
     def __init__(self, queue: TimerQueue, current: CurrentKey, *, fires: bool) -> None:
         """`fires`: there is an `on_timer` to be called."""
@@ -113,11 +123,7 @@ class Timers:
         The same time set twice is one timer. At the end of input all timers fire; what is set then is not kept, so that a timer that sets
         the next one comes to an end.
         """
-        if not self._fires:
-            raise UserError(
-                "a timer is set, but the processor has no on_timer(key, time_ns) to be called"
-            )
-        self._queue.add(self._current.key, to_ns(time))
+        self._add(to_ns(time))
 
     def delete(self, time: datetime | int) -> None:
         """Take a timer back; nothing happens if there is none."""
@@ -129,6 +135,35 @@ class Timers:
 
     def __len__(self) -> int:
         return len(self._queue.of(self._current.key))
+
+    def _add(self, time_ns: int) -> None:
+        if not self._fires:
+            raise UserError(
+                f"a timer is set, but the processor has no {self._called}(key, time_ns) to be called"
+            )
+        self._queue.add(self._current.key, time_ns)
+
+
+class ProcessingTimers(Timers):
+    """The processing-time timers of that key: they fire by the clock of the process that works on it."""
+
+    _called = "on_processing_timer"
+
+    @property
+    def now_ns(self) -> int:
+        """The time at the beginning of this piece of work, in nanoseconds since 1970; never goes back while a process runs."""
+        return self._current.clock_ns
+
+    def set(self, time: datetime | int) -> None:
+        """Have `on_processing_timer` called when the clock has come to `time`; soon if it is past, also after a restore.
+
+        The same time set twice is one timer. At the end of input all timers fire, and what is set then is not kept.
+        """
+        self._add(to_ns(time))
+
+    def set_after(self, delay: Duration) -> None:
+        """Have `on_processing_timer` called when `delay` has gone by: "5s", seconds, or a timedelta."""
+        self._add(self.now_ns + duration_ns(delay, option="set_after"))
 
 
 def timers_schema(keys: Sequence[pa.Field]) -> pa.Schema:

@@ -37,6 +37,13 @@ class Timed(OddRules):
         return None
 
 
+class Alarmed(OddRules):
+    """Nor this."""
+
+    def on_processing_timer(self, key: Any, time_ns: int) -> Iterable[dict[str, Any]] | None:
+        return None
+
+
 class Forgetful(OddRules):
     """Nor this."""
 
@@ -79,6 +86,7 @@ def test_mistakes_are_told_in_one_sentence() -> None:
         lambda: main.key_by("who").process(OddRules, schema=SCHEMA, name="p")
     )
     assert "Timed implements on_timer" in sentence(connect(processor=Timed))
+    assert "Alarmed implements on_processing_timer" in sentence(connect(processor=Alarmed))
     keyed = main.key_by("who")
     assert "Forgetful declares state with a ttl" in sentence(
         lambda: keyed.connect(rules.broadcast(), Forgetful, schema=SCHEMA, name="rules")

@@ -303,3 +303,15 @@ def test_state_that_expires_needs_event_time() -> None:
     made = node(seen(timed().with_watermark("at", "10s")))
     assert made.operator is not None
     assert hasattr(made.operator(operator="sightings"), "advance")
+
+
+class Alarm(StatefulProcessor):
+    """Has timers by the clock; never run here."""
+
+    def on_processing_timer(self, key: Any, time_ns: int) -> None: ...
+
+
+def test_timers_by_the_clock_need_no_event_time() -> None:
+    made = node(timed().key_by("customer").process(Alarm, schema=OTHER, name="alarm"))
+    assert made.operator is not None
+    assert hasattr(made.operator(operator="alarm"), "fire")

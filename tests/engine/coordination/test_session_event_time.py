@@ -267,3 +267,46 @@ def test_windows_of_windows_hold_every_record() -> None:
         )
         == expected
     )
+
+
+class Lately(hr.StatefulProcessor):
+    """Holds the records of a key back for a moment of the clock, then lets go of them in order."""
+
+    held = hr.list_state(pa.int64())
+
+    def process(self, key: Any, row: dict[str, Any]) -> None:
+        self.held.append(row["sequence"])
+        if not len(self.processing_timers):
+            self.processing_timers.set_after("5ms")
+
+    def on_processing_timer(self, key: Any, time_ns: int) -> Iterable[dict[str, Any]]:
+        yield from ({"key": key, "sequence": id_} for id_ in self.held)
+        self.held.clear()
+
+
+@pytest.mark.parametrize("backend", ["heap", "rocksdb"])
+def test_what_the_clock_lets_go_of_comes_once_also_after_a_restore(
+    backend: Any, tmp_path: Path
+) -> None:
+    schema = pa.schema([("key", pa.int64()), ("sequence", pa.int64())])
+
+    def job(rows: int | None, rate: float | None) -> hr.Job:
+        numbers = hr.read.sequence(rows, keys=KEYS, name="numbers", rate=rate)
+        lately = numbers.key_by("key").process(Lately, schema=schema, name="lately")
+        return hr.Job(
+            "job",
+            lately.write.parquet(str(tmp_path / "out"), name="out"),
+            parallelism=2,
+            max_parallelism=16,
+            state=hr.State(backend),
+            checkpoints=hr.Checkpoints(str(tmp_path / "ckpt"), interval="50ms", mode="unaligned"),
+        )
+
+    handle = job(None, 1_000.0).start("threads")
+    # Visible before the input has ended: it was the clock.
+    wait_until("records", lambda: len(read(tmp_path / "out")) > 100)
+    handle.stop()
+    handle.wait(WAIT_S)
+    job(ROWS * 5, None).run("threads", restore="latest", parallelism=3)
+    found = read(tmp_path / "out")
+    assert sorted(row["sequence"] for row in found) == list(range(ROWS * 5))

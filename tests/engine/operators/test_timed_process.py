@@ -15,7 +15,12 @@ from hypothesis import strategies as st
 
 from headrace.channels.events import MAX_WATERMARK
 from headrace.engine.api.errors import UserCodeError, UserError
-from headrace.engine.operators.base import EventTimeOperator, OperatorContext, RestoredState
+from headrace.engine.operators.base import (
+    EventTimeOperator,
+    OperatorContext,
+    ProcessingTimeOperator,
+    RestoredState,
+)
 from headrace.engine.operators.process import (
     ProcessOperator,
     StatefulProcessor,
@@ -305,3 +310,97 @@ def test_a_timer_sees_what_had_not_expired_at_its_time_also_at_the_end() -> None
     operator.commit()
     (told,) = operator.advance(MAX_WATERMARK, 10).batches
     assert [row["n"] for row in told.to_pylist()] == [1, 1]
+
+
+class Alarmed(StatefulProcessor):
+    """Tells how many records a key has had, a while after the first of them by the clock."""
+
+    n = value_state(pa.int64(), default=0)
+
+    def process(self, key: Any, row: dict[str, Any]) -> None:
+        self.n.value += 1
+        if not len(self.processing_timers):
+            self.processing_timers.set_after(10e-9)
+
+    def on_processing_timer(self, key: Any, time_ns: int) -> Iterator[dict[str, Any]]:
+        yield {"k": key, "t": time_ns, "n": self.n.value}
+        self.n.clear()
+
+
+def fired(
+    operator: TimedProcessOperator, now_ns: int, rows_max: int = 100
+) -> list[tuple[int, ...]]:
+    operator.tell_time(now_ns)
+    found = [tuple(r.values()) for b in operator.fire(now_ns, rows_max) for r in b.to_pylist()]
+    operator.commit()
+    return found
+
+
+def test_processing_timers_fire_by_the_clock() -> None:
+    operator = opened(Alarmed)
+    assert isinstance(operator, ProcessingTimeOperator)
+    assert operator.next_timer_ns() is None
+    operator.tell_time(100)
+    feed(operator, (2, 0), (1, 0), (1, 0))
+    operator.tell_time(105)
+    feed(operator, (3, 0), (2, 0))
+    assert operator.next_timer_ns() == 110
+    assert fired(operator, 109) == []
+    assert fired(operator, 114, 1) == [(1, 110, 2)]
+    assert operator.next_timer_ns() == 110
+    assert fired(operator, 114) == [(2, 110, 2)]
+    assert operator.next_timer_ns() == 115
+    assert advance(operator, 1000) == ([], True)
+
+
+def test_the_clock_never_goes_back_for_a_processor() -> None:
+    operator = opened(Alarmed)
+    operator.tell_time(100)
+    operator.tell_time(50)
+    feed(operator, (1, 0))
+    assert operator.next_timer_ns() == 110
+
+
+def test_processing_timers_are_restored_and_fire_at_once_if_they_are_overdue() -> None:
+    operator = opened(Alarmed)
+    operator.tell_time(100)
+    feed(operator, (1, 0), (2, 0))
+    held = [RestoredState(s.name, s.kind, s.table()) for s in operator.snapshot()]
+    assert {s.name for s in held} == {"n", "timers", "processing_timers"}
+    again = TimedProcessOperator(Alarmed, ["k"], IN, OUT, operator="counts")
+    again.check_states(held)
+    again.open(OperatorContext("job", "counts", 0, 1, 8, 0))
+    again.restore(held)
+    assert again.next_timer_ns() == 110
+    assert fired(again, 10**6) == [(1, 110, 1), (2, 110, 1)]
+
+
+def test_at_the_end_of_input_processing_timers_fire_whatever_the_clock_says() -> None:
+    operator = opened(Alarmed)
+    operator.tell_time(100)
+    feed(operator, (1, 0), (2, 0))
+    told = [tuple(row.values()) for batch in operator.finish() for row in batch.to_pylist()]
+    assert told == [(1, 110, 1), (2, 110, 1)]
+    operator.commit()
+    assert operator.next_timer_ns() is None
+
+
+def test_a_processor_that_hears_no_processing_timers_can_set_none() -> None:
+    class Mute(StatefulProcessor):
+        def process(self, key: Any, row: dict[str, Any]) -> None:
+            self.processing_timers.set(row["t"])
+
+    operator = opened(Mute)
+    with pytest.raises(UserCodeError, match=r"no on_processing_timer\(key, time_ns\)"):
+        feed(operator, (1, 5))
+
+
+def test_states_and_timers_are_checked_before_anything_is_opened() -> None:
+    operator = opened(Counts)
+    feed(operator, (1, 5))
+    held = [RestoredState(s.name, s.kind, s.table()) for s in operator.snapshot()]
+    TimedProcessOperator(Counts, ["k"], IN, OUT, operator="counts").check_states(held)
+    timers = [state for state in held if state.name == "timers"]
+    other = TimedProcessOperator(Counts, ["t"], IN.remove(0), OUT, operator="counts")
+    with pytest.raises(UserError, match="holds state 'timers'"):
+        other.check_states(timers)

@@ -123,6 +123,57 @@ def test_a_generator_passes_its_watermark_on_behind_its_records() -> None:
     assert batches[-2:] == ["send e1:0>0 0..2", "send e1:0>0 watermark 9@2"]
 
 
+# --- the clock --------------------------------------------------------------------------------------------------------
+
+
+def due(subject: Driven, work: int, due_ns: int | None) -> list[str]:
+    """The work ended; the chain's first processing-time timer is due then."""
+    return subject.done(work, time=ChainTime(MIN_WATERMARK, due_ns=due_ns))
+
+
+def test_a_timer_that_is_due_becomes_work_at_its_time() -> None:
+    subject = middle(inputs=((A,),))
+    subject.records(A, 1)
+    due(subject, 1, 50)
+    assert subject.subtask.next_deadline_ns() == 50
+    subject.now_ns = 49
+    assert subject.step(DeadlineReached()) == []
+    subject.now_ns = 50
+    assert subject.step(DeadlineReached()) == [f"run 2: advance {MIN_WATERMARK}"]
+    assert due(subject, 2, None) == ["commit"]
+    assert subject.subtask.next_deadline_ns() is None
+
+
+def test_timers_that_are_left_over_fire_before_new_records() -> None:
+    subject = middle(inputs=((A,),))
+    subject.records(A, 1)
+    due(subject, 1, 50)
+    subject.now_ns = 60
+    subject.step(DeadlineReached())
+    subject.records(A, 1)
+    assert due(subject, 2, 55)[:2] == ["commit", f"run 3: advance {MIN_WATERMARK}"]
+    assert due(subject, 3, 90)[:2] == ["commit", "run 4: port 0 [1]"]
+
+
+def test_a_timer_that_is_due_while_work_runs_waits_for_it_and_not_for_the_clock() -> None:
+    subject = middle(inputs=((A,),))
+    subject.records(A, 1)
+    due(subject, 1, 50)
+    subject.records(A, 1)
+    subject.now_ns = 60
+    assert subject.subtask.next_deadline_ns() == 50
+    assert subject.step(DeadlineReached()) == []
+    assert subject.subtask.next_deadline_ns() is None
+    assert f"run 3: advance {MIN_WATERMARK}" in due(subject, 2, 50)
+
+
+def test_a_restored_chain_is_asked_at_once_what_is_due() -> None:
+    subject = restored(ACTS, MIN_WATERMARK, *(ChannelPosition(*c, 0, False) for c in (A, B)))
+    assert subject.start() == [f"run 1: advance {MIN_WATERMARK}"]
+    assert due(subject, 1, 70) == ["commit"]
+    assert subject.subtask.next_deadline_ns() == 70
+
+
 # --- idleness ---------------------------------------------------------------------------------------------------------
 
 

@@ -59,7 +59,7 @@ class FakeChain:
     def restore(self, states: States) -> None:
         self._note("restore")
 
-    def process(self, parts: tuple[pa.RecordBatch, ...], port: int) -> object:
+    def process(self, parts: tuple[pa.RecordBatch, ...], port: int, now_ns: int) -> object:
         self._note("process")
         return (tuple((0, part, part.nbytes) for part in parts),)
 
