@@ -39,6 +39,8 @@ from .layout import (
     metadata_path,
     parse_checkpoint_path,
     parse_epoch_path,
+    parse_shared_path,
+    shared_folder,
     shared_prefix,
     store_path,
 )
@@ -110,6 +112,23 @@ def complete_checkpoints(store: Store, job: str, *, savepoints: bool = True) -> 
 def incomplete_checkpoints(store: Store, job: str) -> list[int]:
     """Return the numbers of checkpoints that have files but no metadata: running, aborted or half deleted. Newest first."""
     return sorted(_numbers(store, job) - _complete(store, job).keys(), reverse=True)
+
+
+def abandoned_checkpoints(store: Store, job: str) -> list[int]:
+    """Return the numbers of checkpoints, savepoints not among them, that have files of any kind but no metadata, sorted.
+
+    Files that a complete one names may be among theirs.
+    """
+    kind = CheckpointKind.CHECKPOINT
+    folders = [parse_checkpoint_path(path) for path in store.list(checkpoints_prefix(job, kind))]
+    written = {parsed.number for parsed in folders if parsed is not None}
+    complete = {p.number for p in folders if p is not None and p.name == "metadata"}
+    folder = shared_folder(job)
+    for path in store.list(folder):
+        shared = parse_shared_path(f"shared/{path.removeprefix(folder)}")
+        if shared is not None:
+            written.add(shared.number)
+    return sorted(written - complete)
 
 
 def next_checkpoint_number(store: Store, job: str) -> int:

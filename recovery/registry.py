@@ -71,8 +71,14 @@ class SharedStateRegistry:
         """A checkpoint that was complete before this registry began, or one that was let go, is to count."""
         self._complete[checkpoint] = files
         self._limits.pop(checkpoint, None)
-        known = {None, *self._complete, *self._given_up, *self._under_way}
+        known = {None, *self._complete, *self._given_up, *self._under_way, *self._limits}
         self._kept |= {path for path in files if owner(path) not in known}
+        self._following = max(self._following, checkpoint + 1)
+
+    def adopt_abandoned(self, checkpoint: int) -> None:
+        """Somebody who is gone wrote files for it and never completed it. Nobody builds upon them, but complete ones, adopted later, may name some."""
+        assert not self._complete.keys() | self._under_way, "adopt what was abandoned first"
+        self._limits[checkpoint] = 0
         self._following = max(self._following, checkpoint + 1)
 
     def begin(self, checkpoint: int) -> None:

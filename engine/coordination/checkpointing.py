@@ -311,7 +311,7 @@ class Checkpointing:
         for older, other in sorted(self._pending.items()):
             if older < checkpoint and other.savepoint is None:
                 self._cancel(older, f"chk-{checkpoint} is newer and complete", effects)
-        self._sweep(effects)
+        self.sweep(effects)
         if not (pending.final and running):
             return FINE
         return Verdict(final=checkpoint, whole=all(s.finished for s in metadata.subtasks))
@@ -321,10 +321,11 @@ class Checkpointing:
         text = f"savepoint {pending.number} is complete"
         effects.append(d.Notice(d.NoticeKind.SAVEPOINT, text))
         _answer(pending, pending.number, "", effects)
-        self._sweep(effects)
+        self.sweep(effects)
         return FINE
 
-    def _sweep(self, effects: list[d.CoordinatorEffect]) -> None:
+    def sweep(self, effects: list[d.CoordinatorEffect]) -> None:
+        """Delete what nobody needs any more."""
         deletable = self._ledger.sweep()
         if deletable.checkpoints or deletable.files:
             effects.append(d.DeleteCheckpoints(deletable))

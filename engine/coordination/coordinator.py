@@ -26,6 +26,7 @@ from . import decisions as d
 from . import messages as m
 from .checkpointing import Checkpointing, Verdict, to_all
 from .ledger import Ledger
+from .leftovers import NOTHING_LEFT, Leftovers
 from .membership import Loss, Membership
 from .pending import Wish
 from .restarts import Restarts
@@ -46,6 +47,7 @@ class Coordinator:
         checkpoint_next: number of the next checkpoint; above every number ever used in this job's folder.
         assign: maps a checkpoint onto `plan`.
         epoch: one that was claimed already, before `restore` was chosen; 0: none was.
+        left: what earlier runs left in the job's folder.
     """
 
     def __init__(
@@ -59,6 +61,7 @@ class Coordinator:
         checkpoint_next: int,
         assign: Assign,
         epoch: int = 0,
+        left: Leftovers = NOTHING_LEFT,
     ) -> None:
         self._plan = plan
         self._rules = rules
@@ -71,7 +74,7 @@ class Coordinator:
         #: Messages dropped because of their epoch or sender.
         self.fenced = 0
         self._restored, self._origin = restore, origin
-        self._ledger = Ledger(restore, rules.checkpoints.retain, foreign=bool(origin))
+        self._ledger = Ledger(restore, rules.checkpoints.retain, foreign=bool(origin), left=left)
         self._checkpoints = Checkpointing(
             plan, rules.mode, rules.checkpoints, self._roster, self._ledger, checkpoint_next
         )
@@ -454,6 +457,8 @@ class Coordinator:
         if self._checkpoints.writing:
             return
         assert self._ending is not None, "closing without a reason"
+        if self._ending.outcome is d.Outcome.FINISHED:
+            self._checkpoints.sweep(effects)
         self._checkpoints.leave(self._ending.reason, effects)
         if self._claimed and not self._ledger.uncommitted:
             effects.append(d.RecoverSinks(self.epoch, ()))

@@ -15,6 +15,7 @@ from headrace.recovery.metadata import (
 from headrace.recovery.registry import Deletable, SharedStateRegistry, references
 
 from ..plan.execution import EdgePlan, ExecutionPlan
+from .leftovers import NOTHING_LEFT, Leftovers
 from .pending import PendingCheckpoint, SavepointOrder
 
 #: A subtask repeats a transaction only until it hears that its checkpoint is complete; so long are confirmed ones remembered.
@@ -28,13 +29,19 @@ class Ledger:
 
     Args:
         foreign: `restore` lies in another directory.
+        left: what earlier runs of the job left in its folder.
 
     Attributes:
         newest: the newest complete checkpoint: where an attempt starts; None: from nothing.
     """
 
     def __init__(
-        self, restore: CheckpointMetadata | None, retain: int, *, foreign: bool = False
+        self,
+        restore: CheckpointMetadata | None,
+        retain: int,
+        *,
+        foreign: bool = False,
+        left: Leftovers = NOTHING_LEFT,
     ) -> None:
         self.newest = restore
         self._retain = retain
@@ -51,7 +58,17 @@ class Ledger:
         self._committed: dict[str, int] = {}
         #: {checkpoint whose commit was ordered and is not answered: transaction ids}.
         self._committing: dict[int, tuple[str, ...]] = {}
+        self._adopt(left)
         self.restored(restore)
+        self._retire()
+
+    def _adopt(self, left: Leftovers) -> None:
+        """What is older than the checkpoint that this run goes on from is retained and goes like its own."""
+        for number in left.abandoned:
+            self._registry.adopt_abandoned(number)
+        for metadata in (*left.older, *left.others):
+            self._registry.adopt(metadata.checkpoint, references(metadata))
+        self._retained = [metadata.checkpoint for metadata in left.older]
 
     def restored(self, metadata: CheckpointMetadata | None) -> None:
         """Go on from this checkpoint, whatever came after it. Files of those that came after stay: they are damaged."""
@@ -89,6 +106,9 @@ class Ledger:
         # Some may have been confirmed while this metadata, which still names them, was being written.
         self._uncommitted = {t.id: t for t in metadata.transactions if t.id not in self._committed}
         self._committing[metadata.checkpoint] = tuple(t.id for t in metadata.transactions)
+        self._retire()
+
+    def _retire(self) -> None:
         for number in self._retained[: -self._retain]:
             self._registry.let_go(number)
         self._retained = self._retained[-self._retain :]

@@ -44,6 +44,11 @@ class Restore:
     checkpoint_next: int
     warnings: tuple[str, ...] = ()
 
+    @property
+    def own(self) -> CheckpointMetadata | None:
+        """The checkpoint, if it is one of the job's own."""
+        return None if self.origin else self.metadata
+
 
 def resolve(
     store: Store | None, job: str, restore: str | int | None, directory: str = ""

@@ -31,6 +31,7 @@ from .coordinator import Coordinator
 from .driver import CoordinatorDriver, Status
 from .job_settings import coordinator_rules, worker_settings
 from .launchers import Made, make_launcher, take_place
+from .leftovers import find_leftovers
 from .metrics import metrics_of
 from .pending import SavepointOrder
 from .restore import claimed, new_tasks, resolve
@@ -252,6 +253,7 @@ class PreparedJob:
         # have completed one since we looked, so we look again.
         epoch = _claim(self._store, self._plan.job)
         found = claimed(resolve(self._store, self._plan.job, restore, self._directory), self._tasks)
+        left = find_leftovers(self._store, self._plan.job, found.own, found.checkpoint_next)
         launcher = self._made.launcher
         workers = range(launcher.workers)
         slots = [slots_of_worker(w, workers=len(workers), slots=self._plan.slots) for w in workers]
@@ -264,6 +266,7 @@ class PreparedJob:
             checkpoint_next=found.checkpoint_next,
             assign=self._assign,
             epoch=epoch,
+            left=left,
         )
         driver = self._driver or self._launch(self._made)
         for warning in found.warnings:

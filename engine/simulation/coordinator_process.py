@@ -20,6 +20,7 @@ from ..api.errors import StorageUnreachable, UserError
 from ..coordination import decisions as d
 from ..coordination import messages as m
 from ..coordination.coordinator import Coordinator
+from ..coordination.leftovers import Leftovers, find_leftovers
 from ..coordination.pending import CheckpointRules
 from ..coordination.restarts import RestartRules
 from ..coordination.restore import Restore, new_tasks, resolve
@@ -96,7 +97,9 @@ class CoordinatorProcess(Process):
             self.die(host=False, why="cannot reach its storage")
             return
         restore = prepared.restore
-        self.machine = _machine(self.env, restore, prepared.epoch)
+        self.machine = _machine(self.env, prepared)
+        self.env.coverage.count("older checkpoints adopted", len(prepared.left.older))
+        self.env.coverage.count("abandoned checkpoints adopted", len(prepared.left.abandoned))
         if restore.metadata is not None:
             self._count_rescale(restore.metadata)
         for worker in range(self.env.settings.workers):
@@ -274,13 +277,16 @@ class _Prepared:
 
     epoch: int
     restore: Restore
+    left: Leftovers
 
 
 def _prepare(store: _Sleeper, env: Environment) -> _Prepared | None:
     """The epoch first: from then on no older driver completes a checkpoint. None: storage cannot be reached."""
     try:
         epoch = catalog.claim_epoch(store, env.plan.job)
-        return _Prepared(epoch, _latest(store, env.plan.job))
+        restore = _latest(store, env.plan.job)
+        left = find_leftovers(store, env.plan.job, restore.own, restore.checkpoint_next)
+        return _Prepared(epoch, restore, left)
     except (StoreError, StorageUnreachable):
         return None
 
@@ -293,8 +299,8 @@ def _latest(store: _Sleeper, job: str) -> Restore:
         return resolve(store, job, None)
 
 
-def _machine(env: Environment, restore: Restore, epoch: int) -> Coordinator:
-    settings, plan = env.settings, env.plan
+def _machine(env: Environment, prepared: _Prepared) -> Coordinator:
+    settings, plan, restore = env.settings, env.plan, prepared.restore
     tasks = new_tasks(plan)
 
     def assign(metadata: CheckpointMetadata) -> list[SubtaskSnapshot]:
@@ -312,7 +318,8 @@ def _machine(env: Environment, restore: Restore, epoch: int) -> Coordinator:
         origin=restore.origin,
         checkpoint_next=restore.checkpoint_next,
         assign=assign,
-        epoch=epoch,
+        epoch=prepared.epoch,
+        left=prepared.left,
     )
 
 

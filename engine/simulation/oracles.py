@@ -20,6 +20,7 @@ from ..plan.execution import ExecutionPlan
 from ..runtime.subtask import Subtask
 from ..runtime.work import SubtaskId
 from .coverage import Coverage
+from .faults import FaultProfile
 from .reference import Record, Reference
 from .sink import SinkSystem, TransactionStatus
 from .source import ID_SPAN
@@ -65,6 +66,23 @@ def check_newest(storage: SimulatedStorage, job: str, cover: Coverage) -> None:
     cover.count(
         "files at the end that the newest checkpoint does not name", len(segments - referred)
     )
+
+
+def check_retained(storage: SimulatedStorage, job: str, retain: int, profile: FaultProfile) -> None:
+    """All is over, and no more complete checkpoints are left than are to be retained, however many drivers wrote them.
+
+    Where storage may refuse to delete, tear metadata, or a driver that gave way may write late, more may be left.
+    """
+    if (
+        profile.storage_rejects
+        or profile.storage_uncertain
+        or profile.torn_writes
+        or profile.pauses
+    ):
+        return
+    complete = catalog.complete_checkpoints(storage, job, savepoints=False)
+    if len(complete) > retain:
+        raise Violation(f"retained are to be {retain} checkpoints, left are {complete}")
 
 
 # --- output -----------------------------------------------------------------------------------------------------------

@@ -25,7 +25,7 @@ from .environment import Environment, Settings
 from .faults import FaultProfile, Faults
 from .graphs import at_parallelism, plan_of
 from .network import Network
-from .oracles import check_credit, check_newest, check_output
+from .oracles import check_credit, check_newest, check_output, check_retained
 from .promptness import duration_max_ns
 from .savepoints import Savepoints
 from .scenario import Scenario, draw_scenario
@@ -151,6 +151,8 @@ class World:
         check_newest(self.env.storage, self.env.plan.job, self.coverage)
         self._ended_ns = scheduler.now_ns
         self._let_rest()
+        env = self.env
+        check_retained(env.storage, env.plan.job, env.settings.retain, self.scenario.profile)
 
     def _let_rest(self) -> None:
         """All is over: after a while nobody is left."""

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from headrace.inflight.handle import BufferHandle, ChannelStateHandle
+from headrace.recovery.layout import owner
 from headrace.recovery.metadata import (
     CheckpointMetadata,
     DatabaseHandle,
@@ -152,6 +153,17 @@ def test_a_checkpoint_that_does_not_count_any_more_stays_where_it_is() -> None:
     assert registry.collect() == Deletable((1,), frozenset(), ())
 
 
+def test_what_somebody_abandoned_goes_at_once_but_for_what_complete_ones_name() -> None:
+    registry = SharedStateRegistry()
+    for number in (2, 4):
+        registry.adopt_abandoned(number)
+    registry.adopt(3, frozenset({"chk-2/a", "shared/1-b"}))
+    assert registry.collect() == Deletable((2, 4), frozenset({"chk-2/a"}), ())
+    completed(registry, 5)
+    registry.let_go(3)
+    assert registry.collect() == Deletable((3,), frozenset(), ("chk-2/a", "shared/1-b"))
+
+
 def test_numbers_are_begun_in_order() -> None:
     registry = SharedStateRegistry()
     registry.adopt(4, frozenset())
@@ -174,6 +186,8 @@ class Model(RuleBasedStateMachine):
         self.next = 1
         self.under_way: dict[int, dict[int, set[str]]] = {}
         self.retained: dict[int, frozenset[str]] = {}
+        #: Complete ones whose metadata has not been deleted.
+        self.there: dict[int, frozenset[str]] = {}
         #: What the coordinator has said and worker w has not heard.
         self.said: list[list[tuple[str, int]]] = [[] for _ in range(workers)]
         #: Per worker: triggered and not written; {checkpoint: what it wrote or named}; what it may build on.
@@ -247,7 +261,7 @@ class Model(RuleBasedStateMachine):
     def complete_one(self, number: int) -> None:
         named = frozenset[str]().union(*self.under_way.pop(number).values())
         self.registry.complete(number, named)
-        self.retained[number] = named
+        self.retained[number] = self.there[number] = named
         self.say("complete", number)
         for older in [n for n in self.under_way if n < number]:
             self.give_up_one(older)
@@ -268,10 +282,30 @@ class Model(RuleBasedStateMachine):
 
     def sweep(self) -> None:
         deletable = self.registry.collect()
+        for number in deletable.checkpoints:
+            self.there.pop(number, None)
         prefixes = tuple(p for n in deletable.checkpoints for p in (f"chk-{n}/", f"shared/{n}-"))
         own = {f for f in self.files if f.startswith(prefixes)} if prefixes else set()
         self.files -= own - deletable.keep
         self.files -= set(deletable.files)
+
+    @rule()
+    def die(self) -> None:
+        """Another driver goes on from the newest complete one, with workers that know that one alone."""
+        self.registry = SharedStateRegistry()
+        written = {owner(path) for path in self.files}
+        for number in sorted(n for n in written if n is not None and n not in self.there):
+            self.registry.adopt_abandoned(number)
+        for number, named in sorted(self.there.items()):
+            self.registry.adopt(number, named)
+        kept = sorted(self.there)[-self.retain :]
+        for number in sorted(self.there)[: -self.retain]:
+            self.registry.let_go(number)
+        self.retained = {number: self.there[number] for number in kept}
+        self.under_way = {}
+        for worker in range(len(self.said)):
+            self.said[worker], self.asked[worker], self.wrote[worker] = [], [], {}
+            self.known[worker] = set(self.there[kept[-1]]) if kept else set()
 
     @invariant()
     def what_counts_is_there(self) -> None:

@@ -405,6 +405,11 @@ def transactions_of_a_cancelled_checkpoint_are_lost(patch: pytest.MonkeyPatch) -
 
 
 @mutant
+def what_earlier_drivers_left_is_forgotten(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Ledger, "_adopt", lambda self, left: None)
+
+
+@mutant
 def restart_chooses_its_checkpoint_while_metadata_is_written(patch: pytest.MonkeyPatch) -> None:
     leave, deploy = Coordinator._leave_attempt, Coordinator._deploy
     chosen: dict[int, Any] = {}

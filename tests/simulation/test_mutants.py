@@ -48,6 +48,7 @@ KNOWN: dict[str, int] = {
     "watermark_overtakes_restored_data": 30,
     "watermark_passes_queued_records": 1,
     "what_arrives_before_its_barrier_is_not_captured": 3,
+    "what_earlier_drivers_left_is_forgotten": 7,
     "what_is_not_captured_passes_the_tile_check": 3,
     "worker_acknowledges_before_its_file_is_durable": 0,
     "worker_does_not_compare_epochs": 190,
