@@ -37,6 +37,7 @@ class JobResult:
         restarts: after failures.
         last_checkpoint: number of the newest completed one; None if there is none.
         collected: {name of a `write.collect` sink: its records}.
+        outcome: "finished": all input was worked on to its end, or all that was read before a drain; "stopped": it was not.
     """
 
     job: str
@@ -45,6 +46,7 @@ class JobResult:
     restarts: int = 0
     last_checkpoint: int | None = None
     collected: Mapping[str, pa.Table] = field(default_factory=dict)
+    outcome: str = "finished"
 
 
 class Session(Protocol):
@@ -60,6 +62,10 @@ class Session(Protocol):
 
     def stop(self) -> None:
         """Take a last checkpoint and end; `wait` then returns."""
+        ...
+
+    def drain(self) -> None:
+        """End the input, work on all that was read to its end, and end."""
         ...
 
     def suspend(self) -> None:
@@ -301,6 +307,14 @@ class JobHandle:
     def stop(self) -> None:
         """Take a last checkpoint and end the job; `wait` then returns."""
         self._end(lambda session: session.stop())
+
+    def drain(self) -> None:
+        """Read nothing more, let all that was read be worked on to its end, commit it, and end the job; `wait` then returns.
+
+        Event time comes to its end: all windows and timers fire. So this is for a job that is not to go on: what is started from its
+        last checkpoint has nothing left to do. Where the job is to go on, `stop` it.
+        """
+        self._end(lambda session: session.drain())
 
     def cancel(self) -> None:
         """End the job at once; what no checkpoint covers is not committed."""

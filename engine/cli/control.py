@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 
+from ..api.errors import HeadraceError, UserError
 from ..control import messages as m
 from ..control.client import ask
 from .numbers import milliseconds, seconds
@@ -56,13 +57,26 @@ def savepoint(
     return 0
 
 
-def stop(job: str, *, now: bool, pid: int | None, address: str | None, as_json: bool) -> int:
+def stop(
+    job: str, *, now: bool, drain: bool, pid: int | None, address: str | None, as_json: bool
+) -> int:
     """Have a job end, and wait until it has. Raises: HeadraceError."""
-    done = ask(job, m.Stop(now), pid=pid, address=address)
+    if now and drain:
+        raise UserError(
+            "--now and --drain exclude each other: a job that ends at once drains nothing"
+        )
+    done = ask(job, m.Stop(now, drain), pid=pid, address=address)
     assert isinstance(done, m.StopDone), done
+    if drain and not done.finished:
+        raise HeadraceError(
+            f"job {job} has stopped, but not drained: another stop or a rescale came before"
+        )
     if as_json:
-        print_object({"job": job, "stopped": True, "last_checkpoint": done.checkpoint})
+        print_object(
+            {"job": job, "stopped": True, "drained": drain, "last_checkpoint": done.checkpoint}
+        )
     else:
+        how = "has drained and ended" if drain else "has stopped"
         last = "" if done.checkpoint is None else f"; the last checkpoint is chk-{done.checkpoint}"
-        print(f"job {job} has stopped{last}")
+        print(f"job {job} {how}{last}")
     return 0

@@ -185,6 +185,13 @@ def stop(
     now: Annotated[
         bool, Parameter(negative="", help="At once; what no checkpoint covers is not committed.")
     ] = False,
+    drain: Annotated[
+        bool,
+        Parameter(
+            negative="",
+            help="End the input first: windows and timers fire. For a job that is over.",
+        ),
+    ] = False,
     pid: Pid = None,
     address: Address = None,
     json: Json = False,
@@ -192,7 +199,7 @@ def stop(
     """Have a running job take a last checkpoint and end."""
     from .control import stop as ask
 
-    return ask(job, now=now, pid=pid, address=address, as_json=json)
+    return ask(job, now=now, drain=drain, pid=pid, address=address, as_json=json)
 
 
 @_checkpoints.command(name="list")

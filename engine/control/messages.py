@@ -26,9 +26,10 @@ class Rescale(_Message, frozen=True):
 
 
 class Stop(_Message, frozen=True):
-    """Take a last checkpoint and end. `now`: end at once; what no checkpoint covers is not committed."""
+    """Take a last checkpoint and end. `now`: end at once; what no checkpoint covers is not committed. `drain`: end the input before."""
 
     now: bool
+    drain: bool = False
 
 
 class Savepoint(_Message, frozen=True):
@@ -56,9 +57,10 @@ class RescaleDone(_Message, frozen=True):
 
 
 class StopDone(_Message, frozen=True):
-    """The job has ended; its newest checkpoint, or None."""
+    """The job has ended; its newest checkpoint, or None. `finished`: all that it had read was worked on to its end."""
 
     checkpoint: int | None
+    finished: bool = False
 
 
 class SavepointDone(_Message, frozen=True):

@@ -50,6 +50,7 @@ class Controlled(Protocol):
     def rescale(self, parallelism: int) -> Rescaled: ...
     def savepoint(self, path: str | None = None, mode: str | None = None) -> str: ...
     def stop(self) -> None: ...
+    def drain(self) -> None: ...
     def cancel(self) -> None: ...
     def wait(self, timeout_s: float | None = None) -> JobResult: ...
 
@@ -167,7 +168,7 @@ def _do(handle: Controlled, request: m.Request) -> m.Done | m.Refused:
                     done.standstill_ns,
                 )
             case m.Stop():
-                return _stop(handle, handle.cancel if request.now else handle.stop)
+                return _stop(handle, _ending(handle, request))
             case m.Savepoint():
                 return m.SavepointDone(handle.savepoint(request.path, request.mode))
             case _:
@@ -179,9 +180,16 @@ def _do(handle: Controlled, request: m.Request) -> m.Done | m.Refused:
         return m.Refused(f"it broke: {error!r}"[: m.MESSAGE_BYTES_MAX // 8], 1)
 
 
+def _ending(handle: Controlled, request: m.Stop) -> Callable[[], None]:
+    if request.now:
+        return handle.cancel
+    return handle.drain if request.drain else handle.stop
+
+
 def _stop(handle: Controlled, end: Callable[[], None]) -> m.StopDone:
     end()
-    return m.StopDone(handle.wait().last_checkpoint)
+    result = handle.wait()
+    return m.StopDone(result.last_checkpoint, result.outcome == "finished")
 
 
 def _has_ended(handle: Controlled) -> bool:

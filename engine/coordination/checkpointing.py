@@ -139,7 +139,7 @@ class Checkpointing:
         """
         if last:
             if mode is not None:
-                self._make_way(effects)
+                self.make_way("the job stops", effects)
             if not self.under_way:
                 self._trigger(now_ns, final=True, effects=effects, mode=mode or self._mode)
             return
@@ -163,11 +163,12 @@ class Checkpointing:
         more = mode is CheckpointMode.UNALIGNED
         return self.under_way < self._rules.concurrent + more
 
-    def _make_way(self, effects: list[d.CoordinatorEffect]) -> None:
+    def make_way(self, reason: str, effects: list[d.CoordinatorEffect]) -> None:
+        """Give up what is under way, so that the last one need not wait for it; savepoints that wait for its commit go on waiting."""
         held = self._held()
         for number, pending in sorted(self._pending.items()):
             if not pending.final and pending not in held:
-                self._cancel(number, "the job stops", effects)
+                self._cancel(number, reason, effects)
 
     def _trigger(
         self, now_ns: int, *, final: bool, effects: list[d.CoordinatorEffect], mode: CheckpointMode

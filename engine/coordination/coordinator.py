@@ -175,13 +175,27 @@ class Coordinator:
             case d.CheckpointRequested():
                 self._checkpoints.requested(Wish(event.request, event.savepoint))
             case d.StopRequested():
-                self._stop, self._stop_mode = event.kind, event.mode
-                if event.kind is d.StopKind.NOW:
-                    self._end(d.Outcome.STOPPED, "stopped at once", "", effects)
+                self._stop_requested(event, effects)
             case d.TimePassed():
                 self._time_passed(effects)
             case _:
                 assert_never(event)
+
+    def _stop_requested(self, event: d.StopRequested, effects: list[d.CoordinatorEffect]) -> None:
+        if event.kind is d.StopKind.NOW:
+            self._stop = event.kind
+            self._end(d.Outcome.STOPPED, "stopped at once", "", effects)
+        elif (
+            self._stop is None
+        ):  # the first counts: half drained a job cannot be left, nor drained when its last cut is taken
+            self._stop, self._stop_mode = event.kind, event.mode
+            self._drain(effects)
+
+    def _drain(self, effects: list[d.CoordinatorEffect]) -> None:
+        if self._stop is d.StopKind.DRAIN and self.phase is Phase.RUNNING:
+            # A checkpoint in which some inputs have ended, and others have not, would lose the rest of those that have.
+            self._checkpoints.make_way("the job is drained", effects)
+            self._to_all(m.Drain(self.epoch), effects)
 
     def _message(
         self, connection: int, message: m.ToCoordinator, effects: list[d.CoordinatorEffect]
@@ -259,9 +273,10 @@ class Coordinator:
             self._heed(self._checkpoints.write_ready(self._now_ns, effects), effects)
         if self.phase is Phase.RUNNING:
             last = self._all_finished() or self._stop is d.StopKind.WITH_CHECKPOINT
-            self._checkpoints.trigger_due(
-                self._now_ns, last=last, effects=effects, mode=self._stop_mode
-            )
+            if last or self._stop is not d.StopKind.DRAIN:
+                self._checkpoints.trigger_due(
+                    self._now_ns, last=last, effects=effects, mode=self._stop_mode
+                )
         if self.phase is Phase.CLOSING and not self._ledger.committing:
             self._close(effects)
 
@@ -308,6 +323,7 @@ class Coordinator:
         restore = self._ledger.newest
         start = "the beginning" if restore is None else f"chk-{restore.checkpoint}"
         effects.append(d.Notice(d.NoticeKind.RUNNING, f"attempt {self.epoch} runs from {start}"))
+        self._drain(effects)
 
     def _attempt_failed(
         self, reason: str, details: str, effects: list[d.CoordinatorEffect]

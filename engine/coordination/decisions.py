@@ -120,6 +120,8 @@ class StopKind(Enum):
 
     #: Take a checkpoint, commit what it covers, then end.
     WITH_CHECKPOINT = "with checkpoint"
+    #: End the input, let everything that was read be worked on to its end, take a checkpoint, commit, then end.
+    DRAIN = "drain"
     #: End at once; what no checkpoint covers is not committed.
     NOW = "now"
 

@@ -133,6 +133,12 @@ class Start(_Message, frozen=True):
     epoch: int
 
 
+class Drain(_Message, frozen=True):
+    """End the input: sources read nothing more, and what they have read is worked on to its end."""
+
+    epoch: int
+
+
 class Abandon(_Message, frozen=True):
     """The attempt has failed elsewhere: drop it now and wait for the next Deploy."""
 
@@ -179,7 +185,7 @@ ToCoordinator = (
     | TaskFinished
     | Heartbeat
 )
-ToWorker = Deploy | Start | Abandon | Trigger | Completed | Cancelled | Shutdown
+ToWorker = Deploy | Start | Drain | Abandon | Trigger | Completed | Cancelled | Shutdown
 
 _encoder = msgspec.msgpack.Encoder()
 _to_coordinator = msgspec.msgpack.Decoder(ToCoordinator)

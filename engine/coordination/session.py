@@ -112,6 +112,10 @@ class RunningJob:
         """Take a last checkpoint, commit what it covers, and end."""
         self._driver.post(d.StopRequested(d.StopKind.WITH_CHECKPOINT))
 
+    def drain(self) -> None:
+        """End the input, let all that was read be worked on to its end, commit it, and end."""
+        self._driver.post(d.StopRequested(d.StopKind.DRAIN))
+
     def suspend(self) -> None:
         """Take an unaligned checkpoint, whatever the job's mode, commit what it covers, and end."""
         kind = d.StopKind.WITH_CHECKPOINT
@@ -183,6 +187,7 @@ class RunningJob:
             checkpoints=status.completed,
             restarts=status.restarts,
             last_checkpoint=status.checkpoints[-1].checkpoint if status.checkpoints else None,
+            outcome=result.outcome.value,
         )
 
     def metrics(self) -> Mapping[str, float]:

@@ -41,6 +41,7 @@ from .work import (
     EventArrived,
     FinishWork,
     GrantCredit,
+    InputDrained,
     LogBuffer,
     PollWork,
     PrecommitWork,
@@ -100,6 +101,8 @@ class Subtask:
         #: A source that was told to wait polls again at this time.
         self._poll_at_ns: int | None = None
         self._source_ended = False
+        #: A source is to end where it stands; it does between two pieces of work.
+        self._draining = False
         #: The checkpoint whose pre-commit runs.
         self._precommitting: int | None = None
         #: Something was worked on since the last pre-commit, so that the next cut needs one.
@@ -134,6 +137,9 @@ class Subtask:
                 self._subpartitions[event.channel].grant(event.limit_bytes)
             case WorkDone():
                 self._work_done(event, effects)
+            case InputDrained():
+                assert self._spec.is_source, f"{self.id}: only sources are drained"
+                self._draining = True
             case CheckpointTriggered():
                 assert self._spec.is_source, f"{self.id}: only sources are triggered"
                 self._cuts.triggered(event.barrier, now_ns)
@@ -241,6 +247,8 @@ class Subtask:
     def _next_work(self, effects: list[SubtaskEffect]) -> bool:
         if self._finished or not self._results.has_room:
             return False
+        if self._draining:
+            self._end_source()
         rows_max = self._pace.rows_for(self._results.room_bytes)
         advance = self._time.next_work(rows_max, self._now_ns)
         if advance is not None:
@@ -331,10 +339,14 @@ class Subtask:
 
     def _polled(self, done: WorkDone) -> None:
         if done.status is SourceStatus.END:
-            self._source_ended = True
-            self._time.source_ended()
+            self._end_source()
         elif done.status is SourceStatus.IDLE:
             self._poll_at_ns = self._now_ns + max(1, done.wait_ns)
+
+    def _end_source(self) -> None:
+        if not self._source_ended:
+            self._source_ended = True
+            self._time.source_ended()
 
     def _finish(self, effects: list[SubtaskEffect]) -> None:
         self._finished = True

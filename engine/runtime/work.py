@@ -115,6 +115,11 @@ class WorkDone:
 
 
 @dataclass(frozen=True, slots=True)
+class InputDrained:
+    """For sources: read nothing more, as if the input had ended behind what was read."""
+
+
+@dataclass(frozen=True, slots=True)
 class CheckpointTriggered:
     """For sources: take the cut and let the barrier follow the records emitted so far."""
 
@@ -149,6 +154,7 @@ SubtaskEvent = (
     | EventArrived
     | CreditGranted
     | WorkDone
+    | InputDrained
     | CheckpointTriggered
     | CheckpointCancelled
     | CheckpointCompleted

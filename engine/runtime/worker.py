@@ -29,6 +29,7 @@ from .work import (
     CheckpointTriggered,
     Cut,
     DeclineCheckpoint,
+    InputDrained,
     SubtaskFinished,
 )
 from .worker_protocol import (
@@ -101,7 +102,7 @@ class Worker:
         #: Frames that came before this worker ran, in order.
         self._kept: list[DataFrame] = []
         #: What the coordinator said of checkpoints before this worker ran, in order.
-        self._held: list[m.Trigger | m.Completed | m.Cancelled] = []
+        self._held: list[m.Drain | m.Trigger | m.Completed | m.Cancelled] = []
         #: {checkpoint: the worker's cuts} while they are being written.
         self._cuts: dict[int, tuple[Cut, ...]] = {}
         #: The newest checkpoint whose trigger has been heard, and what waits for its own.
@@ -222,6 +223,8 @@ class Worker:
         match message:
             case m.Start():
                 return self._connect()
+            case m.Drain():
+                return self._to_all(InputDrained(), sources=True)
             case m.Trigger():
                 barrier = Barrier(
                     message.checkpoint, CheckpointMode(message.mode), message.created_ns
@@ -380,7 +383,7 @@ class Worker:
 
     def _to_all(
         self,
-        event: CheckpointTriggered | CheckpointCompleted | CheckpointCancelled,
+        event: InputDrained | CheckpointTriggered | CheckpointCompleted | CheckpointCancelled,
         *,
         sources: bool,
     ) -> list[WorkerEffect]:

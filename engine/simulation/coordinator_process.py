@@ -75,6 +75,8 @@ class CoordinatorProcess(Process):
         self.machine: Coordinator | None = None
         #: Checkpoints that it has completed.
         self.completed = 0
+        #: Every epoch that was its own.
+        self.epochs: set[int] = set()
         self._storage = Stepper(self, env.faults, env.storage, "store call", self._end_when_done)
         self._sinking = Stepper(self, env.faults, _Outside(env), "sink call", self._end_when_done)
         self._sink_replay = Replay()
@@ -123,6 +125,7 @@ class CoordinatorProcess(Process):
             self.when_awake(lambda: self.post(event))
             return
         fenced = self.machine.fenced
+        self.epochs.add(self.machine.epoch)
         effects = self.machine.step(event, self.clock_ns())
         names = " ".join(shown(effect) for effect in effects)
         self.env.scheduler.trace(f"{self.name}: {shown(event)} -> {names}")

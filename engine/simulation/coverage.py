@@ -17,6 +17,7 @@ IN_FLIGHT: tuple[str, ...] = (
 REQUIRED: tuple[str, ...] = (
     "checkpoints completed",
     "checkpoints given up",
+    "jobs drained before their end",
     "savepoints completed",
     "savepoints started from",
     "restarts",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
@@ -45,8 +46,12 @@ class Reference:
     total_rows: int = 0
 
 
-def reference_of(graph: Graph) -> Reference:
-    """Compute the graph."""
+#: By source task: {split: how many of its records were read}.
+Places = Mapping[int, Mapping[int, int]]
+
+
+def reference_of(graph: Graph, read: Places | None = None) -> Reference:
+    """Compute the graph, of all records of its sources or of those that were `read`."""
     reference = Reference()
     outputs: list[Counter[Record]] = []
     #: Paths by task; True: in order so far.
@@ -55,7 +60,12 @@ def reference_of(graph: Graph) -> Reference:
         arriving, order = _arriving(task, outputs, orders)
         match task.kind:
             case Kind.SOURCE:
-                ids = records_of(index, graph.rows)
+                ids = [
+                    id
+                    for place, id in enumerate(records_of(index, graph.rows))
+                    if read is None
+                    or place // graph.splits < read[index].get(place % graph.splits, 0)
+                ]
                 leaving = Counter(Record(id, key_of(id, graph.keys), 0, 0) for id in ids)
                 order = {0: True}
             case Kind.SINK:

@@ -81,6 +81,7 @@ class Savepoints:
             profile=no_faults(),
             settings=replace(old.scenario.settings, savepoints=0),
             rescales=(),
+            drain_ns=None,
         )
         new = type(old)(old.seed, scenario)
         new.rescaled = old.rescaled

@@ -27,6 +27,8 @@ _MODES = (
 )
 #: Share of the runs in which the job goes on at another parallelism.
 _RESCALED = 0.35
+#: Share of the runs that somebody drains.
+_DRAINED = 0.12
 #: Records that a run's tasks may handle in all, so that it stays short.
 _ROWS_MAX = 1200
 
@@ -37,6 +39,7 @@ class Scenario:
 
     Attributes:
         rescales: the versions of the job after the first, in order.
+        drain_ns: when somebody asks for its input to end; None: nobody does.
     """
 
     graph: Graph
@@ -44,6 +47,7 @@ class Scenario:
     settings: Settings
     profile: FaultProfile
     rescales: tuple[Rescale, ...] = ()
+    drain_ns: int | None = None
 
 
 def draw_scenario(
@@ -57,13 +61,16 @@ def draw_scenario(
     graph = _bounded(graph)
     settings = _draw_settings(rng, graph, mode)
     profile = draw_profile(rng) if faults else no_faults()
+    state = rng.getstate()
+    drain_ns = rng.randint(1, 80) * MILLISECOND_NS if rng.random() < _DRAINED else None
+    rng.setstate(state)
     if rng.random() < _RESCALED:
         rows = rng.choice((24, 60, 120))
         graph = replace(graph, rows=rows, splits=rng.randint(1, 8))
         graph = _bounded(rescalable(graph, rng, gather=exact))
         rescales = draw_rescales(rng, graph)
-        return Scenario(graph, reference_of(graph), settings, profile, rescales)
-    return Scenario(graph, reference_of(graph), settings, profile)
+        return Scenario(graph, reference_of(graph), settings, profile, rescales, drain_ns)
+    return Scenario(graph, reference_of(graph), settings, profile, drain_ns=drain_ns)
 
 
 def _bounded(graph: Graph) -> Graph:

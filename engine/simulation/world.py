@@ -21,6 +21,7 @@ from ..runtime.work import SubtaskId
 from .coordinator_process import CoordinatorProcess
 from .coverage import Coverage
 from .disturbances import Disturbances
+from .draining import Draining
 from .environment import Environment, Settings
 from .faults import FaultProfile, Faults
 from .graphs import at_parallelism, plan_of
@@ -109,6 +110,7 @@ class World:
         self._completed = 0
         self._disturbances = Disturbances(self)
         self._savepoints = Savepoints(self)
+        self._draining = Draining(self)
 
     def run(self) -> Report:
         """Run the job to its end, or to the first violation."""
@@ -117,6 +119,7 @@ class World:
             self._start_coordinator()
             self._disturbances.schedule()
             self._savepoints.schedule()
+            self._draining.schedule()
             self._run_to_end()
         except Violation as broken:
             violation = str(broken)
@@ -304,7 +307,7 @@ class World:
     def _check_end(self) -> None:
         scenario = self.scenario
         check_output(
-            scenario.reference,
+            self._draining.reference(),
             self.env.sinks,
             scenario.settings.mode,
             splits=scenario.graph.splits,

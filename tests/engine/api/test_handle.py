@@ -42,6 +42,10 @@ class RecordingSession:
         self.calls.append("stop")
         self.ended.set()
 
+    def drain(self) -> None:
+        self.calls.append("drain")
+        self.ended.set()
+
     def suspend(self) -> None:
         self.calls.append("suspend")
         self.ended.set()

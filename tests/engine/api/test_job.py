@@ -51,6 +51,9 @@ class EndedSession:
     def stop(self) -> None:
         """There is nothing to stop."""
 
+    def drain(self) -> None:
+        """There is nothing to drain."""
+
     def suspend(self) -> None:
         """There is nothing to stop."""
 

@@ -53,6 +53,25 @@ def test_mistakes_leave_the_job_as_it_is(headrace: Command, handle: hr.JobHandle
     assert handle.checkpoint() > 0
 
 
+def test_a_drained_job_works_on_all_that_it_has_read(
+    headrace: Command, handle: hr.JobHandle
+) -> None:
+    ended = headrace("stop", "numbered", "--drain", "--now")
+    assert ended.code == 2
+    assert "--now and --drain exclude each other" in ended.sentence
+    ended = headrace("stop", "numbered", "--drain", "--json")
+    result = handle.wait()
+    assert result.outcome == "finished"
+    assert ended.objects == [
+        {
+            "job": "numbered",
+            "stopped": True,
+            "drained": True,
+            "last_checkpoint": result.last_checkpoint,
+        }
+    ]
+
+
 def test_stopping_at_once(headrace: Command, handle: hr.JobHandle) -> None:
     ended = headrace("stop", "numbered", "--now")
     assert (ended.code, ended.out) == (0, "job numbered has stopped\n")

@@ -49,6 +49,10 @@ class FakeJob:
         self.calls.append("stop")
         self.ended.set()
 
+    def drain(self) -> None:
+        self.calls.append("drain")
+        self.ended.set()
+
     def cancel(self) -> None:
         self.calls.append("cancel")
         self.ended.set()
@@ -98,11 +102,18 @@ def test_a_savepoint_is_taken_and_its_path_told(job: FakeJob, folder: str) -> No
     assert job.calls == ["savepoint /saved unaligned"]
 
 
-@pytest.mark.parametrize(("now", "called"), [(False, "stop"), (True, "cancel")])
+@pytest.mark.parametrize(
+    ("stop", "called"),
+    [
+        (m.Stop(now=False), "stop"),
+        (m.Stop(now=False, drain=True), "drain"),
+        (m.Stop(now=True), "cancel"),
+    ],
+)
 def test_a_stop_is_answered_when_the_job_has_ended(
-    job: FakeJob, folder: str, now: bool, called: str
+    job: FakeJob, folder: str, stop: m.Stop, called: str
 ) -> None:
-    assert ask("orders", m.Stop(now), address=folder) == m.StopDone(9)
+    assert ask("orders", stop, address=folder) == m.StopDone(9, finished=True)
     assert job.calls == [called]
     wait_for(lambda: running(Path(folder)) == [])
 
@@ -124,7 +135,7 @@ def test_a_second_request_is_refused_unless_it_is_to_stop_at_once(
     assert job.rescaling.wait(WAIT_S)
     with pytest.raises(HeadraceError, match="another request is being carried out"):
         ask("orders", m.Stop(now=False), address=folder)
-    assert ask("orders", m.Stop(now=True), address=folder) == m.StopDone(9)
+    assert ask("orders", m.Stop(now=True), address=folder) == m.StopDone(9, finished=True)
     job.may_rescale.set()
     first.join(WAIT_S)
 
@@ -157,7 +168,7 @@ def test_strangers_do_not_keep_the_job_from_answering(job: FakeJob, folder: str)
     (said,) = running(Path(folder))
     callers = [socket.create_connection((said.host, said.port)) for _ in range(3)]
     callers[0].sendall(b"GET / HTTP/1.1\r\n\r\n" * 20)
-    assert ask("orders", m.Stop(now=False), address=folder) == m.StopDone(9)
+    assert ask("orders", m.Stop(now=False), address=folder) == m.StopDone(9, finished=True)
     for caller in callers:
         caller.close()
 

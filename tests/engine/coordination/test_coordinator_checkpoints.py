@@ -307,6 +307,56 @@ def test_a_stop_whose_cut_came_before_the_end_of_input_has_not_finished() -> Non
     assert effects[-1] == "stopped: chk-1 covers everything"
 
 
+def test_a_drain_gives_up_what_is_under_way_and_takes_one_checkpoint_when_all_have_finished() -> (
+    None
+):
+    subject = with_checkpoint_under_way()
+    effects = subject.step(d.StopRequested(d.StopKind.DRAIN))
+    assert effects == ["Cancelled to 0", "Cancelled to 1", "Drain to 0", "Drain to 1"]
+    assert subject.at(450 * MS) == [], "half drained, a checkpoint would lose what is not read"
+    effects = finished(subject)
+    assert effects == ["Trigger to 0", "Trigger to 1"]
+    subject.acknowledge(2, "a", finished=True)
+    subject.step(d.MetadataWritten(2))
+    assert subject.step(d.TransactionsCommitted(2))[-1] == "finished: chk-2 covers everything"
+
+
+def test_the_next_attempt_is_drained_too() -> None:
+    subject = running()
+    subject.step(d.StopRequested(d.StopKind.DRAIN))
+    failed(subject)
+    subject.at(10 * MS)
+    subject.step(d.EpochClaimed(2))
+    subject.step(d.SinksRecovered(2))
+    effects = subject.both(m.Deployed(2))
+    assert effects == ["Start to 0", "Start to 1", "Drain to 0", "Drain to 1"]
+
+
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [
+        (d.StopKind.DRAIN, d.StopKind.WITH_CHECKPOINT),
+        (d.StopKind.WITH_CHECKPOINT, d.StopKind.DRAIN),
+    ],
+)
+def test_of_a_stop_and_a_drain_the_first_counts(first: d.StopKind, second: d.StopKind) -> None:
+    subject = running()
+    subject.step(d.StopRequested(first))
+    assert subject.step(d.StopRequested(second)) == []
+    assert subject.step(d.StopRequested(d.StopKind.NOW))[-1] == "stopped: stopped at once"
+
+
+def test_a_job_that_has_not_started_is_drained_when_it_has() -> None:
+    subject = Driven()
+    subject.start()
+    assert subject.step(d.StopRequested(d.StopKind.DRAIN)) == []
+    subject.step(d.EpochClaimed(1))
+    subject.step(d.SinksRecovered(1))
+    for worker in (0, 1):
+        subject.register(worker)
+    assert subject.both(m.Deployed(1))[-2:] == ["Drain to 0", "Drain to 1"]
+
+
 def test_a_cancelled_job_ends_at_once_and_aborts_what_is_open() -> None:
     subject = running()
     subject.step(d.CheckpointRequested(5))

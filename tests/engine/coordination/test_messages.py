@@ -38,6 +38,7 @@ TO_COORDINATOR: list[m.ToCoordinator] = [
 TO_WORKER: list[m.ToWorker] = [
     m.Deploy(2, [ADDRESS], 7, "orders", "file:///ckpt", [SNAPSHOT]),
     m.Start(2),
+    m.Drain(2),
     m.Abandon(2),
     m.Trigger(2, 8, "aligned", 1 << 62),
     m.Completed(2, 8),

@@ -310,3 +310,30 @@ def test_what_the_clock_lets_go_of_comes_once_also_after_a_restore(
     job(ROWS * 5, None).run("threads", restore="latest", parallelism=3)
     found = read(tmp_path / "out")
     assert sorted(row["sequence"] for row in found) == list(range(ROWS * 5))
+
+
+@pytest.mark.parametrize("mode", ["aligned", "unaligned"])
+def test_a_drained_job_fires_every_window_of_what_it_has_read_and_has_nothing_left(
+    mode: Any, tmp_path: Path
+) -> None:
+    """The input has no end; a window longer than the run could not close by itself."""
+    stream = hr.read.sequence(None, keys=KEYS, name="endless", rate=RATE)
+    made = stream.map_batches(to_click, schema=CLICKS, name="clicks").with_watermark("at", "50ms")
+    windows = made.key_by("key").window(hr.tumbling("1h")).aggregate(ids=hr.sum("id"), name="sums")
+    sinks = [
+        made.select("id").write.parquet(str(tmp_path / "read"), name="read"),
+        windows.write.parquet(str(tmp_path / "windows"), name="windows-out"),
+    ]
+    checkpoints = hr.Checkpoints(str(tmp_path / "ckpt"), interval="50ms", mode=mode)
+    job = hr.Job("job", *sinks, parallelism=2, max_parallelism=16)
+    handle = job.start("threads", checkpoints=checkpoints)
+    wait_until("a checkpoint", lambda: handle.status().completed >= 2)
+    handle.drain()
+    assert handle.wait(WAIT_S).outcome == "finished"
+    ids = [row["id"] for row in read(tmp_path / "read")]
+    assert len(ids) == len(set(ids)) > 0
+    assert sum(row["ids"] for row in read(tmp_path / "windows")) == sum(ids)
+    before = sorted(tmp_path.glob("*/part-*"))
+    again = job.run("threads", checkpoints=checkpoints, restore="latest")
+    assert again.outcome == "finished"
+    assert sorted(tmp_path.glob("*/part-*")) == before

@@ -21,6 +21,7 @@ from headrace.engine.runtime.work import (
     CreditGranted,
     DeadlineReached,
     EventArrived,
+    InputDrained,
     WorkDone,
 )
 from headrace.recovery.metadata import ChannelPosition
@@ -110,6 +111,14 @@ def test_the_end_of_all_input_is_the_end_of_time_before_finish() -> None:
 def test_the_end_of_a_source_is_the_end_of_time_for_its_chain() -> None:
     subject = source()
     assert subject.done(1, status=SourceStatus.END)[-1] == f"run 2: advance {MAX_WATERMARK}"
+    assert told(subject, 2, MAX_WATERMARK) == ["commit", "run 3: finish"]
+
+
+def test_time_ends_for_a_drained_source_behind_the_records_that_are_being_read() -> None:
+    subject = source()
+    subject.step(InputDrained())
+    found = told(subject, 1, 7, spoke=True)
+    assert found == ["commit", f"run 2: advance {MAX_WATERMARK}", "send e1:0>0 watermark 7@0"]
     assert told(subject, 2, MAX_WATERMARK) == ["commit", "run 3: finish"]
 
 

@@ -16,6 +16,7 @@ from headrace.engine.runtime.work import (
     CheckpointTriggered,
     CreditGranted,
     DeadlineReached,
+    InputDrained,
     WorkDone,
 )
 from headrace.recovery.metadata import ChannelPosition
@@ -200,6 +201,34 @@ def test_a_source_that_ended_finishes_and_goes_on_to_answer_triggers() -> None:
     ]
     assert subject.cuts[0].finished
     assert [c.ended for c in subject.cuts[0].sent] == [True]
+
+
+def test_a_drained_source_ends_behind_the_records_that_are_being_read() -> None:
+    subject = source()
+    subject.start()
+    assert subject.step(InputDrained()) == []
+    assert subject.done(1, 2) == ["commit", "run 2: finish", "send e1:0>0 0..2"]
+    assert subject.done(2)[-1] == "send e1:0>0 end@2"
+
+
+def test_a_source_that_waits_ends_at_once_when_it_is_drained() -> None:
+    subject = source()
+    subject.start()
+    subject.done(1, status=SourceStatus.IDLE, wait_ns=1 << 40)
+    assert subject.step(InputDrained()) == ["run 2: finish"]
+
+
+def test_a_drain_changes_nothing_for_a_source_that_has_ended() -> None:
+    subject = source()
+    subject.start()
+    subject.done(1, status=SourceStatus.END)
+    subject.done(2)
+    assert subject.step(InputDrained()) == []
+
+
+def test_only_sources_are_drained() -> None:
+    with pytest.raises(AssertionError, match="only sources are drained"):
+        Driven().step(InputDrained())
 
 
 # --- the end ----------------------------------------------------------------------------------------------------------
