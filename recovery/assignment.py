@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from difflib import get_close_matches
 from enum import Enum
 
 from msgspec.structs import replace
@@ -112,7 +113,7 @@ def assign(
     if dropped and not allow_unclaimed:
         raise Incompatible(
             f"chk-{metadata.checkpoint} holds {dropped[0]}, which this job does not have: give an operator its name, keep the"
-            " operators at an edge's ends, or allow unclaimed state to drop what is not claimed"
+            f" operators at an edge's ends, or allow unclaimed state to drop what is not claimed{_guess(metadata, tasks)}"
         )
     for task in tasks:
         for edge in task.edges.values():
@@ -124,6 +125,20 @@ def assign(
         for index, task in enumerate(tasks)
         for subtask in range(task.info.parallelism)
     ]
+
+
+def _guess(metadata: CheckpointMetadata, tasks: Sequence[NewTask]) -> str:
+    """How to say that an operator was renamed, where some are gone and others are new."""
+    sinks = {transaction.sink for transaction in metadata.transactions}
+    old = [name for task in metadata.tasks for name in task.operators]
+    new = [name for task in tasks for name in task.info.operators]
+    gone = [n for n in old if n not in new and n not in sinks]
+    fresh = [n for n in new if n not in old]
+    if not gone or not fresh:
+        return ""
+    in_order = fresh[:1] if len(gone) == len(fresh) else []
+    name = next(iter(get_close_matches(gone[0], fresh, n=1) or in_order), "NEW")
+    return f"; if {gone[0]!r} has another name now, say so with --map {gone[0]}={name} (renamed= in code)"
 
 
 def unclaimed(metadata: CheckpointMetadata, tasks: Sequence[NewTask]) -> list[str]:

@@ -45,6 +45,7 @@ class Overrides(TypedDict, total=False):
     state: State
     autoscale: Autoscale
     allow_unclaimed_state: bool
+    renamed: Mapping[str, str] | str
 
 
 class Job:
@@ -195,6 +196,7 @@ class Job:
             spark=spark,
             restore=restore,
             allow_unclaimed_state=overrides.get("allow_unclaimed_state", False),
+            renamed=overrides.get("renamed"),
             parallelism=overrides.get("parallelism", stated.parallelism),
             checkpoints=_checkpoints(overrides.get("checkpoints", stated.checkpoints)),
             network=overrides.get("network", stated.network),

@@ -10,7 +10,7 @@ Where values come from besides code (headrace.toml, environment, command line) i
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, cast
 
@@ -364,6 +364,7 @@ class RunOptions:
         spark: a session to use instead of making one; its owner stops it. Only for runner="spark".
         restore: checkpoint to start from: "latest", its number (7 or "7") or a path; None starts afresh.
         allow_unclaimed_state: start even though the checkpoint holds state of operators that the job lacks.
+        renamed: operators whose state lies in the checkpoint under an older name: {old: new}, or "old=new,older=newer".
         parallelism: of operators that set none; None: one subtask per CPU.
         checkpoints: None takes none.
     """
@@ -373,6 +374,7 @@ class RunOptions:
     spark: SparkSession | None = None
     restore: str | int | None = None
     allow_unclaimed_state: bool = False
+    renamed: Mapping[str, str] | str | None = None
     parallelism: int | None = None
     checkpoints: Checkpoints | None = None
     network: Network = Network()
@@ -387,6 +389,7 @@ class RunOptions:
             raise UserError(
                 f"allow_unclaimed_state={self.allow_unclaimed_state!r} is neither True nor False"
             )
+        _ = self.renames
         if self.parallelism is not None:
             _count("parallelism", self.parallelism, least=1)
         if self.runner != "spark":
@@ -400,3 +403,20 @@ class RunOptions:
             raise UserError(
                 "master= and spark= exclude each other; a session has its master already"
             )
+
+    @property
+    def renames(self) -> dict[str, str]:
+        """{old name of an operator: its new one}."""
+        stated = self.renamed or {}
+        if isinstance(stated, str):
+            pairs = [pair.partition("=") for pair in stated.split(",")]
+            stated = {old.strip(): new.strip() for old, _, new in pairs}
+        names = dict(stated)
+        if not all(isinstance(n, str) and n for pair in names.items() for n in pair):
+            raise UserError(f"renamed={self.renamed!r} does not map old names to new ones, old=new")
+        if len(set(names.values())) < len(names) or names.keys() & set(names.values()):
+            raise UserError(
+                f"renamed={self.renamed!r}: every old name needs a new one of its own,"
+                " and no name can be both old and new"
+            )
+        return names

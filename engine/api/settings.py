@@ -37,6 +37,7 @@ _TEXTS = {
     "runner",
     "master",
     "restore",
+    "renamed",
     "checkpoints.directory",
     "checkpoints.mode",
     "workers.advertise_host",

@@ -100,6 +100,12 @@ def run(
     allow_unclaimed_state: Annotated[
         bool, Parameter(negative="", help="Restore even if operators of the checkpoint are gone.")
     ] = False,
+    map_: Annotated[
+        list[str] | None,
+        Parameter(
+            name="--map", negative="", help="old=new: an operator has another name now; repeatable."
+        ),
+    ] = None,
     set_: Annotated[
         list[str] | None,
         Parameter(name="--set", negative="", help="Any other option, as key=value; repeatable."),
@@ -123,6 +129,7 @@ def run(
         "checkpoints.mode": mode,
         "restore": restore,
         "allow_unclaimed_state": "true" if allow_unclaimed_state else None,
+        "renamed": ",".join(map_) if map_ else None,
     }
     stated = {key: text for key, text in given.items() if text is not None}
     return run_job(target, stated | parsed(set_ or []), as_json=json)

@@ -35,6 +35,7 @@ from .rules import CoordinatorRules, Phase
 
 #: Translates a checkpoint's subtasks into snapshots in terms of the plan that runs now.
 Assign = Callable[[CheckpointMetadata], Sequence[SubtaskSnapshot]]
+Adapt = Callable[[CheckpointMetadata], CheckpointMetadata]
 
 
 class Coordinator:
@@ -48,6 +49,7 @@ class Coordinator:
         assign: maps a checkpoint onto `plan`.
         epoch: one that was claimed already, before `restore` was chosen; 0: none was.
         left: what earlier runs left in the job's folder.
+        adapt: puts an older checkpoint, found when `restore` is damaged, in terms of the plan's names.
     """
 
     def __init__(
@@ -62,10 +64,11 @@ class Coordinator:
         assign: Assign,
         epoch: int = 0,
         left: Leftovers = NOTHING_LEFT,
+        adapt: Adapt = lambda metadata: metadata,
     ) -> None:
         self._plan = plan
         self._rules = rules
-        self._assign = assign
+        self._assign, self._adapt = assign, adapt
         self._roster = Roster(slots)
         self._members = Membership(self._roster, rules)
         self._restarts = Restarts(rules.restarts)
@@ -372,7 +375,7 @@ class Coordinator:
         """Go on from an older checkpoint. Without one the job fails: to start afresh would write everything once more."""
         self._finding = False
         if metadata is not None:
-            self._ledger.restored(metadata)
+            self._ledger.restored(self._adapt(metadata))
             return
         damaged = self._ledger.newest
         assert damaged is not None, "nothing was damaged"

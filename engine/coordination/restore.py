@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from headrace.channels.partitioners import Broadcast, Custom, Forward, Hash
@@ -18,9 +18,11 @@ from headrace.recovery.assignment import (
 from headrace.recovery.catalog import NoValidCheckpoint, WrongJob
 from headrace.recovery.codec import CorruptMetadata, UnsupportedVersion
 from headrace.recovery.metadata import CheckpointMetadata, TaskInfo
+from headrace.recovery.renaming import NoSuchName, renamed
 from headrace.recovery.store import NotFound, Store, StoreError
 
 from ..api.errors import StorageUnreachable, UserError
+from ..api.suggestion import did_you_mean
 from ..plan.execution import EdgePlan, ExecutionPlan
 from ..runtime.storage import open_store
 from ..runtime.wiring import channels_to
@@ -124,6 +126,29 @@ def _load(store: Store, job: str, number: int) -> CheckpointMetadata:
         raise UserError(
             f"chk-{number} of job {job!r} is not complete or does not exist; complete are: {complete}"
         ) from None
+
+
+def in_new_names(restore: Restore, names: Mapping[str, str], tasks: Sequence[NewTask]) -> Restore:
+    """The same start with the operators' new names, {old: new}. Raises: UserError when they fit neither job nor checkpoint."""
+    operators = {name for task in tasks for name in task.info.operators}
+    for old, new in names.items():
+        if new not in operators:
+            hint = did_you_mean(new, sorted(operators))
+            raise UserError(f"renamed {old}={new}: the job has no operator {new!r}; {hint}")
+        if old in operators:
+            raise UserError(
+                f"renamed {old}={new}: the job still has an operator {old!r}; give it another name"
+            )
+    if restore.metadata is None:
+        return restore
+    for sink in sorted({t.sink for t in restore.metadata.transactions} & names.keys()):
+        raise UserError(
+            f"renamed: sink {sink!r} keeps its name, by which its transactions are known"
+        )
+    try:
+        return replace(restore, metadata=renamed(restore.metadata, names))
+    except NoSuchName as reason:
+        raise UserError(f"renamed: chk-{restore.metadata.checkpoint} {reason}") from None
 
 
 def claimed(restore: Restore, tasks: Sequence[NewTask]) -> Restore:

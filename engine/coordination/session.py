@@ -10,6 +10,7 @@ import time
 from collections.abc import Mapping
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeout
+from contextlib import suppress
 
 from pyspark import cloudpickle
 
@@ -17,6 +18,7 @@ from headrace.channels.events import CheckpointMode
 from headrace.recovery import assignment, catalog
 from headrace.recovery.layout import CheckpointKind, checkpoint_folder
 from headrace.recovery.metadata import CheckpointMetadata, SubtaskSnapshot
+from headrace.recovery.renaming import NoSuchName, renamed
 from headrace.recovery.store import Store, StoreError
 
 from ..api.errors import HeadraceError, JobFailed, StorageUnreachable, UserError
@@ -34,7 +36,7 @@ from .launchers import Made, make_launcher, take_place
 from .leftovers import find_leftovers
 from .metrics import metrics_of
 from .pending import SavepointOrder
-from .restore import claimed, new_tasks, resolve
+from .restore import Restore, claimed, in_new_names, new_tasks, resolve
 from .rules import Phase
 from .storage import Sinks
 
@@ -257,7 +259,7 @@ class PreparedJob:
         # All that can be the user's mistake has been looked at. From here on no older coordinator of the job completes a checkpoint; it may
         # have completed one since we looked, so we look again.
         epoch = _claim(self._store, self._plan.job)
-        found = claimed(resolve(self._store, self._plan.job, restore, self._directory), self._tasks)
+        found = claimed(self._find(restore), self._tasks)
         left = find_leftovers(self._store, self._plan.job, found.own, found.checkpoint_next)
         launcher = self._made.launcher
         workers = range(launcher.workers)
@@ -272,6 +274,7 @@ class PreparedJob:
             assign=self._assign,
             epoch=epoch,
             left=left,
+            adapt=self._adapt,
         )
         driver = self._driver or self._launch(self._made)
         for warning in found.warnings:
@@ -281,7 +284,7 @@ class PreparedJob:
 
     def _check(self, restore: str | int | None) -> None:
         """Find mistakes of the user's before anything starts."""
-        found = resolve(self._store, self._plan.job, restore, self._directory)
+        found = self._find(restore)
         if found.metadata is None:
             return
         try:
@@ -291,6 +294,16 @@ class PreparedJob:
         origin = open_store(found.origin) if found.origin else self._store
         assert origin is not None, "a checkpoint lies somewhere"
         check_states(self._plan, origin, found.metadata)
+
+    def _find(self, restore: str | int | None) -> Restore:
+        found = resolve(self._store, self._plan.job, restore, self._directory)
+        return in_new_names(found, self._options.renames, self._tasks)
+
+    def _adapt(self, metadata: CheckpointMetadata) -> CheckpointMetadata:
+        """An older checkpoint, to which the job falls back, in new names. One that has not the operator at all has nothing to rename."""
+        with suppress(NoSuchName):
+            return renamed(metadata, self._options.renames)
+        return metadata
 
     def _assign(self, metadata: CheckpointMetadata) -> list[SubtaskSnapshot]:
         unclaimed = self._options.allow_unclaimed_state

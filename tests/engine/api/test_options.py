@@ -157,6 +157,21 @@ def test_every_mode_is_one_of_the_barrier() -> None:
         ),
         (
             RunOptions,
+            {"renamed": "old"},
+            "renamed='old' does not map old names to new ones, old=new",
+        ),
+        (
+            RunOptions,
+            {"renamed": {"a": "b", "b": "c"}},
+            "renamed={'a': 'b', 'b': 'c'}: every old name needs a new one of its own, and no name can be both old and new",
+        ),
+        (
+            RunOptions,
+            {"renamed": "a=c,b=c"},
+            "renamed='a=c,b=c': every old name needs a new one of its own, and no name can be both old and new",
+        ),
+        (
+            RunOptions,
             {"parallelism": 0},
             "parallelism=0 is not a whole number of at least 1",
         ),

@@ -58,6 +58,13 @@ def test_numbers_that_are_names_stay_text() -> None:
     assert options.allow_unclaimed_state is True
 
 
+def test_new_names_of_operators_can_be_stated_outside() -> None:
+    options, _ = layered(RunOptions(), {"renamed": "old=new, older=newer"}, {}, None)
+    assert options.renames == {"old": "new", "older": "newer"}
+    assert RunOptions(renamed={"old": "new"}).renames == {"old": "new"}
+    assert RunOptions().renames == {}
+
+
 def test_a_table_of_pyproject_counts(tmp_path: Path) -> None:
     (tmp_path / "pyproject.toml").write_text("[tool.headrace]\nparallelism = 5\n")
     found = find_settings_file(tmp_path)

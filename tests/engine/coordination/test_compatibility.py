@@ -50,13 +50,14 @@ def job(
     rate: float | None = None,
     processor: type[hr.StatefulProcessor] | None = None,
     operator: str = "counts",
+    source: str = "numbers",
     before: Callable[[hr.Stream], hr.Stream] = lambda stream: stream,
     after: Callable[[hr.Stream], hr.Stream] = lambda stream: stream,
     sink: str = "out",
     keys: str = "key",
     **options: Any,
 ) -> hr.Job:
-    numbers = before(hr.read.sequence(rows, keys=KEYS, name="numbers", rate=rate))
+    numbers = before(hr.read.sequence(rows, keys=KEYS, name=source, rate=rate))
     counts = numbers.key_by(keys).process(processor or counting(), schema=OUT, name=operator)
     written = after(counts).write.parquet(str(folder / "written"), name=sink)
     stated: dict[str, Any] = {"parallelism": 2, "max_parallelism": 16}
@@ -252,3 +253,45 @@ def test_a_processor_on_disk_is_asked_as_well(tmp_path: Path) -> None:
     with pytest.raises(hr.UserError, match="holds state 'seen'"):
         job(tmp_path, processor=changed, state=rocks).run("threads", restore="latest")
     assert epochs(tmp_path) == before
+
+
+@pytest.mark.parametrize("backend", ["heap", "rocksdb"])
+@pytest.mark.parametrize(
+    "renamed", [{"counts": "totals", "numbers": "orders"}, "counts=totals,numbers=orders"]
+)
+def test_renamed_operators_find_their_state(tmp_path: Path, renamed: Any, backend: Any) -> None:
+    state = hr.State(backend, directory=str(tmp_path / "state"))
+    handle = job(tmp_path, None, rate=5_000, state=state).start("threads")
+    handle.checkpoint()
+    handle.stop()
+    handle.wait(30.0)
+    rows = with_more(tmp_path)
+    again = job(tmp_path, rows, operator="totals", source="orders", state=state)
+    with pytest.raises(
+        hr.UserError, match=r"has another name now, say so with --map numbers=orders "
+    ):
+        again.run("threads", restore="latest")
+    again.run("threads", restore="latest", renamed=renamed)
+    assert sum(row["seen"]["n"] for row in held(tmp_path, "totals")) == rows
+    # A supervisor repeats the same command: the newest checkpoint bears the new names already.
+    again.run("threads", restore="latest", renamed=renamed)
+
+
+@pytest.mark.parametrize(
+    ("renamed", "sentence"),
+    [
+        ({"counts": "totels"}, "the job has no operator 'totels'; did you mean 'totals'"),
+        ({"numbers": "totals"}, "the job still has an operator 'numbers'"),
+        ({"count": "totals"}, "renamed: chk-1 has no operator 'count'; it has"),
+        ({"out": "files"}, "renamed: sink 'out' keeps its name"),
+    ],
+)
+def test_a_renaming_that_does_not_fit_is_refused_before_anything_is_claimed(
+    folder: Path, renamed: dict[str, str], sentence: str
+) -> None:
+    newest = catalog.complete_checkpoints(FsspecStore(str(folder / "checkpoints")), "job")[0]
+    claimed = epochs(folder)
+    with pytest.raises(hr.UserError, match=sentence.replace("chk-1 ", f"chk-{newest} ")):
+        again = job(folder, operator="totals", sink="files" if "out" in renamed else "out")
+        again.run("threads", restore="latest", renamed=renamed)
+    assert epochs(folder) == claimed
