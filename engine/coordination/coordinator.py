@@ -77,6 +77,7 @@ class Coordinator:
         #: Messages dropped because of their epoch or sender.
         self.fenced = 0
         self._restored, self._origin = restore, origin
+        self._started_from = restore
         self._ledger = Ledger(restore, rules.checkpoints.retain, foreign=bool(origin), left=left)
         self._checkpoints = Checkpointing(
             plan, rules.mode, rules.checkpoints, self._roster, self._ledger, checkpoint_next
@@ -301,7 +302,7 @@ class Coordinator:
     def _deploy(self, effects: list[d.CoordinatorEffect]) -> None:
         if not (self._claimed and self._recovered):
             return
-        restore = self._ledger.newest
+        restore = self._started_from = self._ledger.newest
         snapshots = [] if restore is None else list(self._assign(restore))
         self._finished = {(s.task, s.index) for s in snapshots if s.finished}
         if self._all_finished():
@@ -360,6 +361,14 @@ class Coordinator:
         restore = self._ledger.newest
         assert restore is not None, "nothing was restored, so nothing can be corrupt"
         damaged = restore.checkpoint
+        if restore is not self._started_from:
+            # What is still replayed is of an older one than the newest, which may well be whole: it is tried before it is judged.
+            self._attempt_failed(message.reason, "", effects)
+            return
+        if self._origin and restore is self._restored:
+            reason = f"chk-{damaged} in {self._origin} cannot be restored: {message.reason}"
+            self._end(d.Outcome.FAILED, reason, "", effects)
+            return
         text = (
             f"chk-{damaged} cannot be restored ({message.reason}); the one before it is used, so what"
             f" chk-{damaged} had committed to sinks will be written once more"

@@ -327,6 +327,33 @@ def test_a_damaged_checkpoint_is_replaced_by_an_older_one() -> None:
     assert deploy.checkpoint == 5
 
 
+def test_damage_in_what_is_replayed_is_not_blamed_on_a_newer_checkpoint() -> None:
+    subject = Driven(restore=a_checkpoint(7), origin="file:///other")
+    subject.start()
+    deployed(subject)
+    subject.at(100 * MS)
+    subject.checkpoint(8)
+    effects = subject.said(0, m.DeployFailed(1, "no such file", corrupt=True))
+    assert effects == ["Abandon to 0", "Abandon to 1"], "nothing older is looked for"
+    subject.at(110 * MS)
+    subject.step(d.EpochClaimed(2))
+    subject.step(d.SinksRecovered(2))
+    deploy = subject.messages[-1]
+    assert isinstance(deploy, m.Deploy)
+    assert (deploy.checkpoint, deploy.origin) == (8, "")
+
+
+def test_a_damaged_checkpoint_of_another_directory_has_no_older_one_here() -> None:
+    subject = Driven(restore=a_checkpoint(7), origin="file:///other")
+    subject.start()
+    subject.step(d.EpochClaimed(1))
+    subject.step(d.SinksRecovered(1))
+    for worker in (0, 1):
+        subject.register(worker)
+    effects = subject.said(0, m.DeployFailed(1, "checksum", corrupt=True))
+    assert effects[-1] == "failed: chk-7 in file:///other cannot be restored: checksum"
+
+
 def test_without_an_older_checkpoint_the_job_fails_instead_of_starting_afresh() -> None:
     subject = with_a_damaged_checkpoint()
     effects = subject.step(d.CheckpointFound(None))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -160,6 +161,30 @@ def test_a_checkpoint_in_another_directory_is_copied_and_never_touched(
     newest_there, _ = catalog.newest_valid(store, "job")
     assert newest_there is not None
     assert catalog.verify(store, "job", newest_there.checkpoint) == []
+
+
+@pytest.mark.parametrize("dies", [True, False], ids=["the job dies", "the job goes on"])
+@pytest.mark.parametrize("backend", ["heap", "rocksdb"])
+def test_the_first_checkpoint_after_a_restore_from_elsewhere_needs_nothing_from_there(
+    folder: Path, tmp_path: Path, backend: Any, dies: bool
+) -> None:
+    state = rocksdb(folder) if backend == "rocksdb" else hr.State("heap")
+    first = job(folder, state, rate=800.0).start("threads")
+    wait_until("two checkpoints", lambda: first.status().completed >= 2)
+    first.stop()
+    first.wait(WAIT_S)
+    path = f"{folder}/ckpt/job/chk-{newest(folder).checkpoint}"
+    other = hr.Checkpoints(str(tmp_path / "other"), interval="50ms", mode="unaligned")
+    handle = job(folder, state, rate=3_000.0).start("threads", restore=path, checkpoints=other)
+    wait_until("a checkpoint", lambda: handle.status().completed >= 1)
+    shutil.rmtree(folder / "ckpt")
+    if not dies:
+        check(handle.wait(WAIT_S), folder)
+        return
+    handle.cancel()
+    handle.wait(WAIT_S)
+    again = job(folder, state, rate=None)
+    check(again.run("threads", restore="latest", checkpoints=other), folder)
 
 
 def test_a_damaged_file_is_found_before_it_is_used(
