@@ -276,7 +276,7 @@ class JobHandle:
         self._session.suspend()
         ended = self._session.settled()
         if self._ending is not None:
-            raise HeadraceError(f"job {self._name!r} was stopped while it was rescaled")
+            raise HeadraceError(f"job {self._name!r} was stopped, so it is not rescaled")
         if ended.last_checkpoint is None:
             raise HeadraceError(f"job {self._name!r} ended without a checkpoint to go on from")
         self._earlier.append(ended)

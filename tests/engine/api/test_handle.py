@@ -275,7 +275,7 @@ def test_a_job_that_is_stopped_during_a_rescale_does_not_start_again() -> None:
     sessions = Sessions()
     handle = sessions.handle()
     handle.cancel()
-    with pytest.raises(HeadraceError, match="was stopped while it was rescaled"):
+    with pytest.raises(HeadraceError, match="was stopped, so it is not rescaled"):
         handle.rescale(4)
     assert len(sessions.started) == 1
     assert [prepared.calls for prepared in sessions.prepared] == [["await", "discard"]]
