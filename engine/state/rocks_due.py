@@ -1,7 +1,8 @@
 """What is due when: an index over the rows of another state in the same database, by key group and time.
 
 Its entries are keys alone: the time (as an unsigned number, so that bytes are in its order), then columns that name the row. What is due
-comes in the order of time over all key groups. In memory is one number per key group, below which nothing is due.
+comes in the order of time over all key groups. In memory is one key per key group, below which there is nothing: what was taken out leaves
+marks behind until the database compacts, and who began at the front each time would step over all of them.
 """
 
 from __future__ import annotations
@@ -52,6 +53,8 @@ class DueIndex:
         self._groups = groups
         #: By key group of ours, a time before which nothing is due.
         self._next = np.full(len(groups), MIN_WATERMARK, np.int64)
+        #: By key group of ours, a stored key below which there is none.
+        self._first = [group_start(group) + self._codec.state for group in groups]
         #: Where the time lies in a stored key: after the group, the state's name and a byte that says it is no null.
         self._time_at = 2 + len(self._codec.state) + 1
 
@@ -78,6 +81,7 @@ class DueIndex:
         self.rows.put(entries)
         for key in added:
             group = int.from_bytes(key[:2], "big") - self._groups.start
+            self._first[group] = min(self._first[group], key)
             self._next[group] = min(int(self._next[group]), self._time_of(key))
 
     def due(self, until_ns: int, count_max: int) -> tuple[list[bytes], bool]:
@@ -88,15 +92,14 @@ class DueIndex:
         return keys[:count_max], len(keys) <= count_max
 
     def _of(self, at: int, until_ns: int) -> Iterator[bytes]:
-        lower = group_start(self._groups[at]) + self._codec.state
-        # Above all keys: a null would have had a zero here.
-        upper = lower + b"\2"
-        for key, _ in self.rows.range(self.rows.cursor(), lower, upper):
-            self._next[at] = self._time_of(key)
+        # Above all keys: of a time that is no null, the first byte is one.
+        upper = group_start(self._groups[at]) + self._codec.state + b"\2"
+        for key, _ in self.rows.range(self.rows.cursor(), self._first[at], upper):
+            self._first[at], self._next[at] = key, self._time_of(key)
             if self._next[at] > until_ns:
                 return
             yield key
-        self._next[at] = MAX_WATERMARK
+        self._first[at], self._next[at] = upper, MAX_WATERMARK
 
     def _time_of(self, key: bytes) -> int:
         return int.from_bytes(key[self._time_at : self._time_at + 8], "big") - (1 << 63)

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -75,3 +76,24 @@ def test_groups_without_anything_due_are_not_read_again(
     assert opened.due(10) == ([], True)
     monkeypatch.setattr(opened.index.rows, "cursor", None)
     assert opened.due(49) == ([], True)
+
+
+def test_what_was_taken_out_is_not_stepped_over_again(
+    opened: Index, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opened.index.replace((), opened.keys((5, 1, 4), (5, 2, 4), (7, 3, 4)))
+    opened.commit()
+    assert opened.due(5, 1) == ([(5, 1)], False)
+    opened.commit()
+    begun: list[bytes] = []
+    read = opened.index.rows.range
+
+    def noted(cursor: Any, lower: bytes, upper: bytes) -> Any:
+        begun.append(lower)
+        return read(cursor, lower, upper)
+
+    monkeypatch.setattr(opened.index.rows, "range", noted)
+    assert opened.due(5) == ([(5, 2)], True)
+    assert begun == opened.keys((5, 2, 4))
+    opened.index.replace((), opened.keys((1, 4, 4)))
+    assert opened.due(9) == ([(1, 4), (7, 3)], True)
