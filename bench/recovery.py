@@ -3,7 +3,8 @@
 Question: milliseconds from the moment when the coordinator knows of the death to the first record that the last stage handles again, with
 `state_bytes` in RocksDB and `inflight_bytes` in flight before stages behind a slow one; as a ratio to the floor, which is the time to
 read those bytes once (bandwidth measured in the same run, on the same files) and to start one process (a fresh interpreter that imports
-the worker). In the same run, the same from the moment when a rescale tells the job to stop, as a ratio to the recovery. And: is the first
+the worker). In the same run, the same from the moment when a rescale tells the job to stop, as a ratio to the recovery; from 2 to 4 each new subtask takes a part of
+one old database, from 2 to 3 or 1 some take over one and copy a part of another, key by key. And: is the first
 checkpoint complete while records that were in flight are still being replayed?
 
 source -> keyed state -> slow stage, a hash exchange before each. The state is written once at full speed, then the slow stage sleeps for
@@ -142,7 +143,7 @@ def run(
     state_bytes: int = 1 << 30,
     inflight_bytes: int = 64 << 20,
     parallelism: int = 2,
-    rescale_to: int = 3,
+    rescale_to: int = 4,
     kills: int = 3,
     runner: Place = "processes",
     folder: str | None = None,

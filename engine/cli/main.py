@@ -362,7 +362,7 @@ def recovery(
     state: Annotated[str, Parameter(help="Of the state on RocksDB, such as 1GiB.")] = "1GiB",
     inflight: Annotated[str, Parameter(help="In flight, such as 64MiB.")] = "64MiB",
     parallelism: Parallelism = 2,
-    rescale_to: Annotated[int, Parameter(validator=validators.Number(gte=1))] = 3,
+    rescale_to: Annotated[int, Parameter(validator=validators.Number(gte=1))] = 4,
     kills: Annotated[int, Parameter(validator=validators.Number(gte=1))] = 3,
     runner: Literal["processes", "spark"] = "processes",
     json: Json = False,

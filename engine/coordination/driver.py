@@ -328,7 +328,8 @@ class CoordinatorDriver:
             case d.ReplaceWorker(worker):
                 number = self._incarnations.get(worker, 0) + 1
                 self._incarnations[worker] = number
-                self._launcher.replace(worker, number)
+                lost, _ = self._pids.get(worker, (-1, 0))
+                self._launcher.replace(worker, number, lost)
             case d.RequestAnswered():
                 self._answers.pop(effect.request)(effect)
             case d.Notice():

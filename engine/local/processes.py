@@ -76,7 +76,7 @@ class ProcessLauncher:
         for worker in range(self._workers):
             self._begin(Incarnation(worker, 0))
 
-    def replace(self, worker: int, number: int) -> None:
+    def replace(self, worker: int, number: int, lost: int = -1) -> None:
         """Kill what is left of `worker`, frozen processes too, and start it again."""
         assert 0 <= worker < self._workers, f"worker {worker} of {self._workers}"
         with self._lock:

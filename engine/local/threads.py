@@ -59,7 +59,7 @@ class ThreadLauncher:
         for worker in range(self._workers):
             self.replace(worker, 0)
 
-    def replace(self, worker: int, number: int) -> None:
+    def replace(self, worker: int, number: int, lost: int = -1) -> None:
         """Start `worker` again; an older thread that still runs is fenced by its lower number."""
         assert 0 <= worker < self._workers, f"worker {worker} of {self._workers}"
         thread = threading.Thread(

@@ -95,10 +95,13 @@ class WorkerLauncher(Protocol):
         """
         ...
 
-    def replace(self, worker: int, number: int) -> None:
-        """Start `worker` again as incarnation `number`, since the driver has lost it.
+    def replace(self, worker: int, number: int, lost: int = -1) -> None:
+        """Start `worker` again as incarnation `number`, since the driver has lost it; after `stop` do nothing.
 
-        Does nothing where the platform restarts workers itself (Spark), and after `stop`.
+        Where the platform counts incarnations itself and starts ended workers again (Spark), see that this one has ended.
+
+        Args:
+            lost: number of the newest incarnation that has registered; -1: none has.
         """
         ...
 

@@ -5,6 +5,9 @@ the job is a plain one, not a barrier job, whose every failure restarts all. Whe
 job that has run for a while (each task may fail a limited number of times), it is submitted anew;
 one that fails soon after its start is broken, not unlucky, and fails the job.
 
+A worker that the coordinator has lost and Spark has not (a frozen one, or one that only the driver cannot
+reach) is killed through Spark, which then starts its task again.
+
 Incarnation numbers are Spark's task attempt ids. Spark counts them through the whole application,
 so they rise over a task's retries, a stage's retries and a new submission alike.
 
@@ -139,8 +142,27 @@ class SparkLauncher:
             session=self._session,
         )
 
-    def replace(self, worker: int, number: int) -> None:
-        """Do nothing: Spark has noticed by itself and starts the task again."""
+    def replace(self, worker: int, number: int, lost: int = -1) -> None:
+        """Have Spark end the task attempt that was lost, so that it starts the task again, under a number of its own.
+
+        Of a worker that has died Spark knows, and has done so already. One that is frozen, or cut off from the driver alone, is
+        a running task to Spark, which would never start another. What was killed does not count as a failure.
+        """
+        if lost >= 0 and not self._stopping.is_set():
+            # In a thread: it asks the JVM, and the coordinator must not wait for that.
+            InheritableThread(
+                target=self._end_attempt,
+                args=(lost,),
+                name=f"{self._group}-lost-{lost}",
+                daemon=True,
+            ).start()
+
+    def _end_attempt(self, attempt: int) -> None:
+        try:
+            self._context._jsc.sc().killTaskAttempt(attempt, True, "the job has lost this worker")
+        except Exception as error:
+            # The session may be ending; the coordinator fails the job when no worker comes.
+            _log.info("task attempt %d could not be ended: %s", attempt, error)
 
     def stop(self, timeout_s: float) -> None:
         """Wait for the job up to `timeout_s`, then cancel it and wait for that."""

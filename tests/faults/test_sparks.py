@@ -66,6 +66,28 @@ def test_two_jobs_in_a_row_on_a_given_session_which_stays(
     assert spark.range(7).count() == 7
 
 
+def test_a_frozen_worker_is_ended_through_spark_and_its_successor_goes_on(
+    tmp_path: Path, spark: SparkSession
+) -> None:
+    audited = audited_in(tmp_path)
+    quick = hr.Network(heartbeat="0.1s", heartbeat_timeout="1s")
+    handle = audited.build(network=quick).start(spark=spark)
+    wait_for(lambda: handle.status().completed >= 1, "a checkpoint")
+    frozen = handle.status().workers[1]
+    os.kill(frozen, signal.SIGSTOP)
+    try:
+        wait_for(lambda: handle.status().workers[1] != frozen, "its successor")
+        wait_until_dead([frozen])
+    finally:
+        if Path(f"/proc/{frozen}").exists():
+            os.kill(frozen, signal.SIGCONT)
+    done = handle.status().completed
+    wait_for(lambda: handle.status().completed > done, "another checkpoint")
+    audited.hurry()
+    handle.wait(60.0)
+    assert audited.verdict().exact, audited.verdict()
+
+
 @pytest.mark.usefixtures("only_long")
 def test_a_worker_frozen_while_its_job_is_cancelled_shows_nothing_when_it_wakes(
     tmp_path: Path, spark: SparkSession

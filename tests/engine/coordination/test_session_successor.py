@@ -107,7 +107,7 @@ class FakeLauncher:
     def start(self, program: WorkerProgram, on_failure: Callable[[str], None]) -> None:
         raise NotImplementedError
 
-    def replace(self, worker: int, number: int) -> None:
+    def replace(self, worker: int, number: int, lost: int = -1) -> None:
         self.replaced.append((worker, number))
 
     def stop(self, timeout_s: float) -> None:
