@@ -132,17 +132,13 @@ class RocksAggregate(HeapAggregate):
 
     def _read(self, keys: list[bytes]) -> list[bytes | None]:
         """What this call wrote, else what the layers say, else what the database has. `keys` are sorted."""
-        newer: list[Writes] = [layer.writes[STATE_NAME] for layer in self._database.overlay()]
-        if self._written:
-            newer.insert(0, self._written)
+        newer = [some for some in (self._written, self._database.recent(STATE_NAME)) if some]
         if not newer:
             return self._database.get_many(keys)
         found: list[bytes | None] = list(map(newer[0].get, keys))
-        for writes in newer[1:]:
-            found = [
-                writes.get(key) if value is None else value
-                for key, value in zip(keys, found, strict=True)
-            ]
+        if len(newer) > 1:
+            older = map(newer[1].get, keys)
+            found = [a if a is not None else b for a, b in zip(found, older, strict=True)]
         missing = [at for at, value in enumerate(found) if value is None]
         read = self._database.get_many([keys[at] for at in missing])
         for at, value in zip(missing, read, strict=True):

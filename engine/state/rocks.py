@@ -18,7 +18,7 @@ import os
 import shutil
 import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from operator import itemgetter
 from typing import Any, Protocol
 
@@ -34,6 +34,8 @@ from .rocks_files import Entry, RocksSizes
 _LAYERED_ENTRIES_MAX = 200_000
 
 Writes = Mapping[Any, Any]
+
+_NOTHING: Writes = {}
 
 
 class Space(Protocol):
@@ -80,6 +82,14 @@ class Layer:
     entries: int
 
 
+@dataclass(slots=True)
+class _Recent:
+    """The writes of neighbouring layers to one state, up to layer `last`, joined."""
+
+    last: int = 0
+    writes: dict[Any, Any] = field(default_factory=dict)
+
+
 class _Frozen:
     """A snapshot that was taken: to be linked, or linked in `folder`, or released."""
 
@@ -111,6 +121,8 @@ class RocksDatabase:
         #: Held by whoever changes the database or links its files; never by the owner thread.
         self._lock = threading.Lock()
         self._staged: dict[str, Writes] = {}
+        #: By state. The subtask's thread alone.
+        self._recent: dict[str, _Recent] = {}
         self._committed = 0
         self._applied = 0
         #: Snapshots not yet linked, in order. Replaced, never changed; by the owner thread, and under the lock.
@@ -158,23 +170,46 @@ class RocksDatabase:
             self._staged[state] = writes
 
     def settle(self) -> None:
-        """Apply layers before a call: all, unless a snapshot waits and there are few."""
+        """Apply layers before a call: all, unless a snapshot waits, or its files are being made, and there are few."""
         if not self.layers:
             return
-        with self._lock:
+        many = sum(layer.entries for layer in self.layers) > _LAYERED_ENTRIES_MAX
+        # Whoever makes a snapshot's files flushes: work goes on meanwhile.
+        if not self._lock.acquire(blocking=many):
+            return
+        try:
             self._sweep()
-            if self._pending() and sum(x.entries for x in self.layers) > _LAYERED_ENTRIES_MAX:
+            if many and self._pending():
                 self._link_up_to(None)
             self._apply(self._limit())
+        finally:
+            self._lock.release()
 
-    def overlay(self) -> list[Layer]:
-        """The layers that may not be in the database yet, newest first; what they say comes before what `get_many` finds."""
+    def recent(self, state: str) -> Writes:
+        """What layers that may not be in the database yet wrote to a state, the latest of each key: it comes before what `get_many` finds."""
         # Before the layers are looked at: one that is applied meanwhile is found twice, not never.
         applied = self._applied
-        return [layer for layer in reversed(self.layers) if layer.number > applied]
+        layers = [layer for layer in self.layers if layer.number > applied]
+        if not layers:
+            if self._recent:
+                self._recent = {}
+            return _NOTHING
+        found = self._recent.get(state)
+        if (
+            found is None
+            or found.last + 1 < layers[0].number
+            or len(found.writes) > 2 * _LAYERED_ENTRIES_MAX
+        ):
+            # What it says of a key may be older than the database.
+            found = self._recent[state] = _Recent()
+        for layer in layers:
+            if layer.number > found.last:
+                found.writes.update(layer.writes.get(state, _NOTHING))
+                found.last = layer.number
+        return found.writes
 
     def get_many(self, keys: list[bytes]) -> list[bytes | None]:
-        """Read stored keys, sorted ones fastest; see `overlay`."""
+        """Read stored keys, sorted ones fastest; see `recent`."""
         # In raw mode all keys are bytes, which rocksdict's types do not say.
         wanted: Any = keys
         found: Any = self._open().get(wanted) if keys else []

@@ -56,7 +56,7 @@ class RocksKeyed:
 
     def get(self, key: Key, default: Any = None, /) -> Any:
         """See `Committed`."""
-        found = self._layered(key)
+        found = self._database.recent(self.layout.name).get(key, _MISSING)
         if found is _MISSING:
             found = self._read.get(key, _MISSING)
         if found is _MISSING:
@@ -99,8 +99,8 @@ class RocksKeyed:
     def prefetch(self, keys: Iterable[Key]) -> None:
         """These keys are about to be read."""
         wanted = [key for key in dict.fromkeys(keys) if key not in self._read]
-        if self._database.overlay():
-            wanted = [key for key in wanted if self._layered(key) is _MISSING]
+        if recent := self._database.recent(self.layout.name):
+            wanted = [key for key in wanted if key not in recent]
         if wanted:
             self._fetch(wanted)
 
@@ -121,14 +121,6 @@ class RocksKeyed:
         keys = columns[0] if len(columns) == 1 else list(zip(*columns, strict=True))
         values = self._values.decode_cells([value for _, value in pairs])
         return list(zip(keys, map(self._from_arrow, values), strict=True))
-
-    def _layered(self, key: Key) -> Any:
-        """What the newest layer that knows the key says: a value or `ABSENT`; `_MISSING`: none knows it."""
-        for layer in self._database.overlay():
-            writes = layer.writes.get(self.layout.name)
-            if writes is not None and key in writes:
-                return writes[key]
-        return _MISSING
 
     def _fetch(self, keys: list[Key]) -> None:
         stored = self._keys.encode_cells(keys)

@@ -56,9 +56,7 @@ class RocksRows:
     def get(self, keys: Sequence[bytes]) -> list[bytes | None]:
         """Read the values of some keys; None where there is none."""
         known: dict[bytes, bytes | None] = {}
-        name = self.layout.name
-        layers = reversed(self._database.layers)
-        for written in (self._written, *(layer.writes.get(name, {}) for layer in layers)):
+        for written in (self._written, self._database.recent(self.layout.name)):
             for key in keys if written else ():
                 if key in written:
                     known.setdefault(key, written[key])

@@ -120,20 +120,93 @@ def test_layers_are_applied_before_the_next_call_unless_a_snapshot_waits(
     assert database.get_many([key(1)]) == [b"b"]
 
 
-def test_only_layers_that_wait_come_before_what_is_stored(database: RocksDatabase) -> None:
+def test_what_waits_comes_before_what_is_stored_the_latest_of_each_key(
+    database: RocksDatabase,
+) -> None:
+    assert database.recent("raw") == {}
     commit(database, {key(1): b"a"})
-    assert [layer.writes["raw"] for layer in database.overlay()] == [{key(1): b"a"}]
+    assert database.recent("raw") == {key(1): b"a"}
+    assert database.recent("other") == {}
     database.settle()
     assert database.layers != (), "forgotten at the next commit"
-    assert database.overlay() == []
-    database.snapshot()
-    commit(database, {key(1): b"b"})
+    assert database.recent("raw") == {}
+    waiting = database.snapshot()
+    commit(database, {key(1): b"b", key(2): b"b"})
+    database.settle()
+    assert database.recent("raw") == {key(1): b"b", key(2): b"b"}
     commit(database, {key(1): b"c"})
     database.settle()
-    assert [layer.writes["raw"] for layer in database.overlay()] == [
-        {key(1): b"c"},
-        {key(1): b"b"},
-    ]
+    assert database.recent("raw") == {key(1): b"c", key(2): b"b"}
+    waiting.release()
+    database.settle()
+    assert database.recent("raw") == {}
+
+
+def test_what_waits_is_not_older_than_what_is_stored(database: RocksDatabase) -> None:
+    """A layer was applied and forgotten between two looks, while later ones waited."""
+    first = database.snapshot()
+    commit(database, {key(1): b"a", key(2): b"a"})
+    assert database.recent("raw")[key(1)] == b"a"
+    commit(database, {key(1): b"b"})
+    commit(database, {key(2): b"c"})
+    first.release()
+    second = database.snapshot()
+    commit(database, {key(3): b"d"})
+    database.settle()
+    database.commit()
+    assert [layer.number for layer in database.layers] == [4]
+    assert database.recent("raw") == {key(3): b"d"}
+    assert database.get_many([key(1), key(2)]) == [b"b", b"c"]
+    second.release()
+
+
+def test_what_waits_is_forgotten_when_it_is_much(
+    database: RocksDatabase, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Snapshots follow each other so closely that some layer always waits."""
+    monkeypatch.setattr(rocks, "_LAYERED_ENTRIES_MAX", 4)
+    snapshots = [database.snapshot()]
+    for number in range(20):
+        commit(database, {key(number): b"a"})
+        snapshots.append(database.snapshot())
+        snapshots[-2].release()
+        commit(database, {key(number): b"b"})
+        database.settle()
+        assert database.recent("raw")[key(number)] == b"b"
+        assert len(database.recent("raw")) <= 9
+
+
+def test_work_goes_on_while_files_are_flushed_and_linked(
+    database: RocksDatabase, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Neither the owner thread nor the subtask's waits for a flush."""
+    flushing, go_on = threading.Event(), threading.Event()
+    make = rocks_files.checkpoint
+
+    def slow(*arguments: object) -> None:
+        flushing.set()
+        assert go_on.wait(20)
+        make(*arguments)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(rocks_files, "checkpoint", slow)
+    commit(database, {key(1): b"a"})
+    first = database.snapshot()
+    found: list[dict[bytes, bytes]] = []
+    storage = threading.Thread(target=lambda: found.append(held(first)))
+    storage.start()
+    assert flushing.wait(20)
+    for number in range(10):
+        database.settle()
+        commit(database, {key(1): b"%d" % number})
+        later = database.snapshot()
+        later.release()
+        assert database.recent("raw") == {key(1): b"%d" % number}
+    go_on.set()
+    storage.join(20)
+    assert found == [{key(1): b"a"}]
+    database.settle()
+    assert database.recent("raw") == {}
+    assert database.get_many([key(1)]) == [b"9"]
 
 
 def test_too_many_layers_are_not_kept_for_a_snapshot_that_nobody_stores(
