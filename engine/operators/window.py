@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
@@ -33,7 +34,7 @@ from .base import (
     StateSnapshot,
 )
 from .lateness import WATERMARK_STATE, JudgesLateness
-from .window_store import DUE_SUFFIX, END, NEVER, START, WindowAggregate, WindowStore
+from .window_store import DUE_SUFFIX, END, NEVER, START, WindowAggregate, WindowStore, window_of
 from .windows import Times, TimeWindow, times_of
 
 if TYPE_CHECKING:
@@ -260,7 +261,8 @@ class TimeWindowOperator(WindowOperator):
         operator: str,
         backend: StateBackend | None = None,
     ) -> None:
-        super().__init__(spec, operator=operator, backend=backend)
+        told = f"{window.size_ns / 1e9:g} s, every {window.every_ns / 1e9:g} s"
+        super().__init__(replace(spec, window=told), operator=operator, backend=backend)
         self._window = window
         self._forget()
 
@@ -300,11 +302,22 @@ class TimeWindowOperator(WindowOperator):
         starts = times_of(batch, START, self._operator)
         sizes = times_of(batch, END, self._operator) - starts
         if (sizes != self._window.size_ns).any() or (starts % self._window.every_ns).any():
-            raise UserError(
-                f"operator {self._operator!r}: the checkpoint holds windows of {sizes[0] / 1e9:g} s, and the program has others "
-                f"now ({self._window.size_ns / 1e9:g} s, every {self._window.every_ns / 1e9:g} s); give the changed operator a "
-                "new name= or start without the checkpoint"
-            )
+            raise self._others(f"{sizes[0] / 1e9:g} s")
+
+    def check_states(self, states: Sequence[RestoredState]) -> None:
+        """See `ChecksStates`. Windows of another size or step are refused as well; checkpoints of old do not tell theirs."""
+        super().check_states(states)
+        for state in states:
+            if state.name == self.state_name:
+                held = window_of(state.table.schema)
+                if held and held != self._spec.window:
+                    raise self._others(held)
+
+    def _others(self, held: str) -> UserError:
+        return UserError(
+            f"operator {self._operator!r}: the checkpoint holds windows of {held}, and the program has others now "
+            f"({self._spec.window}); give the changed operator a new name= or start without the checkpoint"
+        )
 
     def _numbered(self, batch: pa.RecordBatch) -> Slots:
         starts = times_of(batch, START, self._operator)

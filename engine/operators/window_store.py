@@ -29,6 +29,9 @@ START, END, FIRED = "window_start", "window_end", "window_fired"
 #: Appended to the name of the windows' state: what is due when, where windows lie in a database.
 DUE_SUFFIX = "_due"
 
+#: Metadata of the column `START` in a checkpoint: which windows they are.
+_WINDOW = b"window"
+
 #: `fire_at` of a row that has fired, or is no more.
 NEVER = MAX_WATERMARK
 
@@ -47,6 +50,7 @@ class WindowAggregate:
         lateness_ns: for how long after its end a window is kept.
         aggregations: {column of the result: aggregation}.
         schema_out: of the result: key columns, bounds, aggregates (`window_output.window_schema`).
+        window: tells these windows from others; stored with their columns. Empty: any windows will do.
     """
 
     keys: Sequence[str]
@@ -55,6 +59,7 @@ class WindowAggregate:
     aggregations: Mapping[str, Aggregation]
     schema_in: pa.Schema
     schema_out: pa.Schema
+    window: str = ""
 
 
 class WindowStore:
@@ -88,7 +93,7 @@ class WindowStore:
         self.schema = pa.schema(
             [
                 *self.keys.fields,
-                pa.field(START, self._time_type, nullable=False),
+                pa.field(START, self._time_type, nullable=False, metadata=_told(spec.window)),
                 pa.field(END, self._time_type, nullable=False),
                 pa.field(FIRED, pa.bool_(), nullable=False),
                 *self.aggregates.fields,
@@ -219,6 +224,16 @@ class WindowStore:
             *stored,
         ]
         return pa.RecordBatch.from_arrays(columns, schema=self.schema)
+
+
+def window_of(schema: pa.Schema) -> str:
+    """Tell what the columns of stored windows say about them; empty where nothing was noted."""
+    noted: bytes = (schema.field(START).metadata or {}).get(_WINDOW, b"")
+    return noted.decode()
+
+
+def _told(window: str) -> dict[bytes, bytes] | None:
+    return {_WINDOW: window.encode()} if window else None
 
 
 def _live(last: Values, fire_at: Values, gone: Values, kept_ns: int, watermark_ns: int) -> Mask:

@@ -207,12 +207,12 @@ def clicked(batch: pa.RecordBatch) -> dict[str, Any]:
     return {"key": batch["key"], "at": batch["sequence"].view(pa.timestamp("ms"))}
 
 
-def timed(folder: Path, last: hr.Aggregation, state: hr.State, **options: Any) -> hr.Job:
+def timed(folder: Path, last: hr.Aggregation, state: hr.State, size: str = "1m") -> hr.Job:
     """A job with windows and a join of what was clicked, of which `last` is aggregated."""
     numbers = hr.read.sequence(None, keys=KEYS, name="numbers", rate=5_000)
     clicks = numbers.map_batches(clicked, schema=CLICKED, name="clicks").with_watermark("at", "1s")
     keyed = clicks.key_by("key")
-    windows = keyed.window(hr.tumbling("1m")).aggregate(last=last, name="windows")
+    windows = keyed.window(hr.tumbling(size)).aggregate(last=last, name="windows")
     pairs = clicks.join(keyed.stream, "key", within="5ms", name="pairs")
     return hr.Job(
         "job",
@@ -222,12 +222,11 @@ def timed(folder: Path, last: hr.Aggregation, state: hr.State, **options: Any) -
         max_parallelism=16,
         state=state,
         checkpoints=str(folder / "checkpoints"),
-        **options,
     )
 
 
 @pytest.mark.parametrize("backend", ["heap", "rocksdb"])
-def test_windows_of_other_columns_are_refused_before_anything_is_claimed(
+def test_windows_of_other_columns_or_sizes_are_refused_before_anything_is_claimed(
     tmp_path: Path, backend: Any
 ) -> None:
     handle = timed(tmp_path, hr.count(), hr.State(backend)).start("threads")
@@ -239,6 +238,10 @@ def test_windows_of_other_columns_are_refused_before_anything_is_claimed(
         hr.UserError, match=r"operator 'windows': the checkpoint holds state 'windows'"
     ):
         timed(tmp_path, hr.max("at"), hr.State(backend)).run("threads", restore="latest")
+    with pytest.raises(
+        hr.UserError, match=r"holds windows of 60 s, every 60 s.* \(30 s, every 30 s"
+    ):
+        timed(tmp_path, hr.count(), hr.State(backend), "30s").run("threads", restore="latest")
     assert epochs(tmp_path) == before
 
 
