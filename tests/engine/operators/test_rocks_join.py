@@ -144,3 +144,15 @@ def test_the_watermark_of_the_end_lets_go_of_all(tmp_path: Path) -> None:
     (alone,) = operator.advance(MAX_WATERMARK, 100).batches
     assert alone["id"].to_pylist() == [7]
     operator.close()
+
+
+def test_who_has_met_one_is_not_emitted_alone_also_when_that_was_in_another_call(
+    tmp_path: Path,
+) -> None:
+    operator = opened(tmp_path)
+    assert emitted(operator, 0, ("a", 0.5, 1, 7), ("b", 0.5, 1, 8)) == []
+    assert len(emitted(operator, 1, ("a", 0.5, 2, 9))) == 1
+    assert tables_of(operator)["left"]["__matched"].to_pylist().count(True) == 1
+    (alone,) = operator.advance(MAX_WATERMARK, 100).batches
+    assert alone["id"].to_pylist() == [8]
+    operator.close()
