@@ -5,7 +5,7 @@ few is a job that hangs. Spark itself knows the number of tasks it can run at on
 of cluster and with `spark.task.cpus` considered: it needs the same answer for barrier jobs. That
 method is private to Spark's own code, which the JVM does not enforce.
 
-Not here: slots that other jobs of the same session occupy at the moment.
+`require_slots` does not look at what other jobs of the same session occupy at the moment; `active_tasks` does.
 """
 
 from __future__ import annotations
@@ -74,6 +74,13 @@ def slots(context: SparkContext) -> int:
     spark = context._jsc.sc()
     profile = spark.resourceProfileManager().defaultResourceProfile()
     return int(spark.maxNumConcurrentTasks(profile))
+
+
+def active_tasks(context: SparkContext) -> int:
+    """Return how many tasks run now, of any job of the session; Spark may be a moment behind."""
+    tracker = context.statusTracker()
+    stages = map(tracker.getStageInfo, tracker.getActiveStageIds())
+    return sum(stage.numActiveTasks for stage in stages if stage is not None)
 
 
 def grows_on_demand(context: SparkContext) -> bool:

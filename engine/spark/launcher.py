@@ -29,7 +29,14 @@ from pyspark import InheritableThread, TaskContext
 from pyspark.sql import SparkSession
 
 from ..runtime.launch import Entry, Incarnation, WorkerProgram, default_entry
-from .capacity import classic_context, driver_address, grows_on_demand, require_slots, slots
+from .capacity import (
+    active_tasks,
+    classic_context,
+    driver_address,
+    grows_on_demand,
+    require_slots,
+    slots,
+)
 from .shared import SharedSession
 from .warmth import Warmth
 
@@ -124,8 +131,9 @@ class SparkLauncher:
         return grows_on_demand(self._context) or slots(self._context) >= workers
 
     def has_room_beside(self, workers: int) -> bool:
-        """There are so many slots besides those that this launcher's own workers take."""
-        return slots(self._context) >= self._workers + workers
+        """So many slots are free, of those that this launcher's own workers and other jobs of the session leave."""
+        busy = max(self._workers, active_tasks(self._context))
+        return slots(self._context) >= busy + workers
 
     def heir(self, workers: int) -> SparkLauncher:
         """Make a launcher of so many workers on the same session, which then ends with the later of the two.

@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import queue
 import signal
+import time
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import pytest
@@ -21,6 +23,13 @@ PROGRAM = WorkerProgram("job", ("127.0.0.1", 9), b"secret", b"plan", 2)
 WAIT_S = 60.0
 
 pytestmark = pytest.mark.spark
+
+
+def wait_for(condition: Callable[[], bool]) -> None:
+    deadline_s = time.monotonic() + WAIT_S
+    while not condition():
+        assert time.monotonic() < deadline_s, "condition not met in time"
+        time.sleep(0.02)
 
 
 def unexpected(reason: str) -> None:
@@ -70,6 +79,8 @@ def test_an_heir_works_beside_the_one_before_where_there_is_room(
     second = first.heir(1)
     second.start(PROGRAM, unexpected)
     assert len(roster.wait_for(0, starts=2)) == 2
+    # The second one's worker takes the last slot, whoever asks.
+    wait_for(lambda: not first.has_room_beside(1))
     with pytest.raises(UserError, match="the job needs 3 slots, Spark has 2"):
         first.heir(3)
     roster.stop()
