@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
+import threading
 from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -16,6 +18,7 @@ import headrace as hr
 from headrace.engine.runtime.contents import state_of
 from headrace.engine.runtime.directory import open_checkpoint
 from headrace.engine.runtime.storage import FsspecStore
+from headrace.engine.state import rocks_files
 from headrace.recovery import catalog
 from headrace.recovery.metadata import CheckpointMetadata
 from headrace.recovery.registry import references
@@ -99,6 +102,16 @@ def stopped(folder: Path, state: hr.State) -> CheckpointMetadata:
     return metadata
 
 
+def records_in(handle: Any, operator: str) -> float:
+    """How many the task that begins with this operator has taken in, by its workers' last heartbeats."""
+    found = {
+        re.split(r"\W", name.partition('task="')[2])[0]: value
+        for name, value in handle.metrics().items()
+        if name.startswith("headrace_records_in_total") and f'"{operator}-out' not in name
+    }
+    return float(found[operator])
+
+
 def assert_nothing_is_missing_or_left_over(folder: Path) -> None:
     metadata = newest(folder)
     store = FsspecStore(str(folder / "ckpt"))
@@ -126,6 +139,32 @@ def test_the_backend_can_change_between_two_runs(folder: Path, first: str, secon
     states = {"heap": hr.State(), "rocksdb": rocksdb(folder)}
     stopped(folder, states[first])
     check(job(folder, states[second], rate=None).run("threads", restore="latest"), folder)
+
+
+def test_records_are_worked_on_while_no_flush_comes_to_an_end(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Neither the owner thread nor the subtasks' threads wait for the disk."""
+    flushing, go_on = threading.Event(), threading.Event()
+    make = rocks_files.checkpoint
+
+    def slow(*arguments: Any) -> None:
+        flushing.set()
+        assert go_on.wait(WAIT_S)
+        make(*arguments)
+
+    monkeypatch.setattr(rocks_files, "checkpoint", slow)
+    handle = job(folder, rocksdb(folder), rate=8_000.0).start("threads")
+    try:
+        assert flushing.wait(WAIT_S)
+        wait_until(
+            "all records are counted",
+            lambda: records_in(handle, "counts") == records_in(handle, "seen") == ROWS,
+        )
+        assert handle.status().completed == 0
+    finally:
+        go_on.set()
+    check(handle.wait(WAIT_S), folder)
 
 
 def test_it_is_exactly_once_when_an_operator_fails(folder: Path) -> None:
