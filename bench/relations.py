@@ -29,16 +29,18 @@ from headrace.engine.coordination.rules import Phase
 from headrace.recovery.sizes import sizes_of
 
 from .relations_job import PAUSE_S, RelationsJob
+from .rescales import queued_bytes
 
 _POLL_S = 0.004
 _PATIENCE_S = 120.0
 #: How much more the source makes than the slow stage takes.
 _LOAD = 1.5
-#: Input for the slow stage at the highest parallelism, in seconds for each kill or rescale, and before the first. Aligned checkpoints, some
-#: of which are waited for, take as long as the queues.
-_INPUT_S = {"unaligned": 5.0, "aligned": 20.0}
-#: Records in a checkpoint that tell of full queues.
-_LOADED = 300
+#: Input for the slow stage at the highest parallelism, in seconds for each kill or rescale, and before the first.
+_INPUT_S = 5.0
+#: Aligned checkpoints, some of which are waited for, take as long as the queues: so those are short.
+_NETWORK = {"unaligned": hr.Network(), "aligned": hr.Network(buffer="4KiB", window="8KiB")}
+#: In the queues of one subtask, before anything befalls the job.
+_LOADED_BYTES = 6 << 10
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +73,7 @@ def run(
     rng = random.Random(seed)
     with tempfile.TemporaryDirectory(prefix="headrace-relations-") as name:
         taken_per_s = max(steps) / PAUSE_S
-        seconds = _INPUT_S[mode] * (kills * len(steps) + len(steps))
+        seconds = _INPUT_S * (kills * len(steps) + len(steps))
         relations = RelationsJob(
             Path(name) / "job", int(taken_per_s * seconds), _LOAD * taken_per_s
         )
@@ -81,6 +83,7 @@ def run(
             checkpoints=checkpoints,
             restart=hr.Restart(attempts=100),
             state=hr.State(backend),
+            network=_NETWORK[mode],
         )
         handle = job.start(on, **runner)
         blows = []
@@ -116,7 +119,7 @@ def run(
 def _killed(handle: hr.JobHandle, rng: random.Random) -> Blow:
     """Kill a worker when so many more checkpoints were complete, the last of them with load."""
     _await_checkpoints(handle, rng.randint(1, 2))
-    _await(handle, lambda: _inflight(handle) >= _LOADED)
+    _await(handle, lambda: queued_bytes(handle) >= _LOADED_BYTES)
     inflight = _inflight(handle)
     _kill(handle, rng)
     return Blow("kill", inflight)
@@ -124,7 +127,7 @@ def _killed(handle: hr.JobHandle, rng: random.Random) -> Blow:
 
 def _rescaled(handle: hr.JobHandle, rng: random.Random, before: int, after: int) -> Blow:
     """Rescale, and kill a worker as soon as the job runs again: it has most of what was in flight yet to replay."""
-    _await(handle, lambda: _inflight(handle) >= _LOADED)
+    _await(handle, lambda: queued_bytes(handle) >= _LOADED_BYTES)
     rescaled = handle.rescale(after)
     _kill(handle, rng)
     taken = [c for c in handle.status().checkpoints if c.checkpoint == rescaled.checkpoint]

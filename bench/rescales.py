@@ -44,6 +44,8 @@ _PARTITIONS = 12
 _PAUSE_S = 0.001
 _LOAD = 2.0
 _INPUT_S_PER_STEP = 4.0
+#: Some hundreds of records.
+_LOADED_BYTES = 16 << 10
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,8 +136,8 @@ def _step(
     handle: hr.JobHandle, audited: AuditedJob, before: int, after: int, moment: Moment | None
 ) -> Step:
     _await(lambda: handle.status().phase is Phase.RUNNING)
-    completed, restarts = handle.status().completed, handle.status().restarts
-    _await(lambda: handle.status().completed > completed)
+    restarts = handle.status().restarts
+    _await(lambda: queued_bytes(handle) >= _LOADED_BYTES)
     began_ns = time.time_ns()
     killer = threading.Thread(target=_kill, args=(audited, moment, began_ns))
     if moment is not None:
@@ -156,6 +158,11 @@ def _step(
         sizes_of(taken[-1]).inflight_records,
         moment,
     )
+
+
+def queued_bytes(handle: hr.JobHandle) -> int:
+    """What waits before the subtask that has most. Not a checkpoint: an aligned one would take as long as the queues."""
+    return max((n.queued_bytes for n in handle.status().numbers.values()), default=0)
 
 
 def _kill(audited: AuditedJob, moment: Moment, since_ns: int) -> None:

@@ -16,7 +16,8 @@ pytestmark = pytest.mark.slow
 def assert_exact(figures: dict[str, Any], kills: int) -> None:
     assert figures["exactly_once"], figures
     assert figures["restarts"] == kills, f"other than one a kill: {figures}"
-    assert all(inflight > 200 for _, inflight in figures["blows"]), f"no load: {figures}"
+    for what, inflight in figures["blows"]:
+        assert what == "kill" or inflight > 200, f"no load: {figures}"
 
 
 def test_windows_joins_and_connect_through_a_rescale_with_a_kill() -> None:
