@@ -335,6 +335,4 @@ class Model(RuleBasedStateMachine):
 
 
 TestRegistryAgainstModel = Model.TestCase
-TestRegistryAgainstModel.settings = settings(
-    max_examples=150, stateful_step_count=40, deadline=None
-)
+TestRegistryAgainstModel.settings = settings(max_examples=150, stateful_step_count=40)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace.engine.coordination.autoscale import (
@@ -102,7 +102,6 @@ def test_an_order_is_given_once_until_it_is_carried_out() -> None:
     assert [order for order in orders if order is not None] == [4]
 
 
-@settings(deadline=None)
 @given(
     st.integers(1, 8),
     st.lists(st.tuples(st.integers(1, 90), st.floats(0.0, 20.0)), max_size=12),
@@ -116,7 +115,6 @@ def test_the_parallelism_stays_in_its_bounds_whatever_the_load(
     assert all(RULES.least <= order <= RULES.most for order in job.orders)
 
 
-@settings(deadline=None)
 @given(st.integers(1, 8), st.floats(0.0, 20.0))
 def test_a_steady_load_is_met_without_going_to_and_fro(start: int, load: float) -> None:
     job = Job(start)

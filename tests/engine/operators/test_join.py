@@ -34,7 +34,7 @@ RIGHT = JoinInput(
     ),
 )
 SECOND = 10**9
-HISTORIES = settings(deadline=None, max_examples=60)
+HISTORIES = settings(max_examples=60)
 
 
 @dataclass(frozen=True)

@@ -43,7 +43,7 @@ def rows_of(table: pa.Table) -> set[tuple[Any, ...]]:
     return {tuple(row.values()) for row in table.to_pylist()}
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 @given(BATCHES, KEYS, st.sampled_from(["changes", "final"]))
 def test_it_does_what_the_heap_does(batches: Any, keys: list[str], emit: Emit) -> None:
     with folder() as place:

@@ -22,7 +22,7 @@ from .rocks_cases import context
 from .test_join import BOUNDS, HOWS, LEFT, RIGHT, SECOND, STEPS, Step, batch_of, run
 from .window_cases import tables_of
 
-HISTORIES = settings(deadline=None, max_examples=15)
+HISTORIES = settings(max_examples=15)
 KINDS = st.sampled_from([["rocksdb"], ["heap", "rocksdb"]])
 
 

@@ -20,7 +20,7 @@ from .rocks_cases import context, frozen, stored, tables
 from .test_window import SECOND, STEPS, WINDOWS, Step, batch_of, maker
 from .window_cases import Subtasks, tables_of
 
-HISTORIES = settings(deadline=None, max_examples=12)
+HISTORIES = settings(max_examples=12)
 
 
 def played(

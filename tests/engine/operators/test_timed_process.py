@@ -241,7 +241,7 @@ def one_by_one(steps: Told) -> list[tuple[int, int, int]]:
     return sorted(told)
 
 
-@settings(deadline=None, max_examples=25)
+@settings(max_examples=25)
 @given(
     st.lists(
         st.tuples(

@@ -29,10 +29,8 @@ SCHEMA = pa.schema(
 )
 AGGREGATIONS = {"n": agg.count(), "sum": agg.sum("v"), "low": agg.min("v"), "mean": agg.mean("v")}
 SECOND = 10**9
-# A history takes as long as it has steps, on a busy machine longer.
 # The fixture changes a constant, once and for all examples.
 HISTORIES = settings(
-    deadline=None,
     max_examples=40,
     suppress_health_check=[HealthCheck.function_scoped_fixture],
 )

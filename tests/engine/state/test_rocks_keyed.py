@@ -138,4 +138,4 @@ def rows(table: pa.Table) -> list[str]:
 
 
 TestBoth = Both.TestCase
-TestBoth.settings = settings(max_examples=25, stateful_step_count=30, deadline=None)
+TestBoth.settings = settings(max_examples=25, stateful_step_count=30)

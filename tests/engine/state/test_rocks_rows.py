@@ -39,7 +39,7 @@ def opened(tmp_path: Path) -> Iterator[Database]:
     made.database.close()
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=15)
 @given(st.lists(st.dictionaries(KEYS, st.none() | st.binary(max_size=1)), max_size=4), KEYS, KEYS)
 def test_ranges_and_reads_see_what_was_written_last(
     calls: list[dict[bytes, bytes | None]], lower: bytes, upper: bytes
