@@ -11,12 +11,18 @@ Sound reductions, all of which drop only what no process and no check can see:
 - The clocks of processes are independent, and move by their own timers only. That is more than real time allows.
 - A storage call takes effect with its answer. In between only a death of the caller could tell the difference, and then every number
   of calls done is tried.
-- That a subtask has finished is heard at once, unless it is the last one: the coordinator then only adds it to a set, which commutes with all else
-  that it can hear, and which a failed attempt's successor makes anew (an ample set of one).
+- That a subtask has finished is heard at once, in the step that put it at the head of its queue, unless it is the last one: the coordinator then
+  only adds it to a set, which commutes with all else that it can hear, and which a failed attempt's successor makes anew (an ample set of one).
+- When the job has ended for the coordinator, workers have nothing under way, nobody can die any more and the last words of the dead have been
+  heard, workers hear what is still on its way to them before storage and sinks answer for the last time: the coordinator sends nothing
+  any more and ignores what it hears, and workers that only listen touch neither files nor the sinks' system. What they hear depends on
+  each other alone, and all orders of that are tried (a persistent set).
 - Of a dead worker's messages all, some or none still arrive. A dead driver takes its workers with it, at once: they could reach nobody.
-- A channel whose credit exceeds all records there are gets no credit messages; scopes with little credit have them all.
+- A channel whose credit exceeds all records there are gets no credit messages, and what was granted of it is forgotten: it depends on when
+  the queue happened to be empty, and holds nobody back. Scopes with little credit have it all.
 - Messages of an attempt to a worker that has abandoned it are dropped: its driver has closed the connection.
-- What pieces of work, files and messages have in no order is sorted; counters and times that only metrics show are forgotten.
+- What pieces of work, files, acknowledgements and messages have in no order is sorted; counters and times that only metrics show are
+  forgotten, and so is which barrier came last.
 
 Out of scope: heartbeats and their absence, connections that break while both ends live, storage that fails, workers that outlive their driver;
 the seeded campaigns have those. States are told apart by 64 bits of hash; two in ten million would be taken for one in one exploration of
@@ -133,7 +139,7 @@ SCOPES: dict[str, Scope] = {
     "short-unaligned": Scope(UNALIGNED, rows=(0, 0)),
     "short-worker-dies": Scope(ALIGNED, rows=(0, 0), periodic=0, crashes=1, victims=(1,)),
     "short-driver-dies": Scope(ALIGNED, rows=(0, 0), periodic=0, crashes=1, victims=DRIVER),
-    "aligned": Scope(ALIGNED, rows=(1, 1)),
+    "aligned": Scope(ALIGNED, rows=(2, 2)),
     "unaligned": Scope(UNALIGNED, rows=(1, 1)),
     "turns": Scope(ALIGNED, turns=True, rows=(1, 0)),
     "expires": Scope(ALIGNED, rows=(0, 0), expiries=1),

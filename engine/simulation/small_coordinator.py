@@ -154,6 +154,7 @@ class CoordinatorState:
             restore=None if newest is None else catalog.load(store, plan.job, newest),
             checkpoint_next=catalog.next_checkpoint_number(store, plan.job),
             assign=Assign(plan),
+            adapt=_unchanged,
         )
         state = CoordinatorState(scope, plan, machine, triggered=used[0], expired=used[1])
         outputs: list[Output] = []
@@ -263,6 +264,11 @@ class CoordinatorState:
                     assert_never(effect)
 
 
+def _unchanged(metadata: CheckpointMetadata) -> CheckpointMetadata:
+    """No operator was renamed. A function with a name, so that the state that holds it can be copied."""
+    return metadata
+
+
 def _rules(scope: Scope) -> CoordinatorRules:
     return CoordinatorRules(
         mode=scope.mode,
@@ -315,10 +321,11 @@ def _sink_function(effect: d.CoordinatorEffect) -> Callable[[Calls], d.Coordinat
 def without_history(state: CoordinatorState) -> None:
     """Forget what no later step looks at, and in which order things came that have none."""
     state.machine.fenced = 0
-    for pending in state.machine._checkpoints._pending.values():
+    checkpoints = state.machine._checkpoints
+    written = [] if checkpoints._writing is None else [checkpoints._writing[0]]
+    for pending in (*checkpoints._pending.values(), *written):
         pending.acknowledged = dict(sorted(pending.acknowledged.items()))
     state.machine._finished = in_order(state.machine._finished)
-    checkpoints = state.machine._checkpoints
     checkpoints._channels = in_order(checkpoints._channels)
     roster = state.machine._roster
     roster._members = dict(sorted(roster._members.items()))

@@ -39,7 +39,7 @@ SOURCES = 2
 SPAN = 10
 ROW_BYTES = 10
 #: More than any run sends.
-_UNLIMITED_BYTES = 1 << 30
+UNLIMITED_BYTES = 1 << 30
 #: From trigger to trigger, and from trigger to what may happen to a checkpoint; each process's time is moved by its own timers alone.
 INTERVAL_NS = 1000
 MOMENT_NS = 1
@@ -88,11 +88,11 @@ class Scope:
 
     def limits(self) -> Limits:
         """Pieces of work and buffers of one record."""
-        window = _UNLIMITED_BYTES if self.window_rows is None else self.window_rows * ROW_BYTES
+        window = UNLIMITED_BYTES if self.window_rows is None else self.window_rows * ROW_BYTES
         return Limits(
             buffer_bytes=ROW_BYTES,
             window_bytes=window,
-            queue_bytes_max=ROW_BYTES if self.window_rows else _UNLIMITED_BYTES,
+            queue_bytes_max=ROW_BYTES if self.window_rows else UNLIMITED_BYTES,
             work_rows_max=1,
             work_target_ns=1,
             alignment_timeout_ns=MOMENT_NS if self.turns else None,

@@ -23,6 +23,7 @@ from ..plan.execution import ExecutionPlan
 from ..runtime import worker_protocol as w
 from ..runtime.attempt import PersistCheckpoint, SendFrame
 from ..runtime.persistence import CheckpointWrite, Persistence
+from ..runtime.subtask import Subtask
 from ..runtime.work import (
     CapturedRun,
     CommitWork,
@@ -35,7 +36,7 @@ from ..runtime.work import (
 )
 from ..runtime.worker import Worker
 from .interning import in_order
-from .small_scope import NEVER_NS, Contents, Rows, Scope, SmallTask
+from .small_scope import NEVER_NS, UNLIMITED_BYTES, Contents, Rows, Scope, SmallTask
 
 
 @dataclass(frozen=True, slots=True)
@@ -277,14 +278,21 @@ def without_history(state: WorkerState) -> None:
     for checkpoint in frozen:
         frozen[checkpoint] = dict(sorted(frozen[checkpoint].items()))
     attempt = state.machine._attempt
+    if attempt is not None:
+        attempt._deadlines = dict(sorted(attempt._deadlines.items()))
     for cuts in () if attempt is None else attempt.cuts.values():
         cuts.sort(key=lambda cut: cut.subtask)
     for subtask in () if attempt is None else attempt.subtasks.values():
         pace = subtask._pace
         pace.busy_ns = pace.backpressured_ns = pace.idle_ns = pace._last_ns = 0
         pace.rows_in = pace.rows_out = 0
+        if state.scope.window_rows is None:
+            _without_credit(subtask)
+        # Which barrier came, or left, when: only `holds` say so.
+        subtask._cuts._arrived_ns = {}
         for capture in subtask._cuts._captures.values():
             capture.taken_ns = 0
+            capture.arrived_ns, capture.left = {}, None
             capture.due = replace(capture.due, alignment_ns=0)
             capture.pending = in_order(capture.pending)
             capture.outgoing = in_order(capture.outgoing)
@@ -294,6 +302,14 @@ def without_history(state: WorkerState) -> None:
             alignment._channels = frozenset(in_order(alignment._channels))
             for pending in alignment._pending.values():
                 pending.delivered = in_order(pending.delivered)
+
+
+def _without_credit(subtask: Subtask) -> None:
+    """Credit without end is without end again: what was granted of it depends on when nothing waited, and holds nobody back."""
+    for channel in subtask._gate.channels.values():
+        channel.limit_bytes = UNLIMITED_BYTES
+    for subpartition in subtask._subpartitions.values():
+        subpartition.limit_bytes = UNLIMITED_BYTES
 
 
 def _identity(what: w.LoadAttempt | RunWork | CheckpointWrite | ReadReplay) -> Hashable:

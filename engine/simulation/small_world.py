@@ -7,7 +7,7 @@ however many states of the world it occurs in; the rest is arithmetic on rows. `
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
 from headrace.channels.events import CheckpointMode
 from headrace.recovery.layout import store_path
@@ -34,6 +34,16 @@ DEAD = -1
 COORDINATOR = 2
 
 
+class _Door(NamedTuple):
+    """Of a coordinator: its clock may go on, storage is to answer, sinks are, it hears nobody any more, nothing is under way either."""
+
+    timer: bool
+    storing: bool
+    sinking: bool
+    deaf: bool
+    ended: bool
+
+
 class SmallWorld:
     """The processes of a small scope, and what is between them.
 
@@ -42,7 +52,9 @@ class SmallWorld:
         in_flight: records in flight in the checkpoints that were completed.
     """
 
-    def __init__(self, scope: Scope) -> None:
+    def __init__(self, scope: Scope, *, reduced: bool = True) -> None:
+        """`reduced`: leave out what commutes (see `exploration.py`); otherwise nothing is left out, to compare."""
+        self._reduced = reduced
         self.steps = 0
         self.in_flight = 0
         self._scope = scope
@@ -59,7 +71,7 @@ class SmallWorld:
         self._made: dict[Hashable, tuple[int, tuple[Output, ...]]] = {}
         #: {process: what it can do by itself}
         self._menus: dict[int, tuple[bool, tuple[tuple[int, tuple[str, ...], str], ...], int]] = {}
-        self._doors: dict[int, tuple[bool, bool, bool, bool]] = {}
+        self._doors: dict[int, _Door] = {}
         self._quiet: dict[tuple[int, int], bool] = {}
         self._empty = self._queues.number(())
 
@@ -72,23 +84,42 @@ class SmallWorld:
         row[SYSTEM] = self._of_system(System())
         row[LEFT] = self._scope.crashes
         self._start_driver(row, {}, (0, 0))
-        return tuple(row)
+        return self._settled(tuple(row))
 
     def successors(self, row: Row) -> Iterator[tuple[Hashable, Row]]:
         """All that can happen next: (a name for it, the state then)."""
-        if row[C] != DEAD and self._door(row[C])[3]:
+        for label, then in self._moves(row):
+            yield label, self._settled(then) if self._reduced else then
+
+    def _moves(self, row: Row) -> Iterator[tuple[Hashable, Row]]:
+        if self._door(row[C]).ended:
             return
-        eager = self._eager(row)
-        if eager is not None:
-            yield eager
-            return
+        if self._reduced and self._is_farewell(row):
+            moved = False
+            for worker in self._living(row):
+                for move in self._worker_moves(row, worker):
+                    moved = True
+                    yield move
+            if moved:
+                return
         yield from self._coordinator_moves(row)
-        for worker in range(SOURCES):
-            if row[W + worker] != DEAD:
-                yield from self._worker_moves(row, worker)
+        for worker in self._living(row):
+            yield from self._worker_moves(row, worker)
         yield from self._arrivals_of_the_dead(row)
         if row[LEFT]:
             yield from self._deaths(row)
+
+    def _living(self, row: Row) -> list[int]:
+        return [worker for worker in range(SOURCES) if row[W + worker] != DEAD]
+
+    def _is_farewell(self, row: Row) -> bool:
+        """The coordinator hears nobody any more, nobody else can die, and workers have nothing under way: see the module's text."""
+        return (
+            self._door(row[C]).deaf
+            and not row[LEFT]
+            and not any(self._menu(row[W + worker])[1] for worker in self._living(row))
+            and not any(self._may_be_lost(row, PEER + worker) for worker in range(SOURCES))
+        )
 
     def check_end(self, row: Row) -> None:
         """Nothing can happen any more. Raises Violation unless the job has ended well."""
@@ -102,17 +133,31 @@ class SmallWorld:
         if system.of(TransactionStatus.PREPARED):
             raise Violation("a transaction is open at the end")
 
+    def outcome(self, row: Row) -> Hashable:
+        """What storage and the sinks' system hold, in no order."""
+        system: System = self._systems.values[row[SYSTEM]]
+        files: Files = self._files.values[row[FILES]]
+        return tuple(sorted(files.items())), frozenset(system.transactions.items())
+
     # --- moves --------------------------------------------------------------------------------------------------
 
-    def _eager(self, row: Row) -> tuple[Hashable, Row] | None:
+    def _settled(self, row: Row) -> Row:
+        """The state when all is heard whose hearing need not be put off."""
+        while self._reduced and not self._door(row[C]).ended:
+            eager = self._eager(row)
+            if eager is None:
+                break
+            row = eager
+        return row
+
+    def _eager(self, row: Row) -> Row | None:
         """A message whose hearing need not be put off: see the module's text."""
         for worker in range(SOURCES):
             queue = self._queues.values[row[FROM + worker]]
             if queue and self._is_quiet(row[C], queue[0]):
                 then = list(row)
                 then[FROM + worker] = self._queues.number(queue[1:])
-                event = ("hear", worker, queue[0])
-                return event, self._coordinator(then, event)
+                return self._coordinator(then, ("hear", worker, queue[0]))
         return None
 
     def _is_quiet(self, coordinator: int, number: int) -> bool:
@@ -131,7 +176,7 @@ class SmallWorld:
         return quiet
 
     def _coordinator_moves(self, row: Row) -> Iterator[tuple[Hashable, Row]]:
-        timer, storing, sinking, _ = self._door(row[C])
+        door = self._door(row[C])
         for worker in range(SOURCES):
             queue = self._queues.values[row[FROM + worker]]
             if queue:
@@ -139,11 +184,11 @@ class SmallWorld:
                 then[FROM + worker] = self._queues.number(queue[1:])
                 event = ("hear", worker, queue[0])
                 yield event, self._coordinator(then, event)
-        if timer:
+        if door.timer:
             yield ("coordinator", "time"), self._coordinator(list(row), ("time",))
-        if storing:
+        if door.storing:
             yield ("storage answers",), self._coordinator(list(row), ("store", row[FILES]))
-        if sinking:
+        if door.sinking:
             yield ("sinks answer",), self._coordinator(list(row), ("sink", row[SYSTEM]))
 
     def _worker_moves(self, row: Row, worker: int) -> Iterator[tuple[Hashable, Row]]:
@@ -166,11 +211,14 @@ class SmallWorld:
     def _arrivals_of_the_dead(self, row: Row) -> Iterator[tuple[Hashable, Row]]:
         """What a dead process had sent may be lost on the way; that it is gone is heard in any case."""
         for place in (*range(FROM, FROM + SOURCES), *range(PEER, PEER + SOURCES)):
-            queue = self._queues.values[row[place]]
-            if len(queue) > 1 and self._messages.values[queue[-1]][0] == "died":
+            if self._may_be_lost(row, place):
                 then = list(row)
-                then[place] = self._queues.number(queue[-1:])
+                then[place] = self._queues.number(self._queues.values[row[place]][-1:])
                 yield ("lost on the way", place), tuple(then)
+
+    def _may_be_lost(self, row: Row, place: int) -> bool:
+        queue = self._queues.values[row[place]]
+        return len(queue) > 1 and bool(self._messages.values[queue[-1]][0] == "died")
 
     def _deaths(self, row: Row) -> Iterator[tuple[Hashable, Row]]:
         for victim in self._scope.victims:
@@ -378,13 +426,17 @@ class SmallWorld:
 
     # --- what a process can do by itself ------------------------------------------------------------------------
 
-    def _door(self, number: int) -> tuple[bool, bool, bool, bool]:
-        """Of a coordinator: its clock may go on, storage is to answer, sinks are, it has ended."""
+    def _door(self, number: int) -> _Door:
         door = self._doors.get(number)
         if door is None:
             state: CoordinatorState = self._coordinators.state(number)
-            door = state.timer_due(), bool(state.storing), bool(state.sinking), state.ended
-            self._doors[number] = door
+            door = self._doors[number] = _Door(
+                state.timer_due(),
+                bool(state.storing),
+                bool(state.sinking),
+                state.machine.phase is Phase.ENDED,
+                state.ended,
+            )
         return door
 
     def _menu(self, number: int) -> tuple[bool, tuple[tuple[int, tuple[str, ...], str], ...], int]:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import pytest
+
 from headrace.channels.events import CheckpointMode
+from headrace.engine.simulation import small_worker
 from headrace.engine.simulation.small_scope import Scope
 from headrace.engine.simulation.small_world import DEAD, LEFT, Row, SmallWorld, W
 
@@ -46,3 +49,46 @@ def test_a_process_can_die_as_often_as_the_scope_says() -> None:
     deaths = [then for label, then in world.successors(world.start()) if label == (1, "dies")]
     assert [(row[W + 1], row[LEFT]) for row in deaths] == [(DEAD, 0)]
     world.check_end(last(world, -1))
+
+
+def outcomes(world: SmallWorld) -> tuple[set[object], int]:
+    """How the job may end in storage and at the sinks, and through how many states."""
+    start = world.start()
+    seen, left = {start}, [start]
+    found: set[object] = set()
+    while left:
+        row = left.pop()
+        following = [then for _, then in world.successors(row)]
+        if not following:
+            world.check_end(row)
+            found.add(world.outcome(row))
+        left += {then for then in following if then not in seen}
+        seen.update(following)
+    return found, len(seen)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "scope",
+    [
+        Scope(CheckpointMode.ALIGNED, rows=(1, 0)),
+        Scope(CheckpointMode.UNALIGNED, rows=(0, 0)),
+        Scope(CheckpointMode.ALIGNED, rows=(0, 0), periodic=0, crashes=1, victims=(1,)),
+    ],
+)
+def test_with_and_without_what_commutes_the_job_ends_in_the_same_ways(scope: Scope) -> None:
+    all_, states = outcomes(SmallWorld(scope, reduced=False))
+    reduced, fewer = outcomes(SmallWorld(scope))
+    assert reduced == all_
+    assert len(reduced) > 1
+    assert fewer < 0.7 * states
+
+
+@pytest.mark.slow
+def test_forgotten_credit_is_missed_by_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
+    scope = Scope(CheckpointMode.ALIGNED, rows=(1, 0))
+    forgotten, fewer = outcomes(SmallWorld(scope))
+    monkeypatch.setattr(small_worker, "_without_credit", lambda subtask: None)
+    known, states = outcomes(SmallWorld(scope))
+    assert forgotten == known
+    assert fewer < states
