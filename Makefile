@@ -38,7 +38,7 @@ check-imports: $(READY)
 check-types: $(READY)
 	$(BIN)/mypy
 
-# Every interleaving of small jobs; less than half an hour on one core.
+# Every interleaving of small jobs; about half an hour on one core.
 explore: $(READY)
 	$(BIN)/python -m headrace.engine.simulation.exploration
 

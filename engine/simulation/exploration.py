@@ -139,7 +139,7 @@ SCOPES: dict[str, Scope] = {
     "short-unaligned": Scope(UNALIGNED, rows=(0, 0)),
     "short-worker-dies": Scope(ALIGNED, rows=(0, 0), periodic=0, crashes=1, victims=(1,)),
     "short-driver-dies": Scope(ALIGNED, rows=(0, 0), periodic=0, crashes=1, victims=DRIVER),
-    "aligned": Scope(ALIGNED, rows=(2, 2)),
+    "aligned": Scope(ALIGNED, rows=(3, 3)),
     "unaligned": Scope(UNALIGNED, rows=(1, 1)),
     "turns": Scope(ALIGNED, turns=True, rows=(1, 0)),
     "expires": Scope(ALIGNED, rows=(0, 0), expiries=1),
