@@ -201,8 +201,11 @@ def read_shared(store: Store, job: str, file: SharedFile) -> bytes:
         store.get(path, max(0, file.length - 1), min(1, file.length))
     except NotFound:
         raise
-    except StoreRejected as short:
-        raise CorruptBlob(0, f"{file.length} bytes", short.reason) from short
+    except StoreRejected as refused:
+        # To ask again is no use if the file ends too early, which it may be for every other refusal.
+        if len(store.get(path)) < file.length:
+            raise CorruptBlob(0, f"{file.length} bytes", refused.reason) from refused
+        raise
     data = store.get(path)
     if len(data) != file.length:
         raise CorruptBlob(0, f"{file.length} bytes", f"{len(data)} bytes")

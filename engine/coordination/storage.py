@@ -5,6 +5,7 @@ Each function does one effect and returns the event that answers it. None of the
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -110,6 +111,11 @@ def delete_checkpoints(store: Store | None, job: str, what: Deletable) -> None:
     """Remove checkpoints and files; what fails is left behind and noted."""
     if store is None:
         return
+    if len(what.checkpoints) > 1:
+        # One may name files of another: whenever this is cut off, none must look complete that is not.
+        for number in what.checkpoints:
+            with contextlib.suppress(Exception):
+                catalog.withdraw(store, job, number)
     for number in what.checkpoints:
         try:
             catalog.delete_checkpoint(store, job, number, what.keep)

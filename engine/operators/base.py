@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
-from typing import Protocol, runtime_checkable
+from typing import Any, Protocol, runtime_checkable
 
 import pyarrow as pa
 
@@ -129,12 +129,14 @@ class StateBackend:
     Attributes:
         kind: "heap" or "rocksdb".
         folder: names a folder for one database, which does not exist; its parent does.
+        engine: opens and copies databases, as `state/rocks_files.py` does; None: that does. (The simulation has one of its own.)
     """
 
     kind: str = "heap"
     write_buffer_bytes: int = 64 << 20
     block_cache_bytes: int = 64 << 20
     folder: Callable[[], str] | None = None
+    engine: Any = None
 
 
 HEAP = StateBackend()

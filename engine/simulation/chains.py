@@ -7,9 +7,9 @@ from typing import Any, assert_never
 
 from headrace.recovery.metadata import SubtaskSnapshot
 
-from ..operators.base import RestoredState
+from ..operators.base import Restored
 from ..operators.chain import Chain
-from ..runtime.snapshots import read_states
+from ..runtime.snapshots import restored_states
 from ..runtime.work import (
     AdvanceWork,
     FinishWork,
@@ -20,6 +20,7 @@ from ..runtime.work import (
     Work,
     WorkDone,
 )
+from ..runtime.worker_protocol import LoadAttempt
 from .environment import Environment
 from .storage import FaultyReads
 
@@ -45,22 +46,27 @@ def open_chain(env: Environment, id: SubtaskId, epoch: int) -> Chain:
         epoch=epoch,
         splitters=splitters,
         buffer_bytes=env.settings.limits.buffer_bytes,
+        backend=env.disk.backend(database=id.task in env.settings.databases),
     )
 
 
 def states_of(
-    env: Environment, id: SubtaskId, snapshot: SubtaskSnapshot | None, job: str, store: FaultyReads
-) -> Mapping[str, Sequence[RestoredState]] | None:
+    env: Environment,
+    id: SubtaskId,
+    snapshot: SubtaskSnapshot | None,
+    load: LoadAttempt,
+    store: FaultyReads,
+) -> Mapping[str, Sequence[Restored]] | None:
     """What the subtask starts from, by operator; None: from nothing."""
     if snapshot is None:
         return None
-    return read_states(
+    return restored_states(
         store,  # type: ignore[arg-type]  # only `get` is asked for
-        job,
-        snapshot.states,
+        load.job,
+        snapshot,
         max_parallelism=env.plan.max_parallelism,
         parallelism=env.plan.tasks[id.task].parallelism,
-        subtask=id.subtask,
+        foreign=bool(load.origin),
     )
 
 

@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+from headrace.recovery.store import StoreError
 
 from ..runtime import worker_protocol as w
+from ..runtime.persistence import CheckpointWrite
 from .environment import Environment, Process
 from .scheduler import MICROSECOND_NS
 from .storage import Call, answer_call, crash_during
@@ -31,14 +35,50 @@ class SimulatedCheckpointFiles:
 
     def put(self, puts: Sequence[Call], done: w.CheckpointPersisted) -> None:
         """Now it reaches the storage."""
-        faults, storage = self._env.faults, self._env.storage
-        for put in puts:
+        if all(self._reaches(put, done) for put in puts):
+            self._deliver(done)
+
+    def write_in_pieces(
+        self,
+        order: CheckpointWrite,
+        prepare: Callable[[], tuple[Sequence[Call], w.CheckpointPersisted]],
+    ) -> None:
+        """Begin in a while, as soon as a storage thread is free, and write one file after the other."""
+        began_ns = self._env.scheduler.now_ns
+
+        def begin() -> None:
             if not self._process.alive:
-                crash_during(faults, storage, put)
                 return
-            _, error = answer_call(faults, storage, put)
-            if error is not None:
-                failed = w.CheckpointPersistFailed(done.epoch, done.checkpoint, str(error))
-                self._deliver(failed)
+            try:
+                puts, done = prepare()
+            except (OSError, StoreError) as error:
+                # Not all of the error: it names a folder of the real machine.
+                reason = type(error).__name__
+                self._deliver(w.CheckpointPersistFailed(order.epoch, order.checkpoint, reason))
                 return
-        self._deliver(done)
+            self._next(puts, done, began_ns)
+
+        self._env.scheduler.after(self.delay_ns(), begin)
+
+    def _next(self, puts: Sequence[Call], done: w.CheckpointPersisted, began_ns: int) -> None:
+        if not puts:
+            self._deliver(replace(done, async_ns=self._env.scheduler.now_ns - began_ns))
+            return
+
+        def put() -> None:
+            if self._reaches(puts[0], done):
+                self._next(puts[1:], done, began_ns)
+
+        self._env.scheduler.after(self.delay_ns(), put)
+
+    def _reaches(self, put: Call, done: w.CheckpointPersisted) -> bool:
+        """Whether it has come to the storage, and there is somebody to go on."""
+        faults, storage = self._env.faults, self._env.storage
+        if not self._process.alive:
+            crash_during(faults, storage, put)
+            return False
+        _, error = answer_call(faults, storage, put)
+        if error is not None:
+            failed = w.CheckpointPersistFailed(done.epoch, done.checkpoint, str(error))
+            self._deliver(failed)
+        return error is None

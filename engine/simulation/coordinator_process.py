@@ -102,6 +102,8 @@ class CoordinatorProcess(Process):
         self.machine = _machine(self.env, prepared)
         self.env.coverage.count("older checkpoints adopted", len(prepared.left.older))
         self.env.coverage.count("abandoned checkpoints adopted", len(prepared.left.abandoned))
+        found = 0 if restore.metadata is None else restore.metadata.checkpoint
+        self.env.storage.audit.inherited(found)
         if restore.metadata is not None:
             self._count_rescale(restore.metadata)
         for worker in range(self.env.settings.workers):

@@ -17,6 +17,7 @@ from ..plan.execution import ExecutionPlan
 from ..runtime.subtask_spec import Limits
 from .coverage import Coverage
 from .faults import Faults
+from .local_disk import LocalDisk
 from .network import Network
 from .scheduler import Scheduler
 from .sink import SinkSystem
@@ -34,6 +35,7 @@ class Settings:
         slow_tasks: indexes of tasks whose work takes eight times as long.
         log: sizes of the in-flight log, where there is one.
         savepoints: so many are asked for.
+        databases: indexes of tasks whose keyed state lies in databases.
     """
 
     mode: CheckpointMode
@@ -50,6 +52,7 @@ class Settings:
     slow_tasks: frozenset[int]
     log: LogLimits = USUAL
     savepoints: int = 0
+    databases: frozenset[int] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +68,7 @@ class Environment:
     plan: ExecutionPlan
     settings: Settings
     watch: Watch
+    disk: LocalDisk
 
 
 class Process:

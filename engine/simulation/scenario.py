@@ -51,15 +51,21 @@ class Scenario:
 
 
 def draw_scenario(
-    rng: random.Random, *, faults: bool = True, mode: CheckpointMode | None = None
+    rng: random.Random,
+    *,
+    faults: bool = True,
+    mode: CheckpointMode | None = None,
+    databases: bool = False,
 ) -> Scenario:
-    """Draw job, settings and faults."""
+    """Draw job, settings and faults. `databases`: some tasks of some jobs keep their state in them."""
     drawn = rng.choice(_MODES)
     mode = mode or drawn
     exact = mode is not CheckpointMode.AT_LEAST_ONCE
     graph = draw_graph(rng, keyed_totals=exact)
     graph = _bounded(graph)
     settings = _draw_settings(rng, graph, mode)
+    if not databases:
+        settings = replace(settings, databases=frozenset())
     profile = draw_profile(rng) if faults else no_faults()
     state = rng.getstate()
     drain_ns = rng.randint(1, 80) * MILLISECOND_NS if rng.random() < _DRAINED else None
@@ -90,6 +96,7 @@ def _draw_settings(rng: random.Random, graph: Graph, mode: CheckpointMode) -> Se
     concurrent = rng.choice((1, 1, 2, 3))
     log = rng.choice((None, None, LogLimits(64, 200, 1000), LogLimits(400, 400, 4000)))
     savepoints = rng.choice((0, 0, 0, 1, 3))
+    databases = rng.sample(range(tasks), rng.randint(1, tasks)) if rng.random() < 0.3 else ()
     rng.setstate(state)
     slow = rng.sample(range(tasks), 1) if rng.random() < 0.3 else []
     timeout_ns = rng.choice((40, 300, 5000)) * MILLISECOND_NS
@@ -122,4 +129,5 @@ def _draw_settings(rng: random.Random, graph: Graph, mode: CheckpointMode) -> Se
         slow_tasks=frozenset(slow),
         log=log or USUAL,
         savepoints=savepoints,
+        databases=frozenset(databases),
     )

@@ -25,6 +25,7 @@ from headrace.recovery.store import (
     joined,
 )
 
+from .audit import StorageAudit
 from .faults import Faults
 from .scheduler import MICROSECOND_NS
 
@@ -34,16 +35,20 @@ class SimulatedStorage:
 
     def __init__(self) -> None:
         self.objects: dict[str, bytes] = {}
+        self.audit = StorageAudit(self.objects)
 
     def put(self, path: str, data: Content) -> None:
         """See `Store.put`."""
-        self.objects[path] = joined(data)
+        content = joined(data)
+        self.audit.writes(path, content)
+        self.objects[path] = content
 
     def create(self, path: str, data: bytes) -> None:
         """See `Store.create`."""
         if path in self.objects:
             raise AlreadyExists(path, "already exists")
         self.objects[path] = bytes(data)
+        self.audit.created(path)
 
     def get(self, path: str, offset: int = 0, length: int | None = None) -> bytes:
         """See `Store.get`."""
@@ -62,7 +67,10 @@ class SimulatedStorage:
 
     def delete(self, path: str) -> None:
         """See `Store.delete`."""
-        self.objects.pop(path, None)
+        self.audit.wanted_gone(path)
+        if path in self.objects:
+            self.audit.deletes(path)
+            del self.objects[path]
 
     def tear(self, path: str, data: bytes) -> None:
         """Leave the first half of an object that was being created."""
@@ -281,6 +289,8 @@ def answer_call(faults: Faults, target: Any, call: Call) -> tuple[Any, Exception
     if call.method in ("commit", "abort", "open"):
         return _answer_sink(faults, target, call, where)
     profile, coverage = faults.profile, faults.coverage
+    if call.method == "delete":
+        target.audit.wanted_gone(where)
     if call.writes and call.method != "delete" and faults.storage_is_full:
         coverage.count("storage full")
         return None, StoreRejected(where, "no space left on the device")

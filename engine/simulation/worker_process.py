@@ -14,10 +14,11 @@ from headrace.inflight.writer import Piece
 from headrace.recovery.layout import owner
 
 from ..coordination import messages as m
+from ..operators.base import DatabaseSnapshot
 from ..runtime import worker_protocol as w
 from ..runtime.attempt import DataFrame
 from ..runtime.performer import LoadedAttempt, Performer, persisted
-from ..runtime.persistence import CheckpointWrite, persistence_of
+from ..runtime.persistence import CheckpointWrite, Frozen, persistence_of
 from ..runtime.snapshots import Foreign, Written
 from ..runtime.work import PrecommitWork, ReadReplay, RunWork, SubtaskId, TakeSnapshot
 from ..runtime.worker import Worker
@@ -166,7 +167,8 @@ class WorkerProcess(Process, Performer[_Loaded, int]):
 
     def _snapshot(self, effect: TakeSnapshot) -> None:
         loaded, (subtask, checkpoint) = self._attempt(), (effect.subtask, effect.checkpoint)
-        states = loaded.tasks.chain(subtask).snapshot()
+        chain = loaded.tasks.chain(subtask)
+        states: Frozen = [*chain.snapshot(), *chain.databases()]
         loaded.persistence.freeze(checkpoint, subtask, states, 0)
         self.env.watch.cut(loaded.epoch, checkpoint, subtask)
         for operator in self.env.plan.tasks[subtask.task].operators:
@@ -186,7 +188,10 @@ class WorkerProcess(Process, Performer[_Loaded, int]):
         self._log_files.delete(epoch, pieces)
 
     def _write_checkpoint(self, loaded: _Loaded, order: CheckpointWrite) -> None:
-        self._files.write(*self._prepared(loaded, order))
+        if any(_has_database(states) for states in order.snapshots.values()):
+            self._files.write_in_pieces(order, lambda: self._prepared(loaded, order))
+        else:
+            self._files.write(*self._prepared(loaded, order))
 
     def _prepared(
         self, loaded: _Loaded, order: CheckpointWrite
@@ -226,6 +231,10 @@ class WorkerProcess(Process, Performer[_Loaded, int]):
                 self._step(self._replayed(epoch, effect, source))
 
         self.env.scheduler.after(delay_ns, read)
+
+
+def _has_database(states: Frozen) -> bool:
+    return any(isinstance(state, DatabaseSnapshot) for _, state in states)
 
 
 def _names(effects: Sequence[w.WorkerEffect]) -> str:

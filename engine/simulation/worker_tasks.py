@@ -101,7 +101,7 @@ class SimulatedTasks:
         try:
             for id in effect.subtasks:
                 chain = open_chain(env, id, effect.epoch)
-                states = states_of(env, id, snapshots.get(id), effect.job, store)
+                states = states_of(env, id, snapshots.get(id), effect, store)
                 chain.open()
                 if states is not None:
                     chain.restore(states)

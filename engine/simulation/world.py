@@ -25,6 +25,7 @@ from .draining import Draining
 from .environment import Environment, Settings
 from .faults import FaultProfile, Faults
 from .graphs import at_parallelism, plan_of
+from .local_disk import LocalDisk
 from .network import Network
 from .oracles import check_credit, check_newest, check_output, check_retained
 from .promptness import duration_max_ns
@@ -72,9 +73,15 @@ class World:
     """One run. `run` it once."""
 
     def __init__(
-        self, seed: int, scenario: Scenario, *, show: Callable[[str], None] | None = None
+        self,
+        seed: int,
+        scenario: Scenario,
+        *,
+        show: Callable[[str], None] | None = None,
+        audited: bool = False,
     ) -> None:
         self.seed = seed
+        self._audited = audited
         self.scenario = scenario
         self.scheduler = Scheduler(seed, show=show)
         self.coverage = Coverage()
@@ -91,6 +98,7 @@ class World:
             plan=plan,
             settings=scenario.settings,
             watch=_watch(plan, scenario.settings, scenario.profile),
+            disk=LocalDisk(self.scheduler.rng, self.coverage),
         )
         self.coordinator: CoordinatorProcess | None = None
         #: Every worker process that may still live, in order of start.
@@ -130,6 +138,8 @@ class World:
             # A machine that raises anything else is broken too.
             frame = traceback.extract_tb(broken.__traceback__)[-1]
             violation = f"{broken!r} in {frame.name} (line {frame.lineno})"
+        finally:
+            self.env.disk.close()
         return Report(
             self.seed,
             violation,
@@ -147,6 +157,7 @@ class World:
                 raise Violation(f"no progress: {self.describe()}")
             if not scheduler.step():
                 raise Violation(f"nothing happens any more: {self.describe()}")
+            self._check_storage()
             if scheduler.steps % _CREDIT_STEPS == 0:
                 self._check_credit()
         self._check_end()
@@ -165,6 +176,7 @@ class World:
             pass
         coordinator = [] if self.coordinator is None else [self.coordinator]
         left = [process.name for process in (*coordinator, *self.workers) if process.alive]
+        self._check_storage()
         if left or self._rivals:
             raise Violation(
                 f"the job has ended, and still alive are: {left}, {self._rivals} rivals"
@@ -304,6 +316,10 @@ class World:
             window_bytes = self.scenario.settings.limits.window_bytes
             check_credit(subtasks, plan, window_bytes, self.coverage)
 
+    def _check_storage(self) -> None:
+        if self._audited and self.env.storage.audit.broken:
+            raise Violation(self.env.storage.audit.broken)
+
     def _check_end(self) -> None:
         scenario = self.scenario
         check_output(
@@ -325,11 +341,14 @@ def simulate(
     *,
     faults: bool = True,
     mode: CheckpointMode | None = None,
+    databases: bool = False,
     show: Callable[[str], None] | None = None,
 ) -> Report:
-    """Run the scenario of a seed."""
-    scenario = draw_scenario(random.Random(f"scenario {seed}"), faults=faults, mode=mode)
+    """Run the scenario of a seed. `databases`: some jobs keep state in them, and every change of the storage is audited."""
+    scenario = draw_scenario(
+        random.Random(f"scenario {seed}"), faults=faults, mode=mode, databases=databases
+    )
     if show is not None:
         show(f"{scenario.graph.describe()}\n{scenario.settings}\n{scenario.profile}")
         show("".join(f"{rescale}\n" for rescale in scenario.rescales))
-    return World(seed, scenario, show=show).run()
+    return World(seed, scenario, show=show, audited=databases).run()

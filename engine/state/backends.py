@@ -85,9 +85,9 @@ def make_database(backend: StateBackend, context: OperatorContext) -> RocksDatab
     assert context.backend.folder is not None, "a worker names a folder for databases"
     groups = key_group_range(context.max_parallelism, context.parallelism, context.index)
     sizes = RocksSizes(backend.write_buffer_bytes, backend.block_cache_bytes)
-    return RocksDatabase(
-        context.backend.folder(), f"{context.operator}/{context.index}", groups, sizes
-    )
+    name = f"{context.operator}/{context.index}"
+    engine = context.backend.engine
+    return RocksDatabase(context.backend.folder(), name, groups, sizes, engine=engine)
 
 
 class HeapBackend:

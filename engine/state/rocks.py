@@ -106,14 +106,18 @@ class RocksDatabase:
         folder: not existing; the database and its snapshots live below it until `close`.
         name: tells this instance from all others of the attempt.
         groups: the key groups that are kept here.
+        engine: see `StateBackend`.
     """
 
-    def __init__(self, folder: str, name: str, groups: range, sizes: RocksSizes) -> None:
+    def __init__(
+        self, folder: str, name: str, groups: range, sizes: RocksSizes, *, engine: Any = None
+    ) -> None:
         self.layers: tuple[Layer, ...] = ()
         self._folder = folder
         self._name = name
         self._groups = groups
         self._sizes = sizes
+        self._engine = engine or rocks_files
         self._spaces: dict[str, Space] = {}
         self._known: Mapping[str, SharedFile] = {}
         self._database: Rdict | None = None
@@ -220,7 +224,7 @@ class RocksDatabase:
         with self._lock:
             self._link_up_to(None)
             self._apply(self._committed)
-        yield from rocks_files.scan(self._open(), self._groups)
+        yield from self._engine.scan(self._open(), self._groups)
 
     @property
     def groups(self) -> range:
@@ -244,12 +248,12 @@ class RocksDatabase:
 
     def is_merging(self) -> bool:
         """Whether files are being merged, or written, in the background."""
-        return rocks_files.is_merging(self._open())
+        return bool(self._engine.is_merging(self._open()))
 
     def load(self, entries: Iterable[Entry]) -> None:
         """Write restored entries; they count as committed. Before the first call."""
         with self._lock:
-            rocks_files.write(self._open(), entries)
+            self._engine.write(self._open(), entries)
 
     def restore(self, databases: Sequence[RestoredDatabase]) -> None:
         """Begin with what these hold of our key groups: the one with most of it is taken over, the others' is copied.
@@ -264,13 +268,13 @@ class RocksDatabase:
         self._known = first.known
         database = self._open()
         if not _within(first.groups, self._groups):
-            rocks_files.keep_only(database, self._groups)
+            self._engine.keep_only(database, self._groups)
         for number, other in enumerate(others):
             folder = self._path(f"import-{number}")
             os.mkdir(folder)
             other.fetch(folder)
-            source = rocks_files.open_database(folder, self._sizes, read_only=True)
-            rocks_files.copy_groups(source, database, _common(other.groups, self._groups))
+            source = self._engine.open_database(folder, self._sizes, read_only=True)
+            self._engine.copy_groups(source, database, _common(other.groups, self._groups))
             source.close()
             shutil.rmtree(folder)
 
@@ -294,8 +298,9 @@ class RocksDatabase:
                 assert not frozen.released, "files of a snapshot that was released"
                 self._link_up_to(frozen)
             folder = frozen.folder
-            assert folder is not None, "linked"
-        return DatabaseFiles(folder, *rocks_files.files_of(folder))
+        if folder is None:
+            raise FileNotFoundError("the database was closed before its files were linked")
+        return DatabaseFiles(folder, *self._engine.files_of(folder))
 
     def _release(self, frozen: _Frozen) -> None:
         """Nobody will read it any more. Its folder goes a little later: the owner thread may be here."""
@@ -312,7 +317,7 @@ class RocksDatabase:
             self._apply(frozen.layer)
             self._folders += 1
             folder = self._path(f"snapshot-{self._folders}")
-            rocks_files.checkpoint(self._open(), folder)
+            self._engine.checkpoint(self._open(), folder)
             frozen.folder = folder
             self._linked.append(frozen)
             if frozen is last:
@@ -330,7 +335,7 @@ class RocksDatabase:
                 for state, writes in layer.writes.items():
                     # Sorted ones go into RocksDB's memory two to three times as fast.
                     entries = sorted(self._spaces[state].entries(writes), key=itemgetter(0))
-                    rocks_files.write(self._open(), entries)
+                    self._engine.write(self._open(), entries)
                 self._applied = layer.number
 
     # --- helpers ------------------------------------------------------------------------------------------------------
@@ -340,7 +345,7 @@ class RocksDatabase:
             with self._opening:
                 if self._database is None:
                     self._make_folder()
-                    self._database = rocks_files.open_database(self._path("db"), self._sizes)
+                    self._database = self._engine.open_database(self._path("db"), self._sizes)
         return self._database
 
     def _make_folder(self) -> None:

@@ -12,6 +12,7 @@ from headrace.recovery.catalog import (
     delete_checkpoint,
     newest_valid,
     publish,
+    read_shared,
     verify,
 )
 from headrace.recovery.layout import handle_path, metadata_path, segment_path, shared_path
@@ -22,6 +23,7 @@ from headrace.recovery.metadata import (
     SharedFile,
     StateSchema,
 )
+from headrace.recovery.store import StoreRejected
 
 from .test_catalog import TABLE, DictStore, written
 
@@ -93,3 +95,19 @@ def test_shared_files_go_with_the_checkpoint_they_were_written_for_unless_they_a
     assert store.list("orders/shared/") == sorted([SHARED, other])
     delete_checkpoint(store, "orders", 1)
     assert store.list("orders/") == [other]
+
+
+def test_storage_that_refuses_to_read_a_shared_file_says_nothing_about_the_file(
+    store: DictStore,
+) -> None:
+    file = with_database(store, 2).subtasks[0].databases[0].shared[0]
+    refusals = iter([True])
+
+    def refuse_once(operation: str, path: str) -> None:
+        if next(refusals, False):
+            raise StoreRejected(path, "input/output error")
+
+    store.before = refuse_once
+    with pytest.raises(StoreRejected):
+        read_shared(store, "orders", file)
+    assert read_shared(store, "orders", file) == b"keys and values"

@@ -271,6 +271,25 @@ def test_files_that_others_refer_to_stay_until_they_are_named() -> None:
     assert store.objects == {}
 
 
+def test_no_checkpoint_looks_complete_while_files_of_another_go_that_it_may_name() -> None:
+    store = FakeStore()
+    for number in (1, 2):
+        catalog.publish(store, metadata(number))
+    store.put("job/chk-1/worker-0-e1.segment", b"data")
+    left: list[str] = []
+    delete = store.delete
+
+    def noting(path: str) -> None:
+        if "segment" in path:
+            left.extend(path for path in store.objects if "metadata" in path)
+        delete(path)
+
+    store.delete = noting  # type: ignore[method-assign]  # looks on
+    delete_checkpoints(store, "job", Deletable((1, 2), frozenset(), ()))
+    assert left == []
+    assert store.objects == {}
+
+
 def test_a_deletion_that_fails_does_no_harm(store: FakeStore) -> None:
     catalog.publish(store, metadata(1))
     store.fail("delete", StoreUncertain)

@@ -1,0 +1,81 @@
+"""Every change of a simulated storage, against what complete checkpoints name.
+
+From the moment its metadata is there until somebody first wants it gone, a checkpoint or savepoint is *live*: each file that it names is there,
+and is what it was. That is stronger than to restore it in the end, and is known at the very call that breaks it.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+
+from headrace.recovery.codec import CorruptMetadata, UnsupportedVersion, decode_metadata
+from headrace.recovery.layout import CheckpointKind, parse_checkpoint_path, store_path
+from headrace.recovery.registry import references
+
+_METADATA = "metadata"
+
+
+class StorageAudit:
+    """Looks on. `objects` is the storage's own.
+
+    Attributes:
+        broken: what was done to a live checkpoint first; empty: nothing.
+    """
+
+    def __init__(self, objects: Mapping[str, bytes]) -> None:
+        self.broken = ""
+        self._objects = objects
+        #: {path of its metadata: files that a live checkpoint names}
+        self._live: dict[str, frozenset[str]] = {}
+        #: How many live ones name a file.
+        self._named: Counter[str] = Counter()
+
+    def names(self, path: str) -> bool:
+        """Some live checkpoint names this file."""
+        return self._named[path] > 0
+
+    def inherited(self, checkpoint: int) -> None:
+        """Another driver goes on from this checkpoint; those that it does not know stand for nothing. Savepoints are the user's."""
+        for path in list(self._live):
+            parsed = parse_checkpoint_path(path)
+            assert parsed is not None, path
+            if parsed.kind is CheckpointKind.CHECKPOINT and parsed.number != checkpoint:
+                self.wanted_gone(path)
+
+    def wanted_gone(self, path: str) -> None:
+        """Somebody asks to delete it, whatever comes of that."""
+        if path in self._live:
+            self._named -= Counter(self._live.pop(path))
+
+    def writes(self, path: str, data: bytes) -> None:
+        """It is about to be written."""
+        if self.names(path) and self._objects.get(path, data) != data:
+            self._break(f"{path} is written over, which {self._who(path)} names")
+
+    def created(self, path: str) -> None:
+        """It has been made, whole."""
+        parsed = parse_checkpoint_path(path)
+        if parsed is None or parsed.name != _METADATA or path in self._live:
+            return
+        try:
+            metadata = decode_metadata(self._objects[path], path)
+        except (CorruptMetadata, UnsupportedVersion):
+            return
+        files = frozenset(store_path(metadata.job, file) for file in references(metadata))
+        self._live[path] = files
+        self._named += Counter(files)
+        missing = sorted(file for file in files if file not in self._objects)
+        if missing:
+            self._break(f"{path} is there, and {missing[:3]} are not")
+
+    def deletes(self, path: str) -> None:
+        """It is about to go."""
+        if self.names(path):
+            self._break(f"{path} is deleted, which {self._who(path)} names")
+
+    def _who(self, path: str) -> str:
+        return next(metadata for metadata, files in self._live.items() if path in files)
+
+    def _break(self, what: str) -> None:
+        self.broken = self.broken or what

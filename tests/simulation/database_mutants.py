@@ -1,0 +1,130 @@
+"""Bugs in how databases are stored, shared, let go and restored, each of which the simulator must find.
+
+As in `mutants.py`, a mutant is a function that patches the engine.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from headrace.engine.coordination.ledger import Ledger
+from headrace.engine.operators.base import DatabaseSnapshot
+from headrace.engine.runtime.databases import Stored, StoredFiles
+from headrace.engine.runtime.persistence import Persistence, persistence_of
+from headrace.engine.simulation import worker_process
+from headrace.engine.simulation.log_structured import LogDatabase
+from headrace.engine.state.rocks import RocksDatabase
+from headrace.recovery.registry import Deletable, SharedStateRegistry, references
+
+from .mutants import Mutant
+
+MUTANTS: dict[str, Mutant] = {}
+
+
+def mutant(function: Mutant) -> Mutant:
+    """Enter a mutant under its name."""
+    MUTANTS[function.__name__] = function
+    return function
+
+
+@mutant
+def registry_counts_only_the_newest_checkpoint(patch: pytest.MonkeyPatch) -> None:
+    complete = SharedStateRegistry.complete
+
+    def forgetful(self: SharedStateRegistry, checkpoint: int, files: frozenset[str]) -> None:
+        complete(self, checkpoint, files)
+        for older in self._complete:
+            if older != checkpoint:
+                self._complete[older] = frozenset()
+
+    patch.setattr(SharedStateRegistry, "complete", forgetful)
+
+
+@mutant
+def files_of_an_unconfirmed_checkpoint_are_built_upon(patch: pytest.MonkeyPatch) -> None:
+    def stored(self: StoredFiles, checkpoint: int, files: Any) -> None:
+        self._stored[checkpoint] = files
+        self._confirmed = files
+
+    patch.setattr(StoredFiles, "stored", stored)
+
+
+class _Reusing(StoredFiles):
+    """Takes what the attempt before stored under the same names for the same files."""
+
+    def __init__(self, older: StoredFiles) -> None:
+        super().__init__()
+        self._older = older
+
+    def base(self, snapshot: DatabaseSnapshot) -> Stored:
+        before = [files.get(snapshot.database, {}) for files in self._older._stored.values()]
+        own = super().base(snapshot)
+        return {name: file for files in (*before, own) for name, file in files.items()}
+
+
+@mutant
+def files_of_the_attempt_before_are_known_by_their_names(patch: pytest.MonkeyPatch) -> None:
+    """SPARK-43404."""
+    kept: dict[int, StoredFiles] = {}
+
+    def of(limits: Any, log: Any) -> Persistence:
+        fresh = persistence_of(limits, log)
+        if (older := kept.get(id(limits))) is not None:
+            fresh.files = _Reusing(older)
+        kept[id(limits)] = fresh.files
+        return fresh
+
+    patch.setattr(worker_process, "persistence_of", of)
+
+
+@mutant
+def a_checkpoint_that_is_given_up_takes_shared_files_along(patch: pytest.MonkeyPatch) -> None:
+    given_up, sweep = Ledger.given_up, Ledger.sweep
+    doomed: dict[int, set[str]] = {}
+
+    def give_up(self: Ledger, checkpoint: int) -> None:
+        given_up(self, checkpoint)
+        if self.newest is not None:
+            shared = {path for path in references(self.newest) if path.startswith("shared/")}
+            doomed.setdefault(id(self), set()).update(shared)
+
+    def sweeping(self: Ledger) -> Deletable:
+        found = sweep(self)
+        return replace(found, files=(*found.files, *sorted(doomed.pop(id(self), ()))))
+
+    patch.setattr(Ledger, "given_up", give_up)
+    patch.setattr(Ledger, "sweep", sweeping)
+
+
+@mutant
+def a_merged_file_takes_the_name_of_one_that_it_replaces(patch: pytest.MonkeyPatch) -> None:
+    compact = LogDatabase.compact
+
+    def renamed(self: LogDatabase, begin: int, end: int) -> None:
+        name, before = self.names[begin], len(self.names)
+        compact(self, begin, end)
+        if len(self.names) == before - (end - begin) + 1:
+            merged, self.names[begin] = self.names[begin], name
+            self._tables[name] = self._tables.pop(merged)
+            os.rename(os.path.join(self.folder, merged), os.path.join(self.folder, name))
+
+    patch.setattr(LogDatabase, "compact", renamed)
+
+
+@mutant
+def files_of_a_snapshot_hold_what_was_written_after_it(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(RocksDatabase, "_limit", lambda self: self._committed)
+
+
+@mutant
+def one_of_several_databases_is_restored(patch: pytest.MonkeyPatch) -> None:
+    whole = RocksDatabase.restore
+
+    def restore(self: RocksDatabase, databases: Any) -> None:
+        whole(self, databases[:1])
+
+    patch.setattr(RocksDatabase, "restore", restore)

@@ -1,0 +1,71 @@
+"""What a live checkpoint names is there and stays as it is."""
+
+from __future__ import annotations
+
+import pytest
+
+from headrace.engine.simulation.storage import SimulatedStorage
+from headrace.recovery import catalog
+from headrace.recovery.layout import handle_path, segment_path
+from headrace.recovery.metadata import CheckpointMetadata, StateHandle, SubtaskSnapshot, TaskInfo
+
+FILE = segment_path("job", 1, 0, 1)
+
+
+def _metadata() -> CheckpointMetadata:
+    handle = StateHandle("sum", "s", "list", handle_path("job", FILE), 0, 3, "0" * 16, 1)
+    subtask = SubtaskSnapshot(0, 0, finished=False, states=[handle], received=[], sent=[])
+    return CheckpointMetadata(
+        *("job", 1, 1, "aligned"),
+        savepoint=False,
+        created_ms=0,
+        duration_ns=0,
+        max_parallelism=16,
+        tasks=[TaskInfo("sum", ["sum"], ["sum"], 1)],
+        edges=[],
+        subtasks=[subtask],
+        transactions=[],
+    )
+
+
+@pytest.fixture
+def storage() -> SimulatedStorage:
+    """With one complete checkpoint."""
+    made = SimulatedStorage()
+    made.put(FILE, b"abc")
+    catalog.publish(made, _metadata())
+    assert not made.audit.broken
+    return made
+
+
+def test_a_checkpoint_that_goes_metadata_first_breaks_nothing(storage: SimulatedStorage) -> None:
+    storage.put(FILE, b"abc")
+    catalog.delete_checkpoint(storage, "job", 1)
+    assert storage.list("") == []
+    assert not storage.audit.broken
+
+
+def test_a_file_that_is_deleted_under_a_live_checkpoint_is_told(storage: SimulatedStorage) -> None:
+    storage.delete(FILE)
+    assert storage.audit.broken == f"{FILE} is deleted, which job/chk-1/metadata names"
+
+
+def test_a_file_that_is_written_over_is_told(storage: SimulatedStorage) -> None:
+    storage.put(FILE, b"abd")
+    assert storage.audit.broken == f"{FILE} is written over, which job/chk-1/metadata names"
+
+
+def test_a_new_driver_answers_for_the_checkpoint_that_it_goes_on_from(
+    storage: SimulatedStorage,
+) -> None:
+    storage.audit.inherited(1)
+    assert storage.audit.names(FILE)
+    storage.audit.inherited(2)
+    storage.delete(FILE)
+    assert not storage.audit.broken
+
+
+def test_metadata_that_comes_before_its_files_is_told() -> None:
+    storage = SimulatedStorage()
+    catalog.publish(storage, _metadata())
+    assert storage.audit.broken == f"job/chk-1/metadata is there, and ['{FILE}'] are not"

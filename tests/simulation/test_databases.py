@@ -1,0 +1,53 @@
+"""Runs whose state lies in databases, and bugs that are planted there: each must be found."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from itertools import chain
+
+import pytest
+
+from headrace.engine.simulation.world import simulate
+
+from .database_mutants import MUTANTS
+from .mutants import SLIPS
+
+#: {mutant: a seed that found it}, tried first.
+KNOWN: dict[str, int] = {
+    "a_checkpoint_that_is_given_up_takes_shared_files_along": 85,
+    "a_merged_file_takes_the_name_of_one_that_it_replaces": 0,
+    "files_of_a_snapshot_hold_what_was_written_after_it": 0,
+    "files_of_an_unconfirmed_checkpoint_are_built_upon": 48,
+    "files_of_the_attempt_before_are_known_by_their_names": 48,
+    "one_of_several_databases_is_restored": 0,
+    "registry_counts_only_the_newest_checkpoint": 26,
+}
+SEEDS_MAX = 300
+
+
+@pytest.fixture(autouse=True)
+def quiet(caplog: pytest.LogCaptureFixture) -> Iterator[None]:
+    with caplog.at_level("CRITICAL", logger="headrace"):
+        yield
+
+
+def test_forty_seeds_keep_every_promise_and_merge_files() -> None:
+    met: Counter[str] = Counter()
+    for seed in range(40):
+        report = simulate(seed, databases=True)
+        assert not report.violation, f"seed {seed}"
+        met.update(report.coverage)
+    assert met["database files merged"]
+
+
+@pytest.mark.parametrize("name", sorted(MUTANTS))
+def test_the_simulation_finds_the_bug_that(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    known = KNOWN[name]
+    assert not simulate(known, databases=True).violation, "the engine is at fault, not the mutant"
+    MUTANTS[name](monkeypatch)
+    seeds = chain((known,), range(SEEDS_MAX))
+    found = (simulate(seed, databases=True).violation for seed in seeds)
+    violation = next(filter(None, found), "")
+    assert violation, f"no violation in {SEEDS_MAX} seeds"
+    assert not violation.startswith(SLIPS), violation
