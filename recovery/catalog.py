@@ -249,7 +249,7 @@ def delete_checkpoint(
 
 
 def withdraw(store: Store, job: str, number: int) -> None:
-    """Make a checkpoint whose metadata may have been written incomplete for good; its other files stay. Repeating it is safe. Raises: StoreError."""
+    """Make a checkpoint incomplete for good; its other files stay. Repeating it is safe. Raises: StoreError."""
     store.delete(metadata_path(job, number))
 
 

@@ -14,7 +14,14 @@ from headrace.recovery import catalog
 from headrace.recovery.codec import CorruptMetadata
 from headrace.recovery.metadata import CheckpointMetadata, TransactionRecord
 from headrace.recovery.registry import Deletable
-from headrace.recovery.store import AlreadyExists, NotFound, Store, StoreError, StoreUncertain
+from headrace.recovery.store import (
+    AlreadyExists,
+    NotFound,
+    Store,
+    StoreError,
+    StoreRejected,
+    StoreUncertain,
+)
 
 from ..api.errors import HeadraceError
 from ..operators.base import SinkCommitter, Transaction
@@ -23,7 +30,7 @@ from . import decisions as d
 
 _log = logging.getLogger(__name__)
 
-#: An uncertain write is repeated so often, with this pause, before the checkpoint is removed instead.
+#: A savepoint's uncertain write is repeated so often, with this pause, before it is given up; a checkpoint's until it is certain.
 _REPEATS = 5
 _PAUSE_S = 0.2
 
@@ -53,7 +60,7 @@ def write_metadata(
     sleep: Callable[[float], None] = time.sleep,
     target: str = "",
 ) -> list[Answer]:
-    """Complete the checkpoint, or make certain that it never will be.
+    """Complete the checkpoint, or learn for certain that it is not. What may be visible is never taken back: a rival may have chosen it.
 
     Args:
         sleep: waits that many seconds between two tries.
@@ -68,7 +75,10 @@ def write_metadata(
             superseded = _superseded(metadata.job, metadata.epoch, newest)
             return [superseded, d.MetadataDiscarded(number, superseded.reason)]
         directory = open_store(target) if target else store
-        _repeat(lambda: catalog.publish(directory, metadata), sleep)
+        if metadata.savepoint:
+            _repeat(lambda: catalog.publish(directory, metadata), sleep)
+        else:
+            _publish(store, metadata, sleep)
         # Whoever claimed an epoch since we looked may have chosen an older checkpoint before this one appeared. If it chose this one, it
         # commits what we do not. So it is visible now for good: storage that does not answer is asked again, and nothing is taken back.
         newest = _newest_epoch(store, metadata.job, sleep)
@@ -86,8 +96,6 @@ def write_metadata(
     except Exception as error:
         told = isinstance(error, StoreError | HeadraceError)
         reason = str(error) if told else repr(error)
-        if not metadata.savepoint:
-            _discard(store, metadata.job, number, sleep)
         return [d.MetadataDiscarded(number, f"its metadata could not be written: {reason}")]
 
 
@@ -206,11 +214,37 @@ def _newest_epoch(store: Store, job: str, sleep: Callable[[float], None]) -> int
             sleep(_PAUSE_S)
 
 
-def _discard(store: Store, job: str, number: int, sleep: Callable[[float], None]) -> None:
-    """Until the metadata is certainly gone nobody may go on: it might become visible later. What was stored for it may still serve the next."""
+def _publish(store: Store, metadata: CheckpointMetadata, sleep: Callable[[float], None]) -> None:
+    """Write metadata until its fate is certain. Raises: StoreRejected, when it is not there; AlreadyExists, when another's is.
+
+    Between two tries it is looked whether a rival has claimed an epoch. What an uncertain try has left is left then: whoever chose it, or
+    an older one, decides.
+    """
+    uncertain = False
     while True:
         try:
-            return catalog.withdraw(store, job, number)
+            return catalog.publish(store, metadata)
+        except AlreadyExists:
+            raise
+        except StoreUncertain as error:
+            uncertain = True
+            _log.warning("chk-%d may be written, trying again: %s", metadata.checkpoint, error)
+        except StoreRejected:
+            # A refusal says nothing about the tries before it.
+            if not uncertain or not _is_there(store, metadata, sleep):
+                raise
+            return None
+        sleep(_PAUSE_S)
+        if _newest_epoch(store, metadata.job, sleep) > metadata.epoch:
+            return None
+
+
+def _is_there(store: Store, metadata: CheckpointMetadata, sleep: Callable[[float], None]) -> bool:
+    while True:
+        try:
+            return catalog.load(store, metadata.job, metadata.checkpoint) == metadata
+        except (NotFound, CorruptMetadata):
+            return False
         except StoreError as error:
-            _log.warning("chk-%d could not be removed, trying again: %s", number, error)
+            _log.warning("chk-%d cannot be looked for: %s", metadata.checkpoint, error)
             sleep(_PAUSE_S)

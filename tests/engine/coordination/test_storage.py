@@ -189,14 +189,36 @@ def test_a_refused_write_is_discarded_for_certain(store: FakeStore) -> None:
     assert list(store.objects) == ["job/chk-3/worker-0-e1.segment"], "it may serve the next one"
 
 
-def test_a_write_that_stays_uncertain_is_removed_before_it_is_given_up(store: FakeStore) -> None:
-    """It may have become visible at any of the attempts; and the removal itself may fail."""
-    store.fail("create", *[StoreUncertain] * 5, happened=False)
-    store.fail("delete", StoreUncertain, StoreRejected, StoreUncertain)
+def test_a_write_that_stays_uncertain_is_repeated_and_never_taken_back(store: FakeStore) -> None:
+    """A rival may have started from it."""
+    store.fail("create", *[StoreUncertain] * 9, happened=True)
+    assert write_metadata(store, metadata(3)) == [d.MetadataWritten(3)]
+    assert "delete" not in store.calls
+
+
+@pytest.mark.parametrize("happened", [True, False])
+def test_a_refusal_after_an_uncertain_write_says_nothing_about_that(
+    store: FakeStore, happened: bool
+) -> None:
+    store.plan["create"] = [(StoreUncertain, happened), (StoreRejected, False)]
+    store.fail("get", StoreUncertain, StoreRejected)
     (answer,) = write_metadata(store, metadata(3))
-    assert isinstance(answer, d.MetadataDiscarded)
-    assert store.calls.count("delete") >= 4
-    assert catalog.complete_checkpoints(store, "job") == []
+    assert isinstance(answer, d.MetadataWritten if happened else d.MetadataDiscarded)
+    assert catalog.complete_checkpoints(store, "job") == ([3] if happened else [])
+    assert "delete" not in store.calls
+
+
+def test_a_coordinator_whose_write_is_uncertain_gives_way_to_a_rival_and_leaves_it(
+    store: FakeStore,
+) -> None:
+    def rival(seconds: float) -> None:
+        store.objects[epoch_path("job", 2)] = b""
+
+    store.fail("create", StoreUncertain, happened=True)
+    superseded, discarded = write_metadata(store, metadata(3, epoch=1), sleep=rival)
+    assert isinstance(superseded, d.Superseded)
+    assert isinstance(discarded, d.MetadataDiscarded)
+    assert catalog.complete_checkpoints(store, "job") == [3]
 
 
 def test_a_coordinator_with_an_older_epoch_writes_nothing(store: FakeStore) -> None:
