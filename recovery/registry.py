@@ -120,6 +120,12 @@ class SharedStateRegistry:
         self._complete.pop(checkpoint, None)
         self._limits.pop(checkpoint, None)
 
+    def end(self) -> None:
+        """The job has finished: no checkpoint is begun or completed any more, so nobody names what was written for those given up."""
+        assert not self._under_way, "give up first what is under way"
+        for checkpoint in self._given_up:
+            self._limits.setdefault(checkpoint, self._following)
+
     def collect(self) -> Deletable:
         """What may be deleted now; each thing is named once."""
         floor = self._floor()

@@ -325,6 +325,11 @@ class Checkpointing:
         self.sweep(effects)
         return FINE
 
+    def finish(self, effects: list[d.CoordinatorEffect]) -> None:
+        """The job has finished: delete what was kept for checkpoints that might have come."""
+        self._ledger.end()
+        self.sweep(effects)
+
     def sweep(self, effects: list[d.CoordinatorEffect]) -> None:
         """Delete what nobody needs any more."""
         deletable = self._ledger.sweep()

@@ -485,9 +485,9 @@ class Coordinator:
         if self._checkpoints.writing:
             return
         assert self._ending is not None, "closing without a reason"
-        if self._ending.outcome is d.Outcome.FINISHED:
-            self._checkpoints.sweep(effects)
         self._checkpoints.leave(self._ending.reason, effects)
+        if self._ending.outcome is d.Outcome.FINISHED:
+            self._checkpoints.finish(effects)
         if self._claimed and not self._ledger.uncommitted:
             effects.append(d.RecoverSinks(self.epoch, ()))
         self._to_all(m.Shutdown(self._ending.reason), effects)

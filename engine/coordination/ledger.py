@@ -113,6 +113,10 @@ class Ledger:
             self._registry.let_go(number)
         self._retained = self._retained[-self._retain :]
 
+    def end(self) -> None:
+        """The job has finished: there will be no other checkpoint."""
+        self._registry.end()
+
     def sweep(self) -> Deletable:
         """What may be deleted now; each thing is named once."""
         deletable = self._registry.collect()

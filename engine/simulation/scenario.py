@@ -55,17 +55,14 @@ def draw_scenario(
     *,
     faults: bool = True,
     mode: CheckpointMode | None = None,
-    databases: bool = False,
 ) -> Scenario:
-    """Draw job, settings and faults. `databases`: some tasks of some jobs keep their state in them."""
+    """Draw job, settings and faults."""
     drawn = rng.choice(_MODES)
     mode = mode or drawn
     exact = mode is not CheckpointMode.AT_LEAST_ONCE
     graph = draw_graph(rng, keyed_totals=exact)
     graph = _bounded(graph)
     settings = _draw_settings(rng, graph, mode)
-    if not databases:
-        settings = replace(settings, databases=frozenset())
     profile = draw_profile(rng) if faults else no_faults()
     state = rng.getstate()
     drain_ns = rng.randint(1, 80) * MILLISECOND_NS if rng.random() < _DRAINED else None

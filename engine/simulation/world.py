@@ -78,10 +78,8 @@ class World:
         scenario: Scenario,
         *,
         show: Callable[[str], None] | None = None,
-        audited: bool = False,
     ) -> None:
         self.seed = seed
-        self._audited = audited
         self.scenario = scenario
         self.scheduler = Scheduler(seed, show=show)
         self.coverage = Coverage()
@@ -317,7 +315,7 @@ class World:
             check_credit(subtasks, plan, window_bytes, self.coverage)
 
     def _check_storage(self) -> None:
-        if self._audited and self.env.storage.audit.broken:
+        if self.env.storage.audit.broken:
             raise Violation(self.env.storage.audit.broken)
 
     def _check_end(self) -> None:
@@ -341,14 +339,11 @@ def simulate(
     *,
     faults: bool = True,
     mode: CheckpointMode | None = None,
-    databases: bool = False,
     show: Callable[[str], None] | None = None,
 ) -> Report:
-    """Run the scenario of a seed. `databases`: some jobs keep state in them, and every change of the storage is audited."""
-    scenario = draw_scenario(
-        random.Random(f"scenario {seed}"), faults=faults, mode=mode, databases=databases
-    )
+    """Run the scenario of a seed."""
+    scenario = draw_scenario(random.Random(f"scenario {seed}"), faults=faults, mode=mode)
     if show is not None:
         show(f"{scenario.graph.describe()}\n{scenario.settings}\n{scenario.profile}")
         show("".join(f"{rescale}\n" for rescale in scenario.rescales))
-    return World(seed, scenario, show=show, audited=databases).run()
+    return World(seed, scenario, show=show).run()

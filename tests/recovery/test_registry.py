@@ -140,6 +140,23 @@ def test_what_was_written_under_the_number_of_a_savepoint_goes_with_the_next_com
     assert registry.collect().checkpoints == (1,), "everybody had a part in it, and in a later one"
 
 
+def test_when_the_job_has_finished_nothing_is_kept_for_checkpoints_that_might_come() -> None:
+    registry = SharedStateRegistry()
+    completed(registry, 1)
+    registry.begin(2)
+    registry.begin(3)
+    registry.begin(4)
+    registry.complete(3, frozenset({"chk-3/a"}))
+    registry.let_go(1)
+    for given_up in (2, 4):
+        registry.give_up(given_up)
+    assert registry.collect() == NOTHING, (
+        "a later one may name what was written for 4, and what that names"
+    )
+    registry.end()
+    assert registry.collect().checkpoints == (1,), "late files of 2 and 4 are left to the next run"
+
+
 def test_a_checkpoint_that_does_not_count_any_more_stays_where_it_is() -> None:
     registry = SharedStateRegistry()
     completed(registry, 1, "chk-1/a")

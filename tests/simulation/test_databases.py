@@ -35,7 +35,7 @@ def quiet(caplog: pytest.LogCaptureFixture) -> Iterator[None]:
 def test_forty_seeds_keep_every_promise_and_merge_files() -> None:
     met: Counter[str] = Counter()
     for seed in range(40):
-        report = simulate(seed, databases=True)
+        report = simulate(seed)
         assert not report.violation, f"seed {seed}"
         met.update(report.coverage)
     assert met["database files merged"]
@@ -44,10 +44,10 @@ def test_forty_seeds_keep_every_promise_and_merge_files() -> None:
 @pytest.mark.parametrize("name", sorted(MUTANTS))
 def test_the_simulation_finds_the_bug_that(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     known = KNOWN[name]
-    assert not simulate(known, databases=True).violation, "the engine is at fault, not the mutant"
+    assert not simulate(known).violation, "the engine is at fault, not the mutant"
     MUTANTS[name](monkeypatch)
     seeds = chain((known,), range(SEEDS_MAX))
-    found = (simulate(seed, databases=True).violation for seed in seeds)
+    found = (simulate(seed).violation for seed in seeds)
     violation = next(filter(None, found), "")
     assert violation, f"no violation in {SEEDS_MAX} seeds"
     assert not violation.startswith(SLIPS), violation

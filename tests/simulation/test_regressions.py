@@ -28,6 +28,7 @@ SEEDS = {
     11718: "storage that failed during a restore ended the job",
     15589: "a sink did nothing but pre-commit, as in 3320, two checkpoints at once",
     18395: "a sink did nothing but pre-commit, as in 3320, three checkpoints at once",
+    31826: "checkpoints that were let go stayed when a job finished whose last commits had failed",
 }
 
 
