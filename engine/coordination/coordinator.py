@@ -15,11 +15,10 @@ commits are made here, not in the tasks, so that they form one history.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
 from typing import assert_never
 
 from headrace.channels.events import CheckpointMode
-from headrace.recovery.metadata import CheckpointMetadata, SubtaskSnapshot
+from headrace.recovery.metadata import CheckpointMetadata
 
 from ..plan.execution import ExecutionPlan
 from . import decisions as d
@@ -30,12 +29,9 @@ from .leftovers import NOTHING_LEFT, Leftovers
 from .membership import Loss, Membership
 from .pending import Wish
 from .restarts import Restarts
+from .restore_point import Adapt, Assign, RestorePoint, as_it_is
 from .roster import Member, Roster
 from .rules import CoordinatorRules, Phase
-
-#: Translates a checkpoint's subtasks into snapshots in terms of the plan that runs now.
-Assign = Callable[[CheckpointMetadata], Sequence[SubtaskSnapshot]]
-Adapt = Callable[[CheckpointMetadata], CheckpointMetadata]
 
 
 class Coordinator:
@@ -64,11 +60,10 @@ class Coordinator:
         assign: Assign,
         epoch: int = 0,
         left: Leftovers = NOTHING_LEFT,
-        adapt: Adapt = lambda metadata: metadata,
+        adapt: Adapt = as_it_is,
     ) -> None:
         self._plan = plan
         self._rules = rules
-        self._assign, self._adapt = assign, adapt
         self._roster = Roster(slots)
         self._members = Membership(self._roster, rules)
         self._restarts = Restarts(rules.restarts)
@@ -76,9 +71,8 @@ class Coordinator:
         self.epoch = epoch
         #: Messages dropped because of their epoch or sender.
         self.fenced = 0
-        self._restored, self._origin = restore, origin
-        self._started_from = restore
         self._ledger = Ledger(restore, rules.checkpoints.retain, foreign=bool(origin), left=left)
+        self._point = RestorePoint(self._ledger, restore, origin, assign, adapt)
         self._checkpoints = Checkpointing(
             plan, rules.mode, rules.checkpoints, self._roster, self._ledger, checkpoint_next
         )
@@ -91,7 +85,6 @@ class Coordinator:
         self._stop_mode: CheckpointMode | None = None
         self._restart_at_ns: int | None = None
         self._ending: d.JobEnded | None = None
-        self._finding = False
         self._now_ns = 0
 
     # --- the verbs ----------------------------------------------------------------------------------------------
@@ -175,7 +168,9 @@ class Coordinator:
             case d.TransactionsCommitted():
                 self._ledger.committed(event.checkpoint)
             case d.CheckpointFound():
-                self._found(event.metadata, effects)
+                failure = self._point.found(event.metadata)
+                if failure is not None:
+                    self._end(d.Outcome.FAILED, failure, "", effects)
             case d.CheckpointRequested():
                 self._checkpoints.requested(Wish(event.request, event.savepoint))
             case d.StopRequested():
@@ -189,9 +184,8 @@ class Coordinator:
         if event.kind is d.StopKind.NOW:
             self._stop = event.kind
             self._end(d.Outcome.STOPPED, "stopped at once", "", effects)
-        elif (
-            self._stop is None
-        ):  # the first counts: half drained a job cannot be left, nor drained when its last cut is taken
+        elif self._stop is None:
+            # The first counts: half drained a job cannot be left, nor drained when its last cut is taken.
             self._stop, self._stop_mode = event.kind, event.mode
             self._drain(effects)
 
@@ -297,14 +291,13 @@ class Coordinator:
 
     def _awaits_storage(self) -> bool:
         """Some checkpoint's or commit's fate is open."""
-        return self._checkpoints.writing or self._finding or self._ledger.committing
+        return self._checkpoints.writing or self._point.is_searching or self._ledger.committing
 
     def _deploy(self, effects: list[d.CoordinatorEffect]) -> None:
         if not (self._claimed and self._recovered):
             return
-        restore = self._started_from = self._ledger.newest
-        snapshots = [] if restore is None else list(self._assign(restore))
-        self._finished = {(s.task, s.index) for s in snapshots if s.finished}
+        start = self._point.start()
+        self._finished = {(s.task, s.index) for s in start.snapshots if s.finished}
         if self._all_finished():
             self._end(d.Outcome.FINISHED, "restored after the end of input", "", effects)
             return
@@ -313,20 +306,17 @@ class Coordinator:
         self._members.await_nobody()
         self.phase = Phase.DEPLOYING
         self._deployed = set()
-        job = self._plan.job if restore is None else restore.job
-        checkpoint = 0 if restore is None else restore.checkpoint
-        origin = self._origin if restore is self._restored else ""
-        for connection, peers, held in self._roster.shares(snapshots):
-            deploy = m.Deploy(self.epoch, peers, checkpoint, job, origin, held)
+        job = start.job or self._plan.job
+        for connection, peers, held in self._roster.shares(start.snapshots):
+            deploy = m.Deploy(self.epoch, peers, start.checkpoint, job, start.origin, held)
             effects.append(d.SendMessage(connection, deploy))
 
     def _start_attempt(self, effects: list[d.CoordinatorEffect]) -> None:
         self.phase = Phase.RUNNING
         self._checkpoints.begin(self.epoch, self._now_ns)
         self._to_all(m.Start(self.epoch), effects)
-        restore = self._ledger.newest
-        start = "the beginning" if restore is None else f"chk-{restore.checkpoint}"
-        effects.append(d.Notice(d.NoticeKind.RUNNING, f"attempt {self.epoch} runs from {start}"))
+        text = f"attempt {self.epoch} runs from {self._point.describe()}"
+        effects.append(d.Notice(d.NoticeKind.RUNNING, text))
         self._drain(effects)
 
     def _attempt_failed(
@@ -355,44 +345,11 @@ class Coordinator:
         self._to_all(m.Abandon(self.epoch), effects)
 
     def _deploy_failed(self, message: m.DeployFailed, effects: list[d.CoordinatorEffect]) -> None:
-        if not message.corrupt:
-            self._end(d.Outcome.FAILED, message.reason, "", effects)
-            return
-        restore = self._ledger.newest
-        assert restore is not None, "nothing was restored, so nothing can be corrupt"
-        damaged = restore.checkpoint
-        if restore is not self._started_from:
-            # What is still replayed is of an older one than the newest, which may well be whole: it is tried before it is judged.
+        failure = self._point.cannot_be_loaded(message, effects)
+        if failure is None:
             self._attempt_failed(message.reason, "", effects)
-            return
-        if self._origin and restore is self._restored:
-            reason = f"chk-{damaged} in {self._origin} cannot be restored: {message.reason}"
-            self._end(d.Outcome.FAILED, reason, "", effects)
-            return
-        text = (
-            f"chk-{damaged} cannot be restored ({message.reason}); the one before it is used, so what"
-            f" chk-{damaged} had committed to sinks will be written once more"
-        )
-        effects.append(d.Notice(d.NoticeKind.WARNING, text))
-        self._attempt_failed(message.reason, "", effects)
-        self._finding = True
-        effects.append(d.FindCheckpoint(damaged))
-
-    def _found(
-        self, metadata: CheckpointMetadata | None, effects: list[d.CoordinatorEffect]
-    ) -> None:
-        """Go on from an older checkpoint. Without one the job fails: to start afresh would write everything once more."""
-        self._finding = False
-        if metadata is not None:
-            self._ledger.restored(self._adapt(metadata))
-            return
-        damaged = self._ledger.newest
-        assert damaged is not None, "nothing was damaged"
-        reason = (
-            f"chk-{damaged.checkpoint} cannot be restored, and there is no older one;"
-            " start the job without restore to read everything again"
-        )
-        self._end(d.Outcome.FAILED, reason, "", effects)
+        else:
+            self._end(d.Outcome.FAILED, failure, "", effects)
 
     def _claim_failed(self, reason: str, effects: list[d.CoordinatorEffect]) -> None:
         wait_ns = self._restarts.next_wait_ns()

@@ -5,6 +5,7 @@ that memory. So a dead worker's successor, and those of a rescale, start at once
 
 Its standard input is a socket, over which come requests, and go replies. It does nothing else: it never runs the program.
 What it must not have when it forks is a thread of ours; those of Arrow's allocator and of NumPy's library know about forks.
+Not `multiprocessing`'s fork server: that runs the user's main module once more in every fork, and serves one process as a whole.
 
     request  1 byte kind: F fork, with the worker's end of its pipe attached; K kill what is left of it
              8 bytes number, big-endian, chosen by the other side
@@ -26,6 +27,7 @@ import signal
 import socket
 import struct
 import sys
+import warnings
 
 import numpy as np
 
@@ -41,6 +43,8 @@ ENDED, REFUSED = b"E", b"R"
 def main() -> None:
     """Serve; in a fork, be a worker."""
     faulthandler.enable()
+    # From Python 3.12 on any thread is warned about; see above.
+    warnings.filterwarnings("ignore", "This process .* is multi-threaded", DeprecationWarning)
     die_with_parent(os.getppid())
     requests = socket.socket(fileno=_take_stdin())
     import_all()

@@ -14,7 +14,8 @@ import threading
 import time
 from collections.abc import Callable
 
-from ..runtime.launch import Entry, Incarnation, OnExit, WorkerProgram, default_entry
+from ..runtime.entry import default_entry
+from ..runtime.launch import Entry, Incarnation, OnExit, WorkerProgram
 
 _log = logging.getLogger(__name__)
 

@@ -9,7 +9,7 @@ lives on for seconds. Each start of a worker therefore carries a number, `Incarn
 whoever meets two of them obeys the higher. A launcher promises rising numbers, not the end of the
 older incarnation.
 
-Not here: the worker itself (`worker_main`), which this module imports only inside a worker.
+Not here: the worker itself (`worker_main`), and the `Entry` that runs it (`entry`).
 """
 
 from __future__ import annotations
@@ -117,10 +117,3 @@ def slots_of_worker(worker: int, *, workers: int, slots: int) -> range:
     """Return the slots that `worker` hosts: consecutive ones, spread as evenly as possible."""
     assert 0 <= worker < workers, f"worker {worker} of {workers}"
     return range(worker * slots // workers, (worker + 1) * slots // workers)
-
-
-def default_entry(program: WorkerProgram, incarnation: Incarnation, host: str) -> None:
-    """Run the real worker. Imported late: only a worker needs its network and its operators."""
-    from .worker_main import run_worker
-
-    run_worker(program, incarnation, host)

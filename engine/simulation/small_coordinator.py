@@ -154,7 +154,6 @@ class CoordinatorState:
             restore=None if newest is None else catalog.load(store, plan.job, newest),
             checkpoint_next=catalog.next_checkpoint_number(store, plan.job),
             assign=Assign(plan),
-            adapt=_unchanged,
         )
         state = CoordinatorState(scope, plan, machine, triggered=used[0], expired=used[1])
         outputs: list[Output] = []
@@ -262,11 +261,6 @@ class CoordinatorState:
                     pass
                 case _:
                     assert_never(effect)
-
-
-def _unchanged(metadata: CheckpointMetadata) -> CheckpointMetadata:
-    """No operator was renamed. A function with a name, so that the state that holds it can be copied."""
-    return metadata
 
 
 def _rules(scope: Scope) -> CoordinatorRules:

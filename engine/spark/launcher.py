@@ -28,7 +28,8 @@ from collections.abc import Callable, Iterable, Iterator
 from pyspark import InheritableThread, TaskContext
 from pyspark.sql import SparkSession
 
-from ..runtime.launch import Entry, Incarnation, WorkerProgram, default_entry
+from ..runtime.entry import default_entry
+from ..runtime.launch import Entry, Incarnation, WorkerProgram
 from .capacity import (
     active_tasks,
     classic_context,

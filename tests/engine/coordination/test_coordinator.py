@@ -310,7 +310,7 @@ def with_a_damaged_checkpoint() -> Driven:
     subject.register(0)
     subject.register(1)
     effects = subject.said(0, m.DeployFailed(1, "checksum", corrupt=True))
-    assert effects == ["Abandon to 0", "Abandon to 1", "find below 7"]
+    assert effects == ["find below 7", "Abandon to 0", "Abandon to 1"]
     assert subject.said(1, m.DeployFailed(1, "checksum", corrupt=True)) == [], "once is enough"
     return subject
 
