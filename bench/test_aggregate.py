@@ -15,8 +15,9 @@ import pyarrow as pa
 import pytest
 
 from headrace.engine.operators import aggregations as agg
-from headrace.engine.operators.aggregate import AggregateOperator, Emit
+from headrace.engine.operators.aggregate import AggregateOperator
 from headrace.engine.operators.base import OperatorContext
+from headrace.engine.operators.heap_aggregate import Emit
 
 KEYS = 100_000
 BATCH_ROWS = 8192

@@ -13,9 +13,10 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from ..operators.aggregate import AggregateOperator, Emit
+from ..operators.aggregate import AggregateOperator
 from ..operators.aggregations import Aggregation, aggregate_schema
 from ..operators.connect import BroadcastProcessor
+from ..operators.heap_aggregate import Emit
 from ..operators.join import How
 from ..operators.process import (
     ProcessOperator,

@@ -14,11 +14,11 @@ from ..state.arrays import Values
 from ..state.backends import make_database, take_over
 from ..state.keys import KeySlots
 from ..state.rocks import RocksDatabase, Writes
-from ..state.rocks_codecs import KeyCodec, value_codec
+from ..state.rocks_codecs import KeyCodec
 from ..state.rocks_files import Entry
+from ..state.rocks_values import value_codec
 from ..state.slots import Slots
 from ..state.tables import refuse_unknown, restored_batches
-from .aggregate import STATE_NAME, HeapAggregate
 from .base import (
     DatabaseSnapshot,
     OperatorContext,
@@ -27,6 +27,7 @@ from .base import (
     StateLayout,
     StateSnapshot,
 )
+from .heap_aggregate import STATE_NAME, HeapAggregate
 
 
 class RocksAggregate(HeapAggregate):

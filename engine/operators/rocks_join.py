@@ -18,10 +18,11 @@ from headrace.channels.keygroups import KeyGroups, groups_of_hashes, key_group_r
 from ..state.arrays import Mask
 from ..state.backends import make_database, take_over
 from ..state.rocks import RocksDatabase
-from ..state.rocks_codecs import KeyCodec, value_codec
+from ..state.rocks_codecs import KeyCodec
 from ..state.rocks_due import DueIndex, biased
 from ..state.rocks_files import Entry
 from ..state.rocks_rows import Pair, RocksRows
+from ..state.rocks_values import value_codec
 from ..state.tables import KEY_GROUP
 from .base import (
     DatabaseSnapshot,

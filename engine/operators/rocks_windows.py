@@ -18,10 +18,11 @@ from headrace.channels.keygroups import KeyGroups, key_group_range, key_groups
 
 from ..state.arrays import Mask
 from ..state.backends import make_database, take_over
-from ..state.rocks_codecs import KeyCodec, value_codec
+from ..state.rocks_codecs import KeyCodec
 from ..state.rocks_due import DueIndex
 from ..state.rocks_files import Entry
 from ..state.rocks_rows import RocksRows
+from ..state.rocks_values import value_codec
 from .base import (
     DatabaseSnapshot,
     OperatorContext,

@@ -6,7 +6,7 @@ keys of a range of key groups lie together, whatever the states.
 
 A value is *packed* when every column of it is integer-like or a float: per column one byte as above and 8 bytes, little-endian.
 One other column is MessagePack if it is text, bytes, or lists, maps and structs of what MessagePack can tell apart; in all other cases it is
-an Arrow record batch of one row. Several columns are what `rocks_row_values.py` says. No code is stored, nothing is pickled.
+an Arrow record batch of one row. Several columns are what `rocks_values.py` says. No code is stored, nothing is pickled.
 
 Format, never change: checkpoints hold it.
 """
@@ -51,18 +51,6 @@ class ValueCodec(Protocol):
     def decode_cells(self, stored: Sequence[bytes]) -> list[Any]:
         """Make the Python values again."""
         ...
-
-
-def value_codec(fields: Sequence[pa.Field]) -> ValueCodec:
-    """Choose by the types of the columns."""
-    types = [field.type for field in fields]
-    if all(is_word_type(type_) for type_ in types):
-        return PackedValues(types)
-    if len(types) > 1:
-        from .rocks_row_values import RowValues  # which is built on this module
-
-        return RowValues(types)
-    return PlainValues(types[0]) if is_plain(types[0]) else ArrowValues(types[0])
 
 
 class PackedValues:

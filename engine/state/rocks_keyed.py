@@ -16,9 +16,10 @@ import pyarrow as pa
 from ..operators.base import RestoredState, StateKind, StateLayout
 from .keyed import ABSENT, Key, to_arrow
 from .rocks import RocksDatabase, Writes
-from .rocks_codecs import KeyCodec, group_start, value_codec
+from .rocks_codecs import KeyCodec, group_start
 from .rocks_files import Entry
 from .rocks_rows import Pair, entries_between
+from .rocks_values import value_codec
 from .tables import KEY_GROUP
 
 _MISSING: Any = object()

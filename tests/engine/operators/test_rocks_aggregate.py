@@ -16,11 +16,12 @@ from hypothesis import strategies as st
 from headrace.channels.keygroups import key_group_range, key_groups
 from headrace.engine.api.errors import UserCodeError, UserError
 from headrace.engine.operators import aggregations as agg
-from headrace.engine.operators.aggregate import AggregateOperator, Emit
-from headrace.engine.operators.base import RestoredState, StateBackend
+from headrace.engine.operators.aggregate import AggregateOperator
+from headrace.engine.operators.base import RestoredState
+from headrace.engine.operators.heap_aggregate import Emit
 
 from .rocks_cases import MAX_PARALLELISM, context, frozen, stored, tables
-from .test_aggregate import ALL, KEYS, ROWS, SCHEMA, batch_of, table_of
+from .test_heap_aggregate import ALL, KEYS, ROWS, SCHEMA, batch_of, table_of
 
 BATCHES = st.lists(st.lists(ROWS, min_size=1, max_size=2), max_size=5)
 
@@ -155,13 +156,3 @@ def test_a_sum_that_leaves_its_range_is_found_though_it_began_on_disk(tmp_path: 
     with pytest.raises(UserCodeError, match="range of int64"):
         list(rocks.process(batch, 0))
     rocks.close()
-
-
-def test_an_operator_says_where_its_state_lies_before_the_job_does(tmp_path: Path) -> None:
-    for stated, job in (("rocksdb", "heap"), ("heap", "rocksdb")):
-        operator = AggregateOperator(
-            ["b"], ALL, SCHEMA, operator="totals", backend=StateBackend(stated)
-        )
-        operator.open(context(tmp_path, job))
-        assert (operator.freeze_database() is None) == (stated == "heap")
-        operator.close()

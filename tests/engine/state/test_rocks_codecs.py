@@ -17,8 +17,8 @@ from headrace.engine.state.rocks_codecs import (
     PackedValues,
     PlainValues,
     group_start,
-    value_codec,
 )
+from headrace.engine.state.rocks_values import value_codec
 
 KEYS = pa.schema([("a", pa.int64()), ("b", pa.string()), ("c", pa.float32())])
 ROW = st.tuples(

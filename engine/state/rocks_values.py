@@ -1,4 +1,4 @@
-"""Rows of any columns as values in a database: MessagePack arrays with one item per column.
+"""Which codec the values of a state have, and that of several columns of any types: MessagePack arrays with one item per column.
 
 The item of an integer-like column or a float is its bits as an integer, that of text, bytes and what is made of them the cell itself, that of a
 dictionary-encoded column its value; any other type is an Arrow record batch of one row in bytes. A null is nil in all of them.
@@ -16,7 +16,25 @@ import numpy as np
 import pyarrow as pa
 
 from .arrays import is_word_type, validity
-from .rocks_codecs import ArrowValues, bits, from_bits, is_plain
+from .rocks_codecs import (
+    ArrowValues,
+    PackedValues,
+    PlainValues,
+    ValueCodec,
+    bits,
+    from_bits,
+    is_plain,
+)
+
+
+def value_codec(fields: Sequence[pa.Field]) -> ValueCodec:
+    """Choose by the types of the columns."""
+    types = [field.type for field in fields]
+    if all(is_word_type(type_) for type_ in types):
+        return PackedValues(types)
+    if len(types) > 1:
+        return RowValues(types)
+    return PlainValues(types[0]) if is_plain(types[0]) else ArrowValues(types[0])
 
 
 class _Items(Protocol):

@@ -5,8 +5,7 @@ from decimal import Decimal
 
 import pyarrow as pa
 
-from headrace.engine.state.rocks_codecs import value_codec
-from headrace.engine.state.rocks_row_values import RowValues
+from headrace.engine.state.rocks_values import RowValues, value_codec
 
 COLUMNS = {
     "text": pa.array(["a", None, ""]),
