@@ -69,6 +69,8 @@ class CoordinatorProcess(Process):
         self.generation = generation
         self.address = (f"coordinator-{generation}", 1)
         self.result: d.JobEnded | None = None
+        #: It has done everything to the end, and was not killed.
+        self.has_left = False
         self._launch = launch
         self._saved = saved
         #: None until an epoch is claimed and a checkpoint chosen.
@@ -251,6 +253,7 @@ class CoordinatorProcess(Process):
         """The job has ended; the process does once storage and sinks have nothing left to do."""
         if self.result is None or not (self._storage.idle and self._sinking.idle) or not self.alive:
             return
+        self.has_left = True
         self.die(host=False, why=f"ended: {self.result.outcome.value} {self.result.reason}")
 
 

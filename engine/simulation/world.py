@@ -163,8 +163,10 @@ class World:
         check_newest(self.env.storage, self.env.plan.job, self.coverage)
         self._ended_ns = scheduler.now_ns
         self._let_rest()
-        env = self.env
-        check_retained(env.storage, env.plan.job, env.settings.retain, self.scenario.profile)
+        if self.coordinator is not None and self.coordinator.has_left:
+            # Otherwise it died after the job's last commit, and what it had not deleted is left to a next run.
+            env = self.env
+            check_retained(env.storage, env.plan.job, env.settings.retain, self.scenario.profile)
 
     def _let_rest(self) -> None:
         """All is over: after a while nobody is left."""

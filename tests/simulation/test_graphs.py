@@ -20,7 +20,7 @@ def test_the_same_seed_draws_the_same_job() -> None:
 
 
 #: Windows and joins stand in graphs of their own: test_windows.py.
-FIXED = (Kind.WINDOWS, Kind.JOIN)
+FIXED = (Kind.WINDOWS, Kind.JOIN, Kind.ALARMS)
 
 
 def test_all_kinds_of_tasks_and_edges_and_parallelisms_occur() -> None:
