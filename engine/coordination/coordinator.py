@@ -326,7 +326,8 @@ class Coordinator:
         if self.phase not in (Phase.DEPLOYING, Phase.RUNNING):
             return
         effects.append(d.Notice(d.NoticeKind.ATTEMPT_FAILED, reason))
-        wait_ns = self._restarts.next_wait_ns(reason if details else "")
+        # Not the reason, which names the worker: the same record may fail on another.
+        wait_ns = self._restarts.next_wait_ns(details)
         if wait_ns is None:
             if self._restarts.in_a_row:
                 reason = (

@@ -179,6 +179,17 @@ def test_a_job_without_progress_is_given_up() -> None:
     assert "worker 0: lost a peer" in effects[-1]
 
 
+def test_a_program_that_fails_the_same_way_thrice_is_given_up_whoever_runs_it() -> None:
+    subject = running()
+    for epoch, worker in ((1, 0), (2, 1), (3, 0)):
+        effects = subject.said(worker, m.AttemptFailed(epoch, "boom", "Traceback", fatal=False))
+        subject.at(subject.now_ns + 80 * MS)
+        subject.step(d.EpochClaimed(epoch + 1))
+        subject.step(d.SinksRecovered(epoch + 1))
+        subject.both(m.Deployed(epoch + 1))
+    assert "gave up after 2 restarts without progress" in effects[-1]
+
+
 def test_a_completed_checkpoint_is_progress() -> None:
     subject = running()
     for epoch in range(1, 8):
