@@ -23,6 +23,8 @@ def duration_max_ns(plan: ExecutionPlan, settings: Settings, profile: FaultProfi
         return None
     if settings.concurrent > 1 or settings.savepoints:
         return None  # its metadata may wait for those of older ones
+    if settings.databases:
+        return None  # as many files are written, one after the other, as a database has merged and flushed
     slow = any(task.is_sink and task.index in settings.slow_tasks for task in plan.tasks)
     write_ns = settings.work_ns[1] * (SLOWNESS if slow else 1)
     # Trigger, a hop from each task to the next, acknowledgement; each may queue behind another that is due at the same time.

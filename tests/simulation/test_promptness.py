@@ -22,7 +22,7 @@ def _drawn(seed: int) -> tuple[ExecutionPlan, Settings]:
     rng = random.Random(seed)
     scenario = draw_scenario(rng, faults=False, mode=CheckpointMode.UNALIGNED)
     return plan_of(scenario.graph, rng, SinkSystem()), replace(
-        scenario.settings, concurrent=1, savepoints=0
+        scenario.settings, concurrent=1, savepoints=0, databases=frozenset()
     )
 
 
