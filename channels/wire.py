@@ -44,6 +44,7 @@ from typing import Final, NamedTuple, assert_never
 import pyarrow as pa
 import xxhash
 
+from .arrow_messages import has_compressed_body
 from .buffer import Buffer, ChannelId
 from .events import Barrier, ChannelEvent, CheckpointMode, EndOfInput, Watermark
 from .schemas import UnsupportedSchema, WireSchema, WireSchemas
@@ -361,7 +362,8 @@ class FrameDecoder:
         """Hold the header against the law of its kind: what a kind does not use is zero."""
         match header.kind:
             case 1:
-                good = header.rows > 0 and header.body_bytes > 0
+                # A record that is charged nothing would pass any credit.
+                good = header.size >= header.rows > 0 and header.body_bytes > 0
             case 2:
                 good = header.body_bytes == _EVENT_FIELDS.size
                 good = good and not (header.size or header.rows or header.fingerprint)
@@ -380,14 +382,17 @@ class FrameDecoder:
     def _decode_buffer(self, header: FrameHeader, body: pa.Buffer) -> BufferFrame:
         schema = self._schema_for(header)
         try:
-            batch = pa.ipc.read_record_batch(body, schema.wire)
+            message = pa.ipc.read_message(body)
+            if has_compressed_body(message):
+                raise _bad_body(header, "record batch", "one that is not compressed", "another")
+            batch = pa.ipc.read_record_batch(message, schema.wire)
             if batch.num_rows != header.rows:
                 raise _bad_body(header, "rows", header.rows, batch.num_rows)
             # Arrow's reader does not look at offsets; one that points outside would crash us later.
             batch.validate(full=True)
             if schema.recoded:
                 batch = batch.cast(schema.logical)
-        except (pa.ArrowException, OSError) as error:
+        except (pa.ArrowException, OSError, struct.error) as error:
             raise _bad_body(header, "record batch", "a valid one", error) from error
         buffer = Buffer(header.position, header.rows, header.size, (batch,))
         return BufferFrame(header.channel, buffer)

@@ -30,6 +30,8 @@ from dataclasses import dataclass
 import pyarrow as pa
 import xxhash
 
+from headrace.channels.arrow_messages import has_compressed_body
+
 MAGIC = b"\x89HRSEG\r\n"
 VERSION = 1
 HEADER_BYTES = 16
@@ -276,38 +278,8 @@ def _refuse_extension(name: str, kind: pa.DataType) -> None:
 def _check_messages(data: bytes) -> None:
     """Refuse extension types and compressed bodies before Arrow acts on either."""
     for message in pa.ipc.MessageReader.open_stream(pa.BufferReader(data)):
-        metadata = message.metadata.to_pybytes()
         # The key may also be a column's name or comment; refusing those as well is the price of not parsing the schema.
-        if message.type == "schema" and _EXTENSION_KEY in metadata:
+        if message.type == "schema" and _EXTENSION_KEY in message.metadata.to_pybytes():
             raise InvalidTable("an Arrow stream with extension types")
-        if message.type == "dictionary" and _is_compressed(metadata, through_dictionary=True):
-            raise InvalidTable("an Arrow stream with a compressed dictionary")
-        if message.type == "record batch" and _is_compressed(metadata, through_dictionary=False):
-            raise InvalidTable("an Arrow stream with a compressed record batch")
-
-
-def _is_compressed(metadata: bytes, *, through_dictionary: bool) -> bool:
-    """Tell from a message's flatbuffer (verified by Arrow before) whether its body is compressed.
-
-    Field numbers: Message.header 2, DictionaryBatch.data 1, RecordBatch.compression 3 (format/Message.fbs).
-    """
-    (root,) = struct.unpack_from("<I", metadata, 0)
-    batch = _table_field(metadata, root, 2)
-    if batch is not None and through_dictionary:
-        batch = _table_field(metadata, batch, 1)
-    return batch is not None and _table_field(metadata, batch, 3) is not None
-
-
-def _table_field(metadata: bytes, table: int, field: int) -> int | None:
-    """Follow the offset that field number `field` of the flatbuffer table at `table` holds; None if it is absent."""
-    (to_vtable,) = struct.unpack_from("<i", metadata, table)
-    vtable = table - to_vtable
-    (vtable_bytes,) = struct.unpack_from("<H", metadata, vtable)
-    entry = 4 + 2 * field
-    if entry + 2 > vtable_bytes:
-        return None
-    (position,) = struct.unpack_from("<H", metadata, vtable + entry)
-    if position == 0:
-        return None
-    (target,) = struct.unpack_from("<I", metadata, table + position)
-    return int(table + position + target)
+        if has_compressed_body(message):
+            raise InvalidTable(f"an Arrow stream with a compressed {message.type}")

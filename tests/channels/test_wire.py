@@ -251,7 +251,7 @@ def test_errors_name_channel_and_offset_and_survive_pickling() -> None:
         forged(kind=0),
         forged(kind=5),
         forged(kind=1, rows=0, body=b"x"),
-        forged(kind=1, rows=1),
+        forged(kind=1, rows=1, size=1),
         forged(kind=2, body=b"short"),
         forged(kind=2, body=bytes(18)),
         forged(kind=2, body=struct.pack("<BBQq", 1, 4, 1, 1)),
@@ -272,9 +272,16 @@ def test_headers_against_the_law_of_their_kind_are_refused(data: bytes) -> None:
         decoded(FrameDecoder(KEY, schemas), data)
 
 
+def test_records_that_are_charged_nothing_are_refused() -> None:
+    body, fingerprint = buffer_fields(batch(5))
+    data = forged(kind=1, body=body, rows=5, size=4, fingerprint=fingerprint)
+    with pytest.raises(WireError, match="header of channel"):
+        decoded(FrameDecoder(KEY, schemas), data)
+
+
 def test_another_number_of_rows_than_the_header_says_is_refused() -> None:
     body, fingerprint = buffer_fields(batch(5))
-    data = forged(kind=1, body=body, rows=4, size=1, fingerprint=fingerprint)
+    data = forged(kind=1, body=body, rows=4, size=4, fingerprint=fingerprint)
     with pytest.raises(WireError, match=r"rows of channel .*: expected 4, found 5"):
         decoded(FrameDecoder(KEY, schemas), data)
 
@@ -300,10 +307,29 @@ def test_offsets_that_point_outside_are_refused() -> None:
     bad = pa.StringArray.from_buffers(3, pa.py_buffer(offsets), text)
     body, fingerprint = buffer_fields(good)
     broken = pa.record_batch([good.column(0), bad, good.column(2)], schema=SCHEMA).serialize()
-    data = forged(kind=1, body=broken.to_pybytes(), rows=3, size=1, fingerprint=fingerprint)
+    data = forged(kind=1, body=broken.to_pybytes(), rows=3, size=3, fingerprint=fingerprint)
     assert body != broken
     with pytest.raises(WireError, match="record batch of channel"):
         decoded(FrameDecoder(KEY, schemas), data)
+
+
+@pytest.mark.parametrize("codec", ["lz4", "zstd"])
+def test_a_compressed_body_is_refused_before_it_is_inflated(codec: str) -> None:
+    bomb = pa.record_batch([[0] * 1_000_000, [""] * 1_000_000, [[]] * 1_000_000], schema=SCHEMA)
+    sink = pa.BufferOutputStream()
+    options = pa.ipc.IpcWriteOptions(compression=codec)
+    with pa.ipc.new_stream(sink, SCHEMA, options=options) as writer:
+        writer.write_batch(bomb)
+    messages = pa.ipc.MessageReader.open_stream(pa.BufferReader(sink.getvalue()))
+    [_, message] = list(messages)
+    body = message.serialize().to_pybytes()
+    _, fingerprint = buffer_fields(batch(1))
+    rows = bomb.num_rows
+    data = forged(kind=1, body=body, rows=rows, size=rows, fingerprint=fingerprint)
+    allocated = pa.total_allocated_bytes()
+    with pytest.raises(WireError, match=r"expected one that is not compressed"):
+        decoded(FrameDecoder(KEY, schemas), data)
+    assert pa.total_allocated_bytes() - allocated < 1_000_000
 
 
 @given(st.binary(min_size=HEADER_BYTES, max_size=400))

@@ -1,0 +1,49 @@
+"""Arrow IPC messages, looked at before Arrow acts on them.
+
+Arrow inflates a compressed body as soon as it reads the batch, to whatever length the body claims: three kilobytes become a hundred
+megabytes. Nothing of ours is written with compressed bodies, so whoever reads from a peer or from storage refuses them first. The
+libraries offer no such look, so the flag is read from the message's flatbuffer, which Arrow has verified by then.
+
+Source: Arrow columnar format 1.5, `format/Message.fbs` and the FlatBuffers layout of tables.
+"""
+
+from __future__ import annotations
+
+import struct
+
+import pyarrow as pa
+
+# Field numbers in Message.fbs: format, never change.
+_HEADER_OF_MESSAGE = 2
+_DATA_OF_DICTIONARY = 1
+_COMPRESSION_OF_BATCH = 3
+
+
+def has_compressed_body(message: pa.ipc.Message) -> bool:
+    """Tell whether the body of a record batch or dictionary message is compressed; of other messages it never is.
+
+    Raises: struct.error where the metadata is cut short, which Arrow's own check has ruled out.
+    """
+    if message.type not in ("record batch", "dictionary"):
+        return False
+    metadata = message.metadata.to_pybytes()
+    (root,) = struct.unpack_from("<I", metadata, 0)
+    batch = _field(metadata, root, _HEADER_OF_MESSAGE)
+    if batch is not None and message.type == "dictionary":
+        batch = _field(metadata, batch, _DATA_OF_DICTIONARY)
+    return batch is not None and _field(metadata, batch, _COMPRESSION_OF_BATCH) is not None
+
+
+def _field(metadata: bytes, table: int, number: int) -> int | None:
+    """Follow the offset that field `number` of the flatbuffer table at `table` holds; None if it is absent."""
+    (to_vtable,) = struct.unpack_from("<i", metadata, table)
+    vtable = table - to_vtable
+    (vtable_bytes,) = struct.unpack_from("<H", metadata, vtable)
+    entry = 4 + 2 * number
+    if entry + 2 > vtable_bytes:
+        return None
+    (position,) = struct.unpack_from("<H", metadata, vtable + entry)
+    if position == 0:
+        return None
+    (target,) = struct.unpack_from("<I", metadata, table + position)
+    return int(table + position + target)
