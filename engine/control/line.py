@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import secrets
 import socket
+import time
 
 import pyarrow as pa
 
@@ -36,6 +37,9 @@ from .messages import MESSAGE_BYTES_MAX
 #: How long a handshake may take.
 HANDSHAKE_S = 5.0
 
+#: How long the other end may take to make room for a message.
+_SEND_S = 5.0
+
 
 class LineBroken(Exception):
     """The other end is gone, silent, or not who it should be; the message says which."""
@@ -53,6 +57,7 @@ class Line:
 
     def send(self, body: bytes) -> None:
         """Send a message. Raises: LineBroken."""
+        self._socket.settimeout(_SEND_S)
         try:
             self._socket.sendall(b"".join(self._encoder.encode(ControlFrame(body))))
         except OSError as error:
@@ -61,11 +66,12 @@ class Line:
             raise LineBroken(f"the message cannot be sent: {error}") from error
 
     def receive(self, timeout_s: float) -> bytes:
-        """Wait for a message. Raises: LineBroken."""
-        self._socket.settimeout(timeout_s)
+        """Wait for a message, all of which has come within `timeout_s`. Raises: LineBroken."""
+        deadline_s = time.monotonic() + timeout_s
         try:
-            header = self._decoder.header(memoryview(_exactly(self._socket, HEADER_BYTES)))
-            body = _exactly(self._socket, header.body_bytes)
+            fields = _exactly(self._socket, HEADER_BYTES, deadline_s)
+            header = self._decoder.header(memoryview(fields))
+            body = _exactly(self._socket, header.body_bytes, deadline_s)
             frame = self._decoder.frame(header, pa.py_buffer(body))
         except WireError as error:
             raise LineBroken(f"what came over the line is no message: {error}") from error
@@ -80,6 +86,7 @@ class Line:
 
 def dial(address: tuple[str, int], secret: bytes, job: str) -> Line:
     """Connect to the process that runs `job`, and see that it is that. Raises: LineBroken."""
+    deadline_s = time.monotonic() + HANDSHAKE_S
     try:
         sock = socket.create_connection(address, timeout=HANDSHAKE_S)
     except OSError as error:
@@ -90,7 +97,7 @@ def dial(address: tuple[str, int], secret: bytes, job: str) -> Line:
             secret, identity, secrets.token_bytes(NONCE_BYTES), lambda p: p.role == "coordinator"
         )
         sock.sendall(handshake.hello())
-        proof, session = handshake.challenged(_exactly(sock, CHALLENGE_BYTES))
+        proof, session = handshake.challenged(_exactly(sock, CHALLENGE_BYTES, deadline_s))
         sock.sendall(proof)
         return Line(sock, session)
     except (OSError, HandshakeError, LineBroken) as error:
@@ -100,6 +107,7 @@ def dial(address: tuple[str, int], secret: bytes, job: str) -> Line:
 
 def answer(sock: socket.socket, secret: bytes, job: str) -> Line:
     """Let somebody in who knows the secret. Raises: LineBroken; the socket is closed then."""
+    deadline_s = time.monotonic() + HANDSHAKE_S
     try:
         sock.settimeout(HANDSHAKE_S)
         handshake = ServerHandshake(
@@ -108,16 +116,21 @@ def answer(sock: socket.socket, secret: bytes, job: str) -> Line:
             secrets.token_bytes(NONCE_BYTES),
             lambda peer: peer.role == "controller",
         )
-        sock.sendall(handshake.greeted(_exactly(sock, HELLO_BYTES)))
-        return Line(sock, handshake.proven(_exactly(sock, PROOF_BYTES)))
+        sock.sendall(handshake.greeted(_exactly(sock, HELLO_BYTES, deadline_s)))
+        return Line(sock, handshake.proven(_exactly(sock, PROOF_BYTES, deadline_s)))
     except (OSError, HandshakeError, LineBroken) as error:
         sock.close()
         raise LineBroken(f"a stranger called: {error}") from error
 
 
-def _exactly(sock: socket.socket, count: int) -> bytes:
+def _exactly(sock: socket.socket, count: int, deadline_s: float) -> bytes:
+    """Read `count` bytes by the deadline: whoever sends a byte now and then holds nobody longer than whoever sends none."""
     data = bytearray()
     while len(data) < count:
+        left_s = deadline_s - time.monotonic()
+        if left_s <= 0:
+            raise LineBroken("it is too slow")
+        sock.settimeout(left_s)
         try:
             part = sock.recv(count - len(data))
         except TimeoutError:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
+import re
 import socket
 import threading
+import time
 from collections.abc import Iterator
 
 import pytest
@@ -103,6 +106,22 @@ def test_a_silent_caller_is_hung_up_on(
     with socket.create_connection(answering.address) as caller:
         assert "silent" in answering.refusal()
         assert caller.recv(1) == b""
+
+
+def test_a_caller_that_sends_a_byte_now_and_then_is_hung_up_on(
+    answering: Answering, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(lines, "HANDSHAKE_S", 0.2)
+    with socket.create_connection(answering.address) as caller:
+        caller.settimeout(0.05)
+        deadline_s = time.monotonic() + WAIT_S
+        while time.monotonic() < deadline_s and answering.thread.is_alive():
+            with contextlib.suppress(ConnectionError):
+                caller.sendall(b"x")
+            with contextlib.suppress(TimeoutError, ConnectionError):
+                caller.recv(1)
+    assert not answering.thread.is_alive()
+    assert re.search("too slow|silent", answering.refusal())
 
 
 def test_a_message_that_is_too_long_is_not_sent(answering: Answering) -> None:
