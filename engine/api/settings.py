@@ -10,12 +10,14 @@ HEADRACE_PARALLELISM or HEADRACE_CHECKPOINTS_INTERVAL. Unknown keys are refused 
 
 from __future__ import annotations
 
+import functools
 import re
 import tomllib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
-from typing import Any
+from types import NoneType
+from typing import Any, get_args, get_type_hints
 
 from .errors import UserError
 from .options import Autoscale, Checkpoints, Network, Restart, RunOptions, State, Workers
@@ -33,26 +35,6 @@ _GROUPS: dict[str, type] = {
     "state": State,
     "autoscale": Autoscale,
 }
-_TEXTS = {
-    "runner",
-    "master",
-    "restore",
-    "renamed",
-    "checkpoints.directory",
-    "checkpoints.mode",
-    "workers.advertise_host",
-    "state.backend",
-    "state.directory",
-}
-_INTEGERS = {
-    "parallelism",
-    "checkpoints.tolerable_failures",
-    "checkpoints.retain",
-    "restart.attempts",
-    "autoscale.most",
-    "autoscale.least",
-}
-_FLAGS = {"allow_unclaimed_state"}
 #: An object, which no text can name.
 _ONLY_IN_CODE = {"spark"}
 _WORDS = {"true": True, "false": False}
@@ -159,23 +141,35 @@ def _checked(key: str, value: object, origin: str) -> _Setting:
 
 
 def _converted(key: str, value: object, origin: str) -> object:
-    """Text to what the option takes; "none" is None. Numbers and booleans of a TOML file pass as they are."""
+    """Text to what the option takes; "none" is None where that is a value. Numbers and booleans of a TOML file pass as they are."""
     if not isinstance(value, str):
         return value
-    if value.lower() == "none":
+    taken = _types()[key]
+    if value.lower() == "none" and NoneType in taken:
         return None
-    if key in _FLAGS:
+    if bool in taken:
         if value.lower() not in _WORDS:
             raise UserError(f"{origin}: {key}={value!r} is neither true nor false")
         return _WORDS[value.lower()]
-    if key in _TEXTS:
-        return value
-    if re.fullmatch(r"\d+", value):
+    if int in taken and re.fullmatch(r"\d+", value):
         return int(value)
-    if key in _INTEGERS:
+    if float in taken and re.fullmatch(r"\d+\.\d+", value):
+        return float(value)
+    if int in taken and str not in taken:
         raise UserError(f"{origin}: {key}={value!r} is not a whole number")
-    # What is left are durations and sizes; only the former may be fractions.
-    return float(value) if re.fullmatch(r"\d+\.\d+", value) else value
+    return value
+
+
+@functools.cache
+def _types() -> dict[str, frozenset[object]]:
+    """{key: the types that its option is declared to take}."""
+    found: dict[str, frozenset[object]] = {}
+    for prefix, class_ in [("", RunOptions), *((f"{g}.", c) for g, c in _GROUPS.items())]:
+        # Spark's own type is known to type checkers only, and is no concern of settings.
+        hints = get_type_hints(class_, localns={"SparkSession": object})
+        for name, hint in hints.items():
+            found[prefix + name] = frozenset(get_args(hint) or (hint,))
+    return found
 
 
 def _apply(options: RunOptions, settings: Mapping[str, _Setting]) -> RunOptions:

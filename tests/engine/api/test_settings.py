@@ -50,12 +50,27 @@ def test_none_is_a_value() -> None:
     assert options.checkpoints == Checkpoints("/d", interval=None)
 
 
-def test_numbers_that_are_names_stay_text() -> None:
-    options, _ = layered(
-        RunOptions(), {"restore": "7"}, {"HEADRACE_ALLOW_UNCLAIMED_STATE": "True"}, None
-    )
-    assert options.restore == "7"
+def test_none_is_a_word_where_an_option_has_it_among_its_own() -> None:
+    stated = RunOptions(checkpoints=Checkpoints("/d", compression="lz4"))
+    options, _ = layered(stated, {}, {"HEADRACE_CHECKPOINTS_COMPRESSION": "none"}, None)
+    assert options.checkpoints == Checkpoints("/d", compression="none")
+
+
+def test_text_becomes_what_the_option_is_declared_to_take() -> None:
+    stated = RunOptions(checkpoints=Checkpoints("/d"))
+    settings = {
+        "restore": "7",
+        "allow_unclaimed_state": "True",
+        "checkpoints.directory": "2026",
+        "checkpoints.max_concurrent": "3",
+        "checkpoints.timeout": "1.5",
+        "network.window": "4194304",
+    }
+    options, _ = layered(stated, settings, {}, None)
+    assert options.restore == 7
     assert options.allow_unclaimed_state is True
+    assert options.checkpoints == Checkpoints("2026", interval="10s", max_concurrent=3, timeout=1.5)
+    assert options.network.window == 4194304
 
 
 def test_new_names_of_operators_can_be_stated_outside() -> None:
