@@ -18,7 +18,7 @@ import pyarrow as pa
 from ..plan.builder import build_plan
 from ..plan.execution import ExecutionPlan
 from ..plan.mermaid import mermaid
-from ..plan.validate import PARALLELISM_MAX, check_name, check_parallelism
+from ..plan.validate import check_name, check_parallelism
 from .connector import Delivery
 from .errors import UserError
 from .handle import JobHandle, JobResult, Session, Successor
@@ -97,7 +97,7 @@ class Job:
         for sink in sinks:
             if not isinstance(sink, SinkHandle):
                 raise UserError(f"Job takes sinks such as stream.write.parquet(...), got {sink!r}")
-        check_parallelism(max_parallelism, where="max_parallelism", limit=PARALLELISM_MAX)
+        check_parallelism(max_parallelism, where="max_parallelism")
         self.name = check_name(name, kind="Job")
         self.sinks = sinks
         self.max_parallelism = max_parallelism

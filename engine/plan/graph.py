@@ -160,9 +160,7 @@ def _producers_first(sinks: Sequence[Node]) -> tuple[Node, ...]:
             open_.discard(node)
             done[node] = None
         elif node in open_:
-            raise UserError(
-                f"{node.label} consumes its own output; a loop is written with iterate()"
-            )
+            raise UserError(f"{node.label} consumes its own output; a pipeline has no loops")
         elif node not in done:
             open_.add(node)
             stack.append((node, True))

@@ -12,14 +12,12 @@ from collections.abc import Iterable, Mapping, Sequence
 import pyarrow as pa
 
 from headrace.channels.hashing import key_hashers
+from headrace.channels.keygroups import MAX_PARALLELISM_LIMIT
 
 from ..api.errors import UserError
 from ..api.suggestion import did_you_mean
 from ..operators.aggregations import Aggregation
 from .graph import LogicalGraph, Node, Role
-
-#: Key groups are numbered in 16 bits, and half of that is what Flink allows too.
-PARALLELISM_MAX = 32768
 
 
 def check_columns(columns: Iterable[str], schema: pa.Schema, *, where: str) -> None:
@@ -121,14 +119,14 @@ def check_graph(graph: LogicalGraph, *, max_parallelism: int, parallelism: int) 
     """
     _check_ends(graph)
     _check_names(graph)
-    check_parallelism(max_parallelism, where="max_parallelism", limit=PARALLELISM_MAX)
+    check_parallelism(max_parallelism, where="max_parallelism")
     _check_below(parallelism, max_parallelism, who="the job")
     for node in graph.nodes:
         if node.parallelism is not None:
             _check_below(node.parallelism, max_parallelism, who=node.label)
 
 
-def check_parallelism(value: object, *, where: str, limit: int = PARALLELISM_MAX) -> None:
+def check_parallelism(value: object, *, where: str, limit: int = MAX_PARALLELISM_LIMIT) -> None:
     """Refuse what is not a whole number from 1 to `limit`."""
     if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= limit:
         raise UserError(f"{where}={value!r} is not a whole number from 1 to {limit}")
