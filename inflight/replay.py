@@ -6,7 +6,7 @@ channels of one attempt it is free. What an earlier attempt had left to replay i
 flight behind it, or a key's older records could fall behind its newer ones.
 
 Watermarks are replayed at their place, as those of the channel of the same name. Restoring at another parallelism takes them away
-(`recovery/assignment.py`), for then there is no such channel, and records that are filtered have no place any more.
+(`recovery/redistribution.py`), for then there is no such channel, and records that are filtered have no place any more.
 
 Memory is bounded by the read-ahead, whatever lay in flight and however many old channels a consumer has inherited: buffers are asked for
 one after the other, at most two an old channel, until those that are asked for or read and not worked on come to `ahead_bytes_max`.

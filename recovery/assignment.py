@@ -4,11 +4,9 @@ State is found again by operator name, channels by edge key. Each new subtask ge
 state is cut to its key groups when it is read. Positions start at zero in every attempt, so of the channels only the ends of
 input are carried over.
 
-In-flight records go to the consumer that their edge's partitioner names at the new parallelism: along an edge with affinity each new consumer reads
-what may be its own and filters; along one without, the records are dealt out in even shares, cut between records; along a forward edge whole old
-channels are; and a broadcast consumer takes the place of one old consumer. Within an old channel the receiver's part comes before the sender's.
+Who replays which in-flight records is told by `redistribution.py`.
 
-Source: FLIP-76, "StateAssignmentOperation"; docs/design.md, "Redistribution".
+Source: Flink, `StateAssignmentOperation`.
 """
 
 from __future__ import annotations
@@ -16,18 +14,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
-from enum import Enum
 
 from msgspec.structs import replace
 
 from headrace.channels.buffer import ChannelId
 from headrace.channels.events import CheckpointMode
 from headrace.channels.keygroups import key_group_range
-from headrace.channels.partitioners import Broadcast, Custom, Hash
-from headrace.inflight.handle import BufferHandle, ChannelStateHandle
-from headrace.inflight.replay import merge_sides
 
-from .event_time import restored_channel, restored_operator, same_channels
+from .event_time import restored_channel, restored_operator
 from .metadata import (
     ChannelPosition,
     CheckpointMetadata,
@@ -36,46 +30,7 @@ from .metadata import (
     SubtaskSnapshot,
     TaskInfo,
 )
-
-
-class Incompatible(Exception):
-    """The checkpoint cannot be restored into this program; the message says what differs and what to do."""
-
-
-class Affinity(Enum):
-    """What an edge's partitioner makes of a record."""
-
-    #: It depends on the record where it goes (hash, custom).
-    RECORD = "record"
-    #: Any consumer will do (rebalance, shuffle).
-    NONE = "none"
-    #: Any consumer will do, but the records of one channel stay together and in order (forward).
-    CHANNEL = "channel"
-    #: Every consumer gets it (broadcast).
-    COPY = "copy"
-
-
-#: Of partitioners that say something about it, by name.
-_AFFINITIES = {
-    Hash.name: Affinity.RECORD,
-    Custom.name: Affinity.RECORD,
-    Broadcast.name: Affinity.COPY,
-}
-
-
-@dataclass(frozen=True, slots=True)
-class NewEdge:
-    """An input edge of a task of the plan that runs now; `producer` is a task index.
-
-    Attributes:
-        partitioning: as in `EdgeInfo`, and `columns`; empty counts as unchanged.
-    """
-
-    key: str
-    producer: int
-    affinity: Affinity
-    partitioning: str = ""
-    columns: tuple[str, ...] = ()
+from .redistribution import Incompatible, NewEdge, check_repartitioned, in_flight_of, old_edges
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,7 +72,7 @@ def assign(
         )
     for task in tasks:
         for edge in task.edges.values():
-            _check_repartitioned(metadata, edge)
+            check_repartitioned(metadata, edge)
     finished = [_finished(metadata, task.info) for task in tasks]
     _reopen(finished, tasks)
     return [
@@ -162,32 +117,6 @@ def claimed_transactions(
     """The checkpoint without transactions of sinks that the new plan lacks."""
     names = {name for task in tasks for name in task.info.operators}
     return replace(metadata, transactions=[t for t in metadata.transactions if t.sink in names])
-
-
-def _check_repartitioned(metadata: CheckpointMetadata, edge: NewEdge) -> None:
-    """Records in flight can be given out by another partitioner, unless it or the old one copies, or the old one must tell them apart."""
-    old = _old_edges(metadata, edge)
-    handles = [h for s in metadata.subtasks for h in s.inflight if h.edge in old and h.buffers]
-    if not handles or not _repartitioned(metadata, old, edge):
-        return
-    was = metadata.edges[old[0]].partitioning
-    filtered = any(buffer.filters for handle in handles for buffer in handle.buffers)
-    if filtered or Affinity.COPY in (edge.affinity, _AFFINITIES.get(was)):
-        raise Incompatible(
-            f"chk-{metadata.checkpoint} holds in-flight records of edge {edge.key!r}, whose partitioner was {_shown(was, metadata.edges[old[0]].columns)}"
-            f" and is now {_shown(edge.partitioning, edge.columns)}: change it between an aligned checkpoint and its restore, which holds none"
-        )
-
-
-def _repartitioned(metadata: CheckpointMetadata, old: Sequence[int], edge: NewEdge) -> bool:
-    """The edge has another partitioner now. Which function a custom one calls cannot be known."""
-    known = [metadata.edges[i] for i in old if metadata.edges[i].partitioning]
-    now = (edge.partitioning, edge.columns)
-    return bool(edge.partitioning) and any((e.partitioning, tuple(e.columns)) != now for e in known)
-
-
-def _shown(partitioning: str, columns: Sequence[str]) -> str:
-    return f"{partitioning} by {', '.join(columns)}" if columns else partitioning
 
 
 def _finished(metadata: CheckpointMetadata, info: TaskInfo) -> list[bool]:
@@ -244,7 +173,7 @@ def _snapshot(
         inflight=[
             handle
             for edge, new in task.edges.items()
-            for handle in _in_flight(
+            for handle in in_flight_of(
                 metadata, edge, new, (len(finished[new.producer]), task.info.parallelism), subtask
             )
         ],
@@ -263,106 +192,39 @@ def _received(
     edge = task.edges[channel.edge]
     widths = (tasks[edge.producer].info.parallelism, task.info.parallelism)
     new = ChannelPosition(*channel, 0, finished[edge.producer][channel.producer])
-    return restored_channel(metadata, _old_edges(metadata, edge), widths, new)
+    return restored_channel(metadata, old_edges(metadata, edge), widths, new)
 
 
-def _old_edges(metadata: CheckpointMetadata, edge: NewEdge) -> list[int]:
-    return [i for i, e in enumerate(metadata.edges) if e.key == edge.key]
+@dataclass(frozen=True, slots=True)
+class _Place:
+    """A subtask among the subtasks of its task, and the key groups that it owns there."""
 
+    index: int
+    parallelism: int
+    groups: range
 
-def _in_flight(
-    metadata: CheckpointMetadata, index: int, edge: NewEdge, widths: tuple[int, int], subtask: int
-) -> list[ChannelStateHandle]:
-    """The handles of one edge that new consumer `subtask` replays, in order, in terms of the new plan. `widths`: producers, consumers."""
-    parallelism = widths[1]
-    old = _old_edges(metadata, edge)
-    #: (subtask that would consume it at the old parallelism, handle)
-    owned = [
-        (handle.consumer if handle.side == "output" else snapshot.index, handle)
-        for snapshot in metadata.subtasks
-        for handle in snapshot.inflight
-        if handle.edge in old
-    ]
-    if not owned:
-        return []
-    old_parallelism = metadata.tasks[metadata.edges[old[0]].consumer].parallelism
-    if edge.affinity is Affinity.RECORD and _repartitioned(metadata, old, edge):
-        mine = [_filtered(handle, parallelism, subtask) for _, handle in owned]
-    elif parallelism == old_parallelism:
-        mine = [handle for owner, handle in owned if owner == subtask]
-    elif edge.affinity is Affinity.COPY:
-        mine = [handle for owner, handle in owned if owner == subtask % old_parallelism]
-    elif edge.affinity is Affinity.RECORD:
-        mine = [_filtered(handle, parallelism, subtask) for _, handle in owned]
-    elif edge.affinity is Affinity.NONE:
-        mine = _share([handle for _, handle in sorted(owned, key=_place)], parallelism, subtask)
-    else:
-        channels = sorted({(owner, h.producer, h.consumer) for owner, h in owned})
-        dealt = set(channels[subtask::parallelism])
-        mine = [h for owner, h in owned if (owner, h.producer, h.consumer) in dealt]
-    if not same_channels(metadata, old, widths):
-        mine = [replace(handle, watermarks=[]) for handle in mine]
-    return merge_sides([replace(handle, edge=index) for handle in mine])
-
-
-def _place(owned: tuple[int, ChannelStateHandle]) -> tuple[int, int, int]:
-    owner, handle = owned
-    return owner, handle.producer, handle.consumer
-
-
-def _share(
-    handles: Sequence[ChannelStateHandle], parallelism: int, subtask: int
-) -> list[ChannelStateHandle]:
-    """The records that are one new consumer's share, a run of them all; a blob is cut where two shares meet.
-
-    Filtered buffers, of which nobody knows yet how many records are left, are not cut: an edge that had affinity once.
-    """
-    total = sum(b.rows - b.skip for handle in handles for b in handle.buffers)
-    low, high = subtask * total // parallelism, (subtask + 1) * total // parallelism
-    shares: list[ChannelStateHandle] = []
-    position = 0
-    for handle in handles:
-        buffers: list[BufferHandle] = []
-        for buffer in handle.buffers:
-            left = buffer.rows - buffer.skip
-            start, end = max(low - position, 0), min(high - position, left)
-            if buffer.filters:
-                if low <= position < high:
-                    buffers.append(buffer)
-            elif start < end:
-                first = buffer.start + buffer.skip + start
-                buffers.append(replace(buffer, start=first, rows=end - start, skip=0))
-            position += left
-        if buffers:
-            shares.append(replace(handle, buffers=buffers))
-    return shares
-
-
-def _filtered(handle: ChannelStateHandle, parallelism: int, subtask: int) -> ChannelStateHandle:
-    buffers = [
-        replace(b, filters=[*b.filters, (b.skip, parallelism, subtask)], skip=0)
-        for b in handle.buffers
-    ]
-    return replace(handle, buffers=buffers)
+    @staticmethod
+    def of(metadata: CheckpointMetadata, index: int, parallelism: int) -> _Place:
+        groups = key_group_range(metadata.max_parallelism, parallelism, index)
+        return _Place(index, parallelism, groups)
 
 
 def _handles(
     metadata: CheckpointMetadata, info: TaskInfo, subtask: int, *, finished: bool
 ) -> list[StateHandle]:
     """Every handle of the task's operators that may hold something for this subtask."""
-    mine = key_group_range(metadata.max_parallelism, info.parallelism, subtask)
+    new = _Place.of(metadata, subtask, info.parallelism)
     handles: list[StateHandle] = []
     for snapshot in metadata.subtasks:
-        old = metadata.tasks[snapshot.task]
-        theirs = key_group_range(metadata.max_parallelism, old.parallelism, snapshot.index)
+        old = _Place.of(metadata, snapshot.index, metadata.tasks[snapshot.task].parallelism)
         closed = not finished and _closed(metadata, snapshot, info)
-        for handle in snapshot.states:
-            if handle.operator not in info.operators or (closed and handle.kind == "keyed"):
-                continue
-            if _wanted(
-                handle, subtask, info.parallelism, snapshot.index, old.parallelism, mine, theirs
-            ):
-                handles.append(handle)
+        handles += [
+            handle
+            for handle in snapshot.states
+            if handle.operator in info.operators
+            and not (closed and handle.kind == "keyed")
+            and _goes_to(handle, old, new)
+        ]
     return handles
 
 
@@ -395,24 +257,17 @@ def _databases(
     ]
 
 
-def _wanted(
-    handle: StateHandle,
-    subtask: int,
-    parallelism: int,
-    old_subtask: int,
-    old_parallelism: int,
-    mine: range,
-    theirs: range,
-) -> bool:
+def _goes_to(handle: StateHandle, old: _Place, new: _Place) -> bool:
+    """State that subtask `old` wrote may be for subtask `new`."""
     match handle.kind:
         case "keyed":
-            return mine.start < theirs.stop and theirs.start < mine.stop
+            return new.groups.start < old.groups.stop and old.groups.start < new.groups.stop
         case "union":
             return True
         case "broadcast":
-            return old_subtask == subtask % old_parallelism
+            return old.index == new.index % old.parallelism
         case "list":
-            return old_subtask % parallelism == subtask
+            return old.index % new.parallelism == new.index
         case kind:
             raise Incompatible(
                 f"state {handle.state!r} of {handle.operator!r} is of unknown kind {kind!r}"

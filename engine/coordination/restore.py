@@ -8,16 +8,11 @@ from dataclasses import dataclass, replace
 
 from headrace.channels.partitioners import Broadcast, Custom, Forward, Hash
 from headrace.recovery import catalog
-from headrace.recovery.assignment import (
-    Affinity,
-    NewEdge,
-    NewTask,
-    claimed_transactions,
-    unclaimed,
-)
+from headrace.recovery.assignment import NewTask, claimed_transactions, unclaimed
 from headrace.recovery.catalog import NoValidCheckpoint, WrongJob
 from headrace.recovery.codec import CorruptMetadata, UnsupportedVersion
 from headrace.recovery.metadata import CheckpointMetadata, TaskInfo
+from headrace.recovery.redistribution import Affinity, NewEdge
 from headrace.recovery.renaming import NoSuchName, renamed
 from headrace.recovery.store import NotFound, Store, StoreError
 

@@ -15,7 +15,7 @@ from contextlib import suppress
 from pyspark import cloudpickle
 
 from headrace.channels.events import CheckpointMode
-from headrace.recovery import assignment, catalog
+from headrace.recovery import assignment, catalog, redistribution
 from headrace.recovery.layout import CheckpointKind, checkpoint_folder
 from headrace.recovery.metadata import CheckpointMetadata, SubtaskSnapshot
 from headrace.recovery.renaming import NoSuchName, renamed
@@ -289,7 +289,7 @@ class PreparedJob:
             return
         try:
             self._assign(found.metadata)
-        except assignment.Incompatible as reason:
+        except redistribution.Incompatible as reason:
             raise UserError(str(reason)) from None
         origin = open_store(found.origin) if found.origin else self._store
         assert origin is not None, "a checkpoint lies somewhere"

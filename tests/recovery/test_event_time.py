@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from headrace.channels.events import MAX_WATERMARK, MIN_WATERMARK
 from headrace.inflight.handle import BufferHandle, ChannelStateHandle
-from headrace.recovery.assignment import Affinity, NewEdge, NewTask, assign
+from headrace.recovery.assignment import NewTask, assign
 from headrace.recovery.metadata import (
     ChannelPosition,
     CheckpointMetadata,
@@ -14,6 +14,7 @@ from headrace.recovery.metadata import (
     SubtaskSnapshot,
     TaskInfo,
 )
+from headrace.recovery.redistribution import Affinity, NewEdge
 
 BUFFER = BufferHandle("chk-1/x", 16, 8, "0" * 16, 4, 0, 4)
 

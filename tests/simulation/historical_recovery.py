@@ -17,7 +17,7 @@ from headrace.engine.runtime.work import EventArrived
 from headrace.engine.runtime.worker import Phase, Worker
 from headrace.engine.simulation import chains, worker_tasks
 from headrace.inflight import replay
-from headrace.recovery import assignment
+from headrace.recovery import assignment, redistribution
 
 from . import rescale_mutants
 from .mutants import MUTANTS
@@ -151,7 +151,7 @@ def in_flight_data_of_a_custom_partitioner_go_anywhere(patch: pytest.MonkeyPatch
     def edge(plan: Any) -> Any:
         found = whole(plan)
         custom = isinstance(plan.partitioner, Custom)
-        return replace(found, affinity=assignment.Affinity.NONE) if custom else found
+        return replace(found, affinity=redistribution.Affinity.NONE) if custom else found
 
     patch.setattr(restore, "_new_edge", edge)
 
@@ -162,7 +162,7 @@ def of_mixed_exchanges_only_the_first_is_dealt_out(patch: pytest.MonkeyPatch) ->
 
     Here: all inputs are dealt out as the first one demands.
     """
-    whole = assignment._in_flight
+    whole = redistribution.in_flight_of
 
     def in_flight(metadata: Any, index: int, edge: Any, *rest: Any) -> Any:
         first = kinds.setdefault(edge.key.partition("->")[2].partition("/")[0], edge.affinity)
@@ -175,7 +175,7 @@ def of_mixed_exchanges_only_the_first_is_dealt_out(patch: pytest.MonkeyPatch) ->
         kinds.clear()
         return snapshot(*arguments)
 
-    patch.setattr(assignment, "_in_flight", in_flight)
+    patch.setattr(assignment, "in_flight_of", in_flight)
     patch.setattr(assignment, "_snapshot", snapshot_of)
 
 
@@ -185,4 +185,4 @@ def restored_records_are_not_filtered(patch: pytest.MonkeyPatch) -> None:
 
     Here: each consumer that may own some of the records takes them all.
     """
-    patch.setattr(assignment, "_filtered", lambda handle, parallelism, subtask: handle)
+    patch.setattr(redistribution, "_filtered", lambda handle, parallelism, subtask: handle)

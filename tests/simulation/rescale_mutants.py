@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from headrace.recovery import assignment
+from headrace.recovery import assignment, redistribution
 
 from .mutants import Mutant
 
@@ -22,11 +22,11 @@ def mutant(function: Mutant) -> Mutant:
 @mutant
 def in_flight_data_between_stateless_operators_is_skipped(patch: pytest.MonkeyPatch) -> None:
     """FLINK-31963."""
-    whole = assignment._in_flight
+    whole = redistribution.in_flight_of
 
     def in_flight(metadata: Any, index: int, edge: Any, widths: Any, subtask: int) -> Any:
         ends = [e for e in metadata.edges if e.key == edge.key]
         stateful = any(metadata.tasks[e.consumer].stateful for e in ends)
         return whole(metadata, index, edge, widths, subtask) if stateful else []
 
-    patch.setattr(assignment, "_in_flight", in_flight)
+    patch.setattr(assignment, "in_flight_of", in_flight)

@@ -18,7 +18,7 @@ from headrace.engine.simulation.matrix import (
     run_matrix,
     run_pair,
 )
-from headrace.recovery import assignment
+from headrace.recovery import redistribution
 
 EVERY = range(1, PARALLELISM_MAX + 1)
 
@@ -43,7 +43,7 @@ def test_what_is_not_filtered_fails_the_pair(monkeypatch: pytest.MonkeyPatch) ->
     def unfiltered(handle: Any, parallelism: int, subtask: int) -> Any:
         return handle
 
-    monkeypatch.setattr(assignment, "_filtered", unfiltered)
+    monkeypatch.setattr(redistribution, "_filtered", unfiltered)
     hashed = list(EDGES).index("hash")
     result = run_pair(2, 3, range(hashed + len(EDGES), 60, len(EDGES)))
     assert result.failed

@@ -10,7 +10,7 @@ import pytest
 from headrace.engine.simulation.graphs import Graph
 from headrace.engine.simulation.scenario import draw_scenario
 from headrace.engine.simulation.world import World
-from headrace.recovery import assignment
+from headrace.recovery import assignment, redistribution
 
 
 def rescaled_run(seed: int) -> str:
@@ -31,12 +31,12 @@ def seeds() -> list[int]:
 
 
 def test_a_record_that_is_filtered_wrongly_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
-    whole = assignment._filtered
+    whole = redistribution._filtered
 
     def shifted(handle: Any, parallelism: int, subtask: int) -> Any:
         return whole(handle, parallelism, (subtask + 1) % parallelism)
 
-    monkeypatch.setattr(assignment, "_filtered", shifted)
+    monkeypatch.setattr(redistribution, "_filtered", shifted)
     assert any("gets records of" in rescaled_run(seed) for seed in seeds())
 
 

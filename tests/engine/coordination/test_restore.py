@@ -11,9 +11,9 @@ from headrace.engine.api.errors import StorageUnreachable, UserError
 from headrace.engine.coordination.restore import Restore, new_tasks, resolve
 from headrace.engine.runtime.storage import FsspecStore
 from headrace.recovery import catalog
-from headrace.recovery.assignment import Affinity
 from headrace.recovery.layout import metadata_path
 from headrace.recovery.metadata import CheckpointMetadata
+from headrace.recovery.redistribution import Affinity
 from headrace.recovery.store import StoreUncertain
 
 

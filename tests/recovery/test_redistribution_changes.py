@@ -8,10 +8,11 @@ import pytest
 from msgspec.structs import replace
 
 from headrace.inflight.handle import ChannelStateHandle
-from headrace.recovery.assignment import Affinity, Incompatible, NewEdge, NewTask, assign
+from headrace.recovery.assignment import NewTask, assign
 from headrace.recovery.metadata import EdgeInfo, SubtaskSnapshot
+from headrace.recovery.redistribution import Affinity, Incompatible, NewEdge
 
-from .test_assignment import GROUPS, in_flight, joined
+from .assigned import GROUPS, in_flight, joined
 
 
 def repartitioned(
