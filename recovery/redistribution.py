@@ -16,7 +16,7 @@ from enum import Enum
 
 from msgspec.structs import replace
 
-from headrace.channels.partitioners import Broadcast, Custom, Hash
+from headrace.channels.partitioners import Broadcast, Custom, Forward, Hash
 from headrace.inflight.handle import BufferHandle, ChannelStateHandle
 from headrace.inflight.replay import merge_sides
 
@@ -41,12 +41,18 @@ class Affinity(Enum):
     COPY = "copy"
 
 
-#: Of partitioners that say something about it, by name.
+#: {partitioner's name: its affinity}; that of all others is `NONE`.
 _AFFINITIES = {
     Hash.name: Affinity.RECORD,
     Custom.name: Affinity.RECORD,
     Broadcast.name: Affinity.COPY,
+    Forward.name: Affinity.CHANNEL,
 }
+
+
+def affinity_of(partitioning: str) -> Affinity:
+    """Tell it from a partitioner's name."""
+    return _AFFINITIES.get(partitioning, Affinity.NONE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +81,7 @@ def check_repartitioned(metadata: CheckpointMetadata, edge: NewEdge) -> None:
         return
     was = metadata.edges[old[0]].partitioning
     filtered = any(buffer.filters for handle in handles for buffer in handle.buffers)
-    if filtered or Affinity.COPY in (edge.affinity, _AFFINITIES.get(was)):
+    if filtered or Affinity.COPY in (edge.affinity, affinity_of(was)):
         raise Incompatible(
             f"chk-{metadata.checkpoint} holds in-flight records of edge {edge.key!r}, whose partitioner was {_shown(was, metadata.edges[old[0]].columns)}"
             f" and is now {_shown(edge.partitioning, edge.columns)}: change it between an aligned checkpoint and its restore, which holds none"

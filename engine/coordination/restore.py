@@ -6,13 +6,13 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from headrace.channels.partitioners import Broadcast, Custom, Forward, Hash
+from headrace.channels.partitioners import Hash
 from headrace.recovery import catalog
 from headrace.recovery.assignment import NewTask, claimed_transactions, unclaimed
 from headrace.recovery.catalog import NoValidCheckpoint, WrongJob
 from headrace.recovery.codec import CorruptMetadata, UnsupportedVersion
 from headrace.recovery.metadata import CheckpointMetadata, TaskInfo
-from headrace.recovery.redistribution import Affinity, NewEdge
+from headrace.recovery.redistribution import NewEdge, affinity_of
 from headrace.recovery.renaming import NoSuchName, renamed
 from headrace.recovery.store import NotFound, Store, StoreError
 
@@ -181,14 +181,6 @@ def new_tasks(plan: ExecutionPlan) -> list[NewTask]:
 
 
 def _new_edge(edge: EdgePlan) -> NewEdge:
-    match edge.partitioner:
-        case Hash() | Custom():
-            affinity = Affinity.RECORD
-        case Broadcast():
-            affinity = Affinity.COPY
-        case Forward():
-            affinity = Affinity.CHANNEL
-        case _:
-            affinity = Affinity.NONE
+    name = edge.partitioner.name
     columns = edge.partitioner.columns if isinstance(edge.partitioner, Hash) else ()
-    return NewEdge(edge.key, edge.producer, affinity, edge.partitioner.name, tuple(columns))
+    return NewEdge(edge.key, edge.producer, affinity_of(name), name, tuple(columns))
