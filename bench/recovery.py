@@ -256,6 +256,7 @@ def _rescale(handle: hr.JobHandle, bench: _Bench, parallelism: int) -> dict[str,
     stopped_ns = stopping_ns + rescaled.standstill_ns - (rescaled.duration_ns - rescaled.stop_ns)
     first_ns = _first_output_ns(handle, bench, stopped_ns)
     return {
+        "ahead_bytes": rescaled.ahead_bytes,
         "ahead_ms": _ms(rescaled.duration_ns - rescaled.standstill_ns),
         "stop_ms": _ms(stopped_ns - stopping_ns),
         "running_ms": _ms(rescaled.standstill_ns),

@@ -112,6 +112,10 @@ class Successor(Protocol):
         """Wait until workers that were started ahead are there. Raises: HeadraceError when they do not come."""
         ...
 
+    def fetch_ahead(self) -> int:
+        """Have those workers fetch most of the state that they will restore; returns how many bytes they have. Never fails for want of them."""
+        ...
+
     def begin(self, restore: int) -> Session:
         """Start from that checkpoint of the session before. Raises: HeadraceError, having discarded itself."""
         ...
@@ -142,6 +146,7 @@ class Rescaled:
         stop_ns: from the request until the job had stopped, the checkpoint included.
         duration_ns: from the request until an attempt ran again.
         standstill_ns: from the moment when the job was told to stop until an attempt ran again.
+        ahead_bytes: of state that the new workers had fetched and checked before that moment.
     """
 
     parallelism: int
@@ -149,6 +154,7 @@ class Rescaled:
     stop_ns: int
     duration_ns: int
     standstill_ns: int
+    ahead_bytes: int = 0
 
 
 class JobHandle:
@@ -245,6 +251,7 @@ class JobHandle:
             try:
                 # Its processes start while this session still works; then nothing is left to do but to load the state.
                 successor.await_workers()
+                ahead_bytes = successor.fetch_ahead()
                 stopping_ns = time.monotonic_ns()
                 checkpoint = self._suspended()
             except BaseException:
@@ -262,6 +269,7 @@ class JobHandle:
                 stopped_ns - began_ns,
                 now_ns - began_ns,
                 now_ns - stopping_ns,
+                ahead_bytes,
             )
             before, self._parallelism = self._parallelism, parallelism
             self._rescales.append(rescaled)

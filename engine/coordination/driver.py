@@ -11,7 +11,7 @@ import logging
 import queue
 import threading
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import assert_never
@@ -20,7 +20,7 @@ import msgspec
 
 from headrace.channels.handshake import Identity
 from headrace.channels.wire import ControlFrame
-from headrace.recovery.metadata import CheckpointMetadata
+from headrace.recovery.metadata import CheckpointMetadata, SharedFile
 from headrace.recovery.store import Store
 
 from ..runtime.clock import now_ns
@@ -38,6 +38,7 @@ from . import messages as m
 from .coordinator import Coordinator
 from .pending import SavepointOrder
 from .rules import Phase
+from .standby import InboxItem, Standby
 from .storage import (
     Sinks,
     claim_epoch,
@@ -51,12 +52,6 @@ _log = logging.getLogger(__name__)
 
 #: Notices and checkpoints that a status remembers.
 _REMEMBERED = 1000
-
-#: So many workers that were started ahead may end before they register, and are started again.
-_STILLBORN_MAX = 3
-
-#: None: look at the clock again.
-InboxItem = d.CoordinatorEvent | list[NetworkEvent] | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,8 +96,6 @@ class CoordinatorDriver:
         self._store = store
         self._sinks = sinks
         self._inbox: queue.SimpleQueue[InboxItem] = queue.SimpleQueue()
-        #: What was taken out of the inbox before the machine was there.
-        self._early: list[InboxItem] = []
         self._network = Network(
             secret,
             Identity(job, "coordinator", 0, 0, 0),
@@ -110,6 +103,7 @@ class CoordinatorDriver:
             schemas=_no_schema,
             accept=lambda peer: peer.role == "worker",
         )
+        self._standby = Standby(self._inbox, self._network, self._replace)
         self._storage = ThreadPoolExecutor(1, thread_name_prefix="coordinator-storage")
         self._committing = ThreadPoolExecutor(1, thread_name_prefix="coordinator-sinks")
         self._thread = threading.Thread(target=self._run, name=f"coordinator-{job}", daemon=True)
@@ -141,26 +135,11 @@ class CoordinatorDriver:
 
     def await_workers(self, workers: int, timeout_s: float) -> str:
         """Wait, before `start`, until so many workers have registered. Returns what went wrong; empty: nothing."""
-        deadline_ns = now_ns() + int(timeout_s * 1e9)
-        there: set[int] = set()
-        ended = 0
-        while len(there) < workers:
-            try:
-                item = self._inbox.get(timeout=max(0.0, (deadline_ns - now_ns()) / 1e9))
-            except queue.Empty:
-                missing = ", ".join(map(str, sorted(set(range(workers)) - there)))
-                return f"workers {missing} did not start in time"
-            if isinstance(item, d.LauncherFailed):
-                return item.reason
-            if isinstance(item, d.WorkerExited) and item.worker not in there:
-                ended += 1
-                if ended > _STILLBORN_MAX:
-                    return f"worker {item.worker} ended before it registered: {item.reason}"
-                self._perform(d.ReplaceWorker(item.worker))
-                continue
-            self._early.append(item)
-            there |= set(_registrations(item))
-        return ""
+        return self._standby.await_workers(workers, timeout_s)
+
+    def fetch_ahead(self, files: Mapping[int, Sequence[SharedFile]], timeout_s: float) -> int:
+        """Have workers that have registered fetch what they will restore, by worker, before `start`; returns how many bytes they have."""
+        return self._standby.fetch_ahead(files, timeout_s)
 
     def start(self, machine: Coordinator) -> None:
         """Let the machine begin; the workers have been launched."""
@@ -194,7 +173,7 @@ class CoordinatorDriver:
     def discard(self) -> None:
         """End without a `start`: workers that have come, or still come, are sent away."""
         assert self._machine is None, "it was started"
-        for item in self._early:
+        for item in self._standby.early:
             self._take(item)
         self._close()
 
@@ -221,7 +200,7 @@ class CoordinatorDriver:
         assert machine is not None, "started with a machine"
         try:
             self._perform_all(machine.start(now_ns()))
-            for item in self._early:
+            for item in self._standby.early:
                 self._take(item)
             while self.result is None:
                 self._turn(machine)
@@ -280,6 +259,8 @@ class CoordinatorDriver:
             self._network.close(connection)
             self._step(d.ConnectionLost(connection, f"it sent what is no message: {error}"))
             return
+        if isinstance(message, m.FetchedAhead):
+            return  # too late to be waited for
         if isinstance(message, m.Heartbeat):
             self._heartbeat(message)
         if isinstance(message, m.Register):
@@ -326,10 +307,7 @@ class CoordinatorDriver:
             case d.CommitTransactions(checkpoint, records):
                 self._commit_then(lambda: self._sinks.commit(checkpoint, records))
             case d.ReplaceWorker(worker):
-                number = self._incarnations.get(worker, 0) + 1
-                self._incarnations[worker] = number
-                lost, _ = self._pids.get(worker, (-1, 0))
-                self._launcher.replace(worker, number, lost)
+                self._replace(worker)
             case d.RequestAnswered():
                 self._answers.pop(effect.request)(effect)
             case d.Notice():
@@ -338,6 +316,12 @@ class CoordinatorDriver:
                 self.result = effect
             case _:
                 assert_never(effect)
+
+    def _replace(self, worker: int) -> None:
+        number = self._incarnations.get(worker, 0) + 1
+        self._incarnations[worker] = number
+        lost, _ = self._pids.get(worker, (-1, 0))
+        self._launcher.replace(worker, number, lost)
 
     def _store_then(self, do: Callable[[], list[d.CoordinatorEvent]]) -> None:
         def run() -> None:
@@ -380,16 +364,6 @@ class CoordinatorDriver:
             self._launcher.stop(timeout_s=10.0)
         finally:
             self._inbox.put(None)
-
-
-def _registrations(item: InboxItem) -> Iterator[int]:
-    """Workers that register in what came."""
-    for event in item if isinstance(item, list) else ():
-        if isinstance(event, Received) and isinstance(event.frame, ControlFrame):
-            with contextlib.suppress(msgspec.DecodeError):
-                message = m.decode_for_coordinator(event.frame.body)
-                if isinstance(message, m.Register):
-                    yield message.worker
 
 
 def _no_schema(edge: int) -> object:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import msgspec
 
 from headrace.channels.events import MIN_WATERMARK
-from headrace.recovery.metadata import SubtaskSnapshot, TransactionRecord
+from headrace.recovery.metadata import SharedFile, SubtaskSnapshot, TransactionRecord
 
 
 class _Message(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag=True, array_like=True):
@@ -101,6 +101,12 @@ class Heartbeat(_Message, frozen=True):
     subtasks: list[SubtaskNumbers]
 
 
+class FetchedAhead(_Message, frozen=True):
+    """What was asked for by `FetchAhead` is here, so many bytes of it."""
+
+    fetched_bytes: int
+
+
 # --- coordinator to worker --------------------------------------------------------------------------------------------
 
 
@@ -169,6 +175,15 @@ class Cancelled(_Message, frozen=True):
     checkpoint: int
 
 
+class FetchAhead(_Message, frozen=True):
+    """To a worker that stands by: fetch these files of the job's own checkpoints, which will probably be asked for by a `Deploy`.
+
+    Of no attempt, and nothing depends on it but how long that takes: it concerns the drivers, not the machines.
+    """
+
+    files: list[SharedFile]
+
+
 class Shutdown(_Message, frozen=True):
     """End the worker: the job is over, or a newer incarnation has taken its place."""
 
@@ -188,14 +203,14 @@ ToCoordinator = (
 ToWorker = Deploy | Start | Drain | Abandon | Trigger | Completed | Cancelled | Shutdown
 
 _encoder = msgspec.msgpack.Encoder()
-_to_coordinator = msgspec.msgpack.Decoder(ToCoordinator)
-_to_worker = msgspec.msgpack.Decoder(ToWorker)
+_to_coordinator = msgspec.msgpack.Decoder(ToCoordinator | FetchedAhead)
+_to_worker = msgspec.msgpack.Decoder(ToWorker | FetchAhead)
 
 #: What a message is decoded with; wrong tags, fields or types raise msgspec.ValidationError.
 decode_for_coordinator = _to_coordinator.decode
 decode_for_worker = _to_worker.decode
 
 
-def encode(message: ToCoordinator | ToWorker) -> bytes:
+def encode(message: ToCoordinator | ToWorker | FetchedAhead | FetchAhead) -> bytes:
     """The message as MessagePack."""
     return _encoder.encode(message)

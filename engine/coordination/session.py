@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import secrets
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeout
 from contextlib import suppress
@@ -17,7 +17,7 @@ from pyspark import cloudpickle
 from headrace.channels.events import CheckpointMode
 from headrace.recovery import assignment, catalog, redistribution
 from headrace.recovery.layout import CheckpointKind, checkpoint_folder
-from headrace.recovery.metadata import CheckpointMetadata, SubtaskSnapshot
+from headrace.recovery.metadata import CheckpointMetadata, SharedFile, SubtaskSnapshot
 from headrace.recovery.renaming import NoSuchName, renamed
 from headrace.recovery.store import Store, StoreError
 
@@ -234,6 +234,27 @@ class PreparedJob:
         if reason:
             raise HeadraceError(reason)
 
+    def fetch_ahead(self) -> int:
+        """Have the workers that were started ahead fetch most of what they will restore; returns how many bytes they have.
+
+        That is the files of databases in the last complete checkpoint of the job that still runs, which the next one will name again.
+        """
+        checkpoints = self._before.status().checkpoints if self._before is not None else ()
+        if self._driver is None or self._made is None or not checkpoints:
+            return 0
+        try:
+            subtasks = self._assign(self._adapt(checkpoints[-1]))
+        except assignment.Incompatible:
+            return 0  # which `begin` says of the checkpoint that counts
+        workers = self._made.launcher.workers
+        wanted = {
+            worker: files_of(
+                subtasks, slots_of_worker(worker, workers=workers, slots=self._plan.slots)
+            )
+            for worker in range(workers)
+        }
+        return self._driver.fetch_ahead(wanted, self._options.workers.start_timeout_ns / 1e9)
+
     def begin(self, restore: str | int | None) -> RunningJob:
         """Go on from `restore`, see `RunOptions`. Raises: UserError, StorageUnreachable; nothing is left running then."""
         try:
@@ -334,6 +355,13 @@ class PreparedJob:
 def start_job(plan: ExecutionPlan, options: RunOptions) -> RunningJob:
     """Start a job. Raises UserError, StorageUnreachable before anything runs."""
     return PreparedJob(plan, options).begin(options.restore)
+
+
+def files_of(subtasks: Sequence[SubtaskSnapshot], slots: range) -> list[SharedFile]:
+    """Files of databases that the subtasks in these slots restore, each once."""
+    databases = (d for subtask in subtasks if subtask.index in slots for d in subtask.databases)
+    found = {file.path: file for database in databases for file in database.shared}
+    return list(found.values())
 
 
 def _sinks_of(plan: ExecutionPlan) -> Sinks:

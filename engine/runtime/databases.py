@@ -51,6 +51,7 @@ from ..operators.base import (
     Snapshot,
     StateLayout,
 )
+from .ahead import FilesAhead
 from .file_content import FileContent
 from .shared_files import bring
 
@@ -191,17 +192,19 @@ def read_databases(
     max_parallelism: int,
     *,
     foreign: bool,
+    ahead: FilesAhead | None = None,
 ) -> dict[str, list[RestoredDatabase]]:
     """Describe what a subtask with these key groups starts from, by operator; files are read when they are fetched.
 
     Args:
         foreign: the files are somebody else's, who may delete them: they are not built upon.
+        ahead: what was fetched of our own already.
 
     Raises: CorruptState, StoreError.
     """
     found: dict[str, list[RestoredDatabase]] = {}
     for handle in handles:
-        fetch = partial(_fetch, store, job, handle, links=not foreign)
+        fetch = partial(_fetch, store, job, handle, ahead=ahead, links=not foreign)
         layouts = [_layout(store, job, schema) for schema in handle.schemas]
         held = range(handle.first_group, handle.end_group)
         mine = range(max(held.start, groups.start), min(held.stop, groups.stop))
@@ -225,8 +228,18 @@ def _layout(store: Store, job: str, schema: StateSchema) -> StateLayout:
     return StateLayout(schema.state, schema.keys, table.schema)
 
 
-def _fetch(store: Store, job: str, handle: DatabaseHandle, folder: str, *, links: bool) -> None:
+def _fetch(
+    store: Store,
+    job: str,
+    handle: DatabaseHandle,
+    folder: str,
+    *,
+    ahead: FilesAhead | None,
+    links: bool,
+) -> None:
     def shared(file: SharedFile) -> None:
+        if ahead is not None and ahead.take(file, folder):
+            return
         where = f"{store_path(job, file.path)}, file of the state of {handle.operator!r}"
         _checked(where, partial(bring, store, job, file, folder, links=links))
 

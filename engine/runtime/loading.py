@@ -10,6 +10,7 @@ from headrace.recovery.store import Store
 from ..operators.base import Restored, StateBackend
 from ..operators.chain import Chain
 from ..plan.execution import ExecutionPlan
+from .ahead import FilesAhead
 from .snapshots import CorruptState, restored_states
 from .storage import open_store
 from .work import SubtaskId
@@ -54,8 +55,9 @@ def state_reader(
     snapshot: SubtaskSnapshot | None,
     load: LoadAttempt,
     store: Store | None,
+    ahead: FilesAhead | None = None,
 ) -> Callable[[], States | None]:
-    """Read what the subtask is restored from, by operator; None: from nothing.
+    """Read what the subtask is restored from, by operator; None: from nothing. `ahead`: files of the job's own that are here already.
 
     The reader raises CorruptState, StoreError.
     """
@@ -73,6 +75,7 @@ def state_reader(
             max_parallelism=plan.max_parallelism,
             parallelism=plan.tasks[id.task].parallelism,
             foreign=bool(load.origin),
+            ahead=None if load.origin else ahead,
         )
 
     return read

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from typing import Protocol, runtime_checkable
+from typing import NamedTuple, Protocol, runtime_checkable
 
 from headrace.inflight.segment import CorruptBlob, checksum_of_parts
 from headrace.recovery.catalog import read_shared
@@ -33,8 +33,22 @@ class Linking(Protocol):
         ...
 
 
-def bring(store: Store, job: str, file: SharedFile, folder: str, *, links: bool) -> None:
-    """Put the file into `folder` under its database's name, and check it.
+class Identity(NamedTuple):
+    """What a file system says of a file; whoever writes into it changes that, since `changed_ns` is when its contents last did."""
+
+    device: int
+    inode: int
+    size_bytes: int
+    changed_ns: int
+
+
+def identity_of(place: str) -> Identity:
+    """The identity of a local file now. Raises: OSError."""
+    return _identity(os.lstat(place))
+
+
+def bring(store: Store, job: str, file: SharedFile, folder: str, *, links: bool) -> Identity:
+    """Put the file into `folder` under its database's name, and check it; as long as its identity is this one, it is what was checked.
 
     Args:
         links: a link will do, if the file is of a checkpoint.
@@ -44,21 +58,27 @@ def bring(store: Store, job: str, file: SharedFile, folder: str, *, links: bool)
     target = os.path.join(folder, file.name)
     ours = links and parse_shared_path(file.path) is not None
     if ours and isinstance(store, Linking) and store.link(store_path(job, file.path), target):
-        _verify(target, file)
-        return
+        return _verify(target, file)
     data = read_shared(store, job, file)
     with open(target, "xb") as copy:
         copy.write(data)
+    return identity_of(target)
 
 
-def _verify(target: str, file: SharedFile) -> None:
+def _verify(target: str, file: SharedFile) -> Identity:
     with open(target, "rb", buffering=0) as opened:
-        length = os.fstat(opened.fileno()).st_size
-        if length != file.length:
-            raise CorruptBlob(0, f"{file.length} bytes", f"{length} bytes")
+        # Before it is read: what is changed meanwhile has another one afterwards.
+        identity = _identity(os.fstat(opened.fileno()))
+        if identity.size_bytes != file.length:
+            raise CorruptBlob(0, f"{file.length} bytes", f"{identity.size_bytes} bytes")
         found = checksum_of_parts(_blocks(opened.fileno()))
     if found != file.checksum:
         raise CorruptBlob(0, f"xxh3 {file.checksum}", f"xxh3 {found}")
+    return identity
+
+
+def _identity(status: os.stat_result) -> Identity:
+    return Identity(status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns)
 
 
 def _blocks(descriptor: int) -> Iterator[memoryview]:

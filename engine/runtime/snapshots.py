@@ -38,6 +38,7 @@ from headrace.recovery.metadata import DatabaseHandle, StateHandle, SubtaskSnaps
 from headrace.recovery.store import NotFound, Store, StoreError, StoreRejected
 
 from ..operators.base import Restored, RestoredState, Snapshot, StateKind, StateSnapshot
+from .ahead import FilesAhead
 from .databases import (
     CorruptState,
     Destination,
@@ -296,9 +297,10 @@ def restored_states(
     max_parallelism: int,
     parallelism: int,
     foreign: bool,
+    ahead: FilesAhead | None = None,
 ) -> dict[str, list[Restored]]:
     """Everything that a subtask starts from, by operator: tables, which are read now, and databases, which are read when they are
-    fetched. `foreign`: it is not our own directory. Raises CorruptState, StoreError."""
+    fetched. `foreign`: it is not our own directory; `ahead`: what was fetched of that already. Raises CorruptState, StoreError."""
     tables = read_states(
         store,
         job,
@@ -309,7 +311,7 @@ def restored_states(
     )
     groups = key_group_range(max_parallelism, parallelism, snapshot.index)
     databases = read_databases(
-        store, job, snapshot.databases, groups, max_parallelism, foreign=foreign
+        store, job, snapshot.databases, groups, max_parallelism, foreign=foreign, ahead=ahead
     )
     return {
         operator: [*tables.get(operator, ()), *databases.get(operator, ())]

@@ -25,6 +25,7 @@ from ..coordination import messages as m
 from ..operators.base import HEAP, StateBackend
 from ..plan.execution import ExecutionPlan
 from . import worker_protocol as w
+from .ahead import FilesAhead
 from .attempt import DataFrame
 from .clock import now_ns
 from .loading import chain_maker, state_reader
@@ -82,6 +83,8 @@ class _Loaded(LoadedAttempt):
 
     threads: dict[SubtaskId, SubtaskThread]
     opening: set[SubtaskId]
+    #: Files that were fetched before it, until all have opened.
+    ahead: FilesAhead | None
 
 
 class WorkerDriver(Performer[_Loaded, ConnectionId]):
@@ -133,6 +136,7 @@ class WorkerDriver(Performer[_Loaded, ConnectionId]):
             self._inbox.put,
             compresses=settings.limits.compresses,
         )
+        self._ahead = None if store is None else FilesAhead(store, plan.job, self._working.new)
         self._control = ConnectionId(-1)
         self._ended: w.StopWorker | None = None
 
@@ -197,7 +201,7 @@ class WorkerDriver(Performer[_Loaded, ConnectionId]):
                 if not isinstance(frame, ControlFrame):
                     answer = self._peers.received(connection, frame)
                 elif connection == self._control:
-                    answer = w.ControlReceived(m.decode_for_worker(frame.body))
+                    answer = self._told(m.decode_for_worker(frame.body))
             case Connected(connection, peer):
                 if connection != self._control:
                     answer = self._peers.connected(connection, peer.epoch, peer.worker)
@@ -210,6 +214,18 @@ class WorkerDriver(Performer[_Loaded, ConnectionId]):
                 assert_never(event)
         if answer is not None:
             self._step(answer)
+
+    def _told(self, message: m.ToWorker | m.FetchAhead) -> w.WorkerEvent | None:
+        if not isinstance(message, m.FetchAhead):
+            return w.ControlReceived(message)
+        ahead = self._ahead
+
+        def fetch() -> None:
+            fetched = 0 if ahead is None else ahead.fetch(message.files)
+            self._network.send(self._control, ControlFrame(m.encode(m.FetchedAhead(fetched))))
+
+        self._storage.submit(fetch)
+        return None
 
     # --- effects ------------------------------------------------------------------------------------------------
 
@@ -283,20 +299,24 @@ class WorkerDriver(Performer[_Loaded, ConnectionId]):
     def _load(self, effect: w.LoadAttempt) -> None:
         snapshots = {SubtaskId(s.task, s.index): s for s in effect.restore}
         limits = self._settings.limits
+        # A later attempt follows upon a failure, and looks at everything again.
+        ahead, self._ahead = self._ahead, None
+        if ahead is not None:
+            ahead.stop()
         backend = replace(self._settings.backend, folder=self._working.new)
         threads = {
             id: SubtaskThread(
                 effect.epoch,
                 id,
                 chain_maker(self._plan, id, effect.epoch, limits.buffer_bytes, backend),
-                state_reader(self._plan, id, snapshots.get(id), effect, self._store),
+                state_reader(self._plan, id, snapshots.get(id), effect, self._store, ahead),
                 self._inbox.put,
             )
             for id in effect.subtasks
         }
         foreign = Foreign(open_store(effect.origin), effect.job) if effect.origin else None
         persistence = persistence_of(limits)
-        self._loaded = _Loaded(effect.epoch, persistence, foreign, threads, set(threads))
+        self._loaded = _Loaded(effect.epoch, persistence, foreign, threads, set(threads), ahead)
         for thread in threads.values():
             thread.start()
 
@@ -305,6 +325,7 @@ class WorkerDriver(Performer[_Loaded, ConnectionId]):
             return
         self._loaded.opening.discard(event.subtask)
         if not self._loaded.opening:
+            self._drop_ahead(self._loaded)
             self._step(w.AttemptLoaded(event.epoch))
 
     def _open_failed(self, event: SubtaskOpenFailed) -> None:
@@ -318,7 +339,13 @@ class WorkerDriver(Performer[_Loaded, ConnectionId]):
         reason = str(event.error) if known else repr(event.error)
         self._step(w.AttemptLoadFailed(event.epoch, reason, corrupt))
 
+    def _drop_ahead(self, loaded: _Loaded) -> None:
+        if loaded.ahead is not None:
+            self._storage.submit(loaded.ahead.drop)
+            loaded.ahead = None
+
     def _leave(self, loaded: _Loaded) -> None:
+        self._drop_ahead(loaded)
         self._leaving.add(loaded.threads.values())
 
     def _close(self) -> None:

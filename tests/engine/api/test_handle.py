@@ -93,6 +93,10 @@ class Prepared:
         if self._failure:
             raise HeadraceError(self._failure)
 
+    def fetch_ahead(self) -> int:
+        self.calls.append("fetch")
+        return 1 << 30
+
     def begin(self, restore: int) -> Session:
         self.calls.append("begin")
         return self._launch(restore)
@@ -219,7 +223,7 @@ def test_a_rescale_suspends_and_says_what_it_took() -> None:
     assert (rescaled.parallelism, rescaled.checkpoint) == (4, 7)
     assert 0 <= rescaled.stop_ns <= rescaled.duration_ns
     assert 0 <= rescaled.standstill_ns <= rescaled.duration_ns
-    assert [prepared.calls for prepared in sessions.prepared] == [["await", "begin"]]
+    assert [prepared.calls for prepared in sessions.prepared] == [["await", "fetch", "begin"]]
     (_, first), (_, second) = sessions.started
     assert first.calls == ["suspend"]
     assert second.calls == ["await start", "rescaled from 2 to 4"]
@@ -278,7 +282,7 @@ def test_a_job_that_is_stopped_during_a_rescale_does_not_start_again() -> None:
     with pytest.raises(HeadraceError, match="was stopped, so it is not rescaled"):
         handle.rescale(4)
     assert len(sessions.started) == 1
-    assert [prepared.calls for prepared in sessions.prepared] == [["await", "discard"]]
+    assert [prepared.calls for prepared in sessions.prepared] == [["await", "fetch", "discard"]]
 
 
 def test_a_stop_that_comes_while_the_next_session_starts_reaches_it() -> None:

@@ -88,6 +88,9 @@ class PreparedSession:
     def await_workers(self) -> None:
         """They are there."""
 
+    def fetch_ahead(self) -> int:
+        return 0
+
     def begin(self, restore: int) -> Session:
         return self._launches.start_job(self._plan, replace(self._options, restore=restore))
 

@@ -8,6 +8,7 @@ import pytest
 from headrace.engine.coordination import messages as m
 from headrace.recovery.metadata import (
     ChannelPosition,
+    SharedFile,
     StateHandle,
     SubtaskSnapshot,
     TransactionRecord,
@@ -25,7 +26,7 @@ SNAPSHOT = SubtaskSnapshot(
 )
 ADDRESS = m.PeerAddress(1, "::1", 65535, [1, 2])
 
-TO_COORDINATOR: list[m.ToCoordinator] = [
+TO_COORDINATOR: list[m.ToCoordinator | m.FetchedAhead] = [
     m.Register(1, 2, "host", 4711, 99),
     m.Deployed(1),
     m.DeployFailed(1, "damaged", corrupt=True),
@@ -34,8 +35,9 @@ TO_COORDINATOR: list[m.ToCoordinator] = [
     m.AttemptFailed(1, "lost", "Traceback", fatal=False),
     m.TaskFinished(1, 2, 3),
     m.Heartbeat(1, [m.SubtaskNumbers(0, 1, 2, 3, 4, 5, 6, 7, 8)]),
+    m.FetchedAhead(1 << 40),
 ]
-TO_WORKER: list[m.ToWorker] = [
+TO_WORKER: list[m.ToWorker | m.FetchAhead] = [
     m.Deploy(2, [ADDRESS], 7, "orders", "file:///ckpt", [SNAPSHOT]),
     m.Start(2),
     m.Drain(2),
@@ -44,6 +46,7 @@ TO_WORKER: list[m.ToWorker] = [
     m.Completed(2, 8),
     m.Cancelled(2, 8),
     m.Shutdown("over"),
+    m.FetchAhead([SharedFile("7.sst", "shared/7-w0-e1-0", 9, "0" * 16)]),
 ]
 
 
@@ -52,28 +55,33 @@ def name_of(message: object) -> str:
 
 
 def test_every_message_is_tried_here() -> None:
-    assert {type(message) for message in TO_COORDINATOR} == set(m.ToCoordinator.__args__)
-    assert {type(message) for message in TO_WORKER} == set(m.ToWorker.__args__)
+    told = {*m.ToCoordinator.__args__, m.FetchedAhead}
+    assert {type(message) for message in TO_COORDINATOR} == told
+    assert {type(message) for message in TO_WORKER} == {*m.ToWorker.__args__, m.FetchAhead}
 
 
 @pytest.mark.parametrize("message", TO_COORDINATOR, ids=name_of)
-def test_what_a_worker_says_comes_back_equal(message: m.ToCoordinator) -> None:
+def test_what_a_worker_says_comes_back_equal(message: m.ToCoordinator | m.FetchedAhead) -> None:
     assert m.decode_for_coordinator(m.encode(message)) == message
 
 
 @pytest.mark.parametrize("message", TO_WORKER, ids=name_of)
-def test_what_the_coordinator_says_comes_back_equal(message: m.ToWorker) -> None:
+def test_what_the_coordinator_says_comes_back_equal(message: m.ToWorker | m.FetchAhead) -> None:
     assert m.decode_for_worker(m.encode(message)) == message
 
 
 @pytest.mark.parametrize("message", TO_COORDINATOR, ids=name_of)
-def test_a_worker_does_not_take_what_is_meant_for_the_coordinator(message: m.ToCoordinator) -> None:
+def test_a_worker_does_not_take_what_is_meant_for_the_coordinator(
+    message: m.ToCoordinator | m.FetchedAhead,
+) -> None:
     with pytest.raises(msgspec.ValidationError):
         m.decode_for_worker(m.encode(message))
 
 
 @pytest.mark.parametrize("message", TO_WORKER, ids=name_of)
-def test_the_coordinator_does_not_take_what_is_meant_for_workers(message: m.ToWorker) -> None:
+def test_the_coordinator_does_not_take_what_is_meant_for_workers(
+    message: m.ToWorker | m.FetchAhead,
+) -> None:
     with pytest.raises(msgspec.ValidationError):
         m.decode_for_coordinator(m.encode(message))
 

@@ -8,6 +8,7 @@ import shutil
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ import pyarrow as pa
 import pytest
 
 import headrace as hr
+from headrace.engine.coordination.session import PreparedJob
 from headrace.engine.runtime.contents import state_of
 from headrace.engine.runtime.directory import open_checkpoint
 from headrace.engine.runtime.storage import FsspecStore
@@ -240,6 +242,43 @@ def test_a_damaged_file_is_found_before_it_is_used(
     with pytest.raises(hr.JobFailed, match=f"chk-{metadata.checkpoint} cannot be restored"):
         job(folder, rocksdb(folder)).run("threads", restore="latest")
     assert f"shared/{file.name}" in caplog.text
+
+
+@pytest.mark.parametrize("parallelism", [1, 3, 4])
+def test_a_rescale_has_state_fetched_before_the_job_stops(folder: Path, parallelism: int) -> None:
+    handle = job(folder, rocksdb(folder), rate=6_000.0).start("threads")
+    wait_until("two checkpoints", lambda: handle.status().completed >= 2)
+    assert handle.rescale(parallelism).ahead_bytes > 0
+    check(handle.wait(WAIT_S), folder)
+    assert_nothing_is_missing_or_left_over(folder)
+
+
+def test_what_is_damaged_after_it_was_fetched_is_refused(
+    folder: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fetch = PreparedJob.fetch_ahead
+    damaged: list[Path] = []
+
+    def fetched(prepared: PreparedJob) -> int:
+        found = fetch(prepared)
+        database = next(d for s in newest(folder).subtasks for d in s.databases if d.shared)
+        damaged.append(folder / "ckpt" / "job" / database.shared[0].path)
+        data = bytearray(damaged[0].read_bytes())
+        data[len(data) // 2] ^= 1
+        # In place: where it was linked, it has changed too.
+        damaged[0].write_bytes(data)
+        return found
+
+    handle = job(folder, rocksdb(folder), rate=3_000.0).start("threads")
+    wait_until("two checkpoints", lambda: handle.status().completed >= 2)
+    monkeypatch.setattr(PreparedJob, "fetch_ahead", fetched)
+    caplog.set_level("WARNING", logger="headrace.engine.coordination.driver")
+    with suppress(hr.HeadraceError):
+        handle.rescale(3)
+    with suppress(hr.JobFailed):
+        handle.cancel()
+        handle.wait(WAIT_S)
+    assert f"shared/{damaged[0].name}" in caplog.text
 
 
 def test_a_checkpoint_of_databases_is_data(folder: Path) -> None:

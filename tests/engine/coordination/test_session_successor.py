@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import queue
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -13,12 +12,9 @@ import pytest
 
 import headrace as hr
 from headrace.engine.api.errors import HeadraceError, UserError
-from headrace.engine.coordination import decisions as d
 from headrace.engine.coordination.driver import CoordinatorDriver
 from headrace.engine.coordination.rules import Phase
 from headrace.engine.coordination.session import RunningJob, start_job
-from headrace.engine.coordination.storage import Sinks
-from headrace.engine.runtime.launch import WorkerProgram
 
 WAIT_S = 30.0
 
@@ -93,47 +89,6 @@ def test_a_beginning_that_fails_leaves_the_checkpoint_and_no_worker(
     session.await_start()
     session.cancel()
     session.wait(WAIT_S)
-
-
-class FakeLauncher:
-    """Starts nothing; notes who is to be replaced."""
-
-    workers = 2
-    coordinator_host = "127.0.0.1"
-
-    def __init__(self) -> None:
-        self.replaced: list[tuple[int, int]] = []
-
-    def start(self, program: WorkerProgram, on_failure: Callable[[str], None]) -> None:
-        raise NotImplementedError
-
-    def replace(self, worker: int, number: int, lost: int = -1) -> None:
-        self.replaced.append((worker, number))
-
-    def stop(self, timeout_s: float) -> None:
-        """Nothing was started."""
-
-
-def waiting(driver: CoordinatorDriver) -> str:
-    told: queue.Queue[str] = queue.Queue()
-    threading.Thread(target=lambda: told.put(driver.await_workers(2, 0.2))).start()
-    return told.get(timeout=WAIT_S)
-
-
-def test_a_worker_that_ends_while_it_starts_is_started_again_but_not_for_ever() -> None:
-    launcher = FakeLauncher()
-    driver = CoordinatorDriver("job", b"k" * 32, launcher, None, Sinks({}))
-    for number in range(2):
-        driver.post(d.WorkerExited(1, number, "exit code 1"))
-    assert waiting(driver) == "workers 0, 1 did not start in time"
-    assert launcher.replaced == [(1, 1), (1, 2)]
-    for number in range(2, 4):
-        driver.post(d.WorkerExited(1, number, "exit code 1"))
-    assert waiting(driver) == "workers 0, 1 did not start in time"
-    for number in range(4, 8):
-        driver.post(d.WorkerExited(0, number, "exit code 1"))
-    assert waiting(driver) == "worker 0 ended before it registered: exit code 1"
-    driver.discard()
 
 
 def test_workers_that_cannot_be_had_fail_the_wait(

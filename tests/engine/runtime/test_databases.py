@@ -14,6 +14,7 @@ from headrace.engine.operators.base import (
     RestoredDatabase,
     StateLayout,
 )
+from headrace.engine.runtime.ahead import FilesAhead
 from headrace.engine.runtime.databases import CorruptState, StoredFiles, read_databases
 from headrace.engine.runtime.snapshots import Written, restored_states, write_checkpoint
 from headrace.engine.runtime.storage import FsspecStore
@@ -237,6 +238,34 @@ def test_all_files_come_back_under_their_names(
     (restored,) = states["totals"]
     assert isinstance(restored, RestoredDatabase)
     assert restored.layouts == [LAYOUT]
+
+
+def test_what_was_fetched_ahead_is_not_read_again_unless_it_has_changed(
+    folder: Folder, tmp_path: Path
+) -> None:
+    local = CountingStore(str(tmp_path / "checkpoints"))
+    folder.write("1.sst", b"one")
+    handle = checkpoint(local, 5, folder, StoredFiles())
+    place = tmp_path / "checkpoints" / "job" / handle.shared[0].path
+
+    def fetch(name: str) -> bytes:
+        ahead = FilesAhead(local, "job", lambda: str(tmp_path / f"ahead-{name}"))
+        assert ahead.fetch(handle.shared) == 3
+        if name == "changed":
+            place.write_bytes(b"eno")
+        else:
+            place.unlink()
+        restored = read_databases(local, "job", [handle], range(8), 8, foreign=False, ahead=ahead)[
+            "totals"
+        ][0]
+        (tmp_path / name).mkdir()
+        restored.fetch(str(tmp_path / name))
+        return (tmp_path / name / "1.sst").read_bytes()
+
+    with pytest.raises(CorruptState, match="xxh3"):
+        fetch("changed")
+    place.write_bytes(b"one")
+    assert fetch("gone") == b"one"
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,110 @@
+"""Files of a checkpoint that a worker fetches before it is asked to restore it, while the job that it takes the place of still runs.
+
+A rescale stands still from the moment when the old job is told to stop. Most of what the new workers restore then lies in storage already: the
+immutable files that the last complete checkpoint names, most of which the final one will name again. So a worker that stands by links or
+copies those that will be its own, and compares each with its checksum. When it restores, it takes them from here by a further link; a file that is
+not here, or is not as it was when it was compared, is fetched and compared then. So nothing is opened that was not read to its end and
+found whole by the process that opens it; what moves is only when that is done.
+
+What cannot be fetched is left out, whatever the reason: the restore meets it again, if it still matters, and says so.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import threading
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+
+from msgspec.structs import replace
+
+from headrace.inflight.segment import CorruptBlob
+from headrace.recovery.metadata import SharedFile
+from headrace.recovery.store import Store, StoreError
+
+from .shared_files import Identity, bring, identity_of
+
+#: Files that are fetched at once.
+_FETCH_THREADS = 4
+
+#: Path in storage, length, checksum.
+_Key = tuple[str, int, str]
+
+
+@dataclass(frozen=True, slots=True)
+class _Fetched:
+    """A local file, and which it was when it was compared."""
+
+    place: str
+    identity: Identity
+
+
+class FilesAhead:
+    """What one worker has fetched of its job's own checkpoints. Thread-safe.
+
+    Args:
+        folder: names a folder that does not exist; its parent does, on the file system where databases are opened.
+    """
+
+    def __init__(self, store: Store, job: str, folder: Callable[[], str]) -> None:
+        self._store = store
+        self._job = job
+        self._new_folder = folder
+        self._lock = threading.Lock()
+        self._folders: list[str] = []
+        self._fetched: dict[_Key, _Fetched] = {}
+        self._over = False
+
+    def fetch(self, files: Sequence[SharedFile]) -> int:
+        """Fetch these, until `stop`; returns how many bytes there are of them now."""
+        try:
+            folder = self._new_folder()
+            with self._lock:
+                if self._over:
+                    return 0
+                self._folders.append(folder)
+                os.mkdir(folder)
+        except OSError:
+            return 0
+        numbered = [replace(file, name=f"{n}-{file.name}") for n, file in enumerate(files)]
+        with ThreadPoolExecutor(_FETCH_THREADS, thread_name_prefix="ahead") as pool:
+            return sum(pool.map(lambda file: self._fetch(file, folder), numbered))
+
+    def take(self, file: SharedFile, folder: str) -> bool:
+        """Put the file into `folder` under its database's name. False: it is not here, or has been changed."""
+        found = self._fetched.get(_key(file))
+        try:
+            if found is None or identity_of(found.place) != found.identity:
+                return False
+            os.link(found.place, os.path.join(folder, file.name))
+        except OSError:
+            return False
+        return True
+
+    def stop(self) -> None:
+        """Begin to fetch no further file: what is wanted is asked for now."""
+        self._over = True
+
+    def drop(self) -> None:
+        """Nothing of it is wanted any more. Links that were taken stay."""
+        with self._lock:
+            self._over = True
+            folders, self._folders, self._fetched = self._folders, [], {}
+        for folder in folders:
+            shutil.rmtree(folder, ignore_errors=True)
+
+    def _fetch(self, file: SharedFile, folder: str) -> int:
+        if self._over:
+            return 0
+        try:
+            identity = bring(self._store, self._job, file, folder, links=True)
+        except (CorruptBlob, StoreError, OSError):
+            return 0
+        self._fetched[_key(file)] = _Fetched(os.path.join(folder, file.name), identity)
+        return file.length
+
+
+def _key(file: SharedFile) -> _Key:
+    return file.path, file.length, file.checksum
