@@ -7,9 +7,10 @@ from datetime import timedelta
 from functools import partial
 from typing import get_args
 
-from ..operators.join import ADDED, How, Interval, JoinOperator
+from ..operators.join import How, Interval, JoinOperator
 from ..operators.join_output import JoinOutput
-from ..operators.join_runs import MATCHED, TIME, JoinInput
+from ..operators.join_runs import ADDED, MATCHED, TIME, JoinInput
+from ..operators.session_join import RESERVED, SessionJoinOperator
 from ..operators.windows import SessionWindow, TimeWindow, Window, bounded_ns, check_durations
 from ..plan.graph import Keyed
 from ..plan.validate import check_keys, require_name
@@ -48,9 +49,14 @@ def joined(
     inputs = (_input(left, left_keys, "left"), _input(right, right_keys, "right"))
     match = _match(inputs, within, between, window)
     name = require_name(name, kind="join", proposal=f"{'-'.join(left_keys)}-join", why=STATE)
-    out = JoinOutput(*inputs, match if isinstance(match, TimeWindow) else None).schema
+    out = JoinOutput(*inputs, None if isinstance(match, Interval) else match).schema
     backend = stated_backend(state, kind="join")
-    operator = partial(JoinOperator, *inputs, match, how, len(left.inputs), backend=backend)
+    make = (
+        partial(SessionJoinOperator, *inputs, match)
+        if isinstance(match, SessionWindow)
+        else partial(JoinOperator, *inputs, match)
+    )
+    operator = partial(make, how, len(left.inputs), backend=backend)
     both = left.partitioned(Keyed(left_keys)).inputs + right.partitioned(Keyed(right_keys)).inputs
     return Stream(both, out).then(
         "join", operator, out, name=name, parallelism=parallelism, stateful=True
@@ -80,7 +86,7 @@ def _check_keys(
 
 def _input(stream: Stream, keys: tuple[str, ...], side: str) -> JoinInput:
     column, _ = event_time_of(stream, where=f"join: the {side} stream")
-    for name in (TIME.name, MATCHED.name, *ADDED):
+    for name in (TIME.name, MATCHED.name, *ADDED, *RESERVED):
         if name in stream.schema.names:
             raise UserError(
                 f"join: the {side} stream has a column {name!r}, which the join needs for itself; rename it with "
@@ -94,7 +100,7 @@ def _match(
     within: Duration | None,
     between: tuple[Duration, Duration] | None,
     window: Window | None,
-) -> Interval | TimeWindow:
+) -> Interval | Window:
     if [within, between, window].count(None) != 2:
         raise UserError(
             "join takes one of within='10m', between=('-5m', '5m') and window=hr.tumbling('1m'), which tell which records "
@@ -113,10 +119,10 @@ def _match(
     return Interval(low, high)
 
 
-def _window(inputs: tuple[JoinInput, JoinInput], window: object) -> TimeWindow:
-    if isinstance(window, SessionWindow) or not isinstance(window, TimeWindow):
+def _window(inputs: tuple[JoinInput, JoinInput], window: object) -> Window:
+    if not isinstance(window, TimeWindow | SessionWindow):
         raise UserError(
-            f"join: window={window!r} cannot be joined in; use hr.tumbling or hr.sliding, or within="
+            f"join: window={window!r} cannot be joined in; use hr.tumbling, hr.sliding or hr.session, or within="
         )
     left, right = (i.schema.field(i.event_time).type for i in inputs)
     if left != right:

@@ -269,7 +269,8 @@ class Stream:
             on: a column, several, or {column here: column there}.
             within: "10m": their times differ by at most that.
             between: ("-5m", "1h"): the other's time lies so far from this one's, bounds included.
-            window: `hr.tumbling(...)` or `hr.sliding(...)`: both are in it; once for each window that holds both.
+            window: `hr.tumbling(...)` or `hr.sliding(...)`: both are in it; once for each window that holds both. `hr.session(gap)`: both
+                are in one session of their key, which the records of both streams make together.
             how: "inner", or "left", "right" or "full" to emit also records that met none, once the watermark says that none can come.
             name: required.
             state: where its state lies, if not where the job's does.

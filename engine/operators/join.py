@@ -19,12 +19,11 @@ from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from headrace.channels.hashing import Hashes, hash_rows
 
-from ..state.arrays import Mask, is_word_type, words
-from ..state.tables import keyed_table, refuse_unknown, restored_batches
+from ..state.arrays import Mask
+from ..state.tables import refuse_unknown
 from .base import (
     Advanced,
     DatabaseSnapshot,
@@ -36,7 +35,20 @@ from .base import (
     StateSnapshot,
 )
 from .join_output import JoinOutput
-from .join_runs import MATCHED, SEQUENCE_STATE, TIME, JoinInput, Rows, Run, appended, run_of
+from .join_runs import (
+    MATCHED,
+    SEQUENCE_STATE,
+    TIME,
+    JoinInput,
+    Rows,
+    Run,
+    appended,
+    equal_keys,
+    have_keys,
+    run_of,
+    side_batches,
+    table_of,
+)
 from .lateness import WATERMARK_STATE, JudgesLateness
 from .window_store import DUE_SUFFIX
 from .windows import Times, TimeWindow, times_of
@@ -140,15 +152,7 @@ class JoinOperator(JudgesLateness):
         self._committed = self._runs
 
     def _batches(self, states: Sequence[RestoredState], side: int) -> list[pa.RecordBatch]:
-        """Find the records of a side, without what a database adds to them."""
-        plain = [
-            RestoredState(s.name, s.kind, s.table.drop_columns(_added(s.table)))
-            for s in states
-            if s.name == SIDES[side]
-        ]
-        return restored_batches(
-            plain, SIDES[side], _state_schema(self._inputs[side]), self._operator
-        )
+        return side_batches(states, SIDES[side], self._inputs[side], self._operator)
 
     def process(self, batch: pa.RecordBatch, port: int) -> Iterator[pa.RecordBatch]:
         """Emit the pairs that a batch makes with the records of the other side, and keep it.
@@ -159,7 +163,7 @@ class JoinOperator(JudgesLateness):
             self._disk.begin()
         side = 0 if port < self._left_ports else 1
         batch, time = self._in_time(side, batch)
-        valid = _have_keys(batch, self._inputs[side].keys)
+        valid = have_keys(batch, self._inputs[side].keys)
         if not valid.all():
             if self._alone[side]:
                 alone = np.flatnonzero(~valid)
@@ -206,7 +210,9 @@ class JoinOperator(JudgesLateness):
         if self._disk is not None:
             return [self._time.snapshot(), self._disk.snapshot()]
         states = [
-            StateSnapshot(name, StateKind.KEYED, partial(self._table, given, runs))
+            StateSnapshot(
+                name, StateKind.KEYED, partial(table_of, runs, given, self._max_parallelism)
+            )
             for name, given, runs in zip(SIDES, self._inputs, self._committed, strict=True)
         ]
         return [*states, self._time.snapshot()]
@@ -287,7 +293,7 @@ class JoinOperator(JudgesLateness):
         """Find who meets whom. Returns pairs (row of the batch, row of the run)."""
         mine, theirs = self._inputs[side], self._inputs[1 - side]
         probing, found = run.probe(hashes, low, high)
-        equal = _equal(batch, mine.keys, probing, run.rows, theirs.keys, found)
+        equal = equal_keys(batch, mine.keys, probing, run.rows, theirs.keys, found)
         return probing[equal], found[equal]
 
     def _pairs(
@@ -320,18 +326,6 @@ class JoinOperator(JudgesLateness):
     def _keep(self, side: int, runs: tuple[Run, ...]) -> None:
         self._runs = (runs, self._runs[1]) if side == 0 else (self._runs[0], runs)
 
-    def _table(self, given: JoinInput, runs: Sequence[Run]) -> pa.Table:
-        schema = _state_schema(given)
-        batches = [
-            pa.RecordBatch.from_arrays(
-                [*run.rows.columns, pa.array(run.time), pa.array(run.matched)], schema=schema
-            )
-            for run in runs
-        ]
-        empty = pa.RecordBatch.from_pylist([], schema=schema)
-        whole = pa.concat_batches(batches) if batches else empty
-        return keyed_table(whole, given.keys, self._max_parallelism)
-
 
 _STATES = (
     *SIDES,
@@ -339,43 +333,4 @@ _STATES = (
     SEQUENCE_STATE,
     WATERMARK_STATE,
 )
-#: What a database adds to the columns of a record.
-ADDED = ("__hash", "__at", "__number")
 _NO_ROWS: Rows = np.zeros(0, np.int64)
-
-
-def _added(table: pa.Table) -> list[str]:
-    return [name for name in table.column_names if name in ADDED]
-
-
-def _state_schema(given: JoinInput) -> pa.Schema:
-    return pa.schema([*given.schema, TIME, MATCHED])
-
-
-def _have_keys(batch: pa.RecordBatch, keys: Sequence[str]) -> Mask:
-    valid = np.ones(batch.num_rows, np.bool_)
-    for key in keys:
-        column = batch.column(key)
-        if column.null_count:
-            valid &= column.is_valid().to_numpy(zero_copy_only=False)
-    return valid
-
-
-def _equal(
-    left: pa.RecordBatch,
-    left_keys: Sequence[str],
-    left_rows: Rows,
-    right: pa.RecordBatch,
-    right_keys: Sequence[str],
-    right_rows: Rows,
-) -> Mask:
-    """Compare the keys of pairs; there are no nulls. NaN equals NaN, as it does in key_by."""
-    equal = np.ones(len(left_rows), np.bool_)
-    for one, other in zip(left_keys, right_keys, strict=True):
-        a, b = left.column(one), right.column(other)
-        if is_word_type(a.type):
-            equal &= words(a)[left_rows] == words(b)[right_rows]
-        else:
-            same = pc.equal(a.take(pa.array(left_rows)), b.take(pa.array(right_rows)))
-            equal &= same.to_numpy(zero_copy_only=False)
-    return equal

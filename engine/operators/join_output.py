@@ -8,7 +8,7 @@ import pyarrow as pa
 
 from ..api.errors import UserError
 from .window_store import END, START
-from .windows import Times, TimeWindow, from_times
+from .windows import Times, TimeWindow, Window, from_times
 
 if TYPE_CHECKING:
     from .join_runs import JoinInput
@@ -24,23 +24,27 @@ class JoinOutput:
         schema: of what is emitted.
     """
 
-    def __init__(self, left: JoinInput, right: JoinInput, window: TimeWindow | None) -> None:
+    def __init__(self, left: JoinInput, right: JoinInput, window: Window | None) -> None:
         self._inputs = (left, right)
         self._window = window
         self._right_names = [name for name in right.schema.names if name not in right.keys]
         self.schema = _schema(left, right, window)
 
-    def pairs(self, left: pa.RecordBatch, right: pa.RecordBatch, time: Times) -> pa.RecordBatch:
-        """Rows of both sides, one beside the other; `time` has the start of each pair's window."""
+    def pairs(
+        self, left: pa.RecordBatch, right: pa.RecordBatch, time: Times, end: Times | None = None
+    ) -> pa.RecordBatch:
+        """Rows of both sides, one beside the other; `time` has the start of each pair's window, `end` its end if it is a session."""
         columns = [*left.columns, *(right.column(name) for name in self._right_names)]
-        return self._batch(columns, time)
+        return self._batch(columns, time, end)
 
-    def alone(self, side: int, rows: pa.RecordBatch, time: Times) -> pa.RecordBatch:
+    def alone(
+        self, side: int, rows: pa.RecordBatch, time: Times, end: Times | None = None
+    ) -> pa.RecordBatch:
         """Rows of one side; what the other would have given is null, but the key is there."""
         left, right = self._inputs
         if side == 0:
             nulls = [pa.nulls(len(rows), right.schema.field(n).type) for n in self._right_names]
-            return self._batch([*rows.columns, *nulls], time)
+            return self._batch([*rows.columns, *nulls], time, end)
         key_of = dict(zip(left.keys, right.keys, strict=True))
         columns = [
             rows.column(key_of[field.name])
@@ -48,20 +52,20 @@ class JoinOutput:
             else pa.nulls(len(rows), field.type)
             for field in left.schema
         ]
-        return self._batch([*columns, *(rows.column(n) for n in self._right_names)], time)
+        others = [rows.column(name) for name in self._right_names]
+        return self._batch([*columns, *others], time, end)
 
-    def _batch(self, columns: list[pa.Array], time: Times) -> pa.RecordBatch:
+    def _batch(self, columns: list[pa.Array], time: Times, end: Times | None) -> pa.RecordBatch:
         if self._window is not None:
             type_ = self.schema.field(START).type
-            columns = [
-                *columns,
-                from_times(time, type_),
-                from_times(time + self._window.size_ns, type_),
-            ]
+            if isinstance(self._window, TimeWindow):
+                end = time + self._window.size_ns
+            assert end is not None, "a session has an end"
+            columns = [*columns, from_times(time, type_), from_times(end, type_)]
         return pa.RecordBatch.from_arrays(columns, schema=self.schema)
 
 
-def _schema(left: JoinInput, right: JoinInput, window: TimeWindow | None) -> pa.Schema:
+def _schema(left: JoinInput, right: JoinInput, window: Window | None) -> pa.Schema:
     """Raises: UserError when two columns would have one name."""
     fields = [field.with_nullable(True) for field in left.schema]
     for field in right.schema:

@@ -17,7 +17,8 @@ import pyarrow as pa
 from headrace.channels.keygroups import KeyGroups, key_group_range, key_groups
 
 from ..state.arrays import Mask
-from ..state.backends import make_database, take_over
+from ..state.backends import take_over
+from ..state.rocks import RocksDatabase
 from ..state.rocks_codecs import KeyCodec
 from ..state.rocks_due import DueIndex
 from ..state.rocks_files import Entry
@@ -27,7 +28,6 @@ from .base import (
     DatabaseSnapshot,
     OperatorContext,
     RestoredDatabase,
-    StateBackend,
     StateLayout,
 )
 from .window_store import DUE_SUFFIX, END, FIRED, START
@@ -40,6 +40,7 @@ class RocksWindows:
     """The windows of one subtask.
 
     Args:
+        database: may hold other states as well.
         schema: of the rows: key columns, bounds, whether it has fired, aggregates (`WindowStore.schema`).
         keys: how many key columns there are.
         lateness_ns: for how long beyond its end a window is kept.
@@ -47,11 +48,11 @@ class RocksWindows:
 
     def __init__(
         self,
+        database: RocksDatabase,
         state: str,
         schema: pa.Schema,
         keys: int,
         lateness_ns: int,
-        backend: StateBackend,
         context: OperatorContext,
     ) -> None:
         self._schema = schema
@@ -60,7 +61,7 @@ class RocksWindows:
         self._max_parallelism = context.max_parallelism
         named = list(schema)[: keys + 1]
         self._names = [field.name for field in named]
-        self._database = make_database(backend, context)
+        self._database = database
         self._rows = RocksRows(self._database, StateLayout(state, keys + 1, schema))
         groups = key_group_range(context.max_parallelism, context.parallelism, context.index)
         name = state + DUE_SUFFIX
@@ -77,8 +78,12 @@ class RocksWindows:
 
     def restore(self, databases: Sequence[RestoredDatabase]) -> bool:
         """Begin with these; False: their tables are wanted instead."""
-        layouts = {rows.layout.name: rows.layout for rows in (self._rows, self._due.rows)}
-        return take_over(self._database, databases, layouts)
+        return take_over(self._database, databases, self.layouts)
+
+    @property
+    def layouts(self) -> dict[str, StateLayout]:
+        """Its states, by name."""
+        return {rows.layout.name: rows.layout for rows in (self._rows, self._due.rows)}
 
     def load(self, batch: pa.RecordBatch) -> None:
         """Take back rows of a table; they count as committed."""

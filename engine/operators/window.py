@@ -21,6 +21,7 @@ import pyarrow as pa
 
 from ..api.errors import UserError
 from ..state.arrays import Mask
+from ..state.backends import make_database
 from ..state.slots import IntegerSlots, Slots
 from ..state.tables import refuse_unknown, restored_batches
 from .base import (
@@ -31,6 +32,7 @@ from .base import (
     RestoredState,
     StateBackend,
     StateKind,
+    StateLayout,
     StateSnapshot,
 )
 from .lateness import WATERMARK_STATE, JudgesLateness
@@ -38,6 +40,7 @@ from .window_store import DUE_SUFFIX, END, NEVER, START, WindowAggregate, Window
 from .windows import Times, TimeWindow, times_of
 
 if TYPE_CHECKING:
+    from ..state.rocks import RocksDatabase
     from .rocks_windows import RocksWindows
 
 _CODE_BITS = 32
@@ -86,20 +89,24 @@ class WindowOperator(JudgesLateness, ABC):
 
     def open(self, context: OperatorContext) -> None:
         """Note where this instance runs, and name the database if its windows lie in one."""
-        super().open(context)
         backend = self._stated or context.backend
-        if backend.kind != "heap":
+        self.open_in(context, None if backend.kind == "heap" else make_database(backend, context))
+
+    def open_in(self, context: OperatorContext, database: RocksDatabase | None) -> None:
+        """The same, with a database that may hold other states as well; None: windows lie in memory."""
+        super().open(context)
+        if database is not None:
             # Not at the top: jobs on the heap need not wait for rocksdict.
             from .rocks_windows import RocksWindows
 
             schema, keys = self._store.schema, len(self._store.keys.fields)
             self._disk = RocksWindows(
-                self.state_name, schema, keys, self._lateness_ns, backend, context
+                database, self.state_name, schema, keys, self._lateness_ns, context
             )
 
     def check_states(self, states: Sequence[RestoredState]) -> None:
         """See `ChecksStates`."""
-        refuse_unknown(states, self._state_names(), self._operator)
+        refuse_unknown(states, self.state_names, self._operator)
         restored_batches(states, self.state_name, self._store.schema, self._operator)
 
     def restore_databases(self, databases: Sequence[RestoredDatabase]) -> bool:
@@ -116,7 +123,7 @@ class WindowOperator(JudgesLateness, ABC):
 
         Raises: UserError when the checkpoint's windows have other columns, or are others.
         """
-        refuse_unknown(states, self._state_names(), self._operator)
+        refuse_unknown(states, self.state_names, self._operator)
         self._time.restore(states)
         for batch in restored_batches(states, self.state_name, self._store.schema, self._operator):
             self._check(batch)
@@ -132,7 +139,7 @@ class WindowOperator(JudgesLateness, ABC):
         Raises: UserCodeError when a record has no time, or a sum of integers leaves the range of int64.
         """
         times = times_of(batch, self._spec.event_time, self._operator)
-        watermark = self._time.of(batch, self._spec.keys)
+        watermark = self.passed(batch)
         self._begin()
         changed = np.unique(self._assign(batch, times, watermark))
         if not len(changed):
@@ -165,6 +172,15 @@ class WindowOperator(JudgesLateness, ABC):
         self._compact()
         return Advanced(batches, done=True)
 
+    @property
+    def layouts(self) -> dict[str, StateLayout]:
+        """The states that lie in a database, by name."""
+        return {} if self._disk is None else self._disk.layouts
+
+    def passed(self, batch: pa.RecordBatch) -> Times | int:
+        """Tell the watermark that counts for each record; one number if it is the same for all."""
+        return self._time.of(batch, self._spec.keys)
+
     def commit(self) -> None:
         """Publish the changed windows and the watermark."""
         self._time.commit()
@@ -195,7 +211,9 @@ class WindowOperator(JudgesLateness, ABC):
         if self._disk is not None:
             self._disk.close()
 
-    def _state_names(self) -> list[str]:
+    @property
+    def state_names(self) -> list[str]:
+        """Of all that a checkpoint may hold of it."""
         return [self.state_name, self.state_name + DUE_SUFFIX, WATERMARK_STATE]
 
     def _begin(self) -> None:

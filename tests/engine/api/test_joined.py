@@ -39,6 +39,7 @@ def test_the_result_has_both_sides_without_the_second_key() -> None:
     assert joined.schema.names == ["id", "at", "amount", "at_right", "by"]
     windowed = ORDERED.join(PAID, ON, window=hr.tumbling("1m"), name="paid")
     assert windowed.schema.names == [*joined.schema.names, "window_start", "window_end"]
+    assert ORDERED.join(PAID, ON, window=hr.session("1m"), name="paid").schema == windowed.schema
 
 
 def test_both_sides_are_partitioned_by_their_keys_and_a_union_is_one_side() -> None:
@@ -69,7 +70,8 @@ def test_keyed_streams_are_joined_by_their_keys() -> None:
         ({"within": "-1s"}, "is not a duration"),
         ({"between": ("5m", "-5m")}, "is empty; write the earlier bound first"),
         ({"between": "5m"}, "is not two durations"),
-        ({"window": hr.session("1m")}, "cannot be joined in"),
+        ({"window": "1m"}, "cannot be joined in"),
+        ({"window": hr.session("1us")}, "cannot be written as timestamp[ms]"),
         ({"window": hr.tumbling("1us")}, "cannot be written as timestamp[ms]"),
         ({"within": "1s", "how": "outer"}, "how='outer' is unknown"),
         ({"within": "1s", "name": None}, "join needs name="),

@@ -31,7 +31,8 @@ Checkpoint = tuple[
 class Subtasks:
     """The subtasks of one operator; every input is a hash edge on its key. With a `folder` their state lies in databases below it.
 
-    A snapshot between a call and its commit must equal the one before the call.
+    A snapshot between a call and its commit must equal the one before the call. An operator that cannot emit less than some rows at once may
+    emit so many where it was asked for fewer (`rows_least`).
     """
 
     def __init__(
@@ -40,8 +41,11 @@ class Subtasks:
         keys: Sequence[Sequence[str]],
         parallelism: int,
         folder: Path | None = None,
+        *,
+        rows_least: int = 0,
     ) -> None:
         self._make = make
+        self._rows_least = rows_least
         self._keys = keys
         self._folder = folder
         self._kind = "heap" if folder is None else "rocksdb"
@@ -120,7 +124,7 @@ class Subtasks:
             before = tables_of(operator)
             advanced = operator.advance(self.watermark, rows_max)
             assert tables_of(operator) == before, "a snapshot sees what is not committed"
-            assert sum(b.num_rows for b in advanced.batches) <= rows_max
+            assert sum(b.num_rows for b in advanced.batches) <= max(rows_max, self._rows_least)
             self._collect(advanced.batches)
             done = advanced.done
             self._ended(operator)

@@ -1,0 +1,316 @@
+"""Joins of two streams in session windows: records of one key that follow each other within the gap, of either side, share a session.
+
+The sessions are those of an aggregate over the union of both sides that counts each side's records (`session.py`); the records
+themselves lie beside it. When the watermark has passed the end of a session, every record of its left side is joined with every one
+of its right, and all of them are forgotten. A session of one side alone is what an outer join emits unmatched.
+
+A closed session is first taken out of the sessions and then emitted, over several calls if it makes many pairs. What is not emitted yet is
+state of its own, so that a checkpoint may come in between, and no record can join a session that is closed.
+
+A record is late as in `session.py`: it is dropped and counted. A null key meets nothing, as in SQL: such a record is a session alone, and an outer
+join emits it at once.
+
+Source: Flink's window join with `EventTimeSessionWindows`; deviations: outer joins, and what `session.py` says of lateness.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from functools import partial
+
+import numpy as np
+import pyarrow as pa
+
+from headrace.channels.hashing import hash_rows
+
+from ..state.backends import make_database, take_over
+from ..state.tables import keyed_table, refuse_unknown, restored_batches
+from . import aggregations
+from .base import (
+    Advanced,
+    DatabaseSnapshot,
+    OperatorContext,
+    RestoredDatabase,
+    RestoredState,
+    StateBackend,
+    StateKind,
+    StateSnapshot,
+)
+from .join import How
+from .join_output import JoinOutput
+from .join_runs import SEQUENCE_STATE, TIME, JoinInput, Rows, have_keys, side_batches
+from .lateness import LateRecords
+from .session import SessionOperator
+from .session_records import SIDES, Found, HeapRecords, SessionRecords, Sessions
+from .window_output import window_schema
+from .window_store import END, FIRED, START, WindowAggregate
+from .windows import SessionWindow, Times, times_of
+
+# Format, never change.
+_CLOSING = "closing"
+_COUNTS = ("__left", "__right")
+
+_ROW = "__row"
+#: Names that the key columns of the left side cannot have, beside those of a window.
+RESERVED = (*_COUNTS, _ROW, FIRED)
+#: Pairs made into a batch at a time.
+_PAIRS_MAX = 1 << 16
+
+
+class SessionJoinOperator:
+    """Joins what comes in on the first `left_ports` ports with the rest."""
+
+    def __init__(
+        self,
+        left: JoinInput,
+        right: JoinInput,
+        window: SessionWindow,
+        how: How,
+        left_ports: int,
+        *,
+        operator: str,
+        backend: StateBackend | None = None,
+    ) -> None:
+        self._inputs = (left, right)
+        self._gap_ns = window.gap_ns
+        self._left_ports = left_ports
+        self._operator = operator
+        self._stated = backend
+        self._output = JoinOutput(left, right, window)
+        #: By side, whether its records are emitted without a partner.
+        self._alone = (how in ("left", "full"), how in ("right", "full"))
+        spec = _counted(left)
+        self._schema_in = spec.schema_in
+        self._sessions = SessionOperator(window, spec, operator=operator, backend=backend)
+        self._records: SessionRecords = HeapRecords(self._inputs, 1)
+        self._late = LateRecords()
+        self._max_parallelism = 1
+        #: Closed sessions, as far as they are not emitted yet; and as committed.
+        self._closing = pa.RecordBatch.from_pylist([], schema=spec.schema_out)
+        self._committed = self._closing
+        #: The present watermark closes no more sessions than those.
+        self._all_closed = False
+
+    def open(self, context: OperatorContext) -> None:
+        """Note where this instance runs, and name the database if its state lies in one."""
+        self._max_parallelism = context.max_parallelism
+        self._records = HeapRecords(self._inputs, context.max_parallelism)
+        backend = self._stated or context.backend
+        if backend.kind == "heap":
+            self._sessions.open_in(context, None)
+            return
+        # Not at the top: jobs on the heap need not wait for rocksdict.
+        from .rocks_session_records import RocksSessionRecords
+
+        self._database = make_database(backend, context)
+        self._sessions.open_in(context, self._database)
+        self._records = RocksSessionRecords(self._database, self._inputs, context)
+
+    def check_states(self, states: Sequence[RestoredState]) -> None:
+        """See `ChecksStates`."""
+        refuse_unknown(states, self._state_names(), self._operator)
+        self._sessions.check_states(self._of_sessions(states))
+        for side in (0, 1):
+            side_batches(states, SIDES[side], self._inputs[side], self._operator)
+        restored_batches(states, _CLOSING, self._closing.schema, self._operator)
+
+    def restore_databases(self, databases: Sequence[RestoredDatabase]) -> bool:
+        """See `KeepsDatabase`."""
+        layouts = {**self._sessions.layouts, **self._records.layouts}
+        return bool(layouts) and take_over(self._database, databases, layouts)
+
+    def restore(self, states: Sequence[RestoredState]) -> None:
+        """Take back sessions and records of the keys that this subtask owns now.
+
+        Raises: UserError when the checkpoint's records have other columns.
+        """
+        refuse_unknown(states, self._state_names(), self._operator)
+        self._sessions.restore(self._of_sessions(states))
+        self._records.restore(states)
+        for side, given in enumerate(self._inputs):
+            for batch in side_batches(states, SIDES[side], given, self._operator):
+                time = batch.column(TIME.name).to_numpy()
+                self._records.load(side, batch.select(given.schema.names), time)
+        closing = restored_batches(states, _CLOSING, self._closing.schema, self._operator)
+        self._closing = self._committed = pa.concat_batches([self._closing, *closing])
+
+    def process(self, batch: pa.RecordBatch, port: int) -> Iterator[pa.RecordBatch]:
+        """Take in a batch; of an outer join, emit the records without a key.
+
+        Raises: UserCodeError when a record has no time.
+        """
+        self._records.begin()
+        # Restored, and event time is behind: these sessions are closed all the same.
+        while self._closing.num_rows:
+            yield from self._emitted(_PAIRS_MAX)
+        side = 0 if port < self._left_ports else 1
+        given = self._inputs[side]
+        time = times_of(batch, given.event_time, self._operator)
+        told = self._told(side, batch)
+        valid = have_keys(batch, given.keys)
+        late = ~valid & (time + (self._gap_ns - 1) <= self._sessions.passed(told))
+        if self._alone[side] and not valid.all():
+            alone = np.flatnonzero(~valid & ~late)
+            rows, start = batch.take(pa.array(alone)), time[alone]
+            yield self._output.alone(side, rows, start, start + self._gap_ns)
+        if valid.any():
+            self._sessions.process(told.filter(pa.array(valid)), 0)
+            for dropped in self._sessions.take_late():
+                late[dropped.column(_ROW).to_numpy()] = True
+        self._late.add(batch, late)
+        kept = valid & ~late
+        if kept.any():
+            self._records.add(side, batch.filter(pa.array(kept)), time[kept])
+
+    def advance(self, watermark_ns: int, rows_max: int) -> Advanced:
+        """Join the sessions that end up to the watermark; about `rows_max` rows, but never less than one record with all that it meets."""
+        self._records.begin()
+        if not self._closing.num_rows:
+            closed = self._sessions.advance(watermark_ns, rows_max)
+            self._closing = pa.concat_batches([self._closing, *closed.batches])
+            self._all_closed = closed.done
+        batches = self._emitted(rows_max)
+        done = self._all_closed and not self._closing.num_rows
+        if done:
+            self._all_closed = False
+        return Advanced(batches, done)
+
+    def finish(self) -> Iterable[pa.RecordBatch]:
+        """The last watermark has closed all."""
+        return ()
+
+    def take_late(self) -> Sequence[pa.RecordBatch]:
+        """Hand out the late records."""
+        return self._late.take()
+
+    def commit(self) -> None:
+        """Publish records, sessions and the watermark."""
+        self._committed = self._closing
+        # Before the sessions, which commit the database.
+        self._records.commit()
+        self._sessions.commit()
+
+    def snapshot(self) -> Sequence[StateSnapshot]:
+        """Freeze what is committed in memory."""
+        keys = list(self._inputs[0].keys)
+        table = partial(keyed_table, self._committed, keys, self._max_parallelism)
+        closing = StateSnapshot(_CLOSING, StateKind.KEYED, table)
+        return [*self._sessions.snapshot(), *self._records.snapshot(), closing]
+
+    def freeze_database(self) -> DatabaseSnapshot | None:
+        """Freeze what is committed in a database."""
+        return self._sessions.freeze_database()
+
+    def close(self) -> None:
+        """Remove the database."""
+        self._sessions.close()
+
+    def _state_names(self) -> list[str]:
+        return [*self._sessions.state_names, *SIDES, SEQUENCE_STATE, _CLOSING]
+
+    def _of_sessions(self, states: Sequence[RestoredState]) -> list[RestoredState]:
+        return [state for state in states if state.name in self._sessions.state_names]
+
+    def _told(self, side: int, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """What sessions are told of records: key, time, side and place in the batch."""
+        given, rows = self._inputs[side], batch.num_rows
+        counts = [np.full(rows, side == 0, np.int64), np.full(rows, side == 1, np.int64)]
+        columns = [
+            *(batch.column(key) for key in given.keys),
+            batch.column(given.event_time),
+            *map(pa.array, counts),
+            pa.array(np.arange(rows)),
+        ]
+        return pa.RecordBatch.from_arrays(columns, schema=self._schema_in)
+
+    def _emitted(self, rows_max: int) -> list[pa.RecordBatch]:
+        """Join closed sessions, as many as make no more than `rows_max` rows, but one record of the left side at least."""
+        closing = self._closing
+        if not closing.num_rows:
+            return []
+        left, right = (closing.column(name).to_numpy() for name in _COUNTS)
+        both = (left > 0) & (right > 0)
+        rows = np.where(both, left * right, left + right)
+        whole = np.searchsorted(np.cumsum(np.minimum(rows, rows_max + 1)), rows_max, "right")
+        part = max(1, rows_max // int(right[0])) if not whole and both[0] else 0
+        if part >= left[0]:
+            part = 0
+        count = max(1, int(whole))
+        batches = self._joined(closing.slice(0, count), left[:count], right[:count], part)
+        rest = closing.slice(count)
+        self._closing = pa.concat_batches([_less(closing, part), rest]) if part else rest
+        return batches
+
+    def _joined(
+        self, closing: pa.RecordBatch, left: Rows, right: Rows, part: int
+    ) -> list[pa.RecordBatch]:
+        """Join the records of sessions, of which there are so many on each side, and forget them.
+
+        Args:
+            part: 0: all; otherwise so many records of the left side, of the one session that is given.
+        """
+        start = times_of(closing, START, self._operator)
+        end = times_of(closing, END, self._operator)
+        keys = self._inputs[0].keys
+        sessions = Sessions(closing, keys, hash_rows(closing, keys), start, end - self._gap_ns)
+        sides = [self._records.find(side, sessions) for side in (0, 1)]
+        for found, count in zip(sides, (left, right), strict=True):
+            held = np.bincount(found.session, minlength=len(count))
+            assert np.array_equal(held, count), "a session has other records than it counted"
+        if part:
+            sides[0] = sides[0].first(part)
+        self._records.drop(0, sides[0])
+        if not part:
+            self._records.drop(1, sides[1])
+        batches = list(self._pairs(sides[0], sides[1], start, end))
+        for side, others in ((0, right), (1, left)):
+            if self._alone[side]:
+                found = sides[side]
+                alone = others[found.session] == 0
+                of = found.session[alone]
+                taken = found.rows.filter(pa.array(alone))
+                batches.append(self._output.alone(side, taken, start[of], end[of]))
+        return [batch for batch in batches if batch.num_rows]
+
+    def _pairs(
+        self, left: Found, right: Found, start: Times, end: Times
+    ) -> Iterator[pa.RecordBatch]:
+        ones, others = _crossed(left.session, right.session, len(start))
+        for first in range(0, len(ones), _PAIRS_MAX):
+            one, other = ones[first : first + _PAIRS_MAX], others[first : first + _PAIRS_MAX]
+            of = left.session[one]
+            yield self._output.pairs(
+                left.rows.take(pa.array(one)), right.rows.take(pa.array(other)), start[of], end[of]
+            )
+
+
+def _counted(left: JoinInput) -> WindowAggregate:
+    """What the sessions aggregate."""
+    schema = pa.schema(
+        [
+            *(left.schema.field(key) for key in left.keys),
+            pa.field(TIME.name, left.schema.field(left.event_time).type),
+            *(pa.field(name, pa.int64()) for name in (*_COUNTS, _ROW)),
+        ]
+    )
+    counts = {name: aggregations.sum(name) for name in _COUNTS}
+    out = window_schema(left.keys, TIME.name, counts, schema)
+    return WindowAggregate(left.keys, TIME.name, 0, counts, schema, out)
+
+
+def _crossed(left: Rows, right: Rows, sessions: int) -> tuple[Rows, Rows]:
+    """Pair all rows of one side with all of the other that are in the same session; both are sorted by session."""
+    counts = np.bincount(right, minlength=sessions)
+    begin = np.cumsum(counts) - counts
+    each = counts[left]
+    ones = np.repeat(np.arange(len(left)), each)
+    within = np.arange(len(ones)) - np.repeat(np.cumsum(each) - each, each)
+    return ones, begin[left[ones]] + within
+
+
+def _less(closing: pa.RecordBatch, part: int) -> pa.RecordBatch:
+    """The first session without so many records of its left side."""
+    first = closing.slice(0, 1)
+    at = closing.schema.get_field_index(_COUNTS[0])
+    left = pa.array([first.column(at)[0].as_py() - part], pa.int64())
+    return first.set_column(at, closing.schema.field(at), left)
