@@ -244,7 +244,7 @@ class PreparedJob:
             return 0
         try:
             subtasks = self._assign(self._adapt(checkpoints[-1]))
-        except assignment.Incompatible:
+        except redistribution.Incompatible:
             return 0  # which `begin` says of the checkpoint that counts
         workers = self._made.launcher.workers
         wanted = {
