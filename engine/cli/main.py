@@ -12,30 +12,16 @@ import logging
 import os
 import sys
 from collections.abc import Sequence
-from typing import Annotated, Any, Literal
+from typing import Annotated
 
 from cyclopts import App, CycloptsError, Parameter, validators
 
 from ..api.errors import HeadraceError
+from .benchmarks import benchmarks
+from .parameters import Json
 
 _INTERRUPTED = 130
 _BROKEN_PIPE = 141
-
-Json = Annotated[
-    bool, Parameter(name="--json", negative="", help="Print one JSON object per line.")
-]
-Records = Annotated[int, Parameter(help="How many records.")]
-Parallelism = Annotated[int, Parameter(name=["--parallelism", "-p"], help="Subtasks per operator.")]
-BenchRunner = Annotated[
-    Literal["processes", "threads", "spark"], Parameter(help="What carries the workers.")
-]
-Interval = Annotated[
-    str, Parameter(name="--checkpoint-interval", help="Such as 1s; 'none' takes no checkpoints.")
-]
-Directory = Annotated[
-    str | None,
-    Parameter(name="--checkpoint-dir", help="Where checkpoints go; a temporary folder otherwise."),
-]
 
 Pid = Annotated[
     int | None, Parameter(help="The process that runs it, where several run a job of that name.")
@@ -52,9 +38,8 @@ app = App(
     suppress_keyboard_interrupt=False,
 )
 _checkpoints = App(name="checkpoints", help="Look at the checkpoints in a directory.")
-_bench = App(name="bench", help="Measure the engine on this machine.")
 app.command(_checkpoints)
-app.command(_bench)
+app.command(benchmarks)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -270,164 +255,6 @@ def verify(
     from .tables import show_verification
 
     return show_verification(verification(directory, job, number), directory, as_json=json)
-
-
-@_bench.command
-def count(
-    *,
-    records: Records = 30_000_000,
-    parallelism: Parallelism = 2,
-    runner: BenchRunner = "processes",
-    checkpoint_interval: Interval = "1s",
-    checkpoint_dir: Directory = None,
-    json: Json = False,
-) -> int:
-    """Count and sum by key: records per second through a keyed exchange. Exit code 3 if the answer is wrong."""
-    from headrace.bench.count import run as measure
-
-    from .tables import show_measured
-
-    found = measure(
-        records=records,
-        parallelism=parallelism,
-        runner=runner,
-        checkpoint_interval=None if checkpoint_interval == "none" else checkpoint_interval,
-        checkpoint_dir=checkpoint_dir,
-    )
-    return show_measured(found, as_json=json)
-
-
-@_bench.command
-def shuffle(
-    *,
-    records: Records = 30_000_000,
-    parallelism: Parallelism = 2,
-    runner: BenchRunner = "processes",
-    checkpoint_interval: Interval = "1s",
-    checkpoint_dir: Directory = None,
-    json: Json = False,
-) -> int:
-    """Pass records through four shuffles. Exit code 3 if the answer is wrong."""
-    from headrace.bench.shuffle import run as measure
-
-    from .tables import show_measured
-
-    found = measure(
-        records=records,
-        parallelism=parallelism,
-        runner=runner,
-        checkpoint_interval=None if checkpoint_interval == "none" else checkpoint_interval,
-        checkpoint_dir=checkpoint_dir,
-    )
-    return show_measured(found, as_json=json)
-
-
-@_bench.command
-def state(
-    *,
-    size: Annotated[str, Parameter(help="Of the state, such as 1GiB.")] = "1GiB",
-    changed_percent: Annotated[
-        float, Parameter(validator=validators.Number(gt=0, lte=100), help="Between checkpoints.")
-    ] = 1.0,
-    checkpoints: Annotated[int, Parameter(validator=validators.Number(gte=1))] = 200,
-    records: Annotated[
-        int, Parameter(validator=validators.Number(gte=0), help="To count by key; 0: do not.")
-    ] = 30_000_000,
-    keys: Annotated[int, Parameter(validator=validators.Number(gte=1))] = 10_000_000,
-    runner: BenchRunner = "processes",
-    json: Json = False,
-) -> int:
-    """Write incremental checkpoints of RocksDB state, and count by key on it. Exit code 3 if the count is wrong."""
-    from headrace.bench.state import run as measure
-    from headrace.bench.state_count import run_counts, run_parts
-
-    from ..api.units import size_bytes
-    from .tables import show_measured
-
-    found = measure(
-        state_bytes=size_bytes(size, option="--size"),
-        changed_percent=changed_percent,
-        checkpoints=checkpoints,
-    )
-    code = show_measured(found, as_json=json)
-    if records:
-        show_measured(run_parts(), as_json=json)
-        code = show_measured(run_counts(records=records, keys=keys, runner=runner), as_json=json)
-    return code
-
-
-@_bench.command
-def recovery(
-    *,
-    state: Annotated[str, Parameter(help="Of the state on RocksDB, such as 1GiB.")] = "1GiB",
-    inflight: Annotated[str, Parameter(help="In flight, such as 64MiB.")] = "64MiB",
-    parallelism: Parallelism = 2,
-    rescale_to: Annotated[int, Parameter(validator=validators.Number(gte=1))] = 4,
-    kills: Annotated[int, Parameter(validator=validators.Number(gte=1))] = 3,
-    runner: Literal["processes", "spark"] = "processes",
-    json: Json = False,
-) -> int:
-    """Kill workers of a job with large state and full queues, then rescale it: how long it stands still, against the floor."""
-    from headrace.bench.recovery import run as measure
-
-    from ..api.units import size_bytes
-    from .tables import show_measured
-
-    def report(line: str) -> None:
-        print(line, file=sys.stderr, flush=True)
-
-    found = measure(
-        state_bytes=size_bytes(state, option="--state"),
-        inflight_bytes=size_bytes(inflight, option="--inflight"),
-        parallelism=parallelism,
-        rescale_to=rescale_to,
-        kills=kills,
-        runner=runner,
-        report=report,
-    )
-    return show_measured(found, as_json=json)
-
-
-@_bench.command
-def flip76(
-    *,
-    sleep_ms: Annotated[
-        float | None,
-        Parameter(validator=validators.Number(gte=0), help="Of the slow stage, per record."),
-    ] = None,
-    mode: Annotated[
-        Literal["aligned", "unaligned", "continuous", "none"] | None,
-        Parameter(help="Of the checkpoints; 'none' takes none."),
-    ] = None,
-    parallelism: Parallelism = 2,
-    seconds: Annotated[
-        float, Parameter(validator=validators.Number(gt=0), help="To measure, of each arm.")
-    ] = 15.0,
-    rounds: Annotated[
-        int,
-        Parameter(
-            validator=validators.Number(gte=1),
-            help="Run all arms so many times, interleaved; the results are medians.",
-        ),
-    ] = 1,
-    json: Json = False,
-) -> int:
-    """Checkpoint under backpressure (FLIP-76): one result for each mode and sleep, or only for those given."""
-    from headrace.bench.flip76 import arms, medians
-    from headrace.bench.flip76 import run as measure
-
-    from .tables import show_measured
-
-    found: dict[tuple[str, float], list[dict[str, Any]]] = {}
-    for number in range(rounds):
-        for arm in arms(mode, sleep_ms):
-            of_arm = found.setdefault(arm, [])
-            of_arm.append(
-                measure(mode=arm[0], sleep_ms=arm[1], parallelism=parallelism, seconds=seconds)
-            )
-            if number == rounds - 1:
-                show_measured(medians(of_arm), as_json=json)
-    return 0
 
 
 def _ended(sentence: str, code: int, words: Sequence[str]) -> int:

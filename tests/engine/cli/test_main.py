@@ -18,11 +18,6 @@ from .conftest import Command, Write
         (["run"], "requires an argument"),
         (["run", "job.py", "--runer", "threads"], "--runer"),
         (["run", "job.py", "-p", "two"], 'Invalid value for -p: unable to convert "two" into int.'),
-        (["bench", "flip76", "--mode", "at_least_once"], "Invalid value"),
-        (["bench", "flip76", "--seconds", "0"], "Invalid value"),
-        (["bench", "recovery", "--kills", "0"], "Invalid value"),
-        (["bench", "recovery", "--state", "much"], "--state"),
-        (["bench", "flip76", "--sleep-ms", "-1"], "Invalid value"),
         (["checkpoints", "show", "here", "x"], 'unable to convert "x" into int'),
     ],
 )
@@ -78,64 +73,6 @@ def test_checkpoints_are_listed_shown_and_verified(headrace: Command, program: W
     missing = headrace("checkpoints", "show", "ck", "9")
     assert missing.code == 2
     assert "no complete checkpoint 9" in missing.sentence
-
-
-@pytest.mark.parametrize("bench", ["count", "shuffle"])
-def test_benches_check_their_answer(bench: str, headrace: Command) -> None:
-    ended = headrace(
-        *("bench", bench, "--records", "20000", "--runner", "threads", "--json"),
-        *("--checkpoint-interval", "none"),
-    )
-    assert ended.code == 0
-    assert ended.objects[0]["correct"] is True
-    assert ended.objects[0]["records_per_s"] > 0
-
-
-MODES = ("aligned", "unaligned", "continuous", "none")
-ALL_ARMS = [(m, s) for s in (0.0, 0.01, 0.1, 1.0) for m in MODES]
-
-
-@pytest.mark.parametrize(
-    ("words", "expected"),
-    [
-        ([], [(*arm, 2, 15.0) for arm in ALL_ARMS]),
-        (["--mode", "aligned"], [(m, s, 2, 15.0) for m, s in ALL_ARMS if m == "aligned"]),
-        (["--sleep-ms", "0.1"], [(m, s, 2, 15.0) for m, s in ALL_ARMS if s == 0.1]),
-        (
-            ["--sleep-ms", "5", "--mode", "none", "-p", "3", "--seconds", "1.5"],
-            [("none", 5.0, 3, 1.5)],
-        ),
-    ],
-)
-def test_the_experiment_of_flip_76_runs_the_arms_that_are_asked_for(
-    words: list[str],
-    expected: list[tuple[object, ...]],
-    headrace: Command,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    def run(**arm: object) -> dict[str, object]:
-        return {"bench": "flip76", **arm}
-
-    monkeypatch.setattr("headrace.bench.flip76.run", run)
-    ended = headrace("bench", "flip76", *words, "--json")
-    assert ended.code == 0
-    keys = ("mode", "sleep_ms", "parallelism", "seconds")
-    assert [tuple(arm[key] for key in keys) for arm in ended.objects] == expected
-
-
-def test_several_rounds_of_the_experiment_give_one_result_an_arm(
-    headrace: Command, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    rates = iter([10, 1, 30, 3, 20, 2])
-
-    def run(**arm: object) -> dict[str, object]:
-        return {"bench": "flip76", **arm, "records_per_s": next(rates)}
-
-    monkeypatch.setattr("headrace.bench.flip76.run", run)
-    monkeypatch.setattr("headrace.bench.flip76.MODES", ("unaligned", "none"))
-    ended = headrace("bench", "flip76", "--sleep-ms", "1", "--rounds", "3", "--json")
-    found = [(arm["mode"], arm["records_per_s"], arm["rounds"]) for arm in ended.objects]
-    assert found == [("unaligned", 20, 3), ("none", 2, 3)]
 
 
 def test_a_reader_that_has_seen_enough_is_no_error() -> None:

@@ -1,0 +1,213 @@
+"""`headrace bench`: what is typed; what is measured stands in `headrace.bench`.
+
+The benchmarks lie above the engine, so they are imported when they are asked for, and by nothing else here.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from typing import Annotated, Any, Literal
+
+from cyclopts import App, Parameter, validators
+
+from .parameters import Json
+
+Records = Annotated[int, Parameter(validator=validators.Number(gte=1), help="How many records.")]
+Parallelism = Annotated[
+    int,
+    Parameter(
+        name=["--parallelism", "-p"],
+        validator=validators.Number(gte=1),
+        help="Subtasks per operator.",
+    ),
+]
+BenchRunner = Annotated[
+    Literal["processes", "threads", "spark"], Parameter(help="What carries the workers.")
+]
+Interval = Annotated[
+    str, Parameter(name="--checkpoint-interval", help="Such as 1s; 'none' takes no checkpoints.")
+]
+Directory = Annotated[
+    str | None,
+    Parameter(name="--checkpoint-dir", help="Where checkpoints go; a temporary folder otherwise."),
+]
+
+benchmarks = App(name="bench", help="Measure the engine on this machine.")
+
+
+@benchmarks.command
+def count(
+    *,
+    records: Records = 30_000_000,
+    parallelism: Parallelism = 2,
+    runner: BenchRunner = "processes",
+    checkpoint_interval: Interval = "1s",
+    checkpoint_dir: Directory = None,
+    json: Json = False,
+) -> int:
+    """Count and sum by key: records per second through a keyed exchange. Exit code 3 if the answer is wrong."""
+    from headrace.bench.count import run as measure
+
+    return _throughput(
+        measure, records, parallelism, runner, checkpoint_interval, checkpoint_dir, as_json=json
+    )
+
+
+@benchmarks.command
+def shuffle(
+    *,
+    records: Records = 30_000_000,
+    parallelism: Parallelism = 2,
+    runner: BenchRunner = "processes",
+    checkpoint_interval: Interval = "1s",
+    checkpoint_dir: Directory = None,
+    json: Json = False,
+) -> int:
+    """Pass records through four shuffles. Exit code 3 if the answer is wrong."""
+    from headrace.bench.shuffle import run as measure
+
+    return _throughput(
+        measure, records, parallelism, runner, checkpoint_interval, checkpoint_dir, as_json=json
+    )
+
+
+def _throughput(
+    measure: Callable[..., dict[str, Any]],
+    records: int,
+    parallelism: int,
+    runner: str,
+    interval: str,
+    directory: str | None,
+    *,
+    as_json: bool,
+) -> int:
+    """Run a benchmark of records per second, and print what it found."""
+    from .tables import show_measured
+
+    found = measure(
+        records=records,
+        parallelism=parallelism,
+        runner=runner,
+        checkpoint_interval=None if interval == "none" else interval,
+        checkpoint_dir=directory,
+    )
+    return show_measured(found, as_json=as_json)
+
+
+@benchmarks.command
+def state(
+    *,
+    size: Annotated[str, Parameter(help="Of the state, such as 1GiB.")] = "1GiB",
+    changed_percent: Annotated[
+        float, Parameter(validator=validators.Number(gt=0, lte=100), help="Between checkpoints.")
+    ] = 1.0,
+    checkpoints: Annotated[
+        int, Parameter(validator=validators.Number(gte=1), help="To take.")
+    ] = 200,
+    records: Annotated[
+        int, Parameter(validator=validators.Number(gte=0), help="To count by key; 0: do not.")
+    ] = 30_000_000,
+    keys: Annotated[
+        int, Parameter(validator=validators.Number(gte=1), help="Different ones among the records.")
+    ] = 10_000_000,
+    runner: BenchRunner = "processes",
+    json: Json = False,
+) -> int:
+    """Write incremental checkpoints of RocksDB state, and count by key on it. Exit code 3 if the count is wrong."""
+    from headrace.bench.state import run as measure
+    from headrace.bench.state_count import run_counts, run_parts
+
+    from ..api.units import size_bytes
+    from .tables import show_measured
+
+    found = measure(
+        state_bytes=size_bytes(size, option="--size"),
+        changed_percent=changed_percent,
+        checkpoints=checkpoints,
+    )
+    code = show_measured(found, as_json=json)
+    if records:
+        show_measured(run_parts(), as_json=json)
+        code = show_measured(run_counts(records=records, keys=keys, runner=runner), as_json=json)
+    return code
+
+
+@benchmarks.command
+def recovery(
+    *,
+    state: Annotated[str, Parameter(help="Of the state on RocksDB, such as 1GiB.")] = "1GiB",
+    inflight: Annotated[str, Parameter(help="In flight, such as 64MiB.")] = "64MiB",
+    parallelism: Parallelism = 2,
+    rescale_to: Annotated[
+        int, Parameter(validator=validators.Number(gte=1), help="The parallelism to end at.")
+    ] = 4,
+    kills: Annotated[
+        int, Parameter(validator=validators.Number(gte=1), help="Workers, one after the other.")
+    ] = 3,
+    runner: Annotated[
+        Literal["processes", "spark"], Parameter(help="What carries the workers.")
+    ] = "processes",
+    json: Json = False,
+) -> int:
+    """Kill workers of a job with large state and full queues, then rescale it: how long it stands still, against the floor."""
+    from headrace.bench.recovery import run as measure
+
+    from ..api.units import size_bytes
+    from .tables import show_measured
+
+    def report(line: str) -> None:
+        print(line, file=sys.stderr, flush=True)
+
+    found = measure(
+        state_bytes=size_bytes(state, option="--state"),
+        inflight_bytes=size_bytes(inflight, option="--inflight"),
+        parallelism=parallelism,
+        rescale_to=rescale_to,
+        kills=kills,
+        runner=runner,
+        report=report,
+    )
+    return show_measured(found, as_json=json)
+
+
+@benchmarks.command
+def flip76(
+    *,
+    sleep_ms: Annotated[
+        float | None,
+        Parameter(validator=validators.Number(gte=0), help="Of the slow stage, per record."),
+    ] = None,
+    mode: Annotated[
+        Literal["aligned", "unaligned", "continuous", "none"] | None,
+        Parameter(help="Of the checkpoints; 'none' takes none."),
+    ] = None,
+    parallelism: Parallelism = 2,
+    seconds: Annotated[
+        float, Parameter(validator=validators.Number(gt=0), help="To measure, of each arm.")
+    ] = 15.0,
+    rounds: Annotated[
+        int,
+        Parameter(
+            validator=validators.Number(gte=1),
+            help="Run all arms so many times, interleaved; the results are medians.",
+        ),
+    ] = 1,
+    json: Json = False,
+) -> int:
+    """Checkpoint under backpressure (FLIP-76): one result for each mode and sleep, or only for those given."""
+    from headrace.bench.flip76 import arms, medians
+    from headrace.bench.flip76 import run as measure
+
+    from .tables import show_measured
+
+    found: dict[tuple[str, float], list[dict[str, Any]]] = {}
+    for number in range(rounds):
+        for arm in arms(mode, sleep_ms):
+            of_arm = found.setdefault(arm, [])
+            of_arm.append(
+                measure(mode=arm[0], sleep_ms=arm[1], parallelism=parallelism, seconds=seconds)
+            )
+            if number == rounds - 1:
+                show_measured(medians(of_arm), as_json=json)
+    return 0
