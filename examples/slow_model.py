@@ -1,8 +1,13 @@
-"""A model that is slower than its source: queues fill, and checkpoints must get through.
+"""A model that is slower than its source: queues fill, and checkpoints get through all the same.
 
-    headrace run examples/slow_model.py --runner processes --checkpoint-dir checkpoints --checkpoint-interval 1s
+    headrace run examples/slow_model.py --runner processes
 
-Kill one of its processes while it runs: it goes on from the last checkpoint, and every number is written once.
+It takes about twenty seconds. Meanwhile, in another terminal:
+
+    headrace rescale slow-model 4
+    headrace checkpoints show checkpoints
+
+Or kill one of its processes: it goes on from the last checkpoint. However it went, every number is written once.
 """
 
 import time
@@ -29,10 +34,15 @@ class Model:
 
 SCORED = pa.schema([("sequence", pa.int64()), ("score", pa.float64())])
 
-numbers = hr.read.sequence(100_000, keys=100, name="numbers")
+numbers = hr.read.sequence(2_000_000, keys=100, name="numbers")
 scored = numbers.rebalance().map_batches(Model, schema=SCORED, name="model")
 
-job = hr.Job("slow-model", scored.write.parquet("scored", name="scored"), parallelism=2)
+job = hr.Job(
+    "slow-model",
+    scored.write.parquet("scored", name="scored"),
+    parallelism=2,
+    checkpoints=hr.Checkpoints("checkpoints", interval="1s", mode="unaligned"),
+)
 
 if __name__ == "__main__":
     job.run()

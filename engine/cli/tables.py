@@ -5,6 +5,7 @@ All of it is result, so all of it goes to standard output. The functions return 
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -17,7 +18,10 @@ from .reporter import print_object
 
 _PROBLEM = 3
 _PHASES = ("end_to_end", "start_delay", "alignment", "sync", "async")
-_PLACE_COLUMNS = ("task", "subtask", "end to end", "start delay", *_PHASES[2:], "state")
+_TIMES = ("task", "subtask", "end to end", "start delay", *_PHASES[2:])
+_AMOUNTS = ("task", "subtask", "state", *SIDES, "written", "referenced")
+#: Columns of a line that no terminal cuts.
+_PIPE_WIDTH = 100_000
 
 
 def show_listing(rows: Sequence[Row], directory: str, *, as_json: bool) -> int:
@@ -27,7 +31,7 @@ def show_listing(rows: Sequence[Row], directory: str, *, as_json: bool) -> int:
     elif not rows:
         print(f"no checkpoints in {directory}")
     else:
-        columns = ("job", "checkpoint", "status", "mode", "created", "took", "state", "in flight")
+        columns = ("job", "number", "status", "mode", "created (UTC)", "took", "state", "in flight")
         print_table(columns, (_listed(row) for row in rows))
         _problems(
             f"{row['job']}/chk-{row['checkpoint']}: {row['problem']}"
@@ -48,9 +52,10 @@ def show_details(row: Row, *, as_json: bool) -> int:
     metadata = row["metadata"]
     for heading, places in (("by task", row["by_task"]), ("by subtask", row["by_subtask"])):
         if places:
-            print(f"\n{heading} (times in ms; in-flight records and their size)")
-            columns = (*_PLACE_COLUMNS, *SIDES, "written", "referenced")
-            print_table(columns, map(_place, places))
+            print(f"\n{heading}, times in ms")
+            print_table(_TIMES, map(_times, places))
+            print(f"\n{heading}, size of state, in-flight records and their size")
+            print_table(_AMOUNTS, map(_amounts, places))
     _held(row["by_task"])
     if metadata is not None:
         names = {index: task["name"] for index, task in enumerate(metadata["tasks"])}
@@ -101,19 +106,25 @@ def _listed(row: Row) -> tuple[str, ...]:
         str(row["checkpoint"]),
         row["status"],
         row["mode"] or "",
-        row["created"] or "",
+        (row["created"] or "")[:19].replace("T", " "),
         "" if row["duration_ns"] is None else seconds(row["duration_ns"]),
         "" if row["state_bytes"] is None else size(row["state_bytes"]),
         "" if row["inflight_bytes"] is None else size(row["inflight_bytes"]),
     )
 
 
-def _place(row: Row) -> tuple[str, ...]:
+def _place(row: Row) -> tuple[str, str]:
     """A task as a whole, or one of its subtasks."""
+    return row["name"], str(row["subtask"]) if "subtask" in row else f"all {row['subtasks']}"
+
+
+def _times(row: Row) -> tuple[str, ...]:
+    return (*_place(row), *(f"{row[f'{phase}_ms']:g}" for phase in _PHASES))
+
+
+def _amounts(row: Row) -> tuple[str, ...]:
     return (
-        row["name"],
-        str(row["subtask"]) if "subtask" in row else f"all {row['subtasks']}",
-        *(f"{row[f'{phase}_ms']:g}" for phase in _PHASES),
+        *_place(row),
         size(row["state_bytes"]),
         *(_records(row[f"{side}_records"], row[f"{side}_bytes"]) for side in SIDES),
         size(row["inflight_written_bytes"]),
@@ -149,7 +160,16 @@ def _states(subtask: Mapping[str, Any], names: Mapping[int, str]) -> Iterable[tu
             str(state["rows"]),
             size(state["length"]),
         )
-    if not subtask["states"]:
+    for database in subtask["databases"]:
+        states = ", ".join(schema["state"] for schema in database["schemas"])
+        yield (
+            *place,
+            database["operator"],
+            f"{states} ({database['format']})",
+            "",
+            size(sum(file["length"] for file in (*database["shared"], *database["own"]))),
+        )
+    if not subtask["states"] and not subtask["databases"]:
         yield (*place, "", "", "", "")
 
 
@@ -159,13 +179,14 @@ def _objects(rows: Iterable[Row]) -> None:
 
 
 def print_table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
-    """Print columns under their names."""
+    """Print columns under their names, within the width of a terminal; in a pipe a row is a line."""
     table = Table(box=None, pad_edge=False)
     for column in columns:
         table.add_column(column, overflow="fold")
     for row in rows:
         table.add_row(*row)
-    Console(markup=False, highlight=False).print(table)
+    width = None if sys.stdout.isatty() else _PIPE_WIDTH
+    Console(markup=False, highlight=False, width=width).print(table)
 
 
 def _problems(sentences: Iterable[str]) -> None:

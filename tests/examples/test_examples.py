@@ -44,9 +44,14 @@ def test_every_hundredth_visit_is_told(tmp_path: Path) -> None:
 
 
 def test_the_slow_model_writes_every_number_once(tmp_path: Path) -> None:
-    run(tmp_path, "slow_model.py", "--runner", "processes", "--checkpoint-dir", "checkpoints")
+    text = (EXAMPLES / "slow_model.py").read_text(encoding="utf-8")
+    assert text.count("2_000_000") == 1
+    shorter = tmp_path / "slow_model.py"
+    shorter.write_text(text.replace("2_000_000", "100_000"), encoding="utf-8")
+    run(tmp_path, str(shorter), "--runner", "processes")
     written = pq.read_table(tmp_path / "scored")
     assert sorted(written["sequence"].to_pylist()) == list(range(100_000))
+    assert list((tmp_path / "checkpoints" / "slow-model").glob("chk-*/metadata"))
 
 
 def test_clicks_are_counted_in_windows_and_joined(tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 
 from headrace.engine.cli.tables import (
+    print_table,
     show_details,
     show_listing,
     show_measured,
@@ -52,25 +53,33 @@ def test_nothing_to_show_is_said(capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_details_show_the_state_of_each_subtask(capsys: pytest.CaptureFixture[str]) -> None:
     state = {"operator": "totals", "state": "aggregate", "kind": "keyed", "rows": 4, "length": 576}
+    database = {
+        "operator": "seen",
+        "format": "rocksdb",
+        "schemas": [{"state": "first"}, {"state": "last"}],
+        "shared": [{"length": 3 << 20}],
+        "own": [{"length": 1 << 20}],
+    }
     metadata = {
         "tasks": [{"name": "numbers"}, {"name": "totals -> out"}],
         "subtasks": [
-            {"task": 0, "index": 0, "finished": True, "states": []},
-            {"task": 1, "index": 0, "finished": False, "states": [state]},
+            {"task": 0, "index": 0, "finished": True, "states": [], "databases": []},
+            {"task": 1, "index": 0, "finished": False, "states": [state], "databases": [database]},
         ],
     }
     nothing: dict[str, Any] = {"by_task": [], "by_subtask": []}
     assert show_details(ROW | nothing | {"metadata": metadata}, as_json=False) == 0
     out = capsys.readouterr().out
     assert "checkpoint: 7" in out.splitlines()
-    assert "aggregate (keyed)" in out
+    states = [" ".join(line.split()) for line in out.splitlines()]
+    assert "totals -> out 0 no totals aggregate (keyed) 4 576 B" in states
+    assert "totals -> out 0 no seen first, last (rocksdb) 4.0 MiB" in states
     assert show_details(DAMAGED | nothing | {"metadata": None}, as_json=True) == 3
 
 
 def test_details_show_times_and_what_was_in_flight_by_side(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
-    monkeypatch.setenv("COLUMNS", "200")
     place = {
         "name": "totals -> out",
         "end_to_end_ms": 20.0,
@@ -99,13 +108,14 @@ def test_details_show_times_and_what_was_in_flight_by_side(
     }
     assert show_details(row, as_json=False) == 0
     out = capsys.readouterr().out
-    expected = "20 1.5 12 0.03 4 576 B - 1,200 (2.0 KiB) 1 (8 B) 2.0 KiB 0 B"
+    times = "20 1.5 12 0.03 4"
+    amounts = "576 B - 1,200 (2.0 KiB) 1 (8 B) 2.0 KiB 0 B"
     found = [
         " ".join(line.split()[3:]) for line in out.splitlines() if line.startswith("totals -> out")
     ]
-    assert found[:2] == [f"all 2 {expected}", f"1 {expected}"]
+    assert found[:4] == [f"all 2 {times}", f"all 2 {amounts}", f"1 {times}", f"1 {amounts}"]
     # Longest first: what is to be looked at.
-    assert found[2:] == ["work out 9.5", "barrier map -> totals/0 1>0 2"]
+    assert found[4:] == ["work out 9.5", "barrier map -> totals/0 1>0 2"]
 
 
 def test_verification_lists_every_problem(capsys: pytest.CaptureFixture[str]) -> None:
@@ -113,6 +123,11 @@ def test_verification_lists_every_problem(capsys: pytest.CaptureFixture[str]) ->
     assert show_verification([row], "here", as_json=False) == 3
     assert capsys.readouterr().out.splitlines()[-2:] == ["orders/chk-7: one", "orders/chk-7: two"]
     assert show_verification([row], "here", as_json=True) == 3
+
+
+def test_in_a_pipe_a_row_is_a_line(capsys: pytest.CaptureFixture[str]) -> None:
+    print_table(("name", "text"), [("long", "x" * 500)])
+    assert capsys.readouterr().out.splitlines()[1].split() == ["long", "x" * 500]
 
 
 def test_a_wrong_answer_of_a_benchmark_is_a_problem(capsys: pytest.CaptureFixture[str]) -> None:
