@@ -14,7 +14,7 @@ import time
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -48,6 +48,14 @@ Moment = Literal["restored", "first row", "replaying"]
 _REPLAYING = 40
 
 
+class Mark(NamedTuple):
+    """A subtask came to a moment; times are wall time in nanoseconds. `opened_ns`: when it was opened, which all its marks share."""
+
+    ns: int
+    pid: int
+    opened_ns: int
+
+
 class History(hr.StatefulProcessor):
     """Numbers the records of each key and sums them up; marks in a folder how far its attempt has come (`Moment`).
 
@@ -61,13 +69,14 @@ class History(hr.StatefulProcessor):
 
     def __init__(self, marks: str, pause_s: float, hurry: str) -> None:
         self._marks = marks
-        self._handled = 0
+        self._handled = self._opened_ns = 0
         self._pause_s = pause_s
         self._owed_s = 0.0
         self._hurry = hurry
 
     def open(self) -> None:
         """Tell that the state is back."""
+        self._opened_ns = time.time_ns()
         self._mark("restored")
 
     def process(self, key: int, row: dict[str, Any]) -> Iterable[dict[str, Any]]:
@@ -88,7 +97,7 @@ class History(hr.StatefulProcessor):
         }
 
     def _mark(self, moment: Moment) -> None:
-        Path(self._marks, f"{moment}-{time.time_ns()}-{os.getpid()}").touch()
+        Path(self._marks, f"{moment}-{time.time_ns()}-{os.getpid()}-{self._opened_ns}").touch()
 
     def _nap(self) -> None:
         if not os.path.exists(self._hurry):
@@ -177,14 +186,14 @@ class AuditedJob:
         self.folder.mkdir(parents=True, exist_ok=True)
         self._hurry.touch()
 
-    def marks(self, moment: Moment) -> list[tuple[int, int]]:
-        """(Wall time in nanoseconds, process id) of each subtask of any attempt that has come to `moment`, in order."""
+    def marks(self, moment: Moment) -> list[Mark]:
+        """Of each subtask of any attempt that has come to `moment`, in order."""
         found = [mark.name.split("-") for mark in self._marks.iterdir()]
-        return sorted((int(ns), int(pid)) for name, ns, pid in found if name == moment)
+        return sorted(Mark(*map(int, numbers)) for name, *numbers in found if name == moment)
 
     def first_rows_ns(self) -> list[int]:
         """When (wall time) a subtask of some attempt handled its first record, in order."""
-        return [ns for ns, _ in self.marks("first row")]
+        return [mark.ns for mark in self.marks("first row")]
 
     def visible(self) -> pa.Table:
         """All records that are visible now."""

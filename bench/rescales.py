@@ -1,13 +1,15 @@
-"""Rescale campaign: is every record counted exactly once, in order, through rescales under load with a SIGKILL in each recovery?
+"""Rescale campaign: is every record counted exactly once, in order, through rescales under load with SIGKILLs in each recovery?
 
 Question: milliseconds from the request until the job has stopped, runs again, and handles its first record at the new parallelism; in the same
-run records lost, doubled or out of order in all. The stateful stage takes half of what the source makes even at the highest parallelism, so its
-queues are full and the checkpoint holds records in flight. Order is checked per key and source partition.
+run records lost, doubled or out of order in all, and what each attempt started from. The stateful stage takes half of what the source makes
+even at the highest parallelism, so its queues are full and the checkpoint holds records in flight. Order is checked per key and source partition.
 
-Each kill falls into the recovery: the victim is the process of a subtask that has just said that its state is back, that it handles its first
-record, or that it has replayed some (`audit.Moment`). A kill that no attempt fails of is an error.
+The first kill falls into the recovery that a rescale is, and each further one into the recovery of the kill before. The victim is the process of
+a subtask that has just said that its state is back, that it handles its first record, or that it has replayed some (`audit.Moment`), or any once the
+attempt's first checkpoint is complete ("checkpointed"). A kill that no attempt fails of is an error, and so is an attempt that does not
+start from the newest complete checkpoint: without that, failures in a row would make no progress.
 
-    python -m headrace.bench.rescales --steps 2,3,1,4 --kill --on processes --json
+    python -m headrace.bench.rescales --steps 2,3,1,4 --kills-per-recovery 3 --on processes --json
 """
 
 from __future__ import annotations
@@ -15,48 +17,48 @@ from __future__ import annotations
 import argparse
 import itertools
 import json
-import os
 import random
-import signal
 import sys
 import tempfile
-import threading
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Any, Literal
 
 import headrace as hr
 from headrace.engine.api.handle import Rescaled
-from headrace.engine.coordination.rules import Phase
 from headrace.recovery.sizes import sizes_of
 
-from .audit import AuditedJob, Moment
+from .audit import AuditedJob
+from .killer import PAUSE_S, POINTS, Killer, Point, wait_for
+from .restores import Restore, restores
 
 Place = Literal["processes", "threads", "spark"]
 
-_POLL_S = 0.004
 _PATIENCE_S = 90.0
 _PARTITIONS = 12
 #: What a record costs in a subtask of the stateful stage, and how much more than that the source makes for as many subtasks as there ever are.
 _PAUSE_S = 0.001
 _LOAD = 2.0
 _INPUT_S_PER_STEP = 4.0
+_INPUT_S_PER_KILL = 2.0
 #: Some hundreds of records.
 _LOADED_BYTES = 16 << 10
 
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One rescale; times in milliseconds from the request.
+    """One rescale and the kills in its recovery; times in milliseconds from the request.
 
     Attributes:
         stopped_ms: until the job had stopped, with its checkpoint.
         running_ms: until an attempt ran; `first_row_ms`: until it handled its first record.
         inflight_records: what the checkpoint held.
-        killed: how far the worker had come in the recovery that was killed there; None: none was.
+        kills: when each came.
+        attempts: what the attempts started from: the rescale's own, and one after each kill.
     """
 
     before: int
@@ -65,25 +67,27 @@ class Step:
     running_ms: float
     first_row_ms: float
     inflight_records: int
-    killed: Moment | None
+    kills: tuple[Point, ...]
+    attempts: tuple[Restore, ...]
 
 
 def run(
     steps: Sequence[int],
     *,
     on: Place = "processes",
-    kill: bool = True,
-    at: Moment | None = None,
+    kills: int = 1,
+    at: Sequence[Point] = (),
     seed: int = 0,
     mode: Literal["aligned", "unaligned"] = "unaligned",
+    state: Literal["heap", "rocksdb"] = "heap",
     report: Callable[[str], None] = lambda line: None,
     **runner: Any,
 ) -> dict[str, Any]:
     """Start at the first of `steps` and rescale to each of the others. Returns one flat object: `exactly_once`, `lost`, `rescales`, ...
 
     Args:
-        kill: kill a worker in each recovery.
-        at: how far it has come then; None: drawn for each step.
+        kills: in each recovery.
+        at: when these come, in turn; none: drawn for each.
         runner: more arguments of `Job.start`.
     """
     rng = random.Random(seed)
@@ -91,22 +95,28 @@ def run(
     with tempfile.TemporaryDirectory(prefix="headrace-rescales-") as name:
         audited = AuditedJob(
             Path(name),
-            int(rate_per_s * (3 + _INPUT_S_PER_STEP * len(steps))),
+            int(rate_per_s * (3 + (_INPUT_S_PER_STEP + _INPUT_S_PER_KILL * kills) * len(steps))),
             rate_per_s,
             parallelism=steps[0],
             interval="0.5s",
             partitions=_PARTITIONS,
             pause_s=_PAUSE_S,
         )
-        checkpoints = hr.Checkpoints(str(audited.checkpoints), audited.interval, mode)
-        job = audited.build(checkpoints=checkpoints, restart=hr.Restart(attempts=100))
+        job = audited.build(
+            checkpoints=hr.Checkpoints(str(audited.checkpoints), audited.interval, mode),
+            restart=hr.Restart(attempts=100, backoff=PAUSE_S, max_backoff=PAUSE_S),
+            state=hr.State(state, directory=str(Path(name, "state"))),
+        )
         handle = job.start(on, **runner)
         try:
-            found = []
+            found: list[Step] = []
+            since_ns = 0
             for before, after in itertools.pairwise(steps):
-                moment = (at or rng.choice(get_args(Moment))) if kill else None
-                found.append(_step(handle, audited, before, after, moment))
-                report(str(found[-1]))
+                points = [at[i % len(at)] if at else rng.choice(POINTS) for i in range(kills)]
+                wait_for(partial(_replays_are_told, audited, before, since_ns))
+                step, since_ns = _step(handle, audited, before, after, points)
+                found.append(step)
+                report(str(step))
             audited.hurry()
             result = handle.wait(_PATIENCE_S)
         finally:
@@ -117,6 +127,8 @@ def run(
     return {
         "bench": "rescales",
         "on": on,
+        "mode": mode,
+        "state": state,
         "seed": seed,
         "exactly_once": verdict.exact,
         "records": verdict.rows,
@@ -124,40 +136,43 @@ def run(
         "doubled": verdict.doubled,
         "misplaced": verdict.misplaced,
         "examples": list(verdict.examples),
+        "stale_restores": sum(a.stale for step in found for a in step.attempts),
         "restarts": result.restarts,
         "checkpoints": result.checkpoints,
-        "rescales": [
-            {name: getattr(step, name) for name in Step.__dataclass_fields__} for step in found
-        ],
+        "rescales": [asdict(step) for step in found],
     }
 
 
+def _replays_are_told(audited: AuditedJob, subtasks: int, since_ns: int) -> bool:
+    """All subtasks of the attempt that runs have worked on some records."""
+    return sum(m.opened_ns > since_ns for m in audited.marks("replaying")) >= subtasks
+
+
 def _step(
-    handle: hr.JobHandle, audited: AuditedJob, before: int, after: int, moment: Moment | None
-) -> Step:
-    _await(lambda: handle.status().phase is Phase.RUNNING)
-    restarts = handle.status().restarts
-    _await(lambda: queued_bytes(handle) >= _LOADED_BYTES)
-    began_ns = time.time_ns()
-    killer = threading.Thread(target=_kill, args=(audited, moment, began_ns))
-    if moment is not None:
-        killer.start()
+    handle: hr.JobHandle, audited: AuditedJob, before: int, after: int, points: Sequence[Point]
+) -> tuple[Step, int]:
+    """Rescale and kill. Returns also after what time (wall) the subtasks that now run were opened."""
+    wait_for(lambda: queued_bytes(handle) >= _LOADED_BYTES)
+    told, began_ns = handle.status().notices[-1][0], time.time_ns()
+    killer = Killer(handle, audited, points, began_ns)
+    killer.start()
     rescaled: Rescaled = handle.rescale(after)
-    if moment is not None:
-        killer.join(_PATIENCE_S)
-        _await(lambda: handle.status().restarts > restarts)
-    _await(lambda: audited.first_rows_ns()[-1] > began_ns + rescaled.stop_ns)
-    first_ns = next(n for n in audited.first_rows_ns() if n > began_ns + rescaled.stop_ns)
-    taken = [c for c in handle.status().checkpoints if c.checkpoint == rescaled.checkpoint]
-    return Step(
+    killer.end()
+    stopped_ns = began_ns + rescaled.stop_ns
+    first_ns = wait_for(lambda: [ns for ns in audited.first_rows_ns() if ns > stopped_ns])[0]
+    status = handle.status()
+    taken = [c for c in status.checkpoints if c.checkpoint == rescaled.checkpoint]
+    step = Step(
         before,
         after,
         _ms(rescaled.stop_ns),
         _ms(rescaled.duration_ns),
         _ms(first_ns - began_ns),
         sizes_of(taken[-1]).inflight_records,
-        moment,
+        tuple(points),
+        tuple(restores(status, told)),
     )
+    return step, killer.since_ns
 
 
 def queued_bytes(handle: hr.JobHandle) -> int:
@@ -165,37 +180,22 @@ def queued_bytes(handle: hr.JobHandle) -> int:
     return max((n.queued_bytes for n in handle.status().numbers.values()), default=0)
 
 
-def _kill(audited: AuditedJob, moment: Moment, since_ns: int) -> None:
-    """Kill the worker of the first subtask that comes to `moment` from now on."""
-
-    def come() -> list[int]:
-        return [pid for ns, pid in audited.marks(moment) if ns > since_ns]
-
-    _await(come)
-    with suppress(ProcessLookupError):
-        os.kill(come()[0], signal.SIGKILL)
-
-
-def _await(condition: Callable[[], Any]) -> None:
-    deadline_s = time.monotonic() + _PATIENCE_S
-    while not condition():
-        if time.monotonic() > deadline_s:
-            raise RuntimeError(f"no progress for {_PATIENCE_S:.0f} s")
-        time.sleep(_POLL_S)
-
-
 def _ms(ns: int) -> float:
     return round(ns / 1e6, 1)
 
 
 def main() -> int:
-    """Run one campaign from the command line; exit code 3 if a record was lost, doubled or misplaced."""
+    """Run one campaign from the command line; exit code 3 if a record was lost, doubled or misplaced, or a restore stale."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--steps", default="2,3,1,4", help="parallelisms, such as 2,4")
     parser.add_argument("--on", choices=["processes", "spark"], default="processes")
+    parser.add_argument("--master", help="Spark master, such as local[7,64]")
     parser.add_argument("--mode", choices=["aligned", "unaligned"], default="unaligned")
-    parser.add_argument("--kill", action="store_true", help="a worker in each recovery")
-    parser.add_argument("--at", choices=get_args(Moment), help="when, instead of at any of these")
+    parser.add_argument("--state", choices=["heap", "rocksdb"], default="heap")
+    parser.add_argument(
+        "--kills-per-recovery", type=int, default=0, help="each within the recovery of the last"
+    )
+    parser.add_argument("--at", choices=POINTS, action="append", help="when, in turn; else at any")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--json", action="store_true", help="print one JSON object only")
     given = parser.parse_args()
@@ -208,14 +208,16 @@ def main() -> int:
     figures = run(
         steps,
         on=given.on,
-        kill=given.kill,
-        at=given.at,
+        kills=given.kills_per_recovery,
+        at=given.at or (),
         seed=given.seed,
         mode=given.mode,
+        state=given.state,
         report=report,
+        **({} if given.master is None else {"master": given.master}),
     )
     print(json.dumps(figures, indent=None if given.json else 2))
-    return 0 if figures["exactly_once"] else 3
+    return 0 if figures["exactly_once"] and not figures["stale_restores"] else 3
 
 
 if __name__ == "__main__":

@@ -30,7 +30,7 @@ from .metadata import (
     SubtaskSnapshot,
     TaskInfo,
 )
-from .redistribution import Incompatible, NewEdge, check_repartitioned, in_flight_of, old_edges
+from .redistribution import Incompatible, NewEdge, check_moved, in_flight_of, old_edges
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,13 +70,17 @@ def assign(
             f"chk-{metadata.checkpoint} holds {dropped[0]}, which this job does not have: give an operator its name, keep the"
             f" operators at an edge's ends, or allow unclaimed state to drop what is not claimed{_guess(metadata, tasks)}"
         )
-    for task in tasks:
-        for edge in task.edges.values():
-            check_repartitioned(metadata, edge)
-    finished = [_finished(metadata, task.info) for task in tasks]
+    #: By task: records in flight go to others of its subtasks than they were going to.
+    moved = [
+        True in {check_moved(metadata, edge) for edge in task.edges.values()} for task in tasks
+    ]
+    finished = [
+        _finished(metadata, task.info, moved=is_moved)
+        for task, is_moved in zip(tasks, moved, strict=True)
+    ]
     _reopen(finished, tasks)
     return [
-        _snapshot(metadata, tasks, finished, index, subtask)
+        _snapshot(metadata, tasks, finished, index, subtask, moved=True in moved)
         for index, task in enumerate(tasks)
         for subtask in range(task.info.parallelism)
     ]
@@ -119,10 +123,11 @@ def claimed_transactions(
     return replace(metadata, transactions=[t for t in metadata.transactions if t.sink in names])
 
 
-def _finished(metadata: CheckpointMetadata, info: TaskInfo) -> list[bool]:
+def _finished(metadata: CheckpointMetadata, info: TaskInfo, *, moved: bool) -> list[bool]:
     """Which subtasks of the new task have finished already: those whose predecessors had.
 
-    Of a task that had finished in part and has another parallelism now, none has: each gets something of what is unfinished.
+    Of a task that had finished in part and has another parallelism now, or gets its records in flight by another partitioner (`moved`), none
+    has: each gets something of what is unfinished.
     """
     old_tasks = [
         index
@@ -132,7 +137,7 @@ def _finished(metadata: CheckpointMetadata, info: TaskInfo) -> list[bool]:
     flags = [[s.finished for s in metadata.subtasks if s.task == index] for index in old_tasks]
     if not flags:
         return [False] * info.parallelism
-    if all(len(subtasks) == info.parallelism for subtasks in flags):
+    if not moved and all(len(subtasks) == info.parallelism for subtasks in flags):
         return [all(column) for column in zip(*flags, strict=True)]
     return [all(flag for subtasks in flags for flag in subtasks)] * info.parallelism
 
@@ -158,6 +163,8 @@ def _snapshot(
     finished: Sequence[Sequence[bool]],
     index: int,
     subtask: int,
+    *,
+    moved: bool,
 ) -> SubtaskSnapshot:
     task = tasks[index]
     return SubtaskSnapshot(
@@ -166,7 +173,9 @@ def _snapshot(
         finished=finished[index][subtask],
         states=_handles(metadata, task.info, subtask, finished=finished[index][subtask]),
         received=[
-            _received(metadata, tasks, finished, task, ChannelId(edge, producer, subtask))
+            _received(
+                metadata, tasks, finished, task, ChannelId(edge, producer, subtask), moved=moved
+            )
             for edge, producer in task.channels[subtask]
         ],
         sent=[],
@@ -174,11 +183,16 @@ def _snapshot(
             handle
             for edge, new in task.edges.items()
             for handle in in_flight_of(
-                metadata, edge, new, (len(finished[new.producer]), task.info.parallelism), subtask
+                metadata,
+                edge,
+                new,
+                (len(finished[new.producer]), task.info.parallelism),
+                subtask,
+                moved=moved,
             )
         ],
         databases=_databases(metadata, task.info, subtask, finished=finished[index][subtask]),
-        watermark=restored_operator(metadata, task.info, subtask),
+        watermark=restored_operator(metadata, task.info, subtask, moved=moved),
     )
 
 
@@ -188,11 +202,13 @@ def _received(
     finished: Sequence[Sequence[bool]],
     task: NewTask,
     channel: ChannelId,
+    *,
+    moved: bool,
 ) -> ChannelPosition:
     edge = task.edges[channel.edge]
     widths = (tasks[edge.producer].info.parallelism, task.info.parallelism)
     new = ChannelPosition(*channel, 0, finished[edge.producer][channel.producer])
-    return restored_channel(metadata, old_edges(metadata, edge), widths, new)
+    return restored_channel(metadata, old_edges(metadata, edge), widths, new, moved=moved)
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,6 +4,9 @@ At the same parallelism every channel goes on where it stood. At another one a n
 brought, so it stands at the oldest of them, as does the operator at the oldest of its old subtasks: windows may then fire later than they
 would have, never earlier. Subtasks that had finished hold nothing back.
 
+Where records in flight are given out by another partitioner than the one that they were sent by, they come to subtasks, and through these to all
+that lie behind, whose event time may have been ahead of them; so all channels and operators of the job go back to the oldest (`moved`).
+
 Source: Flink keeps no watermarks in checkpoints; ours are kept because records in flight, and records that are late, depend on them.
 """
 
@@ -28,12 +31,17 @@ def same_channels(
 
 
 def restored_channel(
-    metadata: CheckpointMetadata, old: Sequence[int], widths: tuple[int, int], new: ChannelPosition
+    metadata: CheckpointMetadata,
+    old: Sequence[int],
+    widths: tuple[int, int],
+    new: ChannelPosition,
+    *,
+    moved: bool,
 ) -> ChannelPosition:
     """`new` with the watermark that it goes on from. `old`: indexes of its edge in the checkpoint; `widths`: its producers and consumers."""
     stood = [p for s in metadata.subtasks for p in s.received if p.edge in old]
     watermark, idle = MIN_WATERMARK, False
-    if stood and same_channels(metadata, old, widths):
+    if stood and not moved and same_channels(metadata, old, widths):
         mine = [p for p in stood if (p.producer, p.consumer) == (new.producer, new.consumer)]
         watermark = min((p.watermark for p in mine), default=MIN_WATERMARK)
         idle = bool(mine) and all(p.idle for p in mine)
@@ -55,13 +63,15 @@ def _told(metadata: CheckpointMetadata, old: Sequence[int]) -> list[int]:
     return told
 
 
-def restored_operator(metadata: CheckpointMetadata, info: TaskInfo, subtask: int) -> int:
+def restored_operator(
+    metadata: CheckpointMetadata, info: TaskInfo, subtask: int, *, moved: bool
+) -> int:
     """How far event time had come at the operators of `info` that subtask `subtask` goes on with."""
     names = set(info.operators)
     old = [s for s in metadata.subtasks if names & set(metadata.tasks[s.task].operators)]
     if not old:
         return MIN_WATERMARK
-    if all(metadata.tasks[s.task].parallelism == info.parallelism for s in old):
+    if not moved and all(metadata.tasks[s.task].parallelism == info.parallelism for s in old):
         return min(s.watermark for s in old if s.index == subtask)
     return _oldest([s.watermark for s in old if not s.finished])
 

@@ -70,28 +70,40 @@ class NewEdge:
     columns: tuple[str, ...] = ()
 
 
-def check_repartitioned(metadata: CheckpointMetadata, edge: NewEdge) -> None:
-    """Refuse another partitioner for records in flight if it or the old one copies, or the old one must still tell them apart.
+def check_moved(metadata: CheckpointMetadata, edge: NewEdge) -> bool:
+    """Tell whether another partitioner sends records in flight to others than they were going to.
 
-    Raises: Incompatible.
+    Raises: Incompatible: the old one copied them, and some consumers have worked on what others have not; or it must still tell them apart.
     """
     old = old_edges(metadata, edge)
     handles = [h for s in metadata.subtasks for h in s.inflight if h.edge in old and h.buffers]
     if not handles or not _repartitioned(metadata, old, edge):
-        return
+        return False
     was = metadata.edges[old[0]].partitioning
     filtered = any(buffer.filters for handle in handles for buffer in handle.buffers)
-    if filtered or Affinity.COPY in (edge.affinity, affinity_of(was)):
+    if filtered or affinity_of(was) is Affinity.COPY:
         raise Incompatible(
             f"chk-{metadata.checkpoint} holds in-flight records of edge {edge.key!r}, whose partitioner was {_shown(was, metadata.edges[old[0]].columns)}"
             f" and is now {_shown(edge.partitioning, edge.columns)}: change it between an aligned checkpoint and its restore, which holds none"
         )
+    return edge.affinity in (Affinity.RECORD, Affinity.COPY)
 
 
 def in_flight_of(
-    metadata: CheckpointMetadata, index: int, edge: NewEdge, widths: tuple[int, int], subtask: int
+    metadata: CheckpointMetadata,
+    index: int,
+    edge: NewEdge,
+    widths: tuple[int, int],
+    subtask: int,
+    *,
+    moved: bool,
 ) -> list[ChannelStateHandle]:
-    """The handles of one edge that new consumer `subtask` replays, in order, in terms of the new plan. `widths`: producers, consumers."""
+    """The handles of one edge that new consumer `subtask` replays, in order, in terms of the new plan.
+
+    Args:
+        widths: producers, consumers.
+        moved: on some edge of the job (`check_moved`).
+    """
     parallelism = widths[1]
     old = old_edges(metadata, edge)
     #: (subtask that would consume it at the old parallelism, handle)
@@ -106,6 +118,8 @@ def in_flight_of(
     old_parallelism = metadata.tasks[metadata.edges[old[0]].consumer].parallelism
     if edge.affinity is Affinity.RECORD and _repartitioned(metadata, old, edge):
         mine = [_filtered(handle, parallelism, subtask) for _, handle in owned]
+    elif edge.affinity is Affinity.COPY and _repartitioned(metadata, old, edge):
+        mine = [handle for _, handle in owned]
     elif parallelism == old_parallelism:
         mine = [handle for owner, handle in owned if owner == subtask]
     elif edge.affinity is Affinity.COPY:
@@ -118,7 +132,7 @@ def in_flight_of(
         channels = sorted({(owner, h.producer, h.consumer) for owner, h in owned})
         dealt = set(channels[subtask::parallelism])
         mine = [h for owner, h in owned if (owner, h.producer, h.consumer) in dealt]
-    if not same_channels(metadata, old, widths):
+    if moved or not same_channels(metadata, old, widths):
         mine = [replace(handle, watermarks=[]) for handle in mine]
     return merge_sides([replace(handle, edge=index) for handle in mine])
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from msgspec.structs import replace
+
 from headrace.channels.events import MAX_WATERMARK, MIN_WATERMARK
 from headrace.inflight.handle import BufferHandle, ChannelStateHandle
 from headrace.recovery.assignment import NewTask, assign
@@ -54,9 +56,11 @@ def consumer(
     )
 
 
-def restored(metadata: CheckpointMetadata, producers: int, consumers: int) -> list[SubtaskSnapshot]:
+def restored(
+    metadata: CheckpointMetadata, producers: int, consumers: int, partitioning: str = ""
+) -> list[SubtaskSnapshot]:
     channels = [[(0, p) for p in range(producers)] for _ in range(consumers)]
-    edge = NewEdge("a->b/0", 0, Affinity.RECORD)
+    edge = NewEdge("a->b/0", 0, Affinity.RECORD, partitioning)
     tasks = [
         NewTask(TaskInfo("a", ["a"], [], producers), [[]] * producers, {}),
         NewTask(TaskInfo("b", ["b"], [], consumers), channels, {0: edge}),
@@ -108,6 +112,20 @@ def test_watermarks_in_flight_are_kept_where_their_channel_is_and_dropped_where_
     assert [h.watermarks for h in restored(metadata, 1, 1)[0].inflight] == [[(2, 6)]]
     assert [h.watermarks for h in restored(metadata, 2, 1)[0].inflight] == [[]]
     assert [h.watermarks for s in restored(metadata, 1, 2) for h in s.inflight] == [[], []]
+
+
+def test_where_another_partitioner_gives_out_records_in_flight_the_oldest_counts() -> None:
+    handle = ChannelStateHandle(0, 0, 1, "input", 9, [BUFFER], False, [(2, 6)])
+    metadata = checkpoint(
+        consumer(0, 8, position(0, 0, 7)),
+        consumer(1, 4, position(0, 1, 4), inflight=[handle]),
+    )
+    metadata = replace(metadata, edges=[EdgeInfo("a->b/0", 0, 1, "custom")])
+    for subtask in restored(metadata, 1, 2, "hash"):
+        assert [p.watermark for p in subtask.received] == [4]
+        assert subtask.watermark == 4
+        assert [h.watermarks for h in subtask.inflight] == [[]]
+    assert [s.watermark for s in restored(metadata, 1, 2, "custom")] == [8, 4]
 
 
 def test_an_end_with_records_left_to_replay_holds_back_what_they_may_still_bring() -> None:

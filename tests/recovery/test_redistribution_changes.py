@@ -67,10 +67,44 @@ def test_records_in_flight_lose_their_affinity() -> None:
 
 
 @pytest.mark.parametrize(
+    ("now", "reopened"),
+    [
+        (BY_KEY, True),
+        (edge_by(Affinity.COPY, "broadcast"), True),
+        (edge_by(Affinity.NONE, "shuffle"), False),
+    ],
+)
+def test_a_subtask_that_had_finished_is_opened_again_if_it_gets_others_records(
+    now: NewEdge, reopened: bool
+) -> None:
+    old = in_flight(2, 2)
+    first, *others = old.subtasks
+    others[-1] = replace(others[-1], finished=True, inflight=[])
+    old = replace(
+        old,
+        subtasks=[replace(first, finished=True), replace(others[0], finished=True), *others[1:]],
+        edges=[EdgeInfo("numbers->totals/0", 0, 1, "custom")],
+    )
+    tasks = joined(2, 2)
+    tasks[1] = NewTask(tasks[1].info, tasks[1].channels, {0: now})
+    finished = [s.finished for s in assign(old, tasks, GROUPS)]
+    assert finished == [True, True, False, not reopened]
+
+
+@pytest.mark.parametrize("consumers", [1, 2, 3])
+def test_a_broadcast_gives_each_consumer_all_records_in_flight(consumers: int) -> None:
+    broadcast = edge_by(Affinity.COPY, "broadcast")
+    for subtask in repartitioned("hash", ["key"], broadcast, consumers)[2:]:
+        buffers = [b for h in subtask.inflight for b in h.buffers]
+        assert sum(b.rows for b in buffers) == 8
+        assert not any(b.filters for b in buffers)
+
+
+@pytest.mark.parametrize(
     ("was", "now", "replayed"),
     [
         ("broadcast", BY_KEY, False),
-        ("rebalance", edge_by(Affinity.COPY, "broadcast"), False),
+        ("rebalance", edge_by(Affinity.COPY, "broadcast"), True),
         ("custom", BY_KEY, True),
         ("hash", edge_by(Affinity.NONE, "rebalance"), True),
     ],

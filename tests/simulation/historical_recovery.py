@@ -164,16 +164,16 @@ def of_mixed_exchanges_only_the_first_is_dealt_out(patch: pytest.MonkeyPatch) ->
     """
     whole = redistribution.in_flight_of
 
-    def in_flight(metadata: Any, index: int, edge: Any, *rest: Any) -> Any:
+    def in_flight(metadata: Any, index: int, edge: Any, *rest: Any, moved: bool) -> Any:
         first = kinds.setdefault(edge.key.partition("->")[2].partition("/")[0], edge.affinity)
-        return whole(metadata, index, replace(edge, affinity=first), *rest)
+        return whole(metadata, index, replace(edge, affinity=first), *rest, moved=moved)
 
     kinds: dict[str, Any] = {}
     snapshot = assignment._snapshot
 
-    def snapshot_of(*arguments: Any) -> Any:
+    def snapshot_of(*arguments: Any, moved: bool) -> Any:
         kinds.clear()
-        return snapshot(*arguments)
+        return snapshot(*arguments, moved=moved)
 
     patch.setattr(assignment, "in_flight_of", in_flight)
     patch.setattr(assignment, "_snapshot", snapshot_of)

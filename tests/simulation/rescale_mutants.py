@@ -24,9 +24,9 @@ def in_flight_data_between_stateless_operators_is_skipped(patch: pytest.MonkeyPa
     """FLINK-31963."""
     whole = redistribution.in_flight_of
 
-    def in_flight(metadata: Any, index: int, edge: Any, widths: Any, subtask: int) -> Any:
+    def in_flight(metadata: Any, index: int, edge: Any, *rest: Any, moved: bool) -> Any:
         ends = [e for e in metadata.edges if e.key == edge.key]
         stateful = any(metadata.tasks[e.consumer].stateful for e in ends)
-        return whole(metadata, index, edge, widths, subtask) if stateful else []
+        return whole(metadata, index, edge, *rest, moved=moved) if stateful else []
 
     patch.setattr(assignment, "in_flight_of", in_flight)
