@@ -6,7 +6,7 @@ Names and columns are checked by the call that states them, as in `stream.py`.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
@@ -15,7 +15,9 @@ import pyarrow as pa
 
 from ..operators.aggregate import AggregateOperator
 from ..operators.aggregations import Aggregation, aggregate_schema
+from ..operators.base import Operator, StateBackend
 from ..operators.connect import BroadcastProcessor
+from ..operators.expiring_aggregate import ExpiringAggregate
 from ..operators.heap_aggregate import Emit
 from ..operators.join import How
 from ..operators.process import (
@@ -30,6 +32,7 @@ from ..operators.timed_process import TimedProcessOperator
 from ..operators.windows import Window
 from ..plan.validate import check_aggregations, check_schema, require_event_time, require_name
 from ..state.broadcast import BroadcastState
+from ..state.keyed import checked_ttl_ns
 from .backend import stated_backend
 from .errors import UserError
 from .options import State
@@ -60,6 +63,7 @@ class KeyedStream:
         *,
         name: str | None = None,
         emit: Emit = "changes",
+        ttl: Duration | None = None,
         parallelism: int | None = None,
         state: State | None = None,
         **aggregations: Aggregation,
@@ -69,6 +73,9 @@ class KeyedStream:
         Args:
             name: required.
             emit: "changes": each batch's changed keys with their new values; "final": every key once, when the input ends.
+            ttl: "1h": a key that got no record for so long, in event time, is forgotten, and begins anew with its next one; None: none is.
+                The time of a record is its own, or the watermark where that has passed it. Nothing is emitted when a key is forgotten. A
+                checkpoint of an aggregate with a ttl cannot be restored into one without, nor the other way round.
             state: where its state lies, if not where the job's does.
             aggregations: {column of the result: aggregation}.
 
@@ -84,12 +91,36 @@ class KeyedStream:
         schema = self.stream.schema
         out = aggregate_schema(self.columns, aggregations, schema)
         backend = stated_backend(state, kind="aggregate")
-        operator = partial(
-            AggregateOperator, self.columns, aggregations, schema, emit, backend=backend
-        )
+        operator: Callable[..., Operator]
+        if ttl is None:
+            operator = partial(
+                AggregateOperator, self.columns, aggregations, schema, emit, backend=backend
+            )
+        else:
+            operator = self._expiring(ttl, emit, aggregations, backend)
         return self.stream.then(
             "aggregate", operator, out, name=name, parallelism=parallelism, stateful=True
         )
+
+    def _expiring(
+        self,
+        ttl: Duration,
+        emit: Emit,
+        aggregations: Mapping[str, Aggregation],
+        backend: StateBackend | None,
+    ) -> Callable[..., ExpiringAggregate]:
+        if emit == "final":
+            raise UserError(
+                'aggregate: emit="final" gives every key when the input ends, but ttl= forgets keys before; use one of them'
+            )
+        schema = self.stream.schema
+        event_time = require_event_time(
+            self.stream.event_time, schema, where="aggregate: state with a ttl"
+        )
+        given = (self.columns, event_time, checked_ttl_ns(ttl), aggregations, schema)
+        # Made once here, since that finds the user's mistakes.
+        ExpiringAggregate(*given, operator="aggregate")
+        return partial(ExpiringAggregate, *given, backend=backend)
 
     def window(self, window: Window, *, lateness: Duration = 0) -> WindowedStream:
         """Cut the stream into windows of event time: `window(hr.tumbling("1m")).aggregate(n=hr.count(), name="per-minute")`.

@@ -47,6 +47,12 @@ class Aggregates:
             except OverflowError as error:
                 raise self._overflow(accumulated, error) from error
 
+    def clear(self, slots: Slots) -> None:
+        """Begin anew: nothing was aggregated in these slots."""
+        for accumulated in self._accumulators:
+            for column in accumulated.columns:
+                column.clear(slots)
+
     def merge(self, into: Slots, slots: Slots) -> None:
         """Take the aggregates of `slots` into others. Raises: UserCodeError as `add`."""
         for accumulated in self._accumulators:

@@ -178,7 +178,7 @@ def _meet(known: _Intervals, found: _Intervals) -> tuple[_Intervals, Slots]:
     last = np.concatenate([known.last, found.last])
     order = np.lexsort((start, key))
     key, start, last = key[order], start[order], last[order]
-    reach = _reach(key, last)
+    reach = reached(key, last)
     begins = np.ones(len(key), np.bool_)
     begins[1:] = (key[1:] != key[:-1]) | (start[1:] > reach[:-1] + 1)
     first = np.flatnonzero(begins)
@@ -190,7 +190,7 @@ def _meet(known: _Intervals, found: _Intervals) -> tuple[_Intervals, Slots]:
     return _Intervals(key[first], start[first], reach[ends], slots), group_of
 
 
-def _reach(key: Slots, last: Times) -> Times:
+def reached(key: Slots, last: Times) -> Times:
     """The largest `last` so far within each key; `key` is sorted."""
     # Ranks instead of times, so that key and rank fit into one number, whose running maximum starts anew with each key.
     by_last = np.argsort(last, kind="stable")

@@ -138,20 +138,19 @@ class WindowOperator(JudgesLateness, ABC):
 
         Raises: UserCodeError when a record has no time, or a sum of integers leaves the range of int64.
         """
-        times = times_of(batch, self._spec.event_time, self._operator)
+        times = self._times(batch)
         watermark = self.passed(batch)
         self._begin()
         changed = np.unique(self._assign(batch, times, watermark))
         if not len(changed):
             return []
         self._next_due = min(self._next_due, int(self._store.fire_at.working[changed].min()))
-        past = changed[self._fires_again(changed)] if self._lateness_ns else changed[:0]
-        self._store.fire_at.working[past] = NEVER
+        emitted = self._emits(changed)
         if self._disk is None:
             self._store.stage(changed)
         else:
             self._write_back(self._disk, changed)
-        return [self._store.output(past, self._spec.schema_out)] if len(past) else []
+        return [self._output(emitted)] if len(emitted) else []
 
     def advance(self, watermark_ns: int, rows_max: int) -> Advanced:
         """Emit the windows that end up to the watermark, at most `rows_max`."""
@@ -163,7 +162,7 @@ class WindowOperator(JudgesLateness, ABC):
                 return Advanced((), done=True)
             self._firing = self._store.due(watermark_ns)
         slots, self._firing = self._firing[:rows_max], self._firing[rows_max:]
-        batches = [self._store.output(slots, self._spec.schema_out)] if len(slots) else []
+        batches = [self._output(slots)] if len(slots) else []
         self._store.fired(slots)
         if len(self._firing):
             return Advanced(batches, done=False)
@@ -240,7 +239,7 @@ class WindowOperator(JudgesLateness, ABC):
         rows, done = disk.due(min(watermark_ns, NEVER - 1), rows_max)
         if not rows.num_rows:
             return Advanced((), done)
-        return Advanced([self._store.output(self._load(rows), self._spec.schema_out)], done)
+        return Advanced([self._output(self._load(rows))], done)
 
     def _check(self, batch: pa.RecordBatch) -> None:  # sessions have any length
         """Refuse windows that this operator would not make. Raises: UserError."""
@@ -249,6 +248,18 @@ class WindowOperator(JudgesLateness, ABC):
         slots = self._numbered(batch)
         self._store.load(slots, batch)
         return slots
+
+    def _times(self, batch: pa.RecordBatch) -> Times:
+        return times_of(batch, self._spec.event_time, self._operator)
+
+    def _emits(self, changed: Slots) -> Slots:
+        """Tell which of the windows that a batch changed are emitted with it: those that have fired."""
+        past = changed[self._fires_again(changed)] if self._lateness_ns else changed[:0]
+        self._store.fire_at.working[past] = NEVER
+        return past
+
+    def _output(self, slots: Slots) -> pa.RecordBatch:
+        return self._store.output(slots, self._spec.schema_out)
 
     def _fires_again(self, slots: Slots) -> Mask:
         """Which windows have fired, or would have if they had been there."""

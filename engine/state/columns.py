@@ -66,6 +66,10 @@ class StateColumn:
         self.grow(count)
         self.working[:count] = self._fill
 
+    def clear(self, slots: Slots) -> None:
+        """Forget the working values of some slots. Subtask thread; to be staged like any other change."""
+        self.working[slots] = self._fill
+
     def load(self, slots: Slots, restored: Values) -> None:
         """Set restored values; they count as committed."""
         self.working[slots] = restored

@@ -128,7 +128,7 @@ class KeyedState(ABC):
 
     def __init__(self, type_: pa.DataType, ttl: Duration | None = None) -> None:
         self.type = type_
-        self.ttl_ns = None if ttl is None else _ttl_ns(ttl)
+        self.ttl_ns = None if ttl is None else checked_ttl_ns(ttl)
         #: When each key was last written, if that matters.
         self._stamps: KeyedState | None = None
         #: Event time at the beginning of the round that sweeps, or swept last; and whether it is over.
@@ -418,7 +418,8 @@ def map_state(
     return MapState(key_type, value_type, ttl)
 
 
-def _ttl_ns(ttl: Duration) -> int:
+def checked_ttl_ns(ttl: Duration) -> int:
+    """Read a time to live. Raises: UserError."""
     found = duration_ns(ttl, option="ttl")
     if not 0 < found <= _TTL_MAX_NS:
         raise UserError(f"ttl={ttl!r} is not longer than nothing and at most 36 years")

@@ -200,6 +200,17 @@ def keyed() -> Any:
             "aggregate: emit='change' is unknown; did you mean 'changes'?",
         ),
         (
+            lambda: keyed().aggregate(n=count(), name="totals", emit="final", ttl="1h"),
+            'aggregate: emit="final" gives every key when the input ends, but ttl= forgets keys before; use one of them',
+        ),
+        (
+            lambda: keyed().aggregate(n=count(), name="totals", ttl=0),
+            (
+                "aggregate: state with a ttl needs to know which column holds the time of an event, and how late records may "
+                'be; for example .with_watermark("time", "10s") before it'
+            ),
+        ),
+        (
             lambda: keyed().process(FraudModel, schema=OTHER),
             "process needs name=, by which its state is found again; for example name='fraud-model'",
         ),
