@@ -8,12 +8,12 @@ used; if all are damaged that is an error, not a fresh start. Storage that fails
 StoreError goes to the caller, because falling back while the newest checkpoint is merely out of reach would undo committed output.
 
 A savepoint commits nothing, so a restore that looks for the newest takes the newest checkpoint, whatever savepoints came later, and
-a savepoint only where there is none. `delete_checkpoint` never touches one.
+a savepoint only where there is none. `withdraw` and `delete_written` never touch one.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection
 
 from headrace.inflight.handle import BufferHandle
 from headrace.inflight.segment import (
@@ -231,26 +231,24 @@ def publish(store: Store, metadata: CheckpointMetadata) -> None:
             raise
 
 
-def delete_checkpoint(
+def withdraw(store: Store, job: str, number: int) -> None:
+    """Make checkpoint `number` (never a savepoint) incomplete for good; its other files stay. Repeating it is safe. Raises: StoreError."""
+    store.delete(metadata_path(job, number))
+
+
+def delete_written(
     store: Store, job: str, number: int, keep: Collection[str] = frozenset()
 ) -> None:
-    """Delete checkpoint `number` (never a savepoint): its metadata first, so that what is left cannot be mistaken for complete.
+    """Delete what was written for a withdrawn checkpoint, shared files among it.
 
-    Shared files that were written for it go with it. What stays are the files in `keep`: paths of handles, to which other checkpoints
-    refer. Repeating it is safe.
+    What stays are the files in `keep`: paths of handles, to which other checkpoints refer. Repeating it is safe.
     Raises: StoreError.
     """
-    store.delete(metadata_path(job, number))
     kept = {store_path(job, path) for path in keep}
     for prefix in (checkpoint_folder(job, number), shared_prefix(job, number)):
         for path in store.list(prefix):
             if path not in kept:
                 store.delete(path)
-
-
-def withdraw(store: Store, job: str, number: int) -> None:
-    """Make a checkpoint incomplete for good; its other files stay. Repeating it is safe. Raises: StoreError."""
-    store.delete(metadata_path(job, number))
 
 
 def delete_partial_savepoint(store: Store, job: str, number: int) -> None:
@@ -261,10 +259,9 @@ def delete_partial_savepoint(store: Store, job: str, number: int) -> None:
             store.delete(path)
 
 
-def delete_files(store: Store, job: str, paths: Iterable[str]) -> None:
-    """Delete files by the paths that handles named them with. Raises: StoreError."""
-    for path in paths:
-        store.delete(store_path(job, path))
+def delete_file(store: Store, job: str, path: str) -> None:
+    """Delete a file by the path that handles named it with. Raises: StoreError."""
+    store.delete(store_path(job, path))
 
 
 def newest_epoch(store: Store, job: str) -> int | None:

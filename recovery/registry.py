@@ -11,12 +11,18 @@ under way, those given up and not yet followed by a complete one (others may bui
 other reader is below. Complete ones are no readers, since it is known what they name: that is counted until they go. Besides, what was given up goes only
 when one triggered later is complete: until then some worker may not have heard of the end, and may be writing.
 
+To go takes two steps, since storage may refuse each. First the metadata is withdrawn (`collect`, answered by `withdrawn`): as long as that is not
+certain the checkpoint may look complete, so everything that it names is counted. Then its files are deleted (`deletable`, answered by `deleted`). What
+storage refused is handed out again the next time. What was given up is handed out once more when yet another checkpoint is complete: an upload that
+was running all the while may have come after the first deletion.
+
 Source: Flink's SharedStateRegistry (the idea of counting; behaviour, not code). Deviation: whole checkpoints are let go, not single references, and
 what a given-up checkpoint had written may be named.
 """
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
 
 from .layout import owner
@@ -40,15 +46,20 @@ def references(metadata: CheckpointMetadata) -> frozenset[str]:
 
 @dataclass(frozen=True, slots=True)
 class Deletable:
-    """What may be deleted now: checkpoints, each without the files in `keep`, and single files that were kept earlier.
+    """What may be deleted now: all that was written for checkpoints without metadata but the files in `keep`, and single files that were kept earlier.
 
     `savepoints`: (number, URL of its directory; empty: the job's own) of those that were given up, and so belong to nobody.
     """
 
-    checkpoints: tuple[int, ...]
-    keep: frozenset[str]
-    files: tuple[str, ...]
+    checkpoints: tuple[int, ...] = ()
+    keep: frozenset[str] = frozenset()
+    files: tuple[str, ...] = ()
     savepoints: tuple[tuple[int, str], ...] = ()
+
+    @property
+    def is_empty(self) -> bool:
+        """There is nothing to delete."""
+        return not (self.checkpoints or self.files or self.savepoints)
 
 
 class SharedStateRegistry:
@@ -56,19 +67,27 @@ class SharedStateRegistry:
 
     def __init__(self) -> None:
         self._under_way: set[int] = set()
-        #: {complete checkpoint: files it names}, until it is collected.
+        #: {complete checkpoint: files it names}, until it is withdrawn.
         self._complete: dict[int, frozenset[str]] = {}
-        #: {given up and not collected: the first one triggered after that}.
+        #: {given up and not withdrawn: the first one triggered after that}.
         self._given_up: dict[int, int] = {}
-        #: {checkpoint: it goes when no reader is below this number}.
+        #: {checkpoint: it goes when no reader is below this number}, until it is withdrawn.
         self._limits: dict[int, int] = {}
-        #: Files of collected checkpoints that others name.
+        #: Collected, and storage has not answered.
+        self._withdrawing: set[int] = set()
+        #: Withdrawn, and what was written for them is to be deleted.
+        self._withdrawn: set[int] = set()
+        #: {given up and deleted once: to be deleted again when this one, or a later one, is complete}.
+        self._late: dict[int, int] = {}
+        #: Files that outlive what was written with them: others name them, or storage refused to delete them.
         self._kept: set[str] = set()
         self._following = 0
         self._newest_complete = 0
+        self._ended = False
 
     def adopt(self, checkpoint: int, files: frozenset[str]) -> None:
         """A checkpoint that was complete before this registry began, or one that was let go, is to count."""
+        assert checkpoint not in self._withdrawing, f"chk-{checkpoint} is about to go"
         self._complete[checkpoint] = files
         self._limits.pop(checkpoint, None)
         known = {None, *self._complete, *self._given_up, *self._under_way, *self._limits}
@@ -96,6 +115,7 @@ class SharedStateRegistry:
         for older in self._given_up:
             if older < checkpoint:
                 self._limits.setdefault(older, self._following)
+        self._look_again(checkpoint)
 
     def save(self, checkpoint: int) -> None:
         """It is complete, and a savepoint: its files are the user's. What was written for a checkpoint of its number is garbage."""
@@ -121,28 +141,65 @@ class SharedStateRegistry:
         self._limits.pop(checkpoint, None)
 
     def end(self) -> None:
-        """The job has finished: no checkpoint is begun or completed any more, so nobody names what was written for those given up."""
+        """No checkpoint is begun or completed any more, so nobody names what was written for those given up. What still comes late is the next run's."""
         assert not self._under_way, "give up first what is under way"
+        self._ended = True
         for checkpoint in self._given_up:
             self._limits.setdefault(checkpoint, self._following)
+        self._look_again(self._following)
 
-    def collect(self) -> Deletable:
-        """What may be deleted now; each thing is named once."""
+    def _look_again(self, complete: int) -> None:
+        again = {number for number, following in self._late.items() if following <= complete}
+        self._late = {n: following for n, following in self._late.items() if n not in again}
+        self._withdrawn |= again
+
+    # --- deletion -----------------------------------------------------------------------------------------------
+
+    def collect(self) -> tuple[int, ...]:
+        """Whose metadata may be withdrawn now, sorted; each is named once, and again only if `withdrawn` does not name it."""
         floor = self._floor()
         go = tuple(
             number
             for number, limit in sorted(self._limits.items())
-            if limit <= floor and self._given_up.get(number, 0) <= self._newest_complete
+            if number not in self._withdrawing
+            and limit <= floor
+            and (self._ended or self._given_up.get(number, 0) <= self._newest_complete)
         )
-        for number in go:
+        self._withdrawing.update(go)
+        return go
+
+    def withdrawn(self, asked: Collection[int], gone: Collection[int]) -> None:
+        """The answer: of those asked for, it is certain that these have no metadata, now and in future. What they name counts no more."""
+        self._withdrawing -= set(asked)
+        for number in gone:
             del self._limits[number]
             self._complete.pop(number, None)
-            self._given_up.pop(number, None)
+            if self._given_up.pop(number, None) is not None:
+                self._late[number] = self._following
+            self._withdrawn.add(number)
+
+    def deletable(self) -> Deletable:
+        """What may be deleted now; each thing is named once, and again only if `deleted` says that it is left."""
         named = frozenset[str]().union(*self._complete.values())
+        go, self._withdrawn = tuple(sorted(self._withdrawn)), set()
         files = tuple(sorted(self._kept - named))
         keep = frozenset(path for path in named if owner(path) in go)
         self._kept = (self._kept & named) | keep
         return Deletable(go, keep, files)
+
+    def deleted(self, left: Deletable) -> None:
+        """The answer: everything that was handed out is deleted but for this."""
+        self._withdrawn.update(left.checkpoints, (number for number, _ in left.savepoints))
+        self._kept.update(left.files)
+
+    def knows(self, checkpoint: int) -> bool:
+        """It is under way or was given up, and what was written for it has not been deleted for the last time."""
+        return (
+            checkpoint in self._under_way
+            or checkpoint in self._given_up
+            or checkpoint in self._withdrawn
+            or checkpoint in self._late
+        )
 
     def _floor(self) -> int:
         """The lowest reader."""
@@ -159,5 +216,6 @@ class SharedStateRegistry:
         return (
             f"under_way={sorted(self._under_way)} complete={sorted(self._complete)}"
             f" given_up={sorted(self._given_up)} limits={dict(sorted(self._limits.items()))}"
-            f" kept={sorted(self._kept)}"
+            f" withdrawing={sorted(self._withdrawing)} withdrawn={sorted(self._withdrawn)}"
+            f" late={dict(sorted(self._late.items()))} kept={sorted(self._kept)}"
         )

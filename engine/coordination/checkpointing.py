@@ -20,6 +20,7 @@ from ..plan.execution import ExecutionPlan
 from ..runtime.wiring import channels_from
 from . import decisions as d
 from . import messages as m
+from .deletion import Deletion
 from .ledger import Ledger, metadata_of
 from .pending import CheckpointRules, PendingCheckpoint, Schedule, Wish
 from .roster import Roster
@@ -64,6 +65,8 @@ class Checkpointing:
         self._ledger = ledger
         self._following = following
         self._schedule = Schedule(rules)
+        #: Not begun between two attempts: an older checkpoint may be looked for, and must not go when it is found.
+        self.deletion = Deletion(ledger)
         self._epoch = 0
         self._pending: dict[int, PendingCheckpoint] = {}
         #: The checkpoint whose metadata is being written, if any; waited for before everything else.
@@ -300,7 +303,7 @@ class Checkpointing:
         (pending, metadata), self._writing = self._writing, None
         assert pending.number == checkpoint, f"wrote chk-{pending.number}, got chk-{checkpoint}"
         if pending.savepoint is not None:
-            return self._saved(pending, effects)
+            return self._saved(pending, running=running, effects=effects)
         self._ledger.completed(metadata)
         self._schedule.ended(now_ns, complete=True)
         if running:
@@ -312,29 +315,22 @@ class Checkpointing:
         for older, other in sorted(self._pending.items()):
             if older < checkpoint and other.savepoint is None:
                 self._cancel(older, f"chk-{checkpoint} is newer and complete", effects)
-        self.sweep(effects)
+        if running:
+            self.deletion.sweep(effects)
         if not (pending.final and running):
             return FINE
         return Verdict(final=checkpoint, whole=all(s.finished for s in metadata.subtasks))
 
-    def _saved(self, pending: PendingCheckpoint, effects: list[d.CoordinatorEffect]) -> Verdict:
+    def _saved(
+        self, pending: PendingCheckpoint, *, running: bool, effects: list[d.CoordinatorEffect]
+    ) -> Verdict:
         self._ledger.saved(pending.number)
         text = f"savepoint {pending.number} is complete"
         effects.append(d.Notice(d.NoticeKind.SAVEPOINT, text))
         _answer(pending, pending.number, "", effects)
-        self.sweep(effects)
+        if running:
+            self.deletion.sweep(effects)
         return FINE
-
-    def finish(self, effects: list[d.CoordinatorEffect]) -> None:
-        """The job has finished: delete what was kept for checkpoints that might have come."""
-        self._ledger.end()
-        self.sweep(effects)
-
-    def sweep(self, effects: list[d.CoordinatorEffect]) -> None:
-        """Delete what nobody needs any more."""
-        deletable = self._ledger.sweep()
-        if deletable.checkpoints or deletable.files:
-            effects.append(d.DeleteCheckpoints(deletable))
 
     def discarded(
         self, checkpoint: int, reason: str, now_ns: int, effects: list[d.CoordinatorEffect]

@@ -167,6 +167,10 @@ class Coordinator:
                 self._give_up(event, effects)
             case d.TransactionsCommitted():
                 self._ledger.committed(event.checkpoint)
+            case d.CheckpointsWithdrawn():
+                self._checkpoints.deletion.withdrawn(event, effects)
+            case d.FilesDeleted():
+                self._checkpoints.deletion.deleted(event)
             case d.CheckpointFound():
                 failure = self._point.found(event.metadata)
                 if failure is not None:
@@ -275,7 +279,7 @@ class Coordinator:
                 self._checkpoints.trigger_due(
                     self._now_ns, last=last, effects=effects, mode=self._stop_mode
                 )
-        if self.phase is Phase.CLOSING and not self._ledger.committing:
+        if self.phase is Phase.CLOSING and not self._awaits_storage():
             self._close(effects)
 
     def _restart(self, effects: list[d.CoordinatorEffect]) -> None:
@@ -444,8 +448,13 @@ class Coordinator:
             return
         assert self._ending is not None, "closing without a reason"
         self._checkpoints.leave(self._ending.reason, effects)
-        if self._ending.outcome is d.Outcome.FINISHED:
-            self._checkpoints.finish(effects)
+        deletion = self._checkpoints.deletion
+        if self._ending.outcome is d.Outcome.FAILED:
+            over = not deletion.awaits
+        else:
+            over = deletion.finish(effects)
+        if not over:
+            return
         if self._claimed and not self._ledger.uncommitted:
             effects.append(d.RecoverSinks(self.epoch, ()))
         self._to_all(m.Shutdown(self._ending.reason), effects)

@@ -101,6 +101,21 @@ class TransactionsCommitted:
 
 
 @dataclass(frozen=True, slots=True)
+class CheckpointsWithdrawn:
+    """Answer to WithdrawCheckpoints: of those asked for, it is certain of `gone` that they have no metadata (any more)."""
+
+    asked: tuple[int, ...]
+    gone: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class FilesDeleted:
+    """Answer to DeleteFiles: all is gone but what is `left`, which may be asked for again."""
+
+    left: Deletable
+
+
+@dataclass(frozen=True, slots=True)
 class CheckpointFound:
     """Answer to FindCheckpoint: the newest usable one below; None: none is left."""
 
@@ -152,6 +167,8 @@ CoordinatorEvent = (
     | MetadataWritten
     | MetadataDiscarded
     | TransactionsCommitted
+    | CheckpointsWithdrawn
+    | FilesDeleted
     | CheckpointFound
     | CheckpointRequested
     | StopRequested
@@ -207,10 +224,22 @@ class CommitTransactions:
 
 
 @dataclass(frozen=True, slots=True)
-class DeleteCheckpoints:
-    """Remove what nothing refers to any more; of each checkpoint the metadata first. No answer; a failure is only noted."""
+class WithdrawCheckpoints:
+    """Delete the metadata of checkpoints that are let go, and no other file: one may name files of another.
+
+    `patient`: the job ends; what storage refuses is tried a few more times before the answer.
+    """
+
+    checkpoints: tuple[int, ...]
+    patient: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class DeleteFiles:
+    """Delete what nothing refers to any more; every checkpoint in it has been withdrawn. `patient`: see WithdrawCheckpoints."""
 
     what: Deletable
+    patient: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -282,7 +311,8 @@ CoordinatorEffect = (
     | RecoverSinks
     | WriteMetadata
     | CommitTransactions
-    | DeleteCheckpoints
+    | WithdrawCheckpoints
+    | DeleteFiles
     | FindCheckpoint
     | ReplaceWorker
     | RequestAnswered

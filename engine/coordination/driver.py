@@ -42,9 +42,10 @@ from .standby import InboxItem, Standby
 from .storage import (
     Sinks,
     claim_epoch,
-    delete_checkpoints,
+    delete_files,
     find_checkpoint,
     recover_sinks,
+    withdraw_checkpoints,
     write_metadata,
 )
 
@@ -298,8 +299,14 @@ class CoordinatorDriver:
                 self._store_then(lambda: write_metadata(self._store, metadata, target=target))
             case d.FindCheckpoint(below):
                 self._store_then(lambda: [find_checkpoint(self._store, self._job, below)])
-            case d.DeleteCheckpoints(what):
-                self._storage.submit(delete_checkpoints, self._store, self._job, what)
+            case d.WithdrawCheckpoints(numbers, patient):
+                self._store_then(
+                    lambda: [withdraw_checkpoints(self._store, self._job, numbers, patient=patient)]
+                )
+            case d.DeleteFiles(what, patient):
+                self._store_then(
+                    lambda: [delete_files(self._store, self._job, what, patient=patient)]
+                )
             case d.RecoverSinks(epoch, records):
                 self._commit_then(
                     lambda: recover_sinks(self._store, self._job, self._sinks, epoch, records)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import replace
 
 from headrace.channels.partitioners import Hash
@@ -114,15 +114,31 @@ class Ledger:
         self._retained = self._retained[-self._retain :]
 
     def end(self) -> None:
-        """The job has finished: there will be no other checkpoint."""
+        """There will be no other checkpoint."""
         self._registry.end()
 
-    def sweep(self) -> Deletable:
-        """What may be deleted now; each thing is named once."""
-        deletable = self._registry.collect()
-        mine = [n for n in deletable.checkpoints if n in self._savepoints]
-        partial = tuple((number, self._savepoints.pop(number)) for number in mine)
-        return replace(deletable, savepoints=partial)
+    def sweep(self) -> tuple[int, ...]:
+        """Whose metadata may be withdrawn now; each is named once, until `withdrawn` says otherwise."""
+        return self._registry.collect()
+
+    def withdrawn(self, asked: Collection[int], gone: Collection[int]) -> None:
+        """Of those asked for, these are certainly incomplete now."""
+        self._registry.withdrawn(asked, gone)
+
+    def deletable(self) -> Deletable:
+        """What may be deleted now; each thing is named once, until `deleted` says that it is left."""
+        deletable = self._registry.deletable()
+        partial = [n for n in deletable.checkpoints if n in self._savepoints]
+        return replace(deletable, savepoints=tuple((n, self._savepoints[n]) for n in partial))
+
+    def deleted(self, left: Deletable) -> None:
+        """What was handed out last is deleted but for this."""
+        self._registry.deleted(left)
+        self._savepoints = {
+            number: target
+            for number, target in self._savepoints.items()
+            if self._registry.knows(number)
+        }
 
     def committed(self, checkpoint: int) -> None:
         """All transactions that the checkpoint names are committed."""

@@ -5,10 +5,9 @@ Each function does one effect and returns the event that answers it. None of the
 
 from __future__ import annotations
 
-import contextlib
 import logging
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from headrace.recovery import catalog
 from headrace.recovery.codec import CorruptMetadata
@@ -30,7 +29,8 @@ from . import decisions as d
 
 _log = logging.getLogger(__name__)
 
-#: A savepoint's uncertain write is repeated so often, with this pause, before it is given up; a checkpoint's until it is certain.
+#: A savepoint's uncertain write, and a deletion when the job ends, is repeated so often, with this pause, before it is given up; a
+#: checkpoint's write until it is certain.
 _REPEATS = 5
 _PAUSE_S = 0.2
 
@@ -74,7 +74,7 @@ def write_metadata(
         if newest > metadata.epoch:
             superseded = _superseded(metadata.job, metadata.epoch, newest)
             return [superseded, d.MetadataDiscarded(number, superseded.reason)]
-        directory = open_store(target) if target else store
+        directory = _store_of(target, store)
         if metadata.savepoint:
             _repeat(lambda: catalog.publish(directory, metadata), sleep)
         else:
@@ -115,29 +115,66 @@ def find_checkpoint(store: Store | None, job: str, below: int) -> Answer:
     return d.CheckpointFound(None)
 
 
-def delete_checkpoints(store: Store | None, job: str, what: Deletable) -> None:
-    """Remove checkpoints and files; what fails is left behind and noted."""
+def withdraw_checkpoints(
+    store: Store | None,
+    job: str,
+    checkpoints: tuple[int, ...],
+    *,
+    patient: bool = False,
+    sleep: Callable[[float], None] = time.sleep,
+) -> Answer:
+    """Delete the metadata of checkpoints. Those are gone of which storage says that there is none now.
+
+    Args:
+        patient: try several times.
+        sleep: waits that many seconds between two tries.
+    """
     if store is None:
-        return
-    if len(what.checkpoints) > 1:
-        # One may name files of another: whenever this is cut off, none must look complete that is not.
-        for number in what.checkpoints:
-            with contextlib.suppress(Exception):
-                catalog.withdraw(store, job, number)
-    for number in what.checkpoints:
-        try:
-            catalog.delete_checkpoint(store, job, number, what.keep)
-        except Exception as error:
-            _log.warning("chk-%d could not be deleted: %s", number, error)
-    for number, target in what.savepoints:
-        try:
-            catalog.delete_partial_savepoint(open_store(target) if target else store, job, number)
-        except Exception as error:
-            _log.warning("what is left of savepoint %d could not be deleted: %s", number, error)
-    try:
-        catalog.delete_files(store, job, what.files)
-    except Exception as error:
-        _log.warning("files of older checkpoints could not be deleted: %s", error)
+        return d.CheckpointsWithdrawn(checkpoints, checkpoints)
+    left = checkpoints
+    for _ in _tries(patient, sleep):
+        left = tuple(n for n in left if not _deleted(catalog.withdraw, store, job, n))
+        if not left:
+            break
+    return d.CheckpointsWithdrawn(checkpoints, tuple(n for n in checkpoints if n not in left))
+
+
+def delete_files(
+    store: Store | None,
+    job: str,
+    what: Deletable,
+    *,
+    patient: bool = False,
+    sleep: Callable[[float], None] = time.sleep,
+) -> Answer:
+    """Delete files, and tell what is left of them. `patient`, `sleep`: see `withdraw_checkpoints`."""
+    if store is None:
+        return d.FilesDeleted(Deletable())
+    left = what
+    for _ in _tries(patient, sleep):
+        left = _delete_once(store, job, left)
+        if left.is_empty:
+            break
+    return d.FilesDeleted(left)
+
+
+def _delete_once(store: Store, job: str, what: Deletable) -> Deletable:
+    """Returns what is left."""
+    written = catalog.delete_written
+    return Deletable(
+        tuple(n for n in what.checkpoints if not _deleted(written, store, job, n, what.keep)),
+        what.keep,
+        tuple(file for file in what.files if not _deleted(catalog.delete_file, store, job, file)),
+        tuple(
+            (number, target)
+            for number, target in what.savepoints
+            if not _deleted(_delete_partial, store, job, number, target)
+        ),
+    )
+
+
+def _delete_partial(store: Store, job: str, number: int, target: str) -> None:
+    catalog.delete_partial_savepoint(_store_of(target, store), job, number)
 
 
 def recover_sinks(
@@ -189,10 +226,33 @@ class Sinks:
         return by_sink
 
 
+def _store_of(target: str, store: Store) -> Store:
+    """The directory of a savepoint: at its own URL, or the job's."""
+    return open_store(target) if target else store
+
+
 def _superseded(job: str, ours: int, newest: int) -> d.Superseded:
     return d.Superseded(
         f"another coordinator of job {job!r} runs (it claimed epoch {newest}, this one has {ours})"
     )
+
+
+def _tries(patient: bool, sleep: Callable[[float], None]) -> Iterator[None]:
+    """One try, or several with a pause between two."""
+    yield
+    for _ in range(_REPEATS - 1 if patient else 0):
+        sleep(_PAUSE_S)
+        yield
+
+
+def _deleted(delete: Callable[..., None], *what: object) -> bool:
+    """Whether it worked for certain."""
+    try:
+        delete(*what)
+    except Exception as error:
+        _log.warning("what is no longer needed could not be deleted: %s", error)
+        return False
+    return True
 
 
 def _repeat(write: Callable[[], None], sleep: Callable[[float], None]) -> None:

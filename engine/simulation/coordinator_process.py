@@ -28,9 +28,10 @@ from ..coordination.rules import CoordinatorRules
 from ..coordination.storage import (
     Sinks,
     claim_epoch,
-    delete_checkpoints,
+    delete_files,
     find_checkpoint,
     recover_sinks,
+    withdraw_checkpoints,
     write_metadata,
 )
 from ..runtime.launch import slots_of_worker
@@ -187,8 +188,12 @@ class CoordinatorProcess(Process):
                 self._store(partial(_write, metadata=metadata))
             case d.FindCheckpoint(below):
                 self._store(partial(find_checkpoint, job=env.plan.job, below=below))
-            case d.DeleteCheckpoints(what):
-                self._store(partial(delete_checkpoints, job=env.plan.job, what=what))
+            case d.WithdrawCheckpoints(numbers, patient):
+                self._store(
+                    partial(_withdraw, job=env.plan.job, checkpoints=numbers, patient=patient)
+                )
+            case d.DeleteFiles(what, patient):
+                self._store(partial(_delete, job=env.plan.job, what=what, patient=patient))
             case d.RecoverSinks(epoch, records):
                 self._sink(
                     lambda: recover_sinks(
@@ -277,6 +282,14 @@ class _Sleeper(ReplayStore):
 
 def _write(store: _Sleeper, metadata: CheckpointMetadata) -> Any:
     return write_metadata(store, metadata, sleep=store.sleep)
+
+
+def _withdraw(store: _Sleeper, **what: Any) -> Any:
+    return withdraw_checkpoints(store, **what, sleep=store.sleep)
+
+
+def _delete(store: _Sleeper, **what: Any) -> Any:
+    return delete_files(store, **what, sleep=store.sleep)
 
 
 @dataclass(frozen=True, slots=True)

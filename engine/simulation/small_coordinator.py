@@ -25,8 +25,9 @@ from ..coordination.rules import CoordinatorRules, Phase
 from ..coordination.storage import (
     Sinks,
     claim_epoch,
-    delete_checkpoints,
+    delete_files,
     find_checkpoint,
+    withdraw_checkpoints,
     write_metadata,
 )
 from ..plan.execution import ExecutionPlan
@@ -243,7 +244,11 @@ class CoordinatorState:
                     if connection == self.connection(connection % SOURCES):
                         outputs.append(Output("worker", (connection % SOURCES, message)))
                 case (
-                    d.ClaimEpoch() | d.WriteMetadata() | d.FindCheckpoint() | d.DeleteCheckpoints()
+                    d.ClaimEpoch()
+                    | d.WriteMetadata()
+                    | d.FindCheckpoint()
+                    | d.WithdrawCheckpoints()
+                    | d.DeleteFiles()
                 ):
                     self.storing.append(effect)
                 case d.RecoverSinks() | d.CommitTransactions():
@@ -288,8 +293,10 @@ def _storage_function(effect: d.CoordinatorEffect, job: str) -> Callable[[Any], 
             return partial(write_metadata, metadata=metadata, sleep=_no_sleep)
         case d.FindCheckpoint(below):
             return partial(find_checkpoint, job=job, below=below)
-        case d.DeleteCheckpoints(what):
-            return partial(delete_checkpoints, job=job, what=what)
+        case d.WithdrawCheckpoints(numbers):
+            return partial(withdraw_checkpoints, job=job, checkpoints=numbers)
+        case d.DeleteFiles(what):
+            return partial(delete_files, job=job, what=what)
         case _:
             raise AssertionError(f"{effect} is not storage's business")
 

@@ -17,8 +17,8 @@ from headrace.recovery.catalog import (
     WrongJob,
     claim_epoch,
     complete_checkpoints,
-    delete_checkpoint,
     delete_partial_savepoint,
+    delete_written,
     incomplete_checkpoints,
     jobs,
     load,
@@ -27,6 +27,7 @@ from headrace.recovery.catalog import (
     next_checkpoint_number,
     publish,
     verify,
+    withdraw,
 )
 from headrace.recovery.codec import CorruptMetadata, UnsupportedVersion
 from headrace.recovery.layout import (
@@ -167,7 +168,8 @@ def test_savepoints_share_the_numbers_and_are_the_newest_where_there_is_no_check
     assert load(store, "orders", 2) == savepoint
     assert verify(store, "orders", 2) == []
     assert next_checkpoint_number(store, "orders") == 3
-    delete_checkpoint(store, "orders", 1)
+    withdraw(store, "orders", 1)
+    delete_written(store, "orders", 1)
     assert newest_valid(store, "orders") == (savepoint, [])
 
 
@@ -345,21 +347,24 @@ def test_publishing_twice_is_harmless_and_publishing_something_else_is_refused(
     assert load(store, "orders", 1) == metadata
 
 
-def test_deleting_removes_the_metadata_first_and_spares_savepoints_and_shared(
+def test_what_was_written_for_a_checkpoint_goes_without_savepoints_and_shared_files_of_others(
     store: DictStore,
 ) -> None:
     written(store, 1)
     written(store, 2)
     written(store, 1, savepoint=True)
     store.put("orders/shared/sst", b"x")
-    delete_checkpoint(store, "orders", 1)
-    assert store.deleted == ["orders/chk-1/metadata", "orders/chk-1/worker-0-e1.segment"]
+    withdraw(store, "orders", 1)
+    assert store.deleted == ["orders/chk-1/metadata"]
+    delete_written(store, "orders", 1)
+    assert store.deleted[1:] == ["orders/chk-1/worker-0-e1.segment"]
     assert complete_checkpoints(store, "orders") == [2, 1]
     assert "orders/shared/sst" in store.objects
 
 
-def test_a_deletion_that_fails_halfway_leaves_no_complete_checkpoint(store: DictStore) -> None:
+def test_a_deletion_that_fails_halfway_can_be_repeated(store: DictStore) -> None:
     written(store, 1)
+    withdraw(store, "orders", 1)
 
     def fail(operation: str, path: str) -> None:
         if operation == "delete" and path.endswith("segment"):
@@ -367,11 +372,11 @@ def test_a_deletion_that_fails_halfway_leaves_no_complete_checkpoint(store: Dict
 
     store.before = fail
     with pytest.raises(StoreUncertain):
-        delete_checkpoint(store, "orders", 1)
+        delete_written(store, "orders", 1)
     assert complete_checkpoints(store, "orders") == []
     assert incomplete_checkpoints(store, "orders") == [1]
     store.before = lambda operation, path: None
-    delete_checkpoint(store, "orders", 1)
+    delete_written(store, "orders", 1)
     assert store.objects == {}
 
 

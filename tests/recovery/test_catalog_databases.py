@@ -9,7 +9,7 @@ import xxhash
 from headrace.inflight.segment import SegmentBuilder, table_to_ipc
 from headrace.recovery.catalog import (
     NoValidCheckpoint,
-    delete_checkpoint,
+    delete_written,
     newest_valid,
     publish,
     read_shared,
@@ -91,9 +91,9 @@ def test_shared_files_go_with_the_checkpoint_they_were_written_for_unless_they_a
     with_database(store, 1)
     other = shared_path("orders", 11, 0, 1, "0" * 16)
     store.put(other, b"x")
-    delete_checkpoint(store, "orders", 1, keep={handle_path("orders", SHARED)})
+    delete_written(store, "orders", 1, keep={handle_path("orders", SHARED)})
     assert store.list("orders/shared/") == sorted([SHARED, other])
-    delete_checkpoint(store, "orders", 1)
+    delete_written(store, "orders", 1)
     assert store.list("orders/") == [other]
 
 

@@ -83,7 +83,7 @@ def files_of_the_attempt_before_are_known_by_their_names(patch: pytest.MonkeyPat
 
 @mutant
 def a_checkpoint_that_is_given_up_takes_shared_files_along(patch: pytest.MonkeyPatch) -> None:
-    given_up, sweep = Ledger.given_up, Ledger.sweep
+    given_up, sweep = Ledger.given_up, Ledger.deletable
     doomed: dict[int, set[str]] = {}
 
     def give_up(self: Ledger, checkpoint: int) -> None:
@@ -97,7 +97,7 @@ def a_checkpoint_that_is_given_up_takes_shared_files_along(patch: pytest.MonkeyP
         return replace(found, files=(*found.files, *sorted(doomed.pop(id(self), ()))))
 
     patch.setattr(Ledger, "given_up", give_up)
-    patch.setattr(Ledger, "sweep", sweeping)
+    patch.setattr(Ledger, "deletable", sweeping)
 
 
 @mutant

@@ -235,7 +235,7 @@ def a_late_abort_deletes_a_referenced_file(patch: pytest.MonkeyPatch) -> None:
 
     Here: whoever gives a checkpoint up deletes the in-flight files of the newest complete one, to which it may have referred.
     """
-    given_up, sweep = Ledger.given_up, Ledger.sweep
+    given_up, sweep = Ledger.given_up, Ledger.deletable
     doomed: WeakKeyDictionary[Ledger, frozenset[str]] = WeakKeyDictionary()
 
     def give_up(self: Ledger, checkpoint: int) -> None:
@@ -248,7 +248,7 @@ def a_late_abort_deletes_a_referenced_file(patch: pytest.MonkeyPatch) -> None:
         return replace(found, files=(*found.files, *sorted(doomed.pop(self, frozenset()))))
 
     patch.setattr(Ledger, "given_up", give_up)
-    patch.setattr(Ledger, "sweep", sweep_more)
+    patch.setattr(Ledger, "deletable", sweep_more)
 
 
 def a_flipped_bit(seed: int) -> str:

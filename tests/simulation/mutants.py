@@ -261,12 +261,12 @@ def checkpoint_during_recovery_forgets_what_is_left_to_replay(patch: pytest.Monk
 
 @mutant
 def referenced_files_are_deleted(patch: pytest.MonkeyPatch) -> None:
-    whole = Ledger.sweep
+    whole = Ledger.deletable
 
-    def sweep(self: Ledger) -> Deletable:
+    def deletable(self: Ledger) -> Deletable:
         return replace(whole(self), keep=frozenset())
 
-    patch.setattr(Ledger, "sweep", sweep)
+    patch.setattr(Ledger, "deletable", deletable)
 
 
 # --- the in-flight log ------------------------------------------------------------------------------------------------

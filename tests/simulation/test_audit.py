@@ -40,7 +40,8 @@ def storage() -> SimulatedStorage:
 
 def test_a_checkpoint_that_goes_metadata_first_breaks_nothing(storage: SimulatedStorage) -> None:
     storage.put(FILE, b"abc")
-    catalog.delete_checkpoint(storage, "job", 1)
+    catalog.withdraw(storage, "job", 1)
+    catalog.delete_written(storage, "job", 1)
     assert storage.list("") == []
     assert not storage.audit.broken
 

@@ -22,6 +22,7 @@ from headrace.recovery.metadata import (
     SubtaskSnapshot,
     TransactionRecord,
 )
+from headrace.recovery.registry import Deletable
 
 MS = 1_000_000
 RULES = CoordinatorRules(
@@ -74,8 +75,11 @@ def noted(effect: d.CoordinatorEffect) -> str | None:
             return f"write {metadata.checkpoint}: {[t.id for t in metadata.transactions]}"
         case d.CommitTransactions(checkpoint, transactions):
             return f"commit {checkpoint}: {[t.id for t in transactions]}"
-        case d.DeleteCheckpoints(what):
-            return f"delete {' '.join(map(str, what.checkpoints))}"
+        case d.WithdrawCheckpoints(checkpoints, patient):
+            return f"withdraw {' '.join(map(str, checkpoints))}{' patiently' * patient}"
+        case d.DeleteFiles(what, patient):
+            things = (*what.checkpoints, *what.files, *(f"{n} of {u}" for n, u in what.savepoints))
+            return f"delete {' '.join(map(str, things))}{' patiently' * patient}"
         case d.FindCheckpoint(below):
             return f"find below {below}"
         case d.ReplaceWorker(worker):
@@ -113,14 +117,32 @@ class Driven:
         self.metadata: dict[int, CheckpointMetadata] = {}
         self.messages: list[m.ToWorker] = []
         self.notices: list[str] = []
+        #: Storage answers deletions at once; the checkpoints that it refuses to withdraw, and those whose files it refuses to delete.
+        self.answers_deletions = True
+        self.not_withdrawn: set[int] = set()
+        self.not_deleted: set[int] = set()
 
     def start(self) -> list[str]:
         return self._noted(self.machine.start(self.now_ns))
 
     def step(self, event: d.CoordinatorEvent) -> list[str]:
-        effects = self._noted(self.machine.step(event, self.now_ns))
+        done = self.machine.step(event, self.now_ns)
+        effects = self._noted(done)
         self.machine.check()
+        for effect in done if self.answers_deletions else ():
+            effects += self._deleted(effect)
         return effects
+
+    def _deleted(self, effect: d.CoordinatorEffect) -> list[str]:
+        match effect:
+            case d.WithdrawCheckpoints(asked):
+                gone = tuple(n for n in asked if n not in self.not_withdrawn)
+                return self.step(d.CheckpointsWithdrawn(asked, gone))
+            case d.DeleteFiles(what):
+                left = tuple(n for n in what.checkpoints if n in self.not_deleted)
+                return self.step(d.FilesDeleted(Deletable(left)))
+            case _:
+                return []
 
     def register(self, worker: int, incarnation: int = 0) -> list[str]:
         message = m.Register(worker, incarnation, "host", 1000 + worker, 1)

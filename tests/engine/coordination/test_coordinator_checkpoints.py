@@ -60,7 +60,7 @@ def test_checkpoints_follow_each_other_at_the_interval_and_the_older_goes() -> N
     assert subject.machine.next_deadline_ns() == 200 * MS
     assert subject.at(200 * MS) == ["Trigger to 0", "Trigger to 1"]
     subject.acknowledge(2)
-    assert subject.step(d.MetadataWritten(2))[-2:] == ["commit 2: []", "delete 1"]
+    assert subject.step(d.MetadataWritten(2))[-3:] == ["commit 2: []", "withdraw 1", "delete 1"]
 
 
 def test_a_checkpoint_waits_for_the_one_that_is_under_way() -> None:
@@ -110,7 +110,7 @@ def test_files_of_a_cancelled_checkpoint_go_with_the_next_that_completes() -> No
     subject.said(0, m.Decline(1, 1, "disk full"))
     subject.at(200 * MS)
     subject.acknowledge(2)
-    assert subject.step(d.MetadataWritten(2))[-1] == "delete 1"
+    assert subject.step(d.MetadataWritten(2))[-2:] == ["withdraw 1", "delete 1"]
 
 
 def test_a_checkpoint_that_takes_too_long_is_cancelled() -> None:
@@ -365,6 +365,8 @@ def test_a_cancelled_job_ends_at_once_and_aborts_what_is_open() -> None:
         "answer 5: stopped at once",
         "Abandon to 0",
         "Abandon to 1",
+        "withdraw 1 patiently",
+        "delete 1 patiently",
         "recover sinks in 1: []",
         "Shutdown to 0",
         "Shutdown to 1",

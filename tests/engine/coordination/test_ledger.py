@@ -41,12 +41,19 @@ def metadata(checkpoint: int, transactions: Sequence[TransactionRecord] = ()) ->
 
 
 def complete(ledger: Ledger, checkpoint: int, *fresh: str) -> tuple[int, ...]:
-    """Complete a checkpoint that names what is new and what is left over; returns which may be deleted."""
+    """Complete a checkpoint that names what is new and what is left over; returns which go."""
     ledger.triggered(checkpoint)
     carried = ledger.carry_over(map(record, fresh))
     ledger.completed(metadata(checkpoint, carried))
     ledger.check()
-    return ledger.sweep().checkpoints
+    return swept(ledger).checkpoints
+
+
+def swept(ledger: Ledger) -> Deletable:
+    """What storage is to delete, and deletes."""
+    gone = ledger.sweep()
+    ledger.withdrawn(gone, gone)
+    return ledger.deletable()
 
 
 def open_ids(ledger: Ledger) -> list[str]:
@@ -76,9 +83,10 @@ def test_what_was_given_up_is_deleted_with_the_next_completion() -> None:
     for number in (1, 2):
         ledger.triggered(number)
         ledger.given_up(number)
-    assert ledger.sweep().checkpoints == (), "the next one may name what was written for them"
+    assert swept(ledger).checkpoints == (), "the next one may name what was written for them"
     assert complete(ledger, 3) == (1, 2)
-    assert complete(ledger, 4) == (3,)
+    assert complete(ledger, 4) == (1, 2, 3), "an upload may have been under way still"
+    assert complete(ledger, 5) == (4,)
 
 
 def test_nothing_is_deleted_while_a_checkpoint_is_under_way_that_may_refer_to_it() -> None:
@@ -87,11 +95,11 @@ def test_nothing_is_deleted_while_a_checkpoint_is_under_way_that_may_refer_to_it
     for number in (2, 3):
         ledger.triggered(number)
     ledger.completed(metadata(2))
-    assert ledger.sweep().checkpoints == ()
+    assert swept(ledger).checkpoints == ()
     ledger.triggered(4)
     ledger.completed(metadata(3))
-    assert ledger.sweep().checkpoints == (1,), "4 was triggered after 2 had taken its place"
-    assert ledger.sweep().checkpoints == (), "each is named once"
+    assert swept(ledger).checkpoints == (1,), "4 was triggered after 2 had taken its place"
+    assert swept(ledger).checkpoints == (), "each is named once"
 
 
 def test_what_a_job_was_started_from_is_its_own_only_if_it_is_a_checkpoint_of_its_directory() -> (
@@ -116,10 +124,10 @@ def test_a_file_outlives_its_checkpoint_as_long_as_another_refers_to_it() -> Non
     for number in (1, 2):
         ledger.triggered(number)
         ledger.completed(referring(number, path))
-    assert ledger.sweep() == Deletable((1,), frozenset({path}), ())
+    assert swept(ledger) == Deletable((1,), frozenset({path}), ())
     ledger.triggered(3)
     ledger.completed(metadata(3))
-    assert ledger.sweep() == Deletable((2,), frozenset(), (path,))
+    assert swept(ledger) == Deletable((2,), frozenset(), (path,))
 
 
 def test_a_transaction_is_open_from_completion_to_confirmation() -> None:

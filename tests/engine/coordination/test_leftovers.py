@@ -90,7 +90,8 @@ def test_the_next_run_retains_and_deletes_what_a_dead_driver_left(
     store = FsspecStore(str(tmp_path))
     (first,) = catalog.complete_checkpoints(store, "job")
     whole = catalog.load(store, "job", first)
-    catalog.delete_checkpoint(store, "job", first)
+    catalog.withdraw(store, "job", first)
+    catalog.delete_written(store, "job", first)
     for number in (2, 7):
         open_again = [
             replace(s, finished=False, states=[], sent=[], received=[]) for s in whole.subtasks

@@ -20,7 +20,7 @@ from headrace.engine.coordination.roster import Roster
 from headrace.engine.runtime.storage import open_store
 from headrace.recovery import catalog
 from headrace.recovery.metadata import TransactionRecord
-from headrace.recovery.registry import Deletable, references
+from headrace.recovery.registry import references
 
 from .driven_coordinator import PLAN, noted, snapshots
 
@@ -106,7 +106,7 @@ def test_a_savepoint_waits_until_its_transactions_are_committed_by_a_checkpoint_
     subject.ledger.committed(2)
     assert subject.advance() == ["write 1: []"]
     # What is deleted is what may have been logged for a chk-1 that never was.
-    assert subject.written(1) == ["answer 1: 1", "delete 1"]
+    assert subject.written(1) == ["answer 1: 1", "withdraw 1"]
 
 
 def test_a_savepoint_waits_for_a_commit_that_is_under_way_and_that_no_worker_repeats() -> None:
@@ -177,8 +177,9 @@ def test_a_savepoint_that_is_given_up_is_no_failure_of_the_job_and_leaves_nothin
     subject.wish(2)
     subject.acknowledge(8)
     subject.machine.written(8, 0, running=True, effects=subject.effects)
-    (delete,) = (e for e in subject.effects if isinstance(e, d.DeleteCheckpoints))
-    assert delete.what == Deletable((7,), frozenset(), (), ((7, "memory://elsewhere"),))
+    assert subject.told()[-1] == "withdraw 7"
+    subject.machine.deletion.withdrawn(d.CheckpointsWithdrawn((7,), (7,)), subject.effects)
+    assert subject.told() == ["delete 7 7 of memory://elsewhere"]
 
 
 # --- running jobs -----------------------------------------------------------------------------------------------------

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import pytest
 
@@ -11,9 +11,10 @@ from headrace.engine.coordination import storage
 from headrace.engine.coordination.storage import (
     Sinks,
     claim_epoch,
-    delete_checkpoints,
+    delete_files,
     find_checkpoint,
     recover_sinks,
+    withdraw_checkpoints,
     write_metadata,
 )
 from headrace.engine.operators.base import Transaction
@@ -22,59 +23,11 @@ from headrace.recovery.layout import epoch_path, metadata_path
 from headrace.recovery.metadata import CheckpointMetadata, TransactionRecord
 from headrace.recovery.registry import Deletable
 from headrace.recovery.store import (
-    AlreadyExists,
-    Content,
-    NotFound,
-    StoreError,
     StoreRejected,
     StoreUncertain,
-    joined,
 )
 
-
-class FakeStore:
-    """Objects in a dict. The next calls of a method fail as `plan` says, before or after they took effect."""
-
-    def __init__(self) -> None:
-        self.objects: dict[str, bytes] = {}
-        #: {method: (error, it happened nevertheless) of its next calls}
-        self.plan: dict[str, list[tuple[type[StoreError], bool]]] = {}
-        self.calls: list[str] = []
-
-    def fail(self, method: str, *errors: type[StoreError], happened: bool = False) -> None:
-        self.plan[method] = [(error, happened) for error in errors]
-
-    def put(self, path: str, data: Content) -> None:
-        self._do("put", path, lambda: self.objects.update({path: joined(data)}))
-
-    def create(self, path: str, data: bytes) -> None:
-        if path in self.objects:
-            raise AlreadyExists(path, "already exists")
-        self._do("create", path, lambda: self.objects.update({path: data}))
-
-    def get(self, path: str, offset: int = 0, length: int | None = None) -> bytes:
-        self._do("get", path, lambda: None)
-        if path not in self.objects:
-            raise NotFound(path, "not found")
-        return self.objects[path][offset : None if length is None else offset + length]
-
-    def list(self, prefix: str) -> list[str]:
-        self._do("list", prefix, lambda: None)
-        return sorted(path for path in self.objects if path.startswith(prefix))
-
-    def delete(self, path: str) -> None:
-        self._do("delete", path, lambda: self.objects.pop(path, None))
-
-    def _do(self, method: str, path: str, act: Callable[[], object]) -> None:
-        self.calls.append(method)
-        planned = self.plan.get(method)
-        if not planned:
-            act()
-            return
-        error, happened = planned.pop(0)
-        if happened:
-            act()
-        raise error(path, "as planned")
+from .fake_store import FakeStore
 
 
 @pytest.fixture
@@ -98,10 +51,6 @@ def metadata(checkpoint: int, epoch: int = 1) -> CheckpointMetadata:
         subtasks=[],
         transactions=[],
     )
-
-
-def deletable(*checkpoints: int) -> Deletable:
-    return Deletable(checkpoints, frozenset(), ())
 
 
 # --- epochs -----------------------------------------------------------------------------------------------------------
@@ -273,49 +222,82 @@ def test_storage_that_does_not_answer_is_not_taken_for_an_empty_one(
     assert isinstance(answer, d.LauncherFailed)
 
 
-def test_a_deleted_checkpoint_is_gone_with_its_files(store: FakeStore) -> None:
+def test_a_withdrawn_checkpoint_is_gone_and_then_its_files_are(store: FakeStore) -> None:
     catalog.publish(store, metadata(1))
     store.put("job/chk-1/worker-0-e1.segment", b"data")
     store.put("job/chk-10/worker-0-e1.segment", b"data")
-    delete_checkpoints(store, "job", deletable(1))
+    assert withdraw_checkpoints(store, "job", (1,)) == d.CheckpointsWithdrawn((1,), (1,))
+    assert catalog.complete_checkpoints(store, "job") == []
+    assert len(store.objects) == 2
+    assert delete_files(store, "job", Deletable((1,))) == d.FilesDeleted(Deletable())
     assert list(store.objects) == ["job/chk-10/worker-0-e1.segment"]
-    delete_checkpoints(None, "job", deletable(1))
+
+
+def test_without_storage_nothing_is_left() -> None:
+    assert withdraw_checkpoints(None, "job", (1,)) == d.CheckpointsWithdrawn((1,), (1,))
+    assert delete_files(None, "job", Deletable((1,))) == d.FilesDeleted(Deletable())
 
 
 def test_files_that_others_refer_to_stay_until_they_are_named() -> None:
     store = FakeStore()
-    catalog.publish(store, metadata(1))
     store.put("job/chk-1/worker-0-e1.segment", b"data")
     shared = "chk-1/worker-0-e1.segment"
-    delete_checkpoints(store, "job", Deletable((1,), frozenset({shared}), ()))
+    delete_files(store, "job", Deletable((1,), frozenset({shared})))
     assert list(store.objects) == [f"job/{shared}"]
-    delete_checkpoints(store, "job", Deletable((), frozenset(), (shared,)))
+    delete_files(store, "job", Deletable(files=(shared,)))
     assert store.objects == {}
 
 
-def test_no_checkpoint_looks_complete_while_files_of_another_go_that_it_may_name() -> None:
-    store = FakeStore()
-    for number in (1, 2):
+@pytest.mark.parametrize("happened", [True, False])
+def test_what_is_not_certainly_withdrawn_does_not_count_as_that(
+    store: FakeStore, happened: bool
+) -> None:
+    for number in (1, 2, 3):
         catalog.publish(store, metadata(number))
-    store.put("job/chk-1/worker-0-e1.segment", b"data")
-    left: list[str] = []
+    store.plan["delete"] = [(StoreUncertain, happened), (StoreRejected, False)]
+    answer = withdraw_checkpoints(store, "job", (1, 2, 3))
+    assert answer == d.CheckpointsWithdrawn((1, 2, 3), (3,))
+    # One that is absent, perhaps because nobody said that it was deleted, is withdrawn.
+    answer = withdraw_checkpoints(store, "job", (1, 2, 7))
+    assert answer == d.CheckpointsWithdrawn((1, 2, 7), (1, 2, 7))
+
+
+def test_what_is_left_is_told_and_the_rest_is_deleted(store: FakeStore) -> None:
+    savepoint = "job/sav-4/worker-0-e1.segment"
+    for path in ("job/chk-1/a", "job/chk-2/b", "job/chk-3/c", "job/chk-3/d", savepoint):
+        store.put(path, b"data")
+    what = Deletable((1, 2), frozenset(), ("chk-3/c", "chk-3/d"), ((4, ""),))
+    refused = iter([False, True, True, False, True])
     delete = store.delete
 
-    def noting(path: str) -> None:
-        if "segment" in path:
-            left.extend(path for path in store.objects if "metadata" in path)
+    def refuse(path: str) -> None:
+        if next(refused):
+            raise StoreRejected(path, "as planned")
         delete(path)
 
-    store.delete = noting  # type: ignore[method-assign]  # looks on
-    delete_checkpoints(store, "job", Deletable((1, 2), frozenset(), ()))
-    assert left == []
+    store.delete = refuse  # type: ignore[method-assign]  # now and then
+    left = Deletable((2,), frozenset(), ("chk-3/c",), ((4, ""),))
+    assert delete_files(store, "job", what) == d.FilesDeleted(left)
+    assert sorted(store.objects) == ["job/chk-2/b", "job/chk-3/c", savepoint]
+    store.delete = delete  # type: ignore[method-assign]  # it has recovered
+    assert delete_files(store, "job", left) == d.FilesDeleted(Deletable())
     assert store.objects == {}
 
 
-def test_a_deletion_that_fails_does_no_harm(store: FakeStore) -> None:
+@pytest.mark.parametrize(("refusals", "gone"), [(4, (1,)), (5, ())])
+def test_when_the_job_ends_storage_is_asked_several_times_but_not_for_ever(
+    store: FakeStore, refusals: int, gone: tuple[int, ...]
+) -> None:
     catalog.publish(store, metadata(1))
-    store.fail("delete", StoreUncertain)
-    delete_checkpoints(store, "job", deletable(1))
+    store.fail("delete", *[StoreRejected] * refusals)
+    paused: list[float] = []
+    answer = withdraw_checkpoints(store, "job", (1,), patient=True, sleep=paused.append)
+    assert answer == d.CheckpointsWithdrawn((1,), gone)
+    assert len(paused) == 4
+    store.put("job/chk-2/a", b"data")
+    store.fail("delete", *[StoreRejected] * refusals)
+    answer = delete_files(store, "job", Deletable((2,)), patient=True, sleep=paused.append)
+    assert answer == d.FilesDeleted(Deletable(() if gone else (2,)))
 
 
 # --- sinks ------------------------------------------------------------------------------------------------------------

@@ -28,7 +28,7 @@ from headrace.recovery.metadata import (
     SubtaskSnapshot,
     TaskInfo,
 )
-from headrace.recovery.registry import SharedStateRegistry, references
+from headrace.recovery.registry import Deletable, SharedStateRegistry, references
 
 from ...recovery.test_catalog import DictStore
 
@@ -170,10 +170,16 @@ class World:
         self.registry.give_up(number)
 
     def collect(self) -> None:
-        what = self.registry.collect()
+        gone = self.registry.collect()
+        for number in gone:
+            catalog.withdraw(self.store, "job", number)
+        self.registry.withdrawn(gone, gone)
+        what = self.registry.deletable()
         for number in what.checkpoints:
-            catalog.delete_checkpoint(self.store, "job", number, what.keep)
-        catalog.delete_files(self.store, "job", what.files)
+            catalog.delete_written(self.store, "job", number, what.keep)
+        for path in what.files:
+            catalog.delete_file(self.store, "job", path)
+        self.registry.deleted(Deletable())
 
     def crash(self) -> None:
         """The attempt is over; the next one begins with the newest complete checkpoint, and counts files on from there."""
@@ -260,9 +266,9 @@ def too_early(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def nothing_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     """A checkpoint's files go with it, whoever names them."""
-    delete = catalog.delete_checkpoint
+    delete = catalog.delete_written
     monkeypatch.setattr(
-        catalog, "delete_checkpoint", lambda store, job, number, keep: delete(store, job, number)
+        catalog, "delete_written", lambda store, job, number, keep: delete(store, job, number)
     )
 
 

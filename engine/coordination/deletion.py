@@ -1,0 +1,81 @@
+"""Deleting what nobody needs any more: metadata first, then files, each order answered before the next is given.
+
+One order is under way at a time. What storage refuses is asked for again at the next occasion: when another checkpoint is complete, or
+when the job ends, then more than once and with a pause. After that it is left to the next run, which adopts it (`leftovers.py`).
+"""
+
+from __future__ import annotations
+
+from headrace.recovery.registry import Deletable
+
+from . import decisions as d
+from .ledger import Ledger
+
+
+class Deletion:
+    """The orders that follow from what the ledger lets go.
+
+    Attributes:
+        awaits: an order has not been answered.
+    """
+
+    def __init__(self, ledger: Ledger) -> None:
+        self._ledger = ledger
+        self._ending = False
+        #: What storage refused lately: metadata, and files.
+        self._refused: tuple[int, ...] = ()
+        self._left = Deletable()
+        self.awaits = False
+
+    def sweep(self, effects: list[d.CoordinatorEffect]) -> None:
+        """Begin to delete what nobody needs any more, unless that is under way."""
+        if self.awaits:
+            return
+        self._refused, self._left = (), Deletable()
+        checkpoints = self._ledger.sweep()
+        if checkpoints:
+            self.awaits = True
+            effects.append(d.WithdrawCheckpoints(checkpoints, self._ending))
+        else:
+            self._delete(effects)
+
+    def withdrawn(self, event: d.CheckpointsWithdrawn, effects: list[d.CoordinatorEffect]) -> None:
+        """What is certainly incomplete may lose its files."""
+        self.awaits = False
+        self._ledger.withdrawn(event.asked, event.gone)
+        self._refused = tuple(n for n in event.asked if n not in event.gone)
+        self._delete(effects)
+
+    def deleted(self, event: d.FilesDeleted) -> None:
+        """What is left waits for the next occasion."""
+        self.awaits = False
+        self._ledger.deleted(event.left)
+        self._left = event.left
+
+    def finish(self, effects: list[d.CoordinatorEffect]) -> bool:
+        """The job ends, and no checkpoint comes that might name anything. Returns whether all is over; if not, an answer will come."""
+        if not self.awaits and not self._ending:
+            self._ending = True
+            self._ledger.end()
+            self.sweep(effects)
+        if self.awaits:
+            return False
+        self._warn(effects)
+        return True
+
+    def _delete(self, effects: list[d.CoordinatorEffect]) -> None:
+        what = self._ledger.deletable()
+        if not what.is_empty:
+            self.awaits = True
+            effects.append(d.DeleteFiles(what, self._ending))
+
+    def _warn(self, effects: list[d.CoordinatorEffect]) -> None:
+        if not self._refused and self._left.is_empty:
+            return
+        savepoints = {number for number, _ in self._left.savepoints}
+        checkpoints = sorted({*self._refused, *self._left.checkpoints} - savepoints)
+        things = [f"chk-{n}" for n in checkpoints] + [f"savepoint {n}" for n in sorted(savepoints)]
+        if self._left.files:
+            things.append(f"{len(self._left.files)} files of older checkpoints")
+        text = f"storage did not delete {', '.join(things)}; the next run of the job will try again"
+        effects.append(d.Notice(d.NoticeKind.WARNING, text))
