@@ -168,8 +168,7 @@ def read_blob(
 
 def table_to_ipc(table: pa.Table) -> list[bytes | pa.Buffer]:
     """Write `table` as an uncompressed Arrow IPC stream, in parts; large columns are not copied. Raises: InvalidTable for extension types."""
-    for field in table.schema:
-        _refuse_extension(field.name, field.type)
+    refuse_extensions(table.schema)
     parts = _Parts()
     with pa.ipc.new_stream(pa.PythonFile(parts, mode="w"), table.schema) as writer:
         writer.write_table(_in_large_batches(table))
@@ -264,6 +263,12 @@ def inflate(frame: bytes, inflated: int, bytes_max: int = BLOB_BYTES_MAX) -> byt
     if len(found) != inflated or more:
         raise InvalidTable(f"an LZ4 frame that does not hold {inflated} bytes")
     return found
+
+
+def refuse_extensions(schema: pa.Schema) -> None:
+    """Refuse what no checkpoint can hold: reading an extension type runs a registered deserialiser. Raises: InvalidTable."""
+    for field in schema:
+        _refuse_extension(field.name, field.type)
 
 
 def _refuse_extension(name: str, kind: pa.DataType) -> None:

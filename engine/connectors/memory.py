@@ -16,8 +16,15 @@ from dataclasses import dataclass, field
 
 import pyarrow as pa
 
+from headrace.inflight.segment import (
+    InvalidTable,
+    refuse_extensions,
+    table_from_ipc,
+    table_to_ipc,
+)
+
 from ..api.connector import Delivery
-from ..api.errors import UserError
+from ..api.errors import JobFailed, UserError
 from ..operators.base import (
     OperatorContext,
     Polled,
@@ -155,7 +162,11 @@ class CollectSink:
         return "exactly-once"
 
     def check(self, schema: pa.Schema) -> None:
-        """Records of every schema can be collected."""
+        """Refuse extension types, which no checkpoint holds. Raises: UserError."""
+        try:
+            refuse_extensions(schema)
+        except InvalidTable as reason:
+            raise UserError(f"collect: {reason}") from None
 
     def writer(self) -> CollectWriter:
         """Make the writer of one subtask."""
@@ -200,13 +211,10 @@ class CollectWriter:
         """Hand the records over as Arrow IPC in base64."""
         if not self._batches:
             return ()
-        stream = pa.BufferOutputStream()
-        with pa.ipc.new_stream(stream, self._batches[0].schema) as writer:
-            for batch in self._batches:
-                writer.write_batch(batch)
+        stream = b"".join(table_to_ipc(pa.Table.from_batches(self._batches)))
         self._batches = []
         self._count += 1
-        data = base64.b64encode(stream.getvalue()).decode("ascii")
+        data = base64.b64encode(stream).decode("ascii")
         return (Transaction(f"{self._prefix}-{self._count}", {"arrow": data}),)
 
     def commit(self) -> None:
@@ -240,11 +248,13 @@ class CollectCommitter:
 
 
 def _table_of(transaction: Transaction) -> pa.Table:
-    data = base64.b64decode(str(transaction.payload["arrow"]), validate=True)
-    table = pa.ipc.open_stream(data).read_all()
-    # It comes from a checkpoint, and Arrow's readers do not check offsets by themselves.
-    table.validate(full=True)
-    return table
+    try:
+        data = base64.b64decode(str(transaction.payload.get("arrow", "")), validate=True)
+        return table_from_ipc(data)
+    except (ValueError, InvalidTable) as error:
+        raise JobFailed(
+            f"transaction {transaction.id!r} of a collect sink cannot be committed: its records are damaged ({error})"
+        ) from error
 
 
 @dataclass(frozen=True, slots=True)

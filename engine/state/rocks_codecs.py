@@ -21,6 +21,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from headrace.channels.arrow_messages import has_compressed_body
 from headrace.channels.keygroups import KeyGroups, key_groups
 
 from .arrays import Values, from_values, from_words, is_word_type, validity, values, words
@@ -129,12 +130,18 @@ class ArrowValues:
 
     def decode(self, stored: Sequence[bytes]) -> list[pa.Array]:
         """See `ValueCodec`."""
-        batches = [pa.ipc.read_record_batch(pa.py_buffer(s), self._schema) for s in stored]
-        if not batches:
+        if not stored:
             return [pa.array([], self._schema.field(0).type)]
-        whole = pa.concat_batches(batches)
-        whole.validate(full=True)
-        return [whole.column(0)]
+        return [pa.concat_batches(map(self._batch, stored)).column(0)]
+
+    def _batch(self, stored: bytes) -> pa.RecordBatch:
+        """One cell. It may come from a checkpoint, so it is looked at before anything acts on it. Raises: pa.ArrowInvalid."""
+        message = pa.ipc.read_message(pa.py_buffer(stored))
+        if has_compressed_body(message):
+            raise pa.ArrowInvalid("a value with a compressed body")
+        batch = pa.ipc.read_record_batch(message, self._schema)
+        batch.validate(full=True)
+        return batch
 
     def encode_cells(self, cells: Sequence[Any]) -> list[bytes]:
         """See `ValueCodec`."""

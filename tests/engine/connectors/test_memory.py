@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ import pyarrow as pa
 import pytest
 
 from headrace.engine.api.connector import Sink, Source
-from headrace.engine.api.errors import UserError
+from headrace.engine.api.errors import JobFailed, UserError
 from headrace.engine.connectors.file_sink import FileSink
 from headrace.engine.connectors.memory import BatchesSource, BlackholeSink, CollectSink
 from headrace.engine.connectors.sequence import SequenceSource
@@ -106,6 +107,25 @@ def test_a_second_run_with_the_same_epochs_is_not_taken_for_the_first(at: Make) 
         writer.write(batches(2)[0])
         sink.committer("job", "out").commit(writer.precommit(1))
     assert sink.table().num_rows == 4
+
+
+def test_records_that_were_damaged_in_the_checkpoint_fail_the_commit(at: Make) -> None:
+    sink = CollectSink()
+    writer = sink.writer()
+    writer.open(at(0, 1))
+    writer.write(batches(2)[0])
+    [transaction] = writer.precommit(1)
+    shorter = str(transaction.payload["arrow"])[:-8]
+    for payload in ({"arrow": shorter}, {"arrow": "?"}, {}):
+        with pytest.raises(JobFailed, match="cannot be committed: its records are damaged"):
+            sink.committer("job", "out").commit([replace(transaction, payload=payload)])
+    assert sink.table().num_rows == 0
+
+
+def test_extension_types_are_refused_when_the_pipeline_is_built() -> None:
+    schema = pa.schema([("id", pa.uuid())])
+    with pytest.raises(UserError, match="'id' has the extension type"):
+        CollectSink().check(schema)
 
 
 def test_the_black_hole_counts_and_has_nothing_to_commit(at: Make) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import struct
 from typing import Any
 
 import pyarrow as pa
@@ -62,6 +63,35 @@ def test_values_come_back_equal(type_: pa.DataType, codec: type, cells: list[Any
     assert chosen.encode_cells(cells) == stored
     assert pa.array(chosen.decode_cells(stored), type_) == array
     assert [a.type for a in chosen.decode([])] == [type_]
+
+
+def arrow_value(columns: list[pa.Array], *, codec: str | None = None) -> bytes:
+    """A stored value as somebody makes it who may write to the checkpoint directory."""
+    batch = pa.RecordBatch.from_arrays(columns, names=["value"])
+    sink = pa.BufferOutputStream()
+    options = pa.ipc.IpcWriteOptions(compression=codec)
+    with pa.ipc.new_stream(sink, batch.schema, options=options) as writer:
+        writer.write_batch(batch)
+    [_, message] = list(pa.ipc.MessageReader.open_stream(pa.BufferReader(sink.getvalue())))
+    value: bytes = message.serialize().to_pybytes()
+    return value
+
+
+def test_a_compressed_value_is_refused() -> None:
+    value = arrow_value([pa.array([[dt.date(2026, 1, 2)] * 10_000])], codec="zstd")
+    with pytest.raises(pa.ArrowInvalid, match="compressed body"):
+        ArrowValues(pa.list_(pa.date32())).decode([value])
+
+
+def test_a_value_whose_offsets_point_outside_is_refused_before_it_is_joined_with_others() -> None:
+    good = arrow_value([pa.array([[dt.date(2026, 1, 2)]])])
+    offsets, outside = struct.pack("<ii", 0, 1), struct.pack("<ii", 0, 1_000_000)
+    # The body's only offsets come last but for the one date.
+    head, found, dates = good.rpartition(offsets)
+    assert found
+    bad = head + outside + dates
+    with pytest.raises(pa.ArrowInvalid, match="out of bounds"):
+        ArrowValues(pa.list_(pa.date32())).decode([good, bad])
 
 
 def test_the_sign_of_zero_and_nan_are_kept_in_values() -> None:
