@@ -103,11 +103,6 @@ class Alignment:
         pending = self._pending.get(checkpoint)
         return frozenset() if pending is None else frozenset(pending.delivered)
 
-    @property
-    def aligning(self) -> tuple[int, ...]:
-        """Checkpoints of which some barriers, but not all, have come."""
-        return tuple(sorted(self._pending))
-
     def describe(self) -> str:
         """The whole state as stable text."""
         pending = " ".join(

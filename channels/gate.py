@@ -41,16 +41,6 @@ class GateInput:
 
 
 @dataclass(frozen=True, slots=True)
-class GateStatistics:
-    """Frozen numbers of one gate."""
-
-    queued_bytes: int
-    queued_rows: int
-    blocked_channels: int
-    window_bytes: int
-
-
-@dataclass(frozen=True, slots=True)
 class BarrierPlace:
     """What stood before a barrier when it came in, or was taken out of the queue.
 
@@ -320,20 +310,15 @@ class Gate:
         """Bytes that have come in and were not handed out."""
         return sum([channel.queued_bytes for channel in self.channels.values()])
 
+    @property
+    def window_bytes(self) -> int:
+        """The credit windows of all channels together."""
+        return sum([channel.window.size_bytes for channel in self.channels.values()])
+
     def describe(self) -> str:
         """The whole state as stable text, a line a channel."""
         return "\n".join(
             f"{c.channel} port={c.port} committed={c.committed} taken={c.taken} arrived={c.arrived}"
             f"{' blocked' if c.blocked else ''}{' ended' if c.ended else ''} queue={len(c.queue)}"
             for c in self.channels.values()
-        )
-
-    def statistics(self) -> GateStatistics:
-        """Numbers for metrics."""
-        channels = self.channels.values()
-        return GateStatistics(
-            sum([c.queued_bytes for c in channels]),
-            sum([c.arrived - c.taken for c in channels]),
-            sum([c.blocked for c in channels]),
-            sum([c.window.size_bytes for c in channels]),
         )

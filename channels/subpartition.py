@@ -57,15 +57,6 @@ class Overtaken:
     watermarks: tuple[tuple[int, int], ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class SubpartitionStatistics:
-    """Frozen numbers of one subpartition; bytes as charged to credit."""
-
-    queued_bytes: int
-    sent_bytes: int
-    credit_bytes: int
-
-
 class Subpartition:
     """Queue of one channel, from `append` at the tail to `take` at the head.
 
@@ -225,12 +216,6 @@ class Subpartition:
         queue = " ".join(_describe(item) for item in self._queue)
         credit = self.limit_bytes - self.sent_bytes
         return f"{self.channel} sent={self.sent} tail={self.tail} credit={credit} [{queue}]"
-
-    def statistics(self) -> SubpartitionStatistics:
-        """Numbers for metrics."""
-        return SubpartitionStatistics(
-            self.queued_bytes, self.sent_bytes, max(0, self.limit_bytes - self.sent_bytes)
-        )
 
 
 def merge(run: Iterable[Buffer]) -> Buffer:

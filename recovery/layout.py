@@ -33,7 +33,6 @@ _COMPONENT = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]*")
 # Canonical decimal of at most 18 digits: one number has one name, and it fits 64 bits.
 _NUMBER = r"(0|[1-9][0-9]{0,17})"
 _CHECKPOINT_FOLDER = re.compile(rf"(chk|sav)-{_NUMBER}")
-_SEGMENT = re.compile(rf"worker-{_NUMBER}-e{_NUMBER}\.segment")
 _SHARED = re.compile(rf"{_NUMBER}-w{_NUMBER}-e{_NUMBER}-([0-9a-f]{{16}})")
 _EPOCH = re.compile(_NUMBER)
 _OWNED = re.compile(rf"chk-{_NUMBER}/|shared/{_NUMBER}-")
@@ -64,13 +63,6 @@ class CheckpointPath(NamedTuple):
     kind: CheckpointKind
     number: int
     name: str
-
-
-class SegmentName(NamedTuple):
-    """Who wrote a segment, and when."""
-
-    worker: int
-    epoch: int
 
 
 class SharedName(NamedTuple):
@@ -210,12 +202,6 @@ def parse_checkpoint_path(path: str) -> CheckpointPath | None:
     if match is None or not name or not _FOLDER.fullmatch(folder):
         return None
     return CheckpointPath(folder, CheckpointKind(match[1]), int(match[2]), name)
-
-
-def parse_segment_name(name: str) -> SegmentName | None:
-    """Take apart the last component of a segment's path; None if it is something else."""
-    match = _SEGMENT.fullmatch(name)
-    return None if match is None else SegmentName(int(match[1]), int(match[2]))
 
 
 def parse_shared_path(path: str) -> SharedName | None:

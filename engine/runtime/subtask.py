@@ -196,7 +196,6 @@ class Subtask:
 
     def statistics(self) -> SubtaskStatistics:
         """Numbers for metrics."""
-        gate = self._gate.statistics()
         return SubtaskStatistics(
             rows_in=self._pace.rows_in,
             rows_out=self._pace.rows_out,
@@ -204,11 +203,10 @@ class Subtask:
             busy_ns=self._pace.busy_ns,
             backpressured_ns=self._pace.backpressured_ns,
             idle_ns=self._pace.idle_ns,
-            input_queued_bytes=gate.queued_bytes,
-            window_bytes=gate.window_bytes,
+            input_queued_bytes=self._gate.queued_bytes,
+            window_bytes=self._gate.window_bytes,
             output_queued_bytes=self._results.queued_bytes,
             watermark_ns=self._time.passed_ns,
-            finished=self._finished,
         )
 
     # --- what there is to do ----------------------------------------------------------------------------------
@@ -438,4 +436,3 @@ class SubtaskStatistics:
     window_bytes: int
     output_queued_bytes: int
     watermark_ns: int
-    finished: bool

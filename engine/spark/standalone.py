@@ -98,11 +98,6 @@ class StandaloneCluster:
         """SIGKILL a node and all that runs on it at once, as if it had lost power."""
         _kill_tree(self._workers[node])
 
-    def kill_master(self) -> None:
-        """SIGKILL the master; running applications go on."""
-        assert self._master is not None, "the cluster runs"
-        _kill_tree(self._master)
-
     def stop(self) -> None:
         """Kill everything. May be called again."""
         for daemon in [*self._workers, *filter(None, [self._master])]:

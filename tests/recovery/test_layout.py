@@ -10,7 +10,6 @@ from headrace.recovery.layout import (
     CheckpointKind,
     CheckpointPath,
     InvalidPath,
-    SegmentName,
     SharedName,
     checkpoint_folder,
     epoch_path,
@@ -21,7 +20,6 @@ from headrace.recovery.layout import (
     owner,
     parse_checkpoint_path,
     parse_epoch_path,
-    parse_segment_name,
     parse_shared_path,
     segment_path,
     shared_folder,
@@ -46,7 +44,7 @@ def test_parsing_a_made_path_gives_its_parts(number: int, worker: int, epoch: in
     parsed = parse_checkpoint_path(segment_path("orders", number, worker, epoch))
     assert parsed is not None
     assert parsed[:3] == ("orders", CheckpointKind.CHECKPOINT, number)
-    assert parse_segment_name(parsed.name) == SegmentName(worker, epoch)
+    assert parsed.name == f"worker-{worker}-e{epoch}.segment"
     assert parse_epoch_path(epoch_path("orders", epoch)) == epoch
 
 
@@ -111,11 +109,6 @@ def test_other_paths_are_no_checkpoint_paths(path: str) -> None:
 )
 def test_other_paths_are_no_epochs(path: str) -> None:
     assert parse_epoch_path(path) is None
-
-
-@pytest.mark.parametrize("name", ["metadata", "worker-1.segment", "worker-01-e2.segment"])
-def test_other_names_are_no_segments(name: str) -> None:
-    assert parse_segment_name(name) is None
 
 
 @pytest.mark.parametrize("name", ["orders", "Orders-2.v1_x", "7"])

@@ -116,7 +116,8 @@ def test_records_that_were_damaged_in_the_checkpoint_fail_the_commit(at: Make) -
     writer.write(batches(2)[0])
     [transaction] = writer.precommit(1)
     shorter = str(transaction.payload["arrow"])[:-8]
-    for payload in ({"arrow": shorter}, {"arrow": "?"}, {}):
+    payloads: list[dict[str, str | int]] = [{"arrow": shorter}, {"arrow": "?"}, {}]
+    for payload in payloads:
         with pytest.raises(JobFailed, match="cannot be committed: its records are damaged"):
             sink.committer("job", "out").commit([replace(transaction, payload=payload)])
     assert sink.table().num_rows == 0
