@@ -20,7 +20,6 @@ from __future__ import annotations
 
 import contextlib
 import faulthandler
-import gc
 import os
 import selectors
 import signal
@@ -31,6 +30,7 @@ import warnings
 
 import numpy as np
 
+from ..runtime.interpreter import freeze_loaded
 from ..runtime.warm import import_all
 from .child import die_with_parent, work
 
@@ -48,8 +48,8 @@ def main() -> None:
     die_with_parent(os.getppid())
     requests = socket.socket(fileno=_take_stdin())
     import_all()
-    # What is there now stays where it is: the collector of a worker would otherwise write to every page of it.
-    gc.freeze()
+    # Also because the collector of a worker would otherwise write to every page that it shares with us.
+    freeze_loaded()
     control = Template(requests).serve()
     # What user code draws from must differ between workers; Python's own generator sees to that itself.
     np.random.seed()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-import sys
+import threading
 
 from pyspark import cloudpickle
 
@@ -12,13 +12,11 @@ from headrace.channels.handshake import Identity
 
 from ..operators.base import StateBackend
 from ..plan.execution import ExecutionPlan
+from .interpreter import freeze_loaded, hand_over_soon
 from .launch import Incarnation, WorkerProgram
 from .storage import open_store
 from .subtask_spec import Limits
 from .worker_driver import WorkerDriver, WorkerSettings
-
-#: Beside a thread that computes in pure Python, every hand-over waits this long instead of the default 5 ms.
-_SWITCH_INTERVAL_S = 0.0005
 
 
 class WorkerStopped(Exception):
@@ -30,9 +28,12 @@ def run_worker(program: WorkerProgram, incarnation: Incarnation, host: str) -> N
 
     Raises WorkerStopped when the coordinator is lost, so that whoever launched the worker may start it again.
     """
-    sys.setswitchinterval(min(_SWITCH_INTERVAL_S, sys.getswitchinterval()))
+    hand_over_soon()
     # The program came through the launcher's own channel (a pipe of the parent, or Spark), never over our network.
     plan: ExecutionPlan = cloudpickle.loads(program.plan)
+    if threading.current_thread() is threading.main_thread():
+        # The process is this worker's own, and not the user's.
+        freeze_loaded()
     settings = program.settings
     timeout_ns = int(settings["alignment_timeout_ns"])
     target_ns = int(settings["debloat_target_ns"])

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from pyspark.daemon import manager
 
+from ..runtime.interpreter import freeze_loaded
 from ..runtime.warm import import_all
 
 
@@ -18,6 +19,7 @@ def main() -> None:
     import pyspark.worker  # noqa: F401
 
     import_all()
+    freeze_loaded()
     manager()
 
 
