@@ -17,8 +17,10 @@ import contextlib
 import os
 import shutil
 import threading
+from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from itertools import islice
 from operator import itemgetter
 from typing import Any, Protocol
 
@@ -29,9 +31,12 @@ from headrace.recovery.metadata import SharedFile
 from ..operators.base import DatabaseFiles, DatabaseSnapshot, RestoredDatabase, StateLayout
 from . import rocks_files
 from .rocks_files import Entry, RocksSizes
+from .rocks_recent import Recent
 
 #: With so many entries in layers that a snapshot holds back, the subtask's thread links the snapshot's files itself.
 _LAYERED_ENTRIES_MAX = 200_000
+#: So many entries are made and sorted, and so many keys read, while the GIL is held: a millisecond or two.
+_PIECE_ENTRIES = 4096
 
 Writes = Mapping[Any, Any]
 
@@ -82,14 +87,6 @@ class Layer:
     entries: int
 
 
-@dataclass(slots=True)
-class _Recent:
-    """The writes of neighbouring layers to one state, up to layer `last`, joined."""
-
-    last: int = 0
-    writes: dict[Any, Any] = field(default_factory=dict)
-
-
 class _Frozen:
     """A snapshot that was taken: to be linked, or linked in `folder`, or released."""
 
@@ -126,7 +123,10 @@ class RocksDatabase:
         self._lock = threading.Lock()
         self._staged: dict[str, Writes] = {}
         #: By state. The subtask's thread alone.
-        self._recent: dict[str, _Recent] = {}
+        self._recent: dict[str, Recent] = {}
+        #: Applied layers that the owner thread has forgotten, and joins of layers that `recent` has; see `_give_back`.
+        self._over: deque[Layer] = deque()
+        self._outdated: list[Recent] = []
         self._committed = 0
         self._applied = 0
         #: Snapshots not yet linked, in order. Replaced, never changed; by the owner thread, and under the lock.
@@ -141,6 +141,7 @@ class RocksDatabase:
         """Make a layer of what was staged, while no call runs. A layer that is applied is forgotten here, not before."""
         applied = self._applied
         if self.layers and self.layers[0].number <= applied:
+            self._over.extend(layer for layer in self.layers if layer.number <= applied)
             self.layers = tuple(layer for layer in self.layers if layer.number > applied)
         if self._staged:
             self._committed += 1
@@ -175,6 +176,7 @@ class RocksDatabase:
 
     def settle(self) -> None:
         """Apply layers before a call: all, unless a snapshot waits, or its files are being made, and there are few."""
+        self._give_back()
         if not self.layers:
             return
         many = sum(layer.entries for layer in self.layers) > _LAYERED_ENTRIES_MAX
@@ -190,34 +192,51 @@ class RocksDatabase:
             self._lock.release()
 
     def recent(self, state: str) -> Writes:
-        """What layers that may not be in the database yet wrote to a state, the latest of each key: it comes before what `get_many` finds."""
+        """What layers that may not be in the database yet wrote to a state, the latest of each key: it comes before what `get_many` finds.
+
+        Good until the next `settle`.
+        """
         # Before the layers are looked at: one that is applied meanwhile is found twice, not never.
         applied = self._applied
         layers = [layer for layer in self.layers if layer.number > applied]
         if not layers:
             if self._recent:
+                self._outdated += self._recent.values()
                 self._recent = {}
             return _NOTHING
         found = self._recent.get(state)
         if (
             found is None
             or found.last + 1 < layers[0].number
-            or len(found.writes) > 2 * _LAYERED_ENTRIES_MAX
+            or found.entries > 2 * _LAYERED_ENTRIES_MAX
         ):
             # What it says of a key may be older than the database.
-            found = self._recent[state] = _Recent()
+            if found is not None:
+                self._outdated.append(found)
+            found = self._recent[state] = Recent()
         for layer in layers:
             if layer.number > found.last:
-                found.writes.update(layer.writes.get(state, _NOTHING))
-                found.last = layer.number
-        return found.writes
+                found.add(layer.number, layer.writes.get(state, _NOTHING))
+        return found
+
+    def _give_back(self) -> None:
+        """Let go of what is over bit by bit, and not in the owner thread: whoever frees much at once holds the GIL for milliseconds."""
+        while self._over:
+            self._over.popleft()
+        while self._outdated:
+            joined = self._outdated.pop()
+            while joined.pieces:
+                joined.pieces.pop()
 
     def get_many(self, keys: list[bytes]) -> list[bytes | None]:
         """Read stored keys, sorted ones fastest; see `recent`."""
         # In raw mode all keys are bytes, which rocksdict's types do not say.
         wanted: Any = keys
-        found: Any = self._open().get(wanted) if keys else []
-        return list(found)
+        found: list[bytes | None] = []
+        for first in range(0, len(keys), _PIECE_ENTRIES):
+            some: Any = self._open().get(wanted[first : first + _PIECE_ENTRIES])
+            found += some
+        return found
 
     def scan(self) -> Iterator[list[tuple[bytes, bytes]]]:
         """Yield all committed entries."""
@@ -330,13 +349,16 @@ class RocksDatabase:
         return min((frozen.layer for frozen in self._pending()), default=self._committed)
 
     def _apply(self, limit: int) -> None:
-        for layer in self.layers:
-            if self._applied < layer.number <= limit:
-                for state, writes in layer.writes.items():
+        # Taken out one by one: to let go of all at the end would free them at once, see `_give_back`.
+        waiting = deque(layer for layer in self.layers if self._applied < layer.number <= limit)
+        while waiting:
+            layer = waiting.popleft()
+            for state, writes in layer.writes.items():
+                for some in _pieces(writes):
                     # Sorted ones go into RocksDB's memory two to three times as fast.
-                    entries = sorted(self._spaces[state].entries(writes), key=itemgetter(0))
+                    entries = sorted(self._spaces[state].entries(some), key=itemgetter(0))
                     self._engine.write(self._open(), entries)
-                self._applied = layer.number
+            self._applied = layer.number
 
     # --- helpers ------------------------------------------------------------------------------------------------------
 
@@ -360,6 +382,15 @@ class RocksDatabase:
         """About how many bytes of ours it holds."""
         share = len(_common(database.groups, self._groups)) / len(database.groups)
         return database.size_bytes * share
+
+
+def _pieces(writes: Writes) -> Iterator[Writes]:
+    if len(writes) <= _PIECE_ENTRIES:
+        yield writes
+        return
+    left = iter(writes.items())
+    while some := dict(islice(left, _PIECE_ENTRIES)):
+        yield some
 
 
 def _within(inner: range, outer: range) -> bool:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import sys
 import threading
+import weakref
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
@@ -220,6 +222,61 @@ def test_too_many_layers_are_not_kept_for_a_snapshot_that_nobody_stores(
     database.commit()
     assert database.layers == ()
     assert held(waiting) == {key(1): b"a"}
+
+
+class Referable(dict[bytes, bytes | None]):
+    """Whose end can be noticed."""
+
+
+def test_what_the_owner_thread_forgets_is_given_back_before_the_next_call(
+    database: RocksDatabase,
+) -> None:
+    writes = Referable({key(1): b"a"})
+    commit(database, writes)
+    lives = weakref.ref(writes)
+    del writes
+    database.settle()
+    commit(database, {key(2): b"b"})
+    assert database.get_many([key(1)]) == [b"a"]
+    assert lives() is not None, "not by the owner thread, which has forgotten it"
+    database.settle()
+    assert lives() is None
+
+
+def test_joined_writes_that_are_outdated_are_given_back_before_the_next_call(
+    database: RocksDatabase,
+) -> None:
+    value = bytes(100)
+    held_here = sys.getrefcount(value)
+    waiting = database.snapshot()
+    commit(database, {key(1): value})
+    assert database.recent("raw") == {key(1): value}
+    waiting.release()
+    database.settle()
+    commit(database, {})
+    assert database.recent("raw") == {}
+    assert sys.getrefcount(value) > held_here
+    database.settle()
+    assert sys.getrefcount(value) == held_here
+
+
+def test_many_writes_and_reads_are_made_some_at_a_time(
+    database: RocksDatabase, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(rocks, "_PIECE_ENTRIES", 2)
+    seen: list[int] = []
+
+    def entries(self: Raw, writes: Writes) -> Iterable[Entry]:
+        seen.append(len(writes))
+        return writes.items()
+
+    monkeypatch.setattr(Raw, "entries", entries)
+    keys = [key(number) for number in range(5)]
+    commit(database, dict(zip(keys, [b"a", b"b", b"c", b"d", b"e"], strict=True)))
+    database.settle()
+    assert seen == [2, 2, 1]
+    assert database.get_many(keys) == [b"a", b"b", b"c", b"d", b"e"]
+    assert database.get_many([]) == []
 
 
 def test_a_snapshot_that_is_released_leaves_no_files(
