@@ -18,7 +18,8 @@ import pyarrow as pa
 from ..api.errors import UserCodeError
 from ..state.backends import HeapBackend, KeyedBackend, keyed_backend
 from ..state.broadcast import BroadcastState
-from ..state.keyed import CurrentKey, Key, KeyedState
+from ..state.committed import Key
+from ..state.keyed import CurrentKey, KeyedState
 from ..state.keys import KeySlots
 from ..state.tables import check_state, refuse_unknown, restored_batches
 from .base import (

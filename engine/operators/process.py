@@ -17,8 +17,9 @@ from headrace.channels.hashing import key_hashers
 
 from ..api.errors import UserCodeError, UserError
 from ..state.backends import KeyedBackend, keyed_backend
+from ..state.committed import Key
 from ..state.expiry import stamp_name, stamps_of
-from ..state.keyed import CurrentKey, Key, KeyedState
+from ..state.keyed import CurrentKey, KeyedState
 from ..state.keys import KeySlots
 from ..state.tables import refuse_unknown, restored_batches
 from ..state.timers import PROCESSING_TIMERS, TIMERS, ProcessingTimers, TimerQueue, Timers

@@ -14,7 +14,7 @@ import pyarrow as pa
 from headrace.channels.events import MAX_WATERMARK, MIN_WATERMARK
 
 from ..api.errors import UserCodeError
-from ..state.keyed import Key
+from ..state.committed import Key
 from ..state.tables import restored_batches
 from ..state.timers import PROCESSING_TIMERS, TIMERS, TimerQueue, timers_schema
 from .base import (

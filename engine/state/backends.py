@@ -22,7 +22,8 @@ from ..operators.base import (
     StateLayout,
     StateSnapshot,
 )
-from .keyed import CurrentKey, Key, KeyedState
+from .committed import Key
+from .keyed import CurrentKey, KeyedState
 
 if TYPE_CHECKING:
     from .rocks import RocksDatabase

@@ -14,7 +14,8 @@ from typing import Any, Self
 
 import pyarrow as pa
 
-from .keyed import Committed, CurrentKey, MapState
+from .committed import Committed
+from .keyed import CurrentKey, MapState
 from .types import StateTypeError
 
 

@@ -21,8 +21,7 @@ import copy
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, MutableMapping, Sequence
 from dataclasses import dataclass
-from itertools import islice
-from typing import Any, Protocol, Self
+from typing import Any, Self
 
 import pyarrow as pa
 
@@ -30,75 +29,14 @@ from headrace.channels.events import MIN_WATERMARK
 
 from ..api.errors import UserError
 from ..api.units import Duration, duration_ns
-from .tables import keyed_table
+from .committed import ABSENT, Committed, HeapCommitted, Key, Mark
 from .types import StateTypeError, check, copier
-
-#: A key as users see it: the value of the key column, or a tuple for several.
-Key = Any
 
 _ROUNDS_PER_TTL = 4
 _TTL_MAX_NS = 1 << 60
 
-#: Rows of state made into Arrow at a time: the GIL is held for no longer than one of these takes.
-_CHUNK_ROWS = 4096
-
-
-class _Mark:
-    """A value that no state can hold."""
-
-
-#: No state; in the writes, for a key whose state was cleared.
-ABSENT: Any = _Mark()
 #: Not among the writes.
-_UNWRITTEN: Any = _Mark()
-
-
-class Committed(Protocol):
-    """The committed values of one state, by key. What it gives must not be changed in place, nor what it is given."""
-
-    def get(self, key: Key, default: Any = None, /) -> Any:
-        """The value, or `default`. Subtask thread."""
-        ...
-
-    def merge(self, written: dict[Key, Any]) -> None:
-        """Take over the writes of the work that ended; `ABSENT` removes. Owner thread."""
-        ...
-
-    def load(self, items: Iterable[tuple[Key, Any]]) -> None:
-        """Take restored values."""
-        ...
-
-    def some(self, count: int) -> tuple[list[tuple[Key, Any]], bool]:
-        """Look at the next keys, about `count`, on a round through all. Returns them and whether the round is over. Subtask thread."""
-        ...
-
-
-class HeapCommitted(dict[Key, Any]):
-    """Committed values in memory."""
-
-    #: What is left of the present round.
-    _round: Iterator[Key] | None = None
-
-    def merge(self, written: dict[Key, Any]) -> None:
-        """See `Committed`."""
-        self.update(written)
-        if ABSENT in written.values():
-            for key in [key for key, value in written.items() if value is ABSENT]:
-                del self[key]
-
-    def load(self, items: Iterable[tuple[Key, Any]]) -> None:
-        """See `Committed`."""
-        self.update(items)
-
-    def some(self, count: int) -> tuple[list[tuple[Key, Any]], bool]:
-        """See `Committed`. A round begins with a copy of the keys, since the dictionary changes meanwhile."""
-        if self._round is None:
-            self._round = iter(list(self))
-        keys = list(islice(self._round, count))
-        over = len(keys) < count
-        if over:
-            self._round = None
-        return [(key, self[key]) for key in keys if key in self], over
+_UNWRITTEN: Any = Mark()
 
 
 @dataclass(slots=True)
@@ -194,9 +132,8 @@ class KeyedState(ABC):
     def freeze(self, keys: Sequence[pa.Field], max_parallelism: int) -> Callable[[], pa.Table]:
         """Copy the committed dictionary; the result makes the table. Owner thread, also while work runs. On the heap only."""
         assert isinstance(self._committed, HeapCommitted), "what lies elsewhere is frozen there"
-        frozen = self._committed.copy()
         schema = pa.schema([*keys, pa.field(self._name, self.type)])
-        return lambda: _table(frozen, schema, max_parallelism)
+        return self._committed.freeze(schema, max_parallelism)
 
     def _read(self) -> Any:
         """This key's state, which must not be changed in place; `ABSENT` if there is none."""
@@ -210,6 +147,18 @@ class KeyedState(ABC):
         """Set this key's state, or take it away (`ABSENT`)."""
         self._touch(cleared=value is ABSENT)
         self._written[self._current.key] = value
+
+    def _own(self, make: type[list[Any] | dict[Any, Any]]) -> Any:
+        """This key's list or map among the writes; at the first write `make` copies what is committed."""
+        key = self._current.key
+        expired = self._stamps is not None and self._is_expired()
+        self._touch()
+        own: Any = ABSENT if expired else self._written.get(key)
+        if own is None:
+            own = self._written[key] = make(self._committed.get(key, ()))
+        elif own is ABSENT:
+            own = self._written[key] = make()
+        return own
 
     def _touch(self, *, cleared: bool = False) -> None:
         """Note when this key was written."""
@@ -297,16 +246,8 @@ class ListState(KeyedState):
         return 0 if found is ABSENT else len(found)
 
     def _writable(self) -> list[Any]:
-        key = self._current.key
-        expired = self._stamps is not None and self._is_expired()
-        self._touch()
-        mine: Any = ABSENT if expired else self._written.get(key)
-        if mine is None:
-            mine = self._written[key] = list(self._committed.get(key, ()))
-        elif mine is ABSENT:
-            mine = self._written[key] = []
-        found: list[Any] = mine
-        return found
+        own: list[Any] = self._own(list)
+        return own
 
     def _bound(self, what: str) -> None:
         self._check = check(self._element_type, what)
@@ -368,16 +309,8 @@ class MapState(KeyedState, MutableMapping[Any, Any]):
         return entries
 
     def _writable(self) -> dict[Any, Any]:
-        key = self._current.key
-        expired = self._stamps is not None and self._is_expired()
-        self._touch()
-        mine: Any = ABSENT if expired else self._written.get(key)
-        if mine is None:
-            mine = self._written[key] = dict(self._committed.get(key, ()))
-        elif mine is ABSENT:
-            mine = self._written[key] = {}
-        found: dict[Any, Any] = mine
-        return found
+        own: dict[Any, Any] = self._own(dict)
+        return own
 
     def _bound(self, what: str) -> None:
         self._check_key = check(self._key_type, f"the keys of {what}")
@@ -424,25 +357,3 @@ def checked_ttl_ns(ttl: Duration) -> int:
     if not 0 < found <= _TTL_MAX_NS:
         raise UserError(f"ttl={ttl!r} is not longer than nothing and at most 36 years")
     return found
-
-
-def _table(frozen: dict[Key, Any], schema: pa.Schema, max_parallelism: int) -> pa.Table:
-    keys, values = list(frozen), list(frozen.values())
-    names = schema.names[:-1]
-    batches = []
-    for first in range(0, len(keys), _CHUNK_ROWS):
-        some = keys[first : first + _CHUNK_ROWS]
-        columns = (
-            [some] if len(names) == 1 else [list(column) for column in zip(*some, strict=True)]
-        )
-        columns.append([to_arrow(v) for v in values[first : first + _CHUNK_ROWS]])
-        arrays = [pa.array(c, f.type) for c, f in zip(columns, schema, strict=True)]
-        batches.append(pa.RecordBatch.from_arrays(arrays, schema=schema))
-    empty = pa.RecordBatch.from_pylist([], schema=schema)
-    whole = pa.concat_batches(batches) if batches else empty
-    return keyed_table(whole, names, max_parallelism)
-
-
-def to_arrow(value: Any) -> Any:
-    """Maps are lists of pairs to Arrow."""
-    return list(value.items()) if isinstance(value, dict) else value

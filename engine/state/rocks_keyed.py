@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 
 from ..operators.base import RestoredState, StateKind, StateLayout
-from .keyed import ABSENT, Key, to_arrow
+from .committed import ABSENT, Key, to_arrow
 from .rocks import RocksDatabase, Writes
 from .rocks_codecs import KeyCodec, group_start
 from .rocks_files import Entry

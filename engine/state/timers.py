@@ -21,7 +21,8 @@ from headrace.channels.events import MAX_WATERMARK, MIN_WATERMARK
 
 from ..api.errors import UserError
 from ..api.units import Duration, duration_ns
-from .keyed import CurrentKey, Key
+from .committed import Key
+from .keyed import CurrentKey
 from .tables import keyed_table
 
 #: Names of the timers among an operator's states. Format, never change.
