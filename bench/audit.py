@@ -61,18 +61,18 @@ class History(hr.StatefulProcessor):
 
     Args:
         marks: the folder, which exists.
-        pause_s: what a record costs, until the file `hurry` is there.
+        pause_s: what a record costs, until the file `eased` is there.
     """
 
     position = hr.value_state(pa.int64(), default=0)
     total = hr.value_state(pa.int64(), default=0)
 
-    def __init__(self, marks: str, pause_s: float, hurry: str) -> None:
+    def __init__(self, marks: str, pause_s: float, eased: str) -> None:
         self._marks = marks
         self._handled = self._opened_ns = 0
         self._pause_s = pause_s
         self._owed_s = 0.0
-        self._hurry = hurry
+        self._eased = eased
 
     def open(self) -> None:
         """Tell that the state is back."""
@@ -100,7 +100,7 @@ class History(hr.StatefulProcessor):
         Path(self._marks, f"{moment}-{time.time_ns()}-{os.getpid()}-{self._opened_ns}").touch()
 
     def _nap(self) -> None:
-        if not os.path.exists(self._hurry):
+        if not os.path.exists(self._eased):
             time.sleep(self._owed_s)
         self._owed_s = 0.0
 
@@ -157,7 +157,7 @@ class AuditedJob:
             hr.from_source(self._source(), name="numbers")
             .key_by("key")
             .process(
-                History(str(self._marks), self.pause_s, str(self._hurry)),
+                History(str(self._marks), self.pause_s, str(self._eased)),
                 schema=_OUT,
                 name="history",
             )
@@ -173,6 +173,10 @@ class AuditedJob:
     def _hurry(self) -> Path:
         return self.folder / "hurry"
 
+    @property
+    def _eased(self) -> Path:
+        return self.folder / "eased"
+
     def _source(self) -> hr.Source:
         hurry = str(self._hurry)
         if self.partitions is not None:
@@ -181,9 +185,14 @@ class AuditedJob:
             rows=self.rows, rate_per_s=self.rate_per_s, key_count=KEYS, clock=HurriedBy(hurry)
         )
 
+    def ease(self) -> None:
+        """From now on records cost nothing."""
+        self.folder.mkdir(parents=True, exist_ok=True)
+        self._eased.touch()
+
     def hurry(self) -> None:
         """Let the source make all that is left at once, and records cost nothing any more."""
-        self.folder.mkdir(parents=True, exist_ok=True)
+        self.ease()
         self._hurry.touch()
 
     def marks(self, moment: Moment) -> list[Mark]:

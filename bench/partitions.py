@@ -26,7 +26,9 @@ from headrace.engine.operators.base import (
 _SCHEMA = pa.schema([("key", pa.int64()), ("sequence", pa.int64())])
 _NEXT = pa.schema([("partition", pa.int64()), ("next", pa.int64())])
 _BATCH_ROWS = 512
-_WAIT_NS = 2_000_000
+#: Records come due in portions, so often: one by one, asking for them would be most of a slow source's work.
+_EVERY_S = 0.01
+_WAIT_NS = 10_000_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,4 +122,5 @@ class PartitionedReader:
         if os.path.exists(self._source.hurry):
             return _BATCH_ROWS
         each_s = self._parallelism / self._source.rate_per_s
-        return min(64, int((time.monotonic() - self._began_s) / each_s) - self._paced)
+        portions = (time.monotonic() - self._began_s) // _EVERY_S
+        return min(64, int(portions * _EVERY_S / each_s) - self._paced)

@@ -55,6 +55,10 @@ _log = logging.getLogger(__name__)
 _REMEMBERED = 1000
 
 
+class _ProgramEnded(Exception):
+    """Python takes no more work, for the main thread has ended."""
+
+
 @dataclass(frozen=True, slots=True)
 class Status:
     """A look at a running job.
@@ -205,6 +209,12 @@ class CoordinatorDriver:
                 self._take(item)
             while self.result is None:
                 self._turn(machine)
+        except _ProgramEnded:
+            text = (
+                f"the program ended while job {self._job!r} ran: it ends at once, as if cancelled"
+            )
+            _log.warning("%s; call wait() on its handle to let it go on", text)
+            self.result = d.JobEnded(d.Outcome.STOPPED, text, "")
         except BaseException as broken:
             _log.exception("the coordinator of job %r broke", self._job)
             self.result = d.JobEnded(d.Outcome.FAILED, f"the coordinator broke: {broken!r}", "")
@@ -335,10 +345,17 @@ class CoordinatorDriver:
             for event in do():
                 self._inbox.put(event)
 
-        self._storage.submit(run)
+        self._submit(self._storage, run)
 
     def _commit_then(self, do: Callable[[], d.CoordinatorEvent]) -> None:
-        self._committing.submit(lambda: self._inbox.put(do()))
+        self._submit(self._committing, lambda: self._inbox.put(do()))
+
+    def _submit(self, pool: ThreadPoolExecutor, run: Callable[[], None]) -> None:
+        try:
+            pool.submit(run)
+        except RuntimeError as ended:
+            # Nobody shuts the pools down before `_close` but Python, when the main thread has come to its end.
+            raise _ProgramEnded from ended
 
     def _notice(self, notice: d.Notice) -> None:
         loud = notice.kind is d.NoticeKind.WARNING

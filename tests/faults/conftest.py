@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from headrace.bench.audit import AuditedJob
+from headrace.bench.audit import AuditedJob, judge
 
 WAIT_S = 60.0
 DRIVER = Path(__file__).with_name("driver.py")
@@ -66,14 +66,16 @@ def wait_until_dead(pids: list[int]) -> None:
 
 
 def assert_prefix(audited: AuditedJob) -> None:
-    """What is visible is some moment of a run without failures: each source subtask's records up to one of them, once."""
+    """What is visible is some moment of a run without failures: the records of each source subtask, or partition, up to one of them, once."""
     table = audited.visible()
     assert table.num_rows, "nothing is visible"
-    for producer in range(audited.parallelism):
+    producers = audited.partitions or audited.parallelism
+    for producer in range(producers):
         sequence = np.sort(table["sequence"].to_numpy())
-        own = sequence[sequence % audited.parallelism == producer]
-        gapless = np.arange(len(own)) * audited.parallelism + producer
+        own = sequence[sequence % producers == producer]
+        gapless = np.arange(len(own)) * producers + producer
         assert np.array_equal(own, gapless), f"source subtask {producer} has gaps or repetitions"
+    assert judge(table, audited.rows, producers=producers).misplaced == 0
 
 
 def assert_no_repeats(audited: AuditedJob) -> None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import contextlib
 import signal
 import socket
+import subprocess
+import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -195,3 +197,29 @@ def test_failing_to_listen_leaves_no_worker(
     monkeypatch.setattr(coordinator_driver.CoordinatorDriver, "listen", refuse)
     with pytest.raises((OSError, hr.HeadraceError), match="no port is left"):
         audited.build().run("processes")
+
+
+PROGRAM = """
+import sys, threading, time
+import headrace as hr
+
+numbers = hr.read.sequence(None, rate=1000, name="numbers")
+checkpoints = hr.Checkpoints(sys.argv[1], "20ms")
+job = hr.Job("job", numbers.write.blackhole(name="out"), parallelism=1, checkpoints=checkpoints)
+handle = job.start("processes")
+handle.checkpoint()
+# The main thread ends, and Python waits for this one.
+threading.Thread(target=time.sleep, args=(1.0,)).start()
+"""
+
+
+def test_a_program_that_ends_while_its_job_runs_says_so_in_one_sentence(tmp_path: Path) -> None:
+    ended = subprocess.run(
+        [sys.executable, "-c", PROGRAM, str(tmp_path)],
+        check=True,
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    said = "the program ended while job 'job' ran: it ends at once, as if cancelled; call wait() on its handle to let it go on"
+    assert ended.stderr.splitlines() == [said]
