@@ -2,7 +2,8 @@
 
 Like RocksDB it keeps what was written in memory until a flush makes a new, immutable file of it; merges neighbouring files into one now and then,
 after which the old ones go from its folder; gives each file a number that never comes twice while it is open, but may after a restore; and makes
-a copy of itself of links to its files. When it flushes and merges besides is drawn.
+a copy of itself of links to its files. A cursor goes through all keys in order and sees nothing that is written after it was made. When the
+database flushes and merges besides is drawn.
 
     NNNNNN.sst  {key: value or None, which says that it is deleted}, sorted, as MessagePack
     MANIFEST    the names of its files, oldest first, and the next number
@@ -14,6 +15,7 @@ from __future__ import annotations
 
 import os
 import random
+from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
@@ -22,6 +24,7 @@ import msgspec
 from ..state import rocks_files
 from ..state.rocks_codecs import group_start
 from ..state.rocks_files import Entry, RocksSizes
+from ..state.rocks_rows import Pair
 from .coverage import Coverage
 
 _MANIFEST = "MANIFEST"
@@ -30,8 +33,39 @@ _GROUPS_END = 1 << 15
 _Table = dict[bytes, bytes | None]
 
 
+class LogCursor:
+    """A place among entries that never change, in the order of their keys: `Cursor` of `state/rocks.py`."""
+
+    def __init__(self, entries: Sequence[Pair]) -> None:
+        self._entries = entries
+        self._at = len(entries)
+
+    def seek(self, key: bytes, /) -> None:
+        """See `Cursor`."""
+        self._at = bisect_left(self._entries, (key,))
+
+    def valid(self) -> bool:
+        """See `Cursor`."""
+        return self._at < len(self._entries)
+
+    def key(self) -> bytes:
+        """See `Cursor`."""
+        return self._entries[self._at][0]
+
+    def value(self) -> bytes:
+        """See `Cursor`."""
+        return self._entries[self._at][1]
+
+    def next(self) -> None:
+        """See `Cursor`."""
+        self._at += 1
+
+    def status(self) -> None:
+        """Reading never fails."""
+
+
 class LogDatabase:
-    """One open database. `written`: what the next flush makes a file of."""
+    """One open database. `written`: what the next flush makes a file of; changed by `put` alone."""
 
     def __init__(self, folder: str) -> None:
         self.folder = folder
@@ -39,6 +73,8 @@ class LogDatabase:
         self.names: list[str] = []
         self._tables: dict[str, _Table] = {}
         self._next = 1
+        #: All entries in order, as long as nothing is written; a flush or a merge changes none of them.
+        self._in_order: list[Pair] | None = None
         os.makedirs(folder, exist_ok=True)
         path = os.path.join(folder, _MANIFEST)
         if os.path.exists(path):
@@ -56,6 +92,22 @@ class LogDatabase:
     def items(self) -> _Table:
         """Everything, the deleted included."""
         return self._merged([*(self._tables[name] for name in self.names), self.written])
+
+    def put(self, entries: _Table) -> None:
+        """Write, or delete where the value is None."""
+        self.written |= entries
+        self._in_order = None
+
+    def in_order(self) -> Sequence[Pair]:
+        """All that is not deleted, in the order of the keys; never changed."""
+        if self._in_order is None:
+            found = sorted(self.items().items())
+            self._in_order = [(key, value) for key, value in found if value is not None]
+        return self._in_order
+
+    def iter(self, options: object) -> LogCursor:
+        """A place among all entries of now; `options` are RocksDB's."""
+        return LogCursor(self.in_order())
 
     def flush(self) -> None:
         """Make a file of what was written."""
@@ -116,7 +168,7 @@ class LogStructured:
     def write(self, database: LogDatabase, entries: Iterable[Entry]) -> int:
         """See `rocks_files.write`."""
         fresh = dict(entries)
-        database.written |= fresh
+        database.put(fresh)
         if self._rng.random() < 0.1:
             database.flush()
         return len(fresh)
@@ -124,13 +176,12 @@ class LogStructured:
     def scan(self, database: LogDatabase, groups: range) -> Iterator[list[tuple[bytes, bytes]]]:
         """See `rocks_files.scan`."""
         first, end = group_start(groups.start), group_start(groups.stop)
-        found = sorted(database.items().items())
-        yield [(k, value) for k, value in found if value is not None and first <= k < end]
+        yield [(key, value) for key, value in database.in_order() if first <= key < end]
 
     def keep_only(self, database: LogDatabase, groups: range) -> None:
         """See `rocks_files.keep_only`."""
         first, end = group_start(groups.start), group_start(groups.stop)
-        database.written |= {key: None for key in database.items() if not first <= key < end}
+        database.put({key: None for key in database.items() if not first <= key < end})
 
     def copy_groups(self, source: LogDatabase, target: LogDatabase, groups: range) -> None:
         """See `rocks_files.copy_groups`."""

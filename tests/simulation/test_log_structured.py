@@ -11,6 +11,7 @@ import pytest
 from headrace.engine.simulation.coverage import Coverage
 from headrace.engine.simulation.log_structured import LogDatabase, LogStructured
 from headrace.engine.state.rocks_files import RocksSizes
+from headrace.engine.state.rocks_rows import entries_between
 
 _SIZES = RocksSizes()
 
@@ -94,3 +95,22 @@ def test_other_key_groups_are_dropped_or_copied(engine: LogStructured, tmp_path:
     ]
     assert [k for found in engine.scan(source, range(9)) for k, _ in found] == [_key(3, "a")]
     assert os.listdir(tmp_path / "target") == []
+
+
+def test_a_cursor_goes_in_order_and_sees_nothing_that_comes_later(
+    engine: LogStructured, tmp_path: Path
+) -> None:
+    database = engine.open_database(str(tmp_path / "db"), _SIZES)
+    engine.write(database, [(_key(1, name), name.encode()) for name in "dab"])
+    database.flush()
+    engine.write(database, [(_key(1, "b"), None), (_key(2, "c"), b"c")])
+    cursor = database.iter(None)
+    assert not cursor.valid(), "it is nowhere yet"
+    engine.write(database, [(_key(1, "c"), b"new"), (_key(1, "d"), None)])
+    database.flush()
+    database.compact(0, 2)
+    found = entries_between(cursor, _key(1, "b"), _key(2, "c"))
+    assert list(found) == [(_key(1, "d"), b"d")]
+    assert list(entries_between(cursor, _key(2, ""), _key(3, ""))) == [(_key(2, "c"), b"c")]
+    later = entries_between(database.iter(None), _key(0, ""), _key(2, ""))
+    assert list(later) == [(_key(1, "a"), b"a"), (_key(1, "c"), b"new")]

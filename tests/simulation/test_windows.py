@@ -75,9 +75,12 @@ def scenario_of(graph: Graph, seed: int) -> Scenario:
         seed += 1_000
         drawn = draw_scenario(random.Random(f"windows {seed}"))
     rescales = draw_rescales(random.Random(seed), graph) if seed % 2 else ()
-    # The simulated database cannot be read in order, which windows and joins need.
+    databases = range(len(graph.tasks)) if seed % 4 >= 2 else ()
     settings = replace(
-        drawn.settings, workers=1 + seed % 3, slow_tasks=frozenset(), databases=frozenset()
+        drawn.settings,
+        workers=1 + seed % 3,
+        slow_tasks=frozenset(),
+        databases=frozenset(databases),
     )
     return Scenario(graph, reference_of(graph), settings, drawn.profile, rescales)
 
