@@ -72,7 +72,8 @@ def _output(world: World) -> Output:
     reference, splits = world.scenario.reference, world.scenario.graph.splits
     for sink in reference.sinks:
         for subtask, (id, key, path, *_) in world.env.sinks.rows(sink):
-            records[sink, id, key, path] += 1
+            if path not in reference.pooled:
+                records[sink, id, key, path] += 1
             if path in reference.ordered:
                 split = id % ID_SPAN % splits if splits else 0
                 orders[sink, subtask, key, id // ID_SPAN, split, path].append(id)

@@ -29,8 +29,8 @@ BUCKET_NS: Final = 70
 
 
 def time_of(id: Any) -> Any:
-    """When a record of a source happened; works on numbers and arrays."""
-    return id % ID_SPAN * _STEP_NS + id * 2654435761 % DELAY_NS
+    """When a record of a source happened, an even number; works on numbers and arrays."""
+    return id % ID_SPAN * _STEP_NS + (id * 2654435761 % DELAY_NS & -2)
 
 
 def bucket_of(id: int) -> int:

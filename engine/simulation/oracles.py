@@ -26,6 +26,7 @@ from .sink import SinkSystem, TransactionStatus
 from .source import ID_SPAN
 from .storage import SimulatedStorage
 from .watch import Violation
+from .windows import LATE_STEP
 
 # --- credit -----------------------------------------------------------------------------------------------------------
 
@@ -102,7 +103,9 @@ def check_output(
     exact = mode is not CheckpointMode.AT_LEAST_ONCE
     for sink, expected in reference.sinks.items():
         rows = system.rows(sink)
-        actual = Counter(Record(*row[:4]) for _, row in rows)
+        _check_pooled(sink, expected, rows, reference.pooled)
+        expected = Counter({r: n for r, n in expected.items() if r.path not in reference.pooled})
+        actual = Counter(Record(*row[:4]) for _, row in rows if row[2] not in reference.pooled)
         expected, actual = _once(expected, copied), _once(actual, copied)
         missing, extra = expected - actual, actual - expected
         if missing or (exact and extra):
@@ -114,6 +117,34 @@ def check_output(
     stuck = [id for id, t in system.transactions.items() if _is_stuck(t.status)]
     if stuck:
         raise Violation(f"transactions are still open at the end: {stuck[:5]}")
+
+
+def _check_pooled(
+    sink: str,
+    expected: Counter[Record],
+    rows: Iterable[tuple[int, tuple[int, ...]]],
+    pooled: Collection[int],
+) -> None:
+    """Of each key, all records are told, together or by themselves, and each window once."""
+    wanted, found, told = Counter[_Pool](), Counter[_Pool](), Counter[_Pool]()
+    for record, times in expected.items():
+        if record.path in pooled:
+            wanted[record.path, record.key, 0] += times
+            wanted[record.path, record.key, 1] += record.id * times
+    for _, (id, key, path, _, nth, _) in rows:
+        if path in pooled:
+            total, window = divmod(id, LATE_STEP)
+            found[path, key, 0] += nth
+            found[path, key, 1] += total
+            told[path, key, window] += window > 0
+    if found != wanted:
+        raise Violation(f"{sink}: missing in all {wanted - found}, extra {found - wanted}")
+    if told and max(told.values()) > 1:
+        raise Violation(f"{sink}: told twice are the windows {told - Counter(set(told))}")
+
+
+#: (path, key, which).
+_Pool = tuple[int, int, int]
 
 
 def _is_stuck(status: TransactionStatus) -> bool:

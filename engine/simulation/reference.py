@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
-from headrace.channels.partitioners import Broadcast, Custom, Forward, Hash
+from headrace.channels.partitioners import Broadcast, Custom, Forward, Hash, Partitioner
 
-from .event_time import bucket_of, told_of
-from .graphs import ANEW, Graph, Kind, TaskSpec
+from .connects import TOLD_PATH
+from .graphs import ANEW, TIMED, Graph, Kind, TaskSpec
 from .operators import PATH_STEP, is_dropped
 from .source import key_of, records_of
-from .windows import pairs_of
+from .timed_reference import Records, pairs_of, windows_of
 
 
 class Record(NamedTuple):
@@ -36,6 +36,7 @@ class Reference:
         forwarded: paths over a forward edge. It keeps its order as long as the parallelism stays: after that, another subtask reads what
             follows than reads what is still in flight.
         copied: paths over a broadcast edge. How many copies there are depends on the parallelism of the time.
+        pooled: paths from windows with late records. Which records are told together depends on the run; here each stands for itself.
     """
 
     sinks: dict[str, Counter[Record]] = field(default_factory=dict)
@@ -43,6 +44,7 @@ class Reference:
     ordered: set[int] = field(default_factory=set)
     forwarded: set[int] = field(default_factory=set)
     copied: set[int] = field(default_factory=set)
+    pooled: set[int] = field(default_factory=set)
     total_rows: int = 0
 
 
@@ -72,9 +74,15 @@ def reference_of(graph: Graph, read: Places | None = None) -> Reference:
                 reference.sinks[f"sink{index}"] = arriving
                 reference.ordered |= {path for path, kept in order.items() if kept}
                 leaving = Counter()
-            case Kind.JOIN:
-                leaving = _joined(index, task, outputs, orders)
+            case Kind.JOIN | Kind.WINDOW_JOIN:
+                leaving = _joined(index, task, outputs)
                 order = _stepped(index, task.kind, order)
+            case Kind.CONNECT:
+                main, order = _arriving(_with(task, task.inputs[:-1]), outputs, orders)
+                told, _ = _arriving(_with(task, task.inputs[-1:]), outputs, orders)
+                order = _stepped(index, task.kind, order) | {_told_path(index): False}
+                leaving = _leaving(index, Kind.HISTORY, 1, main, reference)
+                leaving += _gathered(told, task.parallelism, _told_path(index))
             case _:
                 leaving = _leaving(index, task.kind, task.parallelism, arriving, reference)
                 order = _stepped(index, task.kind, order)
@@ -89,21 +97,33 @@ def reference_of(graph: Graph, read: Places | None = None) -> Reference:
         if not kept
     }
     reference.ordered -= broken
-    reference.forwarded = _paths_over(graph, Forward)
-    reference.copied = _paths_over(graph, Broadcast)
+    reference.forwarded = _paths_over(graph, lambda _, edge: isinstance(edge, Forward))
+    reference.copied = _paths_over(graph, lambda _, edge: isinstance(edge, Broadcast))
+    late = {index for index, task in enumerate(graph.tasks) if task.kind is Kind.LATE}
+    reference.pooled = _paths_over(graph, lambda producer, _: producer in late)
     return reference
 
 
-def _paths_over(graph: Graph, kind: type) -> set[int]:
-    """Paths that reach a sink over an edge of this kind."""
+def _with(task: TaskSpec, inputs: tuple[tuple[int, Partitioner], ...]) -> TaskSpec:
+    return replace(task, inputs=inputs)
+
+
+def _told_path(index: int) -> int:
+    return TOLD_PATH * PATH_STEP + index + 1
+
+
+def _paths_over(graph: Graph, picked: Callable[[int, Partitioner], bool]) -> set[int]:
+    """Paths that reach a sink over an edge that is `picked` by its producer and partitioner."""
     found: set[int] = set()
     #: By task: {path: it led over such an edge}.
     leaving: list[dict[int, bool]] = []
     for index, task in enumerate(graph.tasks):
         arriving: dict[int, bool] = {} if task.inputs else {0: False}
-        for producer, partitioner in task.inputs:
+        # What is told is told by records of their own.
+        told = task.inputs[-1:] if task.kind is Kind.CONNECT else ()
+        for producer, partitioner in task.inputs[: len(task.inputs) - len(told)]:
             for path, over in leaving[producer].items():
-                arriving[path] = arriving.get(path, False) or over or isinstance(partitioner, kind)
+                arriving[path] = arriving.get(path, False) or over or picked(producer, partitioner)
         match task.kind:
             case Kind.SOURCE:
                 leaving.append(arriving)
@@ -113,7 +133,8 @@ def _paths_over(graph: Graph, kind: type) -> set[int]:
             case anew if anew in ANEW:
                 leaving.append({index + 1: any(arriving.values())})
             case _:
-                leaving.append({p * PATH_STEP + index + 1: over for p, over in arriving.items()})
+                left = {p * PATH_STEP + index + 1: over for p, over in arriving.items()}
+                leaving.append(left | {_told_path(index): picked(*edge) for edge in told})
     return found
 
 
@@ -137,13 +158,13 @@ def _leaving(
     index: int, kind: Kind, parallelism: int, arriving: Counter[Record], reference: Reference
 ) -> Counter[Record]:
     if kind is Kind.TOTALS:
-        return _totals(index, arriving)
+        return _totals(arriving, index + 1)
     if kind is Kind.GATHER:
-        # Every subtask gets a copy of each record, and tells what one of each comes to.
-        one = Counter({record: times // parallelism for record, times in arriving.items()})
-        return Counter(dict.fromkeys(_totals(index, one), parallelism))
-    if kind in (Kind.BUCKETS, Kind.WINDOWS):
-        return _buckets(index, arriving)
+        return _gathered(arriving, parallelism, index + 1)
+    if kind is Kind.LATE:
+        return _told(index, _plain(arriving))
+    if kind in TIMED:
+        return _told(index, windows_of(kind, _plain(arriving)))
     leaving: Counter[Record] = Counter()
     for record, times in arriving.items():
         if kind is Kind.DROP and is_dropped(record.id, index):
@@ -156,38 +177,38 @@ def _leaving(
     return leaving
 
 
-def _totals(index: int, arriving: Counter[Record]) -> Counter[Record]:
+def _totals(arriving: Counter[Record], path: int) -> Counter[Record]:
     counts: dict[int, int] = defaultdict(int)
     sums: dict[int, int] = defaultdict(int)
     for record, times in arriving.items():
         counts[record.key] += times
         sums[record.key] += record.id * times
-    return Counter(Record(sums[key] * 31 + n, key, index + 1, 0) for key, n in counts.items())
+    return Counter(Record(sums[key] * 31 + n, key, path, 0) for key, n in counts.items())
 
 
-def _buckets(index: int, arriving: Counter[Record]) -> Counter[Record]:
-    counts: dict[tuple[int, int], int] = defaultdict(int)
-    sums: dict[tuple[int, int], int] = defaultdict(int)
-    for record, times in arriving.items():
-        where = record.key, bucket_of(record.id)
-        counts[where] += times
-        sums[where] += record.id * times
-    return Counter(
-        Record(told_of(n, sums[key, bucket], bucket), key, index + 1, 0)
-        for (key, bucket), n in counts.items()
-    )
+def _gathered(arriving: Counter[Record], parallelism: int, path: int) -> Counter[Record]:
+    """Every subtask gets a copy of each record, and tells what one of each comes to."""
+    one = Counter({record: times // parallelism for record, times in arriving.items()})
+    return Counter(dict.fromkeys(_totals(one, path), parallelism))
 
 
-def _joined(
-    index: int, task: TaskSpec, outputs: list[Counter[Record]], orders: list[dict[int, bool]]
-) -> Counter[Record]:
-    sides: list[Counter[tuple[int, int]]] = []
+def _joined(index: int, task: TaskSpec, outputs: list[Counter[Record]]) -> Counter[Record]:
+    sides: list[Records] = []
     for inputs in (task.inputs[:1], task.inputs[1:]):
-        side: Counter[tuple[int, int]] = Counter()
-        for record, times in _arriving(replace(task, inputs=inputs), outputs, orders)[0].items():
-            side[record.id, record.key] += times
-        sides.append(side)
-    told = pairs_of(*sides)
+        arriving = sum((outputs[producer] for producer, _ in inputs), Counter[Record]())
+        sides.append(_plain(arriving))
+    return _told(index, pairs_of(task.kind, *sides))
+
+
+def _plain(arriving: Counter[Record]) -> Records:
+    """Records without their paths."""
+    found: Records = Counter()
+    for record, times in arriving.items():
+        found[record.id, record.key] += times
+    return found
+
+
+def _told(index: int, told: Records) -> Counter[Record]:
     return Counter({Record(id, key, index + 1, 0): times for (id, key), times in told.items()})
 
 

@@ -18,6 +18,7 @@ from .faults import FaultProfile, draw_profile, no_faults
 from .graphs import Graph, draw_graph
 from .reference import Reference, reference_of
 from .scheduler import MILLISECOND_NS, SECOND_NS
+from .timed_graphs import with_time
 from .versions import Rescale, draw_rescales, rescalable
 
 _MODES = (
@@ -61,26 +62,30 @@ def draw_scenario(
     mode = mode or drawn
     exact = mode is not CheckpointMode.AT_LEAST_ONCE
     graph = draw_graph(rng, keyed_totals=exact)
-    graph = _bounded(graph)
+    graph, _ = _bounded(graph)
     settings = _draw_settings(rng, graph, mode)
     profile = draw_profile(rng) if faults else no_faults()
     state = rng.getstate()
     drain_ns = rng.randint(1, 80) * MILLISECOND_NS if rng.random() < _DRAINED else None
     rng.setstate(state)
+    rescales: tuple[Rescale, ...] = ()
     if rng.random() < _RESCALED:
         rows = rng.choice((24, 60, 120))
         graph = replace(graph, rows=rows, splits=rng.randint(1, 8))
-        graph = _bounded(rescalable(graph, rng, gather=exact))
+        graph, _ = _bounded(rescalable(graph, rng, gather=exact))
         rescales = draw_rescales(rng, graph)
-        return Scenario(graph, reference_of(graph), settings, profile, rescales, drain_ns)
-    return Scenario(graph, reference_of(graph), settings, profile, drain_ns=drain_ns)
+    # Last, and so apart.
+    graph, reference = _bounded(with_time(graph, rng, exact=exact))
+    return Scenario(graph, reference, settings, profile, rescales, drain_ns)
 
 
-def _bounded(graph: Graph) -> Graph:
-    """The graph with no more records than its tasks can handle in a short run."""
-    while reference_of(graph).total_rows > _ROWS_MAX and graph.rows > 2:
+def _bounded(graph: Graph) -> tuple[Graph, Reference]:
+    """The graph with no more records than its tasks can handle in a short run, and what it must put out."""
+    reference = reference_of(graph)
+    while reference.total_rows > _ROWS_MAX and graph.rows > 2:
         graph = replace(graph, rows=graph.rows // 2)
-    return graph
+        reference = reference_of(graph)
+    return graph, reference
 
 
 def _draw_settings(rng: random.Random, graph: Graph, mode: CheckpointMode) -> Settings:

@@ -12,7 +12,7 @@ from enum import Enum
 
 from headrace.channels.partitioners import Broadcast, Partitioner, Rebalance
 
-from .graphs import KEYED, Graph, Kind, TaskSpec
+from .graphs import KEYED, Graph, Kind, behind, has_copies
 from .scheduler import MILLISECOND_NS
 
 
@@ -66,12 +66,12 @@ def rescalable(graph: Graph, rng: random.Random, *, gather: bool) -> Graph:
     """The job with edges whose outcome can be said at changing parallelism: nothing keyed counts copies, and some tasks `gather` them."""
     tasks = list(graph.tasks)
     for index, task in enumerate(tasks):
-        if any(t.kind in KEYED for t in _behind(tasks, index)):
+        if any(tasks[i].kind in KEYED for i in behind(tasks, index)):
             inputs = tuple((p, _single(edge)) for p, edge in task.inputs)
             tasks[index] = replace(task, inputs=inputs)
     for index, task in enumerate(tasks):
-        copies = any(_has_copies(tasks, producer) for producer, _ in task.inputs)
-        counts = any(t.kind in KEYED for t in _behind(tasks, index))
+        copies = any(has_copies(tasks, producer) for producer, _ in task.inputs)
+        counts = any(tasks[i].kind in KEYED for i in behind(tasks, index))
         drawn = gather and task.kind is Kind.MAP and rng.random() < 0.4
         if drawn and not copies and not counts:
             inputs = tuple((producer, Broadcast()) for producer, _ in task.inputs)
@@ -81,20 +81,3 @@ def rescalable(graph: Graph, rng: random.Random, *, gather: bool) -> Graph:
 
 def _single(edge: Partitioner) -> Partitioner:
     return Rebalance() if isinstance(edge, Broadcast) else edge
-
-
-def _behind(tasks: list[TaskSpec], index: int) -> list[TaskSpec]:
-    """The task and all that its records can reach."""
-    reached = {index}
-    for later, task in enumerate(tasks):
-        if any(producer in reached for producer, _ in task.inputs):
-            reached.add(later)
-    return [tasks[i] for i in sorted(reached)]
-
-
-def _has_copies(tasks: list[TaskSpec], index: int) -> bool:
-    """How often a record comes out of the task depends on the parallelism."""
-    return any(
-        isinstance(edge, Broadcast) or _has_copies(tasks, producer)
-        for producer, edge in tasks[index].inputs
-    )

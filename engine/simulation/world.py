@@ -24,7 +24,8 @@ from .disturbances import Disturbances
 from .draining import Draining
 from .environment import Environment, Settings
 from .faults import FaultProfile, Faults
-from .graphs import at_parallelism, plan_of
+from .graph_plans import plan_of
+from .graphs import at_parallelism
 from .local_disk import LocalDisk
 from .network import Network
 from .oracles import check_credit, check_newest, check_output, check_retained

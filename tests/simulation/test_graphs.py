@@ -7,9 +7,8 @@ import random
 import pyarrow as pa
 
 from headrace.channels.partitioners import Hash
-from headrace.engine.simulation.graphs import KEYED, Kind, draw_graph, plan_of
+from headrace.engine.simulation.graphs import KEYED, TIMED, Kind, draw_graph
 from headrace.engine.simulation.operators import Drop, is_dropped
-from headrace.engine.simulation.sink import SinkSystem
 from headrace.engine.simulation.source import SCHEMA
 
 GRAPHS = [draw_graph(random.Random(seed), keyed_totals=True) for seed in range(300)]
@@ -19,13 +18,13 @@ def test_the_same_seed_draws_the_same_job() -> None:
     assert GRAPHS[7] == draw_graph(random.Random(7), keyed_totals=True)
 
 
-#: Windows and joins stand in graphs of their own: test_windows.py.
-FIXED = (Kind.WINDOWS, Kind.JOIN, Kind.ALARMS)
+#: They take the place of others: test_timed_graphs.py, test_versions.py.
+LATER = {Kind.GATHER, Kind.ALARMS, Kind.CONNECT, *TIMED}
 
 
 def test_all_kinds_of_tasks_and_edges_and_parallelisms_occur() -> None:
     tasks = [task for graph in GRAPHS for task in graph.tasks]
-    assert {task.kind for task in tasks} == set(Kind) - {Kind.GATHER, *FIXED}
+    assert {task.kind for task in tasks} == set(Kind) - LATER
     assert {task.parallelism for task in tasks} == {1, 2, 3, 4}
     edges = {partitioner.name for task in tasks for _, partitioner in task.inputs}
     assert edges == {"forward", "rebalance", "shuffle", "hash", "broadcast", "custom"}
@@ -40,16 +39,6 @@ def test_every_task_is_read_and_keyed_ones_are_read_by_key() -> None:
             assert all(producer < index for producer, _ in task.inputs)
             if task.kind in KEYED:
                 assert all(isinstance(partitioner, Hash) for _, partitioner in task.inputs)
-
-
-def test_the_plan_has_the_graph_s_tasks_and_edges() -> None:
-    for graph in GRAPHS[:50]:
-        plan = plan_of(graph, random.Random(0), SinkSystem())
-        assert [task.parallelism for task in plan.tasks] == [t.parallelism for t in graph.tasks]
-        assert len(plan.edges) == sum(len(task.inputs) for task in graph.tasks)
-        for task in plan.tasks:
-            assert all(plan.edges[edge].consumer == task.index for edge in task.inputs)
-            assert all(plan.edges[edge].producer == task.index for edge in task.outputs)
 
 
 def test_dropping_agrees_with_what_the_reference_drops() -> None:

@@ -33,7 +33,7 @@ KNOWN: dict[str, int] = {
     "log_of_the_attempt_before_is_named": 77,
     "new_data_overtakes_replayed_data": 3,
     "older_incarnation_is_accepted": 305,
-    "one_watermark_for_all_splits": 2,
+    "one_watermark_for_all_splits": 30,
     "overtaken_output_is_not_persisted": 3,
     "referenced_files_are_deleted": 0,
     "restart_chooses_its_checkpoint_while_metadata_is_written": 148,

@@ -11,7 +11,7 @@ from headrace.channels.events import CheckpointMode
 from headrace.engine.plan.execution import ExecutionPlan
 from headrace.engine.simulation.environment import Settings
 from headrace.engine.simulation.faults import draw_profile, no_faults
-from headrace.engine.simulation.graphs import plan_of
+from headrace.engine.simulation.graph_plans import plan_of
 from headrace.engine.simulation.promptness import duration_max_ns
 from headrace.engine.simulation.scenario import draw_scenario
 from headrace.engine.simulation.sink import SinkSystem

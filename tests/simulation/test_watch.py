@@ -12,7 +12,8 @@ from headrace.channels.buffer import ChannelId
 from headrace.channels.events import CheckpointMode
 from headrace.channels.partitioners import Forward
 from headrace.engine.runtime.work import PollWork, ProcessWork, SubtaskId
-from headrace.engine.simulation.graphs import Graph, Kind, TaskSpec, plan_of
+from headrace.engine.simulation.graph_plans import plan_of
+from headrace.engine.simulation.graphs import Graph, Kind, TaskSpec
 from headrace.engine.simulation.sink import SinkSystem
 from headrace.engine.simulation.source import SCHEMA
 from headrace.engine.simulation.storage import SimulatedStorage

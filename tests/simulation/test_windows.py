@@ -1,4 +1,4 @@
-"""Windows and joins in simulated jobs: what they tell, and that jobs with them hold under all faults."""
+"""Jobs with windows, joins and connect hold under all faults, on the heap and on databases."""
 
 from __future__ import annotations
 
@@ -9,63 +9,44 @@ from dataclasses import replace
 import pytest
 
 from headrace.channels.events import CheckpointMode
-from headrace.channels.partitioners import Hash
-from headrace.engine.simulation.event_time import time_of
+from headrace.channels.partitioners import Broadcast, Hash
 from headrace.engine.simulation.graphs import MAX_PARALLELISM, Graph, Kind, TaskSpec
+from headrace.engine.simulation.oracles import check_output
 from headrace.engine.simulation.reference import reference_of
 from headrace.engine.simulation.scenario import Scenario, draw_scenario
-from headrace.engine.simulation.source import key_of, records_of
+from headrace.engine.simulation.sink import SinkSystem
 from headrace.engine.simulation.versions import draw_rescales
-from headrace.engine.simulation.windows import DISTANCE_NS, pair_of, pairs_of
+from headrace.engine.simulation.watch import Violation
+from headrace.engine.simulation.windows import LATE_STEP
 from headrace.engine.simulation.world import World
 
 KEY = Hash(("key",), MAX_PARALLELISM)
-WINDOWS = Graph(
-    (
+
+
+def windowed(kind: Kind) -> Graph:
+    """A job with one task of windows."""
+    tasks = (
         TaskSpec(Kind.SOURCE, 2),
-        TaskSpec(Kind.WINDOWS, 3, ((0, KEY),)),
+        TaskSpec(kind, 3, ((0, KEY),)),
         TaskSpec(Kind.SINK, 2, ((1, KEY),)),
-    ),
-    rows=60,
-    keys=3,
-)
-JOIN = Graph(
-    (
+    )
+    return Graph(tasks, rows=60, keys=3)
+
+
+def joined(kind: Kind) -> Graph:
+    """A job with one task of two inputs."""
+    second = Broadcast() if kind is Kind.CONNECT else KEY
+    tasks = (
         TaskSpec(Kind.SOURCE, 2),
         TaskSpec(Kind.SOURCE, 1),
-        TaskSpec(Kind.JOIN, 3, ((0, KEY), (1, KEY))),
+        TaskSpec(kind, 3, ((0, KEY), (1, second))),
         TaskSpec(Kind.SINK, 1, ((2, KEY),)),
-    ),
-    rows=40,
-    keys=3,
-)
-
-
-def test_windows_tell_what_timers_tell() -> None:
-    tasks = list(WINDOWS.tasks)
-    tasks[1] = replace(tasks[1], kind=Kind.BUCKETS)
-    timers = replace(WINDOWS, tasks=tuple(tasks))
-    assert reference_of(WINDOWS).sinks == reference_of(timers).sinks
-
-
-def test_a_join_tells_every_pair_and_who_met_none() -> None:
-    far = next(i for i in range(10, 100) if time_of(i) - time_of(0) > DISTANCE_NS)
-    told = pairs_of(Counter({(0, 1): 2, (far, 1): 1}), Counter({(1, 1): 1, (0, 2): 1}))
-    assert told == {
-        (pair_of(0, 1), 1): 2,
-        (pair_of(far, -1), 1): 1,
-        (pair_of(-1, 0), 2): 1,
-    }
-
-
-def test_the_reference_joins_the_first_input_with_the_rest() -> None:
-    left, right = (
-        Counter((id, key_of(id, JOIN.keys)) for id in records_of(source, JOIN.rows))
-        for source in (0, 1)
     )
-    found = Counter({(r.id, r.key): n for r, n in reference_of(JOIN).sinks["sink3"].items()})
-    assert found == pairs_of(left, right)
-    assert any(id > 2_000_000 and id % 1_000_003 > 1 for id, _ in found), "some met"
+    return Graph(tasks, rows=30, keys=3)
+
+
+GRAPHS = [windowed(kind) for kind in (Kind.WINDOWS, Kind.SLIDING, Kind.SESSIONS, Kind.LATE)]
+GRAPHS += [joined(kind) for kind in (Kind.JOIN, Kind.WINDOW_JOIN, Kind.CONNECT)]
 
 
 def scenario_of(graph: Graph, seed: int) -> Scenario:
@@ -85,11 +66,54 @@ def scenario_of(graph: Graph, seed: int) -> Scenario:
     return Scenario(graph, reference_of(graph), settings, drawn.profile, rescales)
 
 
-@pytest.mark.parametrize("graph", [WINDOWS, JOIN], ids=["windows", "join"])
+@pytest.mark.parametrize("graph", GRAPHS, ids=lambda graph: graph.tasks[-2].kind.value)
 def test_jobs_hold_under_faults_and_changes_of_parallelism(graph: Graph) -> None:
     violations = {
         seed: report.violation
-        for seed in range(10)
+        for seed in range(6)
         if (report := World(seed, scenario_of(graph, seed)).run()).violation
     }
     assert violations == {}
+
+
+def test_some_records_come_too_late_and_some_in_time() -> None:
+    late: Counter[bool] = Counter()
+    for seed in range(3):
+        world = World(seed, scenario_of(windowed(Kind.LATE), seed))
+        world.run()
+        late.update(id % LATE_STEP == 0 for _, (id, *_) in world.env.sinks.rows("sink2"))
+    assert min(late[True], late[False]) > 10
+
+
+@pytest.mark.parametrize(
+    ("rows", "told"),
+    [
+        ([(6 * LATE_STEP + 17, 4)], ""),
+        ([(3 * LATE_STEP + 17, 3), (3 * LATE_STEP, 1)], ""),
+        ([(3 * LATE_STEP + 17, 3)], "missing"),
+        ([(3 * LATE_STEP + 17, 3), (3 * LATE_STEP, 1), (3 * LATE_STEP, 1)], "extra"),
+        ([(3 * LATE_STEP + 17, 3), (3 * LATE_STEP + 17, 1)], "told twice"),
+    ],
+)
+def test_what_windows_with_late_records_tell_comes_to_all_records(
+    rows: list[tuple[int, int]], told: str
+) -> None:
+    tasks = (
+        TaskSpec(Kind.SOURCE, 1),
+        TaskSpec(Kind.LATE, 1, ((0, KEY),)),
+        TaskSpec(Kind.SINK, 1, ((1, KEY),)),
+    )
+    system = SinkSystem()
+    system.begin("t", "sink2", 0)
+    for id, nth in rows:
+        system.transactions["t"].rows.append((id, 0, 2, 0, nth, 0))
+    system.prepare("t")
+    system.commit("t")
+    reference = reference_of(Graph(tasks, rows=4, keys=1))
+    found = ""
+    try:
+        check_output(reference, system, CheckpointMode.UNALIGNED, splits=1)
+    except Violation as violation:
+        found = str(violation)
+    assert told in found
+    assert bool(told) == bool(found)

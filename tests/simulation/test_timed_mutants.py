@@ -1,0 +1,53 @@
+"""Bugs in windows, joins, timers and connected streams are planted: each must be found."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import chain
+
+import pytest
+
+from headrace.engine.simulation.graphs import Graph, Kind
+from headrace.engine.simulation.world import World
+
+from .mutants import SLIPS
+from .test_alarms import ALARMS
+from .test_windows import GRAPHS, scenario_of
+from .timed_mutants import MUTANTS
+
+#: {mutant: a seed that found it}, tried first.
+KNOWN: dict[str, int] = {
+    "alarms_fire_again_after_a_restore": 27,
+    "broadcast_state_is_frozen_with_what_running_work_wrote": 3,
+    "broadcast_state_is_not_restored": 3,
+    "index_of_what_is_due_is_not_restored": 3,
+    "rows_of_moved_key_groups_are_dropped": 45,
+    "who_has_met_is_forgotten_by_a_restore": 4,
+}
+SEEDS_MAX = 60
+
+
+@pytest.fixture(autouse=True)
+def quiet(caplog: pytest.LogCaptureFixture) -> Iterator[None]:
+    with caplog.at_level("CRITICAL", logger="headrace"):
+        yield
+
+
+def graph_of(kind: Kind) -> Graph:
+    return next(graph for graph in (*GRAPHS, ALARMS) if any(t.kind is kind for t in graph.tasks))
+
+
+@pytest.mark.parametrize("name", sorted(MUTANTS))
+def test_the_simulation_finds_the_bug_that(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    kind, mutant = MUTANTS[name]
+    graph, known = graph_of(kind), KNOWN.get(name, 0)
+
+    def violation_of(seed: int) -> str:
+        return World(seed, scenario_of(graph, seed)).run().violation
+
+    assert not violation_of(known), "the engine is at fault, not the mutant"
+    mutant(monkeypatch)
+    seeds = chain((known,), range(SEEDS_MAX))
+    violation = next(filter(None, map(violation_of, seeds)), "")
+    assert violation, f"no violation in {SEEDS_MAX} seeds"
+    assert not violation.startswith(SLIPS), violation

@@ -1,0 +1,61 @@
+"""What windows and joins must tell, in cases small enough to be said by heart."""
+
+from __future__ import annotations
+
+from collections import Counter
+from itertools import pairwise
+
+from headrace.engine.simulation.event_time import bucket_of, time_of, told_of
+from headrace.engine.simulation.graphs import Kind
+from headrace.engine.simulation.timed_reference import pairs_of, windows_of
+from headrace.engine.simulation.windows import DISTANCE_NS, GAP_NS, SLIDING, pair_of
+
+RECORDS = Counter({(id, id % 2): 1 + id % 3 for id in range(40)})
+FAR = next(i for i in range(10, 100) if time_of(i) - time_of(0) > SLIDING.size_ns)
+
+
+def test_windows_tell_what_timers_tell() -> None:
+    counts: Counter[tuple[int, int]] = Counter()
+    totals: Counter[tuple[int, int]] = Counter()
+    for (id, key), times in RECORDS.items():
+        counts[bucket_of(id), key] += times
+        totals[bucket_of(id), key] += id * times
+    told = {(told_of(n, totals[at], at[0]), at[1]): 1 for at, n in counts.items()}
+    assert windows_of(Kind.WINDOWS, RECORDS) == told
+    assert windows_of(Kind.BUCKETS, RECORDS) == told
+
+
+def test_a_record_is_in_as_many_windows_as_overlap() -> None:
+    first = time_of(5) // SLIDING.every_ns * SLIDING.every_ns
+    lasts = [first + SLIDING.size_ns - 1 - back * SLIDING.every_ns for back in range(3)]
+    told = windows_of(Kind.SLIDING, Counter({(5, 1): 2}))
+    assert told == {(told_of(2, 10, last), 1): 1 for last in lasts}
+
+
+def test_a_session_ends_where_the_next_record_is_too_far() -> None:
+    ids = sorted(range(200), key=time_of)
+    pairs = pairwise(ids)
+    before, near = next((a, b) for a, b in pairs if 0 < time_of(b) - time_of(a) < GAP_NS)
+    told = windows_of(Kind.SESSIONS, Counter({(before, 1): 1, (near, 1): 1, (199, 1): 1}))
+    assert time_of(199) - time_of(near) > GAP_NS
+    assert told == {
+        (told_of(2, before + near, time_of(near) + GAP_NS - 1), 1): 1,
+        (told_of(1, 199, time_of(199) + GAP_NS - 1), 1): 1,
+    }
+
+
+def test_a_join_tells_every_pair_and_who_met_none() -> None:
+    assert time_of(FAR) - time_of(0) > DISTANCE_NS > abs(time_of(1) - time_of(0))
+    told = pairs_of(Kind.JOIN, Counter({(0, 1): 2, (FAR, 1): 1}), Counter({(1, 1): 3, (0, 2): 1}))
+    assert told == {
+        (pair_of(0, 1), 1): 6,
+        (pair_of(FAR, -1), 1): 1,
+        (pair_of(-1, 0), 2): 1,
+    }
+
+
+def test_a_join_of_windows_tells_a_pair_for_each_window_that_both_are_in() -> None:
+    left, right = Counter({(0, 1): 1, (FAR, 1): 1}), Counter({(1, 1): 1})
+    assert time_of(0) // SLIDING.every_ns == time_of(1) // SLIDING.every_ns
+    told = pairs_of(Kind.WINDOW_JOIN, left, right)
+    assert told == {(pair_of(0, 1), 1): 3, (pair_of(FAR, -1), 1): 3}
