@@ -1,7 +1,7 @@
-"""Windows, joins, timers and connect under kills and rescales: do they put out what SQLite computes from the same input?
+"""Windows, joins, timers and connect under kills and rescales: do they put out what Spark SQL computes from the same input?
 
-Question: rows that a streaming job with tumbling, sliding and session windows, a full outer join, timers and a broadcast connect puts out too many or too
-few, compared with a batch computation, through SIGKILLs of workers and rescales. Records are out of order within each partition of the input, and
+Question: rows that a streaming job with tumbling, sliding and session windows, full outer joins by interval and in all three kinds of windows, timers and a broadcast connect puts
+out too many or too few, compared with a batch computation by Spark, through SIGKILLs of workers and rescales. Records are out of order within each partition of the input, and
 partitions are apart in event time; none is late for its partition, so none may be dropped. A slow stage before the windows keeps queues full, so
 barriers, watermarks and records in flight are in every unaligned checkpoint.
 
@@ -24,11 +24,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
+from pyspark.sql import SparkSession
+
 import headrace as hr
 from headrace.engine.coordination.rules import Phase
 from headrace.recovery.sizes import sizes_of
 
 from .relations_job import PAUSE_S, RelationsJob
+from .relations_judge import differences
 from .rescales import queued_bytes
 
 _POLL_S = 0.004
@@ -59,14 +62,14 @@ def run(
     seed: int = 0,
     mode: Literal["aligned", "unaligned"] = "unaligned",
     backend: Literal["heap", "rocksdb"] = "heap",
+    spark: SparkSession | None = None,
     report: Callable[[str], None] = lambda line: None,
-    **runner: Any,
 ) -> dict[str, Any]:
     """Start at the first of `steps`, kill workers, rescale to each of the others with a kill in each recovery, and compare.
 
     Args:
         kills: of a worker at each parallelism.
-        runner: more arguments of `Job.start`.
+        spark: judges, and with `on="spark"` runs the job; None: one is started for each.
 
     Returns: one flat object; `exactly_once`, and `wrong_OUTPUT` for each output.
     """
@@ -85,7 +88,7 @@ def run(
             state=hr.State(backend),
             network=_NETWORK[mode],
         )
-        handle = job.start(on, **runner)
+        handle = job.start(on, spark=spark if on == "spark" else None)
         blows = []
         try:
             for number, parallelism in enumerate(steps):
@@ -101,7 +104,7 @@ def run(
             handle.cancel()
             with suppress(hr.JobFailed, TimeoutError):
                 handle.wait(_PATIENCE_S)
-        wrong = relations.differences()
+        wrong = differences(relations, spark)
     return {
         "bench": "relations",
         "on": on,
