@@ -40,6 +40,7 @@ if _TYPE_CHECKING:
     from .engine.operators.aggregations import mean as mean
     from .engine.operators.aggregations import min as min
     from .engine.operators.aggregations import sum as sum
+    from .engine.operators.co_process import CoProcessor as CoProcessor
     from .engine.operators.connect import BroadcastProcessor as BroadcastProcessor
     from .engine.operators.process import StatefulProcessor as StatefulProcessor
     from .engine.operators.windows import session as session
@@ -81,6 +82,7 @@ _HOMES = {
     "mean": ".engine.operators.aggregations",
     "min": ".engine.operators.aggregations",
     "sum": ".engine.operators.aggregations",
+    "CoProcessor": ".engine.operators.co_process",
     "BroadcastProcessor": ".engine.operators.connect",
     "StatefulProcessor": ".engine.operators.process",
     "session": ".engine.operators.windows",

@@ -17,6 +17,7 @@ PUBLIC = [
     "Autoscale",
     "BroadcastProcessor",
     "Checkpoints",
+    "CoProcessor",
     "HeadraceDataSource",
     "HeadraceError",
     "Job",

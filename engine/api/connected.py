@@ -23,7 +23,7 @@ def connected(
     main: Stream,
     keys: tuple[str, ...],
     rules: object,
-    processor: BroadcastProcessor | type[BroadcastProcessor],
+    processor: object,
     *,
     schema: pa.Schema,
     name: str | None,
@@ -38,8 +38,12 @@ def connected(
             "connect: the other stream must be broadcast, so that every subtask gets all of it; write "
             "connect(rules.broadcast(), ...)"
         )
-    class_ = processor if isinstance(processor, type) else type(processor)
-    if not issubclass(class_, BroadcastProcessor):
+    class_: type[BroadcastProcessor]
+    if isinstance(processor, BroadcastProcessor):
+        class_ = type(processor)
+    elif isinstance(processor, type) and issubclass(processor, BroadcastProcessor):
+        class_ = processor
+    else:
         raise UserError(f"connect takes a BroadcastProcessor, got {processor!r}")
     keyed = [n for n, s in declared_states(class_).items() if not isinstance(s, BroadcastState)]
     if keyed and not keys:
@@ -50,13 +54,13 @@ def connected(
     if has_timers(class_) or has_processing_timers(class_):
         called = "on_timer" if has_timers(class_) else "on_processing_timer"
         raise UserError(
-            f"connect: {class_.__name__} implements {called}, but timers are set by processors of one stream; set them in a "
-            "process() behind it"
+            f"connect: {class_.__name__} implements {called}, but timers are set by processors of keyed streams alone; set them "
+            "in a process() behind it"
         )
     if expires(class_):
         raise UserError(
-            f"connect: {class_.__name__} declares state with a ttl, but state expires in processors of one stream; keep it in a "
-            "process() behind it"
+            f"connect: {class_.__name__} declares state with a ttl, but state expires in processors of keyed streams alone; keep "
+            "it in a process() behind it"
         )
     proposal = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "-", class_.__name__).lower()
     name = require_name(name, kind="connect", proposal=proposal, why=STATE)

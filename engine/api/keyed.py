@@ -16,6 +16,7 @@ import pyarrow as pa
 from ..operators.aggregate import AggregateOperator
 from ..operators.aggregations import Aggregation, aggregate_schema
 from ..operators.base import Operator, StateBackend
+from ..operators.co_process import CoProcessor
 from ..operators.connect import BroadcastProcessor
 from ..operators.expiring_aggregate import ExpiringAggregate
 from ..operators.heap_aggregate import Emit
@@ -164,25 +165,39 @@ class KeyedStream:
 
     def connect(
         self,
-        rules: Stream,
-        processor: BroadcastProcessor | type[BroadcastProcessor],
+        other: Stream | KeyedStream,
+        processor: type[BroadcastProcessor | CoProcessor] | BroadcastProcessor | CoProcessor,
         *,
         schema: pa.Schema,
         name: str | None = None,
         parallelism: int | None = None,
         state: State | None = None,
     ) -> Stream:
-        """As `Stream.connect`, with state per key beside the broadcast state.
+        """As `Stream.connect`, with state per key beside the broadcast state; or process two keyed streams together.
 
         Args:
+            other: a stream after `broadcast()`, for a `BroadcastProcessor`; or one after `key_by` with keys of the same types, for a
+                `CoProcessor`, which finds the same state whichever side a record of the key is of.
             state: where the state per key lies, if not where the job's does; broadcast state is in memory always.
         """
+        if isinstance(other, KeyedStream):
+            from .co_connected import co_connected
+
+            return co_connected(
+                self,
+                other,
+                processor,
+                schema=schema,
+                name=name,
+                parallelism=parallelism,
+                state=state,
+            )
         from .connected import connected  # connected.py is built on this module
 
         return connected(
             self.stream,
             self.columns,
-            rules,
+            other,
             processor,
             schema=schema,
             name=name,
@@ -210,6 +225,10 @@ class KeyedStream:
         class_ = processor if isinstance(processor, type) else type(processor)
         if not issubclass(class_, StatefulProcessor):
             raise UserError(f"process takes a StatefulProcessor, got {processor!r}")
+        if issubclass(class_, CoProcessor):
+            raise UserError(
+                f"process: {class_.__name__} is a processor of two streams; use connect(other.key_by(...), ...)"
+            )
         if any(isinstance(s, BroadcastState) for s in declared_states(class_).values()):
             raise UserError(
                 f"process: {class_.__name__} declares broadcast state, which a second stream must fill; use "

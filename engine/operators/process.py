@@ -302,10 +302,8 @@ class ProcessOperator:
         return to_batches(self._operator, returned, self._schema_out)
 
     def _keys_of(self, batch: pa.RecordBatch) -> list[Key]:
-        columns = [
-            _one_nan(cells_of(batch.column(name)), self._schema_in.field(name).type)
-            for name in self._keys
-        ]
+        arrays = [batch.column(name) for name in self._keys]
+        columns = [_one_nan(cells_of(array), array.type) for array in arrays]
         return columns[0] if len(columns) == 1 else list(zip(*columns, strict=True))
 
     def _rows_of(self, returned: Iterable[Row] | None) -> Iterable[Row]:

@@ -1,0 +1,102 @@
+"""The process function of two keyed streams: records of either side find the state of their key, which both share.
+
+Which of two records with one key comes first, when they are of different sides, is a matter of when they arrive. Time, timers and the backends of
+state are those of the process function of one stream; event time is the lower of both sides'.
+
+Source: Flink's `KeyedCoProcessFunction`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+
+from .base import StateBackend
+from .process import StatefulProcessor
+from .timed_process import TimedProcessOperator
+
+
+class CoProcessor(StatefulProcessor):
+    """Base of users' functions of two keyed streams. Declare state as class attributes, and implement `process_left` and `process_right`.
+
+    States, timers and `ttl=` are those of a `StatefulProcessor`; a key's are the same for both sides.
+
+    Example:
+        class Unpaid(CoProcessor):
+            amount = value_state(pa.float64())
+
+            def process_left(self, key, order):
+                self.amount.value = order["amount"]
+                self.timers.set(order["at"] + timedelta(days=14))
+
+            def process_right(self, key, payment):
+                self.amount.clear()
+
+            def on_timer(self, key, time_ns):
+                if self.amount.value is not None:
+                    yield {"order": key, "amount": self.amount.value}
+    """
+
+    def process_left(self, key: Any, row: dict[str, Any]) -> Iterable[dict[str, Any]] | None:
+        """Handle one record of the stream that was connected; return the records to emit."""
+        raise NotImplementedError("implement process_left(key, row)")
+
+    def process_right(self, key: Any, row: dict[str, Any]) -> Iterable[dict[str, Any]] | None:
+        """Handle one record of the stream that it was connected with; return the records to emit."""
+        raise NotImplementedError("implement process_right(key, row)")
+
+
+@dataclass(frozen=True, slots=True)
+class CoInput:
+    """One side: its key columns, in the order of the other's, its schema, and the column that tells a record's time, if states expire."""
+
+    keys: tuple[str, ...]
+    schema: pa.Schema
+    event_time: str | None
+
+
+class CoProcessOperator(TimedProcessOperator):
+    """Runs a `CoProcessor`: the first `left_ports` ports are the left stream, the rest the right one. The types of their keys are equal."""
+
+    def __init__(
+        self,
+        processor: CoProcessor | type[CoProcessor],
+        left: CoInput,
+        right: CoInput,
+        left_ports: int,
+        schema_out: pa.Schema,
+        *,
+        operator: str,
+        backend: StateBackend | None = None,
+    ) -> None:
+        super().__init__(
+            processor,
+            left.keys,
+            left.schema,
+            schema_out,
+            operator=operator,
+            backend=backend,
+            event_time=left.event_time,
+        )
+        self._sides = (left, right)
+        self._left_ports = left_ports
+
+    def process(self, batch: pa.RecordBatch, port: int) -> Iterator[pa.RecordBatch]:
+        """Emit what the processor returns.
+
+        Raises: UserCodeError when it raises, returns what does not fit, or sets a state to a value of another type.
+        """
+        processor = self._processor
+        assert isinstance(processor, CoProcessor), "opened"
+        self._opened().begin()
+        is_left = port < self._left_ports
+        # Until the next batch, keys and times are found in the columns of this side.
+        side = self._sides[0 if is_left else 1]
+        self._keys, self._event_time = list(side.keys), side.event_time
+        call = processor.process_left if is_left else processor.process_right
+        emitted = self._process_rows(batch, call)
+        self._sweep()
+        return emitted
