@@ -112,6 +112,11 @@ def calls(parallelism: int, seconds: float) -> Iterator[Bar]:
     ):
         seen = _deep("unaligned", stage, parallelism, seconds)
         detail = f"p50 {seen.duration_ms(50)} ms, {len(seen.completed)} checkpoints, {seen.failed} failed"
+        if (waited := seen.waited(99)) is not None:
+            detail += (
+                f"; during that of p99 an owner thread waited up to {waited.owner_ms} ms for a processor, "
+                f"another thread, which may have held the GIL, up to {waited.other_ms} ms"
+            )
         yield _bar(name, parallelism, seen.duration_ms(99), aim, detail)
 
 

@@ -27,6 +27,7 @@ from headrace.recovery.sizes import CheckpointSizes, sizes_of
 
 from .floor import Floor, measure_floor
 from .measure import percentile
+from .waits import Waited, Waits
 
 #: With 68 bytes of payload and four integers a record has about 104 bytes.
 PAYLOAD_BYTES = 68
@@ -164,6 +165,7 @@ class Seen:
         samples: rows of (time, latency, records) from the measure map; nanoseconds.
         completed: checkpoints triggered and completed in that time, oldest first; `warm_up`: those before.
         restarts: attempts that failed, from the start on; more than none spoils a measurement.
+        waits: of the workers' threads for a processor.
     """
 
     seconds: float
@@ -173,6 +175,7 @@ class Seen:
     failed: int
     restarts: int
     floor: Floor
+    waits: Waits
 
     @cached_property
     def sizes(self) -> list[CheckpointSizes]:
@@ -196,6 +199,15 @@ class Seen:
     def duration_ms(self, percent: int) -> float | None:
         """Percentile of the checkpoints' durations, trigger to durable metadata."""
         return percentile(sorted(c.duration_ns / 1e6 for c in self.completed), percent)
+
+    def waited(self, percent: int) -> Waited | None:
+        """How long threads waited for a processor during the checkpoint of which `duration_ms` tells; None: there is none."""
+        if not self.completed:
+            return None
+        ordered = sorted(self.completed, key=lambda c: c.duration_ns)
+        at = ordered[min(len(ordered) - 1, len(ordered) * percent // 100)]
+        began_ns = at.created_ms * 1_000_000
+        return self.waits.between(began_ns, began_ns + at.duration_ns)
 
     def floor_ms(self, percent: int) -> float | None:
         """The same percentile of each checkpoint's physical floor, if all data in flight is written each time."""
@@ -227,7 +239,8 @@ def observe(arm: Arm) -> Seen:
             time.sleep(_POLL_S)
         time.sleep(arm.warm_up_s)
         began_ns, before = time.time_ns(), handle.status()
-        time.sleep(arm.seconds)
+        with Waits(before.workers.values()) as waits:
+            time.sleep(arm.seconds)
         ended_ns, after = time.time_ns(), handle.status()
         handle.cancel()
         handle.wait()
@@ -242,6 +255,7 @@ def observe(arm: Arm) -> Seen:
             failed=_noticed(after, "checkpoint_failed") - _noticed(before, "checkpoint_failed"),
             restarts=_noticed(after, "attempt_failed"),
             floor=measure_floor(folder, largest, writers=arm.parallelism),
+            waits=waits,
         )
 
 
