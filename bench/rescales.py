@@ -39,6 +39,8 @@ from .restores import Restore, restores
 Place = Literal["processes", "threads", "spark"]
 
 _PATIENCE_S = 90.0
+#: All that is left is worked on at the end.
+_END_S = 300.0
 _PARTITIONS = 12
 #: What a record costs in a subtask of the stateful stage, and how much more than that the source makes for as many subtasks as there ever are.
 _PAUSE_S = 0.001
@@ -118,7 +120,7 @@ def run(
                 found.append(step)
                 report(str(step))
             audited.hurry()
-            result = handle.wait(_PATIENCE_S)
+            result = handle.wait(_END_S)
         finally:
             handle.cancel()
             with suppress(hr.JobFailed, TimeoutError):
