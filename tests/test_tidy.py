@@ -58,6 +58,7 @@ UNMIRRORED = {
     "engine/plan/execution.py": "values; made by the builder, in whose tests they are compared",
     "engine/state/backends.py": "both backends: tests/engine/state/test_rocks_keyed.py, tests/engine/operators/test_rocks_aggregate.py",
     "engine/runtime/loading.py": "every job in threads runs it: tests/engine/coordination/test_session.py",
+    "engine/runtime/capture.py": "what cuts capture: tests/engine/runtime/test_cuts.py and test_cuts_unaligned.py",
     "engine/runtime/work.py": "values; the tests of subtask and cuts compare them",
     "engine/runtime/worker_driver.py": "every job in threads runs it: tests/engine/coordination/test_session.py",
     "engine/runtime/worker_main.py": "every job in threads runs it: tests/engine/coordination/test_session.py",

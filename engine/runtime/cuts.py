@@ -1,4 +1,4 @@
-"""The cuts of one subtask: which barriers have come, when a snapshot is due, what in-flight data belongs to it.
+"""The cuts of one subtask: which barriers have come, when a snapshot is due, and what goes on from there (`capture.py`).
 
 Aligned: the barrier is queued like data, its channel is blocked when it is reached, and the cut is due when all have been.
 Unaligned: the cut is due when the first barrier *arrives*; the barrier goes to the head of every output, what it overtakes there and what the
@@ -14,65 +14,22 @@ Source: ABS, Algorithm 1; FLIP-76, "unaligned checkpoints". Deviations: the cut 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 
 from headrace.channels.alignment import Alignment
 from headrace.channels.buffer import Buffer, ChannelId
-from headrace.channels.events import MIN_WATERMARK, Barrier, CheckpointMode, Watermark
+from headrace.channels.events import Barrier, CheckpointMode, Watermark
 from headrace.channels.gate import BarrierPlace, Gate, InputChannel
-from headrace.channels.subpartition import Overtaken, Subpartition
+from headrace.channels.subpartition import Subpartition
 from headrace.inflight.handle import ChannelStateHandle
 from headrace.recovery.metadata import ChannelPosition
 
 from ..operators.base import Transaction
-from .work import CapturedRun, Cut, CutTaken, DeclineCheckpoint, SubtaskEffect, SubtaskId, Waited
+from .capture import Capture, Due
+from .work import CutTaken, DeclineCheckpoint, SubtaskEffect, SubtaskId
 
 #: An aligned barrier may stand behind data while so many newer checkpoints overtake it; then it still means nothing.
 _REMEMBERED = 10_000
-
-
-@dataclass(frozen=True, slots=True)
-class Due:
-    """A cut that should be taken as soon as it can be. `since_ns`: from then on only the subtask's own work is in its way."""
-
-    barrier: Barrier
-    since_ns: int
-    alignment_ns: int = 0
-
-
-@dataclass(slots=True)
-class _Capture:
-    """A cut that was taken and is not yet complete.
-
-    Attributes:
-        frozen: the operators' snapshot was taken.
-        pending: inputs whose barrier has not come; what they bring belongs to the checkpoint.
-        outgoing: outputs in which the (aligned) barrier may still be made to overtake.
-        inputs: {channel: records before its barrier, from the cut on}.
-        input_ends: channels whose end of input came before their barrier and after the cut's position.
-        arrived_ns: {channel: when its barrier came in}.
-        left: the output that the barrier was the last to leave, and when.
-        watermarks: {channel: (position, event time) of those before its barrier, from the cut on}.
-        watermark_ns: how far event time had come at the operators.
-    """
-
-    due: Due
-    taken_ns: int
-    received: tuple[ChannelPosition, ...]
-    sent: tuple[ChannelPosition, ...]
-    replay: tuple[ChannelStateHandle, ...]
-    finished: bool
-    watermark_ns: int
-    frozen_ns: int | None = None
-    transactions: tuple[tuple[str, Transaction], ...] = ()
-    pending: set[ChannelId] = field(default_factory=set)
-    outgoing: set[ChannelId] = field(default_factory=set)
-    inputs: dict[ChannelId, list[Buffer]] = field(default_factory=dict)
-    input_ends: set[ChannelId] = field(default_factory=set)
-    watermarks: dict[ChannelId, list[tuple[int, int]]] = field(default_factory=dict)
-    outputs: dict[ChannelId, Overtaken] = field(default_factory=dict)
-    arrived_ns: dict[ChannelId, int] = field(default_factory=dict)
-    left: tuple[ChannelId, int] | None = None
 
 
 class Cuts:
@@ -106,7 +63,7 @@ class Cuts:
         self._arrived_ns: dict[int, dict[ChannelId, int]] = {}
         #: {checkpoint: barrier}: aligned, arrived or triggered, not cut.
         self._waiting: dict[int, Barrier] = {}
-        self._captures: dict[int, _Capture] = {}
+        self._captures: dict[int, Capture] = {}
         #: Checkpoints whose late barriers mean nothing any more.
         self._over: set[int] = set()
 
@@ -129,8 +86,7 @@ class Cuts:
             channel.overtaken_by(position)
         elif capture is not None:
             channel.overtaken_by(position)
-            capture.arrived_ns[channel.channel] = now_ns
-            self._close(capture, channel)
+            capture.barrier_arrived(channel, now_ns)
         elif overtakes:
             self._arrived_ns.setdefault(checkpoint, {})[channel.channel] = now_ns
             arrivals = self._arrivals.setdefault(checkpoint, {})
@@ -164,21 +120,18 @@ class Cuts:
     def buffer_arrived(self, channel: ChannelId, buffer: Buffer) -> None:
         """Records came in; those before a barrier that is still missing belong to its checkpoint."""
         for capture in self._captures.values():
-            if channel in capture.pending:
-                capture.inputs[channel].append(buffer)
+            capture.buffer_arrived(channel, buffer)
 
     def watermark_arrived(self, channel: ChannelId, position: int, watermark: Watermark) -> None:
         """The same for a watermark."""
         for capture in self._captures.values():
-            if channel in capture.pending and watermark.time_ns > MIN_WATERMARK:
-                capture.watermarks[channel].append((position, watermark.time_ns))
+            capture.watermark_arrived(channel, position, watermark)
 
     def sent(self, channel: ChannelId, barrier: Barrier, now_ns: int) -> None:
         """The barrier has left the output queue; it can overtake nothing there any more."""
         capture = self._captures.get(barrier.checkpoint)
-        if capture is not None and channel in capture.outgoing:
-            capture.outgoing.discard(channel)
-            capture.left = (channel, now_ns)
+        if capture is not None:
+            capture.barrier_left(channel, now_ns)
 
     def cancelled(self, checkpoint: int) -> None:
         """The coordinator gave the checkpoint up."""
@@ -209,12 +162,7 @@ class Cuts:
                 self._make_due(_unaligned(barrier), now_ns)
         for capture in self._captures.values():
             if capture.outgoing and self._is_late(capture.due.barrier, now_ns):
-                for channel in sorted(capture.outgoing):
-                    overtaken = self._subpartitions[channel].hasten(capture.due.barrier.checkpoint)
-                    if overtaken is not None:
-                        capture.outputs[channel] = overtaken
-                        capture.left = (channel, now_ns)
-                capture.outgoing.clear()
+                capture.hasten(self._subpartitions, now_ns)
 
     # --- the cut ----------------------------------------------------------------------------------------------
 
@@ -237,7 +185,7 @@ class Cuts:
     ) -> None:
         """Cut here: note positions, capture in-flight data, send the barrier on. The snapshot follows (`freeze`)."""
         barrier = due.barrier
-        capture = _Capture(
+        capture = Capture(
             due,
             now_ns,
             received=tuple(_received(c) for c in self._gate.channels.values()),
@@ -279,9 +227,9 @@ class Cuts:
         if not self._captures:
             return
         for checkpoint, capture in list(self._captures.items()):
-            if capture.frozen_ns is not None and not capture.pending and not capture.outgoing:
+            if capture.complete:
                 del self._captures[checkpoint]
-                effects.append(CutTaken(self._cut_of(capture, now_ns)))
+                effects.append(CutTaken(capture.cut(self._id, now_ns)))
 
     @property
     def open(self) -> bool:
@@ -314,9 +262,7 @@ class Cuts:
         self._due.append(Due(barrier, now_ns))
         self._due.sort(key=lambda due: due.barrier.checkpoint)
 
-    def _capture_inputs(
-        self, capture: _Capture, arrivals: Mapping[ChannelId, BarrierPlace]
-    ) -> None:
+    def _capture_inputs(self, capture: Capture, arrivals: Mapping[ChannelId, BarrierPlace]) -> None:
         checkpoint = capture.due.barrier.checkpoint
         delivered: frozenset[ChannelId] = frozenset()
         if self._alignment is not None:
@@ -328,22 +274,9 @@ class Cuts:
                 continue
             come = arrivals.get(id) or channel.remove_barrier(checkpoint)
             if come is None:
-                capture.pending.add(id)
-                capture.inputs[id] = list(channel.captured(channel.arrived))
-                capture.watermarks[id] = list(channel.queued_watermarks)
+                capture.barrier_is_missing(channel)
             else:
-                capture.inputs[id] = list(channel.captured(come.position))
-                capture.watermarks[id] = list(come.watermarks)
-                if come.ended and not channel.ended:
-                    capture.input_ends.add(id)
-
-    def _close(self, capture: _Capture, channel: InputChannel) -> None:
-        """The missing barrier of `channel` has come: what follows it is not of this checkpoint."""
-        assert channel.channel in capture.pending, f"{channel.channel}: a second barrier"
-        capture.pending.discard(channel.channel)
-        ended = {ChannelId(p.edge, p.producer, p.consumer) for p in capture.received if p.ended}
-        if channel.end_arrived and channel.channel not in ended:
-            capture.input_ends.add(channel.channel)
+                capture.barrier_was_there(channel, come)
 
     def _forget(self, checkpoint: int) -> None:
         self._due = [due for due in self._due if due.barrier.checkpoint != checkpoint]
@@ -354,60 +287,6 @@ class Cuts:
         if self._alignment is not None:
             for channel in self._alignment.cancel(checkpoint):
                 self._gate.channels[channel].blocked = False
-
-    def _cut_of(self, capture: _Capture, now_ns: int) -> Cut:
-        barrier = capture.due.barrier
-        first = {ChannelId(p.edge, p.producer, p.consumer): p.position for p in capture.received}
-        runs = [
-            CapturedRun(
-                channel,
-                "input",
-                first[channel],
-                tuple(buffers),
-                channel in capture.input_ends,
-                tuple(capture.watermarks[channel]),
-            )
-            for channel, buffers in sorted(capture.inputs.items())
-        ]
-        runs += [
-            CapturedRun(
-                channel, "output", passed.first, passed.buffers, passed.ended, passed.watermarks
-            )
-            for channel, passed in sorted(capture.outputs.items())
-        ]
-        alignment_ns = capture.due.alignment_ns
-        if barrier.mode is CheckpointMode.UNALIGNED:
-            alignment_ns = now_ns - capture.taken_ns
-        return Cut(
-            subtask=self._id,
-            checkpoint=barrier.checkpoint,
-            finished=capture.finished,
-            received=capture.received,
-            sent=capture.sent,
-            transactions=capture.transactions,
-            inflight=tuple(run for run in runs if run.buffers or run.ended or run.watermarks),
-            replay=capture.replay,
-            start_delay_ns=max(0, capture.taken_ns - capture.due.alignment_ns - barrier.created_ns),
-            alignment_ns=alignment_ns,
-            created_ns=barrier.created_ns,
-            waited=_waited(capture),
-            watermark_ns=capture.watermark_ns,
-        )
-
-
-def _waited(capture: _Capture) -> tuple[Waited, ...]:
-    """What the cut waited for, longest first; what took no time is left out."""
-    taken_ns = capture.taken_ns
-    waited = [Waited("work", None, taken_ns - capture.due.since_ns)]
-    if capture.frozen_ns is not None:
-        waited.append(Waited("pre-commit", None, capture.frozen_ns - taken_ns))
-    if capture.arrived_ns:
-        last_ns, last = max((ns, channel) for channel, ns in capture.arrived_ns.items())
-        waited.append(Waited("barrier", last, last_ns - min(capture.arrived_ns.values())))
-    if capture.left is not None:
-        channel, left_ns = capture.left
-        waited.append(Waited("output", channel, left_ns - taken_ns))
-    return tuple(sorted((w for w in waited if w.held_ns > 0), key=lambda w: -w.held_ns))
 
 
 def _received(channel: InputChannel) -> ChannelPosition:

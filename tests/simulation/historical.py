@@ -117,7 +117,7 @@ def an_obsolete_barrier_confuses_the_persister(patch: pytest.MonkeyPatch) -> Non
         whole(self, channel, position, barrier, now_ns)
         for number, capture in self._captures.items():
             if number > barrier.checkpoint and channel.channel in capture.pending:
-                self._close(capture, channel)
+                capture.barrier_arrived(channel, now_ns)
                 mine.add((number, channel.channel))
 
     patch.setattr(Cuts, "arrived", arrived)
