@@ -15,7 +15,6 @@ import time
 from collections.abc import Callable
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeout
-from contextlib import suppress
 from pathlib import Path
 from typing import Protocol, assert_never
 
@@ -82,14 +81,23 @@ class ControlEndpoint:
         self._socket.settimeout(_LOOK_EVERY_S)
         try:
             while not _has_ended(self._handle):
-                with suppress(TimeoutError):
-                    self._accept(self._socket.accept()[0])
+                self._await_caller()
         except Exception:
             _log.exception("the control endpoint of job %r broke", self._handle.name)
         finally:
             self._socket.close()
             self._withdraw()
             atexit.unregister(self._withdraw)
+
+    def _await_caller(self) -> None:
+        """Let in whoever calls within the time of a look. One who has gone, or for whom there is no descriptor, is not the end."""
+        try:
+            self._accept(self._socket.accept()[0])
+        except TimeoutError:
+            pass
+        except OSError as error:
+            _log.warning("a caller of job %r was not let in: %s", self._handle.name, error)
+            time.sleep(_LOOK_EVERY_S)
 
     def _withdraw(self) -> None:
         """Be found no longer, and let those who asked have their answers: that a job has stopped is told when it has."""

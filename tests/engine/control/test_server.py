@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import socket
 import threading
 import time
@@ -87,6 +88,36 @@ def job(folder: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeJob]:
     job.may_rescale.set()
     job.ended.set()
     endpoint._thread.join(WAIT_S)
+
+
+class Refusing:
+    """A listening socket that is out of descriptors for its first caller."""
+
+    def __init__(self, listening: socket.socket) -> None:
+        self._listening = listening
+        self._refuses = True
+
+    def accept(self) -> tuple[socket.socket, object]:
+        if self._refuses:
+            self._refuses = False
+            raise OSError(errno.EMFILE, "Too many open files")
+        return self._listening.accept()
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(self._listening, name)
+
+
+def test_a_caller_that_could_not_be_let_in_is_not_the_end(
+    folder: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    listening = socket.create_server(("127.0.0.1", 0))
+    monkeypatch.setattr(server, "_LOOK_EVERY_S", 0.02)
+    monkeypatch.setattr(socket, "create_server", lambda _: Refusing(listening))
+    job = FakeJob()
+    endpoint = ControlEndpoint(job, Path(folder))
+    assert ask("orders", m.Stop(now=False), address=folder) == m.StopDone(9, finished=True)
+    endpoint._thread.join(WAIT_S)
+    assert job.calls == ["stop"]
 
 
 def test_a_rescale_is_carried_out_and_told(job: FakeJob, folder: str) -> None:
