@@ -15,6 +15,7 @@ import pyarrow.parquet as pq
 import pytest
 from cyclopts import App
 
+from headrace.engine.api.options import Checkpoints, RunOptions
 from headrace.engine.api.settings import keys
 from headrace.engine.cli.main import app
 from headrace.engine.coordination.driver import Status
@@ -202,3 +203,24 @@ def test_every_option_is_documented_and_none_besides() -> None:
     _, _, options = read("docs/cli.md").partition("## Options")
     documented = re.findall(r"^\| `([a-z_.]+)` \|", options, re.MULTILINE)
     assert sorted(documented) == sorted(keys())
+
+
+#: Defaults that depend on where the job runs, in the document's words.
+IN_WORDS = {
+    "parallelism": "one per CPU",
+    "state.directory": "the system's temporary folder",
+    "workers.advertise_host": "chosen by the runner",
+}
+
+
+def test_every_default_is_documented() -> None:
+    _, _, options = read("docs/cli.md").partition("## Options")
+    documented = dict(re.findall(r"^\| `([a-z_.]+)` \| (.*?) \|", options, re.MULTILINE))
+    usual = RunOptions(checkpoints=Checkpoints("anywhere"))
+    stated: dict[str, str] = {"checkpoints.directory": "none"}
+    for key in documented.keys() - stated.keys():
+        group, _, member = key.rpartition(".")
+        value = getattr(getattr(usual, group) if group else usual, member)
+        text = str(value).lower() if value is None or isinstance(value, bool) else str(value)
+        stated[key] = IN_WORDS.get(key, text)
+    assert {key: text.strip("`") for key, text in documented.items()} == stated
