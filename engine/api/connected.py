@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from functools import partial
 
 import pyarrow as pa
@@ -17,6 +16,7 @@ from .backend import stated_backend
 from .errors import UserError
 from .options import State
 from .stream import STATE, Stream
+from .suggestion import name_of_class
 
 
 def connected(
@@ -62,8 +62,7 @@ def connected(
             f"connect: {class_.__name__} declares state with a ttl, but state expires in processors of keyed streams alone; keep "
             "it in a process() behind it"
         )
-    proposal = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "-", class_.__name__).lower()
-    name = require_name(name, kind="connect", proposal=proposal, why=STATE)
+    name = require_name(name, kind="connect", proposal=name_of_class(class_), why=STATE)
     check_schema(schema, where="connect")
     operator = partial(
         ConnectOperator,

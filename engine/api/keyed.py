@@ -5,7 +5,6 @@ Names and columns are checked by the call that states them, as in `stream.py`.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
@@ -38,7 +37,7 @@ from .backend import stated_backend
 from .errors import UserError
 from .options import State
 from .stream import STATE, Stream
-from .suggestion import did_you_mean
+from .suggestion import did_you_mean, name_of_class
 from .units import Duration
 
 if TYPE_CHECKING:
@@ -234,8 +233,7 @@ class KeyedStream:
                 f"process: {class_.__name__} declares broadcast state, which a second stream must fill; use "
                 "connect(rules.broadcast(), ...)"
             )
-        proposal = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "-", class_.__name__).lower()
-        name = require_name(name, kind="process", proposal=proposal, why=STATE)
+        name = require_name(name, kind="process", proposal=name_of_class(class_), why=STATE)
         check_schema(schema, where="process")
         given = (processor, self.columns, self.stream.schema, schema)
         operator: Callable[..., ProcessOperator] = partial(

@@ -1,7 +1,8 @@
-"""The second half of a helpful error: "did you mean ...", and word lists as people write them."""
+"""The second half of a helpful error: "did you mean ...", proposals of names, and word lists as people write them."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from difflib import get_close_matches
 
@@ -20,6 +21,11 @@ def did_you_mean(word: str, choices: Iterable[str]) -> str:
     if not known:
         return "there is none to choose from"
     return f"choose from {quoted(known)}"
+
+
+def name_of_class(class_: type) -> str:
+    """Propose a name for an operator that runs `class_`: "late-orders" for `LateOrders`."""
+    return re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "-", class_.__name__).lower()
 
 
 def quoted(words: Iterable[str]) -> str:

@@ -9,6 +9,7 @@ import logging
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Executor, Future, wait
 from dataclasses import dataclass
+from functools import partial
 
 from headrace.inflight.handle import ChannelStateHandle
 from headrace.inflight.writer import Piece
@@ -57,7 +58,7 @@ class LogFiles:
     def delete(self, epoch: int, pieces: Iterable[Piece]) -> None:
         """Delete them soon; what cannot be deleted is left to the end of the checkpoint to whose folder it belongs."""
         for piece in pieces:
-            self._submit(lambda piece=piece: self._deleted(epoch, piece))  # type: ignore[misc]  # bound now, not when it runs
+            self._submit(partial(self._deleted, epoch, piece))
 
     def settle(self, timeout_s: float) -> None:
         """Wait for what was begun."""

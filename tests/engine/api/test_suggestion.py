@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from headrace.engine.api.suggestion import did_you_mean
+from headrace.engine.api.suggestion import did_you_mean, name_of_class
 
 
 @pytest.mark.parametrize(
@@ -20,3 +20,10 @@ def test_a_suggestion_names_the_close_word_or_all(
     word: str, choices: list[str], clause: str
 ) -> None:
     assert did_you_mean(word, choices) == clause
+
+
+def test_a_class_proposes_its_name_in_small_letters() -> None:
+    class LateOrders2Go: ...
+
+    assert name_of_class(LateOrders2Go) == "late-orders2-go"
+    assert name_of_class(type("Rules", (), {})) == "rules"
