@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 
 import pyarrow as pa
 
 from headrace.channels.partitioners import Broadcast
 
-from ..operators.connect import BroadcastProcessor, ConnectOperator
+from ..operators.connect import BroadcastProcessor, ConnectOperator, ExpiringConnectOperator
 from ..operators.process import declared_states, expires, has_processing_timers, has_timers
-from ..plan.validate import check_schema, require_name
+from ..plan.validate import check_schema, require_event_time, require_name
 from ..state.broadcast import BroadcastState
 from .backend import stated_backend
 from .errors import UserError
@@ -57,22 +58,16 @@ def connected(
             f"connect: {class_.__name__} implements {called}, but timers are set by processors of keyed streams alone; set them "
             "in a process() behind it"
         )
+    make: Callable[..., ConnectOperator] = ConnectOperator
     if expires(class_):
-        raise UserError(
-            f"connect: {class_.__name__} declares state with a ttl, but state expires in processors of keyed streams alone; keep "
-            "it in a process() behind it"
-        )
+        where = "connect: state with a ttl"
+        timed = require_event_time(main.event_time, main.schema, where=where)
+        make = partial(ExpiringConnectOperator, event_time=timed)
     name = require_name(name, kind="connect", proposal=name_of_class(class_), why=STATE)
     check_schema(schema, where="connect")
-    operator = partial(
-        ConnectOperator,
-        processor,
-        keys,
-        len(main.inputs),
-        main.schema,
-        schema,
-        backend=stated_backend(state, kind="connect"),
-    )
+    backend = stated_backend(state, kind="connect")
+    ports = len(main.inputs)
+    operator = partial(make, processor, keys, ports, main.schema, schema, backend=backend)
     # A stream without watermarks holds back those of the other.
     event_time = None if rules.event_time is None else main.event_time
     both = Stream(main.inputs + rules.inputs, main.schema, event_time)

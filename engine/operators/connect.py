@@ -13,16 +13,21 @@ import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
+
+from headrace.channels.events import MAX_WATERMARK, MIN_WATERMARK
 
 from ..api.errors import UserCodeError
 from ..state.backends import HeapBackend, KeyedBackend, keyed_backend
 from ..state.broadcast import BroadcastState
 from ..state.committed import Key
+from ..state.expiry import SWEPT_MAX, stamp_name, stamps_of
 from ..state.keyed import CurrentKey, KeyedState
 from ..state.keys import KeySlots
 from ..state.tables import check_state, refuse_unknown, restored_batches
 from .base import (
+    Advanced,
     DatabaseSnapshot,
     OperatorContext,
     RestoredDatabase,
@@ -33,6 +38,7 @@ from .base import (
 )
 from .process import StatefulProcessor, declared_states
 from .user_code import Row, cells_of, raised, rows_of, rows_to_batch, shown, slices
+from .windows import Times, times_of
 
 _NAN = float("nan")
 
@@ -110,13 +116,19 @@ class ConnectOperator:
         try:
             given = self._given
             processor = given() if isinstance(given, type) else copy.deepcopy(given)
-            for name, declared in declared_states(type(processor)).items():
-                if isinstance(declared, BroadcastState):
-                    self._broadcast[name] = declared.bind(name, self._current)
+            declared = declared_states(type(processor))
+            for name, state in declared.items():
+                if isinstance(state, BroadcastState):
+                    self._broadcast[name] = state.bind(name, self._current)
                     setattr(processor, name, self._broadcast[name])
                 else:
-                    self._keyed[name] = self._backend.bind(declared, name, self._current)
+                    self._keyed[name] = self._backend.bind(state, name, self._current)
                     setattr(processor, name, self._keyed[name])
+            for name, stamps in stamps_of(declared).items():
+                self._keyed[name] = self._backend.bind(stamps, name, self._current)
+            for name in declared:
+                if stamp_name(name) in self._keyed:
+                    self._keyed[name].expires_by(self._keyed[stamp_name(name)])
             processor.open()
         except Exception as error:
             raise raised(self._operator, error) from error
@@ -130,6 +142,7 @@ class ConnectOperator:
         """See `ChecksStates`."""
         given = self._given
         declared = declared_states(given if isinstance(given, type) else type(given))
+        declared |= stamps_of(declared)
         refuse_unknown(states, declared, self._operator)
         for name, state in declared.items():
             if isinstance(state, BroadcastState):
@@ -225,10 +238,14 @@ class ConnectOperator:
         for piece in slices(batch):
             rows: list[Row] = []
             keys = keys_of(piece)
+            times = None
             if keys[0] is not _NO_KEY:
                 self._opened().prefetch(keys)
+                times = self._now(piece)
             for index, (key, row) in enumerate(zip(keys, rows_of(piece), strict=True)):
                 self._current.key = key
+                if times is not None:
+                    self._current.now_ns = int(times[index])
                 try:
                     returned = call(key, row)
                     if returned is not None:
@@ -243,6 +260,10 @@ class ConnectOperator:
             if rows:
                 yield rows_to_batch(self._operator, rows, self._schema_out)
 
+    def _now(self, batch: pa.RecordBatch) -> Times | None:
+        """Tell what time it is at each record, for states that expire; None if none do."""
+        return None
+
     def _keys_of(self, batch: pa.RecordBatch) -> list[Key]:
         if not self._keys:
             return [None] * batch.num_rows
@@ -254,6 +275,54 @@ class ConnectOperator:
             self._operator,
             f"returned {type(returned).__name__} {shown(returned)} where an iterable of dicts is due",
         )
+
+
+class ExpiringConnectOperator(ConnectOperator):
+    """Runs a `BroadcastProcessor` with state per key that expires. Broadcast state does not: subtasks come to a point in event time at
+    different moments, and it is to be equal in all of them.
+
+    Args:
+        event_time: the column that tells the time of a record of the main stream.
+    """
+
+    def __init__(
+        self,
+        processor: BroadcastProcessor | type[BroadcastProcessor],
+        keys: Sequence[str],
+        main_ports: int,
+        schema_in: pa.Schema,
+        schema_out: pa.Schema,
+        *,
+        event_time: str,
+        operator: str,
+        backend: StateBackend | None = None,
+    ) -> None:
+        super().__init__(
+            processor, keys, main_ports, schema_in, schema_out, operator=operator, backend=backend
+        )
+        self._event_time = event_time
+        #: What had expired by then may have been removed.
+        self._watermark_ns = MIN_WATERMARK
+
+    def process(self, batch: pa.RecordBatch, port: int) -> Iterator[pa.RecordBatch]:
+        """See `ConnectOperator`."""
+        emitted = super().process(batch, port)
+        for state in self._keyed.values():
+            state.sweep(self._watermark_ns, SWEPT_MAX)
+        return emitted
+
+    def advance(self, watermark_ns: int, rows_max: int) -> Advanced:
+        """Note how far event time has come; the end of input forgets nothing."""
+        if watermark_ns != MAX_WATERMARK:
+            self._watermark_ns = max(self._watermark_ns, watermark_ns)
+        return Advanced((), done=True)
+
+    def _now(self, batch: pa.RecordBatch) -> Times | None:
+        """The record's own time, or the watermark where that has passed it: a late record must not see what may have been removed."""
+        found: Times = np.maximum(
+            times_of(batch, self._event_time, self._operator), self._watermark_ns
+        )
+        return found
 
 
 def _one_nan(keys: list[Any]) -> list[Any]:

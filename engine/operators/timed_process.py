@@ -15,6 +15,7 @@ from headrace.channels.events import MAX_WATERMARK, MIN_WATERMARK
 
 from ..api.errors import UserCodeError
 from ..state.committed import Key
+from ..state.expiry import SWEPT_MAX
 from ..state.tables import restored_batches
 from ..state.timers import PROCESSING_TIMERS, TIMERS, TimerQueue, timers_schema
 from .base import (
@@ -29,8 +30,6 @@ from .process import ProcessOperator, StatefulProcessor, has_processing_timers, 
 from .user_code import Row, raised
 from .windows import Times, times_of
 
-#: Keys that a call looks at for state that has expired, for each state: a fraction of a millisecond.
-_SWEPT_MAX = 1000
 #: Timers that fire at the end of input before their rows are passed on.
 _FIRED_MAX = 4096
 
@@ -202,4 +201,4 @@ class TimedProcessOperator(ProcessOperator):
         """Remove what has expired, of a bounded number of keys."""
         if self._event_time is not None:
             for state in self._states.values():
-                state.sweep(self._watermark_ns, _SWEPT_MAX)
+                state.sweep(self._watermark_ns, SWEPT_MAX)

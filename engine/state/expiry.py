@@ -16,6 +16,9 @@ import pyarrow as pa
 from ..api.errors import UserError
 from .keyed import KeyedState, ValueState
 
+#: Keys that a call looks at for state that has expired, for each state: a fraction of a millisecond.
+SWEPT_MAX = 1000
+
 # Format, never change.
 _SUFFIX = "__written"
 

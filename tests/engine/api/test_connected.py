@@ -88,8 +88,8 @@ def test_mistakes_are_told_in_one_sentence() -> None:
     assert "Timed implements on_timer" in sentence(connect(processor=Timed))
     assert "Alarmed implements on_processing_timer" in sentence(connect(processor=Alarmed))
     keyed = main.key_by("who")
-    assert "Forgetful declares state with a ttl" in sentence(
-        lambda: keyed.connect(rules.broadcast(), Forgetful, schema=SCHEMA, name="rules")
+    assert "connect: state with a ttl needs to know which column" in sentence(
+        lambda: keyed.connect(rules, Forgetful, schema=SCHEMA, name="rules")
     )
     assert "for example name='odd-rules'" in sentence(connect(name=None))
     assert "takes a pyarrow schema" in sentence(connect(schema=None))
