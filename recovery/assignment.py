@@ -32,6 +32,8 @@ from .metadata import (
 )
 from .redistribution import Incompatible, NewEdge, check_moved, in_flight_of, old_edges
 
+_IN_FLIGHT = "in-flight records of edge"
+
 
 @dataclass(frozen=True, slots=True)
 class NewTask:
@@ -67,8 +69,8 @@ def assign(
     dropped = unclaimed(metadata, tasks)
     if dropped and not allow_unclaimed:
         raise Incompatible(
-            f"chk-{metadata.checkpoint} holds {dropped[0]}, which this job does not have: give an operator its name, keep the"
-            f" operators at an edge's ends, or allow unclaimed state to drop what is not claimed{_guess(metadata, tasks)}"
+            f"chk-{metadata.checkpoint} holds {dropped[0]}, which this job does not have: {_remedy(dropped[0])},"
+            f" or allow unclaimed state to drop what is not claimed{_guess(metadata, tasks)}"
         )
     #: By task: records in flight go to others of its subtasks than they were going to.
     moved = [
@@ -84,6 +86,13 @@ def assign(
         for index, task in enumerate(tasks)
         for subtask in range(task.info.parallelism)
     ]
+
+
+def _remedy(dropped: str) -> str:
+    """How to keep what would be dropped."""
+    if dropped.startswith(_IN_FLIGHT):
+        return "keep the operators at its ends, or change them between an aligned checkpoint and its restore, which holds none"
+    return "give an operator its name"
 
 
 def _guess(metadata: CheckpointMetadata, tasks: Sequence[NewTask]) -> str:
@@ -110,7 +119,7 @@ def unclaimed(metadata: CheckpointMetadata, tasks: Sequence[NewTask]) -> list[st
     sinks = {transaction.sink for transaction in metadata.transactions}
     return [
         *(f"state of operator {name!r}" for name in sorted(kept - names)),
-        *(f"in-flight records of edge {key!r}" for key in sorted(flying - keys)),
+        *(f"{_IN_FLIGHT} {key!r}" for key in sorted(flying - keys)),
         *(f"transactions of sink {name!r}" for name in sorted(sinks - names)),
     ]
 

@@ -198,6 +198,95 @@ def test_the_same_change_goes_through_an_aligned_savepoint(tmp_path: Path) -> No
     assert seen(tmp_path).keys() == set(range(ROWS))
 
 
+def inserted(folder: Path) -> hr.Job:
+    """The job with an operator between the source and the stage."""
+    numbers = hr.read.sequence(ROWS, keys=KEYS, name="numbers")
+    staged = numbers.rebalance().map_batches(quickly, name="new").rebalance()
+    written = staged.map_batches(quickly, name="stage").write.parquet(
+        str(folder / "written"), name="out"
+    )
+    checkpoints = hr.Checkpoints(str(folder / "checkpoints"), interval=None)
+    return hr.Job("job", written, parallelism=2, max_parallelism=16, checkpoints=checkpoints)
+
+
+def test_an_operator_on_an_edge_with_records_in_flight_is_refused_and_goes_through_an_aligned_checkpoint(
+    tmp_path: Path,
+) -> None:
+    cancelled_under_load(job(tmp_path, "rebalance", slowly))
+    said = (
+        "in-flight records of edge 'numbers->stage/0', which this job does not have: keep the operators at its ends, or change"
+        " them between an aligned checkpoint and its restore"
+    )
+    with pytest.raises(hr.UserError, match=said):
+        inserted(tmp_path).run("threads", restore="latest")
+    aligned = hr.Checkpoints(str(tmp_path / "checkpoints"), interval=None, mode="aligned")
+    handle = job(tmp_path, "rebalance").start("threads", restore="latest", checkpoints=aligned)
+    handle.stop()
+    handle.wait(WAIT_S)
+    inserted(tmp_path).run("threads", restore="latest")
+    assert seen(tmp_path) == Counter(range(ROWS))
+
+
+def branched(folder: Path, *, counts: bool, stage: Callable[..., pa.RecordBatch]) -> hr.Job:
+    """The stage, and perhaps a count by key behind an edge of its own."""
+    numbers = hr.read.sequence(ROWS, keys=KEYS, name="numbers")
+    staged = numbers.rebalance().map_batches(stage, name="stage")
+    sinks = [staged.write.parquet(str(folder / "written"), name="out")]
+    if counts:
+        slow = numbers.rebalance().map_batches(stage, name="branch").key_by("key")
+        sinks.append(slow.aggregate(n=hr.count(), name="counts").write.blackhole(name="counted"))
+    checkpoints = hr.Checkpoints(str(folder / "checkpoints"), interval=None, mode="unaligned")
+    options: dict[str, Any] = {"parallelism": 2, "max_parallelism": 16, "network": NARROW}
+    return hr.Job("job", *sinks, checkpoints=checkpoints, **options)
+
+
+def test_a_removed_branch_is_dropped_with_its_records_in_flight_only_when_that_is_allowed(
+    tmp_path: Path,
+) -> None:
+    cancelled_under_load(branched(tmp_path, counts=True, stage=slowly))
+    less = branched(tmp_path, counts=False, stage=quickly)
+    with pytest.raises(hr.UserError, match="holds state of operator 'counts'"):
+        less.run("threads", restore="latest")
+    handle = less.start("threads", restore="latest", allow_unclaimed_state=True)
+    handle.wait(WAIT_S)
+    said = [notice.text for _, notice in handle.status().notices]
+    assert any("state of operator 'counts' is dropped" in text for text in said), said
+    assert any("edge 'numbers->branch/0' is dropped" in text for text in said), said
+    assert seen(tmp_path) == Counter(range(ROWS))
+
+
+@pytest.mark.parametrize("widths", [(3, 2, 4), (1, 4, 2)])
+def test_operators_of_different_parallelism_change_it_each_on_its_own(
+    tmp_path: Path, widths: tuple[int, int, int]
+) -> None:
+    def mixed(
+        source: int, stage: int, last: int, work: Callable[[pa.RecordBatch], pa.RecordBatch]
+    ) -> hr.Job:
+        numbers = hr.read.sequence(ROWS, keys=KEYS, name="numbers", parallelism=source)
+        staged = numbers.rebalance().map_batches(work, name="stage", parallelism=stage)
+        numbered = staged.key_by("key").process(
+            Numbering, schema=NUMBERED, name="numbering", parallelism=last
+        )
+        again = numbered.partition_by(by_rest, "sequence").map_batches(work, name="again")
+        return hr.Job(
+            "job",
+            again.write.parquet(str(tmp_path / "written"), name="out"),
+            checkpoints=hr.Checkpoints(str(tmp_path / "checkpoints"), None, "unaligned"),
+            parallelism=2,
+            max_parallelism=16,
+            network=NARROW,
+        )
+
+    cancelled_under_load(mixed(2, 3, 1, slowly))
+    mixed(*widths, quickly).run("threads", restore="latest")
+    files = [pq.read_table(file) for file in (tmp_path / "written").glob("part-*")]
+    rows = [row for table in files for row in table.to_pylist()]
+    assert sorted(row["sequence"] for row in rows) == [*range(ROWS)]
+    assert len({(row["key"], row["position"]) for row in rows}) == ROWS
+    positions = Counter(row["key"] for row in rows)
+    assert all(row["position"] <= positions[row["key"]] for row in rows)
+
+
 NUMBERED = pa.schema([("sequence", pa.int64()), ("key", pa.int64()), ("position", pa.int64())])
 
 
