@@ -9,8 +9,6 @@ import signal
 import subprocess
 import sys
 import textwrap
-import time
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -18,28 +16,7 @@ import pytest
 from headrace.engine.local.processes import ProcessLauncher
 from headrace.engine.runtime.launch import Entry, Incarnation, WorkerProgram
 
-PROGRAM = WorkerProgram("job", ("127.0.0.1", 1), b"open sesame", b"plan", 2)
-WAIT_S = 20.0
-
-
-def unexpected(reason: str) -> None:
-    raise AssertionError(reason)
-
-
-def wait_for(condition: Callable[[], bool]) -> None:
-    deadline_s = time.monotonic() + WAIT_S
-    while not condition():
-        assert time.monotonic() < deadline_s, "condition not met in time"
-        time.sleep(0.005)
-
-
-def is_alive(pid: int) -> bool:
-    """A zombie is dead: whoever should reap it may be this container's careless init."""
-    try:
-        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
-    except FileNotFoundError:
-        return False
-    return state != "Z"
+from .watching import PROGRAM, WAIT_S, is_alive, unexpected, wait_for
 
 
 def forever(folder: Path) -> Entry:
