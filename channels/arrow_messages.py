@@ -18,32 +18,37 @@ _HEADER_OF_MESSAGE = 2
 _DATA_OF_DICTIONARY = 1
 _COMPRESSION_OF_BATCH = 3
 
+# Bound once: this is asked of every buffer that comes in.
+_UINT16 = struct.Struct("<H").unpack_from
+_UINT32 = struct.Struct("<I").unpack_from
+_INT32 = struct.Struct("<i").unpack_from
+
 
 def has_compressed_body(message: pa.ipc.Message) -> bool:
     """Tell whether the body of a record batch or dictionary message is compressed; of other messages it never is.
 
     Raises: struct.error where the metadata is cut short, which Arrow's own check has ruled out.
     """
-    if message.type not in ("record batch", "dictionary"):
+    kind = message.type
+    if kind not in ("record batch", "dictionary"):
         return False
     metadata = message.metadata.to_pybytes()
-    (root,) = struct.unpack_from("<I", metadata, 0)
+    (root,) = _UINT32(metadata, 0)
     batch = _field(metadata, root, _HEADER_OF_MESSAGE)
-    if batch is not None and message.type == "dictionary":
+    if batch is not None and kind == "dictionary":
         batch = _field(metadata, batch, _DATA_OF_DICTIONARY)
     return batch is not None and _field(metadata, batch, _COMPRESSION_OF_BATCH) is not None
 
 
 def _field(metadata: bytes, table: int, number: int) -> int | None:
     """Follow the offset that field `number` of the flatbuffer table at `table` holds; None if it is absent."""
-    (to_vtable,) = struct.unpack_from("<i", metadata, table)
+    (to_vtable,) = _INT32(metadata, table)
     vtable = table - to_vtable
-    (vtable_bytes,) = struct.unpack_from("<H", metadata, vtable)
     entry = 4 + 2 * number
-    if entry + 2 > vtable_bytes:
+    if entry + 2 > _UINT16(metadata, vtable)[0]:
         return None
-    (position,) = struct.unpack_from("<H", metadata, vtable + entry)
+    (position,) = _UINT16(metadata, vtable + entry)
     if position == 0:
         return None
-    (target,) = struct.unpack_from("<I", metadata, table + position)
+    (target,) = _UINT32(metadata, table + position)
     return int(table + position + target)
