@@ -35,7 +35,7 @@ from .relations_judge import differences
 from .rescales import queued_bytes
 
 _POLL_S = 0.004
-_PATIENCE_S = 120.0
+_PATIENCE_S = 300.0
 #: How much more the source makes than the slow stage takes.
 _LOAD = 1.5
 #: Input for the slow stage at the highest parallelism, in seconds for each kill or rescale, and before the first.

@@ -306,6 +306,45 @@ def test_a_session_of_many_pairs_is_emitted_in_parts_and_goes_on_after_a_restore
     second.close()
 
 
+@BACKENDS
+def test_equal_records_of_several_batches_stay_several_also_after_a_restore(
+    tmp_path: Path, kind: str
+) -> None:
+    operator = opened(tmp_path, kind)
+    told(operator, 0, ("a", 0.5, 1, 7))
+    told(operator, 0, ("a", 0.5, 1, 7))
+    tables = tables_of(operator)
+    operator.close()
+    second = opened(tmp_path, kind)
+    second.restore([RestoredState(n, StateKind.KEYED, table) for n, table in tables.items()])
+    told(second, 0, ("a", 0.5, 1, 7))
+    told(second, 1, ("a", 0.5, 1, 8))
+    assert sum(fired(second, MAX_WATERMARK, 100)) == 3
+    second.close()
+
+
+def test_equal_records_stay_several_when_the_database_itself_was_restored(tmp_path: Path) -> None:
+    subtasks = Subtasks(operator_of, [LEFT.keys, RIGHT.keys], 1, tmp_path, rows_least=100)
+    subtasks.process(batch_of(0, [("a", 0.5, 1, 7)]), 0)
+    subtasks.rescale(2)
+    subtasks.process(batch_of(0, [("a", 0.5, 1, 7)]), 0)
+    subtasks.process(batch_of(1, [("a", 0.5, 1, 8)]), 1)
+    subtasks.advance(MAX_WATERMARK)
+    subtasks.close()
+    assert len(subtasks.emitted) == 2
+
+
+def test_a_record_without_a_key_is_a_session_alone_and_may_be_late(tmp_path: Path) -> None:
+    operator = opened(tmp_path, "heap", "left")
+    (row,) = told(operator, 0, (None, 0.5, 0, 1))
+    assert (row["id"], row["id_right"]) == (1, None)
+    assert [seconds(row[name]) for name in ("window_start", "window_end")] == [0, 5]
+    assert told(operator, 1, (None, 0.5, 0, 2)) == []
+    fired(operator, 5 * SECOND - 1, 100)
+    assert [row["id"] for row in told(operator, 0, (None, 0.5, 0, 3), (None, 0.5, 1, 4))] == [4]
+    assert [row["id"] for batch in operator.take_late() for row in batch.to_pylist()] == [3]
+
+
 def test_a_closed_session_takes_no_record_in_also_when_event_time_was_set_back(
     tmp_path: Path,
 ) -> None:
