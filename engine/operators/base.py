@@ -86,7 +86,8 @@ class DatabaseSnapshot:
         layouts: its states.
         known: immutable files that are stored already, in the checkpoint that was restored, by name.
         files: makes the files, in a storage thread. They stay until `release`.
-        release: the files are not wanted (any more). To be called at last, in any thread; does no I/O.
+        release: the files, and those of `others`, are not wanted (any more). To be called at last, in any thread; does no I/O.
+        others: further databases of the operator, which hold other key groups, frozen by the same cut.
     """
 
     database: str
@@ -95,6 +96,7 @@ class DatabaseSnapshot:
     known: Mapping[str, SharedFile]
     files: Callable[[], DatabaseFiles]
     release: Callable[[], None]
+    others: tuple[DatabaseSnapshot, ...] = ()
 
 
 Snapshot = StateSnapshot | DatabaseSnapshot

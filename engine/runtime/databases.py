@@ -127,12 +127,12 @@ def write_databases(
     files: dict[str, Stored] = {}
     for id, pieces in snapshots.items():
         for operator, piece in pieces:
-            if isinstance(piece, DatabaseSnapshot):
+            for part in (piece, *piece.others) if isinstance(piece, DatabaseSnapshot) else ():
                 is_savepoint = to.kind is CheckpointKind.SAVEPOINT
-                base: Stored = {} if is_savepoint else stored.base(piece)
-                handle = write_database(to, segment, path, operator, piece, base)
+                base: Stored = {} if is_savepoint else stored.base(part)
+                handle = write_database(to, segment, path, operator, part, base)
                 handles[id].append(handle)
-                files[piece.database] = {file.name: file for file in handle.shared}
+                files[part.database] = {file.name: file for file in handle.shared}
     return handles, files
 
 

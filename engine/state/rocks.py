@@ -19,18 +19,15 @@ import shutil
 import threading
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice
 from operator import itemgetter
 from typing import Any, Protocol
 
-from rocksdict import Rdict, ReadOptions
-
-from headrace.recovery.metadata import SharedFile
-
 from ..operators.base import DatabaseFiles, DatabaseSnapshot, RestoredDatabase, StateLayout
 from . import rocks_files
 from .rocks_files import Entry, RocksSizes
+from .rocks_parts import Cursor, Parts, Share, shares_of
 from .rocks_recent import Recent
 
 #: With so many entries in layers that a snapshot holds back, the subtask's thread links the snapshot's files itself.
@@ -56,28 +53,6 @@ class Space(Protocol):
         ...
 
 
-class Cursor(Protocol):
-    """A place among the entries of a database, in the order of their keys."""
-
-    def seek(self, key: bytes, /) -> None:
-        """Go to the first entry whose key is not below `key`."""
-        ...
-
-    def valid(self) -> bool:
-        """There is an entry here."""
-        ...
-
-    def key(self) -> bytes: ...
-
-    def value(self) -> bytes: ...
-
-    def next(self) -> None: ...
-
-    def status(self) -> None:
-        """Raises when it could not read on."""
-        ...
-
-
 @dataclass(frozen=True, slots=True)
 class Layer:
     """What one call wrote, by name of the state. Never changed."""
@@ -88,16 +63,17 @@ class Layer:
 
 
 class _Frozen:
-    """A snapshot that was taken: to be linked, or linked in `folder`, or released."""
+    """A snapshot that was taken: to be linked, or linked in `folders`, or released."""
 
     def __init__(self, layer: int) -> None:
         self.layer = layer
-        self.folder: str | None = None
+        #: One for each part.
+        self.folders: tuple[str, ...] | None = None
         self.released = False
 
 
 class RocksDatabase:
-    """The database of one operator of one subtask.
+    """The database of one operator of one subtask, or several that share out its key groups (`rocks_parts.py`).
 
     Args:
         folder: not existing; the database and its snapshots live below it until `close`.
@@ -116,8 +92,8 @@ class RocksDatabase:
         self._sizes = sizes
         self._engine = engine or rocks_files
         self._spaces: dict[str, Space] = {}
-        self._known: Mapping[str, SharedFile] = {}
-        self._database: Rdict | None = None
+        self._shares: Sequence[Share] = [Share(groups)]
+        self._parts: Parts | None = None
         self._opening = threading.Lock()
         #: Held by whoever changes the database or links its files; never by the owner thread.
         self._lock = threading.Lock()
@@ -152,15 +128,9 @@ class RocksDatabase:
     def snapshot(self) -> DatabaseSnapshot:
         """Freeze what is committed, also while a call runs."""
         frozen = _Frozen(self._committed)
-        self._frozen = (*(f for f in self._frozen if f.folder is None and not f.released), frozen)
-        return DatabaseSnapshot(
-            database=self._name,
-            groups=self._groups,
-            layouts=tuple(space.layout for space in self._spaces.values()),
-            known=self._known,
-            files=lambda: self._files(frozen),
-            release=lambda: self._release(frozen),
-        )
+        self._frozen = (*(f for f in self._frozen if f.folders is None and not f.released), frozen)
+        first, *others = [self._part(frozen, at) for at in range(len(self._shares))]
+        return replace(first, others=tuple(others))
 
     # --- the subtask's thread -----------------------------------------------------------------------------------------
 
@@ -230,12 +200,9 @@ class RocksDatabase:
 
     def get_many(self, keys: list[bytes]) -> list[bytes | None]:
         """Read stored keys, sorted ones fastest; see `recent`."""
-        # In raw mode all keys are bytes, which rocksdict's types do not say.
-        wanted: Any = keys
         found: list[bytes | None] = []
         for first in range(0, len(keys), _PIECE_ENTRIES):
-            some: Any = self._open().get(wanted[first : first + _PIECE_ENTRIES])
-            found += some
+            found += self._open().get_many(keys[first : first + _PIECE_ENTRIES])
         return found
 
     def scan(self) -> Iterator[list[tuple[bytes, bytes]]]:
@@ -243,7 +210,7 @@ class RocksDatabase:
         with self._lock:
             self._link_up_to(None)
             self._apply(self._committed)
-        yield from self._engine.scan(self._open(), self._groups)
+        yield from self._open().scan()
 
     @property
     def groups(self) -> range:
@@ -261,65 +228,47 @@ class RocksDatabase:
             with self._lock:
                 self._link_up_to(None)
                 self._apply(self._committed)
-        cursor: Any = self._open().iter(ReadOptions())
-        place: Cursor = cursor
-        return place
+        return self._open().cursor()
 
     def is_merging(self) -> bool:
         """Whether files are being merged, or written, in the background."""
-        return bool(self._engine.is_merging(self._open()))
+        return self._open().is_merging()
 
     def load(self, entries: Iterable[Entry]) -> None:
         """Write restored entries; they count as committed. Before the first call."""
         with self._lock:
-            self._engine.write(self._open(), entries)
+            self._open().write(entries)
 
     def restore(self, databases: Sequence[RestoredDatabase]) -> None:
-        """Begin with what these hold of our key groups: the one with most of it is taken over, the others' is copied.
+        """Begin with what these hold of our key groups: each is taken over, unless there are too many.
 
         Raises: what `RestoredDatabase.fetch` raises.
         """
-        assert self._database is None, "restored after it was used"
-        first, *others = sorted(databases, key=self._worth, reverse=True)
-        self._make_folder()
-        os.mkdir(self._path("db"))
-        first.fetch(self._path("db"))
-        self._known = first.known
-        database = self._open()
-        if not _within(first.groups, self._groups):
-            self._engine.keep_only(database, self._groups)
-        for number, other in enumerate(others):
-            folder = self._path(f"import-{number}")
-            os.mkdir(folder)
-            other.fetch(folder)
-            source = self._engine.open_database(folder, self._sizes, read_only=True)
-            self._engine.copy_groups(source, database, _common(other.groups, self._groups))
-            source.close()
-            shutil.rmtree(folder)
+        assert self._parts is None, "restored after it was used"
+        self._shares = shares_of(databases, self._groups)
+        self._open()
 
     def close(self) -> None:
         """Give back everything; the files go. Storage threads that still read them fail."""
         with self._lock:
-            if self._database is not None:
-                # It may flush, and the worker may have removed the folder already.
-                with contextlib.suppress(Exception):
-                    self._database.close()
+            if self._parts is not None:
+                self._parts.close()
             self._frozen = ()
             shutil.rmtree(self._folder, ignore_errors=True)
 
     # --- any thread, under the lock -----------------------------------------------------------------------------------
 
-    def _files(self, frozen: _Frozen) -> DatabaseFiles:
+    def _files(self, frozen: _Frozen, part: int) -> DatabaseFiles:
         """Link the snapshot's files, if nobody has."""
         with self._lock:
             self._sweep()
-            if frozen.folder is None:
+            if frozen.folders is None:
                 assert not frozen.released, "files of a snapshot that was released"
                 self._link_up_to(frozen)
-            folder = frozen.folder
-        if folder is None:
+            folders = frozen.folders
+        if folders is None:
             raise FileNotFoundError("the database was closed before its files were linked")
-        return DatabaseFiles(folder, *self._engine.files_of(folder))
+        return DatabaseFiles(folders[part], *self._engine.files_of(folders[part]))
 
     def _release(self, frozen: _Frozen) -> None:
         """Nobody will read it any more. Its folder goes a little later: the owner thread may be here."""
@@ -328,7 +277,8 @@ class RocksDatabase:
     def _sweep(self) -> None:
         for frozen in [f for f in self._linked if f.released]:
             self._linked.remove(frozen)
-            shutil.rmtree(frozen.folder or "", ignore_errors=True)
+            for folder in frozen.folders or ():
+                shutil.rmtree(folder, ignore_errors=True)
 
     def _link_up_to(self, last: _Frozen | None) -> None:
         """Link pending snapshots in order, up to `last` (None: all): a later one's layers must not be in an earlier one's files."""
@@ -336,14 +286,13 @@ class RocksDatabase:
             self._apply(frozen.layer)
             self._folders += 1
             folder = self._path(f"snapshot-{self._folders}")
-            self._engine.checkpoint(self._open(), folder)
-            frozen.folder = folder
+            frozen.folders = self._open().checkpoint(folder)
             self._linked.append(frozen)
             if frozen is last:
                 return
 
     def _pending(self) -> list[_Frozen]:
-        return [f for f in self._frozen if f.folder is None and not f.released]
+        return [f for f in self._frozen if f.folders is None and not f.released]
 
     def _limit(self) -> int:
         return min((frozen.layer for frozen in self._pending()), default=self._committed)
@@ -357,31 +306,34 @@ class RocksDatabase:
                 for some in _pieces(writes):
                     # Sorted ones go into RocksDB's memory two to three times as fast.
                     entries = sorted(self._spaces[state].entries(some), key=itemgetter(0))
-                    self._engine.write(self._open(), entries)
+                    self._open().write(entries)
             self._applied = layer.number
 
     # --- helpers ------------------------------------------------------------------------------------------------------
 
-    def _open(self) -> Rdict:
-        if self._database is None:
+    def _open(self) -> Parts:
+        if self._parts is None:
             with self._opening:
-                if self._database is None:
-                    self._make_folder()
-                    self._database = self._engine.open_database(self._path("db"), self._sizes)
-        return self._database
+                if self._parts is None:
+                    # Not its parent, which is gone when the worker has ended: nothing may come after that.
+                    with contextlib.suppress(FileExistsError):
+                        os.mkdir(self._folder)
+                    self._parts = Parts(self._folder, self._shares, self._sizes, self._engine)
+        return self._parts
 
-    def _make_folder(self) -> None:
-        """Not its parent, which is gone when the worker has ended: nothing may come after that."""
-        with contextlib.suppress(FileExistsError):
-            os.mkdir(self._folder)
+    def _part(self, frozen: _Frozen, at: int) -> DatabaseSnapshot:
+        share = self._shares[at]
+        return DatabaseSnapshot(
+            database=f"{self._name}+{at}" if at else self._name,
+            groups=share.groups,
+            layouts=tuple(space.layout for space in self._spaces.values()),
+            known=share.known,
+            files=lambda: self._files(frozen, at),
+            release=lambda: self._release(frozen),
+        )
 
     def _path(self, name: str) -> str:
         return os.path.join(self._folder, name)
-
-    def _worth(self, database: RestoredDatabase) -> float:
-        """About how many bytes of ours it holds."""
-        share = len(_common(database.groups, self._groups)) / len(database.groups)
-        return database.size_bytes * share
 
 
 def _pieces(writes: Writes) -> Iterator[Writes]:
@@ -391,11 +343,3 @@ def _pieces(writes: Writes) -> Iterator[Writes]:
     left = iter(writes.items())
     while some := dict(islice(left, _PIECE_ENTRIES)):
         yield some
-
-
-def _within(inner: range, outer: range) -> bool:
-    return outer.start <= inner.start and inner.stop <= outer.stop
-
-
-def _common(left: range, right: range) -> range:
-    return range(max(left.start, right.start), min(left.stop, right.stop))

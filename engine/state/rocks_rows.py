@@ -10,8 +10,9 @@ from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Sequence
 
 from ..operators.base import StateLayout
-from .rocks import Cursor, RocksDatabase, Writes
+from .rocks import RocksDatabase, Writes
 from .rocks_files import Entry
+from .rocks_parts import Cursor
 
 #: A stored key and its value.
 Pair = tuple[bytes, bytes]

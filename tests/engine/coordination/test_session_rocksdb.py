@@ -244,6 +244,26 @@ def test_a_damaged_file_is_found_before_it_is_used(
     assert f"shared/{file.name}" in caplog.text
 
 
+@pytest.mark.parametrize("parallelism", [1, 2])
+def test_a_subtask_takes_over_parts_of_several_databases_without_copying(
+    folder: Path, parallelism: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(rocks_files, "copy_groups", None)
+    stopped(folder, rocksdb(folder))
+    handle = job(folder, rocksdb(folder), rate=2_000.0).start(
+        "threads", restore="latest", parallelism=3
+    )
+    wait_until("two checkpoints", lambda: handle.status().completed >= 2)
+    handle.stop()
+    handle.wait(WAIT_S)
+    held = Counter((d.operator, s.index) for s in newest(folder).subtasks for d in s.databases)
+    expected = {0: 1, 1: 2, 2: 1}
+    assert held == {(name, i): n for name in ("counts", "seen") for i, n in expected.items()}
+    again = job(folder, rocksdb(folder), rate=None)
+    check(again.run("threads", restore="latest", parallelism=parallelism), folder)
+    assert_nothing_is_missing_or_left_over(folder)
+
+
 @pytest.mark.parametrize("parallelism", [1, 3, 4])
 def test_a_rescale_has_state_fetched_before_the_job_stops(folder: Path, parallelism: int) -> None:
     handle = job(folder, rocksdb(folder), rate=6_000.0).start("threads")

@@ -27,6 +27,10 @@ SMALL = rocks_files.RocksSizes(1 << 20, 1 << 20)
 _NUMBERS = itertools.count()
 
 
+#: (parallelism, index) to a database as that subtask is given it.
+Restorable = Callable[[int, int], RestoredDatabase]
+
+
 def context(
     folder: Path, kind: str = "rocksdb", *, index: int = 0, parallelism: int = 1
 ) -> OperatorContext:
@@ -48,25 +52,37 @@ def frozen(operator: object) -> DatabaseSnapshot:
 
 
 def tables(snapshot: DatabaseSnapshot) -> dict[str, pa.Table]:
-    """{state: its table} of a frozen database, which is released."""
-    files = snapshot.files()
-    database = rocks_files.open_database(files.folder, SMALL, read_only=True)
-    found = tables_of(
-        snapshot.layouts, rocks_files.scan(database, snapshot.groups), MAX_PARALLELISM
-    )
-    database.close()
+    """{state: its table} of a frozen database and the others that were frozen with it; all are released."""
+    found: dict[str, list[pa.Table]] = {}
+    for part in (snapshot, *snapshot.others):
+        database = rocks_files.open_database(part.files().folder, SMALL, read_only=True)
+        entries = rocks_files.scan(database, part.groups)
+        for state in tables_of(part.layouts, entries, MAX_PARALLELISM):
+            found.setdefault(state.name, []).append(state.table)
+        database.close()
     snapshot.release()
-    return {state.name: state.table for state in found}
+    return {name: pa.concat_tables(parts) for name, parts in found.items()}
 
 
-def stored(snapshot: DatabaseSnapshot, folder: Path) -> Callable[[int, int], RestoredDatabase]:
-    """Copy a frozen database, as a checkpoint would, and release it; make it restorable by (parallelism, index)."""
+def stored(snapshot: DatabaseSnapshot, folder: Path) -> Restorable:
+    """See `all_stored`: of an operator with one database."""
+    (only,) = all_stored(snapshot, folder)
+    return only
+
+
+def all_stored(snapshot: DatabaseSnapshot, folder: Path) -> list[Restorable]:
+    """Copy frozen databases, as a checkpoint would, and release them; make each restorable by (parallelism, index)."""
+    kept = [_copied(part, folder) for part in (snapshot, *snapshot.others)]
+    snapshot.release()
+    return kept
+
+
+def _copied(snapshot: DatabaseSnapshot, folder: Path) -> Restorable:
     files = snapshot.files()
     kept = folder / f"stored-{next(_NUMBERS)}"
     kept.mkdir()
     for name in (*files.immutable, *files.other):
         shutil.copyfile(Path(files.folder) / name, kept / name)
-    snapshot.release()
 
     def fetch(target: str) -> None:
         for path in kept.iterdir():

@@ -20,7 +20,7 @@ from headrace.engine.operators.base import (
     StateKind,
 )
 
-from .rocks_cases import MAX_PARALLELISM, context, frozen, stored, tables
+from .rocks_cases import MAX_PARALLELISM, all_stored, context, frozen, tables
 
 #: By parallelism and index, the state of a subtask: tables and databases.
 Checkpoint = tuple[
@@ -77,7 +77,7 @@ class Subtasks:
         databases = []
         if self._kind == "rocksdb":
             assert self._folder is not None
-            databases = [stored(frozen(o), self._folder) for o in self._operators]
+            databases = [d for o in self._operators for d in all_stored(frozen(o), self._folder)]
         self.close()
         self._kind = kind or self._kind
         self._start(parallelism, (states, databases))

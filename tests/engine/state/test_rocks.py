@@ -49,9 +49,13 @@ def commit(database: RocksDatabase, writes: dict[bytes, bytes | None]) -> None:
 
 
 def held(snapshot: DatabaseSnapshot, groups: range = GROUPS) -> dict[bytes, bytes]:
-    opened = open_database(snapshot.files().folder, SMALL, read_only=True)
-    found = {k: v for entries in scan(opened, groups) for k, v in entries}
-    opened.close()
+    found: dict[bytes, bytes] = {}
+    for part in (snapshot, *snapshot.others):
+        opened = open_database(part.files().folder, SMALL, read_only=True)
+        entries = [entry for some in scan(opened, groups) for entry in some]
+        opened.close()
+        assert all(int.from_bytes(key[:2], "big") in part.groups for key, _ in entries)
+        found |= entries
     return found
 
 
