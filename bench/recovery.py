@@ -3,12 +3,16 @@
 Question: milliseconds from the moment when the coordinator knows of the death to the first record that the last stage handles again, with
 `state_bytes` in RocksDB and `inflight_bytes` in flight before stages behind a slow one; as a ratio to the floor, which is the time to
 read those bytes once (bandwidth measured in the same run, on the same files) and to start one process (a fresh interpreter that imports
-the worker). In the same run, the same from the moment when a rescale tells the job to stop, as a ratio to the recovery; from 2 to 4 each new subtask takes a part of
-one old database, from 2 to 3 or 1 some take over one and copy a part of another, key by key. And: is the first
+the worker). In the same run, the same from the moment when a rescale tells the job to stop, as a ratio to the recovery; from 2 to 4 each new subtask takes over a
+part of one old database, from 2 to 3 or 1 some take over parts of two. And: is the first
 checkpoint complete while records that were in flight are still being replayed?
 
 source -> keyed state -> slow stage, a hash exchange before each. The state is written once at full speed, then the slow stage sleeps for
 each record and everything before it fills. Windows are fixed, and large enough for the bytes in flight.
+
+Before the job is told to stop, the new workers fetch what the last complete checkpoint names: `rescale_ahead_bytes`, each worker's own (two that take
+over parts of one database each count it), in `rescale_ahead_ms`, which includes their start. Phases of the standstill, each from its begin: `stop` (the
+last checkpoint), `begin` (the next coordinator reads it), `restored` (workers open what they fetched); all three are `running`.
 
 Noise: a busy machine makes every phase longer, the start of processes most of all. Compare ratios.
 """
@@ -259,6 +263,8 @@ def _rescale(handle: hr.JobHandle, bench: _Bench, parallelism: int) -> dict[str,
         "ahead_bytes": rescaled.ahead_bytes,
         "ahead_ms": _ms(rescaled.duration_ns - rescaled.standstill_ns),
         "stop_ms": _ms(stopped_ns - stopping_ns),
+        "begin_ms": _ms(rescaled.begin_ns),
+        "restored_ms": _ms(rescaled.standstill_ns - (stopped_ns - stopping_ns) - rescaled.begin_ns),
         "running_ms": _ms(rescaled.standstill_ns),
         "first_output_ms": _ms(first_ns - stopping_ns),
     }

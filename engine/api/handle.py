@@ -147,6 +147,7 @@ class Rescaled:
         duration_ns: from the request until an attempt ran again.
         standstill_ns: from the moment when the job was told to stop until an attempt ran again.
         ahead_bytes: of state that the new workers had fetched and checked before that moment.
+        begin_ns: from the job's stop until its next coordinator had begun: it had read the checkpoint and given it out.
     """
 
     parallelism: int
@@ -155,6 +156,7 @@ class Rescaled:
     duration_ns: int
     standstill_ns: int
     ahead_bytes: int = 0
+    begin_ns: int = 0
 
 
 class JobHandle:
@@ -259,7 +261,7 @@ class JobHandle:
                 raise
             stopped_ns = time.monotonic_ns()
             try:
-                self._go_on(successor, checkpoint)
+                begun_ns = self._go_on(successor, checkpoint)
             except Exception as failure:
                 raise self._gone_on(checkpoint, parallelism, failure) from failure
             now_ns = time.monotonic_ns()
@@ -270,6 +272,7 @@ class JobHandle:
                 now_ns - began_ns,
                 now_ns - stopping_ns,
                 ahead_bytes,
+                begun_ns - stopped_ns,
             )
             before, self._parallelism = self._parallelism, parallelism
             self._rescales.append(rescaled)
@@ -290,16 +293,19 @@ class JobHandle:
         self._earlier.append(ended)
         return ended.last_checkpoint
 
-    def _go_on(self, successor: Successor, checkpoint: int) -> None:
+    def _go_on(self, successor: Successor, checkpoint: int) -> int:
+        """Start from the checkpoint; returns when (`monotonic_ns`) the next session had begun, an attempt of which now runs."""
         # A job that reached its end meanwhile is started too: its sources find nothing more and it ends again.
         before = self.status()
         session = successor.begin(checkpoint)
+        begun_ns = time.monotonic_ns()
         session.await_start()
         # In this order, the reverse of that in `status`: a look in between must not count the old session twice.
         self._session = session
         self._before = before
         if self._ending is not None:
             self._ending(session)
+        return begun_ns
 
     def _gone_on(self, checkpoint: int, parallelism: int, failure: Exception) -> HeadraceError:
         """Go on at the old parallelism, and say what happened."""

@@ -236,8 +236,8 @@ class Restart:
         max_backoff: the longest wait.
     """
 
-    attempts: int = 10
-    backoff: Duration = "100ms"
+    attempts: int = 12
+    backoff: Duration = "20ms"
     max_backoff: Duration = "1m"
 
     def __post_init__(self) -> None:

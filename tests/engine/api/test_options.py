@@ -31,7 +31,7 @@ def test_defaults_read_as_integers() -> None:
     assert checkpoints.barrier_mode is CheckpointMode.ALIGNED
     assert (Network().buffer_bytes, Network().window_bytes) == (2**20, 2**22)
     assert (Network().heartbeat_ns, Network().heartbeat_timeout_ns) == (SECOND, 10 * SECOND)
-    assert (Restart().backoff_ns, Restart().max_backoff_ns) == (SECOND // 10, 60 * SECOND)
+    assert (Restart().backoff_ns, Restart().max_backoff_ns) == (SECOND // 50, 60 * SECOND)
     assert Workers().start_timeout_ns == 60 * SECOND
 
 
