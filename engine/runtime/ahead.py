@@ -11,6 +11,7 @@ What cannot be fetched is left out, whatever the reason: the restore meets it ag
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 import threading
@@ -98,11 +99,15 @@ class FilesAhead:
     def _fetch(self, file: SharedFile, folder: str) -> int:
         if self._over:
             return 0
+        place = os.path.join(folder, file.name)
         try:
             identity = bring(self._store, self._job, file, folder, links=True)
         except (CorruptBlob, StoreError, OSError):
+            # Half a copy takes space that the restore may need.
+            with contextlib.suppress(OSError):
+                os.unlink(place)
             return 0
-        self._fetched[_key(file)] = _Fetched(os.path.join(folder, file.name), identity)
+        self._fetched[_key(file)] = _Fetched(place, identity)
         return file.length
 
 

@@ -120,6 +120,7 @@ def test_what_is_damaged_or_missing_is_left_to_the_restore(machine: Machine) -> 
     assert not machine.takes(bad)
     assert not machine.takes(gone)
     assert machine.takes(whole)
+    assert len(machine.fetched()) == 1, "nothing is left of what was given up"
 
 
 @pytest.mark.parametrize("data", [damaged(DATA), DATA[:-1], DATA + b"x"])
