@@ -33,11 +33,13 @@ from .layout import (
     CheckpointKind,
     checkpoint_folder,
     checkpoints_prefix,
+    elsewhere_folder,
     epoch_path,
     epochs_folder,
     job_folder,
     metadata_path,
     parse_checkpoint_path,
+    parse_elsewhere_path,
     parse_epoch_path,
     parse_shared_path,
     shared_folder,
@@ -133,7 +135,9 @@ def abandoned_checkpoints(store: Store, job: str) -> list[int]:
 
 def next_checkpoint_number(store: Store, job: str) -> int:
     """Return a number above every one that left a file, complete or not, so that no file name comes twice."""
-    return max(_numbers(store, job), default=0) + 1
+    elsewhere = (parse_elsewhere_path(path) for path in store.list(elsewhere_folder(job)))
+    taken = _numbers(store, job) | {number for number in elsewhere if number is not None}
+    return max(taken, default=0) + 1
 
 
 def load(store: Store, job: str, number: int) -> CheckpointMetadata:
@@ -142,9 +146,22 @@ def load(store: Store, job: str, number: int) -> CheckpointMetadata:
     Raises: NotFound if it is not complete, CorruptMetadata, UnsupportedVersion, WrongJob, StoreError.
     """
     try:
-        return _load(store, job, number, CheckpointKind.CHECKPOINT)
+        return load_kind(store, job, number, CheckpointKind.CHECKPOINT)
     except NotFound:
-        return _load(store, job, number, CheckpointKind.SAVEPOINT)
+        return load_kind(store, job, number, CheckpointKind.SAVEPOINT)
+
+
+def load_kind(store: Store, job: str, number: int, kind: CheckpointKind) -> CheckpointMetadata:
+    """Read the metadata of the checkpoint, or of the savepoint, of this number. Raises: as `load`."""
+    path = metadata_path(job, number, kind)
+    metadata = decode_metadata(store.get(path), path)
+    if job_folder(metadata.job) != job_folder(job):
+        raise WrongJob(path, job, metadata.job)
+    if metadata.checkpoint != number:
+        raise CorruptMetadata(path, 0, f"checkpoint {number}", f"checkpoint {metadata.checkpoint}")
+    if metadata.savepoint != (kind is CheckpointKind.SAVEPOINT):
+        raise CorruptMetadata(path, 0, f"a {kind.name.lower()}", f"savepoint={metadata.savepoint}")
+    return metadata
 
 
 def newest_valid(store: Store, job: str) -> tuple[CheckpointMetadata | None, list[tuple[int, str]]]:
@@ -158,7 +175,7 @@ def newest_valid(store: Store, job: str) -> tuple[CheckpointMetadata | None, lis
     complete = _complete(store, job)
     for number in sorted(complete, key=lambda n: (complete[n].value, -n)):
         try:
-            metadata = _load(store, job, number, complete[number])
+            metadata = load_kind(store, job, number, complete[number])
         except CorruptMetadata as error:
             rejected.append((number, str(error)))
             continue
@@ -315,18 +332,6 @@ def _complete(store: Store, job: str) -> dict[int, CheckpointKind]:
                 # Should both kinds exist, the checkpoint wins, as in `load`.
                 found.setdefault(parsed.number, kind)
     return found
-
-
-def _load(store: Store, job: str, number: int, kind: CheckpointKind) -> CheckpointMetadata:
-    path = metadata_path(job, number, kind)
-    metadata = decode_metadata(store.get(path), path)
-    if job_folder(metadata.job) != job_folder(job):
-        raise WrongJob(path, job, metadata.job)
-    if metadata.checkpoint != number:
-        raise CorruptMetadata(path, 0, f"checkpoint {number}", f"checkpoint {metadata.checkpoint}")
-    if metadata.savepoint != (kind is CheckpointKind.SAVEPOINT):
-        raise CorruptMetadata(path, 0, f"a {kind.name.lower()}", f"savepoint={metadata.savepoint}")
-    return metadata
 
 
 _Handle = StateHandle | StateSchema | FileHandle | BufferHandle

@@ -6,6 +6,9 @@
     JOB/sav-N/...                 the same for a savepoint; checkpoints and savepoints share one sequence of numbers
     JOB/shared/N-wW-eE-CHECKSUM   a file that worker W wrote for checkpoint N during epoch E, and that later ones may refer to
     JOB/epochs/E                  created exclusively by the attempt that owns epoch E
+    JOB/elsewhere/N               a checkpoint that takes place N in the job's sequence, and lies elsewhere
+    JOB/KIND-N/claimed            who has claimed this checkpoint or savepoint, if somebody has
+    JOB/KIND-N/released           its metadata, from when it is released until all of it is deleted
 
 The epoch is in a segment's name so that a worker that was given up for dead cannot overwrite the file of its
 replacement. Handles in metadata are relative to `JOB/`, so that a job's folder can be moved as a whole.
@@ -170,6 +173,27 @@ def epoch_path(job: str, epoch: int) -> str:
     return f"{epochs_folder(job)}{epoch}"
 
 
+def elsewhere_folder(job: str) -> str:
+    """Return `JOB/elsewhere/`, with the slash."""
+    return f"{job_folder(job)}/elsewhere/"
+
+
+def elsewhere_path(job: str, number: int) -> str:
+    """Return the path of the record of a checkpoint that takes place `number` and lies elsewhere."""
+    assert number >= 0, f"place {number}"
+    return f"{elsewhere_folder(job)}{number}"
+
+
+def claimed_path(job: str, number: int, kind: CheckpointKind) -> str:
+    """Return the path of the file that says who has claimed the checkpoint."""
+    return checkpoint_folder(job, number, kind) + "claimed"
+
+
+def released_path(job: str, number: int, kind: CheckpointKind) -> str:
+    """Return the path of what was the metadata of a checkpoint that is being deleted by who had claimed it."""
+    return checkpoint_folder(job, number, kind) + "released"
+
+
 @lru_cache(maxsize=4096)  # Many handles of a checkpoint name one file.
 def is_plain_path(path: str) -> bool:
     """Tell whether `path` is relative and normalised, of plain characters, without hidden or parent components."""
@@ -211,6 +235,14 @@ def parse_shared_path(path: str) -> SharedName | None:
     if folder != "shared" or match is None:
         return None
     return SharedName(int(match[1]), int(match[2]), int(match[3]), match[4])
+
+
+def parse_elsewhere_path(path: str) -> int | None:
+    """Return the place of `JOB/elsewhere/N`; None for every other path."""
+    parts = path.split("/")
+    if len(parts) != 3 or parts[1] != "elsewhere" or not _EPOCH.fullmatch(parts[2]):
+        return None
+    return int(parts[2])
 
 
 def parse_epoch_path(path: str) -> int | None:

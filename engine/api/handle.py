@@ -64,6 +64,12 @@ class Session(Protocol):
         """Take a last checkpoint and end; `wait` then returns."""
         ...
 
+    def stop_with_savepoint(
+        self, path: str | None, mode: CheckpointMode | None, *, drain: bool
+    ) -> str:
+        """Take a savepoint, by which sinks commit, and end; return where it is. Raises: UserError; HeadraceError: the job goes on."""
+        ...
+
     def drain(self) -> None:
         """End the input, work on all that was read to its end, and end."""
         ...
@@ -233,9 +239,7 @@ class JobHandle:
 
         Raises: UserError when the job keeps no checkpoints, or there is no such mode or directory; HeadraceError when it fails.
         """
-        if mode is not None and mode not in SAVEPOINT_MODES:
-            raise UserError(f"savepoint: mode={mode!r} is neither 'aligned' nor 'unaligned'")
-        return self._session.savepoint(path, None if mode is None else CheckpointMode(mode))
+        return self._session.savepoint(path, _mode(mode))
 
     def rescale(self, parallelism: int) -> Rescaled:
         """Go on at another parallelism: take an unaligned checkpoint, stop, start from it. Operators with their own keep it.
@@ -322,6 +326,33 @@ class JobHandle:
         """Take a last checkpoint and end the job; `wait` then returns."""
         self._end(lambda session: session.stop())
 
+    def stop_with_savepoint(
+        self, path: str | None = None, mode: str | None = None, *, drain: bool = False
+    ) -> str:
+        """Take a savepoint and end the job exactly there: sinks commit what it covers, and nothing after it; `wait` then returns.
+
+        What is started from it goes on where this job ended, in this folder (`restore="latest"` finds it) or elsewhere.
+
+        Args:
+            path: as of `savepoint`.
+            mode: as of `savepoint`.
+            drain: end the input first, as `drain` does.
+
+        Returns: its path, DIRECTORY/JOB/sav-N, when it is complete.
+
+        Raises: UserError as `savepoint`, before anything happens; HeadraceError when it fails: the job then goes on.
+        """
+        chosen = _mode(mode)
+        # A rescale under way is waited for; none begins while the job ends.
+        with self._swap:
+            session, before = self._session, self._ending
+            self._ending = lambda session: session.stop()
+            try:
+                return session.stop_with_savepoint(path, chosen, drain=drain)
+            except HeadraceError:
+                self._ending = before
+                raise
+
     def drain(self) -> None:
         """Read nothing more, let all that was read be worked on to its end, commit it, and end the job; `wait` then returns.
 
@@ -384,6 +415,13 @@ class JobHandle:
             restarts=sum(session.restarts for session in sessions),
             collected={name: read() for name, read in self._collected.items()},
         )
+
+
+def _mode(mode: str | None) -> CheckpointMode | None:
+    """How a savepoint is to be taken. Raises: UserError."""
+    if mode is not None and mode not in SAVEPOINT_MODES:
+        raise UserError(f"savepoint: mode={mode!r} is neither 'aligned' nor 'unaligned'")
+    return None if mode is None else CheckpointMode(mode)
 
 
 def rescale_metrics(rescales: Sequence[Rescaled]) -> dict[str, float]:

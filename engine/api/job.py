@@ -44,6 +44,7 @@ class Overrides(TypedDict, total=False):
     workers: Workers
     state: State
     autoscale: Autoscale
+    claim: bool
     allow_unclaimed_state: bool
     renamed: Mapping[str, str] | str
 
@@ -195,6 +196,7 @@ class Job:
             master=master,
             spark=spark,
             restore=restore,
+            claim=overrides.get("claim", False),
             allow_unclaimed_state=overrides.get("allow_unclaimed_state", False),
             renamed=overrides.get("renamed"),
             parallelism=overrides.get("parallelism", stated.parallelism),

@@ -363,6 +363,7 @@ class RunOptions:
         master: Spark master URL; None is Spark embedded in this process. Only for runner="spark".
         spark: a session to use instead of making one; its owner stops it. Only for runner="spark".
         restore: checkpoint to start from: "latest", its number (7 or "7") or a path; None starts afresh.
+        claim: what `restore` names elsewhere becomes the job's own, and is deleted once newer checkpoints have subsumed it.
         allow_unclaimed_state: start even though the checkpoint holds state of operators that the job lacks.
         renamed: operators whose state lies in the checkpoint under an older name: {old: new}, or "old=new,older=newer".
         parallelism: of operators that set none; None: one subtask per CPU.
@@ -373,6 +374,7 @@ class RunOptions:
     master: str | None = None
     spark: SparkSession | None = None
     restore: str | int | None = None
+    claim: bool = False
     allow_unclaimed_state: bool = False
     renamed: Mapping[str, str] | str | None = None
     parallelism: int | None = None
@@ -385,10 +387,9 @@ class RunOptions:
 
     def __post_init__(self) -> None:
         _choice("runner", self.runner, RUNNERS)
-        if not isinstance(self.allow_unclaimed_state, bool):
-            raise UserError(
-                f"allow_unclaimed_state={self.allow_unclaimed_state!r} is neither True nor False"
-            )
+        for flag in ("claim", "allow_unclaimed_state"):
+            if not isinstance(getattr(self, flag), bool):
+                raise UserError(f"{flag}={getattr(self, flag)!r} is neither True nor False")
         _ = self.renames
         if self.parallelism is not None:
             _count("parallelism", self.parallelism, least=1)

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import os
-
 from ..api.errors import HeadraceError, UserError
+from ..api.places import absolute
 from ..control import messages as m
 from ..control.client import ask
 from .numbers import milliseconds, seconds
@@ -47,7 +46,7 @@ def savepoint(
 ) -> int:
     """Have a job take a savepoint, and wait until it is complete. Raises: HeadraceError."""
     # The other process may stand in another folder.
-    place = path if path is None or "://" in path else os.path.abspath(path)
+    place = path if path is None else absolute(path)
     done = ask(job, m.Savepoint(place, mode), pid=pid, address=address)
     assert isinstance(done, m.SavepointDone), done
     if as_json:
@@ -58,14 +57,29 @@ def savepoint(
 
 
 def stop(
-    job: str, *, now: bool, drain: bool, pid: int | None, address: str | None, as_json: bool
+    job: str,
+    *,
+    now: bool,
+    drain: bool,
+    path: str | None,
+    mode: str | None,
+    pid: int | None,
+    address: str | None,
+    as_json: bool,
 ) -> int:
-    """Have a job end, and wait until it has. Raises: HeadraceError."""
+    """Have a job end, with a savepoint in the directory `path` if there is one, and wait until it has. Raises: HeadraceError."""
     if now and drain:
         raise UserError(
             "--now and --drain exclude each other: a job that ends at once drains nothing"
         )
-    done = ask(job, m.Stop(now, drain), pid=pid, address=address)
+    if now and path is not None:
+        raise UserError(
+            "--now and --savepoint exclude each other: a job that ends at once takes no savepoint"
+        )
+    if mode is not None and path is None:
+        raise UserError("--mode is of the savepoint; give --savepoint DIR too, or leave it out")
+    place = None if path is None else absolute(path)
+    done = ask(job, m.Stop(now, drain, place, mode), pid=pid, address=address)
     assert isinstance(done, m.StopDone), done
     if drain and not done.finished:
         raise HeadraceError(
@@ -73,10 +87,18 @@ def stop(
         )
     if as_json:
         print_object(
-            {"job": job, "stopped": True, "drained": drain, "last_checkpoint": done.checkpoint}
+            {
+                "job": job,
+                "stopped": True,
+                "drained": drain,
+                "last_checkpoint": done.checkpoint,
+                "savepoint": done.savepoint,
+            }
         )
     else:
         how = "has drained and ended" if drain else "has stopped"
         last = "" if done.checkpoint is None else f"; the last checkpoint is chk-{done.checkpoint}"
+        if done.savepoint is not None:
+            last = f"; restore={done.savepoint} goes on from there"
         print(f"job {job} {how}{last}")
     return 0

@@ -82,6 +82,13 @@ def run(
     restore: Annotated[
         str | None, Parameter(help="latest, a checkpoint's number, or the path of one.")
     ] = None,
+    claim: Annotated[
+        bool,
+        Parameter(
+            negative="",
+            help="What is restored from elsewhere becomes the job's own and is deleted when subsumed.",
+        ),
+    ] = False,
     allow_unclaimed_state: Annotated[
         bool, Parameter(negative="", help="Restore even if operators of the checkpoint are gone.")
     ] = False,
@@ -113,6 +120,7 @@ def run(
         "checkpoints.interval": checkpoint_interval,
         "checkpoints.mode": mode,
         "restore": restore,
+        "claim": "true" if claim else None,
         "allow_unclaimed_state": "true" if allow_unclaimed_state else None,
         "renamed": ",".join(map_) if map_ else None,
     }
@@ -184,6 +192,13 @@ def stop(
             help="End the input first: windows and timers fire. For a job that is over.",
         ),
     ] = False,
+    savepoint: Annotated[
+        str | None,
+        Parameter(
+            help="End with a savepoint in this directory: exactly there, committed up to it."
+        ),
+    ] = None,
+    mode: Annotated[str | None, Parameter(help="Of the savepoint: aligned or unaligned.")] = None,
     pid: Pid = None,
     address: Address = None,
     json: Json = False,
@@ -191,7 +206,16 @@ def stop(
     """Have a running job take a last checkpoint and end."""
     from .control import stop as ask
 
-    return ask(job, now=now, drain=drain, pid=pid, address=address, as_json=json)
+    return ask(
+        job,
+        now=now,
+        drain=drain,
+        path=savepoint,
+        mode=mode,
+        pid=pid,
+        address=address,
+        as_json=json,
+    )
 
 
 @_checkpoints.command(name="list")

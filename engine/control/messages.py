@@ -26,10 +26,15 @@ class Rescale(_Message, frozen=True):
 
 
 class Stop(_Message, frozen=True):
-    """Take a last checkpoint and end. `now`: end at once; what no checkpoint covers is not committed. `drain`: end the input before."""
+    """Take a last checkpoint and end. `now`: end at once; what no checkpoint covers is not committed. `drain`: end the input before.
+
+    `savepoint`: the directory of the savepoint with which to end instead; `mode` as of `JobHandle.savepoint`.
+    """
 
     now: bool
     drain: bool = False
+    savepoint: str | None = None
+    mode: str | None = None
 
 
 class Savepoint(_Message, frozen=True):
@@ -57,10 +62,14 @@ class RescaleDone(_Message, frozen=True):
 
 
 class StopDone(_Message, frozen=True):
-    """The job has ended; its newest checkpoint, or None. `finished`: all that it had read was worked on to its end."""
+    """The job has ended; its newest checkpoint, or None. `finished`: all that it had read was worked on to its end.
+
+    `savepoint`: path of the one with which it ended.
+    """
 
     checkpoint: int | None
     finished: bool = False
+    savepoint: str | None = None
 
 
 class SavepointDone(_Message, frozen=True):

@@ -49,6 +49,9 @@ class Controlled(Protocol):
     def rescale(self, parallelism: int) -> Rescaled: ...
     def savepoint(self, path: str | None = None, mode: str | None = None) -> str: ...
     def stop(self) -> None: ...
+    def stop_with_savepoint(
+        self, path: str | None = None, mode: str | None = None, *, drain: bool = False
+    ) -> str: ...
     def drain(self) -> None: ...
     def cancel(self) -> None: ...
     def wait(self, timeout_s: float | None = None) -> JobResult: ...
@@ -176,7 +179,7 @@ def _do(handle: Controlled, request: m.Request) -> m.Done | m.Refused:
                     done.standstill_ns,
                 )
             case m.Stop():
-                return _stop(handle, _ending(handle, request))
+                return _stop(handle, request)
             case m.Savepoint():
                 return m.SavepointDone(handle.savepoint(request.path, request.mode))
             case _:
@@ -194,10 +197,14 @@ def _ending(handle: Controlled, request: m.Stop) -> Callable[[], None]:
     return handle.drain if request.drain else handle.stop
 
 
-def _stop(handle: Controlled, end: Callable[[], None]) -> m.StopDone:
-    end()
+def _stop(handle: Controlled, request: m.Stop) -> m.StopDone:
+    savepoint = None
+    if request.savepoint is not None and not request.now:
+        savepoint = handle.stop_with_savepoint(request.savepoint, request.mode, drain=request.drain)
+    else:
+        _ending(handle, request)()
     result = handle.wait()
-    return m.StopDone(result.last_checkpoint, result.outcome == "finished")
+    return m.StopDone(result.last_checkpoint, result.outcome == "finished", savepoint)
 
 
 def _has_ended(handle: Controlled) -> bool:

@@ -22,7 +22,7 @@ from . import decisions as d
 from . import messages as m
 from .deletion import Deletion
 from .ledger import Ledger, metadata_of
-from .pending import CheckpointRules, PendingCheckpoint, Schedule, Wish
+from .pending import CheckpointRules, PendingCheckpoint, SavepointOrder, Schedule, Wish
 from .roster import Roster
 
 
@@ -31,11 +31,14 @@ class Verdict:
     """What a step of a checkpoint means for the attempt: `failure` ends it; `final` says that the last checkpoint is complete.
 
     `whole`: its cut came after the end of all input. Since then is too late: what ended behind the cut is not in it.
+    `saved`: it is the savepoint with which the job was to end; `unsaved`: why that failed.
     """
 
     failure: str = ""
     final: int | None = None
     whole: bool = False
+    saved: bool = False
+    unsaved: str = ""
 
 
 #: Nothing follows for the attempt.
@@ -134,17 +137,15 @@ class Checkpointing:
         *,
         last: bool,
         effects: list[d.CoordinatorEffect],
-        mode: CheckpointMode | None = None,
+        stop: d.StopRequested | None = None,
     ) -> None:
         """Trigger what is due. `last`: one more, which ends the job; it comes alone, so that nothing is pending then.
 
-        With a `mode` of its own the last one does not wait for those under way, which backpressure may hold up: they are given up.
+        With a mode of its own the last one does not wait for those under way, which backpressure may hold up: they are given up. It is a
+        savepoint if whoever has stopped the job wants one.
         """
         if last:
-            if mode is not None:
-                self.make_way("the job stops", effects)
-            if not self.under_way:
-                self._trigger(now_ns, final=True, effects=effects, mode=mode or self._mode)
+            self._trigger_last(now_ns, effects, stop)
             return
         due_ns = self._schedule.due_ns
         due = due_ns is not None and due_ns <= now_ns
@@ -157,9 +158,26 @@ class Checkpointing:
         if covering is not None:
             self._trigger(now_ns, final=False, effects=effects, mode=covering)
         elif wish is not None and wish.savepoint is not None:
-            self._trigger_savepoint(now_ns, effects)
+            self._wishes.remove(wish)
+            self._trigger_savepoint(now_ns, wish.savepoint, wish.request, effects)
         elif due or wish is not None:
             self._trigger(now_ns, final=False, effects=effects, mode=self._mode)
+
+    def _trigger_last(
+        self, now_ns: int, effects: list[d.CoordinatorEffect], stop: d.StopRequested | None
+    ) -> None:
+        order = None if stop is None else stop.savepoint
+        mode = None if stop is None else stop.mode
+        if order is not None:
+            mode = order.mode
+        if mode is not None:
+            self.make_way("the job stops", effects)
+        if self.under_way:
+            return
+        if order is None:
+            self._trigger(now_ns, final=True, effects=effects, mode=mode or self._mode)
+        else:
+            self._trigger_savepoint(now_ns, order, None, effects, final=True)
 
     def _has_room(self, mode: CheckpointMode | None) -> bool:
         """Whether one more may be under way. A savepoint that overtakes everything need not wait for one that stands in a queue."""
@@ -189,18 +207,25 @@ class Checkpointing:
             held.covered_by = number
         self._to_all(m.Trigger(self._epoch, number, mode.value, now_ns), effects)
 
-    def _trigger_savepoint(self, now_ns: int, effects: list[d.CoordinatorEffect]) -> None:
-        wish = self._wishes.pop(0)
-        assert wish.savepoint is not None, f"{wish} is no savepoint"
-        number = max(self._following, wish.savepoint.number_min)
+    def _trigger_savepoint(
+        self,
+        now_ns: int,
+        order: SavepointOrder,
+        request: int | None,
+        effects: list[d.CoordinatorEffect],
+        *,
+        final: bool = False,
+    ) -> None:
+        number = max(self._following, order.number_min)
         self._following = number + 1
-        mode = wish.savepoint.mode or self._mode
-        self._ledger.triggered(number, wish.savepoint)
-        self._pending[number] = PendingCheckpoint(
-            number, now_ns, False, wish.request, mode, wish.savepoint
-        )
-        target = wish.savepoint.target
-        self._to_all(m.Trigger(self._epoch, number, mode.value, now_ns, target), effects)
+        mode = order.mode or self._mode
+        self._ledger.triggered(number, order)
+        pending = PendingCheckpoint(number, now_ns, final, request, mode, order)
+        self._pending[number] = pending
+        if final:
+            for held in self._uncovered():
+                held.covered_by = number
+        self._to_all(m.Trigger(self._epoch, number, mode.value, now_ns, order.target), effects)
 
     # --- savepoints ---------------------------------------------------------------------------------------------
 
@@ -208,12 +233,14 @@ class Checkpointing:
         """Savepoints that every worker has acknowledged, and whose transactions are not all committed.
 
         A savepoint commits nothing. Were it complete before its transactions are committed, a failure could abort them, and they would
-        be lost to whoever starts from it. So it waits for a checkpoint that was triggered later, and commits them.
+        be lost to whoever starts from it. So it waits for a checkpoint that was triggered later, and commits them. The one with which
+        the job ends waits for nothing: it commits them itself.
         """
         return [
             pending
             for pending in self._pending.values()
             if pending.savepoint is not None
+            and not pending.final
             and self._acknowledged(pending)
             and self._ledger.unconfirmed(pending.awaits)
         ]
@@ -272,14 +299,15 @@ class Checkpointing:
         metadata = metadata_of(
             self._plan,
             pending,
-            [] if pending.savepoint else self._ledger.carry_over(pending.transactions),
+            self._ledger.carry_over(pending.transactions) if pending.commits else [],
             epoch=self._epoch,
             mode=pending.mode.value,
             now_ns=now_ns,
         )
         self._writing = (pending, metadata)
         target = "" if pending.savepoint is None else pending.savepoint.target
-        effects.append(d.WriteMetadata(metadata, target))
+        last = pending.final and pending.savepoint is not None
+        effects.append(d.WriteMetadata(metadata, target, last))
         return FINE
 
     def _untiled(self, pending: PendingCheckpoint) -> list[str]:
@@ -303,7 +331,7 @@ class Checkpointing:
         (pending, metadata), self._writing = self._writing, None
         assert pending.number == checkpoint, f"wrote chk-{pending.number}, got chk-{checkpoint}"
         if pending.savepoint is not None:
-            return self._saved(pending, running=running, effects=effects)
+            return self._saved(pending, metadata, running=running, effects=effects)
         self._ledger.completed(metadata)
         self._schedule.ended(now_ns, complete=True)
         if running:
@@ -322,15 +350,26 @@ class Checkpointing:
         return Verdict(final=checkpoint, whole=all(s.finished for s in metadata.subtasks))
 
     def _saved(
-        self, pending: PendingCheckpoint, *, running: bool, effects: list[d.CoordinatorEffect]
+        self,
+        pending: PendingCheckpoint,
+        metadata: CheckpointMetadata,
+        *,
+        running: bool,
+        effects: list[d.CoordinatorEffect],
     ) -> Verdict:
         self._ledger.saved(pending.number)
         text = f"savepoint {pending.number} is complete"
         effects.append(d.Notice(d.NoticeKind.SAVEPOINT, text))
         _answer(pending, pending.number, "", effects)
-        if running:
-            self.deletion.sweep(effects)
-        return FINE
+        if not pending.final:
+            if running:
+                self.deletion.sweep(effects)
+            return FINE
+        # Whatever has become of the attempt meanwhile, the job ends here.
+        self._ledger.ended_with(metadata)
+        effects.append(d.CommitTransactions(pending.number, tuple(metadata.transactions)))
+        whole = all(s.finished for s in metadata.subtasks)
+        return Verdict(final=pending.number, whole=whole, saved=True)
 
     def discarded(
         self, checkpoint: int, reason: str, now_ns: int, effects: list[d.CoordinatorEffect]
@@ -349,10 +388,10 @@ class Checkpointing:
         """A pending checkpoint has failed; an unknown one was cancelled or completed before."""
         if checkpoint not in self._pending:
             return FINE
-        savepoint = self._pending[checkpoint].savepoint
+        pending = self._pending[checkpoint]
         self._cancel(checkpoint, reason, effects)
-        if savepoint is not None:
-            return FINE
+        if pending.savepoint is not None:
+            return Verdict(unsaved=reason) if pending.final else FINE
         if self._schedule.ended(now_ns, complete=False):
             return Verdict(f"too many checkpoints failed; chk-{checkpoint} was given up: {reason}")
         return FINE
@@ -363,7 +402,7 @@ class Checkpointing:
         late = [p.number for p in self._pending.values() if p.created_ns <= latest_ns]
         reason = "it took longer than the timeout"
         verdicts = [self.give_up(number, reason, now_ns, effects) for number in late]
-        return next((verdict for verdict in verdicts if verdict.failure), FINE)
+        return next((verdict for verdict in verdicts if verdict != FINE), FINE)
 
     def _cancel(self, checkpoint: int, reason: str, effects: list[d.CoordinatorEffect]) -> None:
         pending = self._pending.pop(checkpoint)

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from typing import assert_never
 
-from headrace.channels.events import CheckpointMode
+from headrace.recovery.elsewhere import Elsewhere
 from headrace.recovery.metadata import CheckpointMetadata
 
 from ..plan.execution import ExecutionPlan
@@ -41,6 +41,7 @@ class Coordinator:
         slots: which slots each worker holds.
         restore: the checkpoint to start from, or None.
         origin: URL of the checkpoint directory that `restore` lies in; empty: the job's own.
+        claim: the place of `restore` in the job's sequence, if the job has claimed it.
         checkpoint_next: number of the next checkpoint; above every number ever used in this job's folder.
         assign: maps a checkpoint onto `plan`.
         epoch: one that was claimed already, before `restore` was chosen; 0: none was.
@@ -56,6 +57,7 @@ class Coordinator:
         *,
         restore: CheckpointMetadata | None,
         origin: str = "",
+        claim: Elsewhere | None = None,
         checkpoint_next: int,
         assign: Assign,
         epoch: int = 0,
@@ -71,7 +73,9 @@ class Coordinator:
         self.epoch = epoch
         #: Messages dropped because of their epoch or sender.
         self.fenced = 0
-        self._ledger = Ledger(restore, rules.checkpoints.retain, foreign=bool(origin), left=left)
+        self._ledger = Ledger(
+            restore, rules.checkpoints.retain, foreign=bool(origin), claim=claim, left=left
+        )
         self._point = RestorePoint(self._ledger, restore, origin, assign, adapt)
         self._checkpoints = Checkpointing(
             plan, rules.mode, rules.checkpoints, self._roster, self._ledger, checkpoint_next
@@ -81,8 +85,9 @@ class Coordinator:
         #: Workers that have answered the Deploy.
         self._deployed: set[int] = set()
         self._finished: set[tuple[int, int]] = set()
-        self._stop: d.StopKind | None = None
-        self._stop_mode: CheckpointMode | None = None
+        #: How it is to end, and who waits for the savepoint with which it does.
+        self._stop: d.StopRequested | None = None
+        self._stop_request: int | None = None
         self._restart_at_ns: int | None = None
         self._ending: d.JobEnded | None = None
         self._now_ns = 0
@@ -175,6 +180,8 @@ class Coordinator:
                 failure = self._point.found(event.metadata)
                 if failure is not None:
                     self._end(d.Outcome.FAILED, failure, "", effects)
+            case d.ClaimReleased():
+                self._checkpoints.deletion.released(event, effects)
             case d.CheckpointRequested():
                 self._checkpoints.requested(Wish(event.request, event.savepoint))
             case d.StopRequested():
@@ -186,15 +193,21 @@ class Coordinator:
 
     def _stop_requested(self, event: d.StopRequested, effects: list[d.CoordinatorEffect]) -> None:
         if event.kind is d.StopKind.NOW:
-            self._stop = event.kind
+            self._stop = event
             self._end(d.Outcome.STOPPED, "stopped at once", "", effects)
-        elif self._stop is None:
+        elif self._stop is None and self.phase is not Phase.CLOSING:
             # The first counts: half drained a job cannot be left, nor drained when its last cut is taken.
-            self._stop, self._stop_mode = event.kind, event.mode
+            self._stop, self._stop_request = event, event.request
             self._drain(effects)
+        elif event.request is not None:
+            effects.append(d.RequestAnswered(event.request, None, "the job is ending already"))
+
+    @property
+    def _is_drained(self) -> bool:
+        return self._stop is not None and self._stop.kind is d.StopKind.DRAIN
 
     def _drain(self, effects: list[d.CoordinatorEffect]) -> None:
-        if self._stop is d.StopKind.DRAIN and self.phase is Phase.RUNNING:
+        if self._is_drained and self.phase is Phase.RUNNING:
             # A checkpoint in which some inputs have ended, and others have not, would lose the rest of those that have.
             self._checkpoints.make_way("the job is drained", effects)
             self._to_all(m.Drain(self.epoch), effects)
@@ -274,10 +287,10 @@ class Coordinator:
         if self.phase is Phase.RUNNING:
             self._heed(self._checkpoints.write_ready(self._now_ns, effects), effects)
         if self.phase is Phase.RUNNING:
-            last = self._all_finished() or self._stop is d.StopKind.WITH_CHECKPOINT
-            if last or self._stop is not d.StopKind.DRAIN:
+            last = self._all_finished() or (self._stop is not None and not self._is_drained)
+            if last or not self._is_drained:
                 self._checkpoints.trigger_due(
-                    self._now_ns, last=last, effects=effects, mode=self._stop_mode
+                    self._now_ns, last=last, effects=effects, stop=self._stop
                 )
         if self.phase is Phase.CLOSING and not self._awaits_storage():
             self._close(effects)
@@ -386,8 +399,28 @@ class Coordinator:
             self._attempt_failed(verdict.failure, "", effects)
         elif verdict.final is not None:
             outcome = d.Outcome.FINISHED if verdict.whole else d.Outcome.STOPPED
-            reason = f"chk-{verdict.final} covers everything"
+            if verdict.saved:
+                self._answer_stop(verdict.final, "", effects)
+            kind = "savepoint " if verdict.saved else "chk-"
+            reason = f"{kind}{verdict.final} covers everything"
             self._end(outcome, reason, "", effects, complete=True)
+        elif verdict.unsaved:
+            self._go_on(verdict.unsaved, effects)
+
+    def _go_on(self, unsaved: str, effects: list[d.CoordinatorEffect]) -> None:
+        """The savepoint with which the job was to end has failed: it does not end, and whoever wanted that is told."""
+        drained, self._stop = self._is_drained, None
+        self._answer_stop(None, unsaved, effects)
+        if drained and self.phase is Phase.RUNNING:
+            # Its input has ended, which only a new attempt undoes. Nothing has been committed since the checkpoint that it starts from.
+            self._attempt_failed(f"the last savepoint failed: {unsaved}", "", effects)
+
+    def _answer_stop(
+        self, savepoint: int | None, failure: str, effects: list[d.CoordinatorEffect]
+    ) -> None:
+        if self._stop_request is not None:
+            effects.append(d.RequestAnswered(self._stop_request, savepoint, failure))
+            self._stop_request = None
 
     # --- sinks --------------------------------------------------------------------------------------------------
 
@@ -447,6 +480,7 @@ class Coordinator:
         if self._checkpoints.writing:
             return
         assert self._ending is not None, "closing without a reason"
+        self._answer_stop(None, f"the job ended without it: {self._ending.reason}", effects)
         self._checkpoints.leave(self._ending.reason, effects)
         deletion = self._checkpoints.deletion
         if self._ending.outcome is d.Outcome.FAILED:

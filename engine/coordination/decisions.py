@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from enum import Enum
 
 from headrace.channels.events import CheckpointMode
+from headrace.recovery.elsewhere import Elsewhere
 from headrace.recovery.metadata import CheckpointMetadata, TransactionRecord
 from headrace.recovery.registry import Deletable
 
@@ -123,6 +124,15 @@ class CheckpointFound:
 
 
 @dataclass(frozen=True, slots=True)
+class ClaimReleased:
+    """Answer to ReleaseClaim. `left`: what stays, a sentence; empty: nothing. `again`: it is to be tried again."""
+
+    place: Elsewhere
+    left: str = ""
+    again: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class CheckpointRequested:
     """Somebody wants a checkpoint now, or a savepoint; answered by RequestAnswered with the same number."""
 
@@ -143,10 +153,18 @@ class StopKind(Enum):
 
 @dataclass(frozen=True, slots=True)
 class StopRequested:
-    """End the job. `mode`: of the last checkpoint; None: the job's own. With one, checkpoints under way are given up for it."""
+    """End the job.
+
+    Attributes:
+        mode: of the last checkpoint; None: the job's own. With one, checkpoints under way are given up for it.
+        savepoint: the job ends with this savepoint instead, by which its sinks commit. If it fails the job goes on.
+        request: answered by RequestAnswered when the savepoint is complete, or will never be.
+    """
 
     kind: StopKind
     mode: CheckpointMode | None = None
+    savepoint: SavepointOrder | None = None
+    request: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,6 +188,7 @@ CoordinatorEvent = (
     | CheckpointsWithdrawn
     | FilesDeleted
     | CheckpointFound
+    | ClaimReleased
     | CheckpointRequested
     | StopRequested
     | TimePassed
@@ -210,11 +229,13 @@ class RecoverSinks:
 class WriteMetadata:
     """Make the checkpoint durable. If that fails, remove it for certain before answering MetadataDiscarded.
 
-    `target`: URL of the directory of a savepoint that does not go to the job's own.
+    `target`: URL of the directory of a savepoint that does not go to the job's own. `last`: it is the savepoint with which the job ends,
+    and so the newest point of its history.
     """
 
     metadata: CheckpointMetadata
     target: str = ""
+    last: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -239,6 +260,14 @@ class DeleteFiles:
     """Delete what nothing refers to any more; every checkpoint in it has been withdrawn. `patient`: see WithdrawCheckpoints."""
 
     what: Deletable
+    patient: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class ReleaseClaim:
+    """Delete what was claimed in another folder, and the record of it; nothing here reads it any more. `patient`: try several times."""
+
+    place: Elsewhere
     patient: bool = False
 
 
@@ -313,6 +342,7 @@ CoordinatorEffect = (
     | CommitTransactions
     | WithdrawCheckpoints
     | DeleteFiles
+    | ReleaseClaim
     | FindCheckpoint
     | ReplaceWorker
     | RequestAnswered

@@ -35,6 +35,7 @@ from ..runtime.network import (
 )
 from . import decisions as d
 from . import messages as m
+from .claiming import release
 from .coordinator import Coordinator
 from .pending import SavepointOrder
 from .rules import Phase
@@ -94,8 +95,11 @@ class CoordinatorDriver:
         launcher: WorkerLauncher,
         store: Store | None,
         sinks: Sinks,
+        directory: str = "",
     ) -> None:
         self._job = job
+        #: URL of `store`.
+        self._directory = directory
         self._machine: Coordinator | None = None
         self._launcher = launcher
         self._store = store
@@ -174,6 +178,19 @@ class CoordinatorDriver:
             number = self._requests
             self._answers[number] = answer
         self.post(d.CheckpointRequested(number, savepoint))
+
+    def request_stop(
+        self,
+        answer: Callable[[d.RequestAnswered], None],
+        kind: d.StopKind,
+        savepoint: SavepointOrder,
+    ) -> None:
+        """Ask that the job ends with a savepoint; `answer` is called in the coordinator's thread."""
+        with self._lock:
+            self._requests += 1
+            number = self._requests
+            self._answers[number] = answer
+        self.post(d.StopRequested(kind, savepoint=savepoint, request=number))
 
     def discard(self) -> None:
         """End without a `start`: workers that have come, or still come, are sent away."""
@@ -305,8 +322,10 @@ class CoordinatorDriver:
                 self._network.close(ConnectionId(connection))
             case d.ClaimEpoch(above):
                 self._store_then(lambda: [claim_epoch(self._store, self._job, above)])
-            case d.WriteMetadata(metadata, target):
-                self._store_then(lambda: write_metadata(self._store, metadata, target=target))
+            case d.WriteMetadata(metadata, target, last):
+                self._store_then(
+                    lambda: write_metadata(self._store, metadata, target=target, last=last)
+                )
             case d.FindCheckpoint(below):
                 self._store_then(lambda: [find_checkpoint(self._store, self._job, below)])
             case d.WithdrawCheckpoints(numbers, patient):
@@ -316,6 +335,12 @@ class CoordinatorDriver:
             case d.DeleteFiles(what, patient):
                 self._store_then(
                     lambda: [delete_files(self._store, self._job, what, patient=patient)]
+                )
+            case d.ReleaseClaim(place, patient):
+                self._store_then(
+                    lambda: [
+                        release(self._store, self._job, self._directory, place, patient=patient)
+                    ]
                 )
             case d.RecoverSinks(epoch, records):
                 self._commit_then(

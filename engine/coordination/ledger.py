@@ -6,6 +6,7 @@ from collections.abc import Collection, Iterable
 from dataclasses import replace
 
 from headrace.channels.partitioners import Hash
+from headrace.recovery.elsewhere import Elsewhere
 from headrace.recovery.metadata import (
     CheckpointMetadata,
     EdgeInfo,
@@ -25,10 +26,13 @@ _CHECKPOINTS_REMEMBERED = 8
 class Ledger:
     """Complete checkpoints and open transactions of one job; the registry counts the files.
 
-    Savepoints, and checkpoints in other directories, belong to somebody else: a job may start from one, and never deletes it.
+    Savepoints, and checkpoints in other directories, belong to somebody else: a job may start from one, and never deletes it, unless
+    it has claimed it. What is claimed takes a place in the job's sequence and is retained like a checkpoint. When it is subsumed it is still read while
+    an attempt that started from it replays what was in flight there.
 
     Args:
         foreign: `restore` lies in another directory.
+        claim: its place, if it is claimed.
         left: what earlier runs of the job left in its folder.
 
     Attributes:
@@ -41,12 +45,24 @@ class Ledger:
         retain: int,
         *,
         foreign: bool = False,
+        claim: Elsewhere | None = None,
         left: Leftovers = NOTHING_LEFT,
     ) -> None:
         self.newest = restore
         self._retain = retain
         #: Numbers of another directory mean nothing here.
         self._foreign = restore if foreign else None
+        self._claim = claim
+        #: {place: what is claimed and not released}.
+        self._claims = {place.number: place for place in left.claims}
+        if claim is not None:
+            self._claims[claim.number] = claim
+        #: The attempt that runs may still read what it started from, which is claimed.
+        self._is_replaying = False
+        #: Places of those that retention has let go while they were read.
+        self._still_read: list[int] = []
+        #: To be released.
+        self._subsumed: list[Elsewhere] = []
         self._registry = SharedStateRegistry()
         #: Complete ones that retention keeps, oldest first.
         self._retained: list[int] = []
@@ -68,20 +84,36 @@ class Ledger:
             self._registry.adopt_abandoned(number)
         for metadata in (*left.older, *left.others):
             self._registry.adopt(metadata.checkpoint, references(metadata))
-        self._retained = [metadata.checkpoint for metadata in left.older]
+        for number in self._claims:
+            self._registry.adopt(number, frozenset())
+        older = [metadata.checkpoint for metadata in left.older]
+        self._retained = sorted(older + list(self._claims))
 
     def restored(self, metadata: CheckpointMetadata | None) -> None:
         """Go on from this checkpoint, whatever came after it. Files of those that came after stay: they are damaged."""
         self.newest = metadata
-        number = 0 if metadata is None else metadata.checkpoint
+        number = self._place_of(metadata)
         for newer in [n for n in self._retained if n > number]:
             self._registry.forget(newer)
         self._retained = [n for n in self._retained if n < number]
+        if number in self._claims:
+            self._retained.append(number)
         if metadata is not None and not metadata.savepoint and metadata is not self._foreign:
             self._retained.append(number)
             self._registry.adopt(number, references(metadata))
         transactions = [] if metadata is None else metadata.transactions
         self._uncommitted = {t.id: t for t in transactions if t.id not in self._committed}
+
+    def _place_of(self, metadata: CheckpointMetadata | None) -> int:
+        if metadata is None:
+            return 0
+        if metadata is self._foreign and self._claim is not None:
+            return self._claim.number
+        return metadata.checkpoint
+
+    def started(self, metadata: CheckpointMetadata | None) -> None:
+        """An attempt starts from there."""
+        self._is_replaying = metadata is not None and metadata is self._foreign
 
     def triggered(self, checkpoint: int, savepoint: SavepointOrder | None = None) -> None:
         """A checkpoint is begun: from now on it may name files, and files may be written for it."""
@@ -94,6 +126,11 @@ class Ledger:
         self._registry.save(savepoint)
         del self._savepoints[savepoint]
 
+    def ended_with(self, metadata: CheckpointMetadata) -> None:
+        """The savepoint with which the job ends is durable: sinks commit by it."""
+        self.newest = metadata
+        self._commit_by(metadata)
+
     def given_up(self, checkpoint: int) -> None:
         """It will not be complete."""
         self._registry.give_up(checkpoint)
@@ -103,23 +140,40 @@ class Ledger:
         self.newest = metadata
         self._registry.complete(metadata.checkpoint, references(metadata))
         self._retained.append(metadata.checkpoint)
+        self._commit_by(metadata)
+        if not _replays(metadata):
+            self._is_replaying = False
+        self._retire()
+
+    def _commit_by(self, metadata: CheckpointMetadata) -> None:
         # Some may have been confirmed while this metadata, which still names them, was being written.
         self._uncommitted = {t.id: t for t in metadata.transactions if t.id not in self._committed}
         self._committing[metadata.checkpoint] = tuple(t.id for t in metadata.transactions)
-        self._retire()
 
     def _retire(self) -> None:
-        for number in self._retained[: -self._retain]:
-            self._registry.let_go(number)
+        gone = self._still_read + self._retained[: -self._retain]
         self._retained = self._retained[-self._retain :]
+        read = self._claim.number if self._claim is not None and self._is_replaying else None
+        self._still_read = [number for number in gone if number == read]
+        for number in gone:
+            if number != read:
+                self._registry.let_go(number)
 
     def end(self) -> None:
-        """There will be no other checkpoint."""
+        """There will be no other checkpoint, and no attempt that reads anything."""
+        self._is_replaying = False
+        self._retire()
         self._registry.end()
 
     def sweep(self) -> tuple[int, ...]:
         """Whose metadata may be withdrawn now; each is named once, until `withdrawn` says otherwise."""
-        return self._registry.collect()
+        collected = self._registry.collect()
+        claims = [number for number in collected if number in self._claims]
+        self._registry.withdrawn(claims, ())
+        for number in claims:
+            self._registry.forget(number)
+            self._subsumed.append(self._claims.pop(number))
+        return tuple(number for number in collected if number not in claims)
 
     def withdrawn(self, asked: Collection[int], gone: Collection[int]) -> None:
         """Of those asked for, these are certainly incomplete now."""
@@ -139,6 +193,15 @@ class Ledger:
             for number, target in self._savepoints.items()
             if self._registry.knows(number)
         }
+
+    def subsumed_claims(self) -> list[Elsewhere]:
+        """What was claimed and may be deleted now; each is named once, until `not_released`."""
+        subsumed, self._subsumed = self._subsumed, []
+        return subsumed
+
+    def not_released(self, place: Elsewhere) -> None:
+        """It could not be deleted: the next sweep names it again."""
+        self._subsumed.append(place)
 
     def committed(self, checkpoint: int) -> None:
         """All transactions that the checkpoint names are committed."""
@@ -197,6 +260,11 @@ class Ledger:
     def describe(self) -> str:
         """The whole state as stable text."""
         return f"complete={self._retained} uncommitted={len(self._uncommitted)}"
+
+
+def _replays(metadata: CheckpointMetadata) -> bool:
+    """Some of what was in flight where the attempt started was still to be read at the cut."""
+    return any(h.side == "replay" for subtask in metadata.subtasks for h in subtask.inflight)
 
 
 def metadata_of(

@@ -63,7 +63,7 @@ class PendingCheckpoint:
     """One checkpoint that was triggered and is not complete.
 
     Attributes:
-        final: triggered after every subtask had finished, so its completion ends the job.
+        final: its completion ends the job, and sinks commit by it, also if it is a savepoint.
         request: whoever asked for it, or None.
         mode: how its barriers travel.
         savepoint: it is one, if not None.
@@ -89,6 +89,11 @@ class PendingCheckpoint:
     def complete(self, workers: Iterable[int]) -> bool:
         """Every worker has acknowledged."""
         return self.acknowledged.keys() >= set(workers)
+
+    @property
+    def commits(self) -> bool:
+        """Sinks commit by it."""
+        return self.savepoint is None or self.final
 
     @property
     def subtasks(self) -> list[SubtaskSnapshot]:

@@ -3,24 +3,34 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+import msgspec
 
 from headrace.channels.partitioners import Hash
 from headrace.recovery import catalog
 from headrace.recovery.assignment import NewTask, claimed_transactions, unclaimed
 from headrace.recovery.catalog import NoValidCheckpoint, WrongJob
+from headrace.recovery.claims import AlreadyClaimed, Claimer, check_unclaimed
 from headrace.recovery.codec import CorruptMetadata, UnsupportedVersion
+from headrace.recovery.elsewhere import Elsewhere, noted
+from headrace.recovery.elsewhere import load as load_elsewhere
+from headrace.recovery.layout import CheckpointKind, elsewhere_path, job_folder
 from headrace.recovery.metadata import CheckpointMetadata, TaskInfo
 from headrace.recovery.redistribution import NewEdge, affinity_of
 from headrace.recovery.renaming import NoSuchName, renamed
 from headrace.recovery.store import NotFound, Store, StoreError
 
 from ..api.errors import StorageUnreachable, UserError
+from ..api.places import absolute
 from ..api.suggestion import did_you_mean
 from ..plan.execution import EdgePlan, ExecutionPlan
 from ..runtime.storage import open_store
 from ..runtime.wiring import channels_to
+
+#: Opens the checkpoint directory of a URL.
+Open = Callable[[str], Store]
 
 _CHECKPOINT_PATH = re.compile(r"(?P<root>.+)/(?P<job>[^/]+)/(?:chk|sav)-(?P<number>\d+)/?")
 
@@ -34,12 +44,21 @@ class Restore:
         origin: URL of the directory it lies in; empty: it is the job's own, to build upon and to delete.
         checkpoint_next: number of the run's first checkpoint, above all in the job's folder.
         warnings: what the user must know about the choice, one sentence each.
+        place: which place in the job's sequence it takes although it lies elsewhere; None: it takes none.
+        unfulfilled: places that are kept for savepoints that never came.
     """
 
     metadata: CheckpointMetadata | None
     origin: str
     checkpoint_next: int
     warnings: tuple[str, ...] = ()
+    place: Elsewhere | None = None
+    unfulfilled: tuple[int, ...] = ()
+
+    @property
+    def claim(self) -> Elsewhere | None:
+        """Its place, if it is claimed."""
+        return self.place if self.place is not None and self.place.claimed else None
 
     @property
     def own(self) -> CheckpointMetadata | None:
@@ -48,14 +67,23 @@ class Restore:
 
 
 def resolve(
-    store: Store | None, job: str, restore: str | int | None, directory: str = ""
+    store: Store | None,
+    job: str,
+    restore: str | int | None,
+    directory: str = "",
+    *,
+    claim: bool = False,
+    open_: Open = open_store,
 ) -> Restore:
     """Find the checkpoint that `restore` ("latest", a number, or a path that ends in JOB/chk-N) names.
 
     Args:
         directory: URL of `store`. A savepoint in it is somebody else's, like all in other directories.
+        claim: what is somebody else's is to become the job's own.
+        open_: opens other directories.
 
-    Raises UserError: there is no such complete checkpoint, it is damaged, or the folder belongs to another job; StorageUnreachable.
+    Raises UserError: there is no such complete checkpoint, it is damaged, another job has claimed it, or the folder belongs to another job;
+        StorageUnreachable.
     """
     try:
         following = 1 if store is None else catalog.next_checkpoint_number(store, job)
@@ -63,19 +91,81 @@ def resolve(
             _check_owner(store, job)
         if restore is None:
             return Restore(None, "", following)
-        metadata, origin, refused = _find(store, job, restore)
-        if metadata.savepoint and not origin:
-            origin = directory
-        warnings = tuple(
-            f"chk-{number} cannot be restored ({reason}); chk-{metadata.checkpoint} is used, so what was"
-            f" committed to sinks after it will be written once more"
-            for number, reason in refused
+        found = _find(store, job, restore, open_)
+        metadata = found.metadata
+        following = max(following, metadata.checkpoint + 1)
+        origin = found.origin
+        if found.place is not None or metadata.savepoint:
+            origin = origin or directory
+        result = Restore(
+            metadata, origin, following, _warnings(found), found.place, tuple(found.unfulfilled)
         )
-        return Restore(metadata, origin, max(following, metadata.checkpoint + 1), warnings)
+        if claim:
+            result = _claimed(result, store, job, directory)
+        if store is not None:
+            _check_unclaimed(result, store, job, directory)
+        return result
     except (CorruptMetadata, UnsupportedVersion, NoValidCheckpoint, WrongJob) as error:
         raise UserError(f"restore={restore!r}: {error}") from error
     except StoreError as error:
         raise StorageUnreachable(f"the checkpoint directory cannot be read: {error}") from error
+
+
+def _warnings(found: _Found) -> tuple[str, ...]:
+    metadata = found.metadata
+    kind = "sav-" if metadata.savepoint else "chk-"
+    return tuple(
+        f"{number} cannot be restored ({reason}); {kind}{metadata.checkpoint} is used, so what was"
+        f" committed to sinks after it will be written once more"
+        for number, reason in found.refused
+    )
+
+
+def _claimed(restore: Restore, store: Store | None, job: str, directory: str) -> Restore:
+    """The same start from what becomes the job's own, if it is not. Raises: UserError, StoreError."""
+    metadata = restore.metadata
+    assert metadata is not None, "something is restored"
+    if store is None:
+        raise UserError(
+            "claim needs a checkpoint directory: without newer checkpoints nothing subsumes what is claimed"
+        )
+    if not restore.origin or restore.place is not None:
+        return restore
+    here = absolute(restore.origin).rstrip("/") == absolute(directory).rstrip("/")
+    if here and not metadata.savepoint and job_folder(metadata.job) == job_folder(job):
+        return replace(restore, origin="")
+    place = Elsewhere(
+        number=restore.checkpoint_next,
+        directory="" if here else absolute(restore.origin),
+        job=metadata.job,
+        checkpoint=metadata.checkpoint,
+        savepoint=metadata.savepoint,
+        claimed=True,
+    )
+    # The same command once more goes on with the same claim.
+    known = [
+        p for p in noted(store, job)[0] if msgspec.structs.replace(p, number=place.number) == place
+    ]
+    if known:
+        return replace(restore, place=known[-1])
+    return replace(restore, place=place, checkpoint_next=place.number + 1)
+
+
+def _check_unclaimed(restore: Restore, store: Store, job: str, directory: str) -> None:
+    """What lies in the job's own folder must not be another's, who deletes it. Raises: UserError, StoreError."""
+    metadata = restore.metadata
+    assert metadata is not None, "something is restored"
+    if restore.origin and restore.origin != directory:
+        return
+    kind = CheckpointKind.SAVEPOINT if metadata.savepoint else CheckpointKind.CHECKPOINT
+    claimer = Claimer(directory=absolute(directory), job=job)
+    try:
+        check_unclaimed(store, metadata.job, metadata.checkpoint, kind, claimer)
+    except AlreadyClaimed as error:
+        raise UserError(
+            f"{kind.value}-{metadata.checkpoint} cannot be restored: {error}; restore an older one,"
+            f" or delete that file if that job will never run"
+        ) from error
 
 
 def _check_owner(store: Store, job: str) -> None:
@@ -87,30 +177,66 @@ def _check_owner(store: Store, job: str) -> None:
             return
 
 
-def _find(
-    store: Store | None, job: str, restore: str | int
-) -> tuple[CheckpointMetadata, str, list[tuple[int, str]]]:
-    """The checkpoint, the directory it lies in (empty: the job's own), and (number, reason) of newer ones that are damaged."""
+@dataclass(slots=True)
+class _Found:
+    """What `restore` names, the directory it lies in (empty: the job's own) and what was passed over: (name, reason), places."""
+
+    metadata: CheckpointMetadata
+    origin: str = ""
+    refused: list[tuple[str, str]] = field(default_factory=list)
+    place: Elsewhere | None = None
+    unfulfilled: list[int] = field(default_factory=list)
+
+
+def _find(store: Store | None, job: str, restore: str | int, open_: Open) -> _Found:
     path = _CHECKPOINT_PATH.fullmatch(restore) if isinstance(restore, str) else None
     if path is not None:
         origin = path["root"]
-        return _load(open_store(origin), path["job"], int(path["number"])), origin, []
+        return _Found(_load(open_(origin), path["job"], int(path["number"])), origin)
     if store is None:
         raise UserError(
             f"restore={restore!r} needs a checkpoint directory; give the job checkpoints=DIR or the path of a checkpoint"
         )
     if restore == "latest":
-        newest, refused = catalog.newest_valid(store, job)
-        if newest is None:
-            raise UserError(
-                f"restore='latest': job {job!r} has no complete checkpoint there; leave restore out to start afresh"
-            )
-        return newest, "", refused
+        return _latest(store, job, open_)
     if not str(restore).isdecimal():
         raise UserError(
             f"restore={restore!r} is neither 'latest', nor a number, nor a path that ends in {job}/chk-N or {job}/sav-N"
         )
-    return _load(store, job, int(restore)), "", []
+    return _Found(_load(store, job, int(restore)))
+
+
+def _latest(store: Store, job: str, open_: Open) -> _Found:
+    """The newest point of the job's history: its own newest checkpoint, or what takes a later place and lies elsewhere."""
+    newest = max(catalog.complete_checkpoints(store, job, savepoints=False), default=0)
+    refused: list[tuple[str, str]] = []
+    unfulfilled: list[int] = []
+    places, damaged_places = noted(store, job)
+    for number, reason in damaged_places:
+        if number > newest:
+            refused.append((elsewhere_path(job, number), reason))
+    for place in reversed(places):
+        if place.number < newest:
+            break
+        try:
+            metadata = load_elsewhere(open_(place.directory) if place.directory else store, place)
+        except NotFound:
+            if place.claimed:
+                refused.append((str(place), "it was claimed and is not there any more"))
+            else:
+                unfulfilled.append(place.number)
+        except CorruptMetadata as error:
+            refused.append((str(place), str(error)))
+        else:
+            return _Found(metadata, place.directory, refused, place, unfulfilled)
+    metadata_, damaged = catalog.newest_valid(store, job)
+    refused += [(f"chk-{number}", reason) for number, reason in damaged]
+    if metadata_ is not None:
+        return _Found(metadata_, "", refused, None, unfulfilled)
+    reasons = "".join(f" ({name}: {reason})" for name, reason in refused)
+    raise UserError(
+        f"restore='latest': job {job!r} has no complete checkpoint there{reasons}; leave restore out to start afresh"
+    )
 
 
 def _load(store: Store, job: str, number: int) -> CheckpointMetadata:

@@ -65,6 +65,7 @@ class RestorePoint:
     def start(self) -> Start:
         """Choose what the next attempt starts from."""
         chosen = self._started_from = self._ledger.newest
+        self._ledger.started(chosen)
         if chosen is None:
             return Start()
         origin = self._origin if chosen is self._asked else ""

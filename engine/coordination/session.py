@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import secrets
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeout
 from contextlib import suppress
@@ -24,9 +24,11 @@ from headrace.recovery.store import Store, StoreError
 from ..api.errors import HeadraceError, JobFailed, StorageUnreachable, UserError
 from ..api.handle import JobResult
 from ..api.options import RunOptions
+from ..api.places import absolute
 from ..plan.execution import ExecutionPlan
 from ..runtime.launch import WorkerLauncher, WorkerProgram, slots_of_worker
 from ..runtime.storage import open_store
+from . import claiming
 from . import decisions as d
 from .compatibility import check_states
 from .coordinator import Coordinator
@@ -78,16 +80,37 @@ class RunningJob:
 
     def checkpoint(self) -> int:
         """Take a checkpoint now; its number. Raises UserError without a checkpoint directory, HeadraceError when it fails."""
-        return self._request("checkpoint", None)
+        return self._request("checkpoint", self._driver.request_checkpoint)
 
     def savepoint(self, path: str | None, mode: CheckpointMode | None) -> str:
         """Take a savepoint; its path. Raises UserError, StorageUnreachable before it begins; HeadraceError when it fails."""
+        order = self._order(path, mode)
+        number = self._request(
+            "savepoint", lambda answer: self._driver.request_checkpoint(answer, order)
+        )
+        return self._savepoint_path(path, number)
+
+    def stop_with_savepoint(
+        self, path: str | None, mode: CheckpointMode | None, *, drain: bool
+    ) -> str:
+        """Take a savepoint, commit what it covers and no more, and end; its path.
+
+        Raises: UserError, StorageUnreachable before it begins; HeadraceError when the savepoint fails, which leaves the job running.
+        """
+        order = self._order(None if path is None else absolute(path), mode)
+        kind = d.StopKind.DRAIN if drain else d.StopKind.WITH_CHECKPOINT
+        number = self._request(
+            "savepoint", lambda answer: self._driver.request_stop(answer, kind, order)
+        )
+        return self._savepoint_path(path, number)
+
+    def _order(self, path: str | None, mode: CheckpointMode | None) -> SavepointOrder:
         self._check_durable()
-        order = SavepointOrder("", mode)
-        if path is not None:
-            number_min = _number_min(path, self._plan.job)
-            order = SavepointOrder(path, mode, number_min)
-        number = self._request("savepoint", order)
+        if path is None:
+            return SavepointOrder("", mode)
+        return SavepointOrder(path, mode, _number_min(path, self._plan.job))
+
+    def _savepoint_path(self, path: str | None, number: int) -> str:
         folder = checkpoint_folder(self._plan.job, number, CheckpointKind.SAVEPOINT)
         return f"{(path or self._directory).rstrip('/')}/{folder.rstrip('/')}"
 
@@ -95,10 +118,12 @@ class RunningJob:
         if not self._directory:
             raise UserError("the job has no checkpoint directory; give it checkpoints=DIR")
 
-    def _request(self, what: str, order: SavepointOrder | None) -> int:
+    def _request(
+        self, what: str, ask: Callable[[Callable[[d.RequestAnswered], None]], None]
+    ) -> int:
         self._check_durable()
         answer: Future[d.RequestAnswered] = Future()
-        self._driver.request_checkpoint(answer.set_result, order)
+        ask(answer.set_result)
         while True:
             try:
                 answered = answer.result(timeout=0.5)
@@ -279,9 +304,12 @@ class PreparedJob:
             self._made = make_launcher(self._plan.job, self._options, self._plan.slots)
         # All that can be the user's mistake has been looked at. From here on no older coordinator of the job completes a checkpoint; it may
         # have completed one since we looked, so we look again.
-        epoch = _claim(self._store, self._plan.job)
+        job, store = self._plan.job, self._store
+        claiming.stake(self._find(restore), store, job, self._directory)
+        epoch = _claim(store, job)
         found = claimed(self._find(restore), self._tasks)
-        left = find_leftovers(self._store, self._plan.job, found.own, found.checkpoint_next)
+        claiming.record(found, store, job)
+        left = find_leftovers(store, job, found.own, found.checkpoint_next, found.place)
         launcher = self._made.launcher
         workers = range(launcher.workers)
         slots = [slots_of_worker(w, workers=len(workers), slots=self._plan.slots) for w in workers]
@@ -291,6 +319,7 @@ class PreparedJob:
             coordinator_rules(self._options),
             restore=found.metadata,
             origin=found.origin,
+            claim=found.claim,
             checkpoint_next=found.checkpoint_next,
             assign=self._assign,
             epoch=epoch,
@@ -298,7 +327,7 @@ class PreparedJob:
             adapt=self._adapt,
         )
         driver = self._driver or self._launch(self._made)
-        for warning in found.warnings:
+        for warning in (*found.warnings, *left.warnings):
             driver.warn(warning)
         driver.start(machine)
         return RunningJob(self._plan, driver, launcher, self._directory)
@@ -317,7 +346,8 @@ class PreparedJob:
         check_states(self._plan, origin, found.metadata)
 
     def _find(self, restore: str | int | None) -> Restore:
-        found = resolve(self._store, self._plan.job, restore, self._directory)
+        claim = self._options.claim and restore is not None
+        found = resolve(self._store, self._plan.job, restore, self._directory, claim=claim)
         return in_new_names(found, self._options.renames, self._tasks)
 
     def _adapt(self, metadata: CheckpointMetadata) -> CheckpointMetadata:
@@ -336,7 +366,9 @@ class PreparedJob:
         """Open the server and launch the workers."""
         plan, options, launcher = self._plan, self._options, made.launcher
         secret = secrets.token_bytes(32)
-        driver = CoordinatorDriver(plan.job, secret, launcher, self._store, _sinks_of(plan))
+        driver = CoordinatorDriver(
+            plan.job, secret, launcher, self._store, _sinks_of(plan), self._directory
+        )
         self._driver = driver
         made.exits.append(driver.post)
         host = options.workers.advertise_host or launcher.coordinator_host
@@ -354,6 +386,8 @@ class PreparedJob:
 
 def start_job(plan: ExecutionPlan, options: RunOptions) -> RunningJob:
     """Start a job. Raises UserError, StorageUnreachable before anything runs."""
+    if options.claim and options.restore is None:
+        raise UserError("claim has nothing to claim: give restore=, or leave claim out")
     return PreparedJob(plan, options).begin(options.restore)
 
 

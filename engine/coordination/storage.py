@@ -9,7 +9,7 @@ import logging
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
-from headrace.recovery import catalog
+from headrace.recovery import catalog, elsewhere
 from headrace.recovery.codec import CorruptMetadata
 from headrace.recovery.metadata import CheckpointMetadata, TransactionRecord
 from headrace.recovery.registry import Deletable
@@ -59,12 +59,15 @@ def write_metadata(
     metadata: CheckpointMetadata,
     sleep: Callable[[float], None] = time.sleep,
     target: str = "",
+    *,
+    last: bool = False,
 ) -> list[Answer]:
     """Complete the checkpoint, or learn for certain that it is not. What may be visible is never taken back: a rival may have chosen it.
 
     Args:
         sleep: waits that many seconds between two tries.
         target: URL of the directory of a savepoint that does not go to `store`.
+        last: it is the savepoint with which the job ends, and the newest point of its history as soon as it is there.
     """
     number = metadata.checkpoint
     if store is None:
@@ -75,10 +78,14 @@ def write_metadata(
             superseded = _superseded(metadata.job, metadata.epoch, newest)
             return [superseded, d.MetadataDiscarded(number, superseded.reason)]
         directory = _store_of(target, store)
-        if metadata.savepoint:
+        if last:
+            # Before it is there: then the next driver looks for it, and finds it or not.
+            place = _place(metadata, target)
+            _repeat(lambda: elsewhere.note(store, metadata.job, place), sleep)
+        if metadata.savepoint and not last:
             _repeat(lambda: catalog.publish(directory, metadata), sleep)
         else:
-            _publish(store, metadata, sleep)
+            _publish(store, metadata, sleep, directory)
         # Whoever claimed an epoch since we looked may have chosen an older checkpoint before this one appeared. If it chose this one, it
         # commits what we do not. So it is visible now for good: storage that does not answer is asked again, and nothing is taken back.
         newest = _newest_epoch(store, metadata.job, sleep)
@@ -132,7 +139,7 @@ def withdraw_checkpoints(
     if store is None:
         return d.CheckpointsWithdrawn(checkpoints, checkpoints)
     left = checkpoints
-    for _ in _tries(patient, sleep):
+    for _ in tries(patient, sleep):
         left = tuple(n for n in left if not _deleted(catalog.withdraw, store, job, n))
         if not left:
             break
@@ -151,7 +158,7 @@ def delete_files(
     if store is None:
         return d.FilesDeleted(Deletable())
     left = what
-    for _ in _tries(patient, sleep):
+    for _ in tries(patient, sleep):
         left = _delete_once(store, job, left)
         if left.is_empty:
             break
@@ -237,7 +244,7 @@ def _superseded(job: str, ours: int, newest: int) -> d.Superseded:
     )
 
 
-def _tries(patient: bool, sleep: Callable[[float], None]) -> Iterator[None]:
+def tries(patient: bool, sleep: Callable[[float], None]) -> Iterator[None]:
     """One try, or several with a pause between two."""
     yield
     for _ in range(_REPEATS - 1 if patient else 0):
@@ -274,8 +281,23 @@ def _newest_epoch(store: Store, job: str, sleep: Callable[[float], None]) -> int
             sleep(_PAUSE_S)
 
 
-def _publish(store: Store, metadata: CheckpointMetadata, sleep: Callable[[float], None]) -> None:
-    """Write metadata until its fate is certain. Raises: StoreRejected, when it is not there; AlreadyExists, when another's is.
+def _place(savepoint: CheckpointMetadata, target: str) -> elsewhere.Elsewhere:
+    """The record of the savepoint with which a job ends."""
+    number = savepoint.checkpoint
+    return elsewhere.Elsewhere(
+        number=number,
+        directory=target,
+        job=savepoint.job,
+        checkpoint=number,
+        savepoint=True,
+        claimed=False,
+    )
+
+
+def _publish(
+    store: Store, metadata: CheckpointMetadata, sleep: Callable[[float], None], directory: Store
+) -> None:
+    """Write metadata to `directory` until its fate is certain. Raises: StoreRejected, when it is not there; AlreadyExists, when another's is.
 
     Between two tries it is looked whether a rival has claimed an epoch. What an uncertain try has left is left then: whoever chose it, or
     an older one, decides.
@@ -283,7 +305,7 @@ def _publish(store: Store, metadata: CheckpointMetadata, sleep: Callable[[float]
     uncertain = False
     while True:
         try:
-            return catalog.publish(store, metadata)
+            return catalog.publish(directory, metadata)
         except AlreadyExists:
             raise
         except StoreUncertain as error:
@@ -291,7 +313,7 @@ def _publish(store: Store, metadata: CheckpointMetadata, sleep: Callable[[float]
             _log.warning("chk-%d may be written, trying again: %s", metadata.checkpoint, error)
         except StoreRejected:
             # A refusal says nothing about the tries before it.
-            if not uncertain or not _is_there(store, metadata, sleep):
+            if not uncertain or not _is_there(directory, metadata, sleep):
                 raise
             return None
         sleep(_PAUSE_S)

@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Mapping
 
 from headrace.recovery.codec import CorruptMetadata, UnsupportedVersion, decode_metadata
-from headrace.recovery.layout import CheckpointKind, parse_checkpoint_path, store_path
+from headrace.recovery.layout import CheckpointKind, job_folder, parse_checkpoint_path, store_path
 from headrace.recovery.registry import references
 
 _METADATA = "metadata"
@@ -31,15 +31,25 @@ class StorageAudit:
         #: How many live ones name a file.
         self._named: Counter[str] = Counter()
 
+    @property
+    def live(self) -> Mapping[str, frozenset[str]]:
+        """{path of its metadata: files that it names}, of all live ones."""
+        return self._live
+
     def names(self, path: str) -> bool:
         """Some live checkpoint names this file."""
         return self._named[path] > 0
 
-    def inherited(self, checkpoint: int) -> None:
-        """Another driver goes on from this checkpoint; those that it does not know stand for nothing. Savepoints are the user's."""
+    def inherited(self, checkpoint: int, job: str = "") -> None:
+        """Another driver goes on from this checkpoint; those of `job` (empty: of all) that it does not know stand for nothing.
+
+        Savepoints are the user's.
+        """
         for path in list(self._live):
             parsed = parse_checkpoint_path(path)
             assert parsed is not None, path
+            if job and parsed.job != job_folder(job):
+                continue
             if parsed.kind is CheckpointKind.CHECKPOINT and parsed.number != checkpoint:
                 self.wanted_gone(path)
 

@@ -13,10 +13,12 @@ from functools import partial
 from typing import Any, assert_never
 
 from headrace.recovery import assignment, catalog
+from headrace.recovery.elsewhere import Elsewhere
 from headrace.recovery.metadata import CheckpointMetadata, SubtaskSnapshot
 from headrace.recovery.store import StoreError
 
 from ..api.errors import StorageUnreachable, UserError
+from ..coordination import claiming
 from ..coordination import decisions as d
 from ..coordination import messages as m
 from ..coordination.coordinator import Coordinator
@@ -35,12 +37,15 @@ from ..coordination.storage import (
     write_metadata,
 )
 from ..runtime.launch import slots_of_worker
+from .claims import check_unread, seen_as
 from .environment import Environment, Process, Settings, shown
 from .redistribution import check_redistribution
 from .scheduler import MILLISECOND_NS, SECOND_NS
 from .sink import SystemCommitter
 from .storage import Replay, ReplayStore, Stepper
 
+#: URL of the job's checkpoint directory; all others are folders in the same storage.
+OWN = "memory://its-own"
 #: Longer than any run: a job gives up for want of progress only in tests of that.
 _RESTARTS_MAX = 10_000
 
@@ -51,7 +56,7 @@ class CoordinatorProcess(Process):
     Args:
         launch: starts an incarnation of a worker of this coordinator.
         ended: called once, when it is dead or the job has ended.
-        saved: called with the number of each savepoint that is complete.
+        saved: called with the request and the number of each savepoint that is complete.
 
     Attributes:
         result: how the job ended, if it has.
@@ -64,7 +69,7 @@ class CoordinatorProcess(Process):
         *,
         launch: Callable[[CoordinatorProcess, int, int], None],
         ended: Callable[[CoordinatorProcess], None],
-        saved: Callable[[int], None],
+        saved: Callable[[int, int], None],
     ) -> None:
         super().__init__(env, f"coordinator {generation}", lambda: ended(self))
         self.generation = generation
@@ -88,7 +93,7 @@ class CoordinatorProcess(Process):
         )
         self._incarnations: dict[int, int] = {}
         #: Told of every checkpoint that completes.
-        self.on_checkpoint: Callable[[], None] = lambda: None
+        self.on_checkpoint: Callable[[int], None] = lambda number: None
         #: The latest messages of workers, as they came.
         self.heard: deque[bytes] = deque(maxlen=40)
         env.network.listen(self.address, self)
@@ -106,7 +111,7 @@ class CoordinatorProcess(Process):
         self.env.coverage.count("older checkpoints adopted", len(prepared.left.older))
         self.env.coverage.count("abandoned checkpoints adopted", len(prepared.left.abandoned))
         found = 0 if restore.metadata is None else restore.metadata.checkpoint
-        self.env.storage.audit.inherited(found)
+        self.env.storage.audit.inherited(found, self.env.plan.job)
         if restore.metadata is not None:
             self._count_rescale(restore.metadata)
         for worker in range(self.env.settings.workers):
@@ -120,7 +125,8 @@ class CoordinatorProcess(Process):
             return
         env.coverage.count("rescaled restores")
         assigned = assignment.assign(metadata, new_tasks(env.plan), env.plan.max_parallelism)
-        check_redistribution(metadata, env.plan, assigned, env.storage, env.coverage)
+        store = seen_as(env.storage, metadata.job, env.plan.job)
+        check_redistribution(metadata, env.plan, assigned, store, env.coverage)
 
     def post(self, event: d.CoordinatorEvent) -> None:
         """Something has happened."""
@@ -184,8 +190,8 @@ class CoordinatorProcess(Process):
                 env.network.close(connection, self)
             case d.ClaimEpoch(above):
                 self._store(partial(claim_epoch, job=env.plan.job, above=above))
-            case d.WriteMetadata(metadata):
-                self._store(partial(_write, metadata=metadata))
+            case d.WriteMetadata(metadata, last=last):
+                self._store(partial(_write, metadata=metadata, last=last))
             case d.FindCheckpoint(below):
                 self._store(partial(find_checkpoint, job=env.plan.job, below=below))
             case d.WithdrawCheckpoints(numbers, patient):
@@ -194,6 +200,8 @@ class CoordinatorProcess(Process):
                 )
             case d.DeleteFiles(what, patient):
                 self._store(partial(_delete, job=env.plan.job, what=what, patient=patient))
+            case d.ReleaseClaim(place, patient):
+                self._store(partial(_release, job=env.plan.job, place=place, patient=patient))
             case d.RecoverSinks(epoch, records):
                 self._sink(
                     lambda: recover_sinks(
@@ -209,7 +217,7 @@ class CoordinatorProcess(Process):
                 env.scheduler.after(delay_ns, lambda: self._replace(worker, number))
             case d.RequestAnswered():
                 if effect.checkpoint is not None:
-                    self._saved(effect.checkpoint)
+                    self._saved(effect.request, effect.checkpoint)
             case d.Notice():
                 self._notice(effect)
             case d.JobEnded():
@@ -247,12 +255,14 @@ class CoordinatorProcess(Process):
                 self.env.watch.completed(notice.checkpoint, self.env.storage)
                 self.env.coverage.count("checkpoints completed")
                 self.completed += 1
-                self.on_checkpoint()
+                self.on_checkpoint(notice.checkpoint.checkpoint)
             case d.NoticeKind.CHECKPOINT_FAILED:
                 self.env.coverage.count("checkpoints given up")
+                check_unread(notice.text)
             case d.NoticeKind.ATTEMPT_FAILED:
                 self.env.coverage.count("restarts")
                 self.env.watch.attempt_failed(notice.text)
+                check_unread(notice.text)
 
     def _end_when_done(self) -> None:
         """The job has ended; the process does once storage and sinks have nothing left to do."""
@@ -280,8 +290,14 @@ class _Sleeper(ReplayStore):
         self._replay.call("sleep", seconds)
 
 
-def _write(store: _Sleeper, metadata: CheckpointMetadata) -> Any:
-    return write_metadata(store, metadata, sleep=store.sleep)
+def _write(store: _Sleeper, metadata: CheckpointMetadata, last: bool) -> Any:
+    return write_metadata(store, metadata, sleep=store.sleep, last=last)
+
+
+def _release(store: _Sleeper, job: str, place: Elsewhere, patient: bool) -> Any:
+    return claiming.release(
+        store, job, OWN, place, lambda url: store, patient=patient, sleep=store.sleep
+    )
 
 
 def _withdraw(store: _Sleeper, **what: Any) -> Any:
@@ -304,20 +320,38 @@ class _Prepared:
 def _prepare(store: _Sleeper, env: Environment) -> _Prepared | None:
     """The epoch first: from then on no older driver completes a checkpoint. None: storage cannot be reached."""
     try:
-        epoch = catalog.claim_epoch(store, env.plan.job)
-        restore = _latest(store, env.plan.job)
-        left = find_leftovers(store, env.plan.job, restore.own, restore.checkpoint_next)
+        job = env.plan.job
+        if env.claim and not _staked(store, env):
+            return None
+        epoch = catalog.claim_epoch(store, job)
+        restore = _latest(store, env)
+        claiming.record(restore, store, job)
+        left = find_leftovers(store, job, restore.own, restore.checkpoint_next, restore.place)
         return _Prepared(epoch, restore, left)
     except (StoreError, StorageUnreachable):
         return None
 
 
-def _latest(store: _Sleeper, job: str) -> Restore:
-    """What `restore="latest"` finds; without any complete checkpoint the job starts afresh."""
+def _staked(store: _Sleeper, env: Environment) -> bool:
+    """Claim what is to be claimed where it lies. False: its folder cannot be written now, and whoever starts the job tries again."""
+    restore = _latest(store, env)
     try:
-        return resolve(store, job, "latest", "memory://its-own")
+        claiming.stake(restore, store, env.plan.job, OWN, lambda url: store)
+    except UserError as error:
+        if "cannot be written" in str(error):
+            return False
+        raise
+    return True
+
+
+def _latest(store: _Sleeper, env: Environment) -> Restore:
+    """What `restore="latest"` finds; without any complete checkpoint the job claims what it is to claim, or starts afresh."""
+    job = env.plan.job
+    try:
+        return resolve(store, job, "latest", OWN, open_=lambda url: store)
     except UserError:
-        return resolve(store, job, None)
+        claim = env.claim or None
+        return resolve(store, job, claim, OWN, claim=True, open_=lambda url: store)
 
 
 def _machine(env: Environment, prepared: _Prepared) -> Coordinator:
@@ -337,6 +371,7 @@ def _machine(env: Environment, prepared: _Prepared) -> Coordinator:
         _rules(settings),
         restore=restore.metadata,
         origin=restore.origin,
+        claim=restore.claim,
         checkpoint_next=restore.checkpoint_next,
         assign=assign,
         epoch=prepared.epoch,

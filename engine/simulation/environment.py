@@ -36,6 +36,7 @@ class Settings:
         log: sizes of the in-flight log, where there is one.
         savepoints: so many are asked for.
         databases: indexes of tasks whose keyed state lies in databases.
+        claim_after: another job claims the checkpoint that completes as this one, counted from 1; None: none is claimed.
     """
 
     mode: CheckpointMode
@@ -53,11 +54,12 @@ class Settings:
     log: LogLimits = USUAL
     savepoints: int = 0
     databases: frozenset[int] = frozenset()
+    claim_after: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Environment:
-    """The shared parts of one run."""
+    """The shared parts of one run. `claim`: path of the checkpoint of another job that this one claims; empty: it claims none."""
 
     scheduler: Scheduler
     faults: Faults
@@ -69,6 +71,7 @@ class Environment:
     settings: Settings
     watch: Watch
     disk: LocalDisk
+    claim: str = ""
 
 
 class Process:

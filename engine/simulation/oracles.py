@@ -74,16 +74,21 @@ def check_retained(storage: SimulatedStorage, job: str, retain: int, profile: Fa
 
     Where storage may refuse to delete, tear metadata, or a driver that gave way may write late, more may be left.
     """
-    if (
-        profile.storage_rejects
-        or profile.storage_uncertain
-        or profile.torn_writes
-        or profile.pauses
-    ):
+    if not deletes_for_certain(profile):
         return
     complete = catalog.complete_checkpoints(storage, job, savepoints=False)
     if len(complete) > retain:
         raise Violation(f"retained are to be {retain} checkpoints, left are {complete}")
+
+
+def deletes_for_certain(profile: FaultProfile) -> bool:
+    """What is to go in the end is gone: storage neither refuses nor tears, and nobody wakes up late."""
+    return not (
+        profile.storage_rejects
+        or profile.storage_uncertain
+        or profile.torn_writes
+        or profile.pauses
+    )
 
 
 # --- output -----------------------------------------------------------------------------------------------------------

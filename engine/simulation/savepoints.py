@@ -37,6 +37,8 @@ class Savepoints:
         self._asked = 0
         #: {complete savepoint: transactions that were prepared before its cut}
         self._complete: dict[int, frozenset[str]] = {}
+        #: Requests of those with which the job was to end.
+        self._last: set[int] = set()
 
     def schedule(self) -> None:
         """Draw when some will be asked for."""
@@ -52,12 +54,26 @@ class Savepoints:
         order = SavepointOrder(mode=world.scheduler.rng.choice(_MODES))
         coordinator.post(d.CheckpointRequested(self._asked, order))
 
-    def completed(self, number: int) -> None:
-        """A savepoint is complete. Raises Violation when something that it counts on is not committed."""
+    def last(self, kind: d.StopKind) -> d.StopRequested:
+        """Somebody wants the job to end with a savepoint."""
+        self._asked += 1
+        self._last.add(self._asked)
+        order = SavepointOrder(mode=self._world.scheduler.rng.choice(_MODES))
+        return d.StopRequested(kind, savepoint=order, request=self._asked)
+
+    def completed(self, request: int, number: int) -> None:
+        """A savepoint is complete. Raises Violation when something that it counts on is not committed.
+
+        The one with which the job ends commits that itself, and may be started from in any case.
+        """
         env = self._world.env
         epoch = catalog.load(env.storage, env.plan.job, number).epoch
         before = frozenset(env.sinks.cuts[epoch, number])
         transactions = env.sinks.transactions
+        if request in self._last:
+            self._complete[number] = before
+            env.coverage.count("jobs ended with a savepoint")
+            return
         open_ = [i for i in before if transactions[i].status is not TransactionStatus.COMMITTED]
         if open_:
             raise Violation(f"savepoint {number} is complete before {sorted(open_)[:5]}")

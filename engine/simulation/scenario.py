@@ -99,6 +99,7 @@ def _draw_settings(rng: random.Random, graph: Graph, mode: CheckpointMode) -> Se
     log = rng.choice((None, None, LogLimits(64, 200, 1000), LogLimits(400, 400, 4000)))
     savepoints = rng.choice((0, 0, 0, 1, 3))
     databases = rng.sample(range(tasks), rng.randint(1, tasks)) if rng.random() < 0.3 else ()
+    claim_after = rng.choice((None, None, None, None, 1, 2, 4))
     rng.setstate(state)
     slow = rng.sample(range(tasks), 1) if rng.random() < 0.3 else []
     timeout_ns = rng.choice((40, 300, 5000)) * MILLISECOND_NS
@@ -132,4 +133,5 @@ def _draw_settings(rng: random.Random, graph: Graph, mode: CheckpointMode) -> Se
         log=log or USUAL,
         savepoints=savepoints,
         databases=frozenset(databases),
+        claim_after=claim_after,
     )

@@ -262,8 +262,8 @@ class CoordinatorState:
                 case d.JobEnded(outcome, reason, _):
                     if outcome is not d.Outcome.FINISHED:
                         outputs.append(Output("violation", f"the job failed: {reason}"))
-                case d.Notice() | d.RequestAnswered() | d.CloseConnection():
-                    pass
+                case d.Notice() | d.RequestAnswered() | d.CloseConnection() | d.ReleaseClaim():
+                    pass  # nobody claims anything here
                 case _:
                     assert_never(effect)
 

@@ -21,6 +21,8 @@ class Ending(Enum):
 
     #: With a last checkpoint.
     STOP = "stop"
+    #: With a savepoint.
+    SAVEPOINT = "savepoint"
     #: At once; what no checkpoint covers is done again.
     CANCEL = "cancel"
     #: Its driver is killed.
@@ -53,8 +55,14 @@ def _draw_rescale(rng: random.Random, graph: Graph) -> Rescale:
     highest = rng.choice((2, 4, 4, 6))
     common = rng.randint(1, highest) if rng.random() < 0.6 else 0
     parallelism = tuple(common or rng.randint(1, highest) for _ in graph.tasks)
+    ending = rng.choice((Ending.STOP, Ending.STOP, Ending.CANCEL, Ending.KILL))
+    # What came later is drawn apart, so that a seed keeps its other draws.
+    state = rng.getstate()
+    if ending is Ending.STOP and rng.random() < 0.5:
+        ending = Ending.SAVEPOINT
+    rng.setstate(state)
     return Rescale(
-        ending=rng.choice((Ending.STOP, Ending.STOP, Ending.CANCEL, Ending.KILL)),
+        ending=ending,
         checkpoints=rng.choice((0, 1, 1, 2)),
         delay_ns=rng.choice((0, rng.randint(0, 60))) * MILLISECOND_NS,
         parallelism=parallelism,

@@ -220,9 +220,11 @@ class WorkerProcess(Process, Performer[_Loaded, int]):
             self.env.coverage.count("records named that a given-up checkpoint stored", left)
 
     def _read_replay(self, effect: ReadReplay) -> None:
-        epoch = self._attempt().epoch
+        loaded = self._attempt()
+        epoch = loaded.epoch
+        job = self.env.plan.job if loaded.foreign is None else loaded.foreign.job
         store = FaultyReads(self.env.faults, self.env.storage)
-        source = Foreign(store, self.env.plan.job)  # type: ignore[arg-type]  # only `get` is asked for
+        source = Foreign(store, job)  # type: ignore[arg-type]  # only `get` is asked for
         high_ns = self.env.faults.storage_delay_ns
         delay_ns = self.env.scheduler.delay_ns(20 * MICROSECOND_NS, high_ns)
 

@@ -15,6 +15,7 @@ from ..runtime import worker_protocol as w
 from ..runtime.snapshots import CorruptState
 from ..runtime.work import RunWork, SubtaskId, Work, WorkDone
 from .chains import open_chain, run_work, states_of
+from .claims import seen_as
 from .environment import Environment, Process
 from .promptness import SLOWNESS
 from .scheduler import MICROSECOND_NS, MILLISECOND_NS
@@ -107,7 +108,8 @@ class SimulatedTasks:
                     chain.restore(states)
                 self._tasks[id] = _Task(chain)
                 if id in snapshots:
-                    env.watch.restored(effect.epoch, snapshots[id], env.storage)
+                    seen = seen_as(env.storage, effect.job, env.plan.job)
+                    env.watch.restored(effect.epoch, snapshots[id], seen)
         except StoreError as error:
             self._deliver(w.WorkFailed(effect.epoch, id, str(error), "", fatal=False))
             return

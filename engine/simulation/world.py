@@ -18,6 +18,7 @@ from ..coordination import decisions as d
 from ..plan.execution import ExecutionPlan
 from ..runtime.subtask import Subtask
 from ..runtime.work import SubtaskId
+from .claims import Claims, check_released
 from .coordinator_process import CoordinatorProcess
 from .coverage import Coverage
 from .disturbances import Disturbances
@@ -118,6 +119,7 @@ class World:
         self._disturbances = Disturbances(self)
         self._savepoints = Savepoints(self)
         self._draining = Draining(self)
+        self._claims = Claims(self)
 
     def run(self) -> Report:
         """Run the job to its end, or to the first violation."""
@@ -161,6 +163,7 @@ class World:
                 self._check_credit()
         self._check_end()
         self._savepoints.check()
+        self._claims.check()
         check_newest(self.env.storage, self.env.plan.job, self.coverage)
         self._ended_ns = scheduler.now_ns
         self._let_rest()
@@ -168,6 +171,7 @@ class World:
             # Otherwise it died after the job's last commit, and what it had not deleted is left to a next run.
             env = self.env
             check_retained(env.storage, env.plan.job, env.settings.retain, self.scenario.profile)
+        check_released(self)
 
     def _let_rest(self) -> None:
         """All is over: after a while nobody is left."""
@@ -189,6 +193,10 @@ class World:
         lines = [] if machine is None else [machine.describe()]
         lines += [worker.machine.describe() for worker in self.workers if worker.alive]
         return "\n".join(lines)
+
+    def _checkpoint_completed(self, number: int) -> None:
+        self._claims.completed(number)
+        self._check_rescale()
 
     # --- versions of the job ------------------------------------------------------------------------------------
 
@@ -212,6 +220,8 @@ class World:
         match self._wanted.ending:
             case Ending.STOP:
                 coordinator.post(d.StopRequested(d.StopKind.WITH_CHECKPOINT))
+            case Ending.SAVEPOINT:
+                coordinator.post(self._savepoints.last(d.StopKind.WITH_CHECKPOINT))
             case Ending.CANCEL:
                 coordinator.post(d.StopRequested(d.StopKind.NOW))
             case Ending.KILL:
@@ -245,7 +255,7 @@ class World:
             ended=self._coordinator_ended,
             saved=self._savepoints.completed,
         )
-        process.on_checkpoint = self._check_rescale
+        process.on_checkpoint = self._checkpoint_completed
         self.coordinator = process
         self.scheduler.trace(f"coordinator {self._generation} starts")
         process.start()

@@ -13,7 +13,7 @@ from headrace.engine.simulation.scenario import draw_scenario
 from headrace.engine.simulation.sink import TransactionStatus
 from headrace.engine.simulation.world import World
 
-SEED = 4
+SEED = 6
 
 
 def world(savepoints: int) -> World:
@@ -34,10 +34,10 @@ def test_a_savepoint_whose_transactions_are_open_is_a_violation(
 ) -> None:
     completed = Savepoints.completed
 
-    def undone(self: Savepoints, number: int) -> None:
+    def undone(self: Savepoints, request: int, number: int) -> None:
         for transaction in self._world.env.sinks.transactions.values():
             transaction.status = TransactionStatus.PREPARED
-        completed(self, number)
+        completed(self, request, number)
 
     monkeypatch.setattr(Savepoints, "completed", undone)
     assert "is complete before" in world(5).run().violation

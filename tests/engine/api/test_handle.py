@@ -42,6 +42,15 @@ class RecordingSession:
         self.calls.append("stop")
         self.ended.set()
 
+    def stop_with_savepoint(
+        self, path: str | None, mode: CheckpointMode | None, *, drain: bool
+    ) -> str:
+        self.calls.append(("stop with savepoint", path, mode, drain))
+        if path == "/refused":
+            raise HeadraceError("the savepoint failed")
+        self.ended.set()
+        return "/d/orders/sav-9"
+
     def drain(self) -> None:
         self.calls.append("drain")
         self.ended.set()
@@ -320,3 +329,27 @@ def test_waiting_during_a_rescale_keeps_to_its_time() -> None:
         handle.wait(0.01)
     go_on.set()
     rescale.join(DEADLINE_S)
+
+
+def test_a_stop_with_a_savepoint_ends_the_job_and_tells_where_it_is() -> None:
+    session = RecordingSession()
+    handle = JobHandle("orders", session, collected={}, rescaling=no_rescaling)
+    assert handle.stop_with_savepoint("/d", "unaligned", drain=True) == "/d/orders/sav-9"
+    mode = CheckpointMode.UNALIGNED
+    assert session.calls == [("stop with savepoint", "/d", mode, True)]
+    with pytest.raises(UserError, match="'sideways' is neither"):
+        handle.stop_with_savepoint(mode="sideways")
+
+
+def test_a_job_whose_last_savepoint_fails_can_be_rescaled_afterwards() -> None:
+    """It goes on, so nobody has stopped it."""
+    session = RecordingSession()
+    handle = JobHandle("orders", session, collected={}, rescaling=no_rescaling)
+    with pytest.raises(HeadraceError, match="the savepoint failed"):
+        handle.stop_with_savepoint("/refused")
+    with pytest.raises(LookupError, match="nowhere to go"):
+        handle.rescale(2)
+
+
+def no_rescaling(parallelism: int | None, running: object) -> Successor:
+    raise LookupError("nowhere to go")

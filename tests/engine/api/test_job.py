@@ -51,6 +51,11 @@ class EndedSession:
     def stop(self) -> None:
         """There is nothing to stop."""
 
+    def stop_with_savepoint(
+        self, path: str | None, mode: CheckpointMode | None, *, drain: bool
+    ) -> str:
+        return "/d/job/sav-7"
+
     def drain(self) -> None:
         """There is nothing to drain."""
 

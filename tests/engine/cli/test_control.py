@@ -68,8 +68,26 @@ def test_a_drained_job_works_on_all_that_it_has_read(
             "stopped": True,
             "drained": True,
             "last_checkpoint": result.last_checkpoint,
+            "savepoint": None,
         }
     ]
+
+
+def test_a_job_ends_with_a_savepoint_where_it_was_asked_for(
+    headrace: Command, handle: hr.JobHandle, tmp_path: Path
+) -> None:
+    ended = headrace("stop", "numbered", "--now", "--savepoint", "saved")
+    assert ended.code == 2
+    assert "--now and --savepoint exclude each other" in ended.sentence
+    ended = headrace("stop", "numbered", "--mode", "unaligned")
+    assert ended.code == 2
+    assert "--mode is of the savepoint" in ended.sentence
+    ended = headrace("stop", "numbered", "--savepoint", "saved", "--mode", "unaligned", "--json")
+    assert ended.code == 0, ended.err
+    assert handle.wait().outcome == "stopped"
+    path = Path(ended.objects[0]["savepoint"])
+    assert path.parent == tmp_path / "saved" / "numbered"
+    assert (path / "metadata").exists()
 
 
 def test_stopping_at_once(headrace: Command, handle: hr.JobHandle) -> None:

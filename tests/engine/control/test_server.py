@@ -50,6 +50,13 @@ class FakeJob:
         self.calls.append("stop")
         self.ended.set()
 
+    def stop_with_savepoint(
+        self, path: str | None = None, mode: str | None = None, *, drain: bool = False
+    ) -> str:
+        self.calls.append(f"stop with savepoint {path} {mode} {drain}")
+        self.ended.set()
+        return "/saved/orders/sav-9"
+
     def drain(self) -> None:
         self.calls.append("drain")
         self.ended.set()
@@ -147,6 +154,13 @@ def test_a_stop_is_answered_when_the_job_has_ended(
     assert ask("orders", stop, address=folder) == m.StopDone(9, finished=True)
     assert job.calls == [called]
     wait_for(lambda: running(Path(folder)) == [])
+
+
+def test_a_stop_with_a_savepoint_is_answered_with_its_path(job: FakeJob, folder: str) -> None:
+    request = m.Stop(now=False, drain=True, savepoint="/saved", mode="aligned")
+    done = ask("orders", request, address=folder)
+    assert done == m.StopDone(9, finished=True, savepoint="/saved/orders/sav-9")
+    assert job.calls == ["stop with savepoint /saved aligned True"]
 
 
 def test_a_long_request_is_waited_for(

@@ -13,8 +13,10 @@ from hypothesis import strategies as st
 import headrace as hr
 from headrace.channels.events import CheckpointMode
 from headrace.engine.coordination.ledger import Ledger, metadata_of
-from headrace.engine.coordination.pending import PendingCheckpoint
+from headrace.engine.coordination.leftovers import Leftovers
+from headrace.engine.coordination.pending import PendingCheckpoint, SavepointOrder
 from headrace.inflight.handle import BufferHandle, ChannelStateHandle
+from headrace.recovery.elsewhere import Elsewhere
 from headrace.recovery.metadata import CheckpointMetadata, SubtaskSnapshot, TransactionRecord
 from headrace.recovery.registry import Deletable
 
@@ -246,3 +248,84 @@ def test_the_metadata_says_how_edges_deal_out_records() -> None:
         ("rebalance", []),
         ("hash", ["key"]),
     ]
+
+
+# --- claims -----------------------------------------------------------------------------------------------------------
+
+CLAIM = Elsewhere(
+    number=4, directory="/old", job="old", checkpoint=9, savepoint=False, claimed=True
+)
+
+
+def replaying(checkpoint: int) -> CheckpointMetadata:
+    """A checkpoint in whose cut something of the attempt before was still to be read."""
+    buffer = BufferHandle("chk-5/worker-0-e1.segment", 64, 10, "a" * 16, 1, 0, 1)
+    left = ChannelStateHandle(0, 0, 0, "replay", 0, [buffer], ended=False)
+    subtask = SubtaskSnapshot(0, 0, False, [], [], [], [left])
+    return msgspec.structs.replace(metadata(checkpoint), subtasks=[subtask])
+
+
+def with_claim(*, retain: int = 1) -> Ledger:
+    claimed = metadata(9)
+    ledger = Ledger(claimed, retain, foreign=True, claim=CLAIM)
+    ledger.started(claimed)
+    return ledger
+
+
+def completing(ledger: Ledger, it: CheckpointMetadata) -> list[Elsewhere]:
+    ledger.triggered(it.checkpoint)
+    ledger.completed(it)
+    ledger.check()
+    ledger.sweep()
+    return ledger.subsumed_claims()
+
+
+def test_a_claim_is_retained_like_a_checkpoint_and_then_released() -> None:
+    ledger = with_claim(retain=2)
+    assert completing(ledger, metadata(5)) == []
+    assert completing(ledger, metadata(6)) == [CLAIM]
+    assert completing(ledger, metadata(7)) == []
+
+
+def test_a_claim_that_is_subsumed_is_kept_while_it_is_replayed() -> None:
+    ledger = with_claim()
+    assert completing(ledger, replaying(5)) == []
+    assert completing(ledger, replaying(6)) == []
+    assert completing(ledger, metadata(7)) == [CLAIM]
+
+
+def test_a_claim_is_read_no_more_when_an_attempt_starts_from_an_own_checkpoint() -> None:
+    ledger = with_claim()
+    assert completing(ledger, replaying(5)) == []
+    ledger.started(ledger.newest)
+    assert completing(ledger, replaying(6)) == [CLAIM]
+
+
+def test_a_claim_that_is_subsumed_goes_at_the_end_of_the_job() -> None:
+    ledger = with_claim()
+    assert completing(ledger, replaying(5)) == []
+    ledger.end()
+    ledger.sweep()
+    assert ledger.subsumed_claims() == [CLAIM]
+
+
+def test_a_claim_waits_for_checkpoints_under_way_which_may_copy_from_it() -> None:
+    ledger = with_claim()
+    ledger.triggered(5, SavepointOrder())
+    assert completing(ledger, metadata(6)) == []
+    ledger.saved(5)
+    assert completing(ledger, metadata(7)) == [CLAIM]
+
+
+def test_what_was_not_released_is_named_again() -> None:
+    ledger = with_claim()
+    assert completing(ledger, metadata(5)) == [CLAIM]
+    ledger.not_released(CLAIM)
+    assert completing(ledger, metadata(6)) == [CLAIM]
+
+
+def test_a_later_run_retains_and_releases_what_an_earlier_one_has_claimed() -> None:
+    left = Leftovers(older=(metadata(3),), claims=(CLAIM,))
+    ledger = Ledger(metadata(5), 3, left=left)
+    assert completing(ledger, metadata(6)) == []
+    assert completing(ledger, metadata(7)) == [CLAIM]
