@@ -1,10 +1,12 @@
 """The rescale matrix: from every parallelism to every other, over every kind of edge, with full queues.
 
     python -m headrace.engine.simulation.matrix --seeds 200
+    python -m headrace.engine.simulation.matrix --seeds 60 --operators
     python -m headrace.engine.simulation.matrix --pair 3:5 --seed 17 --trace
 
 A run is a small job with backpressure and unaligned checkpoints that goes from one parallelism to the other; in every third run it goes back in
-the midst of the replay, so that filters are stacked; in every fourth there are faults. The seed names the edge.
+the midst of the replay, so that filters are stacked; in every fourth there are faults. The seed names
+the edge, or, with --operators, what reads it.
 
 Exit code 0: no violation, and every pair had records in flight when it was rescaled; 3: otherwise.
 """
@@ -21,7 +23,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from headrace.channels.events import CheckpointMode
 from headrace.channels.partitioners import (
@@ -65,11 +67,22 @@ EDGES: dict[str, tuple[Kind, tuple[tuple[int, Partitioner], ...]]] = {
     "mixed exchanges": (Kind.MAP, ((0, _CUSTOM), (1, Rebalance()), (0, Forward()))),
 }
 
+#: The same for operators that look at time or at a second stream; their state lies in databases in every second run.
+OPERATORS: dict[str, tuple[Kind, tuple[tuple[int, Partitioner], ...]]] = {
+    "windows": (Kind.SLIDING, ((0, _HASH),)),
+    "sessions": (Kind.SESSIONS, ((0, _HASH),)),
+    "join": (Kind.JOIN, ((0, _HASH), (1, _HASH))),
+    "join of windows": (Kind.WINDOW_JOIN, ((0, _HASH), (1, _HASH))),
+    "connect": (Kind.CONNECT, ((0, _HASH), (1, Broadcast()))),
+    "alarms": (Kind.ALARMS, ((0, _HASH),)),
+}
 
-def pair_scenario(seed: int, old: int, new: int) -> Scenario:
+
+def pair_scenario(seed: int, old: int, new: int, *, operators: bool = False) -> Scenario:
     """The run of a seed: its job at parallelism `old`, then `new`."""
+    edges = OPERATORS if operators else EDGES
     rng = random.Random(f"pair {old} {new} {seed}")
-    graph = _graph(list(EDGES)[seed % len(EDGES)], old, rng)
+    graph = _graph(edges[list(edges)[seed % len(edges)]], old, rng)
     chain = [new, old] if seed % 3 == 0 else [new]
     rescales = tuple(
         Rescale(
@@ -82,11 +95,16 @@ def pair_scenario(seed: int, old: int, new: int) -> Scenario:
         for parallelism in chain
     )
     profile = draw_profile(rng) if seed % 4 == 3 else no_faults()
-    return Scenario(graph, reference_of(graph), _settings(rng, graph), profile, rescales)
+    settings = _settings(rng, graph)
+    if operators and seed // len(edges) % 2:
+        settings = replace(settings, databases=frozenset(range(len(graph.tasks))))
+    return Scenario(graph, reference_of(graph), settings, profile, rescales)
 
 
-def _graph(edge: str, parallelism: int, rng: random.Random) -> Graph:
-    kind, inputs = EDGES[edge]
+def _graph(
+    read: tuple[Kind, tuple[tuple[int, Partitioner], ...]], parallelism: int, rng: random.Random
+) -> Graph:
+    kind, inputs = read
     sources = 1 + max(source for source, _ in inputs)
     tasks = [TaskSpec(Kind.SOURCE, parallelism) for _ in range(sources)]
     tasks.append(TaskSpec(kind, parallelism, inputs))
@@ -138,6 +156,7 @@ class PairResult:
 
     old: int
     new: int
+    operators: bool = False
     runs: int = 0
     counts: Counter[str] = field(default_factory=Counter)
     violations: dict[int, str] = field(default_factory=dict)
@@ -161,21 +180,25 @@ class PairResult:
             self.violations[report.seed] = report.violation
 
 
-def run_pair(old: int, new: int, seeds: Sequence[int]) -> PairResult:
+def run_pair(old: int, new: int, seeds: Sequence[int], *, operators: bool = False) -> PairResult:
     """Run the seeds of a pair, in this process."""
-    result = PairResult(old, new)
+    result = PairResult(old, new, operators)
     for chunk in chunks_of(seeds):
         with uncollected():
             for seed in chunk:
-                result.add(World(seed, pair_scenario(seed, old, new)).run())
+                result.add(World(seed, pair_scenario(seed, old, new, operators=operators)).run())
     return result
 
 
-def run_matrix(pairs: Iterable[tuple[int, int]], seeds: range, jobs: int) -> Iterator[PairResult]:
+def run_matrix(
+    pairs: Iterable[tuple[int, int]], seeds: range, jobs: int, *, operators: bool = False
+) -> Iterator[PairResult]:
     """Run the seeds of all pairs in `jobs` processes; results come in the order of the pairs."""
     context = multiprocessing.get_context("spawn")
     with ProcessPoolExecutor(jobs, mp_context=context, initializer=prepare_process) as pool:
-        futures = [pool.submit(run_pair, old, new, seeds) for old, new in pairs]
+        futures = [
+            pool.submit(run_pair, old, new, seeds, operators=operators) for old, new in pairs
+        ]
         for future in futures:
             yield future.result()
 
@@ -191,6 +214,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="processes")
     parser.add_argument("--pair", help="OLD:NEW, this pair alone")
     parser.add_argument("--seed", type=int, help="this seed of --pair alone")
+    parser.add_argument("--operators", action="store_true", help="windows, joins, connect, alarms")
     parser.add_argument("--trace", action="store_true", help="show what happens in --seed")
     return parser.parse_args()
 
@@ -204,9 +228,11 @@ def main() -> int:
         old, _, new = arguments.pair.partition(":")
         pairs = [(int(old), int(new))]
         if arguments.seed is not None:
-            return _run_one(*pairs[0], arguments.seed, print if arguments.trace else None)
+            scenario = pair_scenario(arguments.seed, *pairs[0], operators=arguments.operators)
+            return _run_one(scenario, arguments.seed, print if arguments.trace else None)
     began_s, runs, failed = time.monotonic(), 0, 0
-    for result in run_matrix(pairs, range(arguments.seeds), arguments.jobs):
+    seeds, operators = range(arguments.seeds), arguments.operators
+    for result in run_matrix(pairs, seeds, arguments.jobs, operators=operators):
         runs += result.runs
         failed += result.failed
         print(line_of(result), flush=True)
@@ -224,17 +250,17 @@ def line_of(result: PairResult) -> str:
     )
     for seed, text in sorted(result.violations.items())[:3]:
         command = f"python -m headrace.engine.simulation.matrix --pair {result.old}:{result.new} --seed {seed} --trace"
+        command += " --operators" * result.operators
         line += f"\n  {command}\n    {text}"
     return line
 
 
-def _run_one(old: int, new: int, seed: int, show: Callable[[str], None] | None) -> int:
+def _run_one(scenario: Scenario, seed: int, show: Callable[[str], None] | None) -> int:
     quiet()
-    scenario = pair_scenario(seed, old, new)
     if show is not None:
         show(f"{scenario.graph.describe()}\n{scenario.settings}\n{scenario.rescales}")
     report = World(seed, scenario, show=show).run()
-    print(f"{old} -> {new}, seed {seed}: {report.violation or 'no violation'}")
+    print(f"seed {seed}: {report.violation or 'no violation'}")
     return EXIT_FOUND if report.violation else 0
 
 

@@ -11,6 +11,7 @@ import pytest
 from headrace.channels.partitioners import Forward
 from headrace.engine.simulation.matrix import (
     EDGES,
+    OPERATORS,
     PARALLELISM_MAX,
     PairResult,
     line_of,
@@ -48,6 +49,13 @@ def test_what_is_not_filtered_fails_the_pair(monkeypatch: pytest.MonkeyPatch) ->
     result = run_pair(2, 3, range(hashed + len(EDGES), 60, len(EDGES)))
     assert result.failed
     assert "doubled" in line_of(result)
+
+
+def test_operators_that_look_at_time_or_a_second_stream_keep_every_promise() -> None:
+    count = len(OPERATORS)
+    seeds = [*range(0, count, 2), *range(count + 1, 2 * count, 2)]
+    result = run_pair(2, 3, seeds, operators=True)
+    assert not result.failed, line_of(result)
 
 
 def test_a_pair_in_which_nothing_was_in_flight_has_proven_nothing() -> None:
