@@ -60,18 +60,22 @@ class Claims:
 
     def __init__(self, world: World) -> None:
         self._world = world
-        # What a drained job has read is told by its last checkpoint, which the copy may not have.
-        drained = world.scenario.drain_ns is not None
-        self._left = None if drained else world.scenario.settings.claim_after
+        # What a drained job has read is told by its last checkpoint, which the copy may not have. And of two drivers that believe to have
+        # the job, one that was frozen, the copy may hold half of what each has done.
+        scenario = world.scenario
+        fit = scenario.drain_ns is None and not scenario.profile.pauses
+        self._left = scenario.settings.claim_after if fit else None
         self._copy: _Copy | None = None
 
     def completed(self, number: int) -> None:
         """A checkpoint is complete."""
-        if self._left is None:
+        if self._left is None or self._copy is not None:
             return
+        env = self._world.env
+        complete = catalog.complete_checkpoints(env.storage, env.plan.job, savepoints=False)
         self._left -= 1
-        if self._left == 0:
-            env = self._world.env
+        # Another driver may have gone on since.
+        if self._left <= 0 and complete and complete[0] == number:
             self._copy = _Copy(number, dict(env.storage.objects), deepcopy(env.sinks))
 
     def check(self) -> None:
