@@ -1,7 +1,7 @@
 """Every change of a simulated storage, against what complete checkpoints name.
 
-From the moment its metadata is there until somebody first wants it gone, a checkpoint or savepoint is *live*: each file that it names is there,
-and is what it was. That is stronger than to restore it in the end, and is known at the very call that breaks it.
+As long as its metadata is there, a checkpoint or savepoint is *live*, though somebody may have asked in vain to delete that: each file that it
+names is there, and is what it was. That is stronger than to restore it in the end, and is known at the very call that breaks it.
 """
 
 from __future__ import annotations
@@ -51,10 +51,10 @@ class StorageAudit:
             if job and parsed.job != job_folder(job):
                 continue
             if parsed.kind is CheckpointKind.CHECKPOINT and parsed.number != checkpoint:
-                self.wanted_gone(path)
+                self.gone(path)
 
-    def wanted_gone(self, path: str) -> None:
-        """Somebody asks to delete it, whatever comes of that."""
+    def gone(self, path: str) -> None:
+        """It is deleted, or stands for nothing any more."""
         if path in self._live:
             self._named -= Counter(self._live.pop(path))
 

@@ -112,6 +112,7 @@ class CoordinatorProcess(Process):
         self.env.coverage.count("abandoned checkpoints adopted", len(prepared.left.abandoned))
         found = 0 if restore.metadata is None else restore.metadata.checkpoint
         self.env.storage.audit.inherited(found, self.env.plan.job)
+        self.env.orphans.begins(self.machine, [m.checkpoint for m in prepared.left.others])
         if restore.metadata is not None:
             self._count_rescale(restore.metadata)
         for worker in range(self.env.settings.workers):
@@ -135,12 +136,13 @@ class CoordinatorProcess(Process):
         if self.paused:
             self.when_awake(lambda: self.post(event))
             return
-        fenced = self.machine.fenced
+        fenced, phase = self.machine.fenced, self.machine.phase
         self.epochs.add(self.machine.epoch)
         effects = self.machine.step(event, self.clock_ns())
         names = " ".join(shown(effect) for effect in effects)
         self.env.scheduler.trace(f"{self.name}: {shown(event)} -> {names}")
         self.machine.check()
+        self.env.orphans.told(self.machine, event, phase)
         fenced = self.machine.fenced - fenced
         self.env.coverage.count("messages fenced by the coordinator", fenced)
         self._perform_all(effects)
@@ -177,6 +179,8 @@ class CoordinatorProcess(Process):
             point = _point_of(effect)
             if self.reached(point):
                 return
+            assert self.machine is not None, "nothing else has effects"
+            self.env.orphans.ordered(self.machine, effect)
             self._perform(effect)
             if self.passed(point):
                 return

@@ -19,6 +19,7 @@ from .coverage import Coverage
 from .faults import Faults
 from .local_disk import LocalDisk
 from .network import Network
+from .orphans import Orphans
 from .scheduler import Scheduler
 from .sink import SinkSystem
 from .storage import SimulatedStorage
@@ -71,6 +72,7 @@ class Environment:
     settings: Settings
     watch: Watch
     disk: LocalDisk
+    orphans: Orphans
     claim: str = ""
 
 

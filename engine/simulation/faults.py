@@ -86,6 +86,7 @@ class FaultProfile:
         storage_delay_ns: the longest time of a call to storage.
         sink_delay_ns: the longest time of a call to the sinks' system.
         storage_rejects, storage_uncertain: odds that a call fails, without effect or with an open outcome.
+        deletions_refused: odds that a call to delete is refused, besides.
         storage_full: rate of periods in which nothing can be written.
         torn_writes: odds that a write under way when its process dies leaves half an object.
         commit_fails: odds that a call to the sink's system fails, half of them after it took effect.
@@ -106,6 +107,7 @@ class FaultProfile:
     sink_delay_ns: int = 4 * MILLISECOND_NS
     storage_rejects: float = 0.0
     storage_uncertain: float = 0.0
+    deletions_refused: float = 0.0
     storage_full: float = 0.0
     torn_writes: float = 0.0
     commit_fails: float = 0.0
@@ -125,6 +127,10 @@ def draw_profile(rng: random.Random) -> FaultProfile:
     def odds(highest: float) -> float:
         return rng.uniform(0.01, highest) if rng.random() < 0.35 else 0.0
 
+    # What came later is drawn apart, so that a seed keeps its other draws.
+    state = rng.getstate()
+    deletions_refused = odds(0.5)
+    rng.setstate(state)
     slow = rng.random() < 0.3
     return FaultProfile(
         until_ns=rng.randint(150, 900) * MILLISECOND_NS,
@@ -141,6 +147,7 @@ def draw_profile(rng: random.Random) -> FaultProfile:
         sink_delay_ns=rng.choice((2, 8, 50, 150)) * MILLISECOND_NS,
         storage_rejects=odds(0.15),
         storage_uncertain=odds(0.15),
+        deletions_refused=deletions_refused,
         storage_full=rate(1.0),
         torn_writes=0.5 if rng.random() < 0.3 else 0.0,
         commit_fails=odds(0.3),

@@ -34,7 +34,11 @@ from .windows import LATE_STEP
 def check_credit(
     subtasks: Mapping[SubtaskId, Subtask], plan: ExecutionPlan, window_bytes: int, cover: Coverage
 ) -> None:
-    """Both ends of each channel, where both are given: nothing beyond what was granted, nothing granted twice."""
+    """Both ends of each channel, where both are given: nothing beyond what was granted, nothing granted twice, and nothing lost.
+
+    What came in is queued, handed out, or has been given back. An end where nothing waits has granted more than half its window: less is held back only as
+    long as it is not worth a frame.
+    """
     for id, subtask in subtasks.items():
         for channel, subpartition in subtask._subpartitions.items():
             if subpartition.queued_bytes and subpartition.sent_bytes >= subpartition.limit_bytes:
@@ -45,6 +49,13 @@ def check_credit(
             end = consumer._gate.channels[channel]
             if subpartition.limit_bytes > end.limit_bytes:
                 raise Violation(f"{id} uses credit on {channel} that nobody granted")
+            given_bytes = 0 if end.given is None else end.given.size_bytes
+            if end.received_bytes != end.consumed_bytes + end.queued_bytes + given_bytes:
+                raise Violation(f"channel {channel}: credit for what came in is lost")
+            idle = end.given is None and not end.queue
+            least_bytes = end.window.size_bytes - end.window.size_bytes // 2
+            if idle and end.limit_bytes < end.consumed_bytes + least_bytes:
+                raise Violation(f"channel {channel} is idle, and its window is not granted")
             if end.limit_bytes > end.consumed_bytes + window_bytes:
                 raise Violation(f"channel {channel}: more was granted than consumed")
             if subpartition.sent_bytes < end.received_bytes:
@@ -85,6 +96,7 @@ def deletes_for_certain(profile: FaultProfile) -> bool:
     """What is to go in the end is gone: storage neither refuses nor tears, and nobody wakes up late."""
     return not (
         profile.storage_rejects
+        or profile.deletions_refused
         or profile.storage_uncertain
         or profile.torn_writes
         or profile.pauses

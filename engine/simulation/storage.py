@@ -67,7 +67,7 @@ class SimulatedStorage:
 
     def delete(self, path: str) -> None:
         """See `Store.delete`."""
-        self.audit.wanted_gone(path)
+        self.audit.gone(path)
         if path in self.objects:
             self.audit.deletes(path)
             del self.objects[path]
@@ -289,8 +289,9 @@ def answer_call(faults: Faults, target: Any, call: Call) -> tuple[Any, Exception
     if call.method in ("commit", "abort", "open"):
         return _answer_sink(faults, target, call, where)
     profile, coverage = faults.profile, faults.coverage
-    if call.method == "delete":
-        target.audit.wanted_gone(where)
+    if call.method == "delete" and faults.happens(profile.deletions_refused):
+        coverage.count("deletion refused")
+        return None, StoreRejected(where, "deletion is not permitted")
     if call.writes and call.method != "delete" and faults.storage_is_full:
         coverage.count("storage full")
         return None, StoreRejected(where, "no space left on the device")

@@ -30,6 +30,7 @@ from .graphs import at_parallelism
 from .local_disk import LocalDisk
 from .network import Network
 from .oracles import check_credit, check_newest, check_output, check_retained
+from .orphans import Orphans
 from .promptness import duration_max_ns
 from .savepoints import Savepoints
 from .scenario import Scenario, draw_scenario
@@ -88,17 +89,19 @@ class World:
         self.faults = Faults(scenario.profile, self.scheduler, self.coverage)
         sinks = SinkSystem()
         plan = plan_of(scenario.graph, self.scheduler.rng, sinks)
+        storage = SimulatedStorage()
         self.env = Environment(
             scheduler=self.scheduler,
             faults=self.faults,
             coverage=self.coverage,
             network=Network(self.faults),
-            storage=SimulatedStorage(),
+            storage=storage,
             sinks=sinks,
             plan=plan,
             settings=scenario.settings,
             watch=_watch(plan, scenario.settings, scenario.profile),
             disk=LocalDisk(self.scheduler.rng, self.coverage),
+            orphans=Orphans(storage, plan.job, self.coverage),
         )
         self.coordinator: CoordinatorProcess | None = None
         #: Every worker process that may still live, in order of start.

@@ -19,6 +19,8 @@ SEEDS = {
     93: "two incarnations of a worker displaced each other without end",
     379: "a trigger made a worker send before its peers were connected",
     734: "a consumer restored as finished, its producer not, left barriers unread (at least once)",
+    754: "files went although the metadata of a checkpoint that named them had stayed",
+    1910: "files went although the metadata of a checkpoint that named them had stayed, as in 754",
     3320: "a sink did nothing but pre-commit, for checkpoints that came faster than it flushed",
     4850: "a file was deleted that only a checkpoint named which had just been let go, and one under way",
     5043: "a sink did nothing but pre-commit, as in 3320, of two workers",

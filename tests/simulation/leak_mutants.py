@@ -1,0 +1,94 @@
+"""Bugs that leave something behind, or take too much along; like those of `mutants.py`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from headrace.channels.gate import InputChannel
+from headrace.engine.coordination.deletion import Deletion
+from headrace.engine.coordination.ledger import Ledger
+from headrace.recovery.registry import Deletable, SharedStateRegistry
+
+from .mutants import Mutant
+
+MUTANTS: dict[str, Mutant] = {}
+
+
+def mutant(function: Mutant) -> Mutant:
+    """Enter a mutant under its name."""
+    MUTANTS[function.__name__] = function
+    return function
+
+
+# --- files ------------------------------------------------------------------------------------------------------------
+
+
+@mutant
+def files_go_although_metadata_stays(patch: pytest.MonkeyPatch) -> None:
+    whole = Ledger.withdrawn
+    patch.setattr(Ledger, "withdrawn", lambda self, asked, gone: whole(self, asked, asked))
+
+
+@mutant
+def a_refused_deletion_is_forgotten(patch: pytest.MonkeyPatch) -> None:
+    whole = Ledger.deleted
+    patch.setattr(Ledger, "deleted", lambda self, left: whole(self, Deletable()))
+
+
+@mutant
+def metadata_that_storage_kept_is_forgotten(patch: pytest.MonkeyPatch) -> None:
+    whole = SharedStateRegistry.withdrawn
+
+    def withdrawn(self: SharedStateRegistry, asked: Any, gone: Any) -> None:
+        whole(self, asked, gone)
+        for number in set(asked) - set(gone):
+            self.forget(number)
+
+    patch.setattr(SharedStateRegistry, "withdrawn", withdrawn)
+
+
+@mutant
+def what_comes_late_is_not_looked_for_again(patch: pytest.MonkeyPatch) -> None:
+    whole = SharedStateRegistry.withdrawn
+
+    def withdrawn(self: SharedStateRegistry, asked: Any, gone: Any) -> None:
+        whole(self, asked, gone)
+        self._late = {}
+
+    patch.setattr(SharedStateRegistry, "withdrawn", withdrawn)
+
+
+@mutant
+def the_job_ends_without_a_last_sweep(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Deletion, "finish", lambda self, effects: not self.awaits)
+
+
+@mutant
+def what_is_kept_for_others_is_kept_for_ever(patch: pytest.MonkeyPatch) -> None:
+    whole = SharedStateRegistry.deletable
+
+    def deletable(self: SharedStateRegistry) -> Deletable:
+        what = whole(self)
+        return Deletable(what.checkpoints, what.keep, (), what.savepoints)
+
+    patch.setattr(SharedStateRegistry, "deletable", deletable)
+
+
+# --- credit -----------------------------------------------------------------------------------------------------------
+
+
+@mutant
+def credit_for_a_dropped_buffer_is_not_given_back(patch: pytest.MonkeyPatch) -> None:
+    whole = InputChannel.commit
+
+    def commit(self: InputChannel, buffer: Any, *rest: Any) -> int | None:
+        limit = whole(self, buffer, *rest)
+        if buffer.first % 8 == 7:
+            self.consumed_bytes -= buffer.size_bytes
+            self.limit_bytes -= buffer.size_bytes
+            return None
+        return limit
+
+    patch.setattr(InputChannel, "commit", commit)
