@@ -24,6 +24,7 @@ from ..plan.execution import ExecutionPlan
 from . import decisions as d
 from . import messages as m
 from .checkpointing import Checkpointing, Verdict, to_all
+from .ending import Ending
 from .ledger import Ledger
 from .leftovers import NOTHING_LEFT, Leftovers
 from .membership import Loss, Membership
@@ -85,11 +86,8 @@ class Coordinator:
         #: Workers that have answered the Deploy.
         self._deployed: set[int] = set()
         self._finished: set[tuple[int, int]] = set()
-        #: How it is to end, and who waits for the savepoint with which it does.
-        self._stop: d.StopRequested | None = None
-        self._stop_request: int | None = None
         self._restart_at_ns: int | None = None
-        self._ending: d.JobEnded | None = None
+        self._ending = Ending()
         self._now_ns = 0
 
     # --- the verbs ----------------------------------------------------------------------------------------------
@@ -118,7 +116,7 @@ class Coordinator:
         restart_at_ns = None if self._awaits_storage() else self._restart_at_ns
         deadlines = [restart_at_ns, self._members.next_deadline_ns()]
         if self.phase is Phase.RUNNING:
-            stopping = self._stop is not None or self._all_finished()
+            stopping = self._ending.stop is not None or self._all_finished()
             deadlines.append(self._checkpoints.next_deadline_ns(stopping=stopping))
         return min((t for t in deadlines if t is not None), default=None)
 
@@ -193,21 +191,12 @@ class Coordinator:
 
     def _stop_requested(self, event: d.StopRequested, effects: list[d.CoordinatorEffect]) -> None:
         if event.kind is d.StopKind.NOW:
-            self._stop = event
             self._end(d.Outcome.STOPPED, "stopped at once", "", effects)
-        elif self._stop is None and self.phase is not Phase.CLOSING:
-            # The first counts: half drained a job cannot be left, nor drained when its last cut is taken.
-            self._stop, self._stop_request = event, event.request
+        elif self._ending.asked(event, effects):
             self._drain(effects)
-        elif event.request is not None:
-            effects.append(d.RequestAnswered(event.request, None, "the job is ending already"))
-
-    @property
-    def _is_drained(self) -> bool:
-        return self._stop is not None and self._stop.kind is d.StopKind.DRAIN
 
     def _drain(self, effects: list[d.CoordinatorEffect]) -> None:
-        if self._is_drained and self.phase is Phase.RUNNING:
+        if self._ending.is_drained and self.phase is Phase.RUNNING:
             # A checkpoint in which some inputs have ended, and others have not, would lose the rest of those that have.
             self._checkpoints.make_way("the job is drained", effects)
             self._to_all(m.Drain(self.epoch), effects)
@@ -287,10 +276,10 @@ class Coordinator:
         if self.phase is Phase.RUNNING:
             self._heed(self._checkpoints.write_ready(self._now_ns, effects), effects)
         if self.phase is Phase.RUNNING:
-            last = self._all_finished() or (self._stop is not None and not self._is_drained)
-            if last or not self._is_drained:
+            last = self._ending.takes_last(finished=self._all_finished())
+            if last or not self._ending.is_drained:
                 self._checkpoints.trigger_due(
-                    self._now_ns, last=last, effects=effects, stop=self._stop
+                    self._now_ns, last=last, effects=effects, stop=self._ending.stop
                 )
         if self.phase is Phase.CLOSING and not self._awaits_storage():
             self._close(effects)
@@ -400,7 +389,7 @@ class Coordinator:
         elif verdict.final is not None:
             outcome = d.Outcome.FINISHED if verdict.whole else d.Outcome.STOPPED
             if verdict.saved:
-                self._answer_stop(verdict.final, "", effects)
+                self._ending.answer(verdict.final, "", effects)
             kind = "savepoint " if verdict.saved else "chk-"
             reason = f"{kind}{verdict.final} covers everything"
             self._end(outcome, reason, "", effects, complete=True)
@@ -409,18 +398,11 @@ class Coordinator:
 
     def _go_on(self, unsaved: str, effects: list[d.CoordinatorEffect]) -> None:
         """The savepoint with which the job was to end has failed: it does not end, and whoever wanted that is told."""
-        drained, self._stop = self._is_drained, None
-        self._answer_stop(None, unsaved, effects)
+        drained = self._ending.is_drained
+        self._ending.called_off(unsaved, effects)
         if drained and self.phase is Phase.RUNNING:
             # Its input has ended, which only a new attempt undoes. Nothing has been committed since the checkpoint that it starts from.
             self._attempt_failed(f"the last savepoint failed: {unsaved}", "", effects)
-
-    def _answer_stop(
-        self, savepoint: int | None, failure: str, effects: list[d.CoordinatorEffect]
-    ) -> None:
-        if self._stop_request is not None:
-            effects.append(d.RequestAnswered(self._stop_request, savepoint, failure))
-            self._stop_request = None
 
     # --- sinks --------------------------------------------------------------------------------------------------
 
@@ -438,7 +420,7 @@ class Coordinator:
         """No attempt will follow that could repeat the last commit, so it is repeated here, like a restart."""
         wait_ns = self._restarts.next_wait_ns()
         if wait_ns is None:
-            self._ending = d.JobEnded(d.Outcome.FAILED, event.reason, "")
+            self._ending.outcome = d.JobEnded(d.Outcome.FAILED, event.reason, "")
             return
         effects.append(d.Notice(d.NoticeKind.WARNING, f"{event.reason}; trying again"))
         self._restart_at_ns = self._now_ns + wait_ns
@@ -462,7 +444,7 @@ class Coordinator:
             return
         self._leave_attempt(reason, effects, complete=complete)
         self._checkpoints.refuse_requests(reason, effects)
-        self._ending = d.JobEnded(outcome, reason, details)
+        self._ending.outcome = d.JobEnded(outcome, reason, details)
         self._restart_at_ns = None
         self._members.await_nobody()
         self.phase = Phase.CLOSING
@@ -479,11 +461,12 @@ class Coordinator:
         self._checkpoints.write_ready(self._now_ns, effects)  # savepoints, after the last commit
         if self._checkpoints.writing:
             return
-        assert self._ending is not None, "closing without a reason"
-        self._answer_stop(None, f"the job ended without it: {self._ending.reason}", effects)
-        self._checkpoints.leave(self._ending.reason, effects)
+        ended = self._ending.outcome
+        assert ended is not None, "closing without a reason"
+        self._ending.answer(None, f"the job ended without it: {ended.reason}", effects)
+        self._checkpoints.leave(ended.reason, effects)
         deletion = self._checkpoints.deletion
-        if self._ending.outcome is d.Outcome.FAILED:
+        if ended.outcome is d.Outcome.FAILED:
             over = not deletion.awaits
         else:
             over = deletion.finish(effects)
@@ -491,8 +474,8 @@ class Coordinator:
             return
         if self._claimed and not self._ledger.uncommitted:
             effects.append(d.RecoverSinks(self.epoch, ()))
-        self._to_all(m.Shutdown(self._ending.reason), effects)
-        effects.append(self._ending)
+        self._to_all(m.Shutdown(ended.reason), effects)
+        effects.append(ended)
         self.phase = Phase.ENDED
 
     def _to_all(self, message: m.ToWorker, effects: list[d.CoordinatorEffect]) -> None:

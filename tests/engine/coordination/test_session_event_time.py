@@ -192,7 +192,7 @@ def test_state_of_both_sides_counts_each_record_once(
     mode: str, parallelism: int, backends: Sequence[str], tmp_path: Path
 ) -> None:
     def sinks(flag: Path) -> list[hr.SinkHandle]:
-        rules = hr.read.sequence(3_000, keys=KEYS, name="rules", rate=3_000.0, parallelism=1)
+        rules = hr.read.sequence(3_000, keys=KEYS, name="rules", rate=12_000.0, parallelism=1)
         told = (
             clicks("clicks", flag=flag)
             .key_by("key")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -57,7 +58,12 @@ def test_its_workers_come_while_the_other_runs_and_it_goes_on_from_there(
     session = successor.begin(checkpoint)
     session.await_start()
     assert session.status().phase is Phase.RUNNING
-    assert f"from chk-{checkpoint}" in session.status().notices[0][1].text
+    # The phase is seen a moment before the notice of it.
+    deadline_s = time.monotonic() + WAIT_S
+    while not (notices := session.status().notices):
+        assert time.monotonic() < deadline_s, session.status()
+        time.sleep(0.01)
+    assert f"from chk-{checkpoint}" in notices[0][1].text
     session.cancel()
     session.wait(WAIT_S)
 
