@@ -63,9 +63,9 @@ class Orphans:
         """Another driver goes on."""
         self._machine, self._spared = machine, frozenset(spared)
         self._since, self._live = {}, {}
-        self._rounds, self._round_from = 0, max(1, self._registry._following)
+        self._rounds, self._round_from = 0, self._next_number
         self._sweep, self._refused, self._last = None, False, None
-        self._following = self._registry._following
+        self._following = self._next_number
         self._look()
         known = self._registry._complete.keys() | self._registry._limits.keys()
         self._exempt = {path for path in self._since if not self._is_adopted(path, known)}
@@ -123,7 +123,7 @@ class Orphans:
     def _round_is_over(self) -> None:
         self._coverage.count("rounds of deletion")
         self._rounds += 1
-        self._round_from = self._registry._following
+        self._round_from = self._next_number
         for path, since in self._since.items():
             if self._rounds - since > ROUNDS_MAX and not self._is_fine(path):
                 raise Violation(
@@ -148,9 +148,15 @@ class Orphans:
     def _registry(self) -> SharedStateRegistry:
         return self._ledger._registry
 
+    @property
+    def _next_number(self) -> int:
+        """Of the next checkpoint; the registry learns of numbers of earlier drivers only when it is begun."""
+        assert self._machine is not None, "some driver has begun"
+        return self._machine._checkpoints._following
+
     def _standing(self) -> int:
         registry = self._registry
-        alone = not registry._under_way and registry._newest_complete + 1 == registry._following
+        alone = not registry._under_way and registry._newest_complete + 1 == self._next_number
         return registry._newest_complete if alone else 0
 
     def _look(self) -> None:
@@ -183,7 +189,7 @@ class Orphans:
     def _is_accounted_for(self, path: str, named: frozenset[str]) -> bool:
         registry, number = self._registry, self._number(path)
         assert number is not None, path
-        if number in registry._under_way or number >= registry._following or path in named:
+        if number in registry._under_way or number >= self._next_number or path in named:
             return True
         parsed = parse_checkpoint_path(path)
         if parsed is None:  # a shared file
@@ -199,7 +205,7 @@ class Orphans:
         return owner(path.removeprefix(self._prefix)) if parsed is None else parsed.number
 
     def _note_numbers(self) -> None:
-        following, self._following = self._following, self._registry._following
+        following, self._following = self._following, self._next_number
         live = {*self._registry._under_way, *self._ledger._retained}
         for number in live.union(range(following, self._following)):
             self._live[number] = self._sweeps

@@ -475,7 +475,7 @@ def older_incarnation_is_accepted(patch: pytest.MonkeyPatch) -> None:
 
 @mutant
 def finished_is_not_restored(patch: pytest.MonkeyPatch) -> None:
-    def finished(metadata: Any, info: Any) -> list[bool]:
+    def finished(metadata: Any, info: Any, *, moved: bool) -> list[bool]:
         return [False] * int(info.parallelism)
 
     patch.setattr(assignment, "_finished", finished)
