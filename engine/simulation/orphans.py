@@ -51,6 +51,8 @@ class Orphans:
         #: {number: sweeps that had been answered when it was last under way, retained or still to come}
         self._live: dict[int, int] = {}
         self._following = 0
+        #: Numbers of this driver's savepoints. One that was frozen may have used the same.
+        self._savepoints: set[int] = set()
         #: The first number triggered in the present round.
         self._round_from = 1
         #: The newest complete checkpoint when the sweep under way began; 0: others had been triggered since. None: there is no sweep.
@@ -62,7 +64,7 @@ class Orphans:
     def begins(self, machine: Coordinator, spared: Collection[int]) -> None:
         """Another driver goes on."""
         self._machine, self._spared = machine, frozenset(spared)
-        self._since, self._live = {}, {}
+        self._since, self._live, self._savepoints = {}, {}, set()
         self._rounds, self._round_from = 0, self._next_number
         self._sweep, self._refused, self._last = None, False, None
         self._following = self._next_number
@@ -72,9 +74,12 @@ class Orphans:
 
     def _is_adopted(self, path: str, known: Collection[int]) -> bool:
         """The driver takes it over; never what another left of a savepoint."""
+        return self._number(path) in known and not self._is_of_savepoint(path)
+
+    @staticmethod
+    def _is_of_savepoint(path: str) -> bool:
         parsed = parse_checkpoint_path(path)
-        of_savepoint = parsed is not None and parsed.kind is CheckpointKind.SAVEPOINT
-        return self._number(path) in known and not of_savepoint
+        return parsed is not None and parsed.kind is CheckpointKind.SAVEPOINT
 
     # --- what the driver does -----------------------------------------------------------------------------------
 
@@ -173,7 +178,8 @@ class Orphans:
             if path not in self._since:
                 self._since[path] = self._rounds
                 late = self._sweeps - self._live.get(number, -2) >= 2
-                if late and number < self._following:
+                of_another = self._is_of_savepoint(path) and number not in self._savepoints
+                if of_another or (late and number < self._following):
                     self._exempt.add(path)
         named = frozenset[str]().union(*self._names.values())
         self._since = {
@@ -205,6 +211,7 @@ class Orphans:
         return owner(path.removeprefix(self._prefix)) if parsed is None else parsed.number
 
     def _note_numbers(self) -> None:
+        self._savepoints |= self._ledger._savepoints.keys()
         following, self._following = self._following, self._next_number
         live = {*self._registry._under_way, *self._ledger._retained}
         for number in live.union(range(following, self._following)):

@@ -63,7 +63,7 @@ def an_obsolete_trigger_runs_after_a_newer_one(patch: pytest.MonkeyPatch) -> Non
     patch.setattr(Cuts, "cancelled", lambda self, checkpoint: self._forget(checkpoint))
 
 
-@historical("FLINK-18139", 3)
+@historical("FLINK-18139", 0)
 def overtaken_buffers_of_the_second_gate_are_forgotten(patch: pytest.MonkeyPatch) -> None:
     """Of a task with two inputs only the first one's in-flight data were persisted.
 
@@ -101,7 +101,7 @@ def an_abort_drops_what_a_newer_checkpoint_captured(patch: pytest.MonkeyPatch) -
     without_tile_check(patch)
 
 
-@historical("FLINK-21104", 3, impatient(CheckpointMode.UNALIGNED))
+@historical("FLINK-21104", 26, impatient(CheckpointMode.UNALIGNED))
 def an_obsolete_barrier_confuses_the_persister(patch: pytest.MonkeyPatch) -> None:
     """A late barrier of an older checkpoint ended the persisting of the channel for the newer one.
 
@@ -124,7 +124,7 @@ def an_obsolete_barrier_confuses_the_persister(patch: pytest.MonkeyPatch) -> Non
     without_tile_check(patch)
 
 
-@historical("Flink PR #13228", 0, by_campaign(faults=False, mode=CheckpointMode.UNALIGNED))
+@historical("Flink PR #13228", 22, by_campaign(faults=False, mode=CheckpointMode.UNALIGNED))
 def in_flight_data_are_persisted_as_they_are_consumed(patch: pytest.MonkeyPatch) -> None:
     """The first version persisted buffers only when the task consumed them: unaligned was as slow as aligned.
 
@@ -209,7 +209,7 @@ def each_channel_gets_a_file_of_its_own(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(performer, "write_checkpoint", write)
 
 
-@historical("SPARK-51717", 40, flaky)
+@historical("SPARK-51717", 111, flaky)
 def what_a_failed_upload_should_have_stored_is_named(patch: pytest.MonkeyPatch) -> None:
     """After the upload of a version had failed, the next version named files that had never come into being.
 
@@ -324,7 +324,7 @@ def a_file_that_a_late_checkpoint_names_is_deleted(patch: pytest.MonkeyPatch) ->
 # --- fencing ----------------------------------------------------------------------------------------------------------
 
 
-@historical("quix-streams #1131", 3, haunted)
+@historical("quix-streams #1131", 106, haunted)
 def a_zombie_is_not_fenced(patch: pytest.MonkeyPatch) -> None:
     """A producer that had been given up went on writing beside its successor, for nothing fenced it off.
 

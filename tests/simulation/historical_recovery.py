@@ -40,7 +40,7 @@ def a_checkpoint_is_accepted_before_restored_data_were_consumed(
     MUTANTS["checkpoint_during_recovery_forgets_what_is_left_to_replay"](patch)
 
 
-@historical("FLINK-40518", 16)
+@historical("FLINK-40518", 41)
 def a_checkpoint_in_recovery_is_neither_taken_nor_declined(patch: pytest.MonkeyPatch) -> None:
     """With unaligned checkpoints switched off, a checkpoint in a job restored with channel state hung, and so did the next.
 
@@ -67,7 +67,7 @@ def new_data_overtake_restored_channel_state(patch: pytest.MonkeyPatch) -> None:
     MUTANTS["new_data_overtakes_replayed_data"](patch)
 
 
-@historical("FLINK-38544", 15)
+@historical("FLINK-38544", 3)
 def records_are_lost_while_recovery_rewires_channels(patch: pytest.MonkeyPatch) -> None:
     """Records that came while a recovered task was being connected anew were lost.
 
@@ -81,7 +81,7 @@ def records_are_lost_while_recovery_rewires_channels(patch: pytest.MonkeyPatch) 
     patch.setattr(Worker, "_frame", frame)
 
 
-@historical("quix-streams #1146", 40)
+@historical("quix-streams #1146", 0)
 def a_recovery_that_is_interrupted_begins_anew(patch: pytest.MonkeyPatch) -> None:
     """A recovery that a rebalance interrupted did not go on from where it had come.
 
@@ -113,7 +113,7 @@ def state_is_recovered_once_and_never_again(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(worker_tasks, "states_of", states)
 
 
-@historical("bytewax #181", 75)
+@historical("bytewax #181", 243)
 def a_worker_that_never_spoke_is_forgotten(patch: pytest.MonkeyPatch) -> None:
     """A worker that crashed before its first progress message vanished from the recovered cluster.
 
