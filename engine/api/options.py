@@ -353,6 +353,17 @@ class Autoscale:
         return _ns("autoscale.pause", self.pause)
 
 
+#: What the options of a run that are options themselves have to be.
+_GROUPS: dict[str, type] = {
+    "checkpoints": Checkpoints,
+    "network": Network,
+    "restart": Restart,
+    "workers": Workers,
+    "state": State,
+    "autoscale": Autoscale,
+}
+
+
 @known_names_only
 @dataclass(frozen=True, slots=True)
 class RunOptions:
@@ -393,6 +404,10 @@ class RunOptions:
         _ = self.renames
         if self.parallelism is not None:
             _count("parallelism", self.parallelism, least=1)
+        for name, group in _GROUPS.items():
+            value = getattr(self, name)
+            if not isinstance(value, group) and not (value is None and name == "checkpoints"):
+                raise UserError(f"{name}={value!r} is not a hr.{group.__name__}(...)")
         if self.runner != "spark":
             for name, value in (("master", self.master), ("spark", self.spark)):
                 if value is not None:

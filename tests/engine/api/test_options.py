@@ -175,6 +175,16 @@ def test_every_mode_is_one_of_the_barrier() -> None:
             {"parallelism": 0},
             "parallelism=0 is not a whole number of at least 1",
         ),
+        (
+            RunOptions,
+            {"state": "rocksdb"},
+            "state='rocksdb' is not a hr.State(...)",
+        ),
+        (
+            RunOptions,
+            {"restart": None},
+            "restart=None is not a hr.Restart(...)",
+        ),
     ],
 )
 def test_a_wrong_option_is_refused(
