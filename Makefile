@@ -48,7 +48,7 @@ simulate: $(READY)
 
 # Every parallelism from 1 to 8 to every other, over every kind of edge; about half an hour on two cores.
 rescale-matrix: $(READY)
-	$(BIN)/python -m headrace.engine.simulation.matrix
+	$(BIN)/python -m headrace.engine.simulation.campaign.matrix
 
 # Saves the figures in .benchmarks and compares them with the last saved ones.
 bench: $(READY)

@@ -17,8 +17,8 @@ import numpy as np
 import pyarrow as pa
 
 import headrace as hr
-from headrace.engine.api.options import Runner
 from headrace.engine.connectors.sequence import SequenceSource
+from headrace.engine.contract.options import Runner
 
 from .measure import all_batches, run_and_measure
 

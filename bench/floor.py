@@ -17,8 +17,8 @@ import pyarrow as pa
 
 from headrace.channels.handshake import Identity
 from headrace.channels.wire import ControlFrame
-from headrace.engine.runtime.network import Connected, Network, NetworkEvent, Received
-from headrace.engine.runtime.storage import FsspecStore
+from headrace.engine.network.network import Connected, Network, NetworkEvent, Received
+from headrace.engine.storage.checkpoint_storage import FsspecStore
 
 _METADATA_BYTES = 20_000
 _ROUNDS = 5

@@ -12,7 +12,7 @@ from functools import partial
 from typing import Literal, TypeVar, get_args
 
 import headrace as hr
-from headrace.engine.coordination.decisions import NoticeKind
+from headrace.engine.coordinator.coordinator_events import NoticeKind
 
 from .audit import AuditedJob, Moment
 

@@ -25,9 +25,9 @@ from pathlib import Path
 from typing import Any, get_args
 
 import headrace as hr
-from headrace.engine.coordination.decisions import NoticeKind
-from headrace.engine.coordination.driver import Status
-from headrace.engine.coordination.rules import Phase
+from headrace.engine.coordinator.coordinator_events import NoticeKind
+from headrace.engine.coordinator.rules import Phase
+from headrace.engine.drivers.coordinator_driver import Status
 
 from .audit import AuditedJob, Verdict
 from .measure import percentile

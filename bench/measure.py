@@ -10,10 +10,10 @@ from typing import Any
 import pyarrow as pa
 
 import headrace as hr
-from headrace.engine.api.options import Runner
 from headrace.engine.connectors.sequence import SequenceSource
-from headrace.engine.coordination.rules import Phase
-from headrace.engine.operators.base import OperatorContext, SourceStatus
+from headrace.engine.contract.operators import OperatorContext, SourceStatus
+from headrace.engine.contract.options import Runner
+from headrace.engine.coordinator.rules import Phase
 from headrace.recovery.metadata import CheckpointMetadata
 
 _POLL_S = 0.002

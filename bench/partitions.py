@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from headrace.engine.operators.base import (
+from headrace.engine.contract.operators import (
     OperatorContext,
     Polled,
     RestoredState,

@@ -38,9 +38,9 @@ import pyarrow as pa
 
 import headrace as hr
 from headrace.engine.connectors.sequence import SequenceSource
-from headrace.engine.coordination.decisions import NoticeKind
-from headrace.engine.coordination.driver import Status
-from headrace.engine.coordination.rules import Phase
+from headrace.engine.coordinator.coordinator_events import NoticeKind
+from headrace.engine.coordinator.rules import Phase
+from headrace.engine.drivers.coordinator_driver import Status
 from headrace.recovery.metadata import CheckpointMetadata
 from headrace.recovery.sizes import held_on, sizes_of
 
@@ -321,7 +321,7 @@ def _process_start_ms() -> float:
     for _ in range(_STARTS):
         began = time.perf_counter()
         subprocess.run(
-            [sys.executable, "-c", "import headrace.engine.runtime.worker_main"], check=True
+            [sys.executable, "-c", "import headrace.engine.drivers.worker_process"], check=True
         )
         times.append(time.perf_counter() - began)
     return median(times) * 1e3

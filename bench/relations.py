@@ -27,7 +27,7 @@ from typing import Any, Literal
 from pyspark.sql import SparkSession
 
 import headrace as hr
-from headrace.engine.coordination.rules import Phase
+from headrace.engine.coordinator.rules import Phase
 from headrace.recovery.sizes import sizes_of
 
 from .relations_job import PAUSE_S, RelationsJob

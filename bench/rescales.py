@@ -29,7 +29,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 import headrace as hr
-from headrace.engine.api.handle import Rescaled
+from headrace.engine.contract.outcomes import Rescaled
 from headrace.recovery.sizes import sizes_of
 
 from .audit import AuditedJob

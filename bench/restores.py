@@ -8,8 +8,8 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from headrace.engine.coordination.decisions import NoticeKind
-from headrace.engine.coordination.driver import Status
+from headrace.engine.coordinator.coordinator_events import NoticeKind
+from headrace.engine.drivers.coordinator_driver import Status
 from headrace.recovery.sizes import held_on, sizes_of
 
 _RUNS = re.compile(r"attempt (\d+) runs from (?:chk-(\d+)|the beginning)")

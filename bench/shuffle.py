@@ -14,8 +14,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 import headrace as hr
-from headrace.engine.api.options import Runner
 from headrace.engine.connectors.sequence import SequenceSource
+from headrace.engine.contract.options import Runner
 
 from .measure import run_and_measure
 

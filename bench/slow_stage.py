@@ -18,10 +18,10 @@ import numpy as np
 import pyarrow as pa
 
 import headrace as hr
-from headrace.engine.api.options import Runner
 from headrace.engine.connectors.sequence import SequenceSource
-from headrace.engine.coordination.driver import Status
-from headrace.engine.coordination.rules import Phase
+from headrace.engine.contract.options import Runner
+from headrace.engine.coordinator.rules import Phase
+from headrace.engine.drivers.coordinator_driver import Status
 from headrace.recovery.metadata import CheckpointMetadata
 from headrace.recovery.sizes import CheckpointSizes, sizes_of
 

@@ -31,15 +31,15 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from headrace.engine.operators.base import DatabaseSnapshot, RestoredDatabase, StateLayout
-from headrace.engine.runtime.databases import StoredFiles
-from headrace.engine.runtime.interpreter import freeze_loaded, hand_over_soon
-from headrace.engine.runtime.snapshots import write_checkpoint
-from headrace.engine.runtime.storage import FsspecStore
-from headrace.engine.runtime.work import Cut, SubtaskId
-from headrace.engine.state import rocks_files
-from headrace.engine.state.rocks import RocksDatabase, Writes
-from headrace.engine.state.rocks_files import RocksSizes
+from headrace.engine.contract.operators import DatabaseSnapshot, RestoredDatabase, StateLayout
+from headrace.engine.drivers.interpreter import freeze_loaded, hand_over_soon
+from headrace.engine.state.rocks import files as rocks_files
+from headrace.engine.state.rocks.database import RocksDatabase, Writes
+from headrace.engine.state.rocks.files import RocksSizes
+from headrace.engine.storage.checkpoint_storage import FsspecStore
+from headrace.engine.storage.databases import StoredFiles
+from headrace.engine.storage.snapshots import write_checkpoint
+from headrace.engine.worker.subtask_events import Cut, SubtaskId
 from headrace.inflight.confirmed import Confirmed
 from headrace.recovery.metadata import DatabaseHandle
 

@@ -26,17 +26,17 @@ import headrace as hr
 from headrace.channels.buffer import Buffer, ChannelId
 from headrace.channels.partitioners import Hash
 from headrace.channels.wire import BufferFrame, FrameDecoder, FrameEncoder
-from headrace.engine.api.options import Runner
 from headrace.engine.connectors.sequence import SequenceSource
+from headrace.engine.contract.operators import OperatorContext, Snapshot, StateBackend
+from headrace.engine.contract.options import Runner
 from headrace.engine.operators import aggregations
 from headrace.engine.operators.aggregate import AggregateOperator
-from headrace.engine.operators.base import OperatorContext, Snapshot, StateBackend
-from headrace.engine.runtime.databases import StoredFiles
-from headrace.engine.runtime.snapshots import write_checkpoint
-from headrace.engine.runtime.storage import FsspecStore
-from headrace.engine.runtime.work import Cut, SubtaskId
-from headrace.engine.state.rocks import RocksDatabase
-from headrace.engine.state.rocks_codecs import KeyCodec, PackedValues
+from headrace.engine.state.rocks.codecs import KeyCodec, PackedValues
+from headrace.engine.state.rocks.database import RocksDatabase
+from headrace.engine.storage.checkpoint_storage import FsspecStore
+from headrace.engine.storage.databases import StoredFiles
+from headrace.engine.storage.snapshots import write_checkpoint
+from headrace.engine.worker.subtask_events import Cut, SubtaskId
 from headrace.inflight.confirmed import Confirmed
 
 from .measure import all_batches, run_and_measure

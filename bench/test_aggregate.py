@@ -14,9 +14,9 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from headrace.engine.contract.operators import OperatorContext
 from headrace.engine.operators import aggregations as agg
 from headrace.engine.operators.aggregate import AggregateOperator
-from headrace.engine.operators.base import OperatorContext
 from headrace.engine.operators.heap_aggregate import Emit
 
 KEYS = 100_000

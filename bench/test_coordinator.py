@@ -15,14 +15,14 @@ from pytest_benchmark.fixture import BenchmarkFixture
 
 from headrace.channels.events import CheckpointMode
 from headrace.channels.partitioners import Rebalance
-from headrace.engine.coordination import decisions as d
-from headrace.engine.coordination import messages as m
-from headrace.engine.coordination.coordinator import Coordinator
-from headrace.engine.coordination.pending import CheckpointRules
-from headrace.engine.coordination.restarts import RestartRules
-from headrace.engine.coordination.rules import CoordinatorRules
-from headrace.engine.operators.base import Operator, SourceReader
-from headrace.engine.plan.execution import EdgePlan, ExecutionPlan, OperatorPlan, TaskPlan
+from headrace.engine.contract import messages as m
+from headrace.engine.contract.execution import EdgePlan, ExecutionPlan, OperatorPlan, TaskPlan
+from headrace.engine.contract.operators import Operator, SourceReader
+from headrace.engine.coordinator import coordinator_events as d
+from headrace.engine.coordinator.coordinator import Coordinator
+from headrace.engine.coordinator.pending import CheckpointRules
+from headrace.engine.coordinator.restarts import RestartRules
+from headrace.engine.coordinator.rules import CoordinatorRules
 from headrace.recovery.metadata import ChannelPosition, SubtaskSnapshot
 
 FOREVER_NS = 10**18

@@ -16,9 +16,9 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from headrace.engine.contract.operators import OperatorContext
 from headrace.engine.operators import aggregations as agg
 from headrace.engine.operators.aggregate import AggregateOperator
-from headrace.engine.operators.base import OperatorContext
 from headrace.engine.operators.process import ProcessOperator, StatefulProcessor
 from headrace.engine.state.keyed import value_state
 from headrace.engine.state.slots import IntegerSlots

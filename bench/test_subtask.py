@@ -17,9 +17,8 @@ from pytest_benchmark.fixture import BenchmarkFixture
 from headrace.channels.buffer import Buffer, ChannelId
 from headrace.channels.events import Barrier, CheckpointMode
 from headrace.engine.operators.chain import Outputs
-from headrace.engine.runtime.subtask import Subtask
-from headrace.engine.runtime.subtask_spec import Limits, SubtaskSpec
-from headrace.engine.runtime.work import (
+from headrace.engine.worker.subtask import Subtask
+from headrace.engine.worker.subtask_events import (
     BufferArrived,
     CutTaken,
     EventArrived,
@@ -27,6 +26,7 @@ from headrace.engine.runtime.work import (
     SubtaskId,
     WorkDone,
 )
+from headrace.engine.worker.subtask_spec import Limits, SubtaskSpec
 
 ROWS = 512
 SIZE_BYTES = 16_384

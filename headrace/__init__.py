@@ -13,27 +13,26 @@ from typing import TYPE_CHECKING as _TYPE_CHECKING
 
 if _TYPE_CHECKING:
     from .engine.api import read as read
-    from .engine.api.connector import Sink as Sink
-    from .engine.api.connector import Source as Source
-    from .engine.api.errors import HeadraceError as HeadraceError
-    from .engine.api.errors import JobFailed as JobFailed
-    from .engine.api.errors import StorageUnreachable as StorageUnreachable
-    from .engine.api.errors import UserCodeError as UserCodeError
-    from .engine.api.errors import UserError as UserError
-    from .engine.api.handle import JobHandle as JobHandle
-    from .engine.api.handle import JobResult as JobResult
-    from .engine.api.job import Job as Job
     from .engine.api.keyed import KeyedStream as KeyedStream
-    from .engine.api.options import Autoscale as Autoscale
-    from .engine.api.options import Checkpoints as Checkpoints
-    from .engine.api.options import Network as Network
-    from .engine.api.options import Restart as Restart
-    from .engine.api.options import State as State
-    from .engine.api.options import Workers as Workers
     from .engine.api.read import from_source as from_source
     from .engine.api.stream import Stream as Stream
     from .engine.api.windowed import WindowedStream as WindowedStream
     from .engine.api.write import SinkHandle as SinkHandle
+    from .engine.contract.connectors import Sink as Sink
+    from .engine.contract.connectors import Source as Source
+    from .engine.contract.errors import HeadraceError as HeadraceError
+    from .engine.contract.errors import JobFailed as JobFailed
+    from .engine.contract.errors import StorageUnreachable as StorageUnreachable
+    from .engine.contract.errors import UserCodeError as UserCodeError
+    from .engine.contract.errors import UserError as UserError
+    from .engine.contract.options import Autoscale as Autoscale
+    from .engine.contract.options import Checkpoints as Checkpoints
+    from .engine.contract.options import Network as Network
+    from .engine.contract.options import Restart as Restart
+    from .engine.contract.options import State as State
+    from .engine.contract.options import Workers as Workers
+    from .engine.contract.outcomes import JobResult as JobResult
+    from .engine.inspection.data_source import HeadraceDataSource as HeadraceDataSource
     from .engine.operators.aggregations import Aggregation as Aggregation
     from .engine.operators.aggregations import count as count
     from .engine.operators.aggregations import max as max
@@ -46,7 +45,8 @@ if _TYPE_CHECKING:
     from .engine.operators.windows import session as session
     from .engine.operators.windows import sliding as sliding
     from .engine.operators.windows import tumbling as tumbling
-    from .engine.spark.data_source import HeadraceDataSource as HeadraceDataSource
+    from .engine.session.handle import JobHandle as JobHandle
+    from .engine.session.job import Job as Job
     from .engine.state.broadcast import broadcast_state as broadcast_state
     from .engine.state.keyed import list_state as list_state
     from .engine.state.keyed import map_state as map_state
@@ -55,22 +55,22 @@ if _TYPE_CHECKING:
 #: {public name: the module that defines it}; the same list once more, for when the program runs.
 _HOMES = {
     "read": ".engine.api.read",
-    "Sink": ".engine.api.connector",
-    "Source": ".engine.api.connector",
-    "HeadraceError": ".engine.api.errors",
-    "JobFailed": ".engine.api.errors",
-    "StorageUnreachable": ".engine.api.errors",
-    "UserCodeError": ".engine.api.errors",
-    "UserError": ".engine.api.errors",
-    "JobHandle": ".engine.api.handle",
-    "JobResult": ".engine.api.handle",
-    "Job": ".engine.api.job",
-    "Autoscale": ".engine.api.options",
-    "Checkpoints": ".engine.api.options",
-    "Network": ".engine.api.options",
-    "Restart": ".engine.api.options",
-    "State": ".engine.api.options",
-    "Workers": ".engine.api.options",
+    "Sink": ".engine.contract.connectors",
+    "Source": ".engine.contract.connectors",
+    "HeadraceError": ".engine.contract.errors",
+    "JobFailed": ".engine.contract.errors",
+    "StorageUnreachable": ".engine.contract.errors",
+    "UserCodeError": ".engine.contract.errors",
+    "UserError": ".engine.contract.errors",
+    "JobHandle": ".engine.session.handle",
+    "JobResult": ".engine.contract.outcomes",
+    "Job": ".engine.session.job",
+    "Autoscale": ".engine.contract.options",
+    "Checkpoints": ".engine.contract.options",
+    "Network": ".engine.contract.options",
+    "Restart": ".engine.contract.options",
+    "State": ".engine.contract.options",
+    "Workers": ".engine.contract.options",
     "from_source": ".engine.api.read",
     "KeyedStream": ".engine.api.keyed",
     "Stream": ".engine.api.stream",
@@ -88,7 +88,7 @@ _HOMES = {
     "session": ".engine.operators.windows",
     "sliding": ".engine.operators.windows",
     "tumbling": ".engine.operators.windows",
-    "HeadraceDataSource": ".engine.spark.data_source",
+    "HeadraceDataSource": ".engine.inspection.data_source",
     "broadcast_state": ".engine.state.broadcast",
     "list_state": ".engine.state.keyed",
     "map_state": ".engine.state.keyed",

@@ -7,7 +7,7 @@
 - A run was stopped with a savepoint, by which its sinks commit. The record is written before the savepoint's metadata, so that the one
   file whose creation completes the savepoint also makes it the newest point of the history. A record whose savepoint never came stands for nothing.
 
-Not here: which of them a run starts from (`engine/coordination/restore.py`), and what becomes of what was claimed (`claims.py`).
+Not here: which of them a run starts from (`engine/drivers/restore.py`), and what becomes of what was claimed (`claims.py`).
 """
 
 from __future__ import annotations

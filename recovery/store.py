@@ -1,6 +1,6 @@
 """What the engine asks of checkpoint storage: a seam with few, strong promises.
 
-The implementation on fsspec is `engine/runtime/storage.py`; the simulator has its own, which tears, loses and
+The implementation on fsspec is `engine/storage/checkpoint_storage.py`; the simulator has its own, which tears, loses and
 delays. Paths are relative, `/`-separated, and resolved under one root that nothing can leave.
 """
 

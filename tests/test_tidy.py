@@ -20,7 +20,7 @@ ROOT = Path(__file__).resolve().parent.parent
 #: Top-level folders that are sub-packages of headrace.
 PACKAGES = ("bench", "channels", "engine", "inflight", "recovery")
 #: Packages of pure machines: time, randomness and the outside come in as arguments and events.
-PURE = ("channels", "inflight", "recovery")
+PURE = ("channels", "inflight", "recovery", "engine/worker", "engine/coordinator")
 IMPURE_MODULES = {"threading", "socket", "time", "random", "os", "logging", "pyspark"}
 
 FILE_LINES_MAX = 500
@@ -29,7 +29,7 @@ FUNCTION_LINES_MAX = 60
 #: Modules without a test file of their own, each with the reason.
 UNMIRRORED = {
     "channels/events.py": "values; every test of the gate and the wire uses them",
-    "engine/api/connector.py": "protocols only",
+    "engine/contract/connectors.py": "protocols only",
     "engine/api/keyed.py": "streams, too: tests/engine/api/test_stream.py",
     "engine/cli/parameters.py": "what every command takes; the tests of the commands use it",
     "engine/connectors/columnar.py": "reads Parquet and Arrow files for the file source: tests/engine/connectors/test_files.py",
@@ -38,15 +38,15 @@ UNMIRRORED = {
     "engine/connectors/formats.py": "chooses among formats, over which tests/engine/connectors/test_files.py is parametrised",
     "engine/connectors/textual.py": "reads CSV, JSON lines and text for the file source: tests/engine/connectors/test_files.py",
     "engine/connectors/writers.py": "writes the file sink's formats: tests/engine/connectors/test_file_sink.py",
-    "engine/coordination/decisions.py": "values; the tests of the coordinator compare them",
-    "engine/coordination/driver.py": "every job in threads runs it: tests/engine/coordination/test_session.py",
+    "engine/coordinator/coordinator_events.py": "values; the tests of the coordinator compare them",
+    "engine/drivers/coordinator_driver.py": "every job in threads runs it: tests/engine/session/test_session.py",
     "engine/local/child.py": "runs in another process: tests/engine/local/test_processes.py",
     "engine/local/template.py": "runs in another process: tests/engine/local/test_forks.py",
-    "engine/runtime/warm.py": "imported in another process: tests/spark/test_daemon.py",
-    "engine/coordination/job_settings.py": "options as plain values: tests/engine/coordination/test_session.py",
-    "engine/coordination/rules.py": "values; the tests of the coordinator use them",
+    "engine/drivers/warm.py": "imported in another process: tests/spark/test_daemon.py",
+    "engine/session/job_settings.py": "options as plain values: tests/engine/session/test_session.py",
+    "engine/coordinator/rules.py": "values; the tests of the coordinator use them",
     "engine/operators/aggregates.py": "accumulators side by side: tests/engine/operators/test_window.py",
-    "engine/operators/base.py": "protocols and values only",
+    "engine/contract/operators.py": "protocols and values only",
     "engine/operators/join_output.py": "rows of a join: tests/engine/operators/test_join.py",
     "engine/operators/join_runs.py": "what a join keeps: tests/engine/operators/test_join.py",
     "engine/operators/rocks_records.py": "what joins keep: tests/engine/operators/test_rocks_join.py",
@@ -55,24 +55,27 @@ UNMIRRORED = {
     "engine/operators/session.py": "windows, too: tests/engine/operators/test_window.py",
     "engine/operators/window_output.py": "schema of windows: tests/engine/operators/test_window.py",
     "engine/operators/window_store.py": "what windows keep: tests/engine/operators/test_window.py",
-    "engine/plan/execution.py": "values; made by the builder, in whose tests they are compared",
-    "engine/state/backends.py": "both backends: tests/engine/state/test_rocks_keyed.py, tests/engine/operators/test_rocks_aggregate.py",
-    "engine/runtime/loading.py": "every job in threads runs it: tests/engine/coordination/test_session.py",
-    "engine/runtime/capture.py": "what cuts capture: tests/engine/runtime/test_cuts.py and test_cuts_unaligned.py",
-    "engine/runtime/work.py": "values; the tests of subtask and cuts compare them",
-    "engine/runtime/worker_driver.py": "every job in threads runs it: tests/engine/coordination/test_session.py",
-    "engine/runtime/worker_main.py": "every job in threads runs it: tests/engine/coordination/test_session.py",
-    "engine/runtime/worker_protocol.py": "values; the tests of the worker compare them",
-    "engine/simulation/checkpoint_files.py": "every simulated run is its test: test_campaign.py",
-    "engine/simulation/coordinator_process.py": "every simulated run is its test: test_campaign.py",
-    "engine/simulation/chains.py": "every simulated run is its test: test_campaign.py",
+    "engine/contract/execution.py": "values; made by the builder, in whose tests they are compared",
+    "engine/operators/backends.py": "both backends: tests/engine/state/rocks/test_keyed.py, tests/engine/operators/test_rocks_aggregate.py",
+    "engine/drivers/loading.py": "every job in threads runs it: tests/engine/session/test_session.py",
+    "engine/worker/capture.py": "what cuts capture: tests/engine/worker/test_cuts.py and test_cuts_unaligned.py",
+    "engine/worker/subtask_events.py": "values; the tests of subtask and cuts compare them",
+    "engine/drivers/worker_driver.py": "every job in threads runs it: tests/engine/session/test_session.py",
+    "engine/drivers/worker_process.py": "every job in threads runs it: tests/engine/session/test_session.py",
+    "engine/worker/worker_events.py": "values; the tests of the worker compare them",
+    "engine/simulation/campaign/checkpoint_files.py": "every simulated run is its test: test_campaign.py",
+    "engine/simulation/campaign/coordinator_process.py": "every simulated run is its test: test_campaign.py",
+    "engine/simulation/campaign/chains.py": "every simulated run is its test: test_campaign.py",
     "engine/simulation/coverage.py": "counters; tests/simulation/test_faults.py",
-    "engine/simulation/disturbances.py": "every simulated run is its test: test_campaign.py",
-    "engine/simulation/environment.py": "what runs share; every simulated run is its test",
-    "engine/simulation/scenario.py": "every simulated run is its test: test_campaign.py",
-    "engine/simulation/worker_process.py": "every simulated run is its test: test_campaign.py",
-    "engine/simulation/worker_tasks.py": "every simulated run is its test: test_campaign.py",
-    "engine/simulation/zombies.py": "every simulated run is its test: test_campaign.py",
+    "engine/simulation/campaign/disturbances.py": "every simulated run is its test: test_campaign.py",
+    "engine/simulation/campaign/environment.py": "what runs share; every simulated run is its test",
+    "engine/simulation/campaign/scenario.py": "every simulated run is its test: test_campaign.py",
+    "engine/simulation/campaign/worker_process.py": "every simulated run is its test: test_campaign.py",
+    "engine/simulation/campaign/worker_tasks.py": "every simulated run is its test: test_campaign.py",
+    "engine/simulation/campaign/zombies.py": "every simulated run is its test: test_campaign.py",
+    "engine/contract/outcomes.py": "values; the tests of the handle compare them",
+    "engine/inspection/columns.py": "needs Spark: tests/spark/test_columns.py",
+    "engine/inspection/data_source.py": "needs Spark: tests/spark/test_data_source.py",
     "engine/spark/capacity.py": "asks a running Spark: tests/spark/test_launcher.py",
     "engine/spark/warmth.py": "needs a cluster with an idle executor: tests/spark/test_standalone.py",
     "recovery/metadata.py": "values; tests/recovery/test_codec.py writes, reads and refuses them",
@@ -80,7 +83,13 @@ UNMIRRORED = {
 }
 
 #: Where tests of a folder are when not under the same path: those that run the whole engine have a folder of their own.
-TEST_FOLDERS = {"engine/simulation": "simulation", "engine/spark": "spark"}
+TEST_FOLDERS = {
+    "engine/simulation": "simulation",
+    "engine/simulation/jobs": "simulation",
+    "engine/simulation/campaign": "simulation",
+    "engine/simulation/exploration": "simulation",
+    "engine/spark": "spark",
+}
 
 #: Folders that are not the repository's own content.
 FOREIGN = {".git", ".venv", "build", "dist", "target", "__pycache__", ".benchmarks", ".hypothesis"}
@@ -213,7 +222,11 @@ def test_every_module_has_a_test_file_on_the_same_path() -> None:
         module = PurePosixPath(name_of(path))
         folder = TEST_FOLDERS.get(str(module.parent), str(module.parent))
         mirror = ROOT / "tests" / folder / f"test_{module.stem}.py"
-        if module.name == "__init__.py" or str(module) in UNMIRRORED or mirror.exists():
+        if (
+            module.name in {"__init__.py", "__main__.py"}
+            or str(module) in UNMIRRORED
+            or mirror.exists()
+        ):
             continue
         complaints.append(f"{module}: no {name_of(mirror)}")
     complain(complaints, "write it, or give the reason in UNMIRRORED")

@@ -1,1 +1,1 @@
-"""What users write programs with: streams, jobs, options, errors, and the seam to connectors. It describes and checks a job; it runs nothing."""
+"""Streams: what a user composes a job of. The room describes and checks a pipeline, and runs nothing."""

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from ..operators.base import StateBackend
-from .errors import UserError
-from .options import State
+from ..contract.errors import UserError
+from ..contract.operators import StateBackend
+from ..contract.options import State
 
 
 def stated_backend(state: State | None, *, kind: str) -> StateBackend | None:

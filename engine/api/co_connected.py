@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
+from ..contract.errors import UserError
+from ..contract.options import State
 from ..operators.co_process import CoInput, CoProcessOperator, CoProcessor
 from ..operators.process import StatefulProcessor, declared_states, expires, has_timers
 from ..plan.validate import check_schema, require_event_time, require_name
 from ..state.broadcast import BroadcastState
 from .backend import stated_backend
-from .errors import UserError
-from .options import State
 from .stream import STATE, Stream
 
 if TYPE_CHECKING:

@@ -9,15 +9,15 @@ import pyarrow as pa
 
 from headrace.channels.partitioners import Broadcast
 
+from ..contract.errors import UserError
+from ..contract.options import State
+from ..contract.suggestion import name_of_class
 from ..operators.connect import BroadcastProcessor, ConnectOperator, ExpiringConnectOperator
 from ..operators.process import declared_states, expires, has_processing_timers, has_timers
 from ..plan.validate import check_schema, require_event_time, require_name
 from ..state.broadcast import BroadcastState
 from .backend import stated_backend
-from .errors import UserError
-from .options import State
 from .stream import STATE, Stream
-from .suggestion import name_of_class
 
 
 def connected(

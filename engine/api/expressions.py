@@ -11,9 +11,9 @@ from collections.abc import Mapping
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from ..contract.errors import UserError
 from ..operators.batch import select_schema
 from ..plan.validate import check_columns, check_schema
-from .errors import UserError
 
 _UNKNOWN_COLUMN = "No match for FieldRef.Name("
 

@@ -7,6 +7,10 @@ from datetime import timedelta
 from functools import partial
 from typing import get_args
 
+from ..contract.errors import UserError
+from ..contract.options import State
+from ..contract.suggestion import did_you_mean
+from ..contract.units import Duration
 from ..operators.join import How, Interval, JoinOperator
 from ..operators.join_output import JoinOutput
 from ..operators.join_runs import ADDED, MATCHED, TIME, JoinInput
@@ -15,11 +19,7 @@ from ..operators.windows import SessionWindow, TimeWindow, Window, bounded_ns, c
 from ..plan.graph import Keyed
 from ..plan.validate import check_keys, require_name
 from .backend import stated_backend
-from .errors import UserError
-from .options import State
 from .stream import STATE, Stream
-from .suggestion import did_you_mean
-from .units import Duration
 from .windowed import durations_of, event_time_of
 
 #: "column", ["column", ...], or {left column: right column}.

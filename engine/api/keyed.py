@@ -12,9 +12,13 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
+from ..contract.errors import UserError
+from ..contract.operators import Operator, StateBackend
+from ..contract.options import State
+from ..contract.suggestion import did_you_mean, name_of_class
+from ..contract.units import Duration
 from ..operators.aggregate import AggregateOperator
 from ..operators.aggregations import Aggregation, aggregate_schema
-from ..operators.base import Operator, StateBackend
 from ..operators.co_process import CoProcessor
 from ..operators.connect import BroadcastProcessor
 from ..operators.expiring_aggregate import ExpiringAggregate
@@ -34,11 +38,7 @@ from ..plan.validate import check_aggregations, check_schema, require_event_time
 from ..state.broadcast import BroadcastState
 from ..state.keyed import checked_ttl_ns
 from .backend import stated_backend
-from .errors import UserError
-from .options import State
 from .stream import STATE, Stream
-from .suggestion import did_you_mean, name_of_class
-from .units import Duration
 
 if TYPE_CHECKING:
     from .windowed import WindowedStream

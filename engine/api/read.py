@@ -14,16 +14,16 @@ from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from ..contract.connectors import Source
+from ..contract.errors import UserError
+from ..contract.suggestion import did_you_mean
+from ..contract.units import Duration, Size, duration_ns, size_bytes
 from ..operators.batch import SelectOperator
 from ..plan.graph import Input, Node, Role
 from ..plan.validate import check_parallelism, check_schema, require_name
 from .call_site import call_site
-from .connector import Source
-from .errors import UserError
 from .expressions import projected_schema
 from .stream import Stream
-from .suggestion import did_you_mean
-from .units import Duration, Size, duration_ns, size_bytes
 from .write import proposed_name
 
 if TYPE_CHECKING:

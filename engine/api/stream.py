@@ -20,11 +20,14 @@ import pyarrow.compute as pc
 
 from headrace.channels.partitioners import Broadcast, Custom, CustomFunction, Rebalance, Shuffle
 
+from ..contract.errors import UserError
+from ..contract.options import State
+from ..contract.units import Duration, duration_ns
+from ..contract.user_code import Row
 from ..operators.batch import BatchFunction, FilterOperator, MapBatchesOperator, SelectOperator
 from ..operators.connect import BroadcastProcessor
 from ..operators.join import How
 from ..operators.row import FilterFunctionOperator, FlatMapOperator, MapOperator
-from ..operators.user_code import Row
 from ..operators.watermark import WatermarkOperator
 from ..operators.windows import Window
 from ..plan.graph import Input, Keyed, Node, Partitioning, Role
@@ -39,10 +42,7 @@ from ..plan.validate import (
     require_name,
 )
 from .call_site import call_site
-from .errors import UserError
 from .expressions import check_filter, projected_schema
-from .options import State
-from .units import Duration, duration_ns
 
 if TYPE_CHECKING:
     from .joined import On

@@ -8,6 +8,9 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
+from ..contract.errors import UserError
+from ..contract.options import State
+from ..contract.units import Duration
 from ..operators.aggregations import Aggregation
 from ..operators.session import SessionOperator
 from ..operators.window import TimeWindowOperator
@@ -17,10 +20,7 @@ from ..operators.windows import SessionWindow, TimeWindow, Window, bounded_ns, c
 from ..plan.graph import Input, Output
 from ..plan.validate import check_aggregations, require_event_time, require_name
 from .backend import stated_backend
-from .errors import UserError
-from .options import State
 from .stream import STATE, Stream
-from .units import Duration
 
 if TYPE_CHECKING:
     from .keyed import KeyedStream

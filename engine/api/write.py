@@ -12,10 +12,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from ..contract.connectors import Delivery, Sink
 from ..plan.graph import Node, Role
 from ..plan.validate import check_parallelism, require_name
 from .call_site import call_site
-from .connector import Delivery, Sink
 from .stream import Stream
 
 

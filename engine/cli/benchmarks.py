@@ -118,7 +118,7 @@ def state(
     from headrace.bench.state import run as measure
     from headrace.bench.state_count import run_counts, run_parts
 
-    from ..api.units import size_bytes
+    from ..contract.units import size_bytes
     from .tables import show_measured
 
     found = measure(
@@ -153,7 +153,7 @@ def recovery(
     """Kill workers of a job with large state and full queues, then rescale it: how long it stands still, against the floor."""
     from headrace.bench.recovery import run as measure
 
-    from ..api.units import size_bytes
+    from ..contract.units import size_bytes
     from .tables import show_measured
 
     def report(line: str) -> None:

@@ -27,8 +27,8 @@ from headrace.recovery.metadata import CheckpointMetadata, Hold, SubtaskSnapshot
 from headrace.recovery.sizes import held_on, sizes_of, state_bytes, stored_by
 from headrace.recovery.store import NotFound, Store
 
-from ..runtime.directory import answers, chosen_jobs, complete_number, single_job
-from ..runtime.storage import FsspecStore
+from ..inspection.directory import answers, chosen_jobs, complete_number, single_job
+from ..storage.checkpoint_storage import FsspecStore
 from .numbers import milliseconds
 
 #: Where in-flight data may lie: before the receiver, in the sender's queue, left of an earlier attempt.

@@ -15,9 +15,9 @@ from typing import Any
 
 import pyarrow as pa
 
-from ..api.errors import UserError
-from ..runtime.contents import View, in_flight_on, state_of
-from ..runtime.directory import open_checkpoint
+from ..contract.errors import UserError
+from ..inspection.contents import View, in_flight_on, state_of
+from ..inspection.directory import open_checkpoint
 from .reporter import print_object
 from .tables import print_table
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from ..api.errors import HeadraceError, UserError
-from ..api.places import absolute
+from ..contract.errors import HeadraceError, UserError
+from ..contract.places import absolute
 from ..control import messages as m
 from ..control.client import ask
 from .numbers import milliseconds, seconds

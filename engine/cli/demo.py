@@ -17,11 +17,11 @@ import time
 from collections import Counter
 from pathlib import Path
 
-from ..api.errors import UserError
-from ..api.handle import JobResult
-from ..coordination.driver import Status
-from ..coordination.rules import Phase
-from ..plan.execution import ExecutionPlan
+from ..contract.errors import UserError
+from ..contract.execution import ExecutionPlan
+from ..contract.outcomes import JobResult
+from ..coordinator.rules import Phase
+from ..drivers.coordinator_driver import Status
 from .follow import follow, listening, start
 from .identifiers import SLOW, TOTALS, identifiers_job, plain_count, written
 from .numbers import seconds, size

@@ -16,11 +16,12 @@ from concurrent.futures import Future
 from types import FrameType
 from typing import Any
 
-from ..api.handle import JobHandle, JobResult
-from ..api.job import Job
-from ..api.options import RunOptions
-from ..coordination.decisions import Notice, NoticeKind
-from ..coordination.driver import Status
+from ..contract.options import RunOptions
+from ..contract.outcomes import JobResult
+from ..coordinator.coordinator_events import Notice, NoticeKind
+from ..drivers.coordinator_driver import Status
+from ..session.handle import JobHandle
+from ..session.job import Job
 from .reporter import Reporter
 from .standing import checkpoint_fields
 

@@ -16,11 +16,11 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from ..api.job import Job
-from ..api.options import Checkpoints, Network, Restart
 from ..api.read import from_source
 from ..connectors.files import FileSource
+from ..contract.options import Checkpoints, Network, Restart
 from ..operators.aggregations import count
+from ..session.job import Job
 
 SLOW = "slow"
 TOTALS = "totals"

@@ -14,8 +14,8 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from ..coordination.driver import Status
-from ..plan.execution import ExecutionPlan
+from ..contract.execution import ExecutionPlan
+from ..drivers.coordinator_driver import Status
 from .numbers import mebibytes, rate
 from .rates import Meter, TaskRates
 from .standing import bottleneck, counted, last_checkpoint

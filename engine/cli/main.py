@@ -16,7 +16,7 @@ from typing import Annotated
 
 from cyclopts import App, CycloptsError, Parameter, validators
 
-from ..api.errors import HeadraceError
+from ..contract.errors import HeadraceError
 from .benchmarks import benchmarks
 from .parameters import Json
 
@@ -48,7 +48,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     # An interrupted call into Spark is logged with its stack, which says nothing to whoever pressed Ctrl-C.
     logging.getLogger("py4j").setLevel(logging.CRITICAL)
     # Its warnings are notices of the job, which the reporter tells.
-    logging.getLogger("headrace.engine.coordination.driver").setLevel(logging.ERROR)
+    logging.getLogger("headrace.engine.drivers.coordinator_driver").setLevel(logging.ERROR)
     try:
         code = app(words, exit_on_error=False, print_error=False)
         sys.stdout.flush()

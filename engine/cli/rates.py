@@ -10,8 +10,8 @@ from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from ..coordination.driver import Status
-from ..plan.execution import ExecutionPlan
+from ..contract.execution import ExecutionPlan
+from ..drivers.coordinator_driver import Status
 
 _WINDOW_NS = 4_000_000_000
 #: Looks closer together than this say nothing new.

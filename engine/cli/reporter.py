@@ -14,8 +14,8 @@ import sys
 from collections.abc import Mapping
 from typing import Any, Protocol
 
-from ..coordination.driver import Status
-from ..plan.execution import ExecutionPlan
+from ..contract.execution import ExecutionPlan
+from ..drivers.coordinator_driver import Status
 from .rates import Meter
 from .standing import progress_fields, summary
 

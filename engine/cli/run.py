@@ -8,12 +8,12 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from ..api.errors import UserError
-from ..api.handle import JobResult
-from ..api.job import Job
-from ..api.options import RunOptions
-from ..api.settings import find_settings_file, layered
-from ..plan.execution import ExecutionPlan
+from ..contract.errors import UserError
+from ..contract.execution import ExecutionPlan
+from ..contract.options import RunOptions
+from ..contract.outcomes import JobResult
+from ..session.job import Job
+from ..session.settings import find_settings_file, layered
 from .follow import follow, listening, start
 from .numbers import seconds
 from .reporter import Reporter, open_reporter, print_object

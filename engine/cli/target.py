@@ -17,9 +17,9 @@ import traceback
 from pathlib import Path
 from types import ModuleType
 
-from ..api.errors import HeadraceError, UserError
-from ..api.job import Job
-from ..api.suggestion import did_you_mean
+from ..contract.errors import HeadraceError, UserError
+from ..contract.suggestion import did_you_mean
+from ..session.job import Job
 
 
 def load_job(target: str) -> Job:

@@ -1,1 +1,1 @@
-"""Sources and sinks: files, generated records, memory. Their offsets and transactions are plain data that travels in checkpoints."""
+"""Sources and sinks: files, generated records, memory. Offsets and transactions are plain data that travels in checkpoints."""

@@ -23,9 +23,9 @@ from urllib.parse import quote
 
 import pyarrow as pa
 
-from ..api.connector import Delivery
-from ..api.errors import JobFailed, UserError
-from ..operators.base import OperatorContext, RestoredState, StateSnapshot, Transaction
+from ..contract.connectors import Delivery
+from ..contract.errors import JobFailed, UserError
+from ..contract.operators import OperatorContext, RestoredState, StateSnapshot, Transaction
 from . import durable
 from .filesystem import Location, locate
 from .writers import RecordWriter, open_writer, probe

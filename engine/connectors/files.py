@@ -21,8 +21,8 @@ from typing import Any, Literal, get_args
 
 import pyarrow as pa
 
-from ..api.errors import UserError
-from ..operators.base import (
+from ..contract.errors import UserError
+from ..contract.operators import (
     OperatorContext,
     Polled,
     RestoredState,

@@ -16,7 +16,7 @@ from typing import Any, BinaryIO, cast
 import fsspec
 import fsspec.implementations.local
 
-from ..api.errors import JobFailed, UserError
+from ..contract.errors import JobFailed, UserError
 
 
 class UnreadableFile(JobFailed):

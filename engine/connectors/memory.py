@@ -23,9 +23,9 @@ from headrace.inflight.segment import (
     table_to_ipc,
 )
 
-from ..api.connector import Delivery
-from ..api.errors import JobFailed, UserError
-from ..operators.base import (
+from ..contract.connectors import Delivery
+from ..contract.errors import JobFailed, UserError
+from ..contract.operators import (
     OperatorContext,
     Polled,
     RestoredState,

@@ -23,8 +23,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from ..api.errors import UserError
-from ..operators.base import (
+from ..contract.errors import UserError
+from ..contract.operators import (
     OperatorContext,
     Polled,
     RestoredState,

@@ -21,7 +21,7 @@ from itertools import pairwise
 import pyarrow as pa
 import xxhash
 
-from ..operators.base import StateKind, StateSnapshot
+from ..contract.operators import StateKind, StateSnapshot
 from .filesystem import FileInfo
 
 #: `Split.end` of a split that reaches to the end of its file, wherever that will be.

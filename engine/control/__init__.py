@@ -1,1 +1,1 @@
-"""Control of a running job from another process: where jobs can be found, what is said, and to whom."""
+"""Control of a running job from another process: where a job is found, requests and answers, and who may send them."""

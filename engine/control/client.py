@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from ..api.errors import HeadraceError, JobUnreachable, UserError
+from ..contract.errors import HeadraceError, JobUnreachable, UserError
 from . import messages as m
 from .folder import NotOurs, RunningFile, run_folder, running
 from .line import Line, LineBroken, dial

@@ -20,8 +20,8 @@ from typing import Protocol, assert_never
 
 import msgspec
 
-from ..api.errors import HeadraceError, JobFailed
-from ..api.handle import JobResult, Rescaled
+from ..contract.errors import HeadraceError, JobFailed
+from ..contract.outcomes import JobResult, Rescaled
 from . import messages as m
 from .folder import NotOurs, publish, run_folder, withdraw
 from .line import Line, LineBroken, answer

@@ -19,7 +19,7 @@ import threading
 
 from pyspark import cloudpickle
 
-from ..runtime.launch import Entry, Incarnation, WorkerProgram
+from ..contract.launcher import Entry, Incarnation, WorkerProgram
 
 _LENGTH = struct.Struct(">Q")
 _PR_SET_PDEATHSIG = 1

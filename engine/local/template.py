@@ -30,8 +30,8 @@ import warnings
 
 import numpy as np
 
-from ..runtime.interpreter import freeze_loaded
-from ..runtime.warm import import_all
+from ..drivers.interpreter import freeze_loaded
+from ..drivers.warm import import_all
 from .child import die_with_parent, work
 
 REQUEST = struct.Struct(">cQ")

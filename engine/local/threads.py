@@ -14,8 +14,8 @@ import threading
 import time
 from collections.abc import Callable
 
-from ..runtime.entry import default_entry
-from ..runtime.launch import Entry, Incarnation, OnExit, WorkerProgram
+from ..contract.launcher import Entry, Incarnation, OnExit, WorkerProgram
+from ..drivers.entry import default_entry
 
 _log = logging.getLogger(__name__)
 

@@ -1,1 +1,1 @@
-"""What runs inside a subtask, and the contract that makes its state committed or not yet. Operators know neither channels nor barriers."""
+"""Code inside a subtask: maps, aggregates, windows, joins, processors. Operators know neither channels nor barriers."""

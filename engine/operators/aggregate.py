@@ -7,8 +7,7 @@ from dataclasses import replace
 
 import pyarrow as pa
 
-from .aggregations import Aggregation
-from .base import (
+from ..contract.operators import (
     DatabaseSnapshot,
     OperatorContext,
     RestoredDatabase,
@@ -16,6 +15,7 @@ from .base import (
     StateBackend,
     StateSnapshot,
 )
+from .aggregations import Aggregation
 from .heap_aggregate import STATE_NAME, Emit, HeapAggregate
 
 

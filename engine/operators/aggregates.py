@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import pyarrow as pa
 
-from ..api.errors import UserCodeError
+from ..contract.errors import UserCodeError
 from ..state.arrays import Values
 from ..state.slots import Slots
 from .accumulators import Accumulator, accumulator

@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from headrace.channels.hashing import key_hashers
 
-from ..api.errors import UserError
+from ..contract.errors import UserError
 
 
 class AggregationKind(Enum):

@@ -9,10 +9,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow import acero
 
-from ..api.errors import UserCodeError, UserError
-from .base import OperatorContext
+from ..contract.errors import UserCodeError, UserError
+from ..contract.operators import OperatorContext
+from ..contract.user_code import check_schema, raised, slices, to_array
 from .stateless import StatelessOperator
-from .user_code import check_schema, raised, slices, to_array
 
 #: What a function of `MapBatchesOperator` may return: a RecordBatch, a Table, {column: values}, an iterator of those, or None.
 BatchFunction = Callable[[pa.RecordBatch], Any]

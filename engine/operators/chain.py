@@ -13,8 +13,8 @@ import pyarrow as pa
 
 from headrace.channels.partitioners import Splitter
 
-from ..plan.execution import EventTimeRole, OperatorPlan, TaskPlan
-from .base import (
+from ..contract.execution import EventTimeRole, OperatorPlan, TaskPlan
+from ..contract.operators import (
     HEAP,
     DatabaseSnapshot,
     EventTimeOperator,

@@ -14,7 +14,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from .base import StateBackend
+from ..contract.operators import StateBackend
 from .process import StatefulProcessor
 from .timed_process import TimedProcessOperator
 

@@ -18,15 +18,8 @@ import pyarrow as pa
 
 from headrace.channels.events import MAX_WATERMARK, MIN_WATERMARK
 
-from ..api.errors import UserCodeError
-from ..state.backends import HeapBackend, KeyedBackend, keyed_backend
-from ..state.broadcast import BroadcastState
-from ..state.committed import Key
-from ..state.expiry import SWEPT_MAX, stamp_name, stamps_of
-from ..state.keyed import CurrentKey, KeyedState
-from ..state.keys import KeySlots
-from ..state.tables import check_state, refuse_unknown, restored_batches
-from .base import (
+from ..contract.errors import UserCodeError
+from ..contract.operators import (
     Advanced,
     DatabaseSnapshot,
     OperatorContext,
@@ -36,8 +29,15 @@ from .base import (
     StateKind,
     StateSnapshot,
 )
+from ..contract.user_code import Row, cells_of, raised, rows_of, rows_to_batch, shown, slices
+from ..state.broadcast import BroadcastState
+from ..state.committed import Key
+from ..state.expiry import SWEPT_MAX, stamp_name, stamps_of
+from ..state.keyed import CurrentKey, KeyedState
+from ..state.keys import KeySlots
+from ..state.tables import check_state, refuse_unknown, restored_batches
+from .backends import HeapBackend, KeyedBackend, keyed_backend
 from .process import StatefulProcessor, declared_states
-from .user_code import Row, cells_of, raised, rows_of, rows_to_batch, shown, slices
 from .windows import Times, times_of
 
 _NAN = float("nan")

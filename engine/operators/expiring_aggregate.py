@@ -19,11 +19,11 @@ import pyarrow as pa
 
 from headrace.channels.events import MAX_WATERMARK, MIN_WATERMARK
 
-from ..api.errors import UserError
+from ..contract.errors import UserError
+from ..contract.operators import Advanced, StateBackend
 from ..state.arrays import Mask
 from ..state.slots import Slots
 from .aggregations import Aggregation
-from .base import Advanced, StateBackend
 from .session import reached
 from .window import WindowOperator
 from .window_output import window_schema

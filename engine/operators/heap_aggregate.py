@@ -12,14 +12,8 @@ from typing import Literal
 import numpy as np
 import pyarrow as pa
 
-from ..api.errors import UserCodeError
-from ..state.arrays import Values
-from ..state.keys import KeySlots
-from ..state.slots import Slots
-from ..state.tables import keyed_table, refuse_unknown, restored_batches
-from .accumulators import Accumulator, accumulator
-from .aggregations import Aggregation, aggregate_schema
-from .base import (
+from ..contract.errors import UserCodeError
+from ..contract.operators import (
     DatabaseSnapshot,
     OperatorContext,
     RestoredDatabase,
@@ -27,6 +21,12 @@ from .base import (
     StateKind,
     StateSnapshot,
 )
+from ..state.arrays import Values
+from ..state.keys import KeySlots
+from ..state.slots import Slots
+from ..state.tables import keyed_table, refuse_unknown, restored_batches
+from .accumulators import Accumulator, accumulator
+from .aggregations import Aggregation, aggregate_schema
 
 #: "changes": after each piece of work the new values of every key in it; "final": all keys, once, at the end of input.
 Emit = Literal["changes", "final"]

@@ -22,9 +22,7 @@ import pyarrow as pa
 
 from headrace.channels.hashing import Hashes, hash_rows
 
-from ..state.arrays import Mask
-from ..state.tables import refuse_unknown
-from .base import (
+from ..contract.operators import (
     Advanced,
     DatabaseSnapshot,
     OperatorContext,
@@ -34,6 +32,8 @@ from .base import (
     StateKind,
     StateSnapshot,
 )
+from ..state.arrays import Mask
+from ..state.tables import refuse_unknown
 from .join_output import JoinOutput
 from .join_runs import (
     MATCHED,

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from ..api.errors import UserError
+from ..contract.errors import UserError
 from .window_store import END, START
 from .windows import Times, TimeWindow, Window, from_times
 

@@ -19,9 +19,9 @@ import pyarrow.compute as pc
 
 from headrace.channels.hashing import Hashes, hash_rows
 
+from ..contract.operators import RestoredState
 from ..state.arrays import Mask, is_word_type, words
 from ..state.tables import keyed_table, restored_batches
-from .base import RestoredState
 from .windows import Times
 
 # Format, never change.

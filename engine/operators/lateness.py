@@ -15,9 +15,9 @@ import pyarrow as pa
 from headrace.channels.events import MIN_WATERMARK
 from headrace.channels.keygroups import key_group_range, key_groups
 
+from ..contract.operators import OperatorContext, RestoredState, StateKind, StateSnapshot
 from ..state.arrays import Mask
 from ..state.tables import KEY_GROUP
-from .base import OperatorContext, RestoredState, StateKind, StateSnapshot
 from .windows import Times
 
 # Format, never change.

@@ -15,15 +15,8 @@ import pyarrow as pa
 
 from headrace.channels.hashing import key_hashers
 
-from ..api.errors import UserCodeError, UserError
-from ..state.backends import KeyedBackend, keyed_backend
-from ..state.committed import Key
-from ..state.expiry import stamp_name, stamps_of
-from ..state.keyed import CurrentKey, KeyedState
-from ..state.keys import KeySlots
-from ..state.tables import refuse_unknown, restored_batches
-from ..state.timers import PROCESSING_TIMERS, TIMERS, ProcessingTimers, TimerQueue, Timers
-from .base import (
+from ..contract.errors import UserCodeError, UserError
+from ..contract.operators import (
     DatabaseSnapshot,
     OperatorContext,
     RestoredDatabase,
@@ -31,8 +24,15 @@ from .base import (
     StateBackend,
     StateSnapshot,
 )
+from ..contract.user_code import Row, cells_of, raised, rows_of, rows_to_batch, shown, slices
+from ..state.committed import Key
+from ..state.expiry import stamp_name, stamps_of
+from ..state.keyed import CurrentKey, KeyedState
+from ..state.keys import KeySlots
+from ..state.tables import refuse_unknown, restored_batches
+from ..state.timers import PROCESSING_TIMERS, TIMERS, ProcessingTimers, TimerQueue, Timers
+from .backends import KeyedBackend, keyed_backend
 from .batch import to_batches
-from .user_code import Row, cells_of, raised, rows_of, rows_to_batch, shown, slices
 from .windows import Times
 
 _NAN = float("nan")

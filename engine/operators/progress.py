@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from headrace.channels.events import MAX_WATERMARK, MIN_WATERMARK
 
-from .base import EventTimeOperator, Operator, Polled
+from ..contract.operators import EventTimeOperator, Operator, Polled
 
 #: Passes a batch on to the operator at a position, and yields what comes out of the tail.
 Feed = Callable[[int, pa.RecordBatch], Iterator[pa.RecordBatch]]

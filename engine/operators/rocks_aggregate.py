@@ -10,16 +10,7 @@ from collections.abc import Iterable, Iterator, Sequence
 import numpy as np
 import pyarrow as pa
 
-from ..state.arrays import Values
-from ..state.backends import make_database, take_over
-from ..state.keys import KeySlots
-from ..state.rocks import RocksDatabase, Writes
-from ..state.rocks_codecs import KeyCodec
-from ..state.rocks_files import Entry
-from ..state.rocks_values import value_codec
-from ..state.slots import Slots
-from ..state.tables import refuse_unknown, restored_batches
-from .base import (
+from ..contract.operators import (
     DatabaseSnapshot,
     OperatorContext,
     RestoredDatabase,
@@ -27,6 +18,15 @@ from .base import (
     StateLayout,
     StateSnapshot,
 )
+from ..state.arrays import Values
+from ..state.keys import KeySlots
+from ..state.rocks.codecs import KeyCodec
+from ..state.rocks.database import RocksDatabase, Writes
+from ..state.rocks.files import Entry
+from ..state.rocks.values import value_codec
+from ..state.slots import Slots
+from ..state.tables import refuse_unknown, restored_batches
+from .backends import make_database, take_over
 from .heap_aggregate import STATE_NAME, HeapAggregate
 
 

@@ -13,11 +13,7 @@ import pyarrow as pa
 from headrace.channels.hashing import Hashes, hash_rows
 from headrace.channels.keygroups import groups_of_hashes, key_group_range
 
-from ..state.arrays import Mask
-from ..state.backends import make_database, take_over
-from ..state.rocks import RocksDatabase
-from ..state.rocks_due import DueIndex
-from .base import (
+from ..contract.operators import (
     DatabaseSnapshot,
     OperatorContext,
     RestoredDatabase,
@@ -25,6 +21,10 @@ from .base import (
     StateBackend,
     StateSnapshot,
 )
+from ..state.arrays import Mask
+from ..state.rocks.database import RocksDatabase
+from ..state.rocks.due import DueIndex
+from .backends import make_database, take_over
 from .join_runs import JoinInput, Rows
 from .rocks_records import HASH, NUMBER, Held, Numbers, RocksRecords
 from .window_store import DUE_SUFFIX

@@ -15,15 +15,15 @@ import pyarrow as pa
 from headrace.channels.hashing import Hashes, hash_rows
 from headrace.channels.keygroups import KeyGroups, groups_of_hashes
 
+from ..contract.operators import RestoredState, StateKind, StateLayout, StateSnapshot
 from ..state.arrays import Mask
-from ..state.rocks import RocksDatabase
-from ..state.rocks_codecs import KeyCodec
-from ..state.rocks_due import biased
-from ..state.rocks_files import Entry
-from ..state.rocks_rows import Pair, RocksRows
-from ..state.rocks_values import value_codec
+from ..state.rocks.codecs import KeyCodec
+from ..state.rocks.database import RocksDatabase
+from ..state.rocks.due import biased
+from ..state.rocks.files import Entry
+from ..state.rocks.rows import Pair, RocksRows
+from ..state.rocks.values import value_codec
 from ..state.tables import KEY_GROUP
-from .base import RestoredState, StateKind, StateLayout, StateSnapshot
 from .join_runs import SEQUENCE_STATE, JoinInput, Run, sorted_run, state_schema
 from .windows import Times
 

@@ -9,8 +9,8 @@ import pyarrow as pa
 
 from headrace.channels.keygroups import key_group_range
 
-from ..state.rocks import RocksDatabase
-from .base import OperatorContext, RestoredState, StateLayout, StateSnapshot
+from ..contract.operators import OperatorContext, RestoredState, StateLayout, StateSnapshot
+from ..state.rocks.database import RocksDatabase
 from .join_runs import JoinInput
 from .rocks_records import Numbers, RocksRecords
 from .session_records import SIDES, Found, Sessions, found_in, joined_found

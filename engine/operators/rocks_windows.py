@@ -16,20 +16,20 @@ import pyarrow as pa
 
 from headrace.channels.keygroups import KeyGroups, key_group_range, key_groups
 
-from ..state.arrays import Mask
-from ..state.backends import take_over
-from ..state.rocks import RocksDatabase
-from ..state.rocks_codecs import KeyCodec
-from ..state.rocks_due import DueIndex
-from ..state.rocks_files import Entry
-from ..state.rocks_rows import RocksRows
-from ..state.rocks_values import value_codec
-from .base import (
+from ..contract.operators import (
     DatabaseSnapshot,
     OperatorContext,
     RestoredDatabase,
     StateLayout,
 )
+from ..state.arrays import Mask
+from ..state.rocks.codecs import KeyCodec
+from ..state.rocks.database import RocksDatabase
+from ..state.rocks.due import DueIndex
+from ..state.rocks.files import Entry
+from ..state.rocks.rows import RocksRows
+from ..state.rocks.values import value_codec
+from .backends import take_over
 from .window_store import DUE_SUFFIX, END, FIRED, START
 from .windows import Times, times_of
 

@@ -11,9 +11,9 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 import numpy as np
 import pyarrow as pa
 
-from ..api.errors import UserCodeError
+from ..contract.errors import UserCodeError
+from ..contract.user_code import Row, raised, rows_of, rows_to_batch, shown, slices
 from .stateless import StatelessOperator
-from .user_code import Row, raised, rows_of, rows_to_batch, shown, slices
 
 
 class MapOperator(StatelessOperator):

@@ -18,9 +18,9 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from ..contract.operators import StateBackend
 from ..state.arrays import Mask
 from ..state.slots import Slots
-from .base import StateBackend
 from .window import WindowOperator
 from .window_store import NEVER, WindowAggregate
 from .windows import SessionWindow, Times

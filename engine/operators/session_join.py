@@ -23,10 +23,7 @@ import pyarrow as pa
 
 from headrace.channels.hashing import hash_rows
 
-from ..state.backends import make_database, take_over
-from ..state.tables import keyed_table, refuse_unknown, restored_batches
-from . import aggregations
-from .base import (
+from ..contract.operators import (
     Advanced,
     DatabaseSnapshot,
     OperatorContext,
@@ -36,6 +33,9 @@ from .base import (
     StateKind,
     StateSnapshot,
 )
+from ..state.tables import keyed_table, refuse_unknown, restored_batches
+from . import aggregations
+from .backends import make_database, take_over
 from .join import How
 from .join_output import JoinOutput
 from .join_runs import SEQUENCE_STATE, TIME, JoinInput, Rows, have_keys, side_batches

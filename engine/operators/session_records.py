@@ -16,8 +16,8 @@ import pyarrow as pa
 
 from headrace.channels.hashing import Hashes
 
+from ..contract.operators import RestoredState, StateKind, StateLayout, StateSnapshot
 from ..state.arrays import Mask
-from .base import RestoredState, StateKind, StateLayout, StateSnapshot
 from .join_runs import JoinInput, Rows, Run, appended, equal_keys, run_of, table_of
 from .windows import Times
 

@@ -21,7 +21,7 @@ import pyarrow as pa
 
 from headrace.channels.events import MAX_WATERMARK
 
-from .base import OperatorContext, RestoredState, StateKind, StateSnapshot
+from ..contract.operators import OperatorContext, RestoredState, StateKind, StateSnapshot
 
 #: The split of records that are of none.
 NAMELESS: Final = ""

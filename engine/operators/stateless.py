@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 
 import pyarrow as pa
 
-from .base import OperatorContext, RestoredState, StateSnapshot
+from ..contract.operators import OperatorContext, RestoredState, StateSnapshot
 
 
 class StatelessOperator:

@@ -13,12 +13,8 @@ import pyarrow as pa
 
 from headrace.channels.events import MAX_WATERMARK, MIN_WATERMARK
 
-from ..api.errors import UserCodeError
-from ..state.committed import Key
-from ..state.expiry import SWEPT_MAX
-from ..state.tables import restored_batches
-from ..state.timers import PROCESSING_TIMERS, TIMERS, TimerQueue, timers_schema
-from .base import (
+from ..contract.errors import UserCodeError
+from ..contract.operators import (
     Advanced,
     OperatorContext,
     RestoredState,
@@ -26,8 +22,12 @@ from .base import (
     StateKind,
     StateSnapshot,
 )
+from ..contract.user_code import Row, raised
+from ..state.committed import Key
+from ..state.expiry import SWEPT_MAX
+from ..state.tables import restored_batches
+from ..state.timers import PROCESSING_TIMERS, TIMERS, TimerQueue, timers_schema
 from .process import ProcessOperator, StatefulProcessor, has_processing_timers, has_timers
-from .user_code import Row, raised
 from .windows import Times, times_of
 
 #: Timers that fire at the end of input before their rows are passed on.

@@ -19,7 +19,7 @@ import pyarrow.compute as pc
 
 from headrace.channels.events import MAX_WATERMARK, MIN_WATERMARK
 
-from .base import OperatorContext, RestoredState, StateSnapshot
+from ..contract.operators import OperatorContext, RestoredState, StateSnapshot
 from .split_times import SplitTimes
 
 NANOSECONDS: Final = {"s": 1_000_000_000, "ms": 1_000_000, "us": 1_000, "ns": 1}

@@ -19,12 +19,8 @@ from typing import TYPE_CHECKING, ClassVar
 import numpy as np
 import pyarrow as pa
 
-from ..api.errors import UserError
-from ..state.arrays import Mask
-from ..state.backends import make_database
-from ..state.slots import IntegerSlots, Slots
-from ..state.tables import refuse_unknown, restored_batches
-from .base import (
+from ..contract.errors import UserError
+from ..contract.operators import (
     Advanced,
     DatabaseSnapshot,
     OperatorContext,
@@ -35,12 +31,16 @@ from .base import (
     StateLayout,
     StateSnapshot,
 )
+from ..state.arrays import Mask
+from ..state.slots import IntegerSlots, Slots
+from ..state.tables import refuse_unknown, restored_batches
+from .backends import make_database
 from .lateness import WATERMARK_STATE, JudgesLateness
 from .window_store import DUE_SUFFIX, END, NEVER, START, WindowAggregate, WindowStore, window_of
 from .windows import Times, TimeWindow, times_of
 
 if TYPE_CHECKING:
-    from ..state.rocks import RocksDatabase
+    from ..state.rocks.database import RocksDatabase
     from .rocks_windows import RocksWindows
 
 _CODE_BITS = 32

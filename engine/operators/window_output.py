@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 import pyarrow as pa
 
-from ..api.errors import UserError
+from ..contract.errors import UserError
 from .aggregations import Aggregation, aggregate_schema
 from .window_store import END, FIRED, START
 

@@ -15,8 +15,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from ..api.errors import UserCodeError, UserError
-from ..api.units import Duration, duration_ns
+from ..contract.errors import UserCodeError, UserError
+from ..contract.units import Duration, duration_ns
 
 #: Nanoseconds since 1970.
 Times = npt.NDArray[np.int64]

@@ -1,1 +1,1 @@
-"""From streams to an execution plan: graph, validation, chaining, numbering. No I/O, and nothing of one attempt: a plan outlives them all."""
+"""From streams to an execution plan: graph, validation, chaining, numbering. No I/O, and nothing of one attempt: a plan outlives all attempts."""

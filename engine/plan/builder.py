@@ -13,10 +13,10 @@ from typing import Any
 
 from headrace.channels.partitioners import Forward, Hash, Partitioner, Rebalance
 
-from ..api.errors import UserError
-from ..operators.base import SinkCommitter
+from ..contract.errors import UserError
+from ..contract.execution import EdgePlan, EventTimeRole, ExecutionPlan, OperatorPlan, TaskPlan
+from ..contract.operators import SinkCommitter
 from .chain import chains
-from .execution import EdgePlan, EventTimeRole, ExecutionPlan, OperatorPlan, TaskPlan
 from .graph import Input, Keyed, LogicalGraph, Node, Output, Role
 from .validate import check_graph
 

@@ -15,8 +15,8 @@ import pyarrow as pa
 
 from headrace.channels.partitioners import Partitioner
 
-from ..api.errors import UserError
-from ..operators.base import Operator, SinkCommitter, SinkWriter, SourceReader
+from ..contract.errors import UserError
+from ..contract.operators import Operator, SinkCommitter, SinkWriter, SourceReader
 
 
 class Role(Enum):

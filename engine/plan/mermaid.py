@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from .execution import ExecutionPlan, TaskPlan
+from ..contract.execution import ExecutionPlan, TaskPlan
 
 
 def mermaid(plan: ExecutionPlan) -> str:

@@ -14,8 +14,8 @@ import pyarrow as pa
 from headrace.channels.hashing import key_hashers
 from headrace.channels.keygroups import MAX_PARALLELISM_LIMIT
 
-from ..api.errors import UserError
-from ..api.suggestion import did_you_mean
+from ..contract.errors import UserError
+from ..contract.suggestion import did_you_mean
 from ..operators.aggregations import Aggregation
 from .graph import LogicalGraph, Node, Role
 

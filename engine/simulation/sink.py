@@ -13,7 +13,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from ..operators.base import (
+from ..contract.operators import (
     OperatorContext,
     RestoredState,
     StateSnapshot,

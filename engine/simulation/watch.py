@@ -24,11 +24,11 @@ from headrace.recovery.layout import checkpoint_folder
 from headrace.recovery.metadata import CheckpointMetadata, SubtaskSnapshot
 from headrace.recovery.store import Store
 
+from ..contract.execution import ExecutionPlan
 from ..operators.chain import Outputs
-from ..plan.execution import ExecutionPlan
-from ..runtime.snapshots import CorruptState, passes_of, read_buffer
-from ..runtime.wiring import channels_from, channels_to
-from ..runtime.work import ProcessWork, SubtaskId, Work
+from ..storage.snapshots import CorruptState, passes_of, read_buffer
+from ..worker.subtask_events import ProcessWork, SubtaskId, Work
+from ..worker.wiring import channels_from, channels_to
 
 
 class Violation(Exception):

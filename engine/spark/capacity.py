@@ -16,7 +16,7 @@ from pyspark import SparkContext
 from pyspark.errors import PySparkAttributeError
 from pyspark.sql import SparkSession
 
-from ..api.errors import UserError
+from ..contract.errors import UserError
 
 _POLL_S = 0.1
 

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from pyspark.daemon import manager
 
-from ..runtime.interpreter import freeze_loaded
-from ..runtime.warm import import_all
+from ..drivers.interpreter import freeze_loaded
+from ..drivers.warm import import_all
 
 
 def main() -> None:

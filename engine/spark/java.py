@@ -24,7 +24,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from ..api.errors import UserError
+from ..contract.errors import UserError
 
 #: The oldest Java that Spark 4 runs on.
 OLDEST = 17

@@ -28,8 +28,8 @@ from collections.abc import Callable, Iterable, Iterator
 from pyspark import InheritableThread, TaskContext
 from pyspark.sql import SparkSession
 
-from ..runtime.entry import default_entry
-from ..runtime.launch import Entry, Incarnation, WorkerProgram
+from ..contract.launcher import Entry, Incarnation, WorkerProgram
+from ..drivers.entry import default_entry
 from .capacity import (
     active_tasks,
     classic_context,

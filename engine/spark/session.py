@@ -21,7 +21,7 @@ from pathlib import Path
 from pyspark import SparkContext
 from pyspark.sql import SparkSession
 
-from ..api.errors import UserError
+from ..contract.errors import UserError
 from .java import use_java
 
 #: How often one worker may fail before Spark gives up the job.

@@ -1,1 +1,1 @@
-"""Keyed state in memory, in columns or dictionaries, that can be snapshot while work changes it. Storing and redistributing it is done elsewhere."""
+"""Keyed state that a snapshot can read while work changes it. Storing and redistributing snapshots happens in other rooms."""

@@ -13,7 +13,7 @@ from collections.abc import Mapping
 
 import pyarrow as pa
 
-from ..api.errors import UserError
+from ..contract.errors import UserError
 from .keyed import KeyedState, ValueState
 
 #: Keys that a call looks at for state that has expired, for each state: a fraction of a millisecond.

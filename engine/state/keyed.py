@@ -27,8 +27,8 @@ import pyarrow as pa
 
 from headrace.channels.events import MIN_WATERMARK
 
-from ..api.errors import UserError
-from ..api.units import Duration, duration_ns
+from ..contract.errors import UserError
+from ..contract.units import Duration, duration_ns
 from .committed import ABSENT, Committed, HeapCommitted, Key, Mark
 from .types import StateTypeError, check, copier
 

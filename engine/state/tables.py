@@ -14,8 +14,8 @@ import pyarrow as pa
 
 from headrace.channels.keygroups import key_groups
 
-from ..api.errors import UserError
-from ..operators.base import RestoredState
+from ..contract.errors import UserError
+from ..contract.operators import RestoredState
 from .widening import widened_table
 
 # Format, never change.

@@ -19,8 +19,8 @@ import pyarrow as pa
 
 from headrace.channels.events import MAX_WATERMARK, MIN_WATERMARK
 
-from ..api.errors import UserError
-from ..api.units import Duration, duration_ns
+from ..contract.errors import UserError
+from ..contract.units import Duration, duration_ns
 from .committed import Key
 from .keyed import CurrentKey
 from .tables import keyed_table

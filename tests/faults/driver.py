@@ -13,10 +13,10 @@ from pathlib import Path
 from typing import Any, get_args
 
 from headrace.bench.audit import AuditedJob
-from headrace.engine.api.errors import JobFailed
-from headrace.engine.api.handle import JobHandle
-from headrace.engine.api.options import Runner
-from headrace.engine.coordination.rules import Phase
+from headrace.engine.contract.errors import JobFailed
+from headrace.engine.contract.options import Runner
+from headrace.engine.coordinator.rules import Phase
+from headrace.engine.session.handle import JobHandle
 
 
 def say(**words: Any) -> None:

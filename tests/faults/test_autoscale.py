@@ -9,7 +9,7 @@ import pytest
 
 import headrace as hr
 from headrace.bench.audit import AuditedJob
-from headrace.engine.coordination.decisions import NoticeKind
+from headrace.engine.coordinator.coordinator_events import NoticeKind
 
 from .conftest import assert_prefix, wait_for
 

@@ -15,9 +15,9 @@ import pytest
 
 import headrace as hr
 from headrace.bench.audit import AuditedJob
-from headrace.engine.coordination import driver as coordinator_driver
-from headrace.engine.coordination.decisions import NoticeKind
-from headrace.engine.coordination.rules import Phase
+from headrace.engine.coordinator.coordinator_events import NoticeKind
+from headrace.engine.coordinator.rules import Phase
+from headrace.engine.drivers import coordinator_driver
 
 from .conftest import StartDriver, assert_no_repeats, assert_prefix, wait_for, wait_until_dead
 

@@ -12,7 +12,7 @@ from pyspark.sql import SparkSession
 
 import headrace as hr
 from headrace.bench.audit import AuditedJob
-from headrace.engine.coordination.rules import Phase
+from headrace.engine.coordinator.rules import Phase
 from headrace.engine.spark.session import open_session
 from headrace.engine.spark.standalone import descendants
 

@@ -14,10 +14,11 @@ import pytest
 
 import headrace as hr
 from headrace.bench.audit import AuditedJob
-from headrace.engine.coordination import session
-from headrace.engine.coordination.decisions import NoticeKind
-from headrace.engine.coordination.rules import Phase
-from headrace.engine.runtime import storage, worker_main
+from headrace.engine.coordinator.coordinator_events import NoticeKind
+from headrace.engine.coordinator.rules import Phase
+from headrace.engine.drivers import worker_process as worker_main
+from headrace.engine.session import session
+from headrace.engine.storage import checkpoint_storage as storage
 from headrace.recovery.store import Content, Store, StoreError, StoreRejected, StoreUncertain
 
 from .conftest import assert_prefix, wait_for

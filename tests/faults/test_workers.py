@@ -18,8 +18,8 @@ from pyspark import cloudpickle
 
 import headrace as hr
 from headrace.bench.audit import AuditedJob
-from headrace.engine.coordination.decisions import NoticeKind
-from headrace.engine.coordination.rules import Phase
+from headrace.engine.coordinator.coordinator_events import NoticeKind
+from headrace.engine.coordinator.rules import Phase
 from headrace.engine.local.forks import Forked
 from headrace.recovery.metadata import CheckpointMetadata
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from headrace.engine.runtime.storage import FsspecStore
+from headrace.engine.storage.checkpoint_storage import FsspecStore
 from headrace.recovery import catalog
 from headrace.recovery.claims import (
     AlreadyClaimed,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from headrace.engine.operators.base import StateKind
+from headrace.engine.contract.operators import StateKind
 from headrace.recovery.consistency import STATE_KINDS, InvalidMetadata, check_consistency
 from headrace.recovery.metadata import (
     CheckpointMetadata,

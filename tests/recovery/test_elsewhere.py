@@ -7,7 +7,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from headrace.engine.runtime.storage import FsspecStore
+from headrace.engine.storage.checkpoint_storage import FsspecStore
 from headrace.recovery import catalog
 from headrace.recovery.elsewhere import Damaged, Elsewhere, forget, note, noted, places
 from headrace.recovery.layout import CheckpointKind, elsewhere_path

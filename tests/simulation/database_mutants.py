@@ -11,13 +11,13 @@ from typing import Any
 
 import pytest
 
-from headrace.engine.coordination.ledger import Ledger
-from headrace.engine.operators.base import DatabaseSnapshot
-from headrace.engine.runtime.databases import Stored, StoredFiles
-from headrace.engine.runtime.persistence import Persistence, persistence_of
-from headrace.engine.simulation import worker_process
-from headrace.engine.simulation.log_structured import LogDatabase
-from headrace.engine.state.rocks import RocksDatabase
+from headrace.engine.contract.operators import DatabaseSnapshot
+from headrace.engine.coordinator.ledger import Ledger
+from headrace.engine.drivers.persistence import Persistence, persistence_of
+from headrace.engine.simulation.campaign import worker_process
+from headrace.engine.simulation.campaign.log_structured import LogDatabase
+from headrace.engine.state.rocks.database import RocksDatabase
+from headrace.engine.storage.databases import Stored, StoredFiles
 from headrace.recovery.registry import Deletable, SharedStateRegistry, references
 
 from .mutants import Mutant

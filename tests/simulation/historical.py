@@ -17,19 +17,20 @@ from msgspec import structs
 from headrace.channels.alignment import Alignment, AlignmentOutcome
 from headrace.channels.events import Barrier, CheckpointMode
 from headrace.channels.gate import InputChannel
-from headrace.engine.coordination import messages as m
-from headrace.engine.coordination.ledger import Ledger
-from headrace.engine.coordination.roster import Roster
-from headrace.engine.runtime import databases, performer, snapshots
-from headrace.engine.runtime.cuts import Cuts
+from headrace.engine.contract import messages as m
+from headrace.engine.coordinator.ledger import Ledger
+from headrace.engine.coordinator.roster import Roster
+from headrace.engine.drivers import worker_performer as performer
+from headrace.engine.simulation.campaign.worker_process import WorkerProcess
 from headrace.engine.simulation.sink import SystemCommitter
-from headrace.engine.simulation.worker_process import WorkerProcess
+from headrace.engine.storage import databases, snapshots
+from headrace.engine.worker.cuts import Cuts
 from headrace.inflight import segment
 from headrace.inflight.writer import AdHoc
 from headrace.recovery.layout import segment_path
 from headrace.recovery.registry import Deletable, references
 
-from ..engine.runtime import test_databases_lifetime as lifetime
+from ..engine.storage import test_databases_lifetime as lifetime
 from .planted import (
     Catalogue,
     by_campaign,

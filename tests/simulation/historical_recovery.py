@@ -10,12 +10,12 @@ import pytest
 
 from headrace.channels.events import Barrier, CheckpointMode
 from headrace.channels.partitioners import Custom
-from headrace.engine.coordination import restore
-from headrace.engine.coordination.roster import Roster
-from headrace.engine.runtime.subtask import Subtask
-from headrace.engine.runtime.work import EventArrived
-from headrace.engine.runtime.worker import Phase, Worker
-from headrace.engine.simulation import chains, worker_tasks
+from headrace.engine.coordinator.roster import Roster
+from headrace.engine.drivers import restore
+from headrace.engine.simulation.campaign import chains, worker_tasks
+from headrace.engine.worker.subtask import Subtask
+from headrace.engine.worker.subtask_events import EventArrived
+from headrace.engine.worker.worker import Phase, Worker
 from headrace.inflight import replay
 from headrace.recovery import assignment, redistribution
 

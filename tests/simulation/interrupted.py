@@ -9,16 +9,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from headrace.channels.partitioners import Hash
-from headrace.engine.runtime.snapshots import read_states
-from headrace.engine.simulation.faults import no_faults
-from headrace.engine.simulation.graphs import MAX_PARALLELISM, Graph, Kind, TaskSpec
-from headrace.engine.simulation.matrix import pair_scenario
-from headrace.engine.simulation.reference import reference_of
-from headrace.engine.simulation.scenario import Scenario
+from headrace.engine.simulation.campaign.faults import no_faults
+from headrace.engine.simulation.campaign.matrix import pair_scenario
+from headrace.engine.simulation.campaign.scenario import Scenario
+from headrace.engine.simulation.campaign.world import World
+from headrace.engine.simulation.jobs.graphs import MAX_PARALLELISM, Graph, Kind, TaskSpec
+from headrace.engine.simulation.jobs.reference import reference_of
+from headrace.engine.simulation.jobs.versions import Ending, Rescale
 from headrace.engine.simulation.scheduler import MILLISECOND_NS
-from headrace.engine.simulation.versions import Ending, Rescale
 from headrace.engine.simulation.watch import ids_held
-from headrace.engine.simulation.world import World
+from headrace.engine.storage.snapshots import read_states
 from headrace.recovery import catalog
 from headrace.recovery.metadata import CheckpointMetadata
 

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from headrace.channels.gate import InputChannel
-from headrace.engine.coordination.deletion import Deletion
-from headrace.engine.coordination.ledger import Ledger
+from headrace.engine.coordinator.deletion import Deletion
+from headrace.engine.coordinator.ledger import Ledger
 from headrace.recovery.registry import Deletable, SharedStateRegistry
 
 from .mutants import Mutant

@@ -5,10 +5,10 @@ from __future__ import annotations
 import random
 from dataclasses import replace
 
-from headrace.engine.simulation.faults import FaultProfile
-from headrace.engine.simulation.scenario import draw_scenario
+from headrace.engine.simulation.campaign.faults import FaultProfile
+from headrace.engine.simulation.campaign.scenario import draw_scenario
+from headrace.engine.simulation.campaign.world import Report, World
 from headrace.engine.simulation.scheduler import MILLISECOND_NS, SECOND_NS
-from headrace.engine.simulation.world import Report, World
 
 
 def refusing(seed: int) -> Report:

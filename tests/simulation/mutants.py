@@ -18,29 +18,29 @@ from headrace.channels.alignment import Alignment
 from headrace.channels.events import Barrier, Watermark
 from headrace.channels.gate import Gate, InputChannel
 from headrace.channels.subpartition import Overtaken, QueuedEvent, Subpartition
-from headrace.engine.coordination import decisions as d
-from headrace.engine.coordination.checkpointing import FINE, Checkpointing
-from headrace.engine.coordination.coordinator import Coordinator
-from headrace.engine.coordination.ledger import Ledger
-from headrace.engine.coordination.roster import Roster
+from headrace.engine.coordinator import coordinator_events as d
+from headrace.engine.coordinator.checkpointing import FINE, Checkpointing
+from headrace.engine.coordinator.coordinator import Coordinator
+from headrace.engine.coordinator.ledger import Ledger
+from headrace.engine.coordinator.roster import Roster
+from headrace.engine.drivers.persistence import Persistence, persistence_of
 from headrace.engine.operators.chain import Chain
 from headrace.engine.operators.split_times import SplitTimes
 from headrace.engine.operators.timed_process import TimedProcessOperator
-from headrace.engine.runtime import cuts
-from headrace.engine.runtime.cuts import Cuts
-from headrace.engine.runtime.log_files import PieceWritten
-from headrace.engine.runtime.persistence import Persistence, persistence_of
-from headrace.engine.runtime.snapshots import write_piece
-from headrace.engine.runtime.subtask import Subtask
-from headrace.engine.runtime.work import CheckpointCancelled
-from headrace.engine.runtime.worker import Worker
-from headrace.engine.runtime.worker_protocol import CheckpointPersisted
-from headrace.engine.simulation import worker_process
-from headrace.engine.simulation.checkpoint_files import SimulatedCheckpointFiles
-from headrace.engine.simulation.log_files import SimulatedLogFiles
+from headrace.engine.simulation.campaign import worker_process
+from headrace.engine.simulation.campaign.checkpoint_files import SimulatedCheckpointFiles
+from headrace.engine.simulation.campaign.log_files import SimulatedLogFiles
+from headrace.engine.simulation.campaign.storage import PutCatcher, answer_call
 from headrace.engine.simulation.scheduler import MILLISECOND_NS
-from headrace.engine.simulation.storage import PutCatcher, answer_call
 from headrace.engine.state.timers import TIMERS, TimerQueue
+from headrace.engine.storage.log_files import PieceWritten
+from headrace.engine.storage.snapshots import write_piece
+from headrace.engine.worker import cuts
+from headrace.engine.worker.cuts import Cuts
+from headrace.engine.worker.subtask import Subtask
+from headrace.engine.worker.subtask_events import CheckpointCancelled
+from headrace.engine.worker.worker import Worker
+from headrace.engine.worker.worker_events import CheckpointPersisted
 from headrace.inflight.log import Continuous
 from headrace.inflight.replay import Replay
 from headrace.inflight.writer import Piece

@@ -9,12 +9,16 @@ from dataclasses import dataclass, replace
 import pytest
 
 from headrace.channels.events import CheckpointMode
-from headrace.engine.coordination.checkpointing import Checkpointing
-from headrace.engine.simulation.faults import FaultProfile
-from headrace.engine.simulation.matrix import PARALLELISM_MAX, pair_scenario, run_pair
-from headrace.engine.simulation.scenario import draw_scenario
+from headrace.engine.coordinator.checkpointing import Checkpointing
+from headrace.engine.simulation.campaign.faults import FaultProfile
+from headrace.engine.simulation.campaign.matrix import (
+    PARALLELISM_MAX,
+    pair_scenario,
+    run_pair,
+)
+from headrace.engine.simulation.campaign.scenario import draw_scenario
+from headrace.engine.simulation.campaign.world import World, simulate
 from headrace.engine.simulation.scheduler import MILLISECOND_NS, SECOND_NS
-from headrace.engine.simulation.world import World, simulate
 
 from .mutants import Mutant
 

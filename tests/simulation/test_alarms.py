@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from headrace.channels.partitioners import Hash
-from headrace.engine.simulation.graphs import MAX_PARALLELISM, Graph, Kind, TaskSpec
-from headrace.engine.simulation.reference import reference_of
-from headrace.engine.simulation.world import World
+from headrace.engine.simulation.campaign.world import World
+from headrace.engine.simulation.jobs.graphs import MAX_PARALLELISM, Graph, Kind, TaskSpec
+from headrace.engine.simulation.jobs.reference import reference_of
 
 from .test_windows import scenario_of
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from headrace.engine.simulation.storage import SimulatedStorage
+from headrace.engine.simulation.campaign.storage import SimulatedStorage
 from headrace.recovery import catalog
 from headrace.recovery.layout import handle_path, segment_path
 from headrace.recovery.metadata import CheckpointMetadata, StateHandle, SubtaskSnapshot, TaskInfo

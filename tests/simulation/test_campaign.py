@@ -10,15 +10,19 @@ import sys
 import pytest
 
 from headrace.channels.events import CheckpointMode
-from headrace.engine.simulation import campaign
-from headrace.engine.simulation.campaign import COVERAGE_SEEDS_MIN, Result, run_campaign
+from headrace.engine.simulation.campaign import campaign
+from headrace.engine.simulation.campaign.campaign import (
+    COVERAGE_SEEDS_MIN,
+    Result,
+    run_campaign,
+)
+from headrace.engine.simulation.campaign.world import Report, simulate
 from headrace.engine.simulation.coverage import REQUIRED
-from headrace.engine.simulation.world import Report, simulate
 
 _HASHES = """
 import sys
-from headrace.engine.simulation.campaign import run_campaign
-from headrace.engine.simulation.world import simulate
+from headrace.engine.simulation.campaign.campaign import run_campaign
+from headrace.engine.simulation.campaign.world import simulate
 import logging
 logging.disable(logging.CRITICAL)
 print(*[simulate(seed).trace_hash for seed in range(6)])

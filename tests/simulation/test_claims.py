@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 
 from headrace.channels.events import CheckpointMode
-from headrace.engine.coordination import claiming
-from headrace.engine.coordination.ledger import Ledger
-from headrace.engine.simulation.faults import no_faults
-from headrace.engine.simulation.scenario import draw_scenario
-from headrace.engine.simulation.world import Report, World
+from headrace.engine.coordinator.ledger import Ledger
+from headrace.engine.drivers import claiming
+from headrace.engine.simulation.campaign.faults import no_faults
+from headrace.engine.simulation.campaign.scenario import draw_scenario
+from headrace.engine.simulation.campaign.world import Report, World
 from headrace.recovery import claims
 
 #: Jobs whose first checkpoint holds records in flight.

@@ -8,7 +8,7 @@ from itertools import chain
 
 import pytest
 
-from headrace.engine.simulation.world import simulate
+from headrace.engine.simulation.campaign.world import simulate
 
 from .database_mutants import MUTANTS
 from .mutants import SLIPS

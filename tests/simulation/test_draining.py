@@ -6,9 +6,9 @@ import random
 from collections import Counter
 from dataclasses import replace
 
-from headrace.engine.simulation.scenario import draw_scenario
+from headrace.engine.simulation.campaign.scenario import draw_scenario
+from headrace.engine.simulation.campaign.world import World
 from headrace.engine.simulation.scheduler import MILLISECOND_NS
-from headrace.engine.simulation.world import World
 
 
 def test_a_drained_job_puts_out_what_it_had_read_and_nothing_else() -> None:

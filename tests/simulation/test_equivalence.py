@@ -7,11 +7,11 @@ from dataclasses import replace
 import pytest
 
 from headrace.channels.events import CheckpointMode
-from headrace.engine.simulation import equivalence
-from headrace.engine.simulation.campaign import run_campaign
-from headrace.engine.simulation.equivalence import compare_modes, variants
-from headrace.engine.simulation.reference import reference_of
-from headrace.engine.simulation.scenario import Scenario
+from headrace.engine.simulation.campaign import equivalence
+from headrace.engine.simulation.campaign.campaign import run_campaign
+from headrace.engine.simulation.campaign.equivalence import compare_modes, variants
+from headrace.engine.simulation.campaign.scenario import Scenario
+from headrace.engine.simulation.jobs.reference import reference_of
 
 
 def test_twenty_seeds_show_the_same_in_every_mode() -> None:

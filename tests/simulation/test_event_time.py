@@ -8,11 +8,11 @@ import pytest
 
 from headrace.channels.events import MIN_WATERMARK
 from headrace.channels.partitioners import Hash
-from headrace.engine.operators.base import OperatorContext
-from headrace.engine.simulation.event_time import DELAY_NS, Times, bucket_of, time_of, told_of
-from headrace.engine.simulation.graphs import MAX_PARALLELISM, Graph, Kind, TaskSpec
-from headrace.engine.simulation.reference import Record, reference_of
-from headrace.engine.simulation.source import SCHEMA, key_of, records_of
+from headrace.engine.contract.operators import OperatorContext
+from headrace.engine.simulation.jobs.event_time import DELAY_NS, Times, bucket_of, time_of, told_of
+from headrace.engine.simulation.jobs.graphs import MAX_PARALLELISM, Graph, Kind, TaskSpec
+from headrace.engine.simulation.jobs.reference import Record, reference_of
+from headrace.engine.simulation.jobs.source import SCHEMA, key_of, records_of
 
 KEY = Hash(("key",), MAX_PARALLELISM)
 

@@ -7,9 +7,9 @@ import sys
 import pytest
 
 from headrace.channels.events import CheckpointMode
-from headrace.engine.simulation import exploration
-from headrace.engine.simulation.exploration import SCOPES, Found, explore
-from headrace.engine.simulation.small_scope import Scope
+from headrace.engine.simulation.exploration import exploration
+from headrace.engine.simulation.exploration.exploration import SCOPES, Found, explore
+from headrace.engine.simulation.exploration.small_scope import Scope
 
 from .mutants import MUTANTS
 

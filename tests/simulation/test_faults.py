@@ -4,8 +4,13 @@ from __future__ import annotations
 
 import random
 
+from headrace.engine.simulation.campaign.faults import (
+    CrashPoint,
+    FaultProfile,
+    Faults,
+    draw_profile,
+)
 from headrace.engine.simulation.coverage import Coverage
-from headrace.engine.simulation.faults import CrashPoint, FaultProfile, Faults, draw_profile
 from headrace.engine.simulation.scheduler import Scheduler
 
 

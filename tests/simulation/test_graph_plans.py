@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import random
 
-from headrace.engine.simulation.graph_plans import plan_of
-from headrace.engine.simulation.graphs import draw_graph
+from headrace.engine.simulation.jobs.graph_plans import plan_of
+from headrace.engine.simulation.jobs.graphs import draw_graph
 from headrace.engine.simulation.sink import SinkSystem
 
 

@@ -7,9 +7,9 @@ import random
 import pyarrow as pa
 
 from headrace.channels.partitioners import Hash
-from headrace.engine.simulation.graphs import KEYED, TIMED, Kind, draw_graph
-from headrace.engine.simulation.operators import Drop, is_dropped
-from headrace.engine.simulation.source import SCHEMA
+from headrace.engine.simulation.jobs.graphs import KEYED, TIMED, Kind, draw_graph
+from headrace.engine.simulation.jobs.operators import Drop, is_dropped
+from headrace.engine.simulation.jobs.source import SCHEMA
 
 GRAPHS = [draw_graph(random.Random(seed), keyed_totals=True) for seed in range(300)]
 

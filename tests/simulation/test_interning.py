@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 
 from headrace.channels.buffer import ChannelId
-from headrace.engine.simulation.interning import States, Values, in_order
+from headrace.engine.simulation.exploration.interning import States, Values, in_order
 
 
 class Colour(Enum):

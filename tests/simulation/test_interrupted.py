@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from headrace.engine.coordination.checkpointing import Checkpointing
-from headrace.engine.simulation.world import World
+from headrace.engine.coordinator.checkpointing import Checkpointing
+from headrace.engine.simulation.campaign.world import World
 
 from .interrupted import Interrupted, scenario
 

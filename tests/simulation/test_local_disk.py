@@ -5,9 +5,9 @@ from __future__ import annotations
 import os
 import random
 
-from headrace.engine.operators.base import HEAP
+from headrace.engine.contract.operators import HEAP
+from headrace.engine.simulation.campaign.local_disk import LocalDisk
 from headrace.engine.simulation.coverage import Coverage
-from headrace.engine.simulation.local_disk import LocalDisk
 
 
 def test_no_two_databases_share_a_folder_and_nothing_is_left() -> None:

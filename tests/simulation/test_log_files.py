@@ -7,8 +7,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from headrace.engine.simulation.scenario import draw_scenario
-from headrace.engine.simulation.world import World
+from headrace.engine.simulation.campaign.scenario import draw_scenario
+from headrace.engine.simulation.campaign.world import World
 from headrace.recovery.layout import parse_checkpoint_path
 
 SEEDS = 40

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
+from headrace.engine.simulation.campaign.log_structured import LogDatabase, LogStructured
 from headrace.engine.simulation.coverage import Coverage
-from headrace.engine.simulation.log_structured import LogDatabase, LogStructured
-from headrace.engine.state.rocks_files import RocksSizes
-from headrace.engine.state.rocks_rows import entries_between
+from headrace.engine.state.rocks.files import RocksSizes
+from headrace.engine.state.rocks.rows import entries_between
 
 _SIZES = RocksSizes()
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from headrace.channels.partitioners import Forward
-from headrace.engine.simulation.matrix import (
+from headrace.engine.simulation.campaign.matrix import (
     EDGES,
     OPERATORS,
     PARALLELISM_MAX,

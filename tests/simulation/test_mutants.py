@@ -7,7 +7,7 @@ from itertools import chain
 
 import pytest
 
-from headrace.engine.simulation.world import simulate
+from headrace.engine.simulation.campaign.world import simulate
 
 from . import mutants, rescale_mutants
 from .mutants import SLIPS

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from headrace.engine.simulation.campaign.faults import FaultProfile, Faults
+from headrace.engine.simulation.campaign.network import Network
 from headrace.engine.simulation.coverage import Coverage
-from headrace.engine.simulation.faults import FaultProfile, Faults
-from headrace.engine.simulation.network import Network
 from headrace.engine.simulation.scheduler import SECOND_NS, Scheduler
 
 ADDRESS = ("host", 1)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pyarrow as pa
 
-from headrace.engine.operators.base import OperatorContext, RestoredState
-from headrace.engine.simulation.operators import Gather
-from headrace.engine.simulation.source import SCHEMA
+from headrace.engine.contract.operators import OperatorContext, RestoredState
+from headrace.engine.simulation.jobs.operators import Gather
+from headrace.engine.simulation.jobs.source import SCHEMA
 
 
 def gather() -> Gather:

@@ -9,9 +9,9 @@ import pytest
 
 from headrace.channels.events import CheckpointMode
 from headrace.channels.partitioners import Broadcast, Forward
-from headrace.engine.simulation.graphs import Graph, Kind, TaskSpec
-from headrace.engine.simulation.oracles import check_output
-from headrace.engine.simulation.reference import reference_of
+from headrace.engine.simulation.campaign.oracles import check_output
+from headrace.engine.simulation.jobs.graphs import Graph, Kind, TaskSpec
+from headrace.engine.simulation.jobs.reference import reference_of
 from headrace.engine.simulation.sink import Row, SinkSystem
 from headrace.engine.simulation.watch import Violation
 

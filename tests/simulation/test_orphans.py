@@ -8,7 +8,7 @@ from itertools import chain
 
 import pytest
 
-from headrace.engine.simulation.world import Report, simulate
+from headrace.engine.simulation.campaign.world import Report, simulate
 
 from .leak_mutants import MUTANTS
 from .leak_search import lagging, refusing

@@ -8,14 +8,14 @@ from dataclasses import replace
 import pytest
 
 from headrace.channels.events import CheckpointMode
-from headrace.engine.plan.execution import ExecutionPlan
-from headrace.engine.simulation.environment import Settings
-from headrace.engine.simulation.faults import draw_profile, no_faults
-from headrace.engine.simulation.graph_plans import plan_of
-from headrace.engine.simulation.promptness import duration_max_ns
-from headrace.engine.simulation.scenario import draw_scenario
+from headrace.engine.contract.execution import ExecutionPlan
+from headrace.engine.simulation.campaign.environment import Settings
+from headrace.engine.simulation.campaign.faults import draw_profile, no_faults
+from headrace.engine.simulation.campaign.promptness import duration_max_ns
+from headrace.engine.simulation.campaign.scenario import draw_scenario
+from headrace.engine.simulation.campaign.world import simulate
+from headrace.engine.simulation.jobs.graph_plans import plan_of
 from headrace.engine.simulation.sink import SinkSystem
-from headrace.engine.simulation.world import simulate
 
 
 def _drawn(seed: int) -> tuple[ExecutionPlan, Settings]:

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from headrace.engine.simulation.graphs import Graph
-from headrace.engine.simulation.scenario import draw_scenario
-from headrace.engine.simulation.world import World
+from headrace.engine.simulation.campaign.scenario import draw_scenario
+from headrace.engine.simulation.campaign.world import World
+from headrace.engine.simulation.jobs.graphs import Graph
 from headrace.recovery import assignment, redistribution
 
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from headrace.channels.partitioners import Broadcast, Forward, Hash, Rebalance
-from headrace.engine.simulation.graphs import MAX_PARALLELISM, Graph, Kind, TaskSpec
-from headrace.engine.simulation.reference import Record, Reference, reference_of
+from headrace.engine.simulation.jobs.graphs import MAX_PARALLELISM, Graph, Kind, TaskSpec
+from headrace.engine.simulation.jobs.reference import Record, Reference, reference_of
 
 KEY = Hash(("key",), MAX_PARALLELISM)
 

@@ -10,7 +10,7 @@ import logging
 
 import pytest
 
-from headrace.engine.simulation.world import simulate
+from headrace.engine.simulation.campaign.world import simulate
 
 SEEDS = {
     5: "transactions became visible in the order of their ids, not of their pre-commits",

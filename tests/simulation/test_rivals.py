@@ -9,10 +9,10 @@ import random
 from collections import Counter
 from dataclasses import replace
 
-from headrace.engine.simulation.faults import no_faults
-from headrace.engine.simulation.scenario import draw_scenario
+from headrace.engine.simulation.campaign.faults import no_faults
+from headrace.engine.simulation.campaign.scenario import draw_scenario
+from headrace.engine.simulation.campaign.world import World
 from headrace.engine.simulation.scheduler import MILLISECOND_NS
-from headrace.engine.simulation.world import World
 
 
 def test_of_two_coordinators_one_wins_and_nothing_is_committed_twice_or_lost() -> None:

@@ -7,11 +7,11 @@ from dataclasses import replace
 
 import pytest
 
-from headrace.engine.simulation.faults import no_faults
-from headrace.engine.simulation.savepoints import Savepoints
-from headrace.engine.simulation.scenario import draw_scenario
+from headrace.engine.simulation.campaign.faults import no_faults
+from headrace.engine.simulation.campaign.savepoints import Savepoints
+from headrace.engine.simulation.campaign.scenario import draw_scenario
+from headrace.engine.simulation.campaign.world import World
 from headrace.engine.simulation.sink import TransactionStatus
-from headrace.engine.simulation.world import World
 
 SEED = 6
 

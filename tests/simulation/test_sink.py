@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from headrace.engine.operators.base import Transaction
+from headrace.engine.contract.operators import Transaction
 from headrace.engine.simulation.sink import SinkSystem, SystemCommitter
 
 

@@ -5,10 +5,15 @@ from __future__ import annotations
 import pytest
 
 from headrace.channels.events import CheckpointMode
-from headrace.engine.coordination import decisions as d
+from headrace.engine.coordinator import coordinator_events as d
+from headrace.engine.simulation.exploration.small_coordinator import (
+    Calls,
+    CoordinatorState,
+    Died,
+    System,
+)
+from headrace.engine.simulation.exploration.small_scope import Scope
 from headrace.engine.simulation.sink import TransactionStatus
-from headrace.engine.simulation.small_coordinator import Calls, CoordinatorState, Died, System
-from headrace.engine.simulation.small_scope import Scope
 from headrace.recovery.metadata import TransactionRecord
 
 SCOPE = Scope(CheckpointMode.ALIGNED)

@@ -6,10 +6,10 @@ from collections.abc import Hashable, Mapping
 
 import pytest
 
+from headrace.engine.simulation.exploration.small_coordinator import System
+from headrace.engine.simulation.exploration.small_cut import check_cut
+from headrace.engine.simulation.exploration.small_scope import Contents, Rows
 from headrace.engine.simulation.sink import TransactionStatus
-from headrace.engine.simulation.small_coordinator import System
-from headrace.engine.simulation.small_cut import check_cut
-from headrace.engine.simulation.small_scope import Contents, Rows
 from headrace.engine.simulation.watch import Violation
 from headrace.inflight.handle import BufferHandle, ChannelStateHandle
 from headrace.recovery.metadata import (

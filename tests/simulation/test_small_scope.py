@@ -5,9 +5,8 @@ from __future__ import annotations
 import pytest
 
 from headrace.channels.events import CheckpointMode
-from headrace.engine.operators.base import SourceStatus
-from headrace.engine.runtime.work import FinishWork, PollWork, PrecommitWork, ProcessWork, SubtaskId
-from headrace.engine.simulation.small_scope import (
+from headrace.engine.contract.operators import SourceStatus
+from headrace.engine.simulation.exploration.small_scope import (
     KEYED,
     SINK,
     SOURCE,
@@ -17,6 +16,13 @@ from headrace.engine.simulation.small_scope import (
     SmallTask,
 )
 from headrace.engine.simulation.watch import Violation
+from headrace.engine.worker.subtask_events import (
+    FinishWork,
+    PollWork,
+    PrecommitWork,
+    ProcessWork,
+    SubtaskId,
+)
 
 SCOPE = Scope(CheckpointMode.UNALIGNED, rows=(2, 1), keyed=2)
 

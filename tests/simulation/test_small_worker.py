@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from headrace.channels.events import CheckpointMode
-from headrace.engine.coordination import messages as m
-from headrace.engine.runtime import worker_protocol as w
-from headrace.engine.simulation.small_scope import Contents, Scope
-from headrace.engine.simulation.small_worker import WorkerState, without_history
+from headrace.engine.contract import messages as m
+from headrace.engine.simulation.exploration.small_scope import Contents, Scope
+from headrace.engine.simulation.exploration.small_worker import (
+    WorkerState,
+    without_history,
+)
+from headrace.engine.worker import worker_events as w
 
 SCOPE = Scope(CheckpointMode.UNALIGNED, rows=(1, 1))
 PEERS = [m.PeerAddress(worker, "host", 1, [worker]) for worker in range(2)]

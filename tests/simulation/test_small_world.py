@@ -5,9 +5,15 @@ from __future__ import annotations
 import pytest
 
 from headrace.channels.events import CheckpointMode
-from headrace.engine.simulation import small_worker
-from headrace.engine.simulation.small_scope import Scope
-from headrace.engine.simulation.small_world import DEAD, LEFT, Row, SmallWorld, W
+from headrace.engine.simulation.exploration import small_worker
+from headrace.engine.simulation.exploration.small_scope import Scope
+from headrace.engine.simulation.exploration.small_world import (
+    DEAD,
+    LEFT,
+    Row,
+    SmallWorld,
+    W,
+)
 
 SCOPE = Scope(CheckpointMode.ALIGNED, rows=(0, 0), periodic=0)
 

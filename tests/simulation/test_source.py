@@ -6,8 +6,8 @@ import random
 
 import pytest
 
-from headrace.engine.operators.base import OperatorContext, RestoredState, SourceStatus
-from headrace.engine.simulation.source import RecordsReader, records_of
+from headrace.engine.contract.operators import OperatorContext, RestoredState, SourceStatus
+from headrace.engine.simulation.jobs.source import RecordsReader, records_of
 
 
 def reader(index: int, parallelism: int) -> RecordsReader:

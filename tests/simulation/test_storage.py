@@ -7,10 +7,8 @@ from typing import Any
 
 import pytest
 
-from headrace.engine.simulation.coverage import Coverage
-from headrace.engine.simulation.faults import FaultProfile, Faults
-from headrace.engine.simulation.scheduler import Scheduler
-from headrace.engine.simulation.storage import (
+from headrace.engine.simulation.campaign.faults import FaultProfile, Faults
+from headrace.engine.simulation.campaign.storage import (
     Call,
     Replay,
     ReplayStore,
@@ -19,6 +17,8 @@ from headrace.engine.simulation.storage import (
     answer_call,
     crash_during,
 )
+from headrace.engine.simulation.coverage import Coverage
+from headrace.engine.simulation.scheduler import Scheduler
 from headrace.recovery.store import AlreadyExists, NotFound, StoreRejected, StoreUncertain
 
 

@@ -8,10 +8,10 @@ from collections.abc import Iterator
 
 from headrace.channels.events import CheckpointMode
 from headrace.channels.partitioners import Broadcast
-from headrace.engine.plan.execution import EventTimeRole
-from headrace.engine.simulation.graph_plans import plan_of
-from headrace.engine.simulation.graphs import ANEW, JOINS, TIMED, Graph, Kind, behind
-from headrace.engine.simulation.scenario import draw_scenario
+from headrace.engine.contract.execution import EventTimeRole
+from headrace.engine.simulation.campaign.scenario import draw_scenario
+from headrace.engine.simulation.jobs.graph_plans import plan_of
+from headrace.engine.simulation.jobs.graphs import ANEW, JOINS, TIMED, Graph, Kind, behind
 from headrace.engine.simulation.sink import SinkSystem
 
 

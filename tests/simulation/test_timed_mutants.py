@@ -7,8 +7,8 @@ from itertools import chain
 
 import pytest
 
-from headrace.engine.simulation.graphs import Graph, Kind
-from headrace.engine.simulation.world import World
+from headrace.engine.simulation.campaign.world import World
+from headrace.engine.simulation.jobs.graphs import Graph, Kind
 
 from .mutants import SLIPS
 from .test_alarms import ALARMS

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections import Counter
 from itertools import pairwise
 
-from headrace.engine.simulation.event_time import bucket_of, time_of, told_of
-from headrace.engine.simulation.graphs import Kind
-from headrace.engine.simulation.timed_reference import pairs_of, windows_of
-from headrace.engine.simulation.windows import DISTANCE_NS, GAP_NS, SLIDING, pair_of
+from headrace.engine.simulation.jobs.event_time import bucket_of, time_of, told_of
+from headrace.engine.simulation.jobs.graphs import Kind
+from headrace.engine.simulation.jobs.timed_reference import pairs_of, windows_of
+from headrace.engine.simulation.jobs.windows import DISTANCE_NS, GAP_NS, SLIDING, pair_of
 
 RECORDS = Counter({(id, id % 2): 1 + id % 3 for id in range(40)})
 FAR = next(i for i in range(10, 100) if time_of(i) - time_of(0) > SLIDING.size_ns)

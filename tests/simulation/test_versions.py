@@ -5,8 +5,8 @@ from __future__ import annotations
 import random
 
 from headrace.channels.partitioners import Broadcast
-from headrace.engine.simulation.graphs import KEYED, Kind, draw_graph
-from headrace.engine.simulation.versions import Ending, draw_rescales, rescalable
+from headrace.engine.simulation.jobs.graphs import KEYED, Kind, draw_graph
+from headrace.engine.simulation.jobs.versions import Ending, draw_rescales, rescalable
 
 RNGS = [random.Random(seed) for seed in range(300)]
 GRAPHS = [rescalable(draw_graph(rng, keyed_totals=True), rng, gather=True) for rng in RNGS]

@@ -10,15 +10,15 @@ import pytest
 
 from headrace.channels.events import CheckpointMode
 from headrace.channels.partitioners import Broadcast, Hash
-from headrace.engine.simulation.graphs import MAX_PARALLELISM, Graph, Kind, TaskSpec
-from headrace.engine.simulation.oracles import check_output
-from headrace.engine.simulation.reference import reference_of
-from headrace.engine.simulation.scenario import Scenario, draw_scenario
+from headrace.engine.simulation.campaign.oracles import check_output
+from headrace.engine.simulation.campaign.scenario import Scenario, draw_scenario
+from headrace.engine.simulation.campaign.world import World
+from headrace.engine.simulation.jobs.graphs import MAX_PARALLELISM, Graph, Kind, TaskSpec
+from headrace.engine.simulation.jobs.reference import reference_of
+from headrace.engine.simulation.jobs.versions import draw_rescales
+from headrace.engine.simulation.jobs.windows import LATE_STEP
 from headrace.engine.simulation.sink import SinkSystem
-from headrace.engine.simulation.versions import draw_rescales
 from headrace.engine.simulation.watch import Violation
-from headrace.engine.simulation.windows import LATE_STEP
-from headrace.engine.simulation.world import World
 
 KEY = Hash(("key",), MAX_PARALLELISM)
 

@@ -7,10 +7,10 @@ from dataclasses import replace
 
 import pytest
 
-from headrace.engine.simulation import world
-from headrace.engine.simulation.graphs import Kind
-from headrace.engine.simulation.scenario import draw_scenario
-from headrace.engine.simulation.world import World, simulate
+from headrace.engine.simulation.campaign import world
+from headrace.engine.simulation.campaign.scenario import draw_scenario
+from headrace.engine.simulation.campaign.world import World, simulate
+from headrace.engine.simulation.jobs.graphs import Kind
 
 
 def test_a_run_without_faults_completes_checkpoints_and_restarts_nothing() -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from headrace.engine.runtime.launch import Entry, Incarnation, WorkerProgram
+from headrace.engine.contract.launcher import Entry, Incarnation, WorkerProgram
 from headrace.engine.spark.session import open_session
 
 WAIT_S = 60.0

@@ -8,7 +8,7 @@ import sys
 import pytest
 from pyspark.sql import SparkSession
 
-from headrace.engine.runtime.warm import MODULES
+from headrace.engine.drivers.warm import MODULES
 
 IMPORT_ALL = """
 import importlib, sys, threading
@@ -35,6 +35,6 @@ def test_a_worker_of_an_embedded_session_is_born_with_the_engine(spark: SparkSes
     def loaded(_: int) -> bool:
         import sys
 
-        return "headrace.engine.runtime.worker_main" in sys.modules
+        return "headrace.engine.drivers.worker_process" in sys.modules
 
     assert spark.sparkContext.parallelize([0], 1).map(loaded).collect() == [True]

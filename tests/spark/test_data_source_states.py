@@ -15,8 +15,8 @@ from pyspark.sql import SparkSession
 import headrace as hr
 from headrace.channels.partitioners import Hash
 from headrace.engine.cli.contents import show_contents
-from headrace.engine.runtime.contents import in_flight_on
-from headrace.engine.runtime.directory import open_checkpoint
+from headrace.engine.inspection.contents import in_flight_on
+from headrace.engine.inspection.directory import open_checkpoint
 from headrace.recovery.metadata import CheckpointMetadata
 from headrace.recovery.sizes import held_on
 

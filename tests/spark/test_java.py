@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from headrace.engine.api.errors import UserError
+from headrace.engine.contract.errors import UserError
 from headrace.engine.spark.java import Java, find_java, has_java, use_java
 
 FAKE = """\

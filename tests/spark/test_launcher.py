@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 import pytest
 from pyspark.sql import SparkSession
 
-from headrace.engine.api.errors import UserError
-from headrace.engine.runtime.launch import Incarnation, WorkerProgram
+from headrace.engine.contract.errors import UserError
+from headrace.engine.contract.launcher import Incarnation, WorkerProgram
 from headrace.engine.spark.launcher import SparkLauncher, address_towards, failure_reason
 
 if TYPE_CHECKING:

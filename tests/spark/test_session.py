@@ -5,7 +5,7 @@ import sys
 import pytest
 from pyspark.sql import SparkSession
 
-from headrace.engine.api.errors import UserError
+from headrace.engine.contract.errors import UserError
 from headrace.engine.spark.session import master_with_retries, open_session
 
 

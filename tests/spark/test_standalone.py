@@ -28,7 +28,7 @@ WAIT_S = 60.0
 DRIVER = """
 import sys, time
 from pathlib import Path
-from headrace.engine.runtime.launch import WorkerProgram
+from headrace.engine.contract.launcher import WorkerProgram
 from headrace.engine.spark.launcher import SparkLauncher
 from headrace.engine.spark.session import open_session
 

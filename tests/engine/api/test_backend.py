@@ -5,9 +5,9 @@ from typing import Any
 import pytest
 
 from headrace.engine.api.backend import stated_backend
-from headrace.engine.api.errors import UserError
-from headrace.engine.api.options import State
-from headrace.engine.operators.base import StateBackend
+from headrace.engine.contract.errors import UserError
+from headrace.engine.contract.operators import StateBackend
+from headrace.engine.contract.options import State
 
 
 def test_what_is_not_stated_goes_by_the_job() -> None:

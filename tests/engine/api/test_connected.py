@@ -8,9 +8,9 @@ import pytest
 
 import headrace as hr
 from headrace.channels.partitioners import Broadcast, Forward, Hash
-from headrace.engine.api.errors import UserError
 from headrace.engine.api.read import batches
 from headrace.engine.api.stream import Stream
+from headrace.engine.contract.errors import UserError
 
 SCHEMA = pa.schema([("who", pa.string())])
 

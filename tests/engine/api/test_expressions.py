@@ -8,8 +8,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
-from headrace.engine.api.errors import UserError
 from headrace.engine.api.expressions import check_filter, projected_schema
+from headrace.engine.contract.errors import UserError
 
 SCHEMA = pa.schema([pa.field("id", pa.int64(), nullable=False), ("name", pa.string())])
 

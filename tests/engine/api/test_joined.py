@@ -10,9 +10,9 @@ import pytest
 
 import headrace as hr
 from headrace.channels.partitioners import Hash
-from headrace.engine.api.errors import UserError
 from headrace.engine.api.read import batches
 from headrace.engine.api.stream import Stream
+from headrace.engine.contract.errors import UserError
 
 AT = pa.timestamp("ms")
 ORDERS = pa.schema([("id", pa.int64()), ("at", AT), ("amount", pa.float64())])

@@ -11,10 +11,10 @@ import pyarrow.parquet as pq
 import pytest
 
 from headrace.engine.api import read
-from headrace.engine.api.errors import UserError
 from headrace.engine.api.stream import Stream
 from headrace.engine.connectors.memory import BatchesSource
-from headrace.engine.operators.base import OperatorContext
+from headrace.engine.contract.errors import UserError
+from headrace.engine.contract.operators import OperatorContext
 from headrace.engine.plan.graph import Role
 
 NESTED = pa.ListArray.from_arrays([0, 1], pa.array(["a"]).dictionary_encode())

@@ -10,10 +10,10 @@ import pyarrow.compute as pc
 import pytest
 
 from headrace.channels.partitioners import Broadcast, Custom, Rebalance, Shuffle
-from headrace.engine.api.errors import UserError
-from headrace.engine.api.options import State
 from headrace.engine.api.read import batches
 from headrace.engine.api.stream import Stream
+from headrace.engine.contract.errors import UserError
+from headrace.engine.contract.options import State
 from headrace.engine.operators.aggregations import count, sum
 from headrace.engine.operators.process import StatefulProcessor
 from headrace.engine.plan.graph import Keyed, Node

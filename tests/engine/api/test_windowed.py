@@ -7,12 +7,12 @@ import pyarrow as pa
 import pytest
 
 import headrace as hr
-from headrace.engine.api.errors import UserError
 from headrace.engine.api.read import batches
 from headrace.engine.api.stream import Stream
+from headrace.engine.contract.errors import UserError
+from headrace.engine.contract.execution import ExecutionPlan
 from headrace.engine.operators.session import SessionOperator
 from headrace.engine.operators.window import TimeWindowOperator
-from headrace.engine.plan.execution import ExecutionPlan
 
 CLICKS = pa.schema([("user", pa.string()), ("at", pa.timestamp("ms", "UTC")), ("ms", pa.int64())])
 

@@ -7,10 +7,10 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from headrace.engine.api.errors import UserError
 from headrace.engine.api.read import batches
 from headrace.engine.api.write import SinkHandle, Write, proposed_name
 from headrace.engine.connectors.memory import BlackholeSink
+from headrace.engine.contract.errors import UserError
 from headrace.engine.plan.graph import Role
 
 

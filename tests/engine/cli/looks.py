@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import headrace as hr
-from headrace.engine.coordination.decisions import Notice, NoticeKind
-from headrace.engine.coordination.driver import Status
-from headrace.engine.coordination.messages import SubtaskNumbers
-from headrace.engine.coordination.rules import Phase
+from headrace.engine.contract.messages import SubtaskNumbers
+from headrace.engine.coordinator.coordinator_events import Notice, NoticeKind
+from headrace.engine.coordinator.rules import Phase
+from headrace.engine.drivers.coordinator_driver import Status
 from headrace.recovery.metadata import CheckpointMetadata
 
 #: Two tasks: "numbers" and "totals -> out".

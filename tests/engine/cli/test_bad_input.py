@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from headrace.engine.runtime.storage import FsspecStore
+from headrace.engine.storage.checkpoint_storage import FsspecStore
 from headrace.recovery.store import StoreRejected
 
 from .conftest import Command, Write

@@ -8,9 +8,9 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from headrace.engine.api.errors import StorageUnreachable, UserError
 from headrace.engine.cli.checkpoints import details, has_problem, listing, verification
-from headrace.engine.runtime.storage import FsspecStore
+from headrace.engine.contract.errors import StorageUnreachable, UserError
+from headrace.engine.storage.checkpoint_storage import FsspecStore
 from headrace.inflight.handle import BufferHandle, ChannelStateHandle
 from headrace.inflight.segment import SegmentBuilder, table_to_ipc
 from headrace.recovery.catalog import publish

@@ -11,11 +11,11 @@ from typing import Any
 
 import pytest
 
-from headrace.engine.api.handle import JobResult
 from headrace.engine.cli.demo import Killer, conclude, gather, pause_s
 from headrace.engine.cli.identifiers import identifiers_job
 from headrace.engine.cli.reporter import JsonReporter
-from headrace.engine.coordination.messages import SubtaskNumbers
+from headrace.engine.contract.messages import SubtaskNumbers
+from headrace.engine.contract.outcomes import JobResult
 
 from .looks import numbers_of, status_of
 

@@ -8,13 +8,14 @@ from typing import Any
 
 import pytest
 
-from headrace.engine.api.errors import JobFailed, UserError
-from headrace.engine.api.handle import JobHandle, JobResult
-from headrace.engine.api.job import Job
-from headrace.engine.api.options import RunOptions
 from headrace.engine.cli.follow import Interrupts, follow, listening, start
-from headrace.engine.coordination.decisions import Notice, NoticeKind
-from headrace.engine.coordination.driver import Status
+from headrace.engine.contract.errors import JobFailed, UserError
+from headrace.engine.contract.options import RunOptions
+from headrace.engine.contract.outcomes import JobResult
+from headrace.engine.coordinator.coordinator_events import Notice, NoticeKind
+from headrace.engine.drivers.coordinator_driver import Status
+from headrace.engine.session.handle import JobHandle
+from headrace.engine.session.job import Job
 
 from .looks import COMPLETE, FAILED, JOB, status_of
 

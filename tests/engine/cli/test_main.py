@@ -5,8 +5,8 @@ import sys
 
 import pytest
 
-from headrace.engine.api import errors
 from headrace.engine.cli import main as command
+from headrace.engine.contract import errors
 
 from .conftest import Command, Write
 

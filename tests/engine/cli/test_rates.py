@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 from headrace.engine.cli.rates import Meter, TaskRates, slowest
-from headrace.engine.coordination.messages import SubtaskNumbers
+from headrace.engine.contract.messages import SubtaskNumbers
 
 from .looks import PLAN, numbers_of, status_of
 

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from headrace.engine.api.errors import UserError
 from headrace.engine.cli.run import parsed
+from headrace.engine.contract.errors import UserError
 
 from .conftest import Command, Write
 

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 import pyarrow as pa
 import pytest
 
-from headrace.engine.api.connector import Source
-from headrace.engine.operators.base import (
+from headrace.engine.contract.connectors import Source
+from headrace.engine.contract.operators import (
     OperatorContext,
     RestoredState,
     SourceReader,

@@ -16,11 +16,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from headrace.engine.api.errors import UserError
 from headrace.engine.connectors import durable
 from headrace.engine.connectors.file_sink import CommitLost, FileSink
 from headrace.engine.connectors.files import FileSource
-from headrace.engine.operators.base import Transaction
+from headrace.engine.contract.errors import UserError
+from headrace.engine.contract.operators import Transaction
 
 Make = Callable[..., Any]
 

@@ -15,10 +15,10 @@ import pyarrow.csv
 import pyarrow.parquet as pq
 import pytest
 
-from headrace.engine.api.errors import UserError
 from headrace.engine.connectors.files import FileSource
 from headrace.engine.connectors.filesystem import UnreadableFile
-from headrace.engine.operators.base import RestoredState, SourceStatus
+from headrace.engine.contract.errors import UserError
+from headrace.engine.contract.operators import RestoredState, SourceStatus
 
 Make = Callable[..., Any]
 FORMATS = ["parquet", "csv", "json", "arrow", "text"]

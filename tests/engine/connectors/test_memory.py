@@ -11,12 +11,12 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from headrace.engine.api.connector import Sink, Source
-from headrace.engine.api.errors import JobFailed, UserError
 from headrace.engine.connectors.file_sink import FileSink
 from headrace.engine.connectors.memory import BatchesSource, BlackholeSink, CollectSink
 from headrace.engine.connectors.sequence import SequenceSource
-from headrace.engine.operators.base import RestoredState, SinkWriter, SourceReader
+from headrace.engine.contract.connectors import Sink, Source
+from headrace.engine.contract.errors import JobFailed, UserError
+from headrace.engine.contract.operators import RestoredState, SinkWriter, SourceReader
 
 Make = Callable[..., Any]
 

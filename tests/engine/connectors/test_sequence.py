@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace.engine.api.errors import UserError
 from headrace.engine.connectors.sequence import SequenceSource, Stride, share
-from headrace.engine.operators.base import RestoredState, SourceStatus
+from headrace.engine.contract.errors import UserError
+from headrace.engine.contract.operators import RestoredState, SourceStatus
 
 Make = Callable[..., Any]
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from headrace.engine.api.errors import JobUnreachable, UserError
+from headrace.engine.contract.errors import JobUnreachable, UserError
 from headrace.engine.control import messages as m
 from headrace.engine.control.client import ask, find
 from headrace.engine.control.folder import publish

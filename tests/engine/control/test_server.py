@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from headrace.engine.api.errors import HeadraceError, JobFailed, UserError
-from headrace.engine.api.handle import JobResult, Rescaled
+from headrace.engine.contract.errors import HeadraceError, JobFailed, UserError
+from headrace.engine.contract.outcomes import JobResult, Rescaled
 from headrace.engine.control import client, server
 from headrace.engine.control import messages as m
 from headrace.engine.control.client import ask

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from headrace.engine.contract.launcher import Entry, Incarnation, WorkerProgram
 from headrace.engine.local.processes import ProcessLauncher
-from headrace.engine.runtime.launch import Entry, Incarnation, WorkerProgram
 
 from .watching import PROGRAM, WAIT_S, is_alive, unexpected, wait_for
 

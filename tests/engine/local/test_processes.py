@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 
+from headrace.engine.contract.launcher import Entry, Incarnation, WorkerProgram
 from headrace.engine.local.processes import ProcessLauncher
-from headrace.engine.runtime.launch import Entry, Incarnation, WorkerProgram
 
 from .watching import PROGRAM, WAIT_S, is_alive, unexpected, wait_for
 
@@ -134,7 +134,7 @@ PARENT = textwrap.dedent("""
     import sys, threading
     from pathlib import Path
     from headrace.engine.local.processes import ProcessLauncher
-    from headrace.engine.runtime.launch import WorkerProgram
+    from headrace.engine.contract.launcher import WorkerProgram
 
     folder = Path(sys.argv[1])
 

@@ -6,8 +6,8 @@ import threading
 
 import pytest
 
+from headrace.engine.contract.launcher import Incarnation, WorkerProgram
 from headrace.engine.local.threads import ThreadLauncher
-from headrace.engine.runtime.launch import Incarnation, WorkerProgram
 
 PROGRAM = WorkerProgram("job", ("127.0.0.1", 1), b"secret", b"plan", 4)
 WAIT_S = 10.0

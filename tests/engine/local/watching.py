@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from headrace.engine.runtime.launch import WorkerProgram
+from headrace.engine.contract.launcher import WorkerProgram
 
 PROGRAM = WorkerProgram("job", ("127.0.0.1", 1), b"open sesame", b"plan", 2)
 WAIT_S = 20.0

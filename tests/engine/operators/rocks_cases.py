@@ -10,7 +10,7 @@ from pathlib import Path
 import pyarrow as pa
 
 from headrace.channels.keygroups import key_group_range
-from headrace.engine.operators.base import (
+from headrace.engine.contract.operators import (
     DatabaseSnapshot,
     KeepsDatabase,
     OperatorContext,
@@ -18,8 +18,8 @@ from headrace.engine.operators.base import (
     RestoredState,
     StateBackend,
 )
-from headrace.engine.state import rocks_files
-from headrace.engine.state.rocks_keyed import tables_of
+from headrace.engine.state.rocks import files as rocks_files
+from headrace.engine.state.rocks.keyed import tables_of
 
 MAX_PARALLELISM = 16
 SMALL = rocks_files.RocksSizes(1 << 20, 1 << 20)

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from headrace.engine.api.errors import UserError
+from headrace.engine.contract.errors import UserError
+from headrace.engine.contract.operators import StateBackend
 from headrace.engine.operators import aggregations as agg
 from headrace.engine.operators.aggregate import AggregateOperator
-from headrace.engine.operators.base import StateBackend
 
 from .rocks_cases import context
 from .test_heap_aggregate import ALL, SCHEMA

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pyarrow as pa
 import pytest
 
-from headrace.engine.api.errors import UserError
+from headrace.engine.contract.errors import UserError
 from headrace.engine.operators import aggregations as agg
 
 SCHEMA = pa.schema(

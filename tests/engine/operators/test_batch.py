@@ -8,8 +8,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
-from headrace.engine.api.errors import UserCodeError, UserError
-from headrace.engine.operators.base import OperatorContext
+from headrace.engine.contract.errors import UserCodeError, UserError
+from headrace.engine.contract.operators import OperatorContext
 from headrace.engine.operators.batch import (
     FilterOperator,
     MapBatchesOperator,

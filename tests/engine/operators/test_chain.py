@@ -10,10 +10,9 @@ import pytest
 
 from headrace.channels.events import MIN_WATERMARK
 from headrace.channels.partitioners import Forward
-from headrace.engine.api.errors import UserCodeError
-from headrace.engine.operators import aggregations as agg
-from headrace.engine.operators.aggregate import AggregateOperator
-from headrace.engine.operators.base import (
+from headrace.engine.contract.errors import UserCodeError
+from headrace.engine.contract.execution import EventTimeRole, OperatorPlan, TaskPlan
+from headrace.engine.contract.operators import (
     OperatorContext,
     Polled,
     RestoredState,
@@ -21,11 +20,12 @@ from headrace.engine.operators.base import (
     StateSnapshot,
     Transaction,
 )
+from headrace.engine.operators import aggregations as agg
+from headrace.engine.operators.aggregate import AggregateOperator
 from headrace.engine.operators.chain import Chain
 from headrace.engine.operators.row import FlatMapOperator
 from headrace.engine.operators.stateless import StatelessOperator
 from headrace.engine.operators.watermark import WatermarkOperator
-from headrace.engine.plan.execution import EventTimeRole, OperatorPlan, TaskPlan
 
 SCHEMA = pa.schema([("x", pa.int64())])
 

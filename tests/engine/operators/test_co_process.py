@@ -13,8 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headrace.channels.events import MAX_WATERMARK
-from headrace.engine.api.errors import UserCodeError
-from headrace.engine.operators.base import EventTimeOperator
+from headrace.engine.contract.errors import UserCodeError
+from headrace.engine.contract.operators import EventTimeOperator
 from headrace.engine.operators.co_process import CoInput, CoProcessOperator, CoProcessor
 from headrace.engine.state.keyed import map_state, value_state
 

@@ -8,8 +8,8 @@ import pyarrow as pa
 import pytest
 
 from headrace.channels.events import MAX_WATERMARK
-from headrace.engine.api.errors import UserCodeError, UserError
-from headrace.engine.operators.base import OperatorContext, RestoredState, StateKind
+from headrace.engine.contract.errors import UserCodeError, UserError
+from headrace.engine.contract.operators import OperatorContext, RestoredState, StateKind
 from headrace.engine.operators.connect import (
     BroadcastProcessor,
     ConnectOperator,

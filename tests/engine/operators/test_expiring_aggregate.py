@@ -14,9 +14,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headrace.channels.events import MAX_WATERMARK
-from headrace.engine.api.errors import UserError
+from headrace.engine.contract.errors import UserError
+from headrace.engine.contract.operators import RestoredState, StateKind
 from headrace.engine.operators import aggregations
-from headrace.engine.operators.base import RestoredState, StateKind
 from headrace.engine.operators.expiring_aggregate import ExpiringAggregate
 
 from .rocks_cases import context

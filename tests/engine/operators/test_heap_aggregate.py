@@ -11,10 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace.channels.keygroups import key_group_range
-from headrace.engine.api.errors import UserCodeError, UserError
+from headrace.engine.contract.errors import UserCodeError, UserError
+from headrace.engine.contract.operators import OperatorContext, RestoredState, StateKind
 from headrace.engine.operators import aggregations as agg
 from headrace.engine.operators.aggregate import AggregateOperator
-from headrace.engine.operators.base import OperatorContext, RestoredState, StateKind
 from headrace.engine.operators.heap_aggregate import Emit
 
 SCHEMA = pa.schema([("a", pa.int64()), ("b", pa.string()), ("v", pa.int32())])

@@ -7,8 +7,8 @@ import pyarrow as pa
 
 from headrace.channels.events import MIN_WATERMARK
 from headrace.channels.keygroups import key_group_range, key_groups
+from headrace.engine.contract.operators import OperatorContext, RestoredState
 from headrace.engine.operators import aggregations as agg
-from headrace.engine.operators.base import OperatorContext, RestoredState
 from headrace.engine.operators.join import Interval, JoinOperator
 from headrace.engine.operators.join_runs import JoinInput
 from headrace.engine.operators.lateness import LateRecords, Watermarks

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace.engine.api.errors import UserCodeError, UserError
-from headrace.engine.operators.base import OperatorContext, RestoredState, StateKind
+from headrace.engine.contract.errors import UserCodeError, UserError
+from headrace.engine.contract.operators import OperatorContext, RestoredState, StateKind
 from headrace.engine.operators.process import ProcessOperator, StatefulProcessor, declared_states
 from headrace.engine.state.keyed import list_state, map_state, value_state
 

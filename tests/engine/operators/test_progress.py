@@ -7,7 +7,12 @@ from collections.abc import Iterable, Iterator, Sequence
 import pyarrow as pa
 
 from headrace.channels.events import MAX_WATERMARK, MIN_WATERMARK
-from headrace.engine.operators.base import Advanced, OperatorContext, RestoredState, StateSnapshot
+from headrace.engine.contract.operators import (
+    Advanced,
+    OperatorContext,
+    RestoredState,
+    StateSnapshot,
+)
 from headrace.engine.operators.progress import ChainTime, Progress
 
 

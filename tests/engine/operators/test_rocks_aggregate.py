@@ -14,10 +14,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headrace.channels.keygroups import key_group_range, key_groups
-from headrace.engine.api.errors import UserCodeError, UserError
+from headrace.engine.contract.errors import UserCodeError, UserError
+from headrace.engine.contract.operators import RestoredState
 from headrace.engine.operators import aggregations as agg
 from headrace.engine.operators.aggregate import AggregateOperator
-from headrace.engine.operators.base import RestoredState
 from headrace.engine.operators.heap_aggregate import Emit
 
 from .rocks_cases import MAX_PARALLELISM, context, frozen, stored, tables

@@ -12,8 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headrace.channels.events import MAX_WATERMARK
-from headrace.engine.api.errors import UserError
-from headrace.engine.operators.base import RestoredState, StateKind
+from headrace.engine.contract.errors import UserError
+from headrace.engine.contract.operators import RestoredState, StateKind
 from headrace.engine.operators.join import How, Interval, JoinOperator
 from headrace.engine.operators.join_runs import JoinInput
 from headrace.engine.operators.windows import TimeWindow

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headrace.channels.events import MAX_WATERMARK
-from headrace.engine.api.errors import UserError
+from headrace.engine.contract.errors import UserError
 from headrace.engine.operators.windows import SessionWindow, TimeWindow, Window
 
 from .rocks_cases import context, frozen, stored, tables

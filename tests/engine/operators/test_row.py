@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from headrace.engine.api.errors import UserCodeError
+from headrace.engine.contract.errors import UserCodeError
 from headrace.engine.operators.row import FilterFunctionOperator, FlatMapOperator, MapOperator
 
 BATCH = pa.record_batch({"x": np.arange(3000)})

@@ -15,8 +15,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headrace.channels.events import MAX_WATERMARK
-from headrace.engine.api.errors import UserError
-from headrace.engine.operators.base import RestoredState, StateKind
+from headrace.engine.contract.errors import UserError
+from headrace.engine.contract.operators import RestoredState, StateKind
 from headrace.engine.operators.join import How
 from headrace.engine.operators.join_runs import JoinInput
 from headrace.engine.operators.session_join import SessionJoinOperator

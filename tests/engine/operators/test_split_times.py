@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from headrace.engine.operators.base import OperatorContext, RestoredState
+from headrace.engine.contract.operators import OperatorContext, RestoredState
 from headrace.engine.operators.split_times import SplitTimes
 
 A, B = "a", "b"

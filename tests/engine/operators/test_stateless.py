@@ -3,7 +3,7 @@ from __future__ import annotations
 import pyarrow as pa
 import pytest
 
-from headrace.engine.operators.base import RestoredState, StateKind
+from headrace.engine.contract.operators import RestoredState, StateKind
 from headrace.engine.operators.stateless import StatelessOperator
 
 

@@ -14,8 +14,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headrace.channels.events import MAX_WATERMARK
-from headrace.engine.api.errors import UserCodeError, UserError
-from headrace.engine.operators.base import (
+from headrace.engine.contract.errors import UserCodeError, UserError
+from headrace.engine.contract.operators import (
     EventTimeOperator,
     OperatorContext,
     ProcessingTimeOperator,

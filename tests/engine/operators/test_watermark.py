@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 
 from headrace.channels.events import MAX_WATERMARK, MIN_WATERMARK
-from headrace.engine.operators.base import OperatorContext, RestoredState
+from headrace.engine.contract.operators import OperatorContext, RestoredState
 from headrace.engine.operators.watermark import WatermarkOperator
 
 SECOND = 1_000_000_000

@@ -12,10 +12,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from headrace.channels.events import MAX_WATERMARK
-from headrace.engine.api.errors import UserError
+from headrace.engine.contract.errors import UserError
+from headrace.engine.contract.operators import OperatorContext, RestoredState
 from headrace.engine.operators import aggregations as agg
 from headrace.engine.operators import window_store
-from headrace.engine.operators.base import OperatorContext, RestoredState
 from headrace.engine.operators.session import SessionOperator
 from headrace.engine.operators.window import TimeWindowOperator
 from headrace.engine.operators.window_output import window_schema

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace.engine.api.errors import UserCodeError, UserError
+from headrace.engine.contract.errors import UserCodeError, UserError
 from headrace.engine.operators.windows import (
     SessionWindow,
     TimeWindow,

@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from headrace.channels.events import MIN_WATERMARK
 from headrace.channels.keygroups import key_group_range, key_groups, owners
-from headrace.engine.operators.base import (
+from headrace.engine.contract.operators import (
     EventTimeOperator,
     KeepsDatabase,
     OperatorContext,

@@ -13,14 +13,14 @@ import pytest
 from pyspark import cloudpickle
 
 from headrace.channels.partitioners import Broadcast, Forward, Hash, Rebalance
-from headrace.engine.api.errors import UserError
 from headrace.engine.api.read import batches
 from headrace.engine.api.stream import Stream
 from headrace.engine.api.write import SinkHandle
+from headrace.engine.contract.errors import UserError
+from headrace.engine.contract.execution import EventTimeRole, ExecutionPlan
+from headrace.engine.contract.operators import OperatorContext
 from headrace.engine.operators.aggregations import count
-from headrace.engine.operators.base import OperatorContext
 from headrace.engine.plan.builder import build_plan
-from headrace.engine.plan.execution import EventTimeRole, ExecutionPlan
 
 
 def orders(name: str = "orders", parallelism: int | None = None) -> Stream:

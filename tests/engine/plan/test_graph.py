@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 
 from headrace.channels.partitioners import Rebalance
-from headrace.engine.api.errors import UserError
+from headrace.engine.contract.errors import UserError
 from headrace.engine.plan.graph import Input, LogicalGraph, Node, Role
 
 SCHEMA = pa.schema([("a", pa.int64())])

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pyarrow as pa
 import pytest
 
-from headrace.engine.api.errors import UserError
+from headrace.engine.contract.errors import UserError
 from headrace.engine.plan.graph import Input, LogicalGraph, Node, Role
 from headrace.engine.plan.validate import (
     check_columns,

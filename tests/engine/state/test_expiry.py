@@ -5,7 +5,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from headrace.engine.api.errors import UserError
+from headrace.engine.contract.errors import UserError
 from headrace.engine.state.expiry import stamp_name, stamps_of
 from headrace.engine.state.keyed import (
     CurrentKey,

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace.engine.api.errors import UserError
+from headrace.engine.contract.errors import UserError
 from headrace.engine.state.committed import HeapCommitted
 from headrace.engine.state.keyed import CurrentKey, KeyedState, list_state, map_state, value_state
 from headrace.engine.state.types import StateTypeError

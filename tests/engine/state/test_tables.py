@@ -5,8 +5,8 @@ import pyarrow as pa
 import pytest
 
 from headrace.channels.keygroups import key_groups
-from headrace.engine.api.errors import UserError
-from headrace.engine.operators.base import RestoredState, StateKind
+from headrace.engine.contract.errors import UserError
+from headrace.engine.contract.operators import RestoredState, StateKind
 from headrace.engine.state.tables import keyed_table, refuse_unknown, restored_batches
 
 BATCH = pa.record_batch({"k": np.arange(100), "v": np.arange(100) * 2})

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace.engine.api.errors import UserError
+from headrace.engine.contract.errors import UserError
 from headrace.engine.state.keyed import CurrentKey
 from headrace.engine.state.timers import TimerQueue, Timers, timers_schema, to_ns
 

@@ -1,0 +1,128 @@
+"""The execution plan: what workers and coordinator run, made from the logical graph by chaining.
+
+Plain data, built once in the driver and shipped to the workers with the program (by Spark's own channel, never over ours).
+Indexes are positions in `ExecutionPlan.tasks` and `.edges` and are the same for the same program; checkpoints name
+operators and edges by `name`/`key`, so a changed program still finds its state.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import Enum
+
+import pyarrow as pa
+
+from headrace.channels.partitioners import Partitioner
+
+from .operators import Operator, SinkCommitter, SinkWriter, SourceReader
+
+
+class EventTimeRole(Enum):
+    """What watermarks are to an operator."""
+
+    #: Nothing: they go past it.
+    PASSES = "passes"
+    #: It waits for them (`operators.base.EventTimeOperator`), or nobody knows.
+    ACTS = "acts"
+    #: It makes them (`operators.progress.WatermarkGenerator`).
+    MAKES = "makes"
+
+
+@dataclass(frozen=True, slots=True)
+class OperatorPlan:
+    """One operator of a chain. Exactly one of the factories is set; each call makes a fresh instance for a subtask.
+
+    Attributes:
+        name: the user's `name=`, or a generated one; unique in the job.
+        stateful: keeps state that a checkpoint must hold.
+        time: what watermarks are to it.
+        idle_after_ns: of one that makes them: without records for so long it counts as idle; None: never.
+    """
+
+    name: str
+    operator: Callable[[], Operator] | None = None
+    source: Callable[[], SourceReader] | None = None
+    sink: Callable[[], SinkWriter] | None = None
+    committer: Callable[[], SinkCommitter] | None = None
+    stateful: bool = False
+    time: EventTimeRole = EventTimeRole.PASSES
+    idle_after_ns: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class TaskPlan:
+    """Operators fused into one task; `parallelism` subtasks run it.
+
+    Attributes:
+        operators: head first; a source can only be the head, a sink only the tail.
+        inputs: edge indexes by input port.
+        outputs: edge indexes that the tail feeds.
+        late_outputs: those of them that take the tail's late records instead of what it emits.
+    """
+
+    index: int
+    name: str
+    operators: tuple[OperatorPlan, ...]
+    parallelism: int
+    inputs: tuple[int, ...]
+    outputs: tuple[int, ...]
+    late_outputs: tuple[int, ...] = ()
+
+    @property
+    def is_source(self) -> bool:
+        return self.operators[0].source is not None
+
+    @property
+    def time(self) -> EventTimeRole:
+        """What watermarks are to the chain: made in it, else acted on, else passed on."""
+        roles = {operator.time for operator in self.operators}
+        order = (EventTimeRole.MAKES, EventTimeRole.ACTS, EventTimeRole.PASSES)
+        return next(role for role in order if role in roles or role is EventTimeRole.PASSES)
+
+    @property
+    def idle_after_ns(self) -> int | None:
+        """Of the operator nearest to the tail that makes watermarks."""
+        makers = [o for o in self.operators if o.time is EventTimeRole.MAKES]
+        return makers[-1].idle_after_ns if makers else None
+
+    @property
+    def is_sink(self) -> bool:
+        """Has outside effects: a cut must wait for the running work."""
+        return self.operators[-1].sink is not None
+
+
+@dataclass(frozen=True, slots=True)
+class EdgePlan:
+    """A connection between two tasks: producer.parallelism x consumer.parallelism channels (fewer on forward edges).
+
+    Attributes:
+        key: stable identity "producer->consumer/port", by operator names.
+        port: input port of the consumer.
+        partitioner: a pure value; `partitioner.open(...)` makes one splitter a producer subtask.
+        late: carries the producer's late records.
+    """
+
+    index: int
+    key: str
+    producer: int
+    consumer: int
+    port: int
+    partitioner: Partitioner
+    schema: pa.Schema
+    late: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class ExecutionPlan:
+    """A job, ready to run."""
+
+    job: str
+    tasks: tuple[TaskPlan, ...]
+    edges: tuple[EdgePlan, ...]
+    max_parallelism: int
+
+    @property
+    def slots(self) -> int:
+        """Slot i holds subtask i of every task."""
+        return max(task.parallelism for task in self.tasks)

@@ -1,0 +1,375 @@
+"""What the runtime asks of an operator, a source reader and a sink writer.
+
+One instance serves one subtask. `open`, `restore`, `process`, `poll`, `write`, `finish` and `close` run in the
+subtask's own thread, one call at a time, without locks. `commit` and `snapshot` run in the worker's owner thread, and
+`snapshot` may run *while* a call of the subtask's thread runs: it must see only what was committed. Hence the rule that
+shapes every stateful operator: a call reads committed state plus its own writes, keeps its writes aside, and
+`commit` makes them visible at once. `commit` is called exactly once after each call that the runtime accepted, before the
+next call begins, and must be quick (no I/O, no Python loop over records). That is what allows a checkpoint to be
+taken before the running work, however long the user's function takes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any, Protocol, runtime_checkable
+
+import pyarrow as pa
+
+from headrace.recovery.metadata import SharedFile
+
+
+class StateKind(Enum):
+    """How a piece of state is given out again when the parallelism changes."""
+
+    #: Rows with a leading `__key_group: uint16` column, sorted by it; goes to the owner of the key group.
+    KEYED = "keyed"
+    #: A list of items (rows); items are dealt out among the new subtasks.
+    LIST = "list"
+    #: A list of items; every new subtask gets all of them and keeps what it owns.
+    UNION = "union"
+    #: Equal in every subtask; each new subtask gets one copy.
+    BROADCAST = "broadcast"
+
+
+@dataclass(frozen=True, slots=True)
+class StateSnapshot:
+    """One named piece of an operator's committed state, frozen.
+
+    Attributes:
+        name: unique within the operator.
+        kind: how it is redistributed.
+        table: makes the Arrow table, in a storage thread; must not look at live state. An Arrow schema is the state's type.
+    """
+
+    name: str
+    kind: StateKind
+    table: Callable[[], pa.Table]
+
+
+@dataclass(frozen=True, slots=True)
+class RestoredState:
+    """One named piece of state as `restore` gets it: already cut to what this subtask owns."""
+
+    name: str
+    kind: StateKind
+    table: pa.Table
+
+
+@dataclass(frozen=True, slots=True)
+class StateLayout:
+    """The columns of one keyed state in a database; the first `keys` of them are the key."""
+
+    name: str
+    keys: int
+    schema: pa.Schema
+
+
+@dataclass(frozen=True, slots=True)
+class DatabaseFiles:
+    """A closed database: its folder, the names of its immutable files, and of the others that it needs."""
+
+    folder: str
+    immutable: Sequence[str]
+    other: Sequence[str]
+
+
+@dataclass(frozen=True, slots=True)
+class DatabaseSnapshot:
+    """All keyed state of an operator that lies in an embedded database, frozen.
+
+    Attributes:
+        database: names the instance: an immutable file of the same name in it is the same file. Unique in an attempt.
+        groups: key groups that it may hold.
+        layouts: its states.
+        known: immutable files that are stored already, in the checkpoint that was restored, by name.
+        files: makes the files, in a storage thread. They stay until `release`.
+        release: the files, and those of `others`, are not wanted (any more). To be called at last, in any thread; does no I/O.
+        others: further databases of the operator, which hold other key groups, frozen by the same cut.
+    """
+
+    database: str
+    groups: range
+    layouts: Sequence[StateLayout]
+    known: Mapping[str, SharedFile]
+    files: Callable[[], DatabaseFiles]
+    release: Callable[[], None]
+    others: tuple[DatabaseSnapshot, ...] = ()
+
+
+Snapshot = StateSnapshot | DatabaseSnapshot
+
+
+@dataclass(frozen=True, slots=True)
+class RestoredDatabase:
+    """A database of a checkpoint as `restore_databases` gets it; it may hold key groups of other subtasks too.
+
+    Attributes:
+        size_bytes: of all its files.
+        known: see `DatabaseSnapshot`; empty where its files must not be built upon.
+        fetch: writes its files, verified, into an existing folder. Raises: CorruptState, StoreError, OSError.
+        tables: makes the tables of its states, cut to the reader's key groups. Raises: as `fetch`.
+    """
+
+    groups: range
+    layouts: Sequence[StateLayout]
+    size_bytes: int
+    known: Mapping[str, SharedFile]
+    fetch: Callable[[str], None]
+    tables: Callable[[], Sequence[RestoredState]]
+
+
+Restored = RestoredState | RestoredDatabase
+
+
+@dataclass(frozen=True, slots=True)
+class StateBackend:
+    """Where keyed state lies by default, and what the embedded database may use.
+
+    Attributes:
+        kind: "heap" or "rocksdb".
+        folder: names a folder for one database, which does not exist; its parent does.
+        engine: opens and copies databases, as `state/rocks/files.py` does; None: that does. (The simulation has one of its own.)
+    """
+
+    kind: str = "heap"
+    write_buffer_bytes: int = 64 << 20
+    block_cache_bytes: int = 64 << 20
+    folder: Callable[[], str] | None = None
+    engine: Any = None
+
+
+HEAP = StateBackend()
+
+
+@dataclass(frozen=True, slots=True)
+class OperatorContext:
+    """Where an operator instance runs.
+
+    Attributes:
+        job: name of the job.
+        operator: the operator's `name=`.
+        index: subtask index, 0 <= index < parallelism.
+        max_parallelism: number of key groups.
+        epoch: fencing number of this attempt; grows with every restart.
+        backend: where keyed state lies, unless the operator says otherwise.
+    """
+
+    job: str
+    operator: str
+    index: int
+    parallelism: int
+    max_parallelism: int
+    epoch: int
+    backend: StateBackend = HEAP
+
+
+class Stateful(Protocol):
+    """The life cycle that operators, source readers and sink writers share."""
+
+    def open(self, context: OperatorContext) -> None:
+        """Called once, first."""
+        ...
+
+    def restore(self, states: Sequence[RestoredState]) -> None:
+        """Called once after `open` when the attempt starts from a checkpoint; what is restored counts as committed."""
+        ...
+
+    def commit(self) -> None:
+        """Make the writes of the last call visible to `snapshot` and to later calls. Owner thread."""
+        ...
+
+    def snapshot(self) -> Sequence[StateSnapshot]:
+        """Freeze the committed state. Owner thread; costs a copy, not a serialisation."""
+        ...
+
+    def close(self) -> None:
+        """Release what `open` took. Called once, also after failures; must not raise."""
+        ...
+
+
+class Operator(Stateful, Protocol):
+    """Batches in, batches out."""
+
+    def process(self, batch: pa.RecordBatch, port: int) -> Iterable[pa.RecordBatch]:
+        """Handle one batch (at least one row) that came in on input `port` (0 for the first). Empty outputs are dropped."""
+        ...
+
+    def finish(self) -> Iterable[pa.RecordBatch]:
+        """All inputs have ended: emit what was held back. Called once."""
+        ...
+
+
+@runtime_checkable
+class KeepsDatabase(Protocol):
+    """An operator whose keyed state may lie in an embedded database. Others are given the tables of those they should restore."""
+
+    def restore_databases(self, databases: Sequence[RestoredDatabase]) -> bool:
+        """Called after `open` and before `restore` when there are any. False: it does not take these; `restore` gets their tables."""
+        ...
+
+    def freeze_database(self) -> DatabaseSnapshot | None:
+        """Freeze what is committed in the database, if there is one; called after `snapshot`. Owner thread, no I/O."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Advanced:
+    """What an operator emitted as event time moved on.
+
+    Attributes:
+        batches: outputs; empty ones are dropped.
+        done: False: it has more to emit for the same watermark; called again after the commit, before anything else.
+    """
+
+    batches: Sequence[pa.RecordBatch]
+    done: bool
+
+
+@runtime_checkable
+class EventTimeOperator(Operator, Protocol):
+    """An operator that acts as event time moves on: it fires timers, or closes windows. Others just pass watermarks on."""
+
+    def advance(self, watermark_ns: int, rows_max: int) -> Advanced:
+        """No record with a time up to `watermark_ns` is to be expected any more: emit what was waiting for that.
+
+        Called when the minimum over all inputs' channels, idle ones left out, has risen; with `channels.events.MAX_WATERMARK` once all
+        input has ended, before `finish`. After a restore it is called with the restored watermark before any new record: what had
+        been fired and not committed fires again. The watermark goes on to the next operator when the answer is `done`.
+
+        Args:
+            watermark_ns: nanoseconds since 1970; never lower than in the call before.
+            rows_max: about how many rows to emit in one call, so that a storm of timers stays responsive.
+        """
+        ...
+
+
+@runtime_checkable
+class ProcessingTimeOperator(Operator, Protocol):
+    """An operator that acts as the clock moves on. It is an `EventTimeOperator` as well, since the runtime asks both in one piece of work."""
+
+    def tell_time(self, now_ns: int) -> None:
+        """The clock stands at `now_ns`, nanoseconds since 1970. Before a call; the clock is the driver's."""
+        ...
+
+    def next_timer_ns(self) -> int | None:
+        """When `fire` is wanted next; None: never, as it looks now. After a call."""
+        ...
+
+    def fire(self, now_ns: int, rows_max: int) -> Iterable[pa.RecordBatch]:
+        """Emit what waited for the clock to come to `now_ns`, about `rows_max` rows: called again while `next_timer_ns` is not above it."""
+        ...
+
+
+@runtime_checkable
+class LateOutput(Operator, Protocol):
+    """An operator that has records come too late for it."""
+
+    def take_late(self) -> Sequence[pa.RecordBatch]:
+        """Hand out those of the last call, as they came in. Subtask thread."""
+        ...
+
+
+@runtime_checkable
+class ChecksStates(Protocol):
+    """An operator that can tell, before it is opened, whether states could be restored."""
+
+    def check_states(self, states: Sequence[RestoredState]) -> None:
+        """Refuse states, given without rows, that `restore` would refuse. Called in the driver, before anything runs.
+
+        Raises: UserError, with the state's name, both types, and what to do.
+        """
+        ...
+
+
+class SourceStatus(Enum):
+    """What a source has to say after a poll."""
+
+    MORE = "more"
+    #: Nothing now; ask again after `wait_ns`.
+    IDLE = "idle"
+    #: Nothing ever again.
+    END = "end"
+
+
+@dataclass(frozen=True, slots=True)
+class Polled:
+    """Answer of a source reader: batches (possibly none) and what comes next.
+
+    Attributes:
+        split: of which all of them are, where the reader tells splits apart (`ReadsSplits`).
+    """
+
+    batches: Sequence[pa.RecordBatch]
+    status: SourceStatus
+    wait_ns: int = 0
+    split: str = ""
+
+
+class SourceReader(Stateful, Protocol):
+    """Reads the splits of one source subtask. Its offsets are its state, committed like any other."""
+
+    def poll(self, rows_max: int) -> Polled:
+        """Return at most about `rows_max` rows, in bounded time."""
+        ...
+
+
+@runtime_checkable
+class ReadsSplits(SourceReader, Protocol):
+    """A source reader that tells its splits apart, so that each has a watermark of its own and the lowest counts (`with_watermark`).
+
+    A split keeps its name for as long as the job lives, whichever subtask reads it: its watermark goes with it. A fair reader takes its splits
+    in turn; one that leaves a split aside for long may find it called idle.
+    """
+
+    def open_splits(self) -> Collection[str]:
+        """Name the splits that hold event time back: those that were begun, or may be read next to others at any time, and are not finished.
+
+        Not empty names. Asked after `open` and `restore` and after every poll, so the same object as before where nothing has changed;
+        one that is never changed. Subtask thread.
+        """
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Transaction:
+    """What a sink writer hands over at pre-commit; travels in the checkpoint as plain data.
+
+    Attributes:
+        id: unique in the job's life (holds operator, subtask, epoch and a counter).
+        payload: JSON-able facts that the committer needs, strings and integers only.
+    """
+
+    id: str
+    payload: dict[str, str | int]
+
+
+class SinkWriter(Stateful, Protocol):
+    """Writes batches into an external transaction that nobody sees before `SinkCommitter.commit`.
+
+    A writer has outside effects, so a checkpoint waits for the running `write`. `commit`/`snapshot` of Stateful
+    are for the writer's own state and usually do nothing.
+    """
+
+    def write(self, batch: pa.RecordBatch) -> None:
+        """Add records to the open transaction (begun lazily)."""
+        ...
+
+    def precommit(self, checkpoint: int) -> Sequence[Transaction]:
+        """Flush so that a commit can no longer fail for lack of data; later writes begin a new transaction. Subtask thread."""
+        ...
+
+
+class SinkCommitter(Protocol):
+    """Makes pre-committed transactions visible. One per sink, run by the coordinator, in checkpoint order."""
+
+    def commit(self, transactions: Sequence[Transaction]) -> None:
+        """Commit; committing again what is already visible does nothing. Raises when the outcome is lost."""
+        ...
+
+    def recover(self, committed: Sequence[Transaction]) -> None:
+        """Called before an attempt starts: `committed` are the restored checkpoint's transactions (commit them again);
+        every other open transaction of this job's sink is aborted."""
+        ...

@@ -1,0 +1,189 @@
+"""Calling users' functions: what they return becomes Arrow, what goes wrong becomes a `UserCodeError`.
+
+The error tells the operator, what happened, the record at hand, and the user's own frames; frames of headrace are left out, because
+they say nothing about the user's mistake.
+"""
+
+from __future__ import annotations
+
+import traceback
+from collections.abc import Iterator, Mapping, Sequence
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from .errors import UserCodeError
+
+Row = dict[str, Any]
+
+#: Rows turned into Python objects at a time: bounds memory, and how long one call keeps the GIL.
+SLICE_ROWS = 1024
+
+_RECORD_CHARACTERS_MAX = 500
+_ENGINE = Path(__file__).parent.parent
+_OUR_FOLDERS = tuple(str(_ENGINE / room) for room in ("contract", "operators", "state"))
+
+
+def slices(batch: pa.RecordBatch, rows_max: int = SLICE_ROWS) -> Iterator[pa.RecordBatch]:
+    """Cut a batch into pieces of at most `rows_max` rows, without copying."""
+    for first in range(0, batch.num_rows, rows_max):
+        yield batch.slice(first, rows_max)
+
+
+def rows_of(batch: pa.RecordBatch) -> list[Row]:
+    """Make a dictionary of each record; what `to_pylist` gives, some times faster."""
+    names = batch.schema.names
+    if not names:
+        return batch.to_pylist()  # type: ignore[no-any-return]  # pyarrow ships no types
+    columns = [cells_of(column) for column in batch.columns]
+    return [dict(zip(names, cells, strict=True)) for cells in zip(*columns, strict=True)]
+
+
+def cells_of(array: pa.Array) -> list[Any]:
+    """Make Python objects of a column; what `to_pylist` gives, through NumPy where that gives the same."""
+    type_ = array.type
+    numbers = pa.types.is_integer(type_) or pa.types.is_floating(type_)
+    texts = pa.types.is_string(type_) or pa.types.is_large_string(type_)
+    if texts or (numbers and array.null_count == 0):
+        cells: list[Any] = array.to_numpy(zero_copy_only=False).tolist()
+        return cells
+    plain: list[Any] = array.to_pylist()
+    return plain
+
+
+def shown(value: object) -> str:
+    """Return the repr of a value, truncated; a repr that fails is described instead."""
+    try:
+        text = repr(value)
+    except Exception as error:  # a broken __repr__ must not hide the error it is shown in
+        return f"<{type(value).__name__} whose repr raised {type(error).__name__}>"
+    return text if len(text) <= _RECORD_CHARACTERS_MAX else text[:_RECORD_CHARACTERS_MAX] + "..."
+
+
+def raised(operator: str, error: Exception, *, record: object = None) -> UserCodeError:
+    """Wrap what a user's function raised. `record` is what it was called with, if that is worth showing."""
+    at = "" if record is None else f" for record {shown(record)}"
+    return UserCodeError(operator, f"{_described(error)}{at}", user_traceback(error))
+
+
+def user_traceback(error: BaseException) -> str:
+    """Format the frames that are not ours, as Python prints them; empty when there are none."""
+    frames = [
+        frame
+        for frame in traceback.extract_tb(error.__traceback__)
+        if not frame.filename.startswith(_OUR_FOLDERS)
+    ]
+    if not frames:
+        return ""
+    lines = ["Traceback (most recent call last):\n", *traceback.format_list(frames)]
+    return "".join([*lines, *traceback.format_exception_only(error)])
+
+
+def rows_to_batch(
+    operator: str, rows: Sequence[Any], schema: pa.Schema, records: Sequence[Row] | None = None
+) -> pa.RecordBatch:
+    """Make a batch of the dictionaries that a user's function returned.
+
+    Args:
+        records: the input record of each row, for the error; without it the row itself is shown.
+
+    Raises: UserCodeError when a row is no dictionary, lacks or adds a column, or has a value of another type.
+    """
+    columns = []
+    for field in schema:
+        name = field.name
+        try:
+            columns.append(to_array([row[name] for row in rows], field.type))
+        except Exception as error:
+            raise _misfit(operator, rows, schema, records) from error
+        if not field.nullable and columns[-1].null_count:
+            raise _misfit(operator, rows, schema, records)
+    # Rows that have all columns have no others if there are no more cells than that.
+    if sum(map(len, rows)) != len(schema) * len(rows):
+        raise _misfit(operator, rows, schema, records)
+    return pa.RecordBatch.from_arrays(columns, schema=schema)
+
+
+def to_array(cells: Sequence[Any], type_: pa.DataType) -> pa.Array:
+    """Make a column of Python values, without loss.
+
+    Raises: TypeError where `pyarrow.array` would silently cut 1.5 to 1 or take True for 1.0, and what it raises itself.
+    """
+    refused: tuple[type, ...] = ()
+    if pa.types.is_integer(type_):
+        refused = (float, np.floating, Decimal)
+    elif pa.types.is_floating(type_):
+        refused = (bool, np.bool_)
+    if refused and any(issubclass(found, refused) for found in set(map(type, cells))):
+        raise TypeError(f"not every value is a {type_}")
+    return pa.array(cells, type_)
+
+
+def check_schema(operator: str, found: pa.Schema, wanted: pa.Schema) -> None:
+    """Check the names, order and types of columns that a user's function returned; nullability and metadata may differ.
+
+    Raises: UserCodeError that tells what differs.
+    """
+    if found.names != wanted.names:
+        missing = [name for name in wanted.names if name not in found.names]
+        added = [name for name in found.names if name not in wanted.names]
+        what = [f"lacks {_names(missing)}"] * bool(missing) + [f"adds {_names(added)}"] * bool(
+            added
+        )
+        problem = " and ".join(what) or f"has the order {_names(found.names)}"
+        raise UserCodeError(
+            operator,
+            f"the returned batch {problem}; the declared columns are {_names(wanted.names)}",
+        )
+    for field in wanted:
+        type_ = found.field(field.name).type
+        if type_ != field.type:
+            raise UserCodeError(
+                operator,
+                f"column {field.name!r} of the returned batch is {type_}, declared is {field.type}; cast it in the "
+                "function or declare what it returns",
+            )
+
+
+def _misfit(
+    operator: str, rows: Sequence[Any], schema: pa.Schema, records: Sequence[Row] | None
+) -> UserCodeError:
+    """Find the first row that does not fit; slow, and only for the error."""
+    for index, row in enumerate(rows):
+        problem = _problem(row, schema)
+        if problem:
+            at = f"for record {shown(records[index])}" if records else f"in {shown(row)}"
+            return UserCodeError(operator, f"{problem} {at}")
+    return UserCodeError(operator, f"the returned rows do not fit the declared schema ({schema})")
+
+
+def _problem(row: object, schema: pa.Schema) -> str:
+    if not isinstance(row, Mapping):
+        return f"returned {type(row).__name__} {shown(row)} where a dict per record is due"
+    missing = [name for name in schema.names if name not in row]
+    if missing:
+        return f"returned no {_names(missing)} (return None for a null)"
+    added = [name for name in row if name not in schema.names]
+    if added:
+        return f"returned {_names(added)}, not among the declared columns {_names(schema.names)}"
+    for field in schema:
+        cell = row[field.name]
+        if cell is None and not field.nullable:
+            return f"returned None in column {field.name!r}, declared as not nullable"
+        try:
+            to_array([cell], field.type)
+        except Exception:  # whatever Arrow or the value's own methods raise, it does not fit
+            return f"returned {shown(cell)} in column {field.name!r}, declared as {field.type},"
+    return ""
+
+
+def _described(error: Exception) -> str:
+    text = str(error)
+    return f"{type(error).__name__}: {text}" if text else type(error).__name__
+
+
+def _names(names: Sequence[object]) -> str:
+    return ", ".join(map(repr, names))

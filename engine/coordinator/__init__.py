@@ -1,0 +1,1 @@
+"""Pure machine beside the user's program: attempts, checkpoints, commits, restarts. It never touches a record, and no clock or file."""

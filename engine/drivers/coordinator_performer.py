@@ -1,0 +1,332 @@
+"""What the coordinator's effects do with storage and sinks; runs in the driver's storage and sink threads.
+
+Each function does one effect and returns the event that answers it. None of them raises.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+
+from headrace.recovery import catalog, elsewhere
+from headrace.recovery.codec import CorruptMetadata
+from headrace.recovery.metadata import CheckpointMetadata, TransactionRecord
+from headrace.recovery.registry import Deletable
+from headrace.recovery.store import (
+    AlreadyExists,
+    NotFound,
+    Store,
+    StoreError,
+    StoreRejected,
+    StoreUncertain,
+)
+
+from ..contract.errors import HeadraceError
+from ..contract.operators import SinkCommitter, Transaction
+from ..coordinator import coordinator_events as d
+from ..storage.checkpoint_storage import open_store
+
+_log = logging.getLogger(__name__)
+
+#: A savepoint's uncertain write, and a deletion when the job ends, is repeated so often, with this pause, before it is given up; a
+#: checkpoint's write until it is certain.
+_REPEATS = 5
+_PAUSE_S = 0.2
+
+Answer = d.CoordinatorEvent
+
+
+def claim_epoch(store: Store | None, job: str, above: int) -> Answer:
+    """Claim the next epoch; a higher one than `above`, by somebody else, supersedes a coordinator that already ran."""
+    if store is None:
+        return d.EpochClaimed(above + 1)
+    try:
+        newest = catalog.newest_epoch(store, job) or 0
+        if 0 < above < newest:
+            return _superseded(job, above, newest)
+        return d.EpochClaimed(catalog.claim_epoch(store, job, above=above))
+    except catalog.EpochTaken:
+        return _superseded(job, above, above + 1)
+    except catalog.ClaimFailed as error:
+        return d.EpochClaimFailed(f"an epoch could not be claimed: {error}", error.tried)
+    except StoreError as error:
+        return d.EpochClaimFailed(f"an epoch could not be claimed: {error}")
+
+
+def write_metadata(
+    store: Store | None,
+    metadata: CheckpointMetadata,
+    sleep: Callable[[float], None] = time.sleep,
+    target: str = "",
+    *,
+    last: bool = False,
+) -> list[Answer]:
+    """Complete the checkpoint, or learn for certain that it is not. What may be visible is never taken back: a rival may have chosen it.
+
+    Args:
+        sleep: waits that many seconds between two tries.
+        target: URL of the directory of a savepoint that does not go to `store`.
+        last: it is the savepoint with which the job ends, and the newest point of its history as soon as it is there.
+    """
+    number = metadata.checkpoint
+    if store is None:
+        return [d.MetadataWritten(number)]
+    try:
+        newest = catalog.newest_epoch(store, metadata.job) or 0
+        if newest > metadata.epoch:
+            superseded = _superseded(metadata.job, metadata.epoch, newest)
+            return [superseded, d.MetadataDiscarded(number, superseded.reason)]
+        directory = _store_of(target, store)
+        if last:
+            # Before it is there: then the next driver looks for it, and finds it or not.
+            place = _place(metadata, target)
+            _repeat(lambda: elsewhere.note(store, metadata.job, place), sleep)
+        if metadata.savepoint and not last:
+            _repeat(lambda: catalog.publish(directory, metadata), sleep)
+        else:
+            _publish(store, metadata, sleep, directory)
+        # Whoever claimed an epoch since we looked may have chosen an older checkpoint before this one appeared. If it chose this one, it
+        # commits what we do not. So it is visible now for good: storage that does not answer is asked again, and nothing is taken back.
+        newest = _newest_epoch(store, metadata.job, sleep)
+        if newest > metadata.epoch:
+            superseded = _superseded(metadata.job, metadata.epoch, newest)
+            return [superseded, d.MetadataDiscarded(number, superseded.reason)]
+        return [d.MetadataWritten(number)]
+    except AlreadyExists:
+        reason = (
+            f"chk-{number} exists already: another coordinator of job {metadata.job!r} is alive"
+        )
+        if metadata.savepoint:  # in a directory that others write to, too
+            return [d.MetadataDiscarded(number, f"{target} holds a savepoint {number} already")]
+        return [d.Superseded(reason), d.MetadataDiscarded(number, reason)]
+    except Exception as error:
+        told = isinstance(error, StoreError | HeadraceError)
+        reason = str(error) if told else repr(error)
+        return [d.MetadataDiscarded(number, f"its metadata could not be written: {reason}")]
+
+
+def find_checkpoint(store: Store | None, job: str, below: int) -> Answer:
+    """The newest complete checkpoint below a damaged one that can be read."""
+    if store is None:
+        return d.CheckpointFound(None)
+    try:
+        for number in catalog.complete_checkpoints(store, job, savepoints=False):
+            if number < below:
+                try:
+                    return d.CheckpointFound(catalog.load(store, job, number))
+                except (CorruptMetadata, NotFound) as error:
+                    _log.warning("chk-%d is passed over: %s", number, error)
+    except Exception as error:
+        return d.LauncherFailed(f"no older checkpoint can be read: {error}")
+    return d.CheckpointFound(None)
+
+
+def withdraw_checkpoints(
+    store: Store | None,
+    job: str,
+    checkpoints: tuple[int, ...],
+    *,
+    patient: bool = False,
+    sleep: Callable[[float], None] = time.sleep,
+) -> Answer:
+    """Delete the metadata of checkpoints. Those are gone of which storage says that there is none now.
+
+    Args:
+        patient: try several times.
+        sleep: waits that many seconds between two tries.
+    """
+    if store is None:
+        return d.CheckpointsWithdrawn(checkpoints, checkpoints)
+    left = checkpoints
+    for _ in tries(patient, sleep):
+        left = tuple(n for n in left if not _deleted(catalog.withdraw, store, job, n))
+        if not left:
+            break
+    return d.CheckpointsWithdrawn(checkpoints, tuple(n for n in checkpoints if n not in left))
+
+
+def delete_files(
+    store: Store | None,
+    job: str,
+    what: Deletable,
+    *,
+    patient: bool = False,
+    sleep: Callable[[float], None] = time.sleep,
+) -> Answer:
+    """Delete files, and tell what is left of them. `patient`, `sleep`: see `withdraw_checkpoints`."""
+    if store is None:
+        return d.FilesDeleted(Deletable())
+    left = what
+    for _ in tries(patient, sleep):
+        left = _delete_once(store, job, left)
+        if left.is_empty:
+            break
+    return d.FilesDeleted(left)
+
+
+def _delete_once(store: Store, job: str, what: Deletable) -> Deletable:
+    """Returns what is left."""
+    written = catalog.delete_written
+    return Deletable(
+        tuple(n for n in what.checkpoints if not _deleted(written, store, job, n, what.keep)),
+        what.keep,
+        tuple(file for file in what.files if not _deleted(catalog.delete_file, store, job, file)),
+        tuple(
+            (number, target)
+            for number, target in what.savepoints
+            if not _deleted(_delete_partial, store, job, number, target)
+        ),
+    )
+
+
+def _delete_partial(store: Store, job: str, number: int, target: str) -> None:
+    catalog.delete_partial_savepoint(_store_of(target, store), job, number)
+
+
+def recover_sinks(
+    store: Store | None, job: str, sinks: Sinks, epoch: int, records: Sequence[TransactionRecord]
+) -> Answer:
+    """Recover the sinks, unless another coordinator has taken over: what is open in them is its own then.
+
+    An epoch that is claimed between this look and the last abort is not seen: the new owner's transactions are open only once its workers
+    write, which is later than its claim by a deployment.
+    """
+    try:
+        newest = 0 if store is None else catalog.newest_epoch(store, job) or 0
+    except StoreError as error:
+        return d.SinkFailed(None, f"a newer epoch could not be looked for: {error}")
+    return _superseded(job, epoch, newest) if newest > epoch else sinks.recover(epoch, records)
+
+
+class Sinks:
+    """The committers of a job's sinks, by operator name."""
+
+    def __init__(self, committers: Mapping[str, SinkCommitter]) -> None:
+        self._committers = committers
+
+    def commit(self, checkpoint: int, records: Sequence[TransactionRecord]) -> Answer:
+        """Commit a checkpoint's transactions, sink by sink."""
+        try:
+            for sink, transactions in self._by_sink(records).items():
+                if transactions:
+                    self._committers[sink].commit(transactions)
+        except Exception as error:
+            return d.SinkFailed(checkpoint, f"the commit of chk-{checkpoint} failed: {error}")
+        return d.TransactionsCommitted(checkpoint)
+
+    def recover(self, epoch: int, records: Sequence[TransactionRecord]) -> Answer:
+        """Commit again what the restored checkpoint names, abort everything else."""
+        try:
+            for sink, transactions in self._by_sink(records).items():
+                self._committers[sink].recover(transactions)
+        except Exception as error:
+            return d.SinkFailed(None, f"the sinks could not be recovered: {error}")
+        return d.SinksRecovered(epoch)
+
+    def _by_sink(self, records: Sequence[TransactionRecord]) -> dict[str, list[Transaction]]:
+        by_sink: dict[str, list[Transaction]] = {name: [] for name in self._committers}
+        for record in records:
+            if record.sink not in by_sink:
+                raise KeyError(f"no sink {record.sink!r} to commit {record.id} to")
+            by_sink[record.sink].append(Transaction(record.id, record.payload))
+        return by_sink
+
+
+def _store_of(target: str, store: Store) -> Store:
+    """The directory of a savepoint: at its own URL, or the job's."""
+    return open_store(target) if target else store
+
+
+def _superseded(job: str, ours: int, newest: int) -> d.Superseded:
+    return d.Superseded(
+        f"another coordinator of job {job!r} runs (it claimed epoch {newest}, this one has {ours})"
+    )
+
+
+def tries(patient: bool, sleep: Callable[[float], None]) -> Iterator[None]:
+    """One try, or several with a pause between two."""
+    yield
+    for _ in range(_REPEATS - 1 if patient else 0):
+        sleep(_PAUSE_S)
+        yield
+
+
+def _deleted(delete: Callable[..., None], *what: object) -> bool:
+    """Whether it worked for certain."""
+    try:
+        delete(*what)
+    except Exception as error:
+        _log.warning("what is no longer needed could not be deleted: %s", error)
+        return False
+    return True
+
+
+def _repeat(write: Callable[[], None], sleep: Callable[[float], None]) -> None:
+    for attempt in range(_REPEATS):
+        try:
+            return write()
+        except StoreUncertain:
+            if attempt + 1 == _REPEATS:
+                raise
+            sleep(_PAUSE_S)
+
+
+def _newest_epoch(store: Store, job: str, sleep: Callable[[float], None]) -> int:
+    while True:
+        try:
+            return catalog.newest_epoch(store, job) or 0
+        except StoreError as error:
+            _log.warning("a newer epoch of %s cannot be looked for, trying again: %s", job, error)
+            sleep(_PAUSE_S)
+
+
+def _place(savepoint: CheckpointMetadata, target: str) -> elsewhere.Elsewhere:
+    """The record of the savepoint with which a job ends."""
+    number = savepoint.checkpoint
+    return elsewhere.Elsewhere(
+        number=number,
+        directory=target,
+        job=savepoint.job,
+        checkpoint=number,
+        savepoint=True,
+        claimed=False,
+    )
+
+
+def _publish(
+    store: Store, metadata: CheckpointMetadata, sleep: Callable[[float], None], directory: Store
+) -> None:
+    """Write metadata to `directory` until its fate is certain. Raises: StoreRejected, when it is not there; AlreadyExists, when another's is.
+
+    Between two tries it is looked whether a rival has claimed an epoch. What an uncertain try has left is left then: whoever chose it, or
+    an older one, decides.
+    """
+    uncertain = False
+    while True:
+        try:
+            return catalog.publish(directory, metadata)
+        except AlreadyExists:
+            raise
+        except StoreUncertain as error:
+            uncertain = True
+            _log.warning("chk-%d may be written, trying again: %s", metadata.checkpoint, error)
+        except StoreRejected:
+            # A refusal says nothing about the tries before it.
+            if not uncertain or not _is_there(directory, metadata, sleep):
+                raise
+            return None
+        sleep(_PAUSE_S)
+        if _newest_epoch(store, metadata.job, sleep) > metadata.epoch:
+            return None
+
+
+def _is_there(store: Store, metadata: CheckpointMetadata, sleep: Callable[[float], None]) -> bool:
+    while True:
+        try:
+            return catalog.load(store, metadata.job, metadata.checkpoint) == metadata
+        except (NotFound, CorruptMetadata):
+            return False
+        except StoreError as error:
+            _log.warning("chk-%d cannot be looked for: %s", metadata.checkpoint, error)
+            sleep(_PAUSE_S)

@@ -1,0 +1,312 @@
+"""Which checkpoint a run starts from, and the plan in the terms of `recovery/assignment.py`."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+import msgspec
+
+from headrace.channels.partitioners import Hash
+from headrace.recovery import catalog
+from headrace.recovery.assignment import NewTask, claimed_transactions, unclaimed
+from headrace.recovery.catalog import NoValidCheckpoint, WrongJob
+from headrace.recovery.claims import AlreadyClaimed, Claimer, check_unclaimed
+from headrace.recovery.codec import CorruptMetadata, UnsupportedVersion
+from headrace.recovery.elsewhere import Elsewhere, noted
+from headrace.recovery.elsewhere import load as load_elsewhere
+from headrace.recovery.layout import CheckpointKind, elsewhere_path, job_folder
+from headrace.recovery.metadata import CheckpointMetadata, TaskInfo
+from headrace.recovery.redistribution import NewEdge, affinity_of
+from headrace.recovery.renaming import NoSuchName, renamed
+from headrace.recovery.store import NotFound, Store, StoreError
+
+from ..contract.errors import StorageUnreachable, UserError
+from ..contract.execution import EdgePlan, ExecutionPlan
+from ..contract.places import absolute
+from ..contract.suggestion import did_you_mean
+from ..storage.checkpoint_storage import open_store
+from ..worker.wiring import channels_to
+
+#: Opens the checkpoint directory of a URL.
+Open = Callable[[str], Store]
+
+_CHECKPOINT_PATH = re.compile(r"(?P<root>.+)/(?P<job>[^/]+)/(?:chk|sav)-(?P<number>\d+)/?")
+
+
+@dataclass(frozen=True, slots=True)
+class Restore:
+    """Where a run starts.
+
+    Attributes:
+        metadata: the checkpoint; None: from nothing.
+        origin: URL of the directory it lies in; empty: it is the job's own, to build upon and to delete.
+        checkpoint_next: number of the run's first checkpoint, above all in the job's folder.
+        warnings: what the user must know about the choice, one sentence each.
+        place: which place in the job's sequence it takes although it lies elsewhere; None: it takes none.
+        unfulfilled: places that are kept for savepoints that never came.
+    """
+
+    metadata: CheckpointMetadata | None
+    origin: str
+    checkpoint_next: int
+    warnings: tuple[str, ...] = ()
+    place: Elsewhere | None = None
+    unfulfilled: tuple[int, ...] = ()
+
+    @property
+    def claim(self) -> Elsewhere | None:
+        """Its place, if it is claimed."""
+        return self.place if self.place is not None and self.place.claimed else None
+
+    @property
+    def own(self) -> CheckpointMetadata | None:
+        """The checkpoint, if it is one of the job's own."""
+        return None if self.origin else self.metadata
+
+
+def resolve(
+    store: Store | None,
+    job: str,
+    restore: str | int | None,
+    directory: str = "",
+    *,
+    claim: bool = False,
+    open_: Open = open_store,
+) -> Restore:
+    """Find the checkpoint that `restore` ("latest", a number, or a path that ends in JOB/chk-N) names.
+
+    Args:
+        directory: URL of `store`. A savepoint in it is somebody else's, like all in other directories.
+        claim: what is somebody else's is to become the job's own.
+        open_: opens other directories.
+
+    Raises UserError: there is no such complete checkpoint, it is damaged, another job has claimed it, or the folder belongs to another job;
+        StorageUnreachable.
+    """
+    try:
+        following = 1 if store is None else catalog.next_checkpoint_number(store, job)
+        if store is not None:
+            _check_owner(store, job)
+        if restore is None:
+            return Restore(None, "", following)
+        found = _find(store, job, restore, open_)
+        metadata = found.metadata
+        following = max(following, metadata.checkpoint + 1)
+        origin = found.origin
+        if found.place is not None or metadata.savepoint:
+            origin = origin or directory
+        result = Restore(
+            metadata, origin, following, _warnings(found), found.place, tuple(found.unfulfilled)
+        )
+        if claim:
+            result = _claimed(result, store, job, directory)
+        if store is not None:
+            _check_unclaimed(result, store, job, directory)
+        return result
+    except (CorruptMetadata, UnsupportedVersion, NoValidCheckpoint, WrongJob) as error:
+        raise UserError(f"restore={restore!r}: {error}") from error
+    except StoreError as error:
+        raise StorageUnreachable(f"the checkpoint directory cannot be read: {error}") from error
+
+
+def _warnings(found: _Found) -> tuple[str, ...]:
+    metadata = found.metadata
+    kind = "sav-" if metadata.savepoint else "chk-"
+    return tuple(
+        f"{number} cannot be restored ({reason}); {kind}{metadata.checkpoint} is used, so what was"
+        f" committed to sinks after it will be written once more"
+        for number, reason in found.refused
+    )
+
+
+def _claimed(restore: Restore, store: Store | None, job: str, directory: str) -> Restore:
+    """The same start from what becomes the job's own, if it is not. Raises: UserError, StoreError."""
+    metadata = restore.metadata
+    assert metadata is not None, "something is restored"
+    if store is None:
+        raise UserError(
+            "claim needs a checkpoint directory: without newer checkpoints nothing subsumes what is claimed"
+        )
+    if not restore.origin or restore.place is not None:
+        return restore
+    here = absolute(restore.origin).rstrip("/") == absolute(directory).rstrip("/")
+    if here and not metadata.savepoint and job_folder(metadata.job) == job_folder(job):
+        return replace(restore, origin="")
+    place = Elsewhere(
+        number=restore.checkpoint_next,
+        directory="" if here else absolute(restore.origin),
+        job=metadata.job,
+        checkpoint=metadata.checkpoint,
+        savepoint=metadata.savepoint,
+        claimed=True,
+    )
+    # The same command once more goes on with the same claim.
+    known = [
+        p for p in noted(store, job)[0] if msgspec.structs.replace(p, number=place.number) == place
+    ]
+    if known:
+        return replace(restore, place=known[-1])
+    return replace(restore, place=place, checkpoint_next=place.number + 1)
+
+
+def _check_unclaimed(restore: Restore, store: Store, job: str, directory: str) -> None:
+    """What lies in the job's own folder must not be another's, who deletes it. Raises: UserError, StoreError."""
+    metadata = restore.metadata
+    assert metadata is not None, "something is restored"
+    if restore.origin and restore.origin != directory:
+        return
+    kind = CheckpointKind.SAVEPOINT if metadata.savepoint else CheckpointKind.CHECKPOINT
+    claimer = Claimer(directory=absolute(directory), job=job)
+    try:
+        check_unclaimed(store, metadata.job, metadata.checkpoint, kind, claimer)
+    except AlreadyClaimed as error:
+        raise UserError(
+            f"{kind.value}-{metadata.checkpoint} cannot be restored: {error}; restore an older one,"
+            f" or delete that file if that job will never run"
+        ) from error
+
+
+def _check_owner(store: Store, job: str) -> None:
+    """The newest checkpoint in the job's folder must be this job's. A damaged one says nothing and matters only on restore."""
+    for number in catalog.complete_checkpoints(store, job)[:1]:
+        try:
+            catalog.load(store, job, number)
+        except (CorruptMetadata, UnsupportedVersion, NotFound):
+            return
+
+
+@dataclass(slots=True)
+class _Found:
+    """What `restore` names, the directory it lies in (empty: the job's own) and what was passed over: (name, reason), places."""
+
+    metadata: CheckpointMetadata
+    origin: str = ""
+    refused: list[tuple[str, str]] = field(default_factory=list)
+    place: Elsewhere | None = None
+    unfulfilled: list[int] = field(default_factory=list)
+
+
+def _find(store: Store | None, job: str, restore: str | int, open_: Open) -> _Found:
+    path = _CHECKPOINT_PATH.fullmatch(restore) if isinstance(restore, str) else None
+    if path is not None:
+        origin = path["root"]
+        return _Found(_load(open_(origin), path["job"], int(path["number"])), origin)
+    if store is None:
+        raise UserError(
+            f"restore={restore!r} needs a checkpoint directory; give the job checkpoints=DIR or the path of a checkpoint"
+        )
+    if restore == "latest":
+        return _latest(store, job, open_)
+    if not str(restore).isdecimal():
+        raise UserError(
+            f"restore={restore!r} is neither 'latest', nor a number, nor a path that ends in {job}/chk-N or {job}/sav-N"
+        )
+    return _Found(_load(store, job, int(restore)))
+
+
+def _latest(store: Store, job: str, open_: Open) -> _Found:
+    """The newest point of the job's history: its own newest checkpoint, or what takes a later place and lies elsewhere."""
+    newest = max(catalog.complete_checkpoints(store, job, savepoints=False), default=0)
+    refused: list[tuple[str, str]] = []
+    unfulfilled: list[int] = []
+    places, damaged_places = noted(store, job)
+    for number, reason in damaged_places:
+        if number > newest:
+            refused.append((elsewhere_path(job, number), reason))
+    for place in reversed(places):
+        if place.number < newest:
+            break
+        try:
+            metadata = load_elsewhere(open_(place.directory) if place.directory else store, place)
+        except NotFound:
+            if place.claimed:
+                refused.append((str(place), "it was claimed and is not there any more"))
+            else:
+                unfulfilled.append(place.number)
+        except CorruptMetadata as error:
+            refused.append((str(place), str(error)))
+        else:
+            return _Found(metadata, place.directory, refused, place, unfulfilled)
+    metadata_, damaged = catalog.newest_valid(store, job)
+    refused += [(f"chk-{number}", reason) for number, reason in damaged]
+    if metadata_ is not None:
+        return _Found(metadata_, "", refused, None, unfulfilled)
+    reasons = "".join(f" ({name}: {reason})" for name, reason in refused)
+    raise UserError(
+        f"restore='latest': job {job!r} has no complete checkpoint there{reasons}; leave restore out to start afresh"
+    )
+
+
+def _load(store: Store, job: str, number: int) -> CheckpointMetadata:
+    try:
+        return catalog.load(store, job, number)
+    except NotFound:
+        complete = ", ".join(f"chk-{n}" for n in catalog.complete_checkpoints(store, job)) or "none"
+        raise UserError(
+            f"chk-{number} of job {job!r} is not complete or does not exist; complete are: {complete}"
+        ) from None
+
+
+def in_new_names(restore: Restore, names: Mapping[str, str], tasks: Sequence[NewTask]) -> Restore:
+    """The same start with the operators' new names, {old: new}. Raises: UserError when they fit neither job nor checkpoint."""
+    operators = {name for task in tasks for name in task.info.operators}
+    for old, new in names.items():
+        if new not in operators:
+            hint = did_you_mean(new, sorted(operators))
+            raise UserError(f"renamed {old}={new}: the job has no operator {new!r}; {hint}")
+        if old in operators:
+            raise UserError(
+                f"renamed {old}={new}: the job still has an operator {old!r}; give it another name"
+            )
+    if restore.metadata is None:
+        return restore
+    for sink in sorted({t.sink for t in restore.metadata.transactions} & names.keys()):
+        raise UserError(
+            f"renamed: sink {sink!r} keeps its name, by which its transactions are known"
+        )
+    try:
+        return replace(restore, metadata=renamed(restore.metadata, names))
+    except NoSuchName as reason:
+        raise UserError(f"renamed: chk-{restore.metadata.checkpoint} {reason}") from None
+
+
+def claimed(restore: Restore, tasks: Sequence[NewTask]) -> Restore:
+    """The same start without what nothing in the plan claims, which the user allowed; each is a warning."""
+    if restore.metadata is None:
+        return restore
+    dropped = unclaimed(restore.metadata, tasks)
+    said = tuple(f"chk-{restore.metadata.checkpoint}: {what} is dropped" for what in dropped)
+    metadata = claimed_transactions(restore.metadata, tasks)
+    return replace(restore, metadata=metadata, warnings=(*restore.warnings, *said))
+
+
+def new_tasks(plan: ExecutionPlan) -> list[NewTask]:
+    """The plan as the assignment sees it."""
+    return [
+        NewTask(
+            info=TaskInfo(
+                task.name,
+                [o.name for o in task.operators],
+                [o.name for o in task.operators if o.stateful],
+                task.parallelism,
+            ),
+            channels=[
+                [
+                    (edge, channel.producer)
+                    for edge in task.inputs
+                    for channel in channels_to(plan, plan.edges[edge], subtask)
+                ]
+                for subtask in range(task.parallelism)
+            ],
+            edges={edge: _new_edge(plan.edges[edge]) for edge in task.inputs},
+        )
+        for task in plan.tasks
+    ]
+
+
+def _new_edge(edge: EdgePlan) -> NewEdge:
+    name = edge.partitioner.name
+    columns = edge.partitioner.columns if isinstance(edge.partitioner, Hash) else ()
+    return NewEdge(edge.key, edge.producer, affinity_of(name), name, tuple(columns))

@@ -1,0 +1,184 @@
+"""The thread of one subtask: it owns the operators and runs their work, one piece at a time.
+
+What it did is told through `post`, which only enqueues. An abandoned thread finishes the piece it is in (user code cannot be
+interrupted), closes its operators and ends; what it still posts carries an old epoch and is dropped by the worker.
+"""
+
+from __future__ import annotations
+
+import queue
+import threading
+import time
+import traceback
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from ..contract.errors import HeadraceError, UserCodeError
+from ..contract.operators import Restored, Transaction
+from ..operators.chain import Chain, Outputs
+from ..operators.progress import ChainTime
+from ..worker.subtask_events import (
+    AdvanceWork,
+    FinishWork,
+    PollWork,
+    PrecommitWork,
+    ProcessWork,
+    SubtaskId,
+    Work,
+    WorkDone,
+)
+from ..worker.worker_events import WorkEnded, WorkFailed
+
+
+@dataclass(frozen=True, slots=True)
+class SubtaskOpened:
+    """The chain is open and restored."""
+
+    epoch: int
+    subtask: SubtaskId
+
+
+@dataclass(frozen=True, slots=True)
+class SubtaskOpenFailed:
+    """It could not be opened. `error` is what was raised."""
+
+    epoch: int
+    subtask: SubtaskId
+    error: Exception
+
+
+ThreadEvent = SubtaskOpened | SubtaskOpenFailed | WorkEnded | WorkFailed
+
+
+class SubtaskThread:
+    """Runs one chain.
+
+    Args:
+        make: makes the chain; called in the thread.
+        load: reads the state to restore, or returns None; called in the thread.
+    """
+
+    def __init__(
+        self,
+        epoch: int,
+        subtask: SubtaskId,
+        make: Callable[[], Chain],
+        load: Callable[[], Mapping[str, Sequence[Restored]] | None],
+        post: Callable[[ThreadEvent], None],
+    ) -> None:
+        self._epoch = epoch
+        self._subtask = subtask
+        self._make = make
+        self._load = load
+        self._post = post
+        self._works: queue.SimpleQueue[tuple[int, Work] | None] = queue.SimpleQueue()
+        self._chain: Chain | None = None
+        self._thread = threading.Thread(target=self._run, name=f"subtask-{subtask}", daemon=True)
+
+    @property
+    def chain(self) -> Chain:
+        """The open chain; its `commit` and `snapshot` belong to the owner thread."""
+        assert self._chain is not None, f"{self._subtask} is not open"
+        return self._chain
+
+    def start(self) -> None:
+        """Open the chain in the thread; ends in SubtaskOpened or SubtaskOpenFailed."""
+        self._thread.start()
+
+    def submit(self, number: int, work: Work) -> None:
+        """Run a piece of work; ends in WorkEnded or WorkFailed."""
+        self._works.put((number, work))
+
+    def abandon(self) -> None:
+        """End after the piece that runs now."""
+        self._works.put(None)
+
+    @property
+    def is_alive(self) -> bool:
+        """It has been started and has not ended."""
+        return self._thread.is_alive()
+
+    def join(self, timeout_s: float) -> None:
+        """Wait for the end."""
+        self._thread.join(timeout_s)
+
+    def _run(self) -> None:
+        chain: Chain | None = None
+        try:
+            chain = self._make()
+            states = self._load()
+            chain.open()
+            if states is not None:
+                chain.restore(states)
+        except Exception as error:
+            self._post(SubtaskOpenFailed(self._epoch, self._subtask, error))
+            if chain is not None:
+                chain.close()
+            return
+        self._chain = chain
+        self._post(SubtaskOpened(self._epoch, self._subtask))
+        while (item := self._works.get()) is not None:
+            self._post(self._attempt(chain, *item))
+        chain.close()
+
+    def _attempt(self, chain: Chain, number: int, work: Work) -> ThreadEvent:
+        began_ns = time.perf_counter_ns()
+        try:
+            done = _perform(chain, number, work, began_ns)
+        except UserCodeError as error:
+            # What breaks its promise (a type, a schema) will break it again; what raises may have met a passing trouble.
+            story, trace = str(UserCodeError(error.operator, error.message)), error.user_traceback
+            return self._failed(story, trace, fatal=not trace)
+        except HeadraceError as error:
+            return self._failed(str(error), "")
+        except Exception as error:
+            return self._failed(f"{type(error).__name__}: {error}", traceback.format_exc())
+        done = replace(done, rows_late=chain.take_rows_late())
+        return WorkEnded(self._epoch, self._subtask, done)
+
+    def _failed(self, reason: str, details: str, *, fatal: bool = False) -> WorkFailed:
+        return WorkFailed(self._epoch, self._subtask, reason, details, fatal=fatal)
+
+
+class Leaving:
+    """Threads of attempts that are over, until they have ended."""
+
+    def __init__(self) -> None:
+        self._threads: list[SubtaskThread] = []
+
+    def add(self, threads: Iterable[SubtaskThread]) -> None:
+        """Let them end after the pieces that they run now."""
+        self._threads = [thread for thread in self._threads if thread.is_alive]
+        for thread in threads:
+            thread.abandon()
+            self._threads.append(thread)
+
+    def settle(self, timeout_s: float) -> None:
+        """Wait for their ends, all together no longer than this: user code that runs cannot be interrupted."""
+        deadline_s = time.monotonic() + timeout_s
+        for thread in self._threads:
+            if thread.is_alive:  # one that was never started cannot be waited for
+                thread.join(max(0.0, deadline_s - time.monotonic()))
+
+
+def _perform(chain: Chain, number: int, work: Work, began_ns: int) -> WorkDone:
+    match work:
+        case ProcessWork(port, parts, _, now_ns):
+            return _done(number, chain.process(parts, port, now_ns), chain.time(), began_ns)
+        case PollWork(rows_max, now_ns):
+            outputs, status, wait_ns = chain.poll(rows_max, now_ns)
+            done = _done(number, outputs, chain.time(), began_ns)
+            return replace(done, status=status, wait_ns=wait_ns)
+        case AdvanceWork(watermark_ns, rows_max, now_ns):
+            outputs = chain.advance(watermark_ns, rows_max, now_ns)
+            return _done(number, outputs, chain.time(), began_ns)
+        case FinishWork():
+            return _done(number, chain.finish(), chain.time(), began_ns)
+        case PrecommitWork(checkpoint):
+            transactions: tuple[tuple[str, Transaction], ...] = tuple(chain.precommit(checkpoint))
+            return WorkDone(number, transactions=transactions)
+
+
+def _done(number: int, outputs: Outputs, reached: ChainTime, began_ns: int) -> WorkDone:
+    rows = sum(batch.num_rows for edge in outputs[:1] for _, batch, _ in edge)
+    return WorkDone(number, outputs, rows, time.perf_counter_ns() - began_ns, time=reached)

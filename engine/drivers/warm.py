@@ -1,0 +1,26 @@
+"""What a worker imports anyway, for processes from which workers are forked: it is then there at a worker's birth.
+
+Nothing is done besides importing: no threads of ours, files or connections that a fork would share.
+"""
+
+from __future__ import annotations
+
+import importlib
+
+#: The connectors are what most programs read from and write to.
+MODULES = (
+    "headrace.engine.drivers.worker_process",
+    "headrace.engine.connectors.file_sink",
+    "headrace.engine.connectors.files",
+    "headrace.engine.connectors.sequence",
+    "headrace.engine.operators.aggregate",
+    "headrace.engine.operators.process",
+    "headrace.engine.operators.row",
+    "headrace.engine.state.rocks.keyed",
+)
+
+
+def import_all() -> None:
+    """Import them."""
+    for module in MODULES:
+        importlib.import_module(module)

@@ -1,0 +1,368 @@
+"""The worker's driver: one owner thread that steps the worker machine and performs its effects.
+
+Readers (the network's thread, the subtasks' threads, the storage threads) only put events into the inbox. The owner thread takes them out, steps the
+machine and performs what comes back, in order; what takes long is handed to another thread. So the machines need no lock,
+and a barrier never waits for user code or storage.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import queue
+from collections.abc import Iterable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from typing import assert_never
+
+from headrace.channels.handshake import Identity
+from headrace.channels.wire import ControlFrame
+from headrace.inflight.writer import Piece
+from headrace.recovery.store import Store, StoreError
+
+from ..contract import messages as m
+from ..contract.clock import now_ns
+from ..contract.errors import HeadraceError
+from ..contract.execution import ExecutionPlan
+from ..contract.operators import HEAP, StateBackend
+from ..network.network import (
+    Connected,
+    ConnectionId,
+    Disconnected,
+    Network,
+    NetworkEvent,
+    Received,
+)
+from ..storage.ahead import FilesAhead
+from ..storage.checkpoint_storage import open_store
+from ..storage.log_files import LogFiles, PieceWritten
+from ..storage.snapshots import CorruptState, Foreign
+from ..storage.working_folder import WorkingFolder
+from ..worker import worker_events as w
+from ..worker.attempt import DataFrame
+from ..worker.subtask_events import ReadReplay, RunWork, SubtaskId, TakeSnapshot
+from ..worker.subtask_spec import Limits
+from ..worker.worker import Worker
+from .loading import chain_maker, state_reader
+from .persistence import CheckpointWrite, Frozen, persistence_of
+from .subtask_thread import (
+    Leaving,
+    SubtaskOpened,
+    SubtaskOpenFailed,
+    SubtaskThread,
+    ThreadEvent,
+)
+from .worker_performer import LoadedAttempt, Performer, persisted
+
+_log = logging.getLogger(__name__)
+
+_TURN_ITEMS_MAX = 64
+#: How long the end of a worker may wait for storage to delete what nobody will name.
+_SETTLE_S = 5.0
+#: How long it may wait for the threads of its subtasks: a database that is open when the interpreter ends aborts the process.
+_LEAVE_S = 1.0
+
+InboxItem = w.WorkerEvent | ThreadEvent | PieceWritten | list[NetworkEvent]
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerSettings:
+    """What a worker is told besides the plan. Times in nanoseconds."""
+
+    limits: Limits
+    heartbeat_ns: int
+    storage_threads: int = 2
+    backend: StateBackend = HEAP
+    #: Where databases lie; None: where the system keeps temporary files.
+    state_directory: str | None = None
+
+
+@dataclass(slots=True)
+class _Loaded(LoadedAttempt):
+    """The threads of one attempt, and which of them have still to open."""
+
+    threads: dict[SubtaskId, SubtaskThread]
+    opening: set[SubtaskId]
+    #: Files that were fetched before it, until all have opened.
+    ahead: FilesAhead | None
+
+
+class WorkerDriver(Performer[_Loaded, ConnectionId]):
+    """Runs one worker until the coordinator ends it or is gone.
+
+    Args:
+        identity: this worker's; its epoch is 0, the control connection's.
+        store: where checkpoints go; None: nowhere (no checkpoints are configured).
+        dial: the coordinator's address.
+        host: where to listen for peers.
+    """
+
+    def __init__(
+        self,
+        plan: ExecutionPlan,
+        identity: Identity,
+        secret: bytes,
+        settings: WorkerSettings,
+        store: Store | None,
+        *,
+        dial: tuple[str, int],
+        host: str,
+        pid: int,
+    ) -> None:
+        machine = Worker(identity.worker, plan, settings.limits, settings.heartbeat_ns)
+        super().__init__(machine, plan, settings.limits)
+        self._identity = identity
+        self._settings = settings
+        self._store = store
+        self._dial = dial
+        self._host = host
+        self._pid = pid
+        self._inbox: queue.SimpleQueue[InboxItem] = queue.SimpleQueue()
+        self._leaving = Leaving()
+        self._network = Network(
+            secret,
+            identity,
+            deliver=self._inbox.put,
+            schemas=lambda edge: plan.edges[edge].schema,
+            accept=self._accepts,
+        )
+        self._working = WorkingFolder(settings.state_directory)
+        self._storage = ThreadPoolExecutor(settings.storage_threads, thread_name_prefix="storage")
+        self._log_files = LogFiles(
+            store,
+            plan.job,
+            identity.worker,
+            self._storage,
+            self._inbox.put,
+            compresses=settings.limits.compresses,
+        )
+        self._ahead = None if store is None else FilesAhead(store, plan.job, self._working.new)
+        self._control = ConnectionId(-1)
+        self._ended: w.StopWorker | None = None
+
+    def run(self) -> w.StopWorker:
+        """Serve until the end; returns why it ended."""
+        self._network.start()
+        try:
+            address = self._network.listen(self._host)
+            self._control = self._network.connect(self._dial, 0)
+            self._register_when_connected(*address)
+            while self._ended is None:
+                self._turn()
+            return self._ended
+        finally:
+            self._close()
+
+    def _register_when_connected(self, host: str, port: int) -> None:
+        me = self._identity
+        self._report(m.Register(me.worker, me.incarnation, host, port, self._pid))
+
+    def _accepts(self, peer: Identity) -> bool:
+        """The coordinator, whom we call, and any other worker of the job; the machine fences by epoch."""
+        return peer.role == "coordinator" or peer.worker != self._identity.worker
+
+    # --- the owner loop -----------------------------------------------------------------------------------------
+
+    def _turn(self) -> None:
+        deadline_ns = self.machine.next_deadline_ns()
+        wait_s = None if deadline_ns is None else max(0.0, (deadline_ns - now_ns()) / 1e9)
+        with contextlib.suppress(queue.Empty):
+            self._take(self._inbox.get(timeout=wait_s))
+            # All that is there, before deadlines are looked at again; but not for so long that one would be missed by much.
+            for _ in range(_TURN_ITEMS_MAX):
+                self._take(self._inbox.get_nowait())
+        if deadline_ns is not None and deadline_ns <= now_ns():
+            self._step(w.TimePassed())
+
+    def _take(self, item: InboxItem) -> None:
+        match item:
+            case list():
+                for event in item:
+                    self._network_event(event)
+            case SubtaskOpened():
+                self._opened(item)
+            case SubtaskOpenFailed():
+                self._open_failed(item)
+            case PieceWritten():
+                self._piece_written(item)
+            case w.CheckpointPersisted():
+                self._checkpoint_persisted(item)
+            case _:
+                self._step(item)
+
+    def _step(self, event: w.WorkerEvent) -> None:
+        for effect in self.machine.step(event, now_ns()):
+            self._perform(effect)
+
+    def _network_event(self, event: NetworkEvent) -> None:
+        answer: w.WorkerEvent | None = None
+        match event:
+            case Received(connection, frame):
+                if not isinstance(frame, ControlFrame):
+                    answer = self._peers.received(connection, frame)
+                elif connection == self._control:
+                    answer = self._told(m.decode_for_worker(frame.body))
+            case Connected(connection, peer):
+                if connection != self._control:
+                    answer = self._peers.connected(connection, peer.epoch, peer.worker)
+            case Disconnected(connection, reason):
+                if connection == self._control:
+                    answer = w.ControlLost(reason)
+                else:
+                    answer = self._peers.disconnected(connection, reason)
+            case _:
+                assert_never(event)
+        if answer is not None:
+            self._step(answer)
+
+    def _told(self, message: m.ToWorker | m.FetchAhead) -> w.WorkerEvent | None:
+        if not isinstance(message, m.FetchAhead):
+            return w.ControlReceived(message)
+        ahead = self._ahead
+
+        def fetch() -> None:
+            fetched = 0 if ahead is None else ahead.fetch(message.files)
+            self._network.send(self._control, ControlFrame(m.encode(m.FetchedAhead(fetched))))
+
+        self._storage.submit(fetch)
+        return None
+
+    # --- effects ------------------------------------------------------------------------------------------------
+
+    def _run(self, effect: RunWork) -> None:
+        self._attempt().threads[effect.subtask].submit(effect.work, effect.what)
+
+    def _commit(self, subtask: SubtaskId) -> None:
+        self._attempt().threads[subtask].chain.commit()
+
+    def _report(self, message: m.ToCoordinator) -> None:
+        self._network.send(self._control, ControlFrame(m.encode(message)))
+
+    def _send(self, connection: ConnectionId, frame: DataFrame) -> None:
+        self._network.send(connection, frame)
+
+    def _connect(self, epoch: int, peer: m.PeerAddress) -> ConnectionId:
+        return self._network.connect((peer.host, peer.port), epoch)
+
+    def _close_connection(self, connection: ConnectionId) -> None:
+        self._network.close(connection)
+
+    def _stop(self, effect: w.StopWorker) -> None:
+        self._ended = effect
+
+    def _snapshot(self, effect: TakeSnapshot) -> None:
+        loaded = self._attempt()
+        began_ns = now_ns()
+        chain = loaded.threads[effect.subtask].chain
+        states: Frozen = [*chain.snapshot(), *chain.databases()]
+        loaded.persistence.freeze(effect.checkpoint, effect.subtask, states, now_ns() - began_ns)
+
+    def _write_piece(self, epoch: int, piece: Piece) -> None:
+        self._log_files.write(epoch, piece)
+
+    def _delete_pieces(self, epoch: int, pieces: Iterable[Piece]) -> None:
+        self._log_files.delete(epoch, pieces)
+
+    def _write_checkpoint(self, loaded: _Loaded, order: CheckpointWrite) -> None:
+        epoch, checkpoint = order.epoch, order.checkpoint
+        began_ns = now_ns()
+
+        def write() -> None:
+            try:
+                written = self._written(loaded, order, self._store)
+            except Exception as error:
+                # Whatever it is, the checkpoint fails and the job goes on.
+                told = isinstance(error, StoreError | HeadraceError)
+                reason = str(error) if told else repr(error)
+                self._inbox.put(w.CheckpointPersistFailed(epoch, checkpoint, reason))
+            else:
+                self._inbox.put(persisted(order, written, now_ns() - began_ns))
+
+        self._storage.submit(write)
+
+    def _read_replay(self, effect: ReadReplay) -> None:
+        loaded = self._attempt()
+
+        def read() -> None:
+            try:
+                assert self._store is not None, "restored without a checkpoint directory"
+                source = loaded.foreign or Foreign(self._store, self._plan.job)
+                self._inbox.put(self._replayed(loaded.epoch, effect, source))
+            except Exception as error:
+                reason = f"in-flight data could not be read: {error}"
+                self._inbox.put(w.WorkFailed(loaded.epoch, effect.subtask, reason, "", fatal=False))
+
+        self._storage.submit(read)
+
+    # --- attempts -----------------------------------------------------------------------------------------------
+
+    def _load(self, effect: w.LoadAttempt) -> None:
+        snapshots = {SubtaskId(s.task, s.index): s for s in effect.restore}
+        limits = self._settings.limits
+        # A later attempt follows upon a failure, and looks at everything again.
+        ahead, self._ahead = self._ahead, None
+        if ahead is not None:
+            ahead.stop()
+        backend = replace(self._settings.backend, folder=self._working.new)
+        threads = {
+            id: SubtaskThread(
+                effect.epoch,
+                id,
+                chain_maker(self._plan, id, effect.epoch, limits.buffer_bytes, backend),
+                state_reader(self._plan, id, snapshots.get(id), effect, self._store, ahead),
+                self._inbox.put,
+            )
+            for id in effect.subtasks
+        }
+        foreign = Foreign(open_store(effect.origin), effect.job) if effect.origin else None
+        persistence = persistence_of(limits)
+        self._loaded = _Loaded(effect.epoch, persistence, foreign, threads, set(threads), ahead)
+        for thread in threads.values():
+            thread.start()
+
+    def _opened(self, event: SubtaskOpened) -> None:
+        if self._loaded is None or self._loaded.epoch != event.epoch:
+            return
+        self._loaded.opening.discard(event.subtask)
+        if not self._loaded.opening:
+            self._drop_ahead(self._loaded)
+            self._step(w.AttemptLoaded(event.epoch))
+
+    def _open_failed(self, event: SubtaskOpenFailed) -> None:
+        if isinstance(event.error, StoreError):
+            # Storage that does not answer now says nothing about the program or the checkpoint: try again.
+            reason = f"the checkpoint could not be read: {event.error}"
+            self._step(w.WorkFailed(event.epoch, event.subtask, reason, "", fatal=False))
+            return
+        corrupt = isinstance(event.error, CorruptState)
+        known = isinstance(event.error, HeadraceError | CorruptState)
+        reason = str(event.error) if known else repr(event.error)
+        self._step(w.AttemptLoadFailed(event.epoch, reason, corrupt))
+
+    def _drop_ahead(self, loaded: _Loaded) -> None:
+        if loaded.ahead is not None:
+            self._storage.submit(loaded.ahead.drop)
+            loaded.ahead = None
+
+    def _leave(self, loaded: _Loaded) -> None:
+        self._drop_ahead(loaded)
+        self._leaving.add(loaded.threads.values())
+
+    def _close(self) -> None:
+        if self._loaded is not None:
+            self._drop(self._loaded.epoch)
+        self._network.stop()
+        self._clean_up()
+        self._storage.shutdown(wait=False, cancel_futures=True)
+        self._leaving.settle(_LEAVE_S)
+        self._working.close()
+
+    def _clean_up(self) -> None:
+        """Pieces of the log that are of no checkpoint go with the worker, that under way included."""
+        self._log_files.settle(_SETTLE_S)
+        with contextlib.suppress(queue.Empty):
+            while True:
+                item = self._inbox.get_nowait()
+                if isinstance(item, PieceWritten):
+                    self._log_files.delete(item.epoch, [item.piece])
+        self._log_files.settle(_SETTLE_S)

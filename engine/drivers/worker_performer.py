@@ -1,0 +1,310 @@
+"""What a worker does with the effects of its machine, wherever it runs.
+
+`worker_driver.py` has threads, sockets and a clock, the simulation has virtual time; what takes time is theirs. Which effect goes where, which
+connection leads to whom, and what persistence hears in which order is the same for both, and stands here.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Generic, TypeVar, assert_never
+
+from headrace.inflight.writer import Piece
+from headrace.recovery.store import Store, StoreError
+
+from ..contract import messages as m
+from ..contract.execution import ExecutionPlan
+from ..storage.log_files import PieceWritten
+from ..storage.snapshots import (
+    CorruptState,
+    Foreign,
+    Written,
+    destination_of,
+    passes_of,
+    read_buffer,
+    write_checkpoint,
+)
+from ..worker import worker_events as w
+from ..worker.attempt import DataFrame, PersistCheckpoint, SendFrame
+from ..worker.subtask_events import (
+    CommitWork,
+    LogBuffer,
+    ReadReplay,
+    ReplayBufferRead,
+    RunWork,
+    SubtaskId,
+    TakeSnapshot,
+)
+from ..worker.subtask_spec import Limits
+from ..worker.worker import Worker
+from .persistence import CheckpointWrite, Persistence
+
+
+@dataclass(slots=True)
+class LoadedAttempt:
+    """What every driver keeps of the attempt that its operators belong to."""
+
+    epoch: int
+    persistence: Persistence
+    #: Where the attempt was restored from, if that is not the job's own directory.
+    foreign: Foreign | None
+
+
+def persisted(order: CheckpointWrite, written: Written, async_ns: int) -> w.CheckpointPersisted:
+    """The event that ends the write of `order`, which took `async_ns`."""
+    return w.CheckpointPersisted(
+        order.epoch,
+        order.checkpoint,
+        written.states,
+        written.inflight,
+        order.sync_ns,
+        async_ns,
+        written.databases,
+    )
+
+
+_Connection = TypeVar("_Connection")
+_Attempt = TypeVar("_Attempt", bound=LoadedAttempt)
+
+
+class Peers(Generic[_Connection]):
+    """Data connections to other workers, by epoch."""
+
+    def __init__(self) -> None:
+        #: {connection: (epoch, worker)}, those that are being made included.
+        self._who: dict[_Connection, tuple[int, int]] = {}
+        #: Its inverse, of those that are open.
+        self._open: dict[tuple[int, int], _Connection] = {}
+
+    def dialled(self, connection: _Connection, epoch: int, worker: int) -> None:
+        """A connection is being made."""
+        self._who[connection] = (epoch, worker)
+
+    def connected(self, connection: _Connection, epoch: int, worker: int) -> w.PeerConnected:
+        """A connection is open."""
+        self._who[connection] = (epoch, worker)
+        self._open[epoch, worker] = connection
+        return w.PeerConnected(epoch, worker)
+
+    def received(self, connection: _Connection, frame: DataFrame) -> w.FrameReceived | None:
+        """A frame came in; None: over no connection that is wanted."""
+        peer = self._who.get(connection)
+        return None if peer is None else w.FrameReceived(*peer, frame)
+
+    def disconnected(self, connection: _Connection, reason: str) -> w.PeerLost | None:
+        """A connection has ended; None: none that is wanted."""
+        peer = self._who.pop(connection, None)
+        if peer is None:
+            return None
+        self._open.pop(peer, None)
+        return w.PeerLost(*peer, reason)
+
+    def to(self, epoch: int, worker: int) -> _Connection | None:
+        """The connection to a worker. None: it was lost, and the machine will hear of it."""
+        return self._open.get((epoch, worker))
+
+    def leave(self, epoch: int) -> list[_Connection]:
+        """Connections of this epoch and of older ones are not wanted any more: those to close."""
+        over = [connection for connection, (e, _) in self._who.items() if e <= epoch]
+        for connection in over:
+            self._open.pop(self._who.pop(connection), None)
+        return over
+
+
+class Performer(ABC, Generic[_Attempt, _Connection]):
+    """Performs a worker's effects. Subclasses do what needs threads, sockets, storage, or time."""
+
+    def __init__(self, machine: Worker, plan: ExecutionPlan, limits: Limits) -> None:
+        self.machine = machine
+        self._plan = plan
+        self._limits = limits
+        self._peers: Peers[_Connection] = Peers()
+        self._loaded: _Attempt | None = None
+
+    def _perform(self, effect: w.WorkerEffect) -> None:
+        match effect:
+            case RunWork():
+                self._run(effect)
+            case CommitWork(subtask):
+                self._commit(subtask)
+            case LogBuffer(channel, buffer):
+                self._attempt().persistence.inflight.log(channel, buffer)
+                self._write_ready()
+            case SendFrame(epoch, worker, frame):
+                connection = self._peers.to(epoch, worker)
+                if connection is not None:
+                    self._send(connection, frame)
+            case TakeSnapshot():
+                self._snapshot(effect)
+            case ReadReplay():
+                self._read_replay(effect)
+            case w.ConfirmCheckpoint():
+                self._attempt().persistence.confirmed(effect.checkpoint)
+            case PersistCheckpoint():
+                self._attempt().persistence.persist(effect)
+                self._write_ready()
+            case w.DiscardSnapshots():
+                if self._loaded is not None:
+                    self._discard(self._loaded, effect.checkpoint)
+            case w.Report(message):
+                self._report(message)
+            case w.LoadAttempt():
+                self._load(effect)
+            case w.DropAttempt():
+                self._drop(effect.epoch)
+            case w.ConnectPeers():
+                for peer in effect.connect:
+                    self._peers.dialled(
+                        self._connect(effect.epoch, peer), effect.epoch, peer.worker
+                    )
+            case w.StopWorker():
+                self._stop(effect)
+            case _:
+                assert_never(effect)
+
+    def _attempt(self) -> _Attempt:
+        assert self._loaded is not None, "no attempt is loaded"
+        return self._loaded
+
+    def _drop(self, epoch: int) -> None:
+        if self._loaded is not None and self._loaded.epoch == epoch:
+            self._delete_pieces(epoch, self._loaded.persistence.inflight.abandon())
+            self._leave(self._loaded)
+            self._loaded = None
+        for connection in self._peers.leave(epoch):
+            self._close_connection(connection)
+
+    # --- checkpoints --------------------------------------------------------------------------------------------
+
+    def _discard(self, loaded: _Attempt, checkpoint: int) -> None:
+        loaded.persistence.discard(checkpoint)
+
+    def _write_ready(self) -> None:
+        """Begin to write what can be written now."""
+        loaded = self._attempt()
+        for order in loaded.persistence.ready():
+            match order:
+                case CheckpointWrite():
+                    self._write_checkpoint(loaded, order)
+                case Piece():
+                    self._write_piece(loaded.epoch, order)
+                case _:
+                    assert_never(order)
+
+    def _piece_written(self, event: PieceWritten) -> None:
+        loaded = self._loaded
+        if loaded is None or loaded.epoch != event.epoch:
+            self._delete_pieces(event.epoch, [event.piece])
+            return
+        loaded.persistence.inflight.piece_written(event.piece, event.handles)
+        self._write_ready()
+        over = loaded.persistence.trimmed(self.machine.floors())
+        self._delete_pieces(loaded.epoch, over)
+
+    def _checkpoint_persisted(self, event: w.CheckpointPersisted) -> None:
+        if self._loaded is not None and self._loaded.epoch == event.epoch:
+            self._loaded.persistence.stored(event.checkpoint, event.inflight)
+        self._step(event)
+
+    def _written(
+        self, loaded: _Attempt, order: CheckpointWrite, own: Store | None, into: Store | None = None
+    ) -> Written:
+        """Write this worker's part of a checkpoint; may take long. Raises StoreError, OSError, UserError, StorageUnreachable.
+
+        Args:
+            own: the job's checkpoint directory.
+            into: takes the writes in place of the directory they are for.
+        """
+        job = self._plan.job
+        store, foreign, kind = destination_of(order.savepoint, own, job, loaded.foreign)
+        return write_checkpoint(
+            into or store,
+            job,
+            order.checkpoint,
+            self.machine.me,
+            order.epoch,
+            order.snapshots,
+            order.cuts,
+            order.index,
+            foreign,
+            kind,
+            loaded.persistence.files,
+            compresses=self._limits.compresses,
+        )
+
+    def _replayed(self, epoch: int, effect: ReadReplay, source: Foreign) -> w.WorkerEvent:
+        """Read what is to be replayed; may take long. `source`: where the attempt was restored from."""
+        order = effect.order
+        passes = passes_of(self._plan.edges[order.edge].partitioner)
+        try:
+            batch = read_buffer(source.store, source.job, order.handle, passes)
+        except CorruptState as error:
+            return w.ReplayCorrupt(epoch, str(error))
+        except StoreError as error:
+            reason = f"in-flight data could not be read: {error}"
+            return w.WorkFailed(epoch, effect.subtask, reason, "", fatal=False)
+        return w.ReplayRead(epoch, effect.subtask, ReplayBufferRead(order.read, batch))
+
+    # --- what the driver does -----------------------------------------------------------------------------------
+
+    @abstractmethod
+    def _step(self, event: w.WorkerEvent) -> None:
+        """Give the machine an event and perform what it answers."""
+
+    @abstractmethod
+    def _run(self, effect: RunWork) -> None:
+        """Run user code; ends in WorkEnded or WorkFailed."""
+
+    @abstractmethod
+    def _commit(self, subtask: SubtaskId) -> None:
+        """Publish what the last work wrote."""
+
+    @abstractmethod
+    def _snapshot(self, effect: TakeSnapshot) -> None:
+        """Freeze a subtask's state."""
+
+    @abstractmethod
+    def _read_replay(self, effect: ReadReplay) -> None:
+        """Begin to read; ends in what `_replayed` returns."""
+
+    @abstractmethod
+    def _write_checkpoint(self, loaded: _Attempt, order: CheckpointWrite) -> None:
+        """Begin to write; ends in CheckpointPersisted or CheckpointPersistFailed."""
+
+    @abstractmethod
+    def _write_piece(self, epoch: int, piece: Piece) -> None:
+        """Begin to write a piece of the in-flight log; ends in PieceWritten."""
+
+    @abstractmethod
+    def _delete_pieces(self, epoch: int, pieces: Iterable[Piece]) -> None:
+        """Delete pieces of the in-flight log, sooner or later."""
+
+    @abstractmethod
+    def _report(self, message: m.ToCoordinator) -> None:
+        """Tell the coordinator."""
+
+    @abstractmethod
+    def _connect(self, epoch: int, peer: m.PeerAddress) -> _Connection:
+        """Begin to connect to a worker."""
+
+    @abstractmethod
+    def _send(self, connection: _Connection, frame: DataFrame) -> None:
+        """Hand a frame to the transport."""
+
+    @abstractmethod
+    def _close_connection(self, connection: _Connection) -> None:
+        """It is not wanted any more."""
+
+    @abstractmethod
+    def _load(self, effect: w.LoadAttempt) -> None:
+        """Set `_loaded`, and begin to open the operators; ends in AttemptLoaded or AttemptLoadFailed."""
+
+    @abstractmethod
+    def _leave(self, loaded: _Attempt) -> None:
+        """The attempt's operators are not wanted any more."""
+
+    @abstractmethod
+    def _stop(self, effect: w.StopWorker) -> None:
+        """End this worker."""

@@ -1,0 +1,400 @@
+"""A started job, and what a finished one leaves behind.
+
+`JobHandle` is what users hold. Behind it stands a `Session`, which the coordination room provides; the handle adds what
+only the program knows: the tables of its collect sinks, and the plan at another parallelism. A rescale replaces the session;
+whoever waits goes on waiting for the next one, and totals go on.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Protocol
+
+import pyarrow as pa
+
+from headrace.channels.events import CheckpointMode
+
+from ..contract.errors import HeadraceError, UserError
+from ..contract.outcomes import JobResult, Rescaled
+from ..plan.validate import check_parallelism
+
+if TYPE_CHECKING:
+    from ..contract.execution import ExecutionPlan
+    from ..contract.options import RunOptions
+    from ..drivers.coordinator_driver import Status
+
+
+class Session(Protocol):
+    """A running job as its coordinator sees it. Methods may be called from any thread."""
+
+    def checkpoint(self) -> int:
+        """Take a checkpoint now; return its number when it is complete. Raises: HeadraceError when it fails."""
+        ...
+
+    def savepoint(self, path: str | None, mode: CheckpointMode | None) -> str:
+        """Take a savepoint; return where it is when it is complete. Raises: UserError; HeadraceError when it fails."""
+        ...
+
+    def stop(self) -> None:
+        """Take a last checkpoint and end; `wait` then returns."""
+        ...
+
+    def stop_with_savepoint(
+        self, path: str | None, mode: CheckpointMode | None, *, drain: bool
+    ) -> str:
+        """Take a savepoint, by which sinks commit, and end; return where it is. Raises: UserError; HeadraceError: the job goes on."""
+        ...
+
+    def drain(self) -> None:
+        """End the input, work on all that was read to its end, and end."""
+        ...
+
+    def suspend(self) -> None:
+        """Take an unaligned checkpoint, whatever the job's mode, and end; to go on from it elsewhere."""
+        ...
+
+    def await_start(self) -> None:
+        """Wait until an attempt runs, or the job has ended well. Raises: JobFailed when it failed before that."""
+        ...
+
+    def successor(self, plan: ExecutionPlan, options: RunOptions) -> Successor:
+        """Prepare the job that takes this one's place, and start its workers now if there is room. Raises: UserError."""
+        ...
+
+    def rescaled(self, text: str) -> None:
+        """Note among the session's notices that it is the outcome of a rescale."""
+        ...
+
+    def cancel(self) -> None:
+        """End at once."""
+        ...
+
+    def wait(self, timeout_s: float | None) -> JobResult:
+        """Wait for the end. Raises: JobFailed; TimeoutError."""
+        ...
+
+    def settled(self) -> JobResult:
+        """Wait until all is decided and durable; workers may still be ending. Raises: JobFailed."""
+        ...
+
+    def status(self) -> Status:
+        """Return a look at the job now."""
+        ...
+
+    def metrics(self) -> Mapping[str, float]:
+        """Return the current numbers by metric name."""
+        ...
+
+
+class Successor(Protocol):
+    """A job that takes a session's place and whose workers may be starting. Exactly one of `begin` and `discard` ends it."""
+
+    def await_workers(self) -> None:
+        """Wait until workers that were started ahead are there. Raises: HeadraceError when they do not come."""
+        ...
+
+    def fetch_ahead(self) -> int:
+        """Have those workers fetch most of the state that they will restore; returns how many bytes they have. Never fails for want of them."""
+        ...
+
+    def begin(self, restore: int) -> Session:
+        """Start from that checkpoint of the session before. Raises: HeadraceError, having discarded itself."""
+        ...
+
+    def discard(self) -> None:
+        """It will not begin: see that no worker stays."""
+        ...
+
+
+#: Notices and checkpoints of sessions before that a status tells.
+_REMEMBERED = 1000
+
+#: How a savepoint may be taken.
+SAVEPOINT_MODES = ("aligned", "unaligned")
+
+#: (parallelism, session) to what can take the session's place; raises UserError if there is no such plan, or no room for it.
+#: None is the parallelism of an operator that sets none, where the job sets none either.
+Rescaling = Callable[[int | None, Session], Successor]
+
+
+class JobHandle:
+    """A started job. Its methods may be called from any thread."""
+
+    __slots__ = (
+        "_before",
+        "_collected",
+        "_earlier",
+        "_ending",
+        "_name",
+        "_parallelism",
+        "_rescales",
+        "_rescaling",
+        "_session",
+        "_swap",
+    )
+
+    def __init__(
+        self,
+        name: str,
+        session: Session,
+        *,
+        collected: Mapping[str, Callable[[], pa.Table]],
+        rescaling: Rescaling,
+        parallelism: int | None = None,
+    ) -> None:
+        """Hold a session that has been started.
+
+        Args:
+            collected: {name of a collect sink: reads its table}.
+            rescaling: see `Rescaling`.
+            parallelism: what the session was started with.
+        """
+        self._name = name
+        self._session = session
+        self._collected = collected
+        self._rescaling = rescaling
+        self._parallelism = parallelism
+        #: What became of the sessions before this one, each ended by a rescale.
+        self._earlier: list[JobResult] = []
+        #: The last look at them all together.
+        self._before: Status | None = None
+        self._rescales: list[Rescaled] = []
+        #: How somebody wants the job to end: a session that a rescale under way starts is to end like that.
+        self._ending: Callable[[Session], None] | None = None
+        # Held while one session is replaced by the next, so that whoever saw the first end can tell that from the job's end.
+        self._swap = threading.Lock()
+
+    @property
+    def name(self) -> str:
+        """Name of the job."""
+        return self._name
+
+    @property
+    def parallelism(self) -> int | None:
+        """What the job was started with or rescaled to; None: one subtask per CPU."""
+        return self._parallelism
+
+    def checkpoint(self) -> int:
+        """Take a checkpoint now. Returns its number when it is complete. Raises: HeadraceError when it fails."""
+        return self._session.checkpoint()
+
+    def savepoint(self, path: str | None = None, mode: str | None = None) -> str:
+        """Take a savepoint: a checkpoint that needs no other files and belongs to you. The job goes on, and never deletes it.
+
+        It is complete when everything that sinks had written before it is committed, by a checkpoint that is taken after it.
+
+        Args:
+            path: the directory that it goes to, a path or any fsspec URL; None: the job's checkpoint directory.
+            mode: "aligned" or "unaligned"; None: as the job's checkpoints. An unaligned one does not wait for backpressure.
+
+        Returns: its path, DIRECTORY/JOB/sav-N, which `restore=` takes.
+
+        Raises: UserError when the job keeps no checkpoints, or there is no such mode or directory; HeadraceError when it fails.
+        """
+        return self._session.savepoint(path, _mode(mode))
+
+    def rescale(self, parallelism: int) -> Rescaled:
+        """Go on at another parallelism: take an unaligned checkpoint, stop, start from it. Operators with their own keep it.
+
+        Returns when the job runs again. When it cannot be started at the new parallelism it goes on at the old one.
+
+        Raises: UserError before anything stops, when the job keeps no checkpoints, `parallelism` is above its max parallelism
+            or there is no room for it; JobFailed when the job failed before it had stopped; HeadraceError, which says
+            whether the job runs, otherwise.
+        """
+        check_parallelism(parallelism, where="rescale: parallelism")
+        with self._swap:
+            began_ns = time.monotonic_ns()
+            successor = self._rescaling(parallelism, self._session)
+            try:
+                # Its processes start while this session still works; then nothing is left to do but to load the state.
+                successor.await_workers()
+                ahead_bytes = successor.fetch_ahead()
+                stopping_ns = time.monotonic_ns()
+                checkpoint = self._suspended()
+            except BaseException:
+                successor.discard()
+                raise
+            stopped_ns = time.monotonic_ns()
+            try:
+                begun_ns = self._go_on(successor, checkpoint)
+            except Exception as failure:
+                raise self._gone_on(checkpoint, parallelism, failure) from failure
+            now_ns = time.monotonic_ns()
+            rescaled = Rescaled(
+                parallelism,
+                checkpoint,
+                stopped_ns - began_ns,
+                now_ns - began_ns,
+                now_ns - stopping_ns,
+                ahead_bytes,
+                begun_ns - stopped_ns,
+            )
+            before, self._parallelism = self._parallelism, parallelism
+            self._rescales.append(rescaled)
+            self._session.rescaled(
+                f"rescaled from {before or 'the default'} to {parallelism} in {rescaled.duration_ns / 1e9:.2f} s,"
+                f" standing still for {rescaled.standstill_ns / 1e9:.2f} s of it, from chk-{checkpoint}"
+            )
+            return rescaled
+
+    def _suspended(self) -> int:
+        """Stop with a checkpoint; its number. Raises: HeadraceError when there is none or the job is to end."""
+        self._session.suspend()
+        ended = self._session.settled()
+        if self._ending is not None:
+            raise HeadraceError(f"job {self._name!r} was stopped, so it is not rescaled")
+        if ended.last_checkpoint is None:
+            raise HeadraceError(f"job {self._name!r} ended without a checkpoint to go on from")
+        self._earlier.append(ended)
+        return ended.last_checkpoint
+
+    def _go_on(self, successor: Successor, checkpoint: int) -> int:
+        """Start from the checkpoint; returns when (`monotonic_ns`) the next session had begun, an attempt of which now runs."""
+        # A job that reached its end meanwhile is started too: its sources find nothing more and it ends again.
+        before = self.status()
+        session = successor.begin(checkpoint)
+        begun_ns = time.monotonic_ns()
+        session.await_start()
+        # In this order, the reverse of that in `status`: a look in between must not count the old session twice.
+        self._session = session
+        self._before = before
+        if self._ending is not None:
+            self._ending(session)
+        return begun_ns
+
+    def _gone_on(self, checkpoint: int, parallelism: int, failure: Exception) -> HeadraceError:
+        """Go on at the old parallelism, and say what happened."""
+        what = f"job {self._name!r} could not be rescaled to {parallelism} ({failure})"
+        try:
+            self._go_on(self._rescaling(self._parallelism, self._session), checkpoint)
+        except Exception as worse:
+            return HeadraceError(
+                f"{what} nor started again as it was ({worse}); it has stopped: start it with restore={checkpoint}"
+            )
+        return HeadraceError(f"{what}; it goes on as it was, from chk-{checkpoint}")
+
+    def stop(self) -> None:
+        """Take a last checkpoint and end the job; `wait` then returns."""
+        self._end(lambda session: session.stop())
+
+    def stop_with_savepoint(
+        self, path: str | None = None, mode: str | None = None, *, drain: bool = False
+    ) -> str:
+        """Take a savepoint and end the job exactly there: sinks commit what it covers, and nothing after it; `wait` then returns.
+
+        What is started from it goes on where this job ended, in this folder (`restore="latest"` finds it) or elsewhere.
+
+        Args:
+            path: as of `savepoint`.
+            mode: as of `savepoint`.
+            drain: end the input first, as `drain` does.
+
+        Returns: its path, DIRECTORY/JOB/sav-N, when it is complete.
+
+        Raises: UserError as `savepoint`, before anything happens; HeadraceError when it fails: the job then goes on.
+        """
+        chosen = _mode(mode)
+        # A rescale under way is waited for; none begins while the job ends.
+        with self._swap:
+            session, before = self._session, self._ending
+            self._ending = lambda session: session.stop()
+            try:
+                return session.stop_with_savepoint(path, chosen, drain=drain)
+            except HeadraceError:
+                self._ending = before
+                raise
+
+    def drain(self) -> None:
+        """Read nothing more, let all that was read be worked on to its end, commit it, and end the job; `wait` then returns.
+
+        Event time comes to its end: all windows and timers fire. So this is for a job that is not to go on: what is started from its
+        last checkpoint has nothing left to do. Where the job is to go on, `stop` it.
+        """
+        self._end(lambda session: session.drain())
+
+    def cancel(self) -> None:
+        """End the job at once; what no checkpoint covers is not committed."""
+        self._end(lambda session: session.cancel())
+
+    def wait(self, timeout_s: float | None = None) -> JobResult:
+        """Wait until the job has ended.
+
+        Args:
+            timeout_s: seconds; None waits for ever.
+
+        Raises: JobFailed when it ended in failure; TimeoutError when it still runs, which leaves it running.
+        """
+        deadline = None if timeout_s is None else time.monotonic() + timeout_s
+        while True:
+            session = self._session
+            left = None if deadline is None else max(0.0, deadline - time.monotonic())
+            result = session.wait(left)
+            left = -1 if deadline is None else max(0.0, deadline - time.monotonic())
+            if not self._swap.acquire(timeout=left):
+                raise TimeoutError(f"job {self._name!r} is being rescaled after {timeout_s} s")
+            try:
+                if session is self._session:
+                    return self._whole(result)
+            finally:
+                self._swap.release()
+
+    def status(self) -> Status:
+        """Return a look at the job now: phase, attempt, numbers of each subtask, latest notices and checkpoints."""
+        before = self._before
+        status = self._session.status()
+        return status if before is None else _continued(before, status)
+
+    def metrics(self) -> Mapping[str, float]:
+        """Return the current numbers by metric name."""
+        metrics = dict(self._session.metrics())
+        for result in self._earlier:
+            metrics["headrace_checkpoints_total"] += result.checkpoints
+            metrics["headrace_restarts_total"] += result.restarts
+        return metrics | rescale_metrics(self._rescales)
+
+    def _end(self, how: Callable[[Session], None]) -> None:
+        self._ending = how
+        how(self._session)
+
+    def _whole(self, last: JobResult) -> JobResult:
+        """The result of all sessions together."""
+        sessions = [*self._earlier, last]
+        return replace(
+            last,
+            duration_ns=sum(session.duration_ns for session in sessions),
+            checkpoints=sum(session.checkpoints for session in sessions),
+            restarts=sum(session.restarts for session in sessions),
+            collected={name: read() for name, read in self._collected.items()},
+        )
+
+
+def _mode(mode: str | None) -> CheckpointMode | None:
+    """How a savepoint is to be taken. Raises: UserError."""
+    if mode is not None and mode not in SAVEPOINT_MODES:
+        raise UserError(f"savepoint: mode={mode!r} is neither 'aligned' nor 'unaligned'")
+    return None if mode is None else CheckpointMode(mode)
+
+
+def rescale_metrics(rescales: Sequence[Rescaled]) -> dict[str, float]:
+    """What a job's rescales are in numbers."""
+    metrics: dict[str, float] = {"headrace_rescales_total": len(rescales)}
+    if rescales:
+        metrics["headrace_rescale_seconds"] = rescales[-1].duration_ns / 1e9
+    return metrics
+
+
+def _continued(before: Status, status: Status) -> Status:
+    """A look at a session as the continuation of the one before: notices are numbered on, totals go on."""
+    told = before.notices[-1][0] if before.notices else 0
+    notices = tuple((told + number, notice) for number, notice in status.notices)
+    return replace(
+        status,
+        restarts=before.restarts + status.restarts,
+        notices=(*before.notices, *notices)[-_REMEMBERED:],
+        checkpoints=(*before.checkpoints, *status.checkpoints)[-_REMEMBERED:],
+        completed=before.completed + status.completed,
+    )

@@ -1,0 +1,285 @@
+"""A job: sinks, and how to run what leads to them.
+
+A `Job` is a value. It can be planned and drawn without running, run many times, and shipped. What it states is the lowest
+layer of its options: headrace.toml, HEADRACE_* variables and the command line override it (see `settings`).
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, TypedDict, Unpack
+
+import pyarrow as pa
+
+from ..api.write import SinkHandle
+from ..contract.connectors import Delivery
+from ..contract.errors import UserError
+from ..contract.execution import ExecutionPlan
+from ..contract.options import (
+    Autoscale,
+    Checkpoints,
+    Network,
+    Restart,
+    Runner,
+    RunOptions,
+    State,
+    Workers,
+)
+from ..contract.outcomes import JobResult
+from ..contract.suggestion import did_you_mean
+from ..plan.builder import build_plan
+from ..plan.mermaid import mermaid
+from ..plan.validate import check_name, check_parallelism
+from .handle import JobHandle, Session, Successor
+from .settings import find_settings_file, layered
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from ..connectors.memory import CollectSink
+    from ..coordinator.autoscale import AutoscaleRules
+
+
+class Overrides(TypedDict, total=False):
+    """What `run` and `start` take besides the runner; each replaces what the job states."""
+
+    parallelism: int
+    checkpoints: Checkpoints | str
+    network: Network
+    restart: Restart
+    workers: Workers
+    state: State
+    autoscale: Autoscale
+    claim: bool
+    allow_unclaimed_state: bool
+    renamed: Mapping[str, str] | str
+
+
+class Job:
+    """Sinks under one name.
+
+    Attributes:
+        name: the job's identity; its checkpoints lie in a folder of this name.
+        sinks: in the order given.
+        max_parallelism: number of key groups: state can be rescaled up to it, and not be restored under another one.
+        options: as stated in code.
+    """
+
+    __slots__ = ("max_parallelism", "name", "options", "sinks")
+
+    def __init__(
+        self,
+        name: str,
+        *sinks: SinkHandle,
+        parallelism: int | None = None,
+        max_parallelism: int = 128,
+        checkpoints: Checkpoints | str | None = None,
+        network: Network | None = None,
+        restart: Restart | None = None,
+        workers: Workers | None = None,
+        state: State | None = None,
+        autoscale: Autoscale | None = None,
+        **unknown: object,
+    ) -> None:
+        """State a job.
+
+        Args:
+            parallelism: of operators that set none; None: one subtask per CPU.
+            checkpoints: None takes none; a path or URL takes them there with the default options.
+
+        Raises: UserError when an argument does not fit.
+        """
+        for option in unknown:
+            known = [
+                "parallelism",
+                "max_parallelism",
+                "checkpoints",
+                "network",
+                "restart",
+                "workers",
+                "state",
+                "autoscale",
+            ]
+            raise UserError(f"Job has no option {option!r}; {did_you_mean(option, known)}")
+        for sink in sinks:
+            if not isinstance(sink, SinkHandle):
+                raise UserError(f"Job takes sinks such as stream.write.parquet(...), got {sink!r}")
+        check_parallelism(max_parallelism, where="max_parallelism")
+        self.name = check_name(name, kind="Job")
+        self.sinks = sinks
+        self.max_parallelism = max_parallelism
+        self.options = RunOptions(
+            parallelism=parallelism,
+            checkpoints=_checkpoints(checkpoints),
+            network=network or Network(),
+            restart=restart or Restart(),
+            workers=workers or Workers(),
+            state=state or State(),
+            autoscale=autoscale or Autoscale(),
+        )
+
+    @property
+    def deliveries(self) -> Mapping[str, Delivery]:
+        """{sink's name: what it promises when checkpoints are on}."""
+        return {sink.name: sink.delivery for sink in self.sinks}
+
+    def plan(self, parallelism: int | None = None) -> ExecutionPlan:
+        """Validate the job and lay it out.
+
+        Args:
+            parallelism: of operators that set none; None: the job's.
+
+        Raises: UserError.
+        """
+        return build_plan(
+            self.name,
+            [sink.node for sink in self.sinks],
+            parallelism=parallelism or self.options.parallelism,
+            max_parallelism=self.max_parallelism,
+        )
+
+    def describe(self) -> str:
+        """Draw the plan as a mermaid flowchart. Raises: UserError as `plan` does."""
+        return mermaid(self.plan())
+
+    def run(
+        self,
+        runner: Runner = "spark",
+        *,
+        master: str | None = None,
+        spark: SparkSession | None = None,
+        restore: str | int | None = None,
+        **overrides: Unpack[Overrides],
+    ) -> JobResult:
+        """Run the job to its end; see `start` for the arguments.
+
+        Raises: UserError or StorageUnreachable, before anything starts; JobFailed.
+        """
+        handle = self.start(runner, master=master, spark=spark, restore=restore, **overrides)
+        return handle.wait()
+
+    def start(
+        self,
+        runner: Runner = "spark",
+        *,
+        master: str | None = None,
+        spark: SparkSession | None = None,
+        restore: str | int | None = None,
+        **overrides: Unpack[Overrides],
+    ) -> JobHandle:
+        """Start the job and return at once.
+
+        Args:
+            runner: "spark" (embedded unless `master` or `spark` says otherwise), or "threads" or "processes" of this machine.
+            master: Spark master URL.
+            spark: a session to use; it is not stopped.
+            restore: "latest", a checkpoint's number (7 or "7") or a path; None starts afresh.
+            overrides: see `Overrides`.
+
+        Raises: UserError or StorageUnreachable, before anything starts.
+        """
+        stated = self.run_options(runner, master=master, spark=spark, restore=restore, **overrides)
+        options, _ = layered(stated, {}, os.environ, find_settings_file(Path.cwd()))
+        return self.start_with(options)
+
+    def run_options(
+        self,
+        runner: Runner = "spark",
+        *,
+        master: str | None = None,
+        spark: SparkSession | None = None,
+        restore: str | int | None = None,
+        **overrides: Unpack[Overrides],
+    ) -> RunOptions:
+        """The options that `start` with these arguments states, before settings files and environment override them."""
+        for option in overrides:
+            known = [*Overrides.__annotations__, "runner", "master", "spark", "restore"]
+            if option not in known:
+                raise UserError(f"a run has no option {option!r}; {did_you_mean(option, known)}")
+        stated = self.options
+        return RunOptions(
+            runner=runner,
+            master=master,
+            spark=spark,
+            restore=restore,
+            claim=overrides.get("claim", False),
+            allow_unclaimed_state=overrides.get("allow_unclaimed_state", False),
+            renamed=overrides.get("renamed"),
+            parallelism=overrides.get("parallelism", stated.parallelism),
+            checkpoints=_checkpoints(overrides.get("checkpoints", stated.checkpoints)),
+            network=overrides.get("network", stated.network),
+            restart=overrides.get("restart", stated.restart),
+            workers=overrides.get("workers", stated.workers),
+            state=overrides.get("state", stated.state),
+            autoscale=overrides.get("autoscale", stated.autoscale),
+        )
+
+    def start_with(self, options: RunOptions) -> JobHandle:
+        """Start with exactly these options: the last step of `start`, for callers that layer options themselves."""
+        # Here, not above: it brings the launchers, for which a program that only plans need not wait.
+        from ..control.server import open_control
+        from .autoscaling import autoscale as start_autoscale
+        from .session import start_job
+
+        plan = self.plan(options.parallelism)
+        rules = self._autoscale_rules(options)
+        collected = self._collected(afresh=options.restore is None)
+
+        def rescaling(parallelism: int | None, running: Session) -> Successor:
+            if options.checkpoints is None:
+                raise UserError(f"job {self.name!r} keeps no checkpoints; give it checkpoints=DIR")
+            other = self.plan(parallelism)
+            return running.successor(other, replace(options, parallelism=parallelism))
+
+        session = start_job(plan, options)
+        handle = JobHandle(
+            self.name,
+            session,
+            collected=collected,
+            rescaling=rescaling,
+            parallelism=options.parallelism,
+        )
+        open_control(handle)
+        if rules is not None:
+            start_autoscale(handle, rules, plan.slots)
+        return handle
+
+    def _autoscale_rules(self, options: RunOptions) -> AutoscaleRules | None:
+        """Automatic rescaling as the policy takes it; None: off. Raises: UserError."""
+        from ..coordinator.autoscale import AutoscaleRules
+
+        stated = options.autoscale
+        if stated.most is None:
+            return None
+        if options.checkpoints is None:
+            raise UserError("autoscale.most needs a checkpoint directory; give checkpoints=DIR")
+        check_parallelism(stated.most, where="autoscale.most", limit=self.max_parallelism)
+        return AutoscaleRules(
+            stated.least, stated.most, stated.after_ns, stated.idle_after_ns, stated.pause_ns
+        )
+
+    def _collected(self, *, afresh: bool) -> dict[str, Callable[[], pa.Table]]:
+        """{name of a collect sink: reads its table}; `afresh` forgets what an earlier run collected."""
+        from ..connectors.memory import CollectSink
+
+        found: dict[str, Callable[[], pa.Table]] = {}
+        for handle in self.sinks:
+            if isinstance(handle.sink, CollectSink):
+                if afresh:
+                    handle.sink.clear()
+                found[handle.name] = partial(_table, handle.sink, handle.node.schema)
+        return found
+
+
+def _table(sink: CollectSink, schema: pa.Schema) -> pa.Table:
+    table = sink.table()
+    # A sink that was given no record does not know its columns.
+    return table if table.num_columns else schema.empty_table()
+
+
+def _checkpoints(value: Checkpoints | str | None) -> Checkpoints | None:
+    return Checkpoints(value) if isinstance(value, str) else value

@@ -1,0 +1,427 @@
+"""A run of a job: checks what can be checked before anything starts, launches workers and coordinator, and answers its handle.
+
+Every mistake that can be known beforehand is a `UserError` from `start_job`; what happens afterwards ends in `JobFailed`.
+"""
+
+from __future__ import annotations
+
+import secrets
+import time
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future
+from concurrent.futures import TimeoutError as FutureTimeout
+from contextlib import suppress
+
+from pyspark import cloudpickle
+
+from headrace.channels.events import CheckpointMode
+from headrace.recovery import assignment, catalog, redistribution
+from headrace.recovery.layout import CheckpointKind, checkpoint_folder
+from headrace.recovery.metadata import CheckpointMetadata, SharedFile, SubtaskSnapshot
+from headrace.recovery.renaming import NoSuchName, renamed
+from headrace.recovery.store import Store, StoreError
+
+from ..contract.errors import HeadraceError, JobFailed, StorageUnreachable, UserError
+from ..contract.execution import ExecutionPlan
+from ..contract.launcher import WorkerLauncher, WorkerProgram, slots_of_worker
+from ..contract.options import RunOptions
+from ..contract.outcomes import JobResult
+from ..contract.places import absolute
+from ..coordinator import coordinator_events as d
+from ..coordinator.coordinator import Coordinator
+from ..coordinator.leftovers import find_leftovers
+from ..coordinator.pending import SavepointOrder
+from ..coordinator.rules import Phase
+from ..drivers import claiming
+from ..drivers.coordinator_driver import CoordinatorDriver, Status
+from ..drivers.coordinator_performer import Sinks
+from ..drivers.restore import Restore, claimed, in_new_names, new_tasks, resolve
+from ..storage.checkpoint_storage import open_store
+from .compatibility import check_states
+from .job_settings import coordinator_rules, worker_settings
+from .launchers import Made, make_launcher, take_place
+from .metrics import metrics_of
+
+#: How often somebody who waits for the start looks.
+_LOOK_EVERY_S = 0.005
+
+
+class RunningJob:
+    """A started job (the `Session` behind a `JobHandle`)."""
+
+    def __init__(
+        self,
+        plan: ExecutionPlan,
+        driver: CoordinatorDriver,
+        launcher: WorkerLauncher,
+        directory: str,
+    ) -> None:
+        self._plan = plan
+        self._driver = driver
+        self._launcher = launcher
+        #: URL of the checkpoint directory; empty: there is none.
+        self._directory = directory
+        self._began_ns = time.monotonic_ns()
+        self._ended_ns: int | None = None
+
+    @property
+    def launcher(self) -> WorkerLauncher:
+        """What runs its workers."""
+        return self._launcher
+
+    @property
+    def plan(self) -> ExecutionPlan:
+        """What runs."""
+        return self._plan
+
+    def status(self) -> Status:
+        """A look at the job."""
+        return self._driver.status()
+
+    def checkpoint(self) -> int:
+        """Take a checkpoint now; its number. Raises UserError without a checkpoint directory, HeadraceError when it fails."""
+        return self._request("checkpoint", self._driver.request_checkpoint)
+
+    def savepoint(self, path: str | None, mode: CheckpointMode | None) -> str:
+        """Take a savepoint; its path. Raises UserError, StorageUnreachable before it begins; HeadraceError when it fails."""
+        order = self._order(path, mode)
+        number = self._request(
+            "savepoint", lambda answer: self._driver.request_checkpoint(answer, order)
+        )
+        return self._savepoint_path(path, number)
+
+    def stop_with_savepoint(
+        self, path: str | None, mode: CheckpointMode | None, *, drain: bool
+    ) -> str:
+        """Take a savepoint, commit what it covers and no more, and end; its path.
+
+        Raises: UserError, StorageUnreachable before it begins; HeadraceError when the savepoint fails, which leaves the job running.
+        """
+        order = self._order(None if path is None else absolute(path), mode)
+        kind = d.StopKind.DRAIN if drain else d.StopKind.WITH_CHECKPOINT
+        number = self._request(
+            "savepoint", lambda answer: self._driver.request_stop(answer, kind, order)
+        )
+        return self._savepoint_path(path, number)
+
+    def _order(self, path: str | None, mode: CheckpointMode | None) -> SavepointOrder:
+        self._check_durable()
+        if path is None:
+            return SavepointOrder("", mode)
+        return SavepointOrder(path, mode, _number_min(path, self._plan.job))
+
+    def _savepoint_path(self, path: str | None, number: int) -> str:
+        folder = checkpoint_folder(self._plan.job, number, CheckpointKind.SAVEPOINT)
+        return f"{(path or self._directory).rstrip('/')}/{folder.rstrip('/')}"
+
+    def _check_durable(self) -> None:
+        if not self._directory:
+            raise UserError("the job has no checkpoint directory; give it checkpoints=DIR")
+
+    def _request(
+        self, what: str, ask: Callable[[Callable[[d.RequestAnswered], None]], None]
+    ) -> int:
+        self._check_durable()
+        answer: Future[d.RequestAnswered] = Future()
+        ask(answer.set_result)
+        while True:
+            try:
+                answered = answer.result(timeout=0.5)
+                break
+            except FutureTimeout:
+                if self._driver.ended.is_set() and not answer.done():
+                    raise HeadraceError(f"the job ended before the {what} was taken") from None
+        if answered.checkpoint is None:
+            raise HeadraceError(f"the {what} failed: {answered.failure}")
+        return answered.checkpoint
+
+    def stop(self) -> None:
+        """Take a last checkpoint, commit what it covers, and end."""
+        self._driver.post(d.StopRequested(d.StopKind.WITH_CHECKPOINT))
+
+    def drain(self) -> None:
+        """End the input, let all that was read be worked on to its end, commit it, and end."""
+        self._driver.post(d.StopRequested(d.StopKind.DRAIN))
+
+    def suspend(self) -> None:
+        """Take an unaligned checkpoint, whatever the job's mode, commit what it covers, and end."""
+        kind = d.StopKind.WITH_CHECKPOINT
+        self._driver.post(d.StopRequested(kind, CheckpointMode.UNALIGNED))
+
+    def await_start(self) -> None:
+        """Wait until an attempt runs, or the job has ended well. Raises JobFailed."""
+        while self._driver.status().phase is not Phase.RUNNING:
+            if self._driver.ended.wait(_LOOK_EVERY_S):
+                self.wait(None)
+                return
+
+    def successor(self, plan: ExecutionPlan, options: RunOptions) -> PreparedJob:
+        """Prepare the job that takes this one's place, and start its workers now if there is room for them beside these.
+
+        Raises: UserError, StorageUnreachable, when it could not run; nothing has changed then.
+        """
+        if self._driver.settled.is_set():
+            # What its launcher shares with an heir may be about to end with it.
+            self.wait_for_workers()
+        prepared = PreparedJob(plan, options, self)
+        try:
+            prepared.launch_beside()
+        except BaseException:
+            prepared.discard()
+            raise
+        return prepared
+
+    def rescaled(self, text: str) -> None:
+        """Note that this session is the outcome of a rescale."""
+        self._driver.note(d.NoticeKind.RESCALED, text)
+
+    def cancel(self) -> None:
+        """End at once; what no checkpoint covers is not committed."""
+        self._driver.post(d.StopRequested(d.StopKind.NOW))
+
+    def wait(self, timeout_s: float | None) -> JobResult:
+        """Wait for the end. Interrupted, it cancels the job. Raises JobFailed, TimeoutError."""
+        try:
+            ended = self._driver.ended.wait(timeout_s)
+        except KeyboardInterrupt:
+            self.cancel()
+            self._driver.ended.wait()
+            raise
+        if not ended:
+            raise TimeoutError(f"job {self._plan.job!r} still runs after {timeout_s} s")
+        return self._result()
+
+    def wait_for_workers(self) -> None:
+        """Wait until the workers of a job that has settled have ended."""
+        self._driver.ended.wait()
+
+    def settled(self) -> JobResult:
+        """Wait until all is decided and durable; the workers may still be ending. Raises JobFailed."""
+        self._driver.settled.wait()
+        return self._result()
+
+    def _result(self) -> JobResult:
+        if self._ended_ns is None:
+            self._ended_ns = time.monotonic_ns()
+        result = self._driver.result
+        assert result is not None, "ended without a result"
+        if result.outcome is d.Outcome.FAILED:
+            raise JobFailed("\n".join(part for part in (result.reason, result.details) if part))
+        status = self._driver.status()
+        return JobResult(
+            job=self._plan.job,
+            duration_ns=self._ended_ns - self._began_ns,
+            checkpoints=status.completed,
+            restarts=status.restarts,
+            last_checkpoint=status.checkpoints[-1].checkpoint if status.checkpoints else None,
+            outcome=result.outcome.value,
+        )
+
+    def metrics(self) -> Mapping[str, float]:
+        """The current numbers by metric name."""
+        return metrics_of(self._plan, self._driver.status(), time.time_ns())
+
+
+class PreparedJob:
+    """A job that has yet to begin; its workers may have been started and wait for it (the `Successor` of a `Session`).
+
+    Args:
+        before: the job that it takes the place of; None: it takes nobody's.
+    """
+
+    def __init__(
+        self, plan: ExecutionPlan, options: RunOptions, before: RunningJob | None = None
+    ) -> None:
+        checkpoints = options.checkpoints
+        self._plan = plan
+        self._options = options
+        self._directory = "" if checkpoints is None else checkpoints.directory
+        self._store = None if checkpoints is None else open_store(self._directory)
+        self._tasks = new_tasks(plan)
+        self._before = before
+        self._made: Made | None = None
+        if before is not None:
+            self._made = take_place(plan.job, options, plan.slots, before.launcher)
+        #: There from the moment when the workers are started.
+        self._driver: CoordinatorDriver | None = None
+
+    def launch_beside(self) -> None:
+        """Start the workers if there is room for them beside the other job's."""
+        if self._made is not None and self._made.has_room:
+            self._launch(self._made)
+
+    def await_workers(self) -> None:
+        """Wait until the workers that were started ahead are there. Raises: HeadraceError when they do not come."""
+        if self._driver is None or self._made is None:
+            return
+        timeout_s = self._options.workers.start_timeout_ns / 1e9
+        reason = self._driver.await_workers(self._made.launcher.workers, timeout_s)
+        if reason:
+            raise HeadraceError(reason)
+
+    def fetch_ahead(self) -> int:
+        """Have the workers that were started ahead fetch most of what they will restore; returns how many bytes they have.
+
+        That is the files of databases in the last complete checkpoint of the job that still runs, which the next one will name again.
+        """
+        checkpoints = self._before.status().checkpoints if self._before is not None else ()
+        if self._driver is None or self._made is None or not checkpoints:
+            return 0
+        try:
+            subtasks = self._assign(self._adapt(checkpoints[-1]))
+        except redistribution.Incompatible:
+            return 0  # which `begin` says of the checkpoint that counts
+        workers = self._made.launcher.workers
+        wanted = {
+            worker: files_of(
+                subtasks, slots_of_worker(worker, workers=workers, slots=self._plan.slots)
+            )
+            for worker in range(workers)
+        }
+        return self._driver.fetch_ahead(wanted, self._options.workers.start_timeout_ns / 1e9)
+
+    def begin(self, restore: str | int | None) -> RunningJob:
+        """Go on from `restore`, see `RunOptions`. Raises: UserError, StorageUnreachable; nothing is left running then."""
+        try:
+            return self._begin(restore)
+        except BaseException:
+            self.discard()
+            raise
+
+    def discard(self) -> None:
+        """It will not begin: see that no worker stays."""
+        if self._driver is not None:
+            self._driver.discard()
+        elif self._made is not None:
+            self._made.launcher.stop(timeout_s=0.0)
+        self._driver = self._made = None
+
+    def _begin(self, restore: str | int | None) -> RunningJob:
+        self._check(restore)
+        if self._driver is None and self._before is not None:
+            self._before.wait_for_workers()
+        if self._made is None:
+            self._made = make_launcher(self._plan.job, self._options, self._plan.slots)
+        # All that can be the user's mistake has been looked at. From here on no older coordinator of the job completes a checkpoint; it may
+        # have completed one since we looked, so we look again.
+        job, store = self._plan.job, self._store
+        claiming.stake(self._find(restore), store, job, self._directory)
+        epoch = _claim(store, job)
+        found = claimed(self._find(restore), self._tasks)
+        claiming.record(found, store, job)
+        left = find_leftovers(store, job, found.own, found.checkpoint_next, found.place)
+        launcher = self._made.launcher
+        workers = range(launcher.workers)
+        slots = [slots_of_worker(w, workers=len(workers), slots=self._plan.slots) for w in workers]
+        machine = Coordinator(
+            self._plan,
+            [list(held) for held in slots],
+            coordinator_rules(self._options),
+            restore=found.metadata,
+            origin=found.origin,
+            claim=found.claim,
+            checkpoint_next=found.checkpoint_next,
+            assign=self._assign,
+            epoch=epoch,
+            left=left,
+            adapt=self._adapt,
+        )
+        driver = self._driver or self._launch(self._made)
+        for warning in (*found.warnings, *left.warnings):
+            driver.warn(warning)
+        driver.start(machine)
+        return RunningJob(self._plan, driver, launcher, self._directory)
+
+    def _check(self, restore: str | int | None) -> None:
+        """Find mistakes of the user's before anything starts."""
+        found = self._find(restore)
+        if found.metadata is None:
+            return
+        try:
+            self._assign(found.metadata)
+        except redistribution.Incompatible as reason:
+            raise UserError(str(reason)) from None
+        origin = open_store(found.origin) if found.origin else self._store
+        assert origin is not None, "a checkpoint lies somewhere"
+        check_states(self._plan, origin, found.metadata)
+
+    def _find(self, restore: str | int | None) -> Restore:
+        claim = self._options.claim and restore is not None
+        found = resolve(self._store, self._plan.job, restore, self._directory, claim=claim)
+        return in_new_names(found, self._options.renames, self._tasks)
+
+    def _adapt(self, metadata: CheckpointMetadata) -> CheckpointMetadata:
+        """An older checkpoint, to which the job falls back, in new names. One that has not the operator at all has nothing to rename."""
+        with suppress(NoSuchName):
+            return renamed(metadata, self._options.renames)
+        return metadata
+
+    def _assign(self, metadata: CheckpointMetadata) -> list[SubtaskSnapshot]:
+        unclaimed = self._options.allow_unclaimed_state
+        return assignment.assign(
+            metadata, self._tasks, self._plan.max_parallelism, allow_unclaimed=unclaimed
+        )
+
+    def _launch(self, made: Made) -> CoordinatorDriver:
+        """Open the server and launch the workers."""
+        plan, options, launcher = self._plan, self._options, made.launcher
+        secret = secrets.token_bytes(32)
+        driver = CoordinatorDriver(
+            plan.job, secret, launcher, self._store, _sinks_of(plan), self._directory
+        )
+        self._driver = driver
+        made.exits.append(driver.post)
+        host = options.workers.advertise_host or launcher.coordinator_host
+        program = WorkerProgram(
+            job=plan.job,
+            coordinator=driver.listen(host),
+            secret=secret,
+            plan=cloudpickle.dumps(plan),  # type: ignore[no-untyped-call]  # pyspark's copy has no types
+            slots=plan.slots,
+            settings=worker_settings(options),
+        )
+        launcher.start(program, lambda reason: driver.post(d.LauncherFailed(reason)))
+        return driver
+
+
+def start_job(plan: ExecutionPlan, options: RunOptions) -> RunningJob:
+    """Start a job. Raises UserError, StorageUnreachable before anything runs."""
+    if options.claim and options.restore is None:
+        raise UserError("claim has nothing to claim: give restore=, or leave claim out")
+    return PreparedJob(plan, options).begin(options.restore)
+
+
+def files_of(subtasks: Sequence[SubtaskSnapshot], slots: range) -> list[SharedFile]:
+    """Files of databases that the subtasks in these slots restore, each once."""
+    databases = (d for subtask in subtasks if subtask.index in slots for d in subtask.databases)
+    found = {file.path: file for database in databases for file in database.shared}
+    return list(found.values())
+
+
+def _sinks_of(plan: ExecutionPlan) -> Sinks:
+    committers = {
+        operator.name: operator.committer()
+        for task in plan.tasks
+        for operator in task.operators
+        if operator.committer is not None
+    }
+    return Sinks({name: c for name, c in committers.items() if c is not None})
+
+
+def _number_min(directory: str, job: str) -> int:
+    """A number that is free in the directory of a savepoint. Raises UserError, StorageUnreachable."""
+    try:
+        return catalog.next_checkpoint_number(open_store(directory), job)
+    except StoreError as error:
+        raise StorageUnreachable(
+            f"the directory of the savepoint cannot be read: {error}"
+        ) from error
+
+
+def _claim(store: Store | None, job: str) -> int:
+    try:
+        return 1 if store is None else catalog.claim_epoch(store, job)
+    except StoreError as error:
+        raise StorageUnreachable(
+            f"an epoch of job {job!r} could not be claimed: {error}"
+        ) from error

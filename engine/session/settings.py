@@ -1,0 +1,206 @@
+"""Options from outside the program, laid over those in code.
+
+From weak to strong: code, headrace.toml (or `[tool.headrace]` of pyproject.toml), HEADRACE_* environment variables, explicit
+overrides of the command line. Whoever operates a job can thus fix it without its code. (In Flink the code wins,
+and operators cannot.) Each key's origin is returned, so that a tool can print which layer set what.
+
+A key is a field of `RunOptions` ("parallelism") or one of its groups ("checkpoints.interval"); its variable is
+HEADRACE_PARALLELISM or HEADRACE_CHECKPOINTS_INTERVAL. Unknown keys are refused in every layer, with a suggestion.
+"""
+
+from __future__ import annotations
+
+import functools
+import re
+import tomllib
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, fields, replace
+from pathlib import Path
+from types import NoneType
+from typing import Any, get_args, get_type_hints
+
+from ..contract.errors import UserError
+from ..contract.options import Autoscale, Checkpoints, Network, Restart, RunOptions, State, Workers
+from ..contract.suggestion import did_you_mean
+
+PREFIX = "HEADRACE_"
+#: Where a key has its code's or the default value.
+CODE = "code"
+
+_GROUPS: dict[str, type] = {
+    "checkpoints": Checkpoints,
+    "network": Network,
+    "restart": Restart,
+    "workers": Workers,
+    "state": State,
+    "autoscale": Autoscale,
+}
+#: An object, which no text can name.
+_ONLY_IN_CODE = {"spark"}
+_WORDS = {"true": True, "false": False}
+
+
+@dataclass(frozen=True, slots=True)
+class _Setting:
+    """One key set by one layer; `origin` is how errors and tools name the place."""
+
+    key: str
+    value: object
+    origin: str
+
+
+def keys() -> tuple[str, ...]:
+    """All keys that can be set from outside, in a fixed order."""
+    found: list[str] = []
+    for field in fields(RunOptions):
+        if field.name in _GROUPS:
+            members: Any = _GROUPS[field.name]
+            found += [f"{field.name}.{member.name}" for member in fields(members)]
+        elif field.name not in _ONLY_IN_CODE:
+            found.append(field.name)
+    return tuple(found)
+
+
+def layered(
+    options: RunOptions,
+    overrides: Mapping[str, str],
+    environ: Mapping[str, str],
+    toml: Path | None,
+) -> tuple[RunOptions, dict[str, str]]:
+    """Lay settings over `options`.
+
+    Args:
+        options: as stated in code.
+        overrides: {key: text} of the command line.
+        environ: all environment variables; those without the prefix are passed over.
+        toml: a headrace.toml or pyproject.toml; None: none.
+
+    Returns: the options, and {key: origin} for every key: "code", the file's path, the variable's name or "command line".
+
+    Raises: UserError for an unknown key, or a value that does not fit, and which layer set it.
+    """
+    settings: dict[str, _Setting] = {}
+    for layer in (_from_toml(toml), _from_environ(environ), _from_overrides(overrides)):
+        for setting in layer:
+            settings[setting.key] = setting
+    origins = {key: settings[key].origin if key in settings else CODE for key in keys()}
+    return _apply(options, settings), origins
+
+
+def find_settings_file(folder: Path) -> Path | None:
+    """Find headrace.toml in `folder`, or else a pyproject.toml there that has a [tool.headrace] table."""
+    own = folder / "headrace.toml"
+    if own.is_file():
+        return own
+    project = folder / "pyproject.toml"
+    # The text is searched before it is parsed: a broken pyproject.toml without our table is none of our business.
+    if project.is_file() and "tool.headrace" in project.read_text(encoding="utf-8"):
+        return project
+    return None
+
+
+def _from_toml(path: Path | None) -> Iterator[_Setting]:
+    if path is None:
+        return
+    try:
+        table = tomllib.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise UserError(f"{path}: cannot be read ({error}); correct it or remove it") from None
+    if path.name == "pyproject.toml":
+        table = table.get("tool", {}).get("headrace", {})
+    for name, value in table.items():
+        if not isinstance(value, dict):
+            yield _checked(name, value, str(path))
+            continue
+        for member, inner in value.items():
+            yield _checked(f"{name}.{member}", inner, str(path))
+
+
+def _from_environ(environ: Mapping[str, str]) -> Iterator[_Setting]:
+    variables = {PREFIX + key.replace(".", "_").upper(): key for key in keys()}
+    for variable in sorted(environ):
+        if not variable.startswith(PREFIX):
+            continue
+        if variable not in variables:
+            hint = did_you_mean(variable, variables)
+            raise UserError(f"the environment variable {variable} sets no option; {hint}")
+        yield _checked(variables[variable], environ[variable], variable)
+
+
+def _from_overrides(overrides: Mapping[str, str]) -> Iterator[_Setting]:
+    for key, value in overrides.items():
+        yield _checked(key, value, "command line")
+
+
+def _checked(key: str, value: object, origin: str) -> _Setting:
+    if key in _ONLY_IN_CODE:
+        raise UserError(f"{origin}: {key!r} can only be set in code")
+    if key not in keys():
+        raise UserError(f"{origin}: there is no option {key!r}; {did_you_mean(key, keys())}")
+    return _Setting(key, _converted(key, value, origin), origin)
+
+
+def _converted(key: str, value: object, origin: str) -> object:
+    """Text to what the option takes; "none" is None where that is a value. Numbers and booleans of a TOML file pass as they are."""
+    if not isinstance(value, str):
+        return value
+    taken = _types()[key]
+    if value.lower() == "none" and NoneType in taken:
+        return None
+    if bool in taken:
+        if value.lower() not in _WORDS:
+            raise UserError(f"{origin}: {key}={value!r} is neither true nor false")
+        return _WORDS[value.lower()]
+    if int in taken and re.fullmatch(r"\d+", value):
+        return int(value)
+    if float in taken and re.fullmatch(r"\d+\.\d+", value):
+        return float(value)
+    if int in taken and str not in taken:
+        raise UserError(f"{origin}: {key}={value!r} is not a whole number")
+    return value
+
+
+@functools.cache
+def _types() -> dict[str, frozenset[object]]:
+    """{key: the types that its option is declared to take}."""
+    found: dict[str, frozenset[object]] = {}
+    for prefix, class_ in [("", RunOptions), *((f"{g}.", c) for g, c in _GROUPS.items())]:
+        # Spark's own type is known to type checkers only, and is no concern of settings.
+        hints = get_type_hints(class_, localns={"SparkSession": object})
+        for name, hint in hints.items():
+            found[prefix + name] = frozenset(get_args(hint) or (hint,))
+    return found
+
+
+def _apply(options: RunOptions, settings: Mapping[str, _Setting]) -> RunOptions:
+    top = {key: setting for key, setting in settings.items() if "." not in key}
+    changes = {key: setting.value for key, setting in top.items()}
+    for group, class_ in _GROUPS.items():
+        members = {
+            key.removeprefix(f"{group}."): setting
+            for key, setting in settings.items()
+            if key.startswith(f"{group}.")
+        }
+        if members:
+            changes[group] = _group(group, class_, getattr(options, group), members)
+    laid: RunOptions = _made(options, changes, top)
+    return laid
+
+
+def _group(name: str, class_: type, stated: Any, members: Mapping[str, _Setting]) -> object:
+    changes = {member: setting.value for member, setting in members.items()}
+    if stated is None and "directory" not in changes:
+        first = next(iter(members.values()))
+        raise UserError(
+            f"{first.origin} sets {first.key}, but the job takes no checkpoints; set {name}.directory too"
+        )
+    return _made(class_ if stated is None else stated, changes, members)
+
+
+def _made(base: Any, changes: Mapping[str, Any], settings: Mapping[str, _Setting]) -> Any:
+    """Make options of `changes`, over `base` if that is no class; an error tells which layers are to blame."""
+    try:
+        return base(**changes) if isinstance(base, type) else replace(base, **changes)
+    except UserError as error:
+        origins = sorted({setting.origin for setting in settings.values()})
+        raise UserError(f"{error} (set by {', '.join(origins)})") from None

@@ -1,0 +1,183 @@
+"""Claims in a simulated world: a job is started somewhere else from a checkpoint that it makes its own, with all faults, as often as its driver dies.
+
+When a drawn checkpoint of a run completes, everything that lasts is copied: storage, and the sinks' system. When the run is over, a new world starts
+from the copy, as if everybody had died at that moment. What was the job's folder is another's there, and the job claims the checkpoint in it. Checked
+are, besides everything that is checked of every world:
+
+- its output together with what was committed before the copy is the reference's;
+- the claimed checkpoint is read by nobody when it goes;
+- in the end either the job's folder still knows the claim, or nothing is left of the checkpoint that others there do not name, and they are whole.
+"""
+
+from __future__ import annotations
+
+from copy import deepcopy
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from headrace.recovery import catalog, elsewhere
+from headrace.recovery.codec import CorruptMetadata, decode_metadata, encode_metadata
+from headrace.recovery.layout import CheckpointKind, checkpoint_folder, parse_checkpoint_path
+
+from ..sink import SinkSystem
+from ..watch import Violation
+from .oracles import deletes_for_certain
+from .storage import SimulatedStorage
+
+if TYPE_CHECKING:
+    from .world import World
+
+#: Name of the job whose checkpoint is claimed, and URL of the directory in which it lies.
+EARLIER = "earlier"
+_ELSEWHERE = "memory://elsewhere"
+
+
+def seen_as(storage: SimulatedStorage, job: str, other: str) -> SimulatedStorage:
+    """The storage as it would be if the folder of `job` were that of `other`; for those who look on."""
+    if job == other:
+        return storage
+    seen = SimulatedStorage()
+    for path, data in storage.objects.items():
+        folder, slash, rest = path.partition("/")
+        if folder == job:
+            seen.objects[f"{other}{slash}{rest}"] = data
+    return seen
+
+
+@dataclass(frozen=True, slots=True)
+class _Copy:
+    """What lasts, at the moment when checkpoint `number` was complete."""
+
+    number: int
+    objects: dict[str, bytes]
+    sinks: SinkSystem
+
+
+class Claims:
+    """The checkpoint of one world that is claimed by another."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+        # What a drained job has read is told by its last checkpoint, which the copy may not have. And of two drivers that believe to have
+        # the job, one that was frozen, the copy may hold half of what each has done.
+        scenario = world.scenario
+        fit = scenario.drain_ns is None and not scenario.profile.pauses
+        self._left = scenario.settings.claim_after if fit else None
+        self._copy: _Copy | None = None
+
+    def completed(self, number: int) -> None:
+        """A checkpoint is complete."""
+        if self._left is None or self._copy is not None:
+            return
+        env = self._world.env
+        complete = catalog.complete_checkpoints(env.storage, env.plan.job, savepoints=False)
+        self._left -= 1
+        # Another driver may have gone on since.
+        if self._left <= 0 and complete and complete[0] == number:
+            self._copy = _Copy(number, dict(env.storage.objects), deepcopy(env.sinks))
+
+    def check(self) -> None:
+        """The run is over. Start the job from the copy. Raises Violation."""
+        if self._copy is None:
+            return
+        violation = self._claimed(self._copy)
+        if violation:
+            raise Violation(f"claimed chk-{self._copy.number}: {violation}")
+        self._world.coverage.count("checkpoints claimed")
+
+    def _claimed(self, copy: _Copy) -> str:
+        old = self._world
+        settings = replace(old.scenario.settings, savepoints=0, claim_after=None)
+        scenario = replace(old.scenario, settings=settings, rescales=(), drain_ns=None)
+        new = type(old)(old.seed, scenario)
+        new.rescaled = old.rescaled
+        job = new.env.plan.job
+        _move(copy, job, new.env.storage)
+        sinks = deepcopy(copy.sinks)
+        new.env.sinks.transactions.update(sinks.transactions)
+        new.env.sinks.visible += sinks.visible
+        path = f"{_ELSEWHERE}/{EARLIER}/chk-{copy.number}"
+        new.env = replace(new.env, claim=path)
+        report = new.run()
+        for what in ("claims released", "claims kept until the end"):
+            old.coverage.count(what, report.coverage.get(what, 0))
+        return report.violation
+
+
+def check_released(world: World) -> None:
+    """A job that had claimed something is over. Raises Violation."""
+    storage, job = world.env.storage, world.env.plan.job
+    path = world.env.claim
+    if not path:
+        return
+    number = int(path.rpartition("-")[2])
+    folder = checkpoint_folder(EARLIER, number)
+    known = elsewhere.places(storage, job)
+    left = storage.list(folder)
+    whole = f"{folder}metadata" in left
+    try:
+        named = _named(storage)
+    except CorruptMetadata:
+        return  # nobody can tell what may go
+    if known:
+        world.coverage.count("claims kept until the end")
+        complete = catalog.complete_checkpoints(storage, job, savepoints=False)
+        retained = len(complete) >= world.env.settings.retain
+        has_left = world.coordinator is not None and world.coordinator.has_left
+        if retained and has_left and deletes_for_certain(world.scenario.profile):
+            raise Violation(f"{folder} is subsumed, and still claimed")
+        return
+    leaked = [path for path in left if path not in named]
+    if whole or leaked:
+        raise Violation(f"{folder} was released, and left are {leaked[:3]}")
+    world.coverage.count("claims released")
+
+
+def check_unread(text: str) -> None:
+    """An attempt or a checkpoint has failed. Raises Violation when it missed what was claimed."""
+    if f"{EARLIER}/" in text and "not found" in text:
+        raise Violation(f"what was claimed went while it was read: {text}")
+
+
+def _named(storage: SimulatedStorage) -> set[str]:
+    """What complete checkpoints in the folder of the claimed one name; they must be whole. Raises: CorruptMetadata, Violation."""
+    named: set[str] = set()
+    for path, files in storage.audit.live.items():
+        if path.startswith(f"{EARLIER}/"):
+            named |= files
+    for number in catalog.complete_checkpoints(storage, EARLIER, savepoints=False):
+        catalog.load_kind(storage, EARLIER, number, CheckpointKind.CHECKPOINT)
+        problems = catalog.verify(storage, EARLIER, number)
+        if problems:
+            raise Violation(f"chk-{number} of the other job is complete, but {problems[0]}")
+    return named
+
+
+def _move(copy: _Copy, job: str, storage: SimulatedStorage) -> None:
+    """The job's folder as another's; the epochs stay too, since the sinks' system knows them."""
+    metadata = []
+    for path, data in copy.objects.items():
+        folder, _, rest = path.partition("/")
+        assert folder == job, path
+        if rest.startswith("elsewhere/"):
+            continue
+        there = f"{EARLIER}/{rest}"
+        parsed = parse_checkpoint_path(there)
+        if parsed is not None and parsed.name == "metadata":
+            data = _renamed(data, there)
+            metadata.append(there)
+        storage.objects[there] = data
+        if rest.startswith("epochs/"):
+            storage.objects[path] = data
+    for there in metadata:
+        storage.audit.created(there)
+
+
+def _renamed(data: bytes, path: str) -> bytes:
+    try:
+        metadata = decode_metadata(data, path)
+    except CorruptMetadata:
+        return data
+    return encode_metadata(msgspec.structs.replace(metadata, job=EARLIER))

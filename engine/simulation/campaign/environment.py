@@ -1,0 +1,213 @@
+"""What every simulated process of a run shares: the scheduler, the network, storage, the job, and those who watch.
+
+`Process` holds what the worker's and the coordinator's processes have in common: a clock of their own that may jump, a life that may
+end at a crash point, and a wake-up at the deadline that their machine names.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from headrace.channels.events import CheckpointMode
+from headrace.inflight.log import USUAL, LogLimits
+
+from ...contract.execution import ExecutionPlan
+from ...worker.subtask_spec import Limits
+from ..coverage import Coverage
+from ..scheduler import Scheduler
+from ..sink import SinkSystem
+from ..watch import Watch
+from .faults import Faults
+from .local_disk import LocalDisk
+from .network import Network
+from .orphans import Orphans
+from .storage import SimulatedStorage
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """The job's settings in a run; times in virtual nanoseconds.
+
+    Attributes:
+        workers: how many; slots are spread over them.
+        work_ns: shortest and longest time of a piece of work.
+        slow_tasks: indexes of tasks whose work takes eight times as long.
+        log: sizes of the in-flight log, where there is one.
+        savepoints: so many are asked for.
+        databases: indexes of tasks whose keyed state lies in databases.
+        claim_after: another job claims the checkpoint that completes as this one, counted from 1; None: none is claimed.
+    """
+
+    mode: CheckpointMode
+    limits: Limits
+    workers: int
+    heartbeat_ns: int
+    heartbeat_timeout_ns: int
+    checkpoint_interval_ns: int
+    checkpoint_timeout_ns: int
+    tolerable_failures: int
+    retain: int
+    concurrent: int
+    work_ns: tuple[int, int]
+    slow_tasks: frozenset[int]
+    log: LogLimits = USUAL
+    savepoints: int = 0
+    databases: frozenset[int] = frozenset()
+    claim_after: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Environment:
+    """The shared parts of one run. `claim`: path of the checkpoint of another job that this one claims; empty: it claims none."""
+
+    scheduler: Scheduler
+    faults: Faults
+    coverage: Coverage
+    network: Network
+    storage: SimulatedStorage
+    sinks: SinkSystem
+    plan: ExecutionPlan
+    settings: Settings
+    watch: Watch
+    disk: LocalDisk
+    orphans: Orphans
+    claim: str = ""
+
+
+class Process:
+    """A process with a clock of its own.
+
+    Attributes:
+        alive: neither crashed nor ended.
+        paused: alive, but its machine or virtual machine is frozen; what it had begun outside goes on, and what it hears waits.
+    """
+
+    def __init__(self, env: Environment, name: str, ended: Callable[[], None]) -> None:
+        self.env = env
+        self.name = name
+        self.alive = True
+        self.paused = False
+        self._held: list[Callable[[], None]] = []
+        self._ended = ended
+        self._clock_offset_ns = 0
+        self._clock_highest_ns = 0
+        self._wake_at_ns: int | None = None
+
+    # --- the clock ----------------------------------------------------------------------------------------------
+
+    def clock_ns(self) -> int:
+        """What this process believes the time to be."""
+        return self.env.scheduler.now_ns + self._clock_offset_ns
+
+    def jump_clock(self, by_ns: int) -> None:
+        """Set the clock; deadlines follow it."""
+        self._clock_highest_ns = max(self._clock_highest_ns, self.clock_ns())
+        self._clock_offset_ns += by_ns
+        self._wake_later()
+
+    def mend_clock(self) -> None:
+        """Bring a clock that stands behind what it has shown back to it: it goes on from there."""
+        behind_ns = self._clock_highest_ns - self.clock_ns()
+        if behind_ns > 0:
+            self._clock_offset_ns += behind_ns
+            self._wake_later()
+
+    def next_deadline_ns(self) -> int | None:
+        """When the machine wants to be woken, in its own time."""
+        raise NotImplementedError
+
+    def wake(self) -> None:
+        """The deadline has come."""
+        raise NotImplementedError
+
+    def _wake_later(self) -> None:
+        deadline_ns = self.next_deadline_ns()
+        if deadline_ns is None or not self.alive:
+            self._wake_at_ns = None
+            return
+        at_ns = max(deadline_ns - self._clock_offset_ns, self.env.scheduler.now_ns)
+        if at_ns != self._wake_at_ns:
+            self._wake_at_ns = at_ns
+            self.env.scheduler.at(at_ns, lambda: self._woken(at_ns))
+
+    def _woken(self, at_ns: int) -> None:
+        if not self.alive or self._wake_at_ns != at_ns:
+            return
+        self._wake_at_ns = None
+        deadline_ns = self.next_deadline_ns()
+        if deadline_ns is not None and deadline_ns <= self.clock_ns():
+            self.when_awake(self.wake)
+        else:
+            self._wake_later()
+
+    # --- pauses ---------------------------------------------------------------------------------------------------
+
+    def pause(self, duration_ns: int) -> None:
+        """Freeze for a while."""
+        self.paused = True
+        self.env.scheduler.trace(f"{self.name} pauses")
+        self.env.scheduler.after(duration_ns, self._resume)
+
+    def when_awake(self, action: Callable[[], None]) -> None:
+        """Do it now, or, paused, when the pause is over."""
+        if self.paused:
+            self._held.append(action)
+        else:
+            action()
+
+    def _resume(self) -> None:
+        self.paused = False
+        self.env.scheduler.trace(f"{self.name} wakes up")
+        held, self._held = self._held, []
+        for action in held:
+            action()
+
+    # --- life ---------------------------------------------------------------------------------------------------
+
+    def reached(self, point: str) -> bool:
+        """Come to a crash point; True: the process has died before the effect."""
+        self.env.faults.reached(point)
+        return self._crash_at(point, after=False)
+
+    def passed(self, point: str) -> bool:
+        """Leave a crash point; True: the process has died after the effect."""
+        return self._crash_at(point, after=True)
+
+    def _crash_at(self, point: str, *, after: bool) -> bool:
+        if self.alive and self.env.faults.crashes(point, after=after):
+            self.die(host=False, why=f"crashed {'after' if after else 'before'} {point}")
+        return not self.alive
+
+    def die(self, *, host: bool, why: str) -> None:
+        """Stop at once; with its host, nobody is told."""
+        if not self.alive:
+            return
+        self.alive = False
+        self.env.scheduler.trace(f"{self.name} {why}")
+        self.env.network.vanish(self, host=host)  # type: ignore[arg-type]  # subclasses are endpoints
+        self.gone()
+        self._ended()
+
+    def gone(self) -> None:
+        """Forget what a dead process cannot hold; for subclasses."""
+
+
+_SHOWN = ("epoch", "worker", "subtask", "checkpoint", "channel", "reason")
+#: {type: (its name, those of `_SHOWN` that it has)}: asked for every event and effect of a run.
+_shown_of: dict[type, tuple[str, tuple[str, ...]]] = {}
+
+
+def shown(value: Any) -> str:
+    """A short name for an event, effect or message in the trace."""
+    kind = type(value)
+    message = getattr(value, "message", None)
+    if message is not None and not isinstance(message, str):
+        return f"{kind.__name__}({type(message).__name__})"
+    known = _shown_of.get(kind)
+    if known is None:
+        fields = tuple(field for field in _SHOWN if hasattr(value, field))
+        known = _shown_of[kind] = kind.__name__, fields
+    name, fields = known
+    return f"{name}({' '.join([f'{field}={getattr(value, field)!s}' for field in fields])})"

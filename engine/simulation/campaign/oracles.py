@@ -1,0 +1,209 @@
+"""Oracles: what must hold whatever went wrong, checked from outside the engine.
+
+`watch.py` compares what passes in channels with what checkpoints hold. Here:
+
+`check_output` compares what became visible in the sinks with the reference: every record as often as it must, the places of keyed
+lists without forks, and order per key where the edges promise it. `check_credit` compares both ends of each channel.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping
+
+from headrace.channels.events import CheckpointMode
+from headrace.recovery import catalog
+from headrace.recovery.layout import store_path
+from headrace.recovery.registry import references
+
+from ...contract.execution import ExecutionPlan
+from ...worker.subtask import Subtask
+from ...worker.subtask_events import SubtaskId
+from ..coverage import Coverage
+from ..jobs.reference import Record, Reference
+from ..jobs.source import ID_SPAN
+from ..jobs.windows import LATE_STEP
+from ..sink import SinkSystem, TransactionStatus
+from ..watch import Violation
+from .faults import FaultProfile
+from .storage import SimulatedStorage
+
+# --- credit -----------------------------------------------------------------------------------------------------------
+
+
+def check_credit(
+    subtasks: Mapping[SubtaskId, Subtask], plan: ExecutionPlan, window_bytes: int, cover: Coverage
+) -> None:
+    """Both ends of each channel, where both are given: nothing beyond what was granted, nothing granted twice, and nothing lost.
+
+    What came in is queued, handed out, or has been given back. An end where nothing waits has granted more than half its window: less is held back only as
+    long as it is not worth a frame.
+    """
+    for id, subtask in subtasks.items():
+        for channel, subpartition in subtask._subpartitions.items():
+            if subpartition.queued_bytes and subpartition.sent_bytes >= subpartition.limit_bytes:
+                cover.count("channels blocked by backpressure")
+            consumer = subtasks.get(SubtaskId(plan.edges[channel.edge].consumer, channel.consumer))
+            if consumer is None:
+                continue
+            end = consumer._gate.channels[channel]
+            if subpartition.limit_bytes > end.limit_bytes:
+                raise Violation(f"{id} uses credit on {channel} that nobody granted")
+            given_bytes = 0 if end.given is None else end.given.size_bytes
+            if end.received_bytes != end.consumed_bytes + end.queued_bytes + given_bytes:
+                raise Violation(f"channel {channel}: credit for what came in is lost")
+            idle = end.given is None and not end.queue
+            least_bytes = end.window.size_bytes - end.window.size_bytes // 2
+            if idle and end.limit_bytes < end.consumed_bytes + least_bytes:
+                raise Violation(f"channel {channel} is idle, and its window is not granted")
+            if end.limit_bytes > end.consumed_bytes + window_bytes:
+                raise Violation(f"channel {channel}: more was granted than consumed")
+            if subpartition.sent_bytes < end.received_bytes:
+                raise Violation(f"channel {channel}: more bytes were received than sent")
+
+
+# --- storage ----------------------------------------------------------------------------------------------------------
+
+
+def check_newest(storage: SimulatedStorage, job: str, cover: Coverage) -> None:
+    """What the newest complete checkpoint refers to is there, whole; what it does not refer to is counted."""
+    metadata, _ = catalog.newest_valid(storage, job)
+    if metadata is None:
+        return
+    problems = catalog.verify(storage, job, metadata.checkpoint)
+    if problems:
+        raise Violation(f"chk-{metadata.checkpoint} is complete, but {problems[0]}")
+    referred = {store_path(job, path) for path in references(metadata)}
+    segments = {path for path in storage.objects if ".segment" in path}
+    cover.count(
+        "files at the end that the newest checkpoint does not name", len(segments - referred)
+    )
+
+
+def check_retained(storage: SimulatedStorage, job: str, retain: int, profile: FaultProfile) -> None:
+    """All is over, and no more complete checkpoints are left than are to be retained, however many drivers wrote them.
+
+    Where storage may refuse to delete, tear metadata, or a driver that gave way may write late, more may be left.
+    """
+    if not deletes_for_certain(profile):
+        return
+    complete = catalog.complete_checkpoints(storage, job, savepoints=False)
+    if len(complete) > retain:
+        raise Violation(f"retained are to be {retain} checkpoints, left are {complete}")
+
+
+def deletes_for_certain(profile: FaultProfile) -> bool:
+    """What is to go in the end is gone: storage neither refuses nor tears, and nobody wakes up late."""
+    return not (
+        profile.storage_rejects
+        or profile.deletions_refused
+        or profile.storage_uncertain
+        or profile.torn_writes
+        or profile.pauses
+    )
+
+
+# --- output -----------------------------------------------------------------------------------------------------------
+
+
+def check_output(
+    reference: Reference,
+    system: SinkSystem,
+    mode: CheckpointMode,
+    *,
+    splits: int,
+    rescaled: bool = False,
+) -> None:
+    """What is visible at the end of the job. `splits`: of each source; `rescaled`: the job's parallelism has changed on the way."""
+    copied = reference.copied if rescaled else set()
+    ordered = reference.ordered - (reference.forwarded if rescaled else set())
+    exact = mode is not CheckpointMode.AT_LEAST_ONCE
+    for sink, expected in reference.sinks.items():
+        rows = system.rows(sink)
+        _check_pooled(sink, expected, rows, reference.pooled)
+        expected = Counter({r: n for r, n in expected.items() if r.path not in reference.pooled})
+        actual = Counter(Record(*row[:4]) for _, row in rows if row[2] not in reference.pooled)
+        expected, actual = _once(expected, copied), _once(actual, copied)
+        missing, extra = expected - actual, actual - expected
+        if missing or (exact and extra):
+            raise Violation(f"{sink}: missing {_some(missing)}, extra {_some(extra)}")
+        if exact:
+            _check_order(sink, rows, ordered, splits)
+    if exact:
+        _check_places(reference, system)
+    stuck = [id for id, t in system.transactions.items() if _is_stuck(t.status)]
+    if stuck:
+        raise Violation(f"transactions are still open at the end: {stuck[:5]}")
+
+
+def _check_pooled(
+    sink: str,
+    expected: Counter[Record],
+    rows: Iterable[tuple[int, tuple[int, ...]]],
+    pooled: Collection[int],
+) -> None:
+    """Of each key, all records are told, together or by themselves, and each window once."""
+    wanted, found, told = Counter[_Pool](), Counter[_Pool](), Counter[_Pool]()
+    for record, times in expected.items():
+        if record.path in pooled:
+            wanted[record.path, record.key, 0] += times
+            wanted[record.path, record.key, 1] += record.id * times
+    for _, (id, key, path, _, nth, _) in rows:
+        if path in pooled:
+            total, window = divmod(id, LATE_STEP)
+            found[path, key, 0] += nth
+            found[path, key, 1] += total
+            told[path, key, window] += window > 0
+    if found != wanted:
+        raise Violation(f"{sink}: missing in all {wanted - found}, extra {found - wanted}")
+    if told and max(told.values()) > 1:
+        raise Violation(f"{sink}: told twice are the windows {told - Counter(set(told))}")
+
+
+#: (path, key, which).
+_Pool = tuple[int, int, int]
+
+
+def _is_stuck(status: TransactionStatus) -> bool:
+    return status in (TransactionStatus.OPEN, TransactionStatus.PREPARED)
+
+
+def _some(records: Counter[Record]) -> str:
+    shown = ", ".join(f"{tuple(r)}x{n}" for r, n in sorted(records.items())[:5])
+    return f"{sum(records.values())} ({shown})"
+
+
+def _check_places(reference: Reference, system: SinkSystem) -> None:
+    """No two records at one place of a list, none beyond its end."""
+    holders: dict[tuple[int, int, int], int] = {}
+    for sink in reference.sinks:
+        for _, (id, key, _, by, nth, _) in system.rows(sink):
+            if not by:
+                continue
+            if not 1 <= nth <= reference.places[by, key]:
+                raise Violation(f"{sink}: record {id} is at place {nth} of key {key}")
+            if holders.setdefault((by, key, nth), id) != id:
+                other = holders[by, key, nth]
+                raise Violation(f"{sink}: {id} and {other} share place {nth} of key {key}")
+
+
+def _once(records: Counter[Record], paths: Collection[int]) -> Counter[Record]:
+    """Records of these paths counted once: how many copies there are is left open."""
+    return Counter({r: 1 if r.path in paths else times for r, times in records.items()})
+
+
+def _check_order(
+    sink: str,
+    rows: Iterable[tuple[int, tuple[int, ...]]],
+    ordered: Collection[int],
+    splits: int,
+) -> None:
+    """Records of one source split and key, along a path that keeps order, become visible in order."""
+    last: dict[tuple[int, int, int, int], int] = {}
+    for _, (id, key, path, *_) in rows:
+        if path not in ordered:
+            continue
+        where = (id // ID_SPAN, id % ID_SPAN % splits, key, path)
+        if last.get(where, -1) >= id:
+            raise Violation(f"{sink}: record {id} of key {key} comes after {last[where]}")
+        last[where] = id

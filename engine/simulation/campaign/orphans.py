@@ -1,0 +1,225 @@
+"""Files that nobody can name go, and soon.
+
+A file in a job's folder is *accounted for* as long as a checkpoint or savepoint whose metadata is there names it or lies in the same folder,
+or the number that it was written for is under way, or still to come. Metadata is accounted for while its checkpoint is retained. A *round* of a
+driver is over when a checkpoint triggered in it is complete, nothing else is under way then or was triggered since, and storage has carried out every
+deletion that followed. What is not accounted for is gone two rounds later, and whatever was there at the last sweep is gone when the job ends
+well. A refused deletion thus extends the time, and a new driver begins anew. So do checkpoints that overlap: as long as each is triggered before the end of
+one that was given up, it may build upon that, and the registry keeps all of them.
+
+Exempt is what comes when its number has been over for two sweeps already, or belonged to a driver before, and what a driver before left of a savepoint.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+from headrace.recovery.codec import CorruptMetadata, UnsupportedVersion, decode_metadata
+from headrace.recovery.layout import CheckpointKind, owner, parse_checkpoint_path, store_path
+from headrace.recovery.registry import SharedStateRegistry, references
+
+from ...coordinator import coordinator_events as d
+from ...coordinator.coordinator import Coordinator
+from ...coordinator.ledger import Ledger
+from ...coordinator.rules import Phase
+from ..coverage import Coverage
+from ..watch import Violation
+from .storage import SimulatedStorage
+
+#: So many whole rounds a file may outlive its last account.
+ROUNDS_MAX = 2
+
+
+class Orphans:
+    """Looks on while the newest driver deletes. `job`: its name."""
+
+    def __init__(self, storage: SimulatedStorage, job: str, coverage: Coverage) -> None:
+        self._storage = storage
+        self._prefix = store_path(job, "x").removesuffix("x")
+        self._coverage = coverage
+        self._machine: Coordinator | None = None
+        #: Complete checkpoints that are not the driver's to delete.
+        self._spared: frozenset[int] = frozenset()
+        #: {file: rounds that were over when it was last accounted for}
+        self._since: dict[str, int] = {}
+        self._exempt: set[str] = set()
+        #: {path of metadata: files that it names}
+        self._names: dict[str, frozenset[str]] = {}
+        self._rounds = 0
+        #: Sweeps that storage has answered, whatever it said.
+        self._sweeps = 0
+        #: {number: sweeps that had been answered when it was last under way, retained or still to come}
+        self._live: dict[int, int] = {}
+        self._following = 0
+        #: Numbers of this driver's savepoints. One that was frozen may have used the same.
+        self._savepoints: set[int] = set()
+        #: The first number triggered in the present round.
+        self._round_from = 1
+        #: The newest complete checkpoint when the sweep under way began; 0: others had been triggered since. None: there is no sweep.
+        self._sweep: int | None = None
+        self._refused = False
+        #: What was there when the job's last sweep began.
+        self._last: frozenset[str] | None = None
+
+    def begins(self, machine: Coordinator, spared: Collection[int]) -> None:
+        """Another driver goes on."""
+        self._machine, self._spared = machine, frozenset(spared)
+        self._since, self._live, self._savepoints = {}, {}, set()
+        self._rounds, self._round_from = 0, self._next_number
+        self._sweep, self._refused, self._last = None, False, None
+        self._following = self._next_number
+        self._look()
+        known = self._registry._complete.keys() | self._registry._limits.keys()
+        self._exempt = {path for path in self._since if not self._is_adopted(path, known)}
+
+    def _is_adopted(self, path: str, known: Collection[int]) -> bool:
+        """The driver takes it over; never what another left of a savepoint."""
+        return self._number(path) in known and not self._is_of_savepoint(path)
+
+    @staticmethod
+    def _is_of_savepoint(path: str) -> bool:
+        parsed = parse_checkpoint_path(path)
+        return parsed is not None and parsed.kind is CheckpointKind.SAVEPOINT
+
+    # --- what the driver does -----------------------------------------------------------------------------------
+
+    def ordered(self, machine: Coordinator, effect: d.CoordinatorEffect) -> None:
+        """The driver is about to carry out an effect."""
+        if machine is not self._machine:
+            return
+        match effect:
+            case d.WithdrawCheckpoints(_, patient) | d.DeleteFiles(_, patient):
+                self._look()
+                if self._sweep is None:
+                    self._sweep, self._refused = self._standing(), False
+                if patient and self._last is None:
+                    self._last = frozenset(self._since)
+            case d.JobEnded(outcome):
+                self._look()
+                if outcome is not d.Outcome.FAILED and not self._refused:
+                    self._check_end()
+
+    def told(self, machine: Coordinator, event: d.CoordinatorEvent, before: Phase) -> None:
+        """The machine has taken an event; `before`: its phase before that."""
+        if machine is not self._machine:
+            return
+        match event:
+            case d.CheckpointsWithdrawn(asked, gone):
+                self._refused = self._refused or asked != gone
+            case d.FilesDeleted(left):
+                self._refused = self._refused or not left.is_empty
+            case d.MetadataWritten() if before is Phase.RUNNING:
+                self._refused = self._refused and self._sweep is not None
+            case _:
+                return
+        if not machine._checkpoints.deletion.awaits:
+            self._swept()
+
+    def _swept(self) -> None:
+        newest = self._standing() if self._sweep is None else self._sweep
+        self._sweep = None
+        self._sweeps += 1
+        self._look()
+        if self._refused:
+            self._coverage.count("rounds in which a deletion was refused")
+        elif newest >= self._round_from:
+            self._round_is_over()
+
+    def _round_is_over(self) -> None:
+        self._coverage.count("rounds of deletion")
+        self._rounds += 1
+        self._round_from = self._next_number
+        for path, since in self._since.items():
+            if self._rounds - since > ROUNDS_MAX and not self._is_fine(path):
+                raise Violation(
+                    f"{path} is there still, {self._rounds - since} rounds after all who may name it"
+                )
+
+    def _check_end(self) -> None:
+        for path in self._since if self._last is None else self._last & self._since.keys():
+            if not self._is_fine(path):
+                raise Violation(
+                    f"the job has ended, and {path} is there still, which nobody may name"
+                )
+
+    # --- who may name what --------------------------------------------------------------------------------------
+
+    @property
+    def _ledger(self) -> Ledger:
+        assert self._machine is not None, "some driver has begun"
+        return self._machine._ledger
+
+    @property
+    def _registry(self) -> SharedStateRegistry:
+        return self._ledger._registry
+
+    @property
+    def _next_number(self) -> int:
+        """Of the next checkpoint; the registry learns of numbers of earlier drivers only when it is begun."""
+        assert self._machine is not None, "some driver has begun"
+        return self._machine._checkpoints._following
+
+    def _standing(self) -> int:
+        registry = self._registry
+        alone = not registry._under_way and registry._newest_complete + 1 == self._next_number
+        return registry._newest_complete if alone else 0
+
+    def _look(self) -> None:
+        """Note what there is, and what is accounted for."""
+        objects = self._storage.objects
+        self._names = {path: names for path, names in self._names.items() if path in objects}
+        self._note_numbers()
+        for path in objects:
+            number = self._number(path) if path.startswith(self._prefix) else None
+            if number is None:
+                continue
+            if path.endswith("/metadata") and path not in self._names:
+                self._names[path] = self._named_in(path)
+            if path not in self._since:
+                self._since[path] = self._rounds
+                late = self._sweeps - self._live.get(number, -2) >= 2
+                of_another = self._is_of_savepoint(path) and number not in self._savepoints
+                if of_another or (late and number < self._following):
+                    self._exempt.add(path)
+        named = frozenset[str]().union(*self._names.values())
+        self._since = {
+            path: self._rounds if self._is_accounted_for(path, named) else since
+            for path, since in self._since.items()
+            if path in objects
+        }
+
+    def _is_fine(self, path: str) -> bool:
+        named = frozenset[str]().union(*self._names.values())
+        return path in self._exempt or self._is_accounted_for(path, named)
+
+    def _is_accounted_for(self, path: str, named: frozenset[str]) -> bool:
+        registry, number = self._registry, self._number(path)
+        assert number is not None, path
+        if number in registry._under_way or number >= self._next_number or path in named:
+            return True
+        parsed = parse_checkpoint_path(path)
+        if parsed is None:  # a shared file
+            return f"{self._prefix}chk-{number}/metadata" in self._storage.objects
+        if parsed.name == "metadata" and parsed.kind is CheckpointKind.CHECKPOINT:
+            ledger = self._ledger
+            newest = 0 if ledger.newest is None else ledger.newest.checkpoint
+            return number in ledger._retained or number in self._spared or number > newest
+        return f"{path.rpartition('/')[0]}/metadata" in self._storage.objects
+
+    def _number(self, path: str) -> int | None:
+        parsed = parse_checkpoint_path(path)
+        return owner(path.removeprefix(self._prefix)) if parsed is None else parsed.number
+
+    def _note_numbers(self) -> None:
+        self._savepoints |= self._ledger._savepoints.keys()
+        following, self._following = self._following, self._next_number
+        live = {*self._registry._under_way, *self._ledger._retained}
+        for number in live.union(range(following, self._following)):
+            self._live[number] = self._sweeps
+
+    def _named_in(self, path: str) -> frozenset[str]:
+        try:
+            metadata = decode_metadata(self._storage.objects[path], path)
+        except (CorruptMetadata, UnsupportedVersion):
+            return frozenset()
+        return frozenset(store_path(metadata.job, file) for file in references(metadata))

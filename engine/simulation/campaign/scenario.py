@@ -1,0 +1,137 @@
+"""Scenarios: what a seed stands for, drawn before the run begins: the job, its settings, its faults.
+
+What came later is drawn apart (`rng.getstate()`, draw, `rng.setstate()`), so that a seed keeps its other draws when a draw is added.
+"""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass, replace
+
+from headrace.channels.credit import Debloat
+from headrace.channels.events import CheckpointMode
+from headrace.inflight.log import USUAL, LogLimits
+
+from ...worker.subtask_spec import Limits
+from ..jobs.graphs import Graph, draw_graph
+from ..jobs.reference import Reference, reference_of
+from ..jobs.timed_graphs import with_time
+from ..jobs.versions import Rescale, draw_rescales, rescalable
+from ..scheduler import MILLISECOND_NS, SECOND_NS
+from .environment import Settings
+from .faults import FaultProfile, draw_profile, no_faults
+
+_MODES = (
+    *[CheckpointMode.ALIGNED] * 5,
+    *[CheckpointMode.UNALIGNED] * 5,
+    CheckpointMode.AT_LEAST_ONCE,
+)
+#: Share of the runs in which the job goes on at another parallelism.
+_RESCALED = 0.35
+#: Share of the runs that somebody drains.
+_DRAINED = 0.12
+#: Records that a run's tasks may handle in all, so that it stays short.
+_ROWS_MAX = 1200
+
+
+@dataclass(frozen=True, slots=True)
+class Scenario:
+    """What a seed stands for.
+
+    Attributes:
+        rescales: the versions of the job after the first, in order.
+        drain_ns: when somebody asks for its input to end; None: nobody does.
+    """
+
+    graph: Graph
+    reference: Reference
+    settings: Settings
+    profile: FaultProfile
+    rescales: tuple[Rescale, ...] = ()
+    drain_ns: int | None = None
+
+
+def draw_scenario(
+    rng: random.Random,
+    *,
+    faults: bool = True,
+    mode: CheckpointMode | None = None,
+) -> Scenario:
+    """Draw job, settings and faults."""
+    drawn = rng.choice(_MODES)
+    mode = mode or drawn
+    exact = mode is not CheckpointMode.AT_LEAST_ONCE
+    graph = draw_graph(rng, keyed_totals=exact)
+    graph, _ = _bounded(graph)
+    settings = _draw_settings(rng, graph, mode)
+    profile = draw_profile(rng) if faults else no_faults()
+    state = rng.getstate()
+    drain_ns = rng.randint(1, 80) * MILLISECOND_NS if rng.random() < _DRAINED else None
+    rng.setstate(state)
+    rescales: tuple[Rescale, ...] = ()
+    if rng.random() < _RESCALED:
+        rows = rng.choice((24, 60, 120))
+        graph = replace(graph, rows=rows, splits=rng.randint(1, 8))
+        graph, _ = _bounded(rescalable(graph, rng, gather=exact))
+        rescales = draw_rescales(rng, graph)
+    # Last, and so apart.
+    graph, reference = _bounded(with_time(graph, rng, exact=exact))
+    return Scenario(graph, reference, settings, profile, rescales, drain_ns)
+
+
+def _bounded(graph: Graph) -> tuple[Graph, Reference]:
+    """The graph with no more records than its tasks can handle in a short run, and what it must put out."""
+    reference = reference_of(graph)
+    while reference.total_rows > _ROWS_MAX and graph.rows > 2:
+        graph = replace(graph, rows=graph.rows // 2)
+        reference = reference_of(graph)
+    return graph, reference
+
+
+def _draw_settings(rng: random.Random, graph: Graph, mode: CheckpointMode) -> Settings:
+    slots = max(task.parallelism for task in graph.tasks)
+    tasks = len(graph.tasks)
+    # Settings that came later are drawn apart, so that a seed keeps its other draws.
+    state = rng.getstate()
+    alignment_timeout_ns = rng.choice((None, None, 0, 2, 20))
+    debloat = rng.choice((None, Debloat(20 * MILLISECOND_NS, floor_bytes=16)))
+    concurrent = rng.choice((1, 1, 2, 3))
+    log = rng.choice((None, None, LogLimits(64, 200, 1000), LogLimits(400, 400, 4000)))
+    savepoints = rng.choice((0, 0, 0, 1, 3))
+    databases = rng.sample(range(tasks), rng.randint(1, tasks)) if rng.random() < 0.3 else ()
+    claim_after = rng.choice((None, None, None, None, 1, 2, 4))
+    rng.setstate(state)
+    slow = rng.sample(range(tasks), 1) if rng.random() < 0.3 else []
+    timeout_ns = rng.choice((40, 300, 5000)) * MILLISECOND_NS
+    # Where a checkpoint may well expire, expiring must not fail the attempt, or some jobs would never get anywhere.
+    patient = timeout_ns > SECOND_NS
+    return Settings(
+        mode=mode,
+        limits=Limits(
+            buffer_bytes=rng.choice((100, 400, 2000)),
+            window_bytes=rng.choice((64, 400, 2000)),
+            queue_bytes_max=rng.choice((64, 400, 2000)),
+            work_rows_max=rng.choice((1, 4, 16, 64)),
+            work_target_ns=20 * MILLISECOND_NS,
+            debloat=debloat,
+            alignment_timeout_ns=None
+            if alignment_timeout_ns is None
+            else alignment_timeout_ns * MILLISECOND_NS,
+            compresses=log is not None and log.piece_bytes < 100,
+            logs=log is not None and mode is not CheckpointMode.AT_LEAST_ONCE,
+        ),
+        workers=rng.randint(1, slots),
+        heartbeat_ns=50 * MILLISECOND_NS,
+        heartbeat_timeout_ns=200 * MILLISECOND_NS,
+        checkpoint_interval_ns=rng.choice((10, 30, 80)) * MILLISECOND_NS,
+        checkpoint_timeout_ns=timeout_ns,
+        tolerable_failures=rng.choice((0, 2)) if patient else 1_000_000,
+        retain=rng.choice((1, 1, 2, 3)),
+        concurrent=concurrent,
+        work_ns=(MILLISECOND_NS // 10, rng.choice((1, 5)) * MILLISECOND_NS),
+        slow_tasks=frozenset(slow),
+        log=log or USUAL,
+        savepoints=savepoints,
+        databases=frozenset(databases),
+        claim_after=claim_after,
+    )

@@ -1,0 +1,254 @@
+"""A simulated worker process: the worker machine, driven in virtual time.
+
+It is `drivers/worker_performer.py` as `drivers/worker_driver.py` is, with the same chains, snapshots and messages. What runs in another thread there
+takes virtual time here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from headrace.inflight.writer import Piece
+from headrace.recovery.layout import owner
+
+from ...contract import messages as m
+from ...contract.operators import DatabaseSnapshot
+from ...drivers.persistence import CheckpointWrite, Frozen, persistence_of
+from ...drivers.worker_performer import LoadedAttempt, Performer, persisted
+from ...storage.snapshots import Foreign, Written
+from ...worker import worker_events as w
+from ...worker.attempt import DataFrame
+from ...worker.subtask_events import PrecommitWork, ReadReplay, RunWork, SubtaskId, TakeSnapshot
+from ...worker.worker import Worker
+from ..scheduler import MICROSECOND_NS
+from .checkpoint_files import SimulatedCheckpointFiles
+from .environment import Environment, Process, shown
+from .log_files import SimulatedLogFiles
+from .storage import Call, FaultyReads, PutCatcher
+from .worker_tasks import SimulatedTasks
+
+
+class PeerGreeting(NamedTuple):
+    """What a worker says of itself on a data connection."""
+
+    epoch: int
+    worker: int
+
+
+@dataclass(slots=True)
+class _Loaded(LoadedAttempt):
+    """The operators of one attempt."""
+
+    tasks: SimulatedTasks
+    #: Checkpoints that were given up.
+    given_up: set[int] = field(default_factory=set)
+
+
+class WorkerProcess(Process, Performer[_Loaded, int]):
+    """One incarnation of one worker.
+
+    Args:
+        coordinator: the address to register at.
+        address: where peers find it.
+        ended: called once, when it is dead.
+    """
+
+    def __init__(
+        self,
+        env: Environment,
+        number: int,
+        incarnation: int,
+        *,
+        coordinator: tuple[str, int],
+        address: tuple[str, int],
+        ended: Callable[[], None],
+    ) -> None:
+        Process.__init__(self, env, f"worker {number}.{incarnation}@{address[0]}", ended)
+        limits = env.settings.limits
+        machine = Worker(number, env.plan, limits, env.settings.heartbeat_ns)
+        Performer.__init__(self, machine, env.plan, limits)
+        self.number = number
+        self._control = -1
+        self._files = SimulatedCheckpointFiles(env, self, self._file_ended)
+        self._log_files = SimulatedLogFiles(env, self, number, self._piece_written)
+        env.network.listen(address, self)
+        self._control = env.network.connect(coordinator, self, None, None)
+        self._report(m.Register(number, incarnation, *address, 0))
+
+    # --- the driver's loop --------------------------------------------------------------------------------------
+
+    def next_deadline_ns(self) -> int | None:
+        """See `Process`."""
+        return self.machine.next_deadline_ns()
+
+    def wake(self) -> None:
+        """See `Process`."""
+        self._step(w.TimePassed())
+
+    def _step(self, event: w.WorkerEvent) -> None:
+        if not self.alive:
+            return
+        fenced = self.machine.fenced
+        effects = self.machine.step(event, self.clock_ns())
+        self.env.scheduler.trace(f"{self.name}: {shown(event)} -> {_names(effects)}")
+        self.machine.check()
+        self.env.coverage.count("events fenced by workers", self.machine.fenced - fenced)
+        for effect in effects:
+            point = _point_of(effect)
+            if self.reached(point):
+                return
+            self._perform(effect)
+            if self.passed(point):
+                return
+        self._wake_later()
+
+    # --- the network --------------------------------------------------------------------------------------------
+
+    def connected(self, connection: int, greeting: Any) -> None:
+        """See `Endpoint`."""
+        if connection != self._control:
+            self._step(self._peers.connected(connection, *greeting))
+
+    def received(self, connection: int, message: Any) -> None:
+        """See `Endpoint`."""
+        if connection == self._control:
+            self._step(w.ControlReceived(m.decode_for_worker(message)))
+        elif (frame := self._peers.received(connection, message)) is not None:
+            self._step(frame)
+
+    def disconnected(self, connection: int, reason: str) -> None:
+        """See `Endpoint`."""
+        if connection == self._control:
+            self._step(w.ControlLost(reason))
+        elif (lost := self._peers.disconnected(connection, reason)) is not None:
+            self._step(lost)
+
+    def _report(self, message: m.ToCoordinator) -> None:
+        self.env.network.send(self._control, self, m.encode(message))
+
+    def _send(self, connection: int, frame: DataFrame) -> None:
+        self.env.network.send(connection, self, frame)
+
+    def _connect(self, epoch: int, peer: m.PeerAddress) -> int:
+        mine, theirs = PeerGreeting(epoch, self.number), PeerGreeting(epoch, peer.worker)
+        return self.env.network.connect((peer.host, peer.port), self, mine, theirs)
+
+    def _close_connection(self, connection: int) -> None:
+        self.env.network.close(connection, self)
+
+    # --- work and attempts --------------------------------------------------------------------------------------
+
+    def _run(self, effect: RunWork) -> None:
+        self._attempt().tasks.run(effect)
+
+    def _commit(self, subtask: SubtaskId) -> None:
+        self._attempt().tasks.commit(subtask)
+
+    def _load(self, effect: w.LoadAttempt) -> None:
+        persistence = persistence_of(self.env.settings.limits, self.env.settings.log)
+        foreign = Foreign(self.env.storage, effect.job) if effect.origin else None
+        tasks = SimulatedTasks(self.env, self, effect, self._step)
+        self._loaded = _Loaded(effect.epoch, persistence, foreign, tasks)
+        tasks.start()
+
+    def _leave(self, loaded: _Loaded) -> None:
+        loaded.tasks.abandon()
+
+    def _stop(self, effect: w.StopWorker) -> None:
+        self.die(host=False, why=f"stopped: {effect.reason}")
+
+    def gone(self) -> None:
+        """See `Process`."""
+        self._loaded = None
+
+    # --- checkpoints --------------------------------------------------------------------------------------------
+
+    def _snapshot(self, effect: TakeSnapshot) -> None:
+        loaded, (subtask, checkpoint) = self._attempt(), (effect.subtask, effect.checkpoint)
+        chain = loaded.tasks.chain(subtask)
+        states: Frozen = [*chain.snapshot(), *chain.databases()]
+        loaded.persistence.freeze(checkpoint, subtask, states, 0)
+        self.env.watch.cut(loaded.epoch, checkpoint, subtask)
+        for operator in self.env.plan.tasks[subtask.task].operators:
+            if operator.sink is not None:
+                self.env.sinks.cut(loaded.epoch, checkpoint, operator.name, subtask.subtask)
+        queued_bytes = self.machine.queued_bytes
+        self.env.coverage.count("bytes in flight at a cut", queued_bytes)
+
+    def _discard(self, loaded: _Loaded, checkpoint: int) -> None:
+        Performer._discard(self, loaded, checkpoint)
+        loaded.given_up.add(checkpoint)
+
+    def _write_piece(self, epoch: int, piece: Piece) -> None:
+        self._log_files.write(epoch, piece)
+
+    def _delete_pieces(self, epoch: int, pieces: Iterable[Piece]) -> None:
+        self._log_files.delete(epoch, pieces)
+
+    def _write_checkpoint(self, loaded: _Loaded, order: CheckpointWrite) -> None:
+        if any(_has_database(states) for states in order.snapshots.values()):
+            self._files.write_in_pieces(order, lambda: self._prepared(loaded, order))
+        else:
+            self._files.write(*self._prepared(loaded, order))
+
+    def _prepared(
+        self, loaded: _Loaded, order: CheckpointWrite
+    ) -> tuple[Sequence[Call], w.CheckpointPersisted]:
+        """What is to be written, and what to report then."""
+        catcher = PutCatcher()
+        written = self._written(loaded, order, self.env.storage, into=catcher)  # type: ignore[arg-type]  # only `put` is asked for
+        self._count_in_flight(loaded, written)
+        return catcher.puts, persisted(order, written, self._files.delay_ns())
+
+    def _file_ended(self, event: w.WorkerEvent) -> None:
+        if isinstance(event, w.CheckpointPersisted):
+            self._checkpoint_persisted(event)
+        else:
+            self._step(event)
+
+    def _count_in_flight(self, loaded: _Loaded, written: Written) -> None:
+        for handle in (h for handles in written.inflight.values() for h in handles):
+            rows = sum(buffer.rows for buffer in handle.buffers)
+            self.env.coverage.count(f"records persisted in flight, {handle.side}", rows)
+            logged = sum(buffer.rows for buffer in handle.buffers if "-log-" in buffer.path)
+            self.env.coverage.count("records named in a log", logged)
+            packed = sum(buffer.rows for buffer in handle.buffers if buffer.inflated)
+            self.env.coverage.count("records stored compressed", packed)
+            left = sum(b.rows for b in handle.buffers if owner(b.path) in loaded.given_up)
+            self.env.coverage.count("records named that a given-up checkpoint stored", left)
+
+    def _read_replay(self, effect: ReadReplay) -> None:
+        loaded = self._attempt()
+        epoch = loaded.epoch
+        job = self.env.plan.job if loaded.foreign is None else loaded.foreign.job
+        store = FaultyReads(self.env.faults, self.env.storage)
+        source = Foreign(store, job)  # type: ignore[arg-type]  # only `get` is asked for
+        high_ns = self.env.faults.storage_delay_ns
+        delay_ns = self.env.scheduler.delay_ns(20 * MICROSECOND_NS, high_ns)
+
+        def read() -> None:
+            if self.alive:
+                self._step(self._replayed(epoch, effect, source))
+
+        self.env.scheduler.after(delay_ns, read)
+
+
+def _has_database(states: Frozen) -> bool:
+    return any(isinstance(state, DatabaseSnapshot) for _, state in states)
+
+
+def _names(effects: Sequence[w.WorkerEffect]) -> str:
+    return " ".join(shown(effect) for effect in effects)
+
+
+def _point_of(effect: w.WorkerEffect) -> str:
+    """The crash point that an effect is."""
+    match effect:
+        case w.Report(message):
+            return type(message).__name__
+        case RunWork(_, _, PrecommitWork()):
+            return "PrecommitWork"
+        case _:
+            return type(effect).__name__

@@ -1,0 +1,141 @@
+"""The subtasks' threads of a simulated worker, in virtual time.
+
+The chain's call happens when the work starts or when it ends, as drawn, and its end is an event.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from headrace.recovery.store import StoreError
+
+from ...operators.chain import Chain
+from ...storage.snapshots import CorruptState
+from ...worker import worker_events as w
+from ...worker.subtask_events import RunWork, SubtaskId, Work, WorkDone
+from ..scheduler import MICROSECOND_NS, MILLISECOND_NS
+from .chains import open_chain, run_work, states_of
+from .claims import seen_as
+from .environment import Environment, Process
+from .promptness import SLOWNESS
+from .storage import FaultyReads
+
+
+@dataclass(slots=True)
+class _Task:
+    """A subtask's thread: its chain, and what it runs."""
+
+    chain: Chain
+    running: tuple[Work, WorkDone] | None = None
+    busy: bool = False
+
+
+class SimulatedTasks:
+    """The subtasks of one attempt at `process`. `deliver` is told what ended, while the process lives."""
+
+    def __init__(
+        self,
+        env: Environment,
+        process: Process,
+        effect: w.LoadAttempt,
+        deliver: Callable[[w.WorkerEvent], None],
+    ) -> None:
+        self._env = env
+        self._process = process
+        self._effect = effect
+        self._deliver = deliver
+        self._tasks: dict[SubtaskId, _Task] = {}
+        self._abandoned = False
+
+    def start(self) -> None:
+        """Open all in a while: their order among each other can be seen by nobody."""
+        scheduler = self._env.scheduler
+        delay_ns = scheduler.delay_ns(100 * MICROSECOND_NS, 5 * MILLISECOND_NS)
+        scheduler.after(delay_ns, self._open)
+
+    def chain(self, subtask: SubtaskId) -> Chain:
+        """An open chain."""
+        return self._tasks[subtask].chain
+
+    def run(self, effect: RunWork) -> None:
+        """Run a piece of work; ends in WorkEnded or WorkFailed."""
+        task = self._tasks[effect.subtask]
+        assert not task.busy, f"{effect.subtask}: two works at once"
+        task.busy = True
+        scheduler, settings = self._env.scheduler, self._env.settings
+        low_ns, high_ns = settings.work_ns
+        duration_ns = scheduler.rng.randint(low_ns, high_ns)
+        if effect.subtask.task in settings.slow_tasks:
+            duration_ns *= SLOWNESS
+        at_once = scheduler.rng.random() < 0.5
+        early = _call(task, effect, duration_ns) if at_once else None
+
+        def end() -> None:
+            if self._process.alive:
+                done = early or _call(task, effect, duration_ns)
+                self._end(task, effect, done)
+
+        scheduler.after(duration_ns, end)
+
+    def commit(self, subtask: SubtaskId) -> None:
+        """Publish what the last work wrote."""
+        task = self._tasks[subtask]
+        task.chain.commit()
+        assert task.running is not None, f"{subtask}: committed without work"
+        work, done = task.running
+        self._env.watch.committed(self._effect.epoch, subtask, work, done.outputs)
+
+    def abandon(self) -> None:
+        """They are not wanted any more; each ends after the piece that it runs now."""
+        self._abandoned = True
+        for task in self._tasks.values():
+            if not task.busy:
+                task.chain.close()
+
+    def _open(self) -> None:
+        if not self._process.alive or self._abandoned:
+            return
+        env, effect = self._env, self._effect
+        snapshots = {SubtaskId(s.task, s.index): s for s in effect.restore}
+        store = FaultyReads(env.faults, env.storage)
+        try:
+            for id in effect.subtasks:
+                chain = open_chain(env, id, effect.epoch)
+                states = states_of(env, id, snapshots.get(id), effect, store)
+                chain.open()
+                if states is not None:
+                    chain.restore(states)
+                self._tasks[id] = _Task(chain)
+                if id in snapshots:
+                    seen = seen_as(env.storage, effect.job, env.plan.job)
+                    env.watch.restored(effect.epoch, snapshots[id], seen)
+        except StoreError as error:
+            self._deliver(w.WorkFailed(effect.epoch, id, str(error), "", fatal=False))
+            return
+        except CorruptState as error:
+            self._deliver(w.AttemptLoadFailed(effect.epoch, str(error), corrupt=True))
+            return
+        if effect.checkpoint:
+            env.coverage.count("restored from a checkpoint")
+        self._deliver(w.AttemptLoaded(effect.epoch))
+
+    def _end(self, task: _Task, effect: RunWork, done: WorkDone | Exception) -> None:
+        task.busy = False
+        if self._abandoned:
+            task.chain.close()
+        epoch = self._effect.epoch
+        if isinstance(done, Exception):
+            reason = f"{type(done).__name__}: {done}"
+            self._deliver(w.WorkFailed(epoch, effect.subtask, reason, "", fatal=False))
+            return
+        task.running = (effect.what, done)
+        self._deliver(w.WorkEnded(epoch, effect.subtask, done))
+
+
+def _call(task: _Task, effect: RunWork, duration_ns: int) -> WorkDone | Exception:
+    """Run the chain; the thread's counterpart, whose abandonment changes nothing for the piece that runs."""
+    try:
+        return run_work(task.chain, effect.work, effect.what, duration_ns)
+    except Exception as error:
+        return error

@@ -1,0 +1,365 @@
+"""A simulated world: one job, its processes, its faults, from the first worker to the end of the job.
+
+`simulate(seed)` draws everything from the seed: the job, its settings, the faults. The coordinator's process may die; somebody then starts
+the job's program again with `restore="latest"`, as a user or a supervisor would, until it finishes. Faults stop at some time; if the job
+has not finished a while later, that is a violation too.
+"""
+
+from __future__ import annotations
+
+import random
+import traceback
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+from headrace.channels.events import CheckpointMode
+
+from ...contract.execution import ExecutionPlan
+from ...coordinator import coordinator_events as d
+from ...worker.subtask import Subtask
+from ...worker.subtask_events import SubtaskId
+from ..coverage import Coverage
+from ..jobs.graph_plans import plan_of
+from ..jobs.graphs import at_parallelism
+from ..jobs.versions import Ending, Rescale
+from ..scheduler import MILLISECOND_NS, SECOND_NS, Scheduler
+from ..sink import SinkSystem
+from ..watch import Violation, Watch
+from .claims import Claims, check_released
+from .coordinator_process import CoordinatorProcess
+from .disturbances import Disturbances
+from .draining import Draining
+from .environment import Environment, Settings
+from .faults import FaultProfile, Faults
+from .local_disk import LocalDisk
+from .network import Network
+from .oracles import check_credit, check_newest, check_output, check_retained
+from .orphans import Orphans
+from .promptness import duration_max_ns
+from .savepoints import Savepoints
+from .scenario import Scenario, draw_scenario
+from .storage import SimulatedStorage
+from .worker_process import WorkerProcess
+
+#: After the faults have stopped, the job must finish in this time.
+_REST_NS = 60 * SECOND_NS
+#: In which ways a job may fail, to be run again: a clock that jumps by an hour makes workers seem to be late; the very last commit
+#: has no attempt after it that could repeat it; a coordinator's own claim whose outcome it never learned looks like a rival's.
+_EXPLAINED = ("did not start in time", "the commit of chk-", "another coordinator")
+#: After its end, everybody who had to do with the job must be gone in this time.
+_FAREWELL_NS = 4 * SECOND_NS
+#: A run that takes more steps than this does not come to rest.
+_STEPS_MAX = 60_000
+#: Credit is compared every so many steps: it looks at all channels.
+_CREDIT_STEPS = 16
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """What came of a run.
+
+    Attributes:
+        violation: which promise was broken; empty: none.
+        trace_hash: the same for the same seed and the same code.
+        virtual_ns: how long the job took.
+    """
+
+    seed: int
+    violation: str
+    trace_hash: str
+    steps: int
+    virtual_ns: int
+    coverage: dict[str, int]
+
+
+class World:
+    """One run. `run` it once."""
+
+    def __init__(
+        self,
+        seed: int,
+        scenario: Scenario,
+        *,
+        show: Callable[[str], None] | None = None,
+    ) -> None:
+        self.seed = seed
+        self.scenario = scenario
+        self.scheduler = Scheduler(seed, show=show)
+        self.coverage = Coverage()
+        self.faults = Faults(scenario.profile, self.scheduler, self.coverage)
+        sinks = SinkSystem()
+        plan = plan_of(scenario.graph, self.scheduler.rng, sinks)
+        storage = SimulatedStorage()
+        self.env = Environment(
+            scheduler=self.scheduler,
+            faults=self.faults,
+            coverage=self.coverage,
+            network=Network(self.faults),
+            storage=storage,
+            sinks=sinks,
+            plan=plan,
+            settings=scenario.settings,
+            watch=_watch(plan, scenario.settings, scenario.profile),
+            disk=LocalDisk(self.scheduler.rng, self.coverage),
+            orphans=Orphans(storage, plan.job, self.coverage),
+        )
+        self.coordinator: CoordinatorProcess | None = None
+        #: Every worker process that may still live, in order of start.
+        self.workers: list[WorkerProcess] = []
+        self.finished = False
+        #: Its parallelism is another than at first.
+        self.rescaled = False
+        self._generation = 0
+        self._ended_ns = 0
+        #: Versions to come, and the one that whoever starts the job next starts.
+        self._rescales = list(scenario.rescales)
+        self._wanted: Rescale | None = None
+        self._rescale_due = False
+        #: Older coordinators that still live.
+        self._rivals = 0
+        #: Checkpoints completed by earlier runs of the present version.
+        self._completed = 0
+        self._disturbances = Disturbances(self)
+        self._savepoints = Savepoints(self)
+        self._draining = Draining(self)
+        self._claims = Claims(self)
+
+    def run(self) -> Report:
+        """Run the job to its end, or to the first violation."""
+        violation = ""
+        try:
+            self._start_coordinator()
+            self._disturbances.schedule()
+            self._savepoints.schedule()
+            self._draining.schedule()
+            self._run_to_end()
+        except Violation as broken:
+            violation = str(broken)
+        except AssertionError as broken:
+            frame = traceback.extract_tb(broken.__traceback__)[-1]
+            violation = f"assertion in {frame.name} (line {frame.lineno}): {broken}"
+        except Exception as broken:
+            # A machine that raises anything else is broken too.
+            frame = traceback.extract_tb(broken.__traceback__)[-1]
+            violation = f"{broken!r} in {frame.name} (line {frame.lineno})"
+        finally:
+            self.env.disk.close()
+        return Report(
+            self.seed,
+            violation,
+            self.scheduler.trace_hash,
+            self.scheduler.steps,
+            self._ended_ns or self.scheduler.now_ns,
+            dict(self.coverage.counts),
+        )
+
+    def _run_to_end(self) -> None:
+        end_ns = self.faults.profile.until_ns + _REST_NS
+        scheduler = self.scheduler
+        while not self.finished:
+            if scheduler.steps > _STEPS_MAX or scheduler.now_ns > end_ns:
+                raise Violation(f"no progress: {self.describe()}")
+            if not scheduler.step():
+                raise Violation(f"nothing happens any more: {self.describe()}")
+            self._check_storage()
+            if scheduler.steps % _CREDIT_STEPS == 0:
+                self._check_credit()
+        self._check_end()
+        self._savepoints.check()
+        self._claims.check()
+        check_newest(self.env.storage, self.env.plan.job, self.coverage)
+        self._ended_ns = scheduler.now_ns
+        self._let_rest()
+        if self.coordinator is not None and self.coordinator.has_left:
+            # Otherwise it died after the job's last commit, and what it had not deleted is left to a next run.
+            env = self.env
+            check_retained(env.storage, env.plan.job, env.settings.retain, self.scenario.profile)
+        check_released(self)
+
+    def _let_rest(self) -> None:
+        """All is over: after a while nobody is left."""
+        scheduler = self.scheduler
+        end_ns = max(scheduler.now_ns, self.faults.profile.until_ns) + _FAREWELL_NS
+        while scheduler.now_ns < end_ns and scheduler.step():
+            pass
+        coordinator = [] if self.coordinator is None else [self.coordinator]
+        left = [process.name for process in (*coordinator, *self.workers) if process.alive]
+        self._check_storage()
+        if left or self._rivals:
+            raise Violation(
+                f"the job has ended, and still alive are: {left}, {self._rivals} rivals"
+            )
+
+    def describe(self) -> str:
+        """Where everybody stands."""
+        machine = None if self.coordinator is None else self.coordinator.machine
+        lines = [] if machine is None else [machine.describe()]
+        lines += [worker.machine.describe() for worker in self.workers if worker.alive]
+        return "\n".join(lines)
+
+    def _checkpoint_completed(self, number: int) -> None:
+        self._claims.completed(number)
+        self._check_rescale()
+
+    # --- versions of the job ------------------------------------------------------------------------------------
+
+    def _check_rescale(self) -> None:
+        coordinator = self.coordinator
+        if not self._rescales or coordinator is None or self._rescale_due:
+            return
+        if self._completed + coordinator.completed >= self._rescales[0].checkpoints:
+            self._rescale_due = True
+            self.scheduler.after(self._rescales[0].delay_ns, self._rescale)
+
+    def _rescale(self) -> None:
+        """Somebody wants the job at another parallelism: the present version ends, and the next goes on from the newest checkpoint."""
+        if self.finished or (self.coordinator is not None and self.coordinator.result is not None):
+            return  # it has ended: whoever kills it while it tidies up starts nothing in its place
+        self._wanted = self._rescales.pop(0)
+        self.scheduler.trace(f"rescale: {self._wanted}")
+        self.coverage.count(f"rescales, {self._wanted.ending.value}")
+        coordinator = self.coordinator
+        assert coordinator is not None, "some coordinator was started"
+        match self._wanted.ending:
+            case Ending.STOP:
+                coordinator.post(d.StopRequested(d.StopKind.WITH_CHECKPOINT))
+            case Ending.SAVEPOINT:
+                coordinator.post(self._savepoints.last(d.StopKind.WITH_CHECKPOINT))
+            case Ending.CANCEL:
+                coordinator.post(d.StopRequested(d.StopKind.NOW))
+            case Ending.KILL:
+                coordinator.die(host=self.scheduler.rng.random() < 0.4, why="killed")
+
+    def _next_version(self) -> None:
+        """Whoever starts the job again starts the version that is wanted now."""
+        wanted, self._wanted = self._wanted, None
+        if wanted is None:
+            return
+        self.rescaled = True
+        self._completed, self._rescale_due = 0, False
+        graph = at_parallelism(self.scenario.graph, wanted.parallelism)
+        plan = plan_of(graph, self.scheduler.rng, self.env.sinks)
+        settings = replace(self.env.settings, workers=wanted.workers)
+        watch = _watch(plan, settings, self.scenario.profile)
+        self.env = replace(self.env, plan=plan, settings=settings, watch=watch)
+
+    # --- processes ----------------------------------------------------------------------------------------------
+
+    def _start_coordinator(self) -> None:
+        """Somebody runs the job's program: it goes on where the last complete checkpoint is."""
+        if self.finished:
+            return
+        self._next_version()
+        self._generation += 1
+        process = CoordinatorProcess(
+            self.env,
+            self._generation,
+            launch=self._launch,
+            ended=self._coordinator_ended,
+            saved=self._savepoints.completed,
+        )
+        process.on_checkpoint = self._checkpoint_completed
+        self.coordinator = process
+        self.scheduler.trace(f"coordinator {self._generation} starts")
+        process.start()
+        self._check_rescale()
+
+    def _coordinator_ended(self, process: CoordinatorProcess) -> None:
+        result = process.result
+        if result is not None and "another coordinator" in result.reason:
+            self.coverage.count("coordinator gave way to a rival")
+        if process is not self.coordinator:
+            self._rivals -= 1
+            return
+        self._completed += process.completed
+        process.completed = 0
+        if result is not None and result.outcome is d.Outcome.FINISHED:
+            self.finished = True
+            return
+        reason = ""
+        if result is not None and result.outcome is d.Outcome.FAILED:
+            reason = result.reason
+        if reason and not any(known in reason for known in _EXPLAINED):
+            raise Violation(f"the job failed, which none of the faults explains: {reason}")
+        delay_ns = self.scheduler.rng.randint(1, 60) * MILLISECOND_NS
+        self.scheduler.after(delay_ns, self._start_coordinator)
+
+    def replace_coordinator(self, delay_ns: int) -> None:
+        """Somebody believes that the present coordinator is dead and starts another, after this time."""
+        believed_dead = self.coordinator
+
+        def start() -> None:
+            if (
+                self.coordinator is believed_dead
+                and believed_dead is not None
+                and believed_dead.alive
+            ):
+                self._rivals += 1
+                self._start_coordinator()
+
+        self.scheduler.after(delay_ns, start)
+
+    def _launch(self, coordinator: CoordinatorProcess, worker: int, number: int) -> None:
+        def exited() -> None:
+            delay_ns = self.scheduler.rng.randint(1, 20) * MILLISECOND_NS
+            event = d.WorkerExited(worker, number, "its process ended")
+            self.scheduler.after(delay_ns, lambda: coordinator.post(event))
+
+        self.workers = [w for w in self.workers if w.alive]
+        process = WorkerProcess(
+            coordinator.env,
+            worker,
+            number,
+            coordinator=coordinator.address,
+            address=(f"worker-{coordinator.generation}-{worker}-{number}", 1),
+            ended=exited,
+        )
+        self.workers.append(process)
+
+    # --- oracles ------------------------------------------------------------------------------------------------
+
+    def _check_credit(self) -> None:
+        """Compare both ends of the channels of the newest attempt that runs."""
+        by_epoch: dict[int, tuple[ExecutionPlan, dict[SubtaskId, Subtask]]] = {}
+        for worker in self.workers:
+            attempt = worker.machine._attempt
+            if worker.alive and attempt is not None:
+                _, subtasks = by_epoch.setdefault(attempt.epoch, (worker.env.plan, {}))
+                subtasks.update(attempt.subtasks)
+        for plan, subtasks in by_epoch.values():
+            window_bytes = self.scenario.settings.limits.window_bytes
+            check_credit(subtasks, plan, window_bytes, self.coverage)
+
+    def _check_storage(self) -> None:
+        if self.env.storage.audit.broken:
+            raise Violation(self.env.storage.audit.broken)
+
+    def _check_end(self) -> None:
+        scenario = self.scenario
+        check_output(
+            self._draining.reference(),
+            self.env.sinks,
+            scenario.settings.mode,
+            splits=scenario.graph.splits,
+            rescaled=self.rescaled,
+        )
+
+
+def _watch(plan: ExecutionPlan, settings: Settings, profile: FaultProfile) -> Watch:
+    highest_ns = duration_max_ns(plan, settings, profile)
+    return Watch(plan, settings.mode, duration_max_ns=highest_ns)
+
+
+def simulate(
+    seed: int,
+    *,
+    faults: bool = True,
+    mode: CheckpointMode | None = None,
+    show: Callable[[str], None] | None = None,
+) -> Report:
+    """Run the scenario of a seed."""
+    scenario = draw_scenario(random.Random(f"scenario {seed}"), faults=faults, mode=mode)
+    if show is not None:
+        show(f"{scenario.graph.describe()}\n{scenario.settings}\n{scenario.profile}")
+        show("".join(f"{rescale}\n" for rescale in scenario.rescales))
+    return World(seed, scenario, show=show).run()

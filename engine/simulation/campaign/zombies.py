@@ -1,0 +1,48 @@
+"""Zombies: processes that were given up come back, and say again what they said before.
+
+What a worker once told its coordinator is told again, on a new connection, by somebody who holds an old incarnation's number or
+none at all: late acknowledgements, late failures, repeated registrations. None of it may change anything.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from ...contract import messages as m
+
+if TYPE_CHECKING:
+    from .world import World
+
+_MESSAGES_MAX = 12
+
+
+class Zombies:
+    """The returning dead of one world."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+        self.alive = True
+
+    def knock(self) -> None:
+        """Connect to the coordinator and repeat what workers said to it, first an old registration or nothing."""
+        world = self._world
+        rng, coordinator = world.scheduler.rng, world.coordinator
+        if coordinator is None or not coordinator.alive or not coordinator.heard:
+            return
+        world.coverage.count("zombie messages")
+        connection = world.env.network.connect(coordinator.address, self, None, None)
+        heard = list(coordinator.heard)
+        registrations = [x for x in heard if isinstance(m.decode_for_coordinator(x), m.Register)]
+        if registrations and rng.random() < 0.7:
+            world.env.network.send(connection, self, rng.choice(registrations))
+        for message in rng.sample(heard, min(len(heard), rng.randint(1, _MESSAGES_MAX))):
+            world.env.network.send(connection, self, message)
+
+    def connected(self, connection: int, greeting: Any) -> None:
+        """See `Endpoint`."""
+
+    def received(self, connection: int, message: Any) -> None:
+        """See `Endpoint`: a zombie is told to go, and does not listen."""
+
+    def disconnected(self, connection: int, reason: str) -> None:
+        """See `Endpoint`."""

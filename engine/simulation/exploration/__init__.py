@@ -1,0 +1,1 @@
+"""Every interleaving of small jobs, each state visited once, up to a crash."""

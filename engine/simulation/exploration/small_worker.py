@@ -1,0 +1,326 @@
+"""A worker process of a small scope: the worker machine, and as a value all that its driver knows.
+
+`WorkerState.step` is what `worker_process.py` does with effects, without time: what takes time becomes a `Pending`, whose end is an
+event like any other. What the process does to others comes back as outputs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, assert_never
+
+from msgspec import structs
+
+from headrace.channels.wire import CreditFrame
+from headrace.inflight.handle import BufferHandle, ChannelStateHandle
+from headrace.inflight.writer import AdHoc, Piece
+from headrace.recovery.layout import handle_path, segment_path
+from headrace.recovery.metadata import StateHandle
+
+from ...contract import messages as m
+from ...contract.execution import ExecutionPlan
+from ...drivers.persistence import CheckpointWrite, Persistence
+from ...worker import worker_events as w
+from ...worker.attempt import PersistCheckpoint, SendFrame
+from ...worker.subtask import Subtask
+from ...worker.subtask_events import (
+    CapturedRun,
+    CommitWork,
+    LogBuffer,
+    ReadReplay,
+    ReplayBufferRead,
+    RunWork,
+    SubtaskId,
+    TakeSnapshot,
+)
+from ...worker.worker import Worker
+from .interning import in_order
+from .small_scope import NEVER_NS, UNLIMITED_BYTES, Contents, Rows, Scope, SmallTask
+
+
+@dataclass(frozen=True, slots=True)
+class Output:
+    """What a step does to others: `kind` says what, `value` to whom or with what."""
+
+    kind: str
+    value: Any = None
+
+
+@dataclass(frozen=True, slots=True)
+class Pending:
+    """What is under way in another thread; its end is an event. `epoch`: the attempt that ordered it."""
+
+    epoch: int
+    what: w.LoadAttempt | RunWork | CheckpointWrite | ReadReplay
+
+    def reads(self) -> tuple[str, ...]:
+        """The files it reads."""
+        match self.what:
+            case w.LoadAttempt(restore=restore):
+                return tuple(sorted({h.path for s in restore for h in s.states}))
+            case ReadReplay(_, order):
+                return (order.handle.path,)
+            case _:
+                return ()
+
+    def name(self) -> str:
+        """For traces."""
+        match self.what:
+            case RunWork(subtask, _, work):
+                return f"{subtask} {type(work).__name__}"
+            case CheckpointWrite(checkpoint=checkpoint):
+                return f"file of chk-{checkpoint}"
+            case _:
+                return type(self.what).__name__
+
+
+@dataclass(slots=True)
+class WorkerState:
+    """One worker process. `link`: the epoch whose data connection is open; 0: none."""
+
+    scope: Scope
+    plan: ExecutionPlan
+    contents: Contents
+    machine: Worker
+    clock_ns: int = 0
+    link: int = 0
+    stopped: bool = False
+    tasks: dict[SubtaskId, SmallTask] = field(default_factory=dict)
+    persistence: Persistence = field(default_factory=lambda: Persistence(AdHoc()))
+    pending: list[Pending] = field(default_factory=list)
+
+    @staticmethod
+    def begin(scope: Scope, plan: ExecutionPlan, contents: Contents, number: int) -> WorkerState:
+        """A process that has just started."""
+        machine = Worker(number, plan, scope.limits(), NEVER_NS)
+        machine._heartbeat_at_ns = None
+        return WorkerState(scope, plan, contents, machine)
+
+    # --- what may happen ----------------------------------------------------------------------------------------
+
+    def timer_due(self) -> bool:
+        """Its clock may come to the next deadline."""
+        deadline_ns = self.machine.next_deadline_ns()
+        return deadline_ns is not None and deadline_ns < NEVER_NS
+
+    def pass_time(self) -> list[Output]:
+        """The clock comes to the next deadline."""
+        deadline_ns = self.machine.next_deadline_ns()
+        assert deadline_ns is not None, "nobody waits"
+        self.clock_ns = max(self.clock_ns, deadline_ns)
+        return self.step(w.TimePassed())
+
+    def end(self, place: int, missing: Sequence[str]) -> list[Output]:
+        """The pending thing at `place` ends; `missing`: files that it reads and that are not there."""
+        pending = self.pending.pop(place)
+        match pending.what:
+            case w.LoadAttempt():
+                return self._loaded(pending.what, missing)
+            case RunWork(subtask, number, work):
+                done = self.tasks[subtask].run(number, work)
+                outputs = self._prepare(subtask)
+                return outputs + self.step(w.WorkEnded(pending.epoch, subtask, done))
+            case CheckpointWrite():
+                return self._written(pending.what)
+            case ReadReplay(subtask, order):
+                if missing:
+                    return self.step(w.ReplayCorrupt(pending.epoch, f"{missing} are missing"))
+                handle = order.handle
+                rows: Rows = self.contents.value(handle.offset)
+                rest = rows.slice(handle.start, handle.rows).slice(handle.skip)
+                answer = ReplayBufferRead(order.read, rest)
+                return self.step(w.ReplayRead(pending.epoch, subtask, answer))
+            case _:
+                assert_never(pending.what)
+
+    def step(self, event: w.WorkerEvent) -> list[Output]:
+        """Give the machine an event and do what it says."""
+        outputs: list[Output] = []
+        effects = self.machine.step(event, self.clock_ns)
+        self.machine.check()
+        for effect in effects:
+            self._perform(effect, outputs)
+        return outputs
+
+    # --- effects ------------------------------------------------------------------------------------------------
+
+    def _perform(self, effect: w.WorkerEffect, outputs: list[Output]) -> None:
+        match effect:
+            case RunWork() | ReadReplay():
+                self.pending.append(Pending(self.machine._epoch, effect))
+            case LogBuffer():
+                pass  # in-flight data is written by checkpoints
+            case CommitWork(subtask):
+                self.tasks[subtask].commit()
+            case SendFrame(epoch, _, frame):
+                # Credit without end changes nothing at the sender.
+                if self.link == epoch and (
+                    self.scope.window_rows is not None or not isinstance(frame, CreditFrame)
+                ):
+                    outputs.append(Output("peer", ("frame", epoch, frame)))
+            case TakeSnapshot(subtask, checkpoint):
+                task = self.tasks[subtask]
+                frozen: Any = ((str(subtask.task), task.state),)
+                self.persistence.freeze(checkpoint, subtask, frozen, 0)
+            case w.ConfirmCheckpoint():
+                self.persistence.inflight.confirmed(effect.checkpoint)
+            case PersistCheckpoint():
+                self._persist(effect)
+            case w.DiscardSnapshots():
+                self.persistence.discard(effect.checkpoint)
+            case w.Report(message):
+                outputs.append(Output("coordinator", _timeless(message)))
+            case w.LoadAttempt():
+                self._drop()
+                self.pending.append(Pending(effect.epoch, effect))
+            case w.DropAttempt(epoch):
+                self._drop()
+                if self.link == epoch:
+                    self.link = 0
+                    outputs.append(Output("unlink", epoch))
+            case w.ConnectPeers(epoch, connect, _):
+                if connect:
+                    self.link = epoch
+                    outputs.append(Output("link", epoch))
+            case w.StopWorker():
+                self.stopped = True
+                outputs.append(Output("stopped"))
+            case _:
+                assert_never(effect)
+
+    def _drop(self) -> None:
+        """What ends later is of an epoch that the machine no longer hears."""
+        self.pending, self.tasks = [], {}
+        self.persistence = Persistence(AdHoc())
+
+    def _prepare(self, subtask: SubtaskId) -> list[Output]:
+        task = self.tasks[subtask]
+        prepared, task.prepared = task.prepared, None
+        return [] if prepared is None else [Output("prepare", prepared)]
+
+    def _loaded(self, load: w.LoadAttempt, missing: Sequence[str]) -> list[Output]:
+        if missing:
+            failed = w.AttemptLoadFailed(load.epoch, f"{missing} are missing", corrupt=True)
+            return self.step(failed)
+        states: dict[SubtaskId, Any] = {
+            SubtaskId(s.task, s.index): self.contents.value(handle.offset)
+            for s in load.restore
+            for handle in s.states
+        }
+        for id in load.subtasks:
+            self.tasks[id] = SmallTask(self.scope, id, load.epoch, states.get(id))
+        return self.step(w.AttemptLoaded(load.epoch))
+
+    # --- checkpoints --------------------------------------------------------------------------------------------
+
+    def _persist(self, effect: PersistCheckpoint) -> None:
+        self.persistence.persist(effect)
+        for order in self.persistence.ready():
+            assert not isinstance(order, Piece), "nothing is logged"
+            self.pending.append(Pending(self.machine._epoch, order))
+
+    def _written(self, order: CheckpointWrite) -> list[Output]:
+        path = segment_path(self.plan.job, order.checkpoint, self.machine.me, order.epoch)
+        shown = handle_path(self.plan.job, path)
+        states: dict[SubtaskId, list[Any]] = {
+            id: [self._state(shown, id, value) for _, value in pieces]
+            for id, pieces in order.snapshots.items()
+        }
+        inflight = {
+            cut.subtask: [*(self._run(shown, run, order) for run in cut.inflight), *cut.replay]
+            for cut in order.cuts
+        }
+        self.persistence.stored(order.checkpoint, inflight)
+        none = dict.fromkeys(states, 0)
+        done = w.CheckpointPersisted(order.epoch, order.checkpoint, states, inflight, none, 0)
+        return [Output("put", path), *self.step(done)]
+
+    def _state(self, path: str, id: SubtaskId, value: Hashable) -> StateHandle:
+        number, name = self.contents.number(value), self.plan.tasks[id.task].name
+        return StateHandle(name, "state", "list", path, number, 1, "0" * 16, 1)
+
+    def _run(self, path: str, run: CapturedRun, order: CheckpointWrite) -> ChannelStateHandle:
+        buffers: list[BufferHandle] = []
+        for piece in order.index.split(run.channel, run.buffers):
+            if isinstance(piece, BufferHandle):
+                buffers.append(piece)
+                continue
+            rows = Rows(tuple(id for buffer in piece for part in buffer.parts for id in part.ids))
+            number = self.contents.number(rows)
+            count = rows.num_rows
+            buffers.append(BufferHandle(path, number, 1, "0" * 16, count, 0, count))
+        channel = run.channel
+        return ChannelStateHandle(
+            channel.edge,
+            channel.producer,
+            channel.consumer,
+            run.side,
+            run.first,
+            buffers,
+            run.ended,
+        )
+
+
+def _timeless(message: m.ToCoordinator) -> m.ToCoordinator:
+    """Without durations, which nobody decides anything by."""
+    if not isinstance(message, m.Acknowledge):
+        return message
+    subtasks = [structs.replace(s, start_delay_ns=0, alignment_ns=0) for s in message.subtasks]
+    return structs.replace(message, subtasks=subtasks)
+
+
+def without_history(state: WorkerState) -> None:
+    """Forget what no later step looks at: counters and times for metrics, and in which order things came that have none."""
+    state.machine.fenced = 0
+    state.pending.sort(key=lambda p: (type(p.what).__name__, p.epoch, repr(_identity(p.what))))
+    frozen = state.persistence._frozen
+    for checkpoint in frozen:
+        frozen[checkpoint] = dict(sorted(frozen[checkpoint].items()))
+    attempt = state.machine._attempt
+    if attempt is not None:
+        attempt._deadlines = dict(sorted(attempt._deadlines.items()))
+    for cuts in () if attempt is None else attempt.cuts.values():
+        cuts.sort(key=lambda cut: cut.subtask)
+    for subtask in () if attempt is None else attempt.subtasks.values():
+        pace = subtask._pace
+        pace.busy_ns = pace.backpressured_ns = pace.idle_ns = pace._last_ns = 0
+        pace.rows_in = pace.rows_out = 0
+        if state.scope.window_rows is None:
+            _without_credit(subtask)
+        # Which barrier came, or left, when: only `holds` say so.
+        subtask._cuts._arrived_ns = {}
+        for capture in subtask._cuts._captures.values():
+            capture.taken_ns = 0
+            capture.arrived_ns, capture.left = {}, None
+            capture.due = replace(capture.due, alignment_ns=0)
+            capture.pending = in_order(capture.pending)
+            capture.outgoing = in_order(capture.outgoing)
+            capture.input_ends = in_order(capture.input_ends)
+        alignment = subtask._cuts._alignment
+        if alignment is not None:
+            alignment._channels = frozenset(in_order(alignment._channels))
+            for pending in alignment._pending.values():
+                pending.delivered = in_order(pending.delivered)
+
+
+def _without_credit(subtask: Subtask) -> None:
+    """Credit without end is without end again: what was granted of it depends on when nothing waited, and holds nobody back."""
+    for channel in subtask._gate.channels.values():
+        channel.limit_bytes = UNLIMITED_BYTES
+    for subpartition in subtask._subpartitions.values():
+        subpartition.limit_bytes = UNLIMITED_BYTES
+
+
+def _identity(what: w.LoadAttempt | RunWork | CheckpointWrite | ReadReplay) -> Hashable:
+    match what:
+        case w.LoadAttempt():
+            return what.epoch
+        case RunWork():
+            return what.subtask
+        case CheckpointWrite():
+            return what.checkpoint
+        case ReadReplay():
+            return what.subtask, what.order.read
+        case _:
+            assert_never(what)

@@ -1,0 +1,142 @@
+"""The execution plan of a random job: which operators its tasks run, and how they are connected."""
+
+from __future__ import annotations
+
+import functools
+import random
+from collections.abc import Callable, Mapping
+
+from headrace.channels.partitioners import Forward, Rebalance
+
+from ...contract.execution import EdgePlan, EventTimeRole, ExecutionPlan, OperatorPlan, TaskPlan
+from ...contract.operators import Operator
+from ...operators import aggregations
+from ...operators.aggregate import AggregateOperator
+from ...operators.join import Interval
+from ...operators.process import ProcessOperator
+from ...operators.windows import TimeWindow
+from ..sink import SinkSystem, SystemCommitter, SystemWriter
+from .alarms import alarms
+from .connects import Connected
+from .event_time import Times, buckets
+from .graphs import MAX_PARALLELISM, TIMED, Graph, Kind
+from .operators import Drop, Gather, History, Records, Stamp
+from .source import SCHEMA, RecordsReader
+from .windows import (
+    DISTANCE_NS,
+    SLIDING,
+    TUMBLING,
+    Joined,
+    Late,
+    PairsTold,
+    Sessions,
+    Windows,
+    WindowsTold,
+)
+
+_TOTALS = {"n": aggregations.count(), "total": aggregations.sum("id")}
+_WINDOWS: Mapping[Kind, Callable[[str], Operator]] = {
+    Kind.WINDOWS: functools.partial(Windows, TUMBLING),
+    Kind.SLIDING: functools.partial(Windows, SLIDING),
+    Kind.SESSIONS: Sessions,
+}
+_MATCHES: Mapping[Kind, Interval | TimeWindow] = {
+    Kind.JOIN: Interval(-DISTANCE_NS, DISTANCE_NS),
+    Kind.WINDOW_JOIN: SLIDING,
+}
+
+
+def plan_of(graph: Graph, rng: random.Random, system: SinkSystem) -> ExecutionPlan:
+    """The graph as an execution plan whose sources draw from `rng` and whose sinks write to `system`."""
+    edges: list[EdgePlan] = []
+    for consumer, task in enumerate(graph.tasks):
+        for port, (producer, partitioner) in enumerate(task.inputs):
+            key = f"{producer}->{consumer}/{port}"
+            index = len(edges)
+            equal = graph.tasks[producer].parallelism == task.parallelism
+            if isinstance(partitioner, Forward) and not equal:
+                partitioner = Rebalance()  # as the planner makes it of an edge without partitioning
+            edges.append(EdgePlan(index, key, producer, consumer, port, partitioner, SCHEMA))
+    tasks = tuple(
+        TaskPlan(
+            index=index,
+            name=f"{task.kind.value}{index}",
+            operators=_operators(graph, index, rng, system),
+            parallelism=task.parallelism,
+            inputs=tuple(e.index for e in edges if e.consumer == index),
+            outputs=tuple(e.index for e in edges if e.producer == index),
+        )
+        for index, task in enumerate(graph.tasks)
+    )
+    return ExecutionPlan("job", tasks, tuple(edges), MAX_PARALLELISM)
+
+
+def _operators(
+    graph: Graph, index: int, rng: random.Random, system: SinkSystem
+) -> tuple[OperatorPlan, ...]:
+    kind = graph.tasks[index].kind
+    name = f"{kind.value}{index}"
+    stamp = OperatorPlan(f"{name}-stamp", operator=functools.partial(Stamp, index))
+    match kind:
+        case Kind.SOURCE:
+            reader = functools.partial(
+                RecordsReader, index, graph.rows, graph.keys, graph.splits, rng
+            )
+            source = OperatorPlan(name, source=reader, stateful=True)
+            if all(task.kind not in TIMED for task in graph.tasks):
+                return (source,)
+            return (source, OperatorPlan(f"{name}-times", operator=Times, time=EventTimeRole.MAKES))
+        case Kind.MAP:
+            return (stamp,)
+        case Kind.DROP:
+            drop = functools.partial(Drop, index)
+            return (OperatorPlan(f"{name}-drop", operator=drop), stamp)
+        case Kind.HISTORY:
+            history = functools.partial(_history, index, name)
+            return (OperatorPlan(name, operator=history, stateful=True), stamp)
+        case Kind.BUCKETS:
+            return (_timed(name, buckets), stamp)
+        case Kind.WINDOWS | Kind.SLIDING | Kind.SESSIONS:
+            told = OperatorPlan(f"{name}-told", operator=WindowsTold)
+            return (_timed(name, _WINDOWS[kind]), told, stamp)
+        case Kind.LATE:
+            return (_timed(name, Late), stamp)
+        case Kind.JOIN | Kind.WINDOW_JOIN:
+            told = OperatorPlan(f"{name}-told", operator=PairsTold)
+            joined = functools.partial(Joined, _MATCHES[kind])
+            return (_timed(name, joined), told, stamp)
+        case Kind.CONNECT:
+            main_ports = len(graph.tasks[index].inputs) - 1
+            connected = functools.partial(Connected, index, main_ports, name)
+            return (OperatorPlan(name, operator=connected, stateful=True), stamp)
+        case Kind.ALARMS:
+            return (_timed(name, alarms), stamp)
+        case Kind.TOTALS:
+            totals = functools.partial(_totals, name)
+            records = OperatorPlan(f"{name}-records", operator=Records)
+            return (OperatorPlan(name, operator=totals, stateful=True), records, stamp)
+        case Kind.GATHER:
+            gather = functools.partial(Gather, index)
+            return (OperatorPlan(name, operator=gather, stateful=True),)
+        case Kind.SINK:
+            writer = functools.partial(SystemWriter, system)
+            # Committers are made by the coordinator's process, which has its own way to call the system.
+            committer = functools.partial(_no_committer, name)
+            return (OperatorPlan(name, sink=writer, committer=committer, stateful=True),)
+
+
+def _timed(name: str, make: Callable[[str], Operator]) -> OperatorPlan:
+    operator = functools.partial(make, name)
+    return OperatorPlan(name, operator=operator, stateful=True, time=EventTimeRole.ACTS)
+
+
+def _no_committer(name: str) -> SystemCommitter:
+    raise AssertionError(f"the committer of {name} is made by the simulated coordinator")
+
+
+def _totals(name: str) -> AggregateOperator:
+    return AggregateOperator(["key"], _TOTALS, SCHEMA, emit="final", operator=name)
+
+
+def _history(index: int, name: str) -> ProcessOperator:
+    return ProcessOperator(History(index), ["key"], SCHEMA, SCHEMA, operator=name)

@@ -1,0 +1,106 @@
+"""What windows and joins of a random job must tell, by the definitions and without an engine: of all records at once, in no order.
+
+Records are (id, key) and how often they come; their times follow from their ids. What is told is (id, key) too.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator
+
+from ...operators.windows import TimeWindow
+from .event_time import time_of, told_of
+from .graphs import Kind
+from .windows import DISTANCE_NS, GAP_NS, SLIDING, TUMBLING, pair_of
+
+#: {(id, key): how often}.
+Records = Counter[tuple[int, int]]
+#: [time, id, how often], of one key.
+_OfKey = list[tuple[int, int, int]]
+
+
+def windows_of(kind: Kind, records: Records) -> Records:
+    """A record for each window that tells how many ids there were in it, and their sum."""
+    told: Records = Counter()
+    for key, found in _by_key(records).items():
+        held = _sessions(found) if kind is Kind.SESSIONS else _windows(kind, found)
+        for last, within in held:
+            count = sum(times for _, _, times in within)
+            total = sum(id * times for _, id, times in within)
+            told[told_of(count, total, last), key] += 1
+    return told
+
+
+def pairs_of(kind: Kind, left: Records, right: Records) -> Records:
+    """A record for each pair, and for each record that met none: of windows, once for each of its windows."""
+    told: Records = Counter()
+    of_left, of_right = _by_key(left), _by_key(right)
+    for key in of_left.keys() | of_right.keys():
+        one, other = of_left.get(key, []), of_right.get(key, [])
+        pairs = _close(one, other) if kind is Kind.JOIN else _in_windows(one, other)
+        for id, times in pairs:
+            told[id, key] += times
+    return told
+
+
+def _windows(kind: Kind, records: _OfKey) -> Iterator[tuple[int, _OfKey]]:
+    """The last nanosecond of each window, and the records in it."""
+    window = SLIDING if kind is Kind.SLIDING else TUMBLING
+    for start, within in _by_window(window, records).items():
+        yield start + window.size_ns - 1, within
+
+
+def _sessions(records: _OfKey) -> Iterator[tuple[int, _OfKey]]:
+    session: _OfKey = []
+    for record in sorted(records):
+        if session and record[0] - session[-1][0] > GAP_NS:
+            yield session[-1][0] + GAP_NS - 1, session
+            session = []
+        session.append(record)
+    if session:
+        yield session[-1][0] + GAP_NS - 1, session
+
+
+def _close(left: _OfKey, right: _OfKey) -> Iterator[tuple[int, int]]:
+    met: set[int] = set()
+    for time, id, times in left:
+        others = [other for other in right if abs(time - other[0]) <= DISTANCE_NS]
+        for _, other, others_times in others:
+            yield pair_of(id, other), times * others_times
+        if not others:
+            yield pair_of(id, -1), times
+        met |= {other for _, other, _ in others}
+    for _, id, times in right:
+        if id not in met:
+            yield pair_of(-1, id), times
+
+
+def _in_windows(left: _OfKey, right: _OfKey) -> Iterator[tuple[int, int]]:
+    of_left, of_right = _by_window(SLIDING, left), _by_window(SLIDING, right)
+    for start in of_left.keys() | of_right.keys():
+        one, other = of_left.get(start, []), of_right.get(start, [])
+        for _, id, times in one:
+            for _, partner, others_times in other:
+                yield pair_of(id, partner), times * others_times
+            if not other:
+                yield pair_of(id, -1), times
+        for _, id, times in other if not one else ():
+            yield pair_of(-1, id), times
+
+
+def _by_key(records: Records) -> dict[int, _OfKey]:
+    found: defaultdict[int, _OfKey] = defaultdict(list)
+    for (id, key), times in records.items():
+        found[key].append((int(time_of(id)), id, times))
+    return found
+
+
+def _by_window(window: TimeWindow, records: Iterable[tuple[int, int, int]]) -> dict[int, _OfKey]:
+    """The records of each window, by its start."""
+    found: defaultdict[int, _OfKey] = defaultdict(list)
+    for record in records:
+        start = record[0] // window.every_ns * window.every_ns
+        while record[0] - start < window.size_ns:
+            found[start].append(record)
+            start -= window.every_ns
+    return found

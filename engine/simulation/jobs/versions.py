@@ -1,0 +1,91 @@
+"""Versions of a job: what somebody who stops it, or finds it dead, starts it again with: another parallelism, other workers.
+
+A run goes through a chain of them, each begun a while after the one before: at a random time, or when a checkpoint completes (so that the
+next begins in the midst of its replay). Each goes on from the newest checkpoint.
+"""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass, replace
+from enum import Enum
+
+from headrace.channels.partitioners import Broadcast, Partitioner, Rebalance
+
+from ..scheduler import MILLISECOND_NS
+from .graphs import KEYED, Graph, Kind, behind, has_copies
+
+
+class Ending(Enum):
+    """How the version before ends."""
+
+    #: With a last checkpoint.
+    STOP = "stop"
+    #: With a savepoint.
+    SAVEPOINT = "savepoint"
+    #: At once; what no checkpoint covers is done again.
+    CANCEL = "cancel"
+    #: Its driver is killed.
+    KILL = "kill"
+
+
+@dataclass(frozen=True, slots=True)
+class Rescale:
+    """The next version, and when the present one ends.
+
+    Attributes:
+        checkpoints: so many must have been completed by the present version first.
+        delay_ns: then so long it goes on.
+        parallelism: by task.
+    """
+
+    ending: Ending
+    checkpoints: int
+    delay_ns: int
+    parallelism: tuple[int, ...]
+    workers: int
+
+
+def draw_rescales(rng: random.Random, graph: Graph) -> tuple[Rescale, ...]:
+    """Draw a chain of one to three."""
+    return tuple(_draw_rescale(rng, graph) for _ in range(rng.choice((1, 1, 2, 3))))
+
+
+def _draw_rescale(rng: random.Random, graph: Graph) -> Rescale:
+    highest = rng.choice((2, 4, 4, 6))
+    common = rng.randint(1, highest) if rng.random() < 0.6 else 0
+    parallelism = tuple(common or rng.randint(1, highest) for _ in graph.tasks)
+    ending = rng.choice((Ending.STOP, Ending.STOP, Ending.CANCEL, Ending.KILL))
+    # What came later is drawn apart, so that a seed keeps its other draws.
+    state = rng.getstate()
+    if ending is Ending.STOP and rng.random() < 0.5:
+        ending = Ending.SAVEPOINT
+    rng.setstate(state)
+    return Rescale(
+        ending=ending,
+        checkpoints=rng.choice((0, 1, 1, 2)),
+        delay_ns=rng.choice((0, rng.randint(0, 60))) * MILLISECOND_NS,
+        parallelism=parallelism,
+        workers=rng.randint(1, max(parallelism)),
+    )
+
+
+def rescalable(graph: Graph, rng: random.Random, *, gather: bool) -> Graph:
+    """The job with edges whose outcome can be said at changing parallelism: nothing keyed counts copies, and some tasks `gather` them."""
+    tasks = list(graph.tasks)
+    for index, task in enumerate(tasks):
+        if any(tasks[i].kind in KEYED for i in behind(tasks, index)):
+            inputs = tuple((p, _single(edge)) for p, edge in task.inputs)
+            tasks[index] = replace(task, inputs=inputs)
+    for index, task in enumerate(tasks):
+        copies = any(has_copies(tasks, producer) for producer, _ in task.inputs)
+        counts = any(tasks[i].kind in KEYED for i in behind(tasks, index))
+        drawn = gather and task.kind is Kind.MAP and rng.random() < 0.4
+        if drawn and not copies and not counts:
+            inputs = tuple((producer, Broadcast()) for producer, _ in task.inputs)
+            tasks[index] = replace(task, kind=Kind.GATHER, inputs=inputs)
+    return replace(graph, tasks=tuple(tasks))
+
+
+def _single(edge: Partitioner) -> Partitioner:
+    return Rebalance() if isinstance(edge, Broadcast) else edge

@@ -1,0 +1,345 @@
+"""The RocksDB state backend: committed state on disk, of which a snapshot costs nothing in the owner thread.
+
+A call's writes are kept aside by the states. `commit` makes one immutable *layer* of them; layers are applied to the database later, by the
+subtask's thread or a storage thread. A snapshot is a number: that of the last layer it contains. No later layer is applied before the
+snapshot's files have been linked, which a storage thread does (or the subtask's thread, when too many layers would pile up). So
+`commit` and `snapshot` do no I/O and wait for nobody.
+
+Who does what: the owner thread alone replaces the tuple of layers; whoever holds the lock applies them, in order, and raises `_applied`; a
+layer stays in the tuple until the next commit, so a reader that looks at the layers first and at the database then misses nothing.
+
+Source: Flink's incremental RocksDB checkpoints (links of immutable files); deviation: the cut is a number, and the flush comes later.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import threading
+from collections import deque
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import islice
+from operator import itemgetter
+from typing import Any, Protocol
+
+from ...contract.operators import DatabaseFiles, DatabaseSnapshot, RestoredDatabase, StateLayout
+from . import files as rocks_files
+from .files import Entry, RocksSizes
+from .parts import Cursor, Parts, Share, shares_of
+from .recent import Recent
+
+#: With so many entries in layers that a snapshot holds back, the subtask's thread links the snapshot's files itself.
+_LAYERED_ENTRIES_MAX = 200_000
+#: So many entries are made and sorted, and so many keys read, while the GIL is held: a millisecond or two.
+_PIECE_ENTRIES = 4096
+
+Writes = Mapping[Any, Any]
+
+_NOTHING: Writes = {}
+
+
+class Space(Protocol):
+    """One state in a database: its name and how its writes become entries."""
+
+    @property
+    def layout(self) -> StateLayout:
+        """Name, columns and number of key columns."""
+        ...
+
+    def entries(self, writes: Writes) -> Iterable[Entry]:
+        """Make the entries of one layer's writes."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Layer:
+    """What one call wrote, by name of the state. Never changed."""
+
+    number: int
+    writes: Mapping[str, Writes]
+    entries: int
+
+
+class _Frozen:
+    """A snapshot that was taken: to be linked, or linked in `folders`, or released."""
+
+    def __init__(self, layer: int) -> None:
+        self.layer = layer
+        #: One for each part.
+        self.folders: tuple[str, ...] | None = None
+        self.released = False
+
+
+class RocksDatabase:
+    """The database of one operator of one subtask, or several that share out its key groups (`rocks_parts.py`).
+
+    Args:
+        folder: not existing; the database and its snapshots live below it until `close`.
+        name: tells this instance from all others of the attempt.
+        groups: the key groups that are kept here.
+        engine: see `StateBackend`.
+    """
+
+    def __init__(
+        self, folder: str, name: str, groups: range, sizes: RocksSizes, *, engine: Any = None
+    ) -> None:
+        self.layers: tuple[Layer, ...] = ()
+        self._folder = folder
+        self._name = name
+        self._groups = groups
+        self._sizes = sizes
+        self._engine = engine or rocks_files
+        self._spaces: dict[str, Space] = {}
+        self._shares: Sequence[Share] = [Share(groups)]
+        self._parts: Parts | None = None
+        self._opening = threading.Lock()
+        #: Held by whoever changes the database or links its files; never by the owner thread.
+        self._lock = threading.Lock()
+        self._staged: dict[str, Writes] = {}
+        #: By state. The subtask's thread alone.
+        self._recent: dict[str, Recent] = {}
+        #: Applied layers that the owner thread has forgotten, and joins of layers that `recent` has; see `_give_back`.
+        self._over: deque[Layer] = deque()
+        self._outdated: list[Recent] = []
+        self._committed = 0
+        self._applied = 0
+        #: Snapshots not yet linked, in order. Replaced, never changed; by the owner thread, and under the lock.
+        self._frozen: tuple[_Frozen, ...] = ()
+        #: Snapshots whose folder exists.
+        self._linked: list[_Frozen] = []
+        self._folders = 0
+
+    # --- the owner thread ---------------------------------------------------------------------------------------------
+
+    def commit(self) -> None:
+        """Make a layer of what was staged, while no call runs. A layer that is applied is forgotten here, not before."""
+        applied = self._applied
+        if self.layers and self.layers[0].number <= applied:
+            self._over.extend(layer for layer in self.layers if layer.number <= applied)
+            self.layers = tuple(layer for layer in self.layers if layer.number > applied)
+        if self._staged:
+            self._committed += 1
+            entries = sum(map(len, self._staged.values()))
+            self.layers = (*self.layers, Layer(self._committed, self._staged, entries))
+            self._staged = {}
+
+    def snapshot(self) -> DatabaseSnapshot:
+        """Freeze what is committed, also while a call runs."""
+        frozen = _Frozen(self._committed)
+        self._frozen = (*(f for f in self._frozen if f.folders is None and not f.released), frozen)
+        first, *others = [self._part(frozen, at) for at in range(len(self._shares))]
+        return replace(first, others=tuple(others))
+
+    # --- the subtask's thread -----------------------------------------------------------------------------------------
+
+    def add(self, space: Space) -> None:
+        """A state is kept here. Before the first call."""
+        self._spaces[space.layout.name] = space
+
+    def stage(self, state: str, writes: Writes) -> None:
+        """These writes are part of the next layer; they are never changed again. Also the owner thread, just before `commit`."""
+        assert state not in self._staged, f"state {state!r} is staged twice"
+        if writes:
+            self._staged[state] = writes
+
+    def settle(self) -> None:
+        """Apply layers before a call: all, unless a snapshot waits, or its files are being made, and there are few."""
+        self._give_back()
+        if not self.layers:
+            return
+        many = sum(layer.entries for layer in self.layers) > _LAYERED_ENTRIES_MAX
+        # Whoever makes a snapshot's files flushes: work goes on meanwhile.
+        if not self._lock.acquire(blocking=many):
+            return
+        try:
+            self._sweep()
+            if many and self._pending():
+                self._link_up_to(None)
+            self._apply(self._limit())
+        finally:
+            self._lock.release()
+
+    def recent(self, state: str) -> Writes:
+        """What layers that may not be in the database yet wrote to a state, the latest of each key: it comes before what `get_many` finds.
+
+        Good until the next `settle`.
+        """
+        # Before the layers are looked at: one that is applied meanwhile is found twice, not never.
+        applied = self._applied
+        layers = [layer for layer in self.layers if layer.number > applied]
+        if not layers:
+            if self._recent:
+                self._outdated += self._recent.values()
+                self._recent = {}
+            return _NOTHING
+        found = self._recent.get(state)
+        if (
+            found is None
+            or found.last + 1 < layers[0].number
+            or found.entries > 2 * _LAYERED_ENTRIES_MAX
+        ):
+            # What it says of a key may be older than the database.
+            if found is not None:
+                self._outdated.append(found)
+            found = self._recent[state] = Recent()
+        for layer in layers:
+            if layer.number > found.last:
+                found.add(layer.number, layer.writes.get(state, _NOTHING))
+        return found
+
+    def _give_back(self) -> None:
+        """Let go of what is over bit by bit, and not in the owner thread: whoever frees much at once holds the GIL for milliseconds."""
+        while self._over:
+            self._over.popleft()
+        while self._outdated:
+            joined = self._outdated.pop()
+            while joined.pieces:
+                joined.pieces.pop()
+
+    def get_many(self, keys: list[bytes]) -> list[bytes | None]:
+        """Read stored keys, sorted ones fastest; see `recent`."""
+        found: list[bytes | None] = []
+        for first in range(0, len(keys), _PIECE_ENTRIES):
+            found += self._open().get_many(keys[first : first + _PIECE_ENTRIES])
+        return found
+
+    def scan(self) -> Iterator[list[tuple[bytes, bytes]]]:
+        """Yield all committed entries."""
+        with self._lock:
+            self._link_up_to(None)
+            self._apply(self._committed)
+        yield from self._open().scan()
+
+    @property
+    def groups(self) -> range:
+        """The key groups that are kept here."""
+        return self._groups
+
+    @property
+    def is_settled(self) -> bool:
+        """All that is committed has been applied."""
+        return self._applied == self._committed
+
+    def cursor(self) -> Cursor:
+        """Make a place from which all that is committed can be read in order; it sees nothing that comes later."""
+        if not self.is_settled:
+            with self._lock:
+                self._link_up_to(None)
+                self._apply(self._committed)
+        return self._open().cursor()
+
+    def is_merging(self) -> bool:
+        """Whether files are being merged, or written, in the background."""
+        return self._open().is_merging()
+
+    def load(self, entries: Iterable[Entry]) -> None:
+        """Write restored entries; they count as committed. Before the first call."""
+        with self._lock:
+            self._open().write(entries)
+
+    def restore(self, databases: Sequence[RestoredDatabase]) -> None:
+        """Begin with what these hold of our key groups: each is taken over, unless there are too many.
+
+        Raises: what `RestoredDatabase.fetch` raises.
+        """
+        assert self._parts is None, "restored after it was used"
+        self._shares = shares_of(databases, self._groups)
+        self._open()
+
+    def close(self) -> None:
+        """Give back everything; the files go. Storage threads that still read them fail."""
+        with self._lock:
+            if self._parts is not None:
+                self._parts.close()
+            self._frozen = ()
+            shutil.rmtree(self._folder, ignore_errors=True)
+
+    # --- any thread, under the lock -----------------------------------------------------------------------------------
+
+    def _files(self, frozen: _Frozen, part: int) -> DatabaseFiles:
+        """Link the snapshot's files, if nobody has."""
+        with self._lock:
+            self._sweep()
+            if frozen.folders is None:
+                assert not frozen.released, "files of a snapshot that was released"
+                self._link_up_to(frozen)
+            folders = frozen.folders
+        if folders is None:
+            raise FileNotFoundError("the database was closed before its files were linked")
+        return DatabaseFiles(folders[part], *self._engine.files_of(folders[part]))
+
+    def _release(self, frozen: _Frozen) -> None:
+        """Nobody will read it any more. Its folder goes a little later: the owner thread may be here."""
+        frozen.released = True
+
+    def _sweep(self) -> None:
+        for frozen in [f for f in self._linked if f.released]:
+            self._linked.remove(frozen)
+            for folder in frozen.folders or ():
+                shutil.rmtree(folder, ignore_errors=True)
+
+    def _link_up_to(self, last: _Frozen | None) -> None:
+        """Link pending snapshots in order, up to `last` (None: all): a later one's layers must not be in an earlier one's files."""
+        for frozen in self._pending():
+            self._apply(frozen.layer)
+            self._folders += 1
+            folder = self._path(f"snapshot-{self._folders}")
+            frozen.folders = self._open().checkpoint(folder)
+            self._linked.append(frozen)
+            if frozen is last:
+                return
+
+    def _pending(self) -> list[_Frozen]:
+        return [f for f in self._frozen if f.folders is None and not f.released]
+
+    def _limit(self) -> int:
+        return min((frozen.layer for frozen in self._pending()), default=self._committed)
+
+    def _apply(self, limit: int) -> None:
+        # Taken out one by one: to let go of all at the end would free them at once, see `_give_back`.
+        waiting = deque(layer for layer in self.layers if self._applied < layer.number <= limit)
+        while waiting:
+            layer = waiting.popleft()
+            for state, writes in layer.writes.items():
+                for some in _pieces(writes):
+                    # Sorted ones go into RocksDB's memory two to three times as fast.
+                    entries = sorted(self._spaces[state].entries(some), key=itemgetter(0))
+                    self._open().write(entries)
+            self._applied = layer.number
+
+    # --- helpers ------------------------------------------------------------------------------------------------------
+
+    def _open(self) -> Parts:
+        if self._parts is None:
+            with self._opening:
+                if self._parts is None:
+                    # Not its parent, which is gone when the worker has ended: nothing may come after that.
+                    with contextlib.suppress(FileExistsError):
+                        os.mkdir(self._folder)
+                    self._parts = Parts(self._folder, self._shares, self._sizes, self._engine)
+        return self._parts
+
+    def _part(self, frozen: _Frozen, at: int) -> DatabaseSnapshot:
+        share = self._shares[at]
+        return DatabaseSnapshot(
+            database=f"{self._name}+{at}" if at else self._name,
+            groups=share.groups,
+            layouts=tuple(space.layout for space in self._spaces.values()),
+            known=share.known,
+            files=lambda: self._files(frozen, at),
+            release=lambda: self._release(frozen),
+        )
+
+    def _path(self, name: str) -> str:
+        return os.path.join(self._folder, name)
+
+
+def _pieces(writes: Writes) -> Iterator[Writes]:
+    if len(writes) <= _PIECE_ENTRIES:
+        yield writes
+        return
+    left = iter(writes.items())
+    while some := dict(islice(left, _PIECE_ENTRIES)):
+        yield some

@@ -1,0 +1,175 @@
+"""Declared state (`keyed.py`) whose committed values lie in RocksDB, and the tables of any state that does.
+
+Reads are batched: whoever knows which keys are coming says so (`prefetch`), and they are read sorted and at once. What was read
+stays at hand until the next call.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import islice
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from ...contract.operators import RestoredState, StateKind, StateLayout
+from ..committed import ABSENT, Key, to_arrow
+from ..tables import KEY_GROUP
+from .codecs import KeyCodec, group_start
+from .database import RocksDatabase, Writes
+from .files import Entry
+from .rows import Pair, entries_between
+from .values import value_codec
+
+_MISSING: Any = object()
+_LOAD_ROWS = 4096
+
+
+class RocksKeyed:
+    """`Committed` values of one state: a space of the operator's database.
+
+    Args:
+        from_arrow: turns what `to_pylist` gives into what is kept.
+    """
+
+    def __init__(
+        self,
+        database: RocksDatabase,
+        name: str,
+        keys: Sequence[pa.Field],
+        type_: pa.DataType,
+        from_arrow: Any,
+        max_parallelism: int,
+    ) -> None:
+        value = pa.field(name, type_)
+        self.layout = StateLayout(name, len(keys), pa.schema([*keys, value]))
+        self._database = database
+        self._keys = KeyCodec(name, keys, max_parallelism)
+        self._values = value_codec([value])
+        self._is_map = pa.types.is_map(type_)
+        self._from_arrow = from_arrow
+        #: What was read in this call; `ABSENT` where the database has nothing.
+        self._read: dict[Key, Any] = {}
+        #: Where `some` goes on: position of the key group, and the stored key.
+        self._group, self._resume = 0, b""
+        database.add(self)
+
+    def get(self, key: Key, default: Any = None, /) -> Any:
+        """See `Committed`."""
+        found = self._database.recent(self.layout.name).get(key, _MISSING)
+        if found is _MISSING:
+            found = self._read.get(key, _MISSING)
+        if found is _MISSING:
+            self._fetch([key])
+            found = self._read[key]
+        return default if found is ABSENT else found
+
+    def merge(self, written: dict[Key, Any]) -> None:
+        """See `Committed`. Becomes a layer when the database commits."""
+        self._database.stage(self.layout.name, written)
+
+    def load(self, items: Iterable[tuple[Key, Any]]) -> None:
+        """See `Committed`."""
+        pairs = list(items)
+        for first in range(0, len(pairs), _LOAD_ROWS):
+            self._database.load(self.entries(dict(pairs[first : first + _LOAD_ROWS])))
+
+    def some(self, count: int) -> tuple[list[tuple[Key, Any]], bool]:
+        """See `Committed`. Gives none while a snapshot holds layers back: their files need not be linked for this."""
+        if not self._database.is_settled:
+            return [], False
+        cursor = self._database.cursor()
+        pairs: list[Pair] = []
+        groups = self._database.groups
+        while self._group < len(groups) and len(pairs) < count:
+            start = group_start(groups[self._group]) + self._keys.state
+            found = entries_between(cursor, max(start, self._resume), start + b"\2")
+            pairs += islice(found, count - len(pairs))
+            if len(pairs) < count:
+                self._group += 1
+        over = self._group == len(groups)
+        self._resume = b"" if over or not pairs else pairs[-1][0] + b"\0"
+        self._group = 0 if over else self._group
+        return self._decoded(pairs), over
+
+    def forget(self) -> None:
+        """A call has ended: what was read in it may change. Owner thread."""
+        self._read = {}
+
+    def prefetch(self, keys: Iterable[Key]) -> None:
+        """These keys are about to be read."""
+        wanted = [key for key in dict.fromkeys(keys) if key not in self._read]
+        if recent := self._database.recent(self.layout.name):
+            wanted = [key for key in wanted if key not in recent]
+        if wanted:
+            self._fetch(wanted)
+
+    def entries(self, writes: Writes) -> Iterator[Entry]:
+        """See `Space`."""
+        kept = {key: value for key, value in writes.items() if value is not ABSENT}
+        if kept:
+            # A dictionary is a map's state, or a struct: only maps are pairs.
+            cells = map(to_arrow, kept.values()) if self._is_map else kept.values()
+            values = self._values.encode_cells(list(cells))
+            yield from zip(self._keys.encode_cells(list(kept)), values, strict=True)
+        if len(kept) < len(writes):
+            gone = [key for key, value in writes.items() if value is ABSENT]
+            yield from ((key, None) for key in self._keys.encode_cells(gone))
+
+    def _decoded(self, pairs: Sequence[Pair]) -> list[tuple[Key, Any]]:
+        columns = [array.to_pylist() for array in self._keys.decode([key for key, _ in pairs])]
+        keys = columns[0] if len(columns) == 1 else list(zip(*columns, strict=True))
+        values = self._values.decode_cells([value for _, value in pairs])
+        return list(zip(keys, map(self._from_arrow, values), strict=True))
+
+    def _fetch(self, keys: list[Key]) -> None:
+        stored = self._keys.encode_cells(keys)
+        order = sorted(range(len(keys)), key=stored.__getitem__)
+        found = self._database.get_many([stored[at] for at in order])
+        present = [(at, raw) for at, raw in zip(order, found, strict=True) if raw is not None]
+        self._read.update(dict.fromkeys(keys, ABSENT))
+        values = self._values.decode_cells([raw for _, raw in present])
+        for (at, _), value in zip(present, values, strict=True):
+            self._read[keys[at]] = self._from_arrow(value)
+
+
+def tables_of(
+    layouts: Sequence[StateLayout],
+    entries: Iterable[list[tuple[bytes, bytes]]],
+    max_parallelism: int,
+) -> list[RestoredState]:
+    """Make the table of each state from the entries of a database, in the order of their keys.
+
+    Raises: KeyError for an entry of another state.
+    """
+    batches: dict[str, list[pa.RecordBatch]] = {layout.name: [] for layout in layouts}
+    by_name = {layout.name: _Decoder(layout, max_parallelism) for layout in layouts}
+    for some in entries:
+        found: dict[str, list[tuple[bytes, bytes]]] = {}
+        for key, value in some:
+            found.setdefault(key[3 : 3 + key[2]].decode(), []).append((key, value))
+        for name, pairs in found.items():
+            batches[name].append(by_name[name].batch(pairs))
+    return [
+        RestoredState(
+            name, StateKind.KEYED, pa.Table.from_batches(batches[name], by_name[name].schema)
+        )
+        for name in batches
+    ]
+
+
+class _Decoder:
+    """Rows of one state."""
+
+    def __init__(self, layout: StateLayout, max_parallelism: int) -> None:
+        fields = list(layout.schema)
+        self.schema = pa.schema([KEY_GROUP, *fields])
+        self._keys = KeyCodec(layout.name, fields[: layout.keys], max_parallelism)
+        self._values = value_codec(fields[layout.keys :])
+
+    def batch(self, pairs: Sequence[tuple[bytes, bytes]]) -> pa.RecordBatch:
+        keys = [key for key, _ in pairs]
+        groups = np.frombuffer(b"".join(key[:2] for key in keys), ">u2").astype(np.uint16)
+        columns = self._keys.decode(keys) + self._values.decode([value for _, value in pairs])
+        return pa.RecordBatch.from_arrays([pa.array(groups), *columns], schema=self.schema)

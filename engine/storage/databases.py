@@ -1,0 +1,299 @@
+"""Databases to storage and back: each immutable file is stored once, and named by every later checkpoint that holds it.
+
+Within one attempt an immutable file is known by its database and its name, since a database never gives a name twice while it is open. After
+a restore it may: so across attempts nothing but the handle's path and checksum says which file it is, and only what a complete
+checkpoint names is built upon.
+
+Source: Flink's incremental checkpoints; FAULTS like SPARK-43404 (a file of the same name taken for the same file) shaped the rules.
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import partial
+from typing import TypeVar
+
+import pyarrow as pa
+
+from headrace.inflight.segment import (
+    Blob,
+    CorruptBlob,
+    InvalidTable,
+    SegmentBuilder,
+    checksum_of_parts,
+    read_blob,
+    table_from_ipc,
+    table_to_ipc,
+)
+from headrace.recovery.layout import (
+    CheckpointKind,
+    handle_path,
+    savepoint_file_path,
+    shared_path,
+    store_path,
+)
+from headrace.recovery.metadata import (
+    DatabaseHandle,
+    FileHandle,
+    SharedFile,
+    StateSchema,
+)
+from headrace.recovery.store import Content, NotFound, Store, StoreRejected, joined, parts_of
+
+from ..contract.operators import (
+    DatabaseSnapshot,
+    RestoredDatabase,
+    RestoredState,
+    Snapshot,
+    StateLayout,
+)
+from .ahead import FilesAhead
+from .file_content import FileContent
+from .shared_files import bring
+
+_T = TypeVar("_T")
+_Id = TypeVar("_Id")
+
+#: Files of one database that are fetched at once.
+_FETCH_THREADS = 4
+
+#: {name of an immutable file: where it is stored}
+Stored = Mapping[str, SharedFile]
+
+
+class CorruptState(Exception):
+    """A checkpoint's data is missing or damaged; the message names file and place."""
+
+
+class StoredFiles:
+    """Which immutable files of an attempt's databases checkpoints have stored. Storage threads tell, the owner thread confirms.
+
+    Savepoints name no file of a checkpoint, and nothing is built upon them: they are to last by themselves.
+    """
+
+    def __init__(self) -> None:
+        #: {checkpoint: {database: its files}}, newer than the last that was confirmed.
+        self._stored: dict[int, dict[str, Stored]] = {}
+        #: Those of the last one confirmed; None: none was.
+        self._confirmed: dict[str, Stored] | None = None
+
+    def base(self, snapshot: DatabaseSnapshot) -> Stored:
+        """What may be named instead of being stored again: what a complete checkpoint holds."""
+        confirmed = self._confirmed
+        return snapshot.known if confirmed is None else confirmed.get(snapshot.database, {})
+
+    def stored(self, checkpoint: int, files: dict[str, Stored]) -> None:
+        """This worker's part of the checkpoint is durable."""
+        self._stored[checkpoint] = files
+
+    def confirmed(self, checkpoint: int) -> None:
+        """The checkpoint is complete."""
+        self._confirmed = self._stored.get(checkpoint, {})
+        self._stored = {n: files for n, files in self._stored.items() if n > checkpoint}
+
+
+@dataclass(frozen=True, slots=True)
+class Destination:
+    """Where a worker writes its part of a checkpoint."""
+
+    store: Store
+    job: str
+    checkpoint: int
+    worker: int
+    epoch: int
+    kind: CheckpointKind = CheckpointKind.CHECKPOINT
+
+
+def release_all(pieces: Iterable[tuple[str, Snapshot]]) -> None:
+    """What was frozen is not wanted any more."""
+    for _, piece in pieces:
+        if isinstance(piece, DatabaseSnapshot):
+            piece.release()
+
+
+def write_databases(
+    to: Destination,
+    segment: SegmentBuilder,
+    path: str,
+    snapshots: Mapping[_Id, Sequence[tuple[str, Snapshot]]],
+    stored: StoredFiles,
+) -> tuple[dict[_Id, list[DatabaseHandle]], dict[str, Stored]]:
+    """Store the databases among a worker's snapshots, see `write_database`. Returns handles by subtask, and files by database."""
+    handles: dict[_Id, list[DatabaseHandle]] = {id: [] for id in snapshots}
+    files: dict[str, Stored] = {}
+    for id, pieces in snapshots.items():
+        for operator, piece in pieces:
+            for part in (piece, *piece.others) if isinstance(piece, DatabaseSnapshot) else ():
+                is_savepoint = to.kind is CheckpointKind.SAVEPOINT
+                base: Stored = {} if is_savepoint else stored.base(part)
+                handle = write_database(to, segment, path, operator, part, base)
+                handles[id].append(handle)
+                files[part.database] = {file.name: file for file in handle.shared}
+    return handles, files
+
+
+def write_database(
+    to: Destination,
+    segment: SegmentBuilder,
+    path: str,
+    operator: str,
+    snapshot: DatabaseSnapshot,
+    base: Stored,
+) -> DatabaseHandle:
+    """Store what `base` does not have; small files go into `segment`, which will lie at `path`. Raises: StoreError, OSError."""
+    files = snapshot.files()
+    shared = [
+        base[name] if name in base else _store_shared(to, files.folder, name)
+        for name in files.immutable
+    ]
+    own = []
+    for name in files.other:
+        blob = segment.append(joined(_content(files.folder, name)))
+        own.append(FileHandle(name, path, blob.offset, blob.length, blob.checksum))
+    schemas = []
+    for layout in snapshot.layouts:
+        blob = segment.append(*table_to_ipc(layout.schema.empty_table()))
+        place = (path, blob.offset, blob.length, blob.checksum)
+        schemas.append(StateSchema(layout.name, layout.keys, *place))
+    groups = snapshot.groups
+    return DatabaseHandle(operator, "rocksdb", groups.start, groups.stop, schemas, shared, own)
+
+
+def _store_shared(to: Destination, folder: str, name: str) -> SharedFile:
+    content = _content(folder, name)
+    length = 0
+
+    def counted() -> Iterator[bytes | memoryview]:
+        nonlocal length
+        for part in parts_of(content):
+            length += len(part)
+            yield part
+
+    checksum = checksum_of_parts(counted())
+    place = shared_path if to.kind is CheckpointKind.CHECKPOINT else savepoint_file_path
+    path = place(to.job, to.checkpoint, to.worker, to.epoch, checksum)
+    to.store.put(path, content)
+    return SharedFile(name, handle_path(to.job, path), length, checksum)
+
+
+def _content(folder: str, name: str) -> Content:
+    return FileContent(os.path.join(folder, name))
+
+
+def read_databases(
+    store: Store,
+    job: str,
+    handles: Sequence[DatabaseHandle],
+    groups: range,
+    max_parallelism: int,
+    *,
+    foreign: bool,
+    ahead: FilesAhead | None = None,
+) -> dict[str, list[RestoredDatabase]]:
+    """Describe what a subtask with these key groups starts from, by operator; files are read when they are fetched.
+
+    Args:
+        foreign: the files are somebody else's, who may delete them: they are not built upon.
+        ahead: what was fetched of our own already.
+
+    Raises: CorruptState, StoreError.
+    """
+    found: dict[str, list[RestoredDatabase]] = {}
+    for handle in handles:
+        fetch = partial(_fetch, store, job, handle, ahead=ahead, links=not foreign)
+        layouts = [_layout(store, job, schema) for schema in handle.schemas]
+        held = range(handle.first_group, handle.end_group)
+        mine = range(max(held.start, groups.start), min(held.stop, groups.stop))
+        restored = RestoredDatabase(
+            groups=held,
+            layouts=layouts,
+            size_bytes=sum(file.length for file in handle.shared),
+            known={} if foreign else {file.name: file for file in handle.shared},
+            fetch=fetch,
+            tables=partial(_tables, fetch, layouts, mine, max_parallelism),
+        )
+        found.setdefault(handle.operator, []).append(restored)
+    return found
+
+
+def _layout(store: Store, job: str, schema: StateSchema) -> StateLayout:
+    where = f"{store_path(job, schema.path)}, columns of state {schema.state!r}"
+    table = _checked(where, lambda: table_from_ipc(_own(store, job, schema)))
+    if schema.keys > table.num_columns:
+        raise CorruptState(f"{where}: {schema.keys} key columns of {table.num_columns}")
+    return StateLayout(schema.state, schema.keys, table.schema)
+
+
+def _fetch(
+    store: Store,
+    job: str,
+    handle: DatabaseHandle,
+    folder: str,
+    *,
+    ahead: FilesAhead | None,
+    links: bool,
+) -> None:
+    def shared(file: SharedFile) -> None:
+        if ahead is not None and ahead.take(file, folder):
+            return
+        where = f"{store_path(job, file.path)}, file of the state of {handle.operator!r}"
+        _checked(where, partial(bring, store, job, file, folder, links=links))
+
+    # Storage far away answers several as fast as one, and checksums of several use several processors.
+    with ThreadPoolExecutor(_FETCH_THREADS, thread_name_prefix="restore") as pool:
+        for _ in pool.map(shared, handle.shared):
+            pass
+    for own in handle.own:
+        where = f"{store_path(job, own.path)}, file {own.name} of the state of {handle.operator!r}"
+        _write(folder, own.name, _checked(where, partial(_own, store, job, own)))
+
+
+def _own(store: Store, job: str, handle: FileHandle | StateSchema) -> bytes:
+    path = store_path(job, handle.path)
+    blob = Blob(handle.offset, handle.length, handle.checksum)
+    try:
+        return read_blob(lambda offset, length: store.get(path, offset, length), blob)
+    except NotFound:
+        raise
+    except StoreRejected as refused:
+        # To ask again is no use if the file ends too early, which it may be for every other refusal.
+        if len(store.get(path)) < blob.offset + blob.length:
+            expected = f"{blob.length} bytes"
+            raise CorruptBlob(blob.offset, expected, refused.reason) from refused
+        raise
+
+
+def _checked(where: str, read: Callable[[], _T]) -> _T:
+    try:
+        return read()
+    except (CorruptBlob, InvalidTable, NotFound) as damage:
+        raise CorruptState(f"{where}: {damage}") from damage
+
+
+def _write(folder: str, name: str, data: bytes) -> None:
+    with open(os.path.join(folder, name), "xb") as file:
+        file.write(data)
+
+
+def _tables(
+    fetch: Callable[[str], None], layouts: Sequence[StateLayout], mine: range, max_parallelism: int
+) -> list[RestoredState]:
+    # Not at the top: jobs on the heap need not wait for rocksdict.
+    from ..state.rocks import files as rocks_files
+    from ..state.rocks.keyed import tables_of
+
+    with tempfile.TemporaryDirectory(prefix="headrace-") as folder:
+        fetch(folder)
+        database = rocks_files.open_database(folder, rocks_files.RocksSizes(), read_only=True)
+        try:
+            return tables_of(layouts, rocks_files.scan(database, mine), max_parallelism)
+        except (KeyError, AssertionError, pa.ArrowException) as damage:
+            raise CorruptState(
+                f"a restored database holds what it should not: {damage}"
+            ) from damage
+        finally:
+            database.close()

@@ -1,0 +1,360 @@
+"""Snapshots to storage and back: what the storage threads of a worker do for a checkpoint.
+
+All subtasks of a worker share one file a checkpoint (`inflight/segment.py` draws it); an Arrow stream a piece of state.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from msgspec.structs import replace
+
+from headrace.channels.keygroups import key_group_range
+from headrace.channels.partitioners import Custom, Hash, Partitioner
+from headrace.inflight.confirmed import Confirmed
+from headrace.inflight.handle import BufferHandle, ChannelStateHandle
+from headrace.inflight.segment import (
+    Blob,
+    CorruptBlob,
+    InvalidTable,
+    SegmentBuilder,
+    inflate,
+    read_blob,
+    table_from_ipc,
+    table_to_ipc,
+)
+from headrace.inflight.writer import Piece, write_buffers
+from headrace.recovery.layout import (
+    CheckpointKind,
+    handle_path,
+    log_path,
+    segment_path,
+    store_path,
+)
+from headrace.recovery.metadata import DatabaseHandle, StateHandle, SubtaskSnapshot
+from headrace.recovery.store import NotFound, Store, StoreError, StoreRejected
+
+from ..contract.operators import Restored, RestoredState, Snapshot, StateKind, StateSnapshot
+from ..worker.subtask_events import CapturedRun, Cut, SubtaskId
+from .ahead import FilesAhead
+from .checkpoint_storage import open_store
+from .databases import (
+    CorruptState,
+    Destination,
+    StoredFiles,
+    read_databases,
+    release_all,
+    write_databases,
+)
+
+__all__ = [
+    "CorruptState",
+    "Foreign",
+    "Passes",
+    "Written",
+    "destination_of",
+    "passes_of",
+    "read_buffer",
+    "read_states",
+    "restored_states",
+    "write_checkpoint",
+    "write_piece",
+]
+
+#: By subtask: (operator name, its frozen state).
+Snapshots = Mapping[SubtaskId, Sequence[tuple[str, Snapshot]]]
+
+#: (batch, parallelism, consumer) -> boolean mask of the records that go to that consumer.
+Passes = Callable[[pa.RecordBatch, int, int], pa.Array]
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """The handles of one worker's part of a checkpoint, by subtask."""
+
+    states: dict[SubtaskId, list[StateHandle]]
+    inflight: dict[SubtaskId, list[ChannelStateHandle]]
+    databases: dict[SubtaskId, list[DatabaseHandle]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Foreign:
+    """The checkpoint directory, not the job's own, that an attempt was restored from."""
+
+    store: Store
+    job: str
+
+
+def destination_of(
+    savepoint: str | None, own: Store | None, job: str, foreign: Foreign | None
+) -> tuple[Store | None, Foreign | None, CheckpointKind]:
+    """Return where to write to, where unread recovered records must be copied from (None: they are named), and what it is.
+
+    Args:
+        savepoint: URL of its directory (empty: the job's own); None: it is a checkpoint.
+
+    Raises: UserError, StorageUnreachable.
+    """
+    if savepoint is None:
+        return own, foreign, CheckpointKind.CHECKPOINT
+    assert own is not None, "a savepoint without a checkpoint directory"
+    target = open_store(savepoint) if savepoint else own
+    return target, foreign or Foreign(own, job), CheckpointKind.SAVEPOINT
+
+
+def write_checkpoint(
+    store: Store | None,
+    job: str,
+    checkpoint: int,
+    worker: int,
+    epoch: int,
+    snapshots: Snapshots,
+    cuts: Sequence[Cut],
+    confirmed: Confirmed,
+    foreign: Foreign | None = None,
+    kind: CheckpointKind = CheckpointKind.CHECKPOINT,
+    stored: StoredFiles | None = None,
+    *,
+    compresses: bool = False,
+) -> Written:
+    """Serialise and store state and in-flight data, durably, in one file; databases' immutable files apart. Raises StoreError, OSError.
+
+    Files of databases that `stored` knows are named, not stored again, and it learns which there are now. Databases are released.
+    In-flight records that `confirmed` knows to be stored are named, not written; so is what was left to replay, unless it lies in a
+    `foreign` directory, from which it is copied. Without a store nothing is written and there are no handles. A savepoint is given an empty
+    `confirmed` and a `foreign` directory (the job's own, if need be), so that it needs no other files.
+    """
+    try:
+        if store is None:
+            return Written({id: [] for id in snapshots}, {id: [] for id in snapshots})
+        to = Destination(store, job, checkpoint, worker, epoch, kind)
+        return _write(to, snapshots, cuts, confirmed, foreign, stored or StoredFiles(), compresses)
+    finally:
+        for pieces in snapshots.values():
+            release_all(pieces)
+
+
+def _write(
+    to: Destination,
+    snapshots: Snapshots,
+    cuts: Sequence[Cut],
+    confirmed: Confirmed,
+    foreign: Foreign | None,
+    stored: StoredFiles,
+    compresses: bool,
+) -> Written:
+    path = segment_path(to.job, to.checkpoint, to.worker, to.epoch, to.kind)
+    segment = SegmentBuilder()
+    shown = handle_path(to.job, path)
+    states = {id: _write_states(segment, shown, pieces) for id, pieces in snapshots.items()}
+    databases, files = write_databases(to, segment, shown, snapshots, stored)
+    inflight = {
+        cut.subtask: [
+            *(_write_run(segment, shown, run, confirmed, compresses) for run in cut.inflight),
+            *(h if foreign is None else _copied(segment, shown, h, foreign) for h in cut.replay),
+        ]
+        for cut in cuts
+    }
+    if not segment.is_empty:
+        to.store.put(path, segment.parts())
+    if to.kind is CheckpointKind.CHECKPOINT:
+        stored.stored(to.checkpoint, files)
+    return Written(states, inflight, databases)
+
+
+def write_piece(
+    store: Store, job: str, worker: int, epoch: int, piece: Piece, *, compresses: bool = False
+) -> list[ChannelStateHandle]:
+    """Store a piece of the in-flight log, durably. Returns what names it. Raises StoreError."""
+    path = log_path(job, piece.checkpoint, worker, epoch, piece.number)
+    segment, shown = SegmentBuilder(), handle_path(job, path)
+    handles = [
+        ChannelStateHandle(
+            *channel,
+            side="output",
+            first=buffers[0].first,
+            buffers=write_buffers(segment, shown, buffers, compresses=compresses),
+            ended=False,
+        )
+        for channel, buffers in piece.runs
+    ]
+    store.put(path, segment.parts())
+    return handles
+
+
+def _write_states(
+    segment: SegmentBuilder, path: str, states: Sequence[tuple[str, Snapshot]]
+) -> list[StateHandle]:
+    handles: list[StateHandle] = []
+    for operator, state in states:
+        if not isinstance(state, StateSnapshot):
+            continue
+        table = state.table()
+        blob = segment.append(*table_to_ipc(table))
+        handles.append(
+            StateHandle(
+                operator=operator,
+                state=state.name,
+                kind=state.kind.value,
+                path=path,
+                offset=blob.offset,
+                length=blob.length,
+                checksum=blob.checksum,
+                rows=table.num_rows,
+            )
+        )
+    return handles
+
+
+def _write_run(
+    segment: SegmentBuilder, path: str, run: CapturedRun, confirmed: Confirmed, compresses: bool
+) -> ChannelStateHandle:
+    buffers: list[BufferHandle] = []
+    for piece in confirmed.split(run.channel, run.buffers):
+        if isinstance(piece, BufferHandle):
+            buffers.append(piece)
+        else:
+            buffers += write_buffers(segment, path, piece, compresses=compresses)
+    return ChannelStateHandle(
+        edge=run.channel.edge,
+        producer=run.channel.producer,
+        consumer=run.channel.consumer,
+        side=run.side,
+        first=run.first,
+        buffers=buffers,
+        ended=run.ended,
+        watermarks=[(position - run.first, time_ns) for position, time_ns in run.watermarks],
+    )
+
+
+def _copied(
+    segment: SegmentBuilder, path: str, handle: ChannelStateHandle, foreign: Foreign
+) -> ChannelStateHandle:
+    """The same records in our own file: what lies in another directory may be deleted by its owner."""
+    buffers = []
+    for buffer in handle.buffers:
+        file = store_path(foreign.job, buffer.path)
+        blob = segment.append(foreign.store.get(file, buffer.offset, buffer.length))
+        buffers.append(replace(buffer, path=path, offset=blob.offset, checksum=blob.checksum))
+    return replace(handle, buffers=buffers)
+
+
+def passes_of(partitioner: Partitioner) -> Passes:
+    """What an edge's partitioner says of records that are given out anew; only one with affinity is ever asked."""
+
+    def passes(batch: pa.RecordBatch, parallelism: int, consumer: int) -> pa.Array:
+        assert isinstance(partitioner, Hash | Custom), f"{partitioner} has no affinity"
+        targets = partitioner.open(0, 1, parallelism, 0).targets(batch)
+        return pa.array(targets == consumer)
+
+    return passes
+
+
+def read_buffer(store: Store, job: str, handle: BufferHandle, passes: Passes) -> pa.RecordBatch:
+    """Read the records that are left of a stored buffer. Raises CorruptState, StoreError."""
+    where = f"{store_path(job, handle.path)}, in-flight data"
+    table = _read_blob(store, job, handle.path, handle, where)
+    if table.num_rows != handle.blob_rows:
+        raise CorruptState(f"{where}: expected {handle.blob_rows} rows, found {table.num_rows}")
+    batch = table.slice(handle.start, handle.rows).combine_chunks()
+    batches = batch.to_batches()
+    records = batches[0] if batches else pa.RecordBatch.from_pylist([], schema=table.schema)
+    for skip, parallelism, consumer in handle.filters:
+        records = records.slice(skip)
+        records = records.filter(passes(records, parallelism, consumer))
+    return records.slice(handle.skip)
+
+
+def read_states(
+    store: Store,
+    job: str,
+    handles: Sequence[StateHandle],
+    *,
+    max_parallelism: int,
+    parallelism: int,
+    subtask: int,
+) -> dict[str, list[RestoredState]]:
+    """Read what a subtask starts from, by operator; keyed state is cut to its key groups. Raises CorruptState, StoreError."""
+    mine = key_group_range(max_parallelism, parallelism, subtask)
+    states: dict[str, list[RestoredState]] = {}
+    for handle in handles:
+        kind = StateKind(handle.kind)
+        table = _read(store, job, handle)
+        if kind is StateKind.KEYED:
+            table = _cut(table, mine)
+        states.setdefault(handle.operator, []).append(RestoredState(handle.state, kind, table))
+    return states
+
+
+def restored_states(
+    store: Store,
+    job: str,
+    snapshot: SubtaskSnapshot,
+    *,
+    max_parallelism: int,
+    parallelism: int,
+    foreign: bool,
+    ahead: FilesAhead | None = None,
+) -> dict[str, list[Restored]]:
+    """Everything that a subtask starts from, by operator: tables, which are read now, and databases, which are read when they are
+    fetched. `foreign`: it is not our own directory; `ahead`: what was fetched of that already. Raises CorruptState, StoreError."""
+    tables = read_states(
+        store,
+        job,
+        snapshot.states,
+        max_parallelism=max_parallelism,
+        parallelism=parallelism,
+        subtask=snapshot.index,
+    )
+    groups = key_group_range(max_parallelism, parallelism, snapshot.index)
+    databases = read_databases(
+        store, job, snapshot.databases, groups, max_parallelism, foreign=foreign, ahead=ahead
+    )
+    return {
+        operator: [*tables.get(operator, ()), *databases.get(operator, ())]
+        for operator in tables.keys() | databases.keys()
+    }
+
+
+def _read(store: Store, job: str, handle: StateHandle) -> pa.Table:
+    where = f"{store_path(job, handle.path)}, state {handle.state!r} of {handle.operator!r}"
+    table = _read_blob(store, job, handle.path, handle, where)
+    if table.num_rows != handle.rows:
+        raise CorruptState(f"{where}: expected {handle.rows} rows, found {table.num_rows}")
+    return table
+
+
+def _read_blob(
+    store: Store, job: str, path: str, handle: StateHandle | BufferHandle, where: str
+) -> pa.Table:
+    blob = Blob(handle.offset, handle.length, handle.checksum)
+    file = store_path(job, path)
+    try:
+        data = read_blob(lambda o, n: store.get(file, o, n), blob)
+        if isinstance(handle, BufferHandle) and handle.inflated:
+            data = inflate(data, handle.inflated)
+        return table_from_ipc(data)
+    except (CorruptBlob, InvalidTable, NotFound) as damage:
+        raise CorruptState(f"{where}: {damage}") from damage
+    except StoreRejected as refused:
+        if _is_short(store, file, blob):
+            raise CorruptState(f"{where}: {refused.reason}") from refused
+        raise
+
+
+def _is_short(store: Store, file: str, blob: Blob) -> bool:
+    """The file ends before the blob does: to ask again is no use, which it may be for every other refusal."""
+    try:
+        return len(store.get(file)) < blob.offset + blob.length
+    except StoreError:
+        return False
+
+
+def _cut(table: pa.Table, mine: range) -> pa.Table:
+    """Rows of the key groups in `mine`; the table is sorted by key group."""
+    groups = table.column("__key_group")
+    inside = pc.and_(pc.greater_equal(groups, mine.start), pc.less(groups, mine.stop))
+    return table.filter(inside)

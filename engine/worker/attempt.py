@@ -1,0 +1,257 @@
+"""One attempt at one worker: its subtask machines and the routing between them.
+
+A buffer for a subtask of the same worker is handed over as it is, in the same step; the rest leaves as frames. Checkpoints are gathered
+here: when every subtask of the worker has cut, one file is written for all of them.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import assert_never
+
+from headrace.channels.buffer import ChannelId
+from headrace.channels.wire import BufferFrame, CreditFrame, EventFrame
+
+from ..contract.execution import ExecutionPlan
+from .subtask import Subtask
+from .subtask_events import (
+    BufferArrived,
+    CommitWork,
+    CreditGranted,
+    Cut,
+    CutTaken,
+    DeadlineReached,
+    DeclineCheckpoint,
+    EventArrived,
+    GrantCredit,
+    LogBuffer,
+    ReadReplay,
+    RunWork,
+    SendBuffer,
+    SendEvent,
+    SubtaskEffect,
+    SubtaskEvent,
+    SubtaskFinished,
+    SubtaskId,
+    TakeSnapshot,
+)
+from .subtask_spec import SubtaskSpec
+
+DataFrame = BufferFrame | EventFrame | CreditFrame
+
+
+@dataclass(frozen=True, slots=True)
+class SendFrame:
+    """Hand the frame to the transport towards `worker`."""
+
+    epoch: int
+    worker: int
+    frame: DataFrame
+
+
+@dataclass(frozen=True, slots=True)
+class PersistCheckpoint:
+    """Every subtask of the worker has cut: write what the snapshots froze to one file, durably.
+
+    `savepoint`: it is one, for the directory with this URL (empty: the job's own); all that it needs is written.
+    """
+
+    epoch: int
+    checkpoint: int
+    cuts: tuple[Cut, ...]
+    savepoint: str | None = None
+
+
+AttemptEffect = (
+    RunWork
+    | CommitWork
+    | LogBuffer
+    | TakeSnapshot
+    | ReadReplay
+    | DeclineCheckpoint
+    | SubtaskFinished
+    | SendFrame
+    | PersistCheckpoint
+)
+
+
+@dataclass(slots=True)
+class Attempt:
+    """The subtasks of one worker in one epoch.
+
+    Attributes:
+        workers: {slot: worker that holds it}.
+        logs: see `Limits`.
+    """
+
+    epoch: int
+    me: int
+    plan: ExecutionPlan
+    workers: Mapping[int, int]
+    logs: bool = False
+    subtasks: dict[SubtaskId, Subtask] = field(default_factory=dict)
+    #: {checkpoint: cuts so far}; removed when complete or cancelled.
+    cuts: dict[int, list[Cut]] = field(default_factory=dict)
+    #: {subtask that wants to be woken: when}; brought up to date after each of its steps.
+    _deadlines: dict[SubtaskId, int] = field(default_factory=dict)
+    #: Subtasks that have been stepped and not checked since.
+    _unchecked: dict[SubtaskId, Subtask] = field(default_factory=dict)
+
+    def build(self, specs: Sequence[SubtaskSpec]) -> None:
+        """Make the machines, once."""
+        assert not self.subtasks, "built twice"
+        self.subtasks = {spec.id: Subtask(spec) for spec in specs}
+
+    def start(self, now_ns: int) -> list[AttemptEffect]:
+        """Let every subtask begin."""
+        effects: list[AttemptEffect] = []
+        for id, subtask in self.subtasks.items():
+            begun = subtask.start(now_ns)
+            self._stepped(id, subtask)
+            self._route(deque(), begun, effects, now_ns)
+        return effects
+
+    def frame(self, frame: DataFrame, now_ns: int) -> list[AttemptEffect]:
+        """A frame came from a peer; it names the channel, hence the subtask. Unknown channels break the protocol."""
+        channel = frame.channel
+        assert 0 <= channel.edge < len(self.plan.edges), f"frame for unknown channel {channel}"
+        match frame:
+            case BufferFrame():
+                event = BufferArrived(channel, frame.buffer)
+                effects = self.step(self._consumer(channel), event, now_ns)
+                # What is local was logged by its producer.
+                return [LogBuffer(channel, frame.buffer), *effects] if self.logs else effects
+            case EventFrame():
+                arrived = EventArrived(channel, frame.position, frame.event)
+                return self.step(self._consumer(channel), arrived, now_ns)
+            case CreditFrame():
+                granted = CreditGranted(channel, frame.limit_bytes)
+                return self.step(self._producer(channel), granted, now_ns)
+            case _:
+                assert_never(frame)
+
+    def step(self, id: SubtaskId, event: SubtaskEvent, now_ns: int) -> list[AttemptEffect]:
+        """Give `event` to subtask `id`, and what comes of it to the other subtasks of this worker."""
+        assert id in self.subtasks, f"worker {self.me} does not hold subtask {id}"
+        effects: list[AttemptEffect] = []
+        self._route(deque([(id, event)]), [], effects, now_ns)
+        return effects
+
+    def step_all(self, event: SubtaskEvent, now_ns: int, *, sources: bool) -> list[AttemptEffect]:
+        """Give `event` to every subtask, or to the sources only."""
+        effects: list[AttemptEffect] = []
+        for id in self.subtasks:
+            if not sources or self.plan.tasks[id.task].is_source:
+                effects += self.step(id, event, now_ns)
+        return effects
+
+    def deadline_ns(self) -> int | None:
+        """The earliest time at which a subtask wants to be woken."""
+        return min(self._deadlines.values(), default=None)
+
+    def wake(self, now_ns: int) -> list[AttemptEffect]:
+        """Wake every subtask whose deadline has passed."""
+        effects: list[AttemptEffect] = []
+        for id in self.subtasks:
+            deadline_ns = self._deadlines.get(id)
+            if deadline_ns is not None and deadline_ns <= now_ns:
+                effects += self.step(id, DeadlineReached(), now_ns)
+        return effects
+
+    def check(self) -> None:
+        """Assert every invariant of the subtasks that have been stepped since it was asked last; no other's can have changed."""
+        for subtask in self._unchecked.values():
+            subtask.check()
+        self._unchecked.clear()
+
+    def floors(self) -> dict[ChannelId, int] | None:
+        """{channel: position before which its records are worked on, or with another worker}; None while a cut needs older ones still."""
+        floors: dict[ChannelId, int] = {}
+        for subtask in self.subtasks.values():
+            positions = subtask.positions()
+            if self.cuts or positions is None:
+                return None
+            committed, sent = positions
+            floors |= committed
+            floors |= {c: at for c, at in sent.items() if self._consumer(c) not in self.subtasks}
+        return floors
+
+    def cancel(self, checkpoint: int) -> None:
+        """Forget the cuts of a checkpoint."""
+        self.cuts.pop(checkpoint, None)
+
+    def _route(
+        self,
+        events: deque[tuple[SubtaskId, SubtaskEvent]],
+        begun: list[SubtaskEffect],
+        effects: list[AttemptEffect],
+        now_ns: int,
+    ) -> None:
+        """Work off `events`, first in first out, so that no subtask is entered while it is in a step."""
+        pending = begun
+        while True:
+            for effect in pending:
+                self._perform(effect, events, effects)
+            if not events:
+                return
+            id, event = events.popleft()
+            subtask = self.subtasks[id]
+            pending = subtask.step(event, now_ns)
+            self._stepped(id, subtask)
+
+    def _stepped(self, id: SubtaskId, subtask: Subtask) -> None:
+        self._unchecked[id] = subtask
+        deadline_ns = subtask.next_deadline_ns()
+        if deadline_ns is None:
+            self._deadlines.pop(id, None)
+        else:
+            self._deadlines[id] = deadline_ns
+
+    def _perform(
+        self,
+        effect: SubtaskEffect,
+        events: deque[tuple[SubtaskId, SubtaskEvent]],
+        effects: list[AttemptEffect],
+    ) -> None:
+        match effect:
+            case SendBuffer(channel, buffer):
+                consumer = self._consumer(channel)
+                if consumer in self.subtasks:
+                    events.append((consumer, BufferArrived(channel, buffer)))
+                else:
+                    effects.append(self._send(consumer, BufferFrame(channel, buffer)))
+            case SendEvent(channel, position, event):
+                consumer = self._consumer(channel)
+                if consumer in self.subtasks:
+                    events.append((consumer, EventArrived(channel, position, event)))
+                else:
+                    effects.append(self._send(consumer, EventFrame(channel, position, event)))
+            case GrantCredit(channel, limit_bytes):
+                producer = self._producer(channel)
+                if producer in self.subtasks:
+                    events.append((producer, CreditGranted(channel, limit_bytes)))
+                else:
+                    effects.append(self._send(producer, CreditFrame(channel, limit_bytes)))
+            case CutTaken(cut):
+                self._gather(cut, effects)
+            case _:
+                effects.append(effect)
+
+    def _gather(self, cut: Cut, effects: list[AttemptEffect]) -> None:
+        cuts = self.cuts.setdefault(cut.checkpoint, [])
+        assert all(c.subtask != cut.subtask for c in cuts), f"{cut.subtask}: cut twice"
+        cuts.append(cut)
+        if len(cuts) == len(self.subtasks):
+            del self.cuts[cut.checkpoint]
+            effects.append(PersistCheckpoint(self.epoch, cut.checkpoint, tuple(cuts)))
+
+    def _send(self, to: SubtaskId, frame: DataFrame) -> SendFrame:
+        return SendFrame(self.epoch, self.workers[to.subtask], frame)
+
+    def _consumer(self, channel: ChannelId) -> SubtaskId:
+        return SubtaskId(self.plan.edges[channel.edge].consumer, channel.consumer)
+
+    def _producer(self, channel: ChannelId) -> SubtaskId:
+        return SubtaskId(self.plan.edges[channel.edge].producer, channel.producer)

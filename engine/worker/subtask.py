@@ -1,0 +1,438 @@
+"""The subtask machine: one parallel instance of a task, from its gate to its subpartitions.
+
+It never blocks in mid-step: it takes new input only when every subpartition has room, and what one piece of work produces is appended
+whole. So it can always answer a barrier. User code is not run here but asked for (`RunWork`), one piece at a time; until its
+`WorkDone` the records it works on count as not yet consumed.
+
+What a cut names is always the *committed* position of each input and the tail of each output; `cuts.py` decides when it is due. After a restore
+the in-flight records of the checkpoint are replayed before anything new of the same port is taken (`inflight/replay.py`).
+
+A finished subtask stays and relays barriers, so that the checkpoints after the end of input need no rules of their own.
+
+Source: ABS (Carbone et al. 2015), Algorithm 1.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import assert_never
+
+from headrace.channels.buffer import Buffer, ChannelId
+from headrace.channels.events import Barrier, EndOfInput, Watermark
+from headrace.channels.gate import Gate, GateInput
+from headrace.inflight.replay import Replay, ReplayInput
+
+from ..contract.operators import SourceStatus
+from .cuts import Cuts
+from .event_time import EventTime
+from .pace import Pace
+from .precommits import Precommits
+from .result_partition import ResultPartition
+from .subtask_events import (
+    AdvanceWork,
+    BufferArrived,
+    CheckpointCancelled,
+    CheckpointCompleted,
+    CheckpointTriggered,
+    CommitWork,
+    CreditGranted,
+    DeadlineReached,
+    EventArrived,
+    FinishWork,
+    GrantCredit,
+    InputDrained,
+    LogBuffer,
+    PollWork,
+    PrecommitWork,
+    ProcessWork,
+    ReadReplay,
+    ReplayBufferRead,
+    RunWork,
+    SendBuffer,
+    SendEvent,
+    SubtaskEffect,
+    SubtaskEvent,
+    SubtaskFinished,
+    TakeSnapshot,
+    Work,
+    WorkDone,
+)
+from .subtask_spec import SubtaskSpec, input_end, output_end
+
+
+class Subtask:
+    """Machine of one subtask; `start` once, then `step` for every event."""
+
+    def __init__(self, spec: SubtaskSpec) -> None:
+        assert spec.is_source == (not spec.inputs), (
+            f"{spec.id}: sources, and only they, have no input"
+        )
+        self.id = spec.id
+        self._spec = spec
+        self._limits = spec.limits
+        self._gate = Gate(
+            input_end(spec, channel, port)
+            for port, channels in enumerate(spec.inputs)
+            for channel in channels
+        )
+        ports = {c.channel.edge: c.port for c in self._gate.channels.values()}
+        self._replay = Replay(spec.replay, ports)
+        self._gate.held_ports = self._replay.pending_ports
+        self._results = ResultPartition(
+            [[output_end(spec, channel) for channel in edge] for edge in spec.outputs],
+            spec.limits.queue_bytes_max,
+        )
+        self._subpartitions = self._results.subpartitions
+        self._cuts = Cuts(
+            spec.id,
+            self._gate,
+            self._subpartitions,
+            waits=spec.is_sink,
+            timeout_ns=spec.limits.alignment_timeout_ns,
+        )
+        self._time = EventTime(self._gate, self._results, spec.time)
+        self._pace = Pace(spec.limits.work_target_ns, spec.limits.work_rows_max)
+        self._finished = spec.finished
+        #: The running work and its number; None while idle.
+        self._running: Work | None = None
+        #: What it works on: of the gate, or of the replay.
+        self._given: tuple[GateInput, ...] | ReplayInput = ()
+        self._work = 0
+        #: A source that was told to wait polls again at this time.
+        self._poll_at_ns: int | None = None
+        self._source_ended = False
+        #: A source is to end where it stands; it does between two pieces of work.
+        self._draining = False
+        #: The checkpoint whose pre-commit runs.
+        self._precommitting: int | None = None
+        #: Something was worked on since the last pre-commit, so that the next cut needs one.
+        self._unflushed = True
+        self._precommits = Precommits()
+        self._now_ns = 0
+
+    # --- the five verbs ---------------------------------------------------------------------------------------
+
+    def start(self, now_ns: int) -> list[SubtaskEffect]:
+        """Begin: everything is restored and all peers can be reached."""
+        self._now_ns = now_ns
+        self._pace.start(now_ns)
+        effects: list[SubtaskEffect] = []
+        if not self._finished:
+            self._time.start(now_ns)
+        self._replayed(effects)
+        self._advance(effects)
+        return effects
+
+    def step(self, event: SubtaskEvent, now_ns: int) -> list[SubtaskEffect]:
+        """Take one event; the effects are to be performed in order (see `work.py`)."""
+        self._now_ns = now_ns
+        effects: list[SubtaskEffect] = []
+        match event:
+            case BufferArrived():
+                self._gate.channels[event.channel].buffer_arrived(event.buffer)
+                self._cuts.buffer_arrived(event.channel, event.buffer)
+            case EventArrived():
+                self._event_arrived(event)
+            case CreditGranted():
+                self._subpartitions[event.channel].grant(event.limit_bytes)
+            case WorkDone():
+                self._work_done(event, effects)
+            case InputDrained():
+                assert self._spec.is_source, f"{self.id}: only sources are drained"
+                self._draining = True
+            case CheckpointTriggered():
+                assert self._spec.is_source, f"{self.id}: only sources are triggered"
+                self._cuts.triggered(event.barrier, now_ns)
+            case CheckpointCancelled():
+                self._cuts.cancelled(event.checkpoint)
+            case CheckpointCompleted():
+                self._precommits.completed(event.checkpoint)
+                self._cuts.completed(event.checkpoint)
+            case ReplayBufferRead():
+                self._replay.has_read(event.read, event.batch)
+                self._replayed(effects)
+            case DeadlineReached():
+                self._deadline_reached()
+            case _:
+                assert_never(event)
+        self._advance(effects)
+        return effects
+
+    def next_deadline_ns(self) -> int | None:
+        """When `DeadlineReached` is wanted: by a waiting source, one to be called idle, a timer, or a checkpoint that is to become unaligned."""
+        due_ns = _earlier(self._poll_at_ns, self._cuts.next_deadline_ns())
+        if self._finished:
+            return due_ns
+        of_time = _earlier(self._time.next_deadline_ns(), self._time.next_timer_ns(self._now_ns))
+        return _earlier(due_ns, of_time)
+
+    def check(self) -> None:
+        """Assert every invariant."""
+        self._gate.check()
+        for subpartition in self._subpartitions.values():
+            subpartition.check()
+        assert bool(self._given) == isinstance(self._running, ProcessWork), self.describe()
+        assert self._precommitting is None or isinstance(self._running, PrecommitWork)
+
+    def positions(self) -> tuple[dict[ChannelId, int], dict[ChannelId, int]] | None:
+        """{input: position after what is committed}, {output: position after what was sent}; None while a cut is open."""
+        committed = {id: channel.committed for id, channel in self._gate.channels.items()}
+        sent = {id: subpartition.sent for id, subpartition in self._subpartitions.items()}
+        return None if self._cuts.open else (committed, sent)
+
+    @property
+    def queued_bytes(self) -> int:
+        """Bytes that wait at its inputs and outputs."""
+        return self._gate.queued_bytes + self._results.queued_bytes
+
+    def describe(self) -> str:
+        """The whole state as stable text."""
+        running = "idle" if self._running is None else type(self._running).__name__
+        lines = [f"{self.id} {running} finished={self._finished} {self._cuts.describe()}"]
+        lines += [line for line in self._replay.describe().splitlines() if line]
+        lines += [line for line in self._gate.describe().splitlines() if line]
+        lines += [subpartition.describe() for subpartition in self._subpartitions.values()]
+        return "\n".join(lines)
+
+    def statistics(self) -> SubtaskStatistics:
+        """Numbers for metrics."""
+        return SubtaskStatistics(
+            rows_in=self._pace.rows_in,
+            rows_out=self._pace.rows_out,
+            rows_late=self._pace.rows_late,
+            busy_ns=self._pace.busy_ns,
+            backpressured_ns=self._pace.backpressured_ns,
+            idle_ns=self._pace.idle_ns,
+            input_queued_bytes=self._gate.queued_bytes,
+            window_bytes=self._gate.window_bytes,
+            output_queued_bytes=self._results.queued_bytes,
+            watermark_ns=self._time.passed_ns,
+        )
+
+    # --- what there is to do ----------------------------------------------------------------------------------
+
+    def _advance(self, effects: list[SubtaskEffect]) -> None:
+        """Do all that can be done without waiting: due events, new work, sending."""
+        while True:
+            while self._take_cut(effects) or (self._running is None and self._next(effects)):
+                pass
+            had_room = self._results.has_room
+            self._drain(effects)
+            # What the drain made room for begins now: no later event is certain to come.
+            if had_room or self._running is not None or not self._results.has_room:
+                break
+        self._cuts.flush(self._now_ns, effects)
+        self._pace.account(
+            self._now_ns, busy=self._running is not None, backpressured=not self._results.has_room
+        )
+
+    def _next(self, effects: list[SubtaskEffect]) -> bool:
+        """Do one thing that is due while no work runs. False: nothing is."""
+        due = self._gate.next_event()
+        if due is not None:
+            channel, event = due
+            if isinstance(event, Barrier):
+                self._cuts.reached(channel, event, self._now_ns, effects)
+                return True
+            if isinstance(event, Watermark):
+                channel.reached(event)
+            else:
+                channel.ended = True
+            self._time.moved()
+            return True
+        return self._next_work(effects)
+
+    def _next_work(self, effects: list[SubtaskEffect]) -> bool:
+        if self._finished or not self._results.has_room:
+            return False
+        if self._draining:
+            self._end_source()
+        rows_max = self._pace.rows_for(self._results.room_bytes)
+        advance = self._time.next_work(rows_max, self._now_ns)
+        if advance is not None:
+            self._run(advance, effects)
+            return True
+        if self._source_ended or (not self._spec.is_source and self._gate.ended):
+            self._run(FinishWork(), effects)
+            return True
+        if self._spec.is_source:
+            if self._poll_at_ns is not None:
+                return False
+            self._run(PollWork(rows_max, self._now_ns), effects)
+            return True
+        replayed = self._replay.next_input(rows_max)
+        if replayed is not None:
+            self._given = replayed
+            work = ProcessWork(replayed.port, replayed.parts, replayed.rows, self._now_ns)
+            self._run(work, effects)
+            return True
+        given = self._gate.next_input(rows_max)
+        if not given:
+            return False
+        self._given = given
+        parts = tuple(part for g in given for part in g.buffer.parts)
+        rows = sum(g.buffer.rows for g in given)
+        self._run(ProcessWork(given[0].port, parts, rows, self._now_ns), effects)
+        return True
+
+    def _run(self, work: Work, effects: list[SubtaskEffect]) -> None:
+        assert self._running is None, f"{self.id}: two works at once"
+        self._running = work
+        self._work += 1
+        effects.append(RunWork(self.id, self._work, work))
+
+    def _drain(self, effects: list[SubtaskEffect]) -> None:
+        for channel, item in self._results.drain(self._limits.buffer_bytes, self._now_ns):
+            if isinstance(item, Buffer):
+                effects.append(SendBuffer(channel, item))
+                continue
+            effects.append(SendEvent(channel, item.position, item.event))
+            if isinstance(item.event, Barrier):
+                self._cuts.sent(channel, item.event, self._now_ns)
+
+    # --- work that ended --------------------------------------------------------------------------------------
+
+    def _work_done(self, done: WorkDone, effects: list[SubtaskEffect]) -> None:
+        assert done.work == self._work, f"{self.id}: work {done.work} ended, {self._work} runs"
+        work, self._running = self._running, None
+        assert work is not None, f"{self.id}: work {done.work} ended twice"
+        effects.append(CommitWork(self.id))
+        self._time.spoke(done.time, self._now_ns)
+        self._unflushed = not isinstance(work, PrecommitWork)
+        self._pace.rows_late += done.rows_late
+        bytes_out, queued = self._results.append(done.outputs)
+        if self._limits.logs:
+            effects += [LogBuffer(channel, buffer) for channel, buffer in queued]
+        match work:
+            case ProcessWork():
+                self._pace.worked(work.rows, done.rows_out, done.elapsed_ns, bytes_out)
+                self._time.worked(done.time)
+                self._consumed(effects)
+            case PollWork():
+                self._pace.worked(done.rows_out, done.rows_out, done.elapsed_ns, bytes_out)
+                self._time.worked(done.time)
+                self._polled(done)
+            case AdvanceWork():
+                self._pace.worked(0, done.rows_out, done.elapsed_ns)
+                self._time.worked(done.time, work.watermark_ns)
+            case FinishWork():
+                self._finish(effects)
+            case PrecommitWork():
+                self._precommitted(work.checkpoint, done, effects)
+            case _:
+                assert_never(work)
+
+    def _consumed(self, effects: list[SubtaskEffect]) -> None:
+        given, self._given = self._given, ()
+        if isinstance(given, ReplayInput):
+            self._replay.commit()
+            self._replayed(effects)
+            return
+        for consumed in given:
+            limit_bytes = self._gate.commit(consumed, self._now_ns)
+            if limit_bytes is not None:
+                effects.append(GrantCredit(consumed.channel, limit_bytes))
+        if self._time.is_idle:
+            self._time.moved()
+
+    def _polled(self, done: WorkDone) -> None:
+        if done.status is SourceStatus.END:
+            self._end_source()
+        elif done.status is SourceStatus.IDLE:
+            self._poll_at_ns = self._now_ns + max(1, done.wait_ns)
+
+    def _end_source(self) -> None:
+        if not self._source_ended:
+            self._source_ended = True
+            self._time.source_ended()
+
+    def _finish(self, effects: list[SubtaskEffect]) -> None:
+        self._finished = True
+        self._results.append_event(EndOfInput())
+        effects.append(SubtaskFinished(self.id))
+
+    # --- replay -----------------------------------------------------------------------------------------------
+
+    def _replayed(self, effects: list[SubtaskEffect]) -> None:
+        """Some stored records came in or are done with: read on, and let go of ports that have none left."""
+        for id, watermark_ns in self._replay.watermarks():
+            if id in self._gate.channels:
+                self._gate.channels[id].reached(Watermark(watermark_ns))
+        self._gate.held_ports = self._replay.pending_ports
+        if not self._finished:
+            self._time.moved()
+        effects += [ReadReplay(self.id, order) for order in self._replay.wanted()]
+
+    # --- checkpoints ------------------------------------------------------------------------------------------
+
+    def _event_arrived(self, event: EventArrived) -> None:
+        channel = self._gate.channels[event.channel]
+        if isinstance(event.event, Barrier):
+            self._cuts.arrived(channel, event.position, event.event, self._now_ns)
+            return
+        channel.event_arrived(event.position, event.event)
+        if isinstance(event.event, Watermark):
+            self._cuts.watermark_arrived(event.channel, event.position, event.event)
+
+    def _deadline_reached(self) -> None:
+        if self._poll_at_ns is not None and self._poll_at_ns <= self._now_ns:
+            self._poll_at_ns = None
+        if not self._finished:
+            busy = self._running is not None or not self._results.has_room
+            self._time.time_passed(self._now_ns, busy=busy)
+        self._cuts.time_passed(self._now_ns)
+
+    def _take_cut(self, effects: list[SubtaskEffect]) -> bool:
+        """Take a cut that is due, if it need not wait for the running work. Barrier first: the next tasks need not wait."""
+        due = self._cuts.next_due(running=self._running is not None)
+        if due is None:
+            return False
+        replay = tuple(self._replay.remaining())
+        self._cuts.take(
+            due,
+            finished=self._finished,
+            watermark_ns=self._time.watermark_ns,
+            replay=replay,
+            now_ns=self._now_ns,
+        )
+        self._drain(effects)
+        checkpoint = due.barrier.checkpoint
+        # Checkpoints may follow each other faster than a sink flushes: it must get to write between them.
+        if self._spec.is_sink and self._unflushed:
+            self._precommitting = checkpoint
+            self._run(PrecommitWork(checkpoint), effects)
+        else:
+            self._freeze(checkpoint, effects)
+        return True
+
+    def _precommitted(self, checkpoint: int, done: WorkDone, effects: list[SubtaskEffect]) -> None:
+        assert self._precommitting == checkpoint, f"{self.id}: pre-commit {checkpoint}"
+        self._precommitting = None
+        self._precommits.add(done.transactions)
+        self._freeze(checkpoint, effects)
+
+    def _freeze(self, checkpoint: int, effects: list[SubtaskEffect]) -> None:
+        if self._cuts.freeze(checkpoint, self._precommits.cut(checkpoint), self._now_ns):
+            effects.append(TakeSnapshot(self.id, checkpoint))
+
+
+def _earlier(one_ns: int | None, other_ns: int | None) -> int | None:
+    if one_ns is None or (other_ns is not None and other_ns < one_ns):
+        return other_ns
+    return one_ns
+
+
+@dataclass(frozen=True, slots=True)
+class SubtaskStatistics:
+    """Frozen numbers of one subtask since its attempt began."""
+
+    rows_in: int
+    rows_out: int
+    rows_late: int
+    busy_ns: int
+    backpressured_ns: int
+    idle_ns: int
+    input_queued_bytes: int
+    window_bytes: int
+    output_queued_bytes: int
+    watermark_ns: int

@@ -1,0 +1,320 @@
+"""Events and effects of a subtask: what has happened to it, and what it wants done.
+
+Order of effects is law: a driver performs them in list order. `CommitWork` comes before everything that rests on the committed
+work; a barrier's `SendEvent`s come before its `TakeSnapshot`, so that the next task need not wait for this one's copy.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import pyarrow as pa
+
+from headrace.channels.buffer import Buffer, ChannelId
+from headrace.channels.events import MIN_WATERMARK, Barrier, ChannelEvent
+from headrace.inflight.handle import ChannelStateHandle
+from headrace.inflight.replay import ReplayRead
+from headrace.recovery.metadata import ChannelPosition
+
+from ..contract.operators import SourceStatus, Transaction
+from ..operators.chain import Outputs
+from ..operators.progress import NO_TIME, ChainTime
+
+
+class SubtaskId(NamedTuple):
+    """Parallel instance number `subtask` (from 0) of the task with index `task` in the plan."""
+
+    task: int
+    subtask: int
+
+    def __str__(self) -> str:
+        return f"t{self.task}.{self.subtask}"
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessWork:
+    """Feed `parts` into input `port`: runs of records of its channels, each channel's in order. `now_ns`: the clock, since 1970."""
+
+    port: int
+    parts: tuple[pa.RecordBatch, ...]
+    rows: int
+    now_ns: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class PollWork:
+    """Ask the source for about `rows_max` rows; `now_ns` is monotonic."""
+
+    rows_max: int
+    now_ns: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class FinishWork:
+    """All inputs have ended: let the operators emit what they held back."""
+
+
+@dataclass(frozen=True, slots=True)
+class PrecommitWork:
+    """Flush the sink's transaction for this checkpoint."""
+
+    checkpoint: int
+
+
+@dataclass(frozen=True, slots=True)
+class AdvanceWork:
+    """Event time has come to `watermark_ns` and the clock to `now_ns`: let the operators emit what waited, about `rows_max` rows at a time."""
+
+    watermark_ns: int
+    rows_max: int
+    now_ns: int = 0
+
+
+Work = ProcessWork | PollWork | AdvanceWork | FinishWork | PrecommitWork
+
+
+# --- events -----------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class BufferArrived:
+    channel: ChannelId
+    buffer: Buffer
+
+
+@dataclass(frozen=True, slots=True)
+class EventArrived:
+    channel: ChannelId
+    position: int
+    event: ChannelEvent
+
+
+@dataclass(frozen=True, slots=True)
+class CreditGranted:
+    channel: ChannelId
+    limit_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class WorkDone:
+    """The work numbered `work` ended well. `status` and `wait_ns` answer a poll; `transactions` answer a pre-commit.
+
+    `time`: how far event time has come in the chain.
+    """
+
+    work: int
+    outputs: Outputs = ()
+    rows_out: int = 0
+    elapsed_ns: int = 0
+    status: SourceStatus = SourceStatus.MORE
+    wait_ns: int = 0
+    transactions: tuple[tuple[str, Transaction], ...] = ()
+    time: ChainTime = NO_TIME
+    rows_late: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class InputDrained:
+    """For sources: read nothing more, as if the input had ended behind what was read."""
+
+
+@dataclass(frozen=True, slots=True)
+class CheckpointTriggered:
+    """For sources: take the cut and let the barrier follow the records emitted so far."""
+
+    barrier: Barrier
+
+
+@dataclass(frozen=True, slots=True)
+class CheckpointCancelled:
+    checkpoint: int
+
+
+@dataclass(frozen=True, slots=True)
+class CheckpointCompleted:
+    checkpoint: int
+
+
+@dataclass(frozen=True, slots=True)
+class ReplayBufferRead:
+    """The order `read` was carried out: `batch` are its records that are left to replay, perhaps none."""
+
+    read: int
+    batch: pa.RecordBatch
+
+
+@dataclass(frozen=True, slots=True)
+class DeadlineReached:
+    """The time that `next_deadline_ns` named has come."""
+
+
+SubtaskEvent = (
+    BufferArrived
+    | EventArrived
+    | CreditGranted
+    | WorkDone
+    | InputDrained
+    | CheckpointTriggered
+    | CheckpointCancelled
+    | CheckpointCompleted
+    | ReplayBufferRead
+    | DeadlineReached
+)
+
+# --- effects ----------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class RunWork:
+    """Run it in the subtask's thread; comes back as WorkDone with the same number. Never two at once."""
+
+    subtask: SubtaskId
+    work: int
+    what: Work
+
+
+@dataclass(frozen=True, slots=True)
+class CommitWork:
+    """Make the writes of the work that just ended visible to snapshots."""
+
+    subtask: SubtaskId
+
+
+@dataclass(frozen=True, slots=True)
+class SendBuffer:
+    channel: ChannelId
+    buffer: Buffer
+
+
+@dataclass(frozen=True, slots=True)
+class SendEvent:
+    channel: ChannelId
+    position: int
+    event: ChannelEvent
+
+
+@dataclass(frozen=True, slots=True)
+class GrantCredit:
+    """Tell the producer that it may send up to `limit_bytes` in total since the attempt began."""
+
+    channel: ChannelId
+    limit_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class LogBuffer:
+    """A buffer is in flight from now on: for a log that is written continuously."""
+
+    channel: ChannelId
+    buffer: Buffer
+
+
+@dataclass(frozen=True, slots=True)
+class CapturedRun:
+    """In-flight records of one channel from position `first` on, in order; `side` is "input" or "output"; `ended`: its end follows.
+
+    `watermarks`: (position, event time in nanoseconds) of those among them.
+    """
+
+    channel: ChannelId
+    side: str
+    first: int
+    buffers: tuple[Buffer, ...]
+    ended: bool
+    watermarks: tuple[tuple[int, int], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Waited:
+    """What one cut waited for, and for how long. Several may overlap in time.
+
+    Attributes:
+        kind: "work": for the work that ran, or for the records before the barrier; "pre-commit": for the sink to flush; "barrier": from the first
+            barrier that came in to the last, which came over `channel`; "output": until the barrier had left the queue of `channel`.
+        channel: None for "work" and "pre-commit".
+    """
+
+    kind: str
+    channel: ChannelId | None
+    held_ns: int
+
+
+@dataclass(frozen=True, slots=True)
+class Cut:
+    """A subtask's part of a checkpoint, complete. Durations in nanoseconds.
+
+    Attributes:
+        transactions: (sink operator, transaction): pre-committed by this or an earlier cut and not yet known to be committed.
+        inflight: what has to be persisted of its channels.
+        replay: what was left to replay: stored already, to be named again.
+        created_ns: when the checkpoint was triggered, by the coordinator's clock.
+        waited: for what, longest first.
+        watermark_ns: how far event time had come at its operators.
+    """
+
+    subtask: SubtaskId
+    checkpoint: int
+    finished: bool
+    received: tuple[ChannelPosition, ...]
+    sent: tuple[ChannelPosition, ...]
+    transactions: tuple[tuple[str, Transaction], ...]
+    inflight: tuple[CapturedRun, ...]
+    replay: tuple[ChannelStateHandle, ...]
+    start_delay_ns: int
+    alignment_ns: int
+    created_ns: int = 0
+    waited: tuple[Waited, ...] = ()
+    watermark_ns: int = MIN_WATERMARK
+
+
+@dataclass(frozen=True, slots=True)
+class TakeSnapshot:
+    """Freeze the operators' committed state now, before any later effect."""
+
+    subtask: SubtaskId
+    checkpoint: int
+
+
+@dataclass(frozen=True, slots=True)
+class CutTaken:
+    """The subtask's part is complete: snapshot frozen, every barrier in, every output overtaken or sent."""
+
+    cut: Cut
+
+
+@dataclass(frozen=True, slots=True)
+class ReadReplay:
+    """Read a stored buffer; ends in ReplayBufferRead."""
+
+    subtask: SubtaskId
+    order: ReplayRead
+
+
+@dataclass(frozen=True, slots=True)
+class DeclineCheckpoint:
+    subtask: SubtaskId
+    checkpoint: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class SubtaskFinished:
+    """Its last record and the end of input are on their way; it stays to relay barriers."""
+
+    subtask: SubtaskId
+
+
+SubtaskEffect = (
+    RunWork
+    | CommitWork
+    | LogBuffer
+    | SendBuffer
+    | SendEvent
+    | GrantCredit
+    | TakeSnapshot
+    | CutTaken
+    | ReadReplay
+    | DeclineCheckpoint
+    | SubtaskFinished
+)

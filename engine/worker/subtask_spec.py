@@ -1,0 +1,102 @@
+"""What a subtask is told when it is built, and the ends of its channels as that says.
+
+Values and what follows from them alone; the machine is in `subtask.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from headrace.channels.buffer import ChannelId
+from headrace.channels.credit import Debloat
+from headrace.channels.events import MIN_WATERMARK
+from headrace.channels.gate import InputChannel
+from headrace.channels.subpartition import Subpartition
+from headrace.inflight.handle import ChannelStateHandle
+from headrace.recovery.metadata import ChannelPosition
+
+from .event_time import NO_EVENT_TIME, EventTimeSpec
+from .subtask_events import SubtaskId
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """Bounds of one subtask. All are soft by one buffer or one piece of work.
+
+    Attributes:
+        buffer_bytes: queued slices are merged up to this size when they are sent.
+        window_bytes: the largest credit per channel.
+        queue_bytes_max: a subpartition that holds this much takes the room for new work away.
+        work_rows_max: rows of one piece of work.
+        work_target_ns: pieces are cut so that they aim at this time.
+        debloat: how credit windows follow the drain rate; None: they stay at `window_bytes`.
+        alignment_timeout_ns: age at which an aligned checkpoint becomes unaligned; None: never.
+        logs, compresses: buffers are told to the in-flight writer (`LogBuffer`); it compresses them.
+    """
+
+    buffer_bytes: int
+    window_bytes: int
+    queue_bytes_max: int
+    work_rows_max: int
+    work_target_ns: int
+    debloat: Debloat | None = None
+    alignment_timeout_ns: int | None = None
+    logs: bool = False
+    compresses: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class SubtaskSpec:
+    """What a subtask is told when it is built.
+
+    Attributes:
+        inputs: channels by input port.
+        outputs: by output edge, the channels to its consumers, in the partitioner's order of targets.
+        received, sent: where to go on, by channel; a channel that is not named starts at 0.
+        replay: in-flight data to work on before anything new.
+        time: what event time is to its operators.
+    """
+
+    id: SubtaskId
+    is_source: bool
+    is_sink: bool
+    inputs: Sequence[Sequence[ChannelId]]
+    outputs: Sequence[Sequence[ChannelId]]
+    limits: Limits
+    finished: bool
+    received: Mapping[ChannelId, ChannelPosition]
+    sent: Mapping[ChannelId, ChannelPosition]
+    replay: Sequence[ChannelStateHandle] = ()
+    time: EventTimeSpec = NO_EVENT_TIME
+
+
+def _position(positions: Mapping[ChannelId, ChannelPosition], channel: ChannelId) -> int:
+    return positions[channel].position if channel in positions else 0
+
+
+def output_end(spec: SubtaskSpec, channel: ChannelId) -> Subpartition:
+    """The producer's end of one of its outputs, where it goes on."""
+    return Subpartition(
+        channel,
+        position=_position(spec.sent, channel),
+        window_bytes=spec.limits.window_bytes,
+        room_bytes=spec.limits.queue_bytes_max,
+        debloat=spec.limits.debloat,
+    )
+
+
+def input_end(spec: SubtaskSpec, channel: ChannelId, port: int) -> InputChannel:
+    """The consumer's end of one of its inputs, where it goes on."""
+    restored = spec.received.get(channel)
+    return InputChannel(
+        channel,
+        port,
+        position=_position(spec.received, channel),
+        ended=restored is not None and restored.ended,
+        window_bytes=spec.limits.window_bytes,
+        debloat=spec.limits.debloat,
+        watermark_ns=MIN_WATERMARK if restored is None else restored.watermark,
+        # With records to replay it is not silent.
+        idle=restored is not None and restored.idle and not spec.replay,
+    )

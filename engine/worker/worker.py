@@ -1,0 +1,413 @@
+"""The worker machine: what one worker process does with control messages, peers' frames and the ends of its own effects.
+
+It holds at most one attempt. Everything that carries another epoch is dropped and counted: late work of an abandoned attempt, frames of a
+zombie, an answer of storage that nobody waits for. A `Deploy` of a higher epoch ends the attempt at once (running user code is abandoned, not
+waited for) and loads the next; `Start` connects the peers and lets the subtasks begin.
+
+Any broken invariant, lost peer or failed work ends the attempt: the worker reports it once and waits for the next `Deploy`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from enum import Enum
+from typing import assert_never
+
+from headrace.channels.buffer import ChannelId
+from headrace.channels.events import Barrier, CheckpointMode
+
+from ..contract import messages as m
+from ..contract.execution import ExecutionPlan
+from .attempt import Attempt, AttemptEffect, DataFrame, PersistCheckpoint
+from .reports import acknowledge, numbers_of
+from .subtask_events import (
+    CheckpointCancelled,
+    CheckpointCompleted,
+    CheckpointTriggered,
+    Cut,
+    DeclineCheckpoint,
+    InputDrained,
+    SubtaskFinished,
+)
+from .subtask_spec import Limits
+from .wiring import subtask_specs
+from .worker_events import (
+    AttemptLoaded,
+    AttemptLoadFailed,
+    CheckpointPersisted,
+    CheckpointPersistFailed,
+    ConfirmCheckpoint,
+    ConnectPeers,
+    ControlLost,
+    ControlReceived,
+    DiscardSnapshots,
+    DropAttempt,
+    FrameReceived,
+    LoadAttempt,
+    PeerConnected,
+    PeerLost,
+    ReplayCorrupt,
+    ReplayRead,
+    Report,
+    StopWorker,
+    TimePassed,
+    WorkEnded,
+    WorkerEffect,
+    WorkerEvent,
+    WorkFailed,
+)
+
+
+class Phase(Enum):
+    """Where the worker stands with its attempt."""
+
+    IDLE = "idle"
+    LOADING = "loading"
+    #: Loaded; frames of faster peers are kept until `RUNNING`.
+    READY = "ready"
+    CONNECTING = "connecting"
+    RUNNING = "running"
+    #: It failed and said so; waits for the next Deploy.
+    FAILED = "failed"
+    STOPPED = "stopped"
+
+
+class Worker:
+    """Machine of one worker."""
+
+    def __init__(
+        self,
+        me: int,
+        plan: ExecutionPlan,
+        limits: Limits,
+        heartbeat_ns: int,
+    ) -> None:
+        self.me = me
+        self.phase = Phase.IDLE
+        #: Events dropped because of their epoch.
+        self.fenced = 0
+        self._plan = plan
+        self._limits = limits
+        self._heartbeat_ns = heartbeat_ns
+        # From the first moment on: until all workers are there the coordinator may wait for longer than it bears silence.
+        self._heartbeat_at_ns: int | None = 0
+        self._epoch = 0
+        self._attempt: Attempt | None = None
+        self._deploy: m.Deploy | None = None
+        #: Peers not yet connected.
+        self._missing: set[int] = set()
+        #: Peers connected before `Start` came.
+        self._early: set[int] = set()
+        #: Frames that came before this worker ran, in order.
+        self._kept: list[DataFrame] = []
+        #: What the coordinator said of checkpoints before this worker ran, in order.
+        self._held: list[m.Drain | m.Trigger | m.Completed | m.Cancelled] = []
+        #: {checkpoint: the worker's cuts} while they are being written.
+        self._cuts: dict[int, tuple[Cut, ...]] = {}
+        #: The newest checkpoint whose trigger has been heard, and what waits for its own.
+        self._triggered = 0
+        self._untriggered: dict[int, PersistCheckpoint] = {}
+        #: {savepoint under way: URL of its directory}.
+        self._savepoints: dict[int, str] = {}
+        self._now_ns = 0
+
+    # --- the verbs ----------------------------------------------------------------------------------------------
+
+    def step(self, event: WorkerEvent, now_ns: int) -> list[WorkerEffect]:
+        """Take one event; effects are to be performed in order. A broken invariant ends the attempt, not the worker."""
+        self._now_ns = max(now_ns, self._now_ns)
+        if self.phase is Phase.STOPPED:
+            return []
+        try:
+            return self._step(event)
+        except AssertionError as broken:
+            return self._fail(f"broken invariant: {broken}", self.describe(), fatal=False)
+
+    def next_deadline_ns(self) -> int | None:
+        """When it wants TimePassed."""
+        deadlines = [self._heartbeat_at_ns]
+        if self._attempt is not None and self.phase is Phase.RUNNING:
+            deadlines.append(self._attempt.deadline_ns())
+        return min((d for d in deadlines if d is not None), default=None)
+
+    def check(self) -> None:
+        """Assert every invariant."""
+        running = self.phase in (Phase.READY, Phase.CONNECTING, Phase.RUNNING)
+        assert running == (self._attempt is not None), self.phase
+        if self._attempt is not None:
+            self._attempt.check()
+
+    @property
+    def queued_bytes(self) -> int:
+        """Bytes that wait in all gates and subpartitions."""
+        subtasks = {} if self._attempt is None else self._attempt.subtasks
+        return sum(subtask.queued_bytes for subtask in subtasks.values())
+
+    def floors(self) -> dict[ChannelId, int] | None:
+        """See `Attempt.floors`; None also without an attempt."""
+        if self._attempt is None or self._untriggered:
+            return None
+        return self._attempt.floors()
+
+    def describe(self) -> str:
+        """The whole state as stable text."""
+        head = f"worker {self.me} epoch={self._epoch} {self.phase.value} fenced={self.fenced}"
+        if self._attempt is None:
+            return head
+        return "\n".join([head, *(s.describe() for s in self._attempt.subtasks.values())])
+
+    # --- events -------------------------------------------------------------------------------------------------
+
+    def _step(self, event: WorkerEvent) -> list[WorkerEffect]:
+        match event:
+            case ControlReceived(message):
+                return self._control(message)
+            case ControlLost(reason):
+                return self._stop(f"the coordinator is gone: {reason}", clean=False)
+            case TimePassed():
+                return self._time_passed()
+            case _:
+                if event.epoch != self._epoch or self.phase in (Phase.IDLE, Phase.FAILED):
+                    self.fenced += 1
+                    return []
+        match event:
+            case AttemptLoaded():
+                return self._loaded()
+            case AttemptLoadFailed():
+                return self._load_failed(event)
+            case PeerConnected():
+                return self._peer_connected(event.worker)
+            case PeerLost():
+                reason = f"connection to worker {event.worker} lost: {event.reason}"
+                return self._fail(reason, "", fatal=False)
+            case FrameReceived():
+                return self._frame(event.frame)
+            case WorkEnded():
+                return self._translate(
+                    self._running().step(event.subtask, event.done, self._now_ns)
+                )
+            case WorkFailed():
+                return self._fail(event.reason, event.details, fatal=event.fatal)
+            case ReplayRead():
+                return self._translate(
+                    self._running().step(event.subtask, event.answer, self._now_ns)
+                )
+            case ReplayCorrupt():
+                effects = self._drop()
+                self.phase = Phase.FAILED
+                return [*effects, Report(m.DeployFailed(self._epoch, event.reason, corrupt=True))]
+            case CheckpointPersisted():
+                return self._persisted(event)
+            case CheckpointPersistFailed():
+                return [Report(m.Decline(self._epoch, event.checkpoint, event.reason))]
+            case _:
+                assert_never(event)
+
+    def _control(self, message: m.ToWorker) -> list[WorkerEffect]:
+        match message:
+            case m.Shutdown():
+                return self._stop(message.reason, clean=True)
+            case m.Deploy():
+                return self._deployed(message)
+            case m.Abandon():
+                return self._abandoned(message.epoch)
+            case _:
+                if message.epoch != self._epoch or self._attempt is None:
+                    self.fenced += 1
+                    return []
+        if self.phase is not Phase.RUNNING and not isinstance(message, m.Start):
+            # A subtask that is stepped begins to work, and peers that are not connected would miss what it sends.
+            self._held.append(message)
+            return []
+        match message:
+            case m.Start():
+                return self._connect()
+            case m.Drain():
+                return self._to_all(InputDrained(), sources=True)
+            case m.Trigger():
+                barrier = Barrier(
+                    message.checkpoint, CheckpointMode(message.mode), message.created_ns
+                )
+                if message.savepoint is not None:
+                    self._savepoints[message.checkpoint] = message.savepoint
+                effects = self._to_all(CheckpointTriggered(barrier), sources=True)
+                return [*effects, *self._trigger_heard(message.checkpoint)]
+            case m.Completed():
+                effects = self._to_all(CheckpointCompleted(message.checkpoint), sources=False)
+                return [ConfirmCheckpoint(self._epoch, message.checkpoint), *effects]
+            case m.Cancelled():
+                self._attempt.cancel(message.checkpoint)
+                for waiting in (self._cuts, self._untriggered, self._savepoints):
+                    waiting.pop(message.checkpoint, None)
+                effects = self._to_all(CheckpointCancelled(message.checkpoint), sources=False)
+                return [DiscardSnapshots(self._epoch, message.checkpoint), *effects]
+            case _:
+                assert_never(message)
+
+    # --- life of an attempt -------------------------------------------------------------------------------------
+
+    def _deployed(self, deploy: m.Deploy) -> list[WorkerEffect]:
+        if deploy.epoch <= self._epoch:
+            self.fenced += 1
+            return []
+        effects = self._drop()
+        self._epoch = deploy.epoch
+        self._deploy = deploy
+        self.phase = Phase.LOADING
+        self._heartbeat_at_ns = self._now_ns + self._heartbeat_ns
+        specs = subtask_specs(self._plan, self._slots(), self._limits, deploy.restore)
+        subtasks = tuple(spec.id for spec in specs)
+        load = LoadAttempt(
+            deploy.epoch,
+            deploy.checkpoint,
+            deploy.job,
+            deploy.origin,
+            subtasks,
+            tuple(deploy.restore),
+        )
+        return [*effects, load]
+
+    def _abandoned(self, epoch: int) -> list[WorkerEffect]:
+        if epoch != self._epoch:
+            self.fenced += 1
+            return []
+        effects = self._drop()
+        self.phase = Phase.IDLE
+        return effects
+
+    def _loaded(self) -> list[WorkerEffect]:
+        assert self.phase is Phase.LOADING, self.phase
+        assert self._deploy is not None
+        workers = {slot: p.worker for p in self._deploy.workers for slot in p.slots}
+        self._attempt = Attempt(self._epoch, self.me, self._plan, workers, self._limits.logs)
+        self._attempt.build(
+            subtask_specs(self._plan, self._slots(), self._limits, self._deploy.restore)
+        )
+        self.phase = Phase.READY
+        return [Report(m.Deployed(self._epoch))]
+
+    def _load_failed(self, event: AttemptLoadFailed) -> list[WorkerEffect]:
+        self.phase = Phase.FAILED
+        report = Report(m.DeployFailed(self._epoch, event.reason, event.corrupt))
+        return [DropAttempt(self._epoch), report]
+
+    def _connect(self) -> list[WorkerEffect]:
+        assert self.phase is Phase.READY, self.phase
+        assert self._deploy is not None
+        self.phase = Phase.CONNECTING
+        # One connection a pair: the lower number connects, the higher one listens.
+        connect = tuple(p for p in self._deploy.workers if p.worker > self.me)
+        expect = tuple(p.worker for p in self._deploy.workers if p.worker < self.me)
+        self._missing = {p.worker for p in connect} | (set(expect) - self._early)
+        if not self._missing:
+            return self._run()
+        return [ConnectPeers(self._epoch, connect, expect)]
+
+    def _peer_connected(self, worker: int) -> list[WorkerEffect]:
+        if self.phase is not Phase.CONNECTING:
+            self._early.add(worker)
+            return []
+        self._missing.discard(worker)
+        return self._run() if not self._missing else []
+
+    def _run(self) -> list[WorkerEffect]:
+        self.phase = Phase.RUNNING
+        effects = self._translate(self._running().start(self._now_ns))
+        held, self._held = self._held, []
+        for message in held:
+            effects += self._control(message)
+        kept, self._kept = self._kept, []
+        for frame in kept:
+            effects += self._translate(self._running().frame(frame, self._now_ns))
+        return effects
+
+    def _frame(self, frame: DataFrame) -> list[WorkerEffect]:
+        if self.phase is not Phase.RUNNING:
+            self._kept.append(frame)
+            return []
+        return self._translate(self._running().frame(frame, self._now_ns))
+
+    def _trigger_heard(self, checkpoint: int) -> list[WorkerEffect]:
+        """What is written names what completed before the trigger, so it waits for that; a peer's barrier may have come first.
+
+        Otherwise it could name files that the coordinator has let go in the belief that everybody knows of a newer checkpoint.
+        """
+        self._triggered = checkpoint
+        heard = sorted(number for number in self._untriggered if number <= checkpoint)
+        orders = [self._untriggered.pop(number) for number in heard]
+        return [replace(o, savepoint=self._savepoints.pop(o.checkpoint, None)) for o in orders]
+
+    def _persisted(self, event: CheckpointPersisted) -> list[WorkerEffect]:
+        cuts = self._cuts.pop(event.checkpoint, None)
+        if cuts is None:
+            return []
+        return [Report(acknowledge(self._plan, event, cuts, self._now_ns))]
+
+    def _fail(self, reason: str, details: str, *, fatal: bool) -> list[WorkerEffect]:
+        effects = self._drop()
+        self.phase = Phase.FAILED
+        return [*effects, Report(m.AttemptFailed(self._epoch, reason, details, fatal))]
+
+    def _stop(self, reason: str, *, clean: bool) -> list[WorkerEffect]:
+        effects = self._drop()
+        self.phase = Phase.STOPPED
+        self._heartbeat_at_ns = None
+        return [*effects, StopWorker(reason, clean)]
+
+    def _drop(self) -> list[WorkerEffect]:
+        had = self.phase not in (Phase.IDLE, Phase.FAILED)
+        self._attempt = None
+        self._kept, self._held, self._missing, self._early, self._cuts = [], [], set(), set(), {}
+        self._triggered, self._untriggered, self._savepoints = 0, {}, {}
+        return [DropAttempt(self._epoch)] if had else []
+
+    def _time_passed(self) -> list[WorkerEffect]:
+        effects: list[WorkerEffect] = []
+        if self._heartbeat_at_ns is not None and self._heartbeat_at_ns <= self._now_ns:
+            self._heartbeat_at_ns = self._now_ns + self._heartbeat_ns
+            effects.append(Report(m.Heartbeat(self._epoch, self._numbers())))
+        if self.phase is Phase.RUNNING:
+            effects += self._translate(self._running().wake(self._now_ns))
+        return effects
+
+    # --- helpers ------------------------------------------------------------------------------------------------
+
+    def _running(self) -> Attempt:
+        assert self._attempt is not None, f"no attempt while {self.phase}"
+        return self._attempt
+
+    def _slots(self) -> list[int]:
+        assert self._deploy is not None
+        return [slot for p in self._deploy.workers if p.worker == self.me for slot in p.slots]
+
+    def _to_all(
+        self,
+        event: InputDrained | CheckpointTriggered | CheckpointCompleted | CheckpointCancelled,
+        *,
+        sources: bool,
+    ) -> list[WorkerEffect]:
+        return self._translate(self._running().step_all(event, self._now_ns, sources=sources))
+
+    def _translate(self, effects: Sequence[AttemptEffect]) -> list[WorkerEffect]:
+        """Turn what only the coordinator wants to know into reports."""
+        translated: list[WorkerEffect] = []
+        for effect in effects:
+            match effect:
+                case DeclineCheckpoint():
+                    reason = f"subtask {effect.subtask}: {effect.reason}"
+                    translated.append(Report(m.Decline(self._epoch, effect.checkpoint, reason)))
+                case SubtaskFinished(subtask):
+                    translated.append(Report(m.TaskFinished(self._epoch, *subtask)))
+                case PersistCheckpoint():
+                    self._cuts[effect.checkpoint] = effect.cuts
+                    self._untriggered[effect.checkpoint] = effect
+                    translated += self._trigger_heard(self._triggered)
+                case _:
+                    translated.append(effect)
+        return translated
+
+    def _numbers(self) -> list[m.SubtaskNumbers]:
+        if self._attempt is None:
+            return []
+        return [numbers_of(s) for s in self._attempt.subtasks.values()]

@@ -1,0 +1,437 @@
+"""The coordinator machine: checkpoints, commits, and the end of a job, event by event."""
+
+from __future__ import annotations
+
+import pytest
+
+from headrace.channels.events import CheckpointMode
+from headrace.engine.contract import messages as m
+from headrace.engine.coordinator import coordinator_events as d
+from headrace.engine.coordinator.rules import Phase
+from headrace.recovery.metadata import (
+    ChannelPosition,
+    SubtaskSnapshot,
+    TransactionRecord,
+)
+
+from .driven_coordinator import (
+    MS,
+    Driven,
+    deployed,
+    failed,
+    finished,
+    running,
+    snapshots,
+    with_checkpoint_under_way,
+)
+
+# --- checkpoints ------------------------------------------------------------------------------------------------------
+
+
+def test_a_checkpoint_is_complete_only_after_its_metadata_and_committed_after_that() -> None:
+    subject = with_checkpoint_under_way()
+    assert subject.said(0, m.Acknowledge(1, 1, snapshots(0), [])) == []
+    record = TransactionRecord("out", "a", {})
+    effects = subject.said(1, m.Acknowledge(1, 1, snapshots(1), [record]))
+    assert effects == ["write 1: ['a']"]
+    effects = subject.step(d.MetadataWritten(1))
+    assert effects == ["Completed to 0", "Completed to 1", "commit 1: ['a']"]
+    assert subject.step(d.TransactionsCommitted(1)) == []
+
+
+def test_metadata_describe_the_plan_and_every_subtask() -> None:
+    subject = with_checkpoint_under_way()
+    subject.now_ns = 130 * MS
+    subject.acknowledge(1)
+    metadata = subject.metadata[1]
+    assert (metadata.job, metadata.epoch, metadata.mode) == ("job", 1, "aligned")
+    assert (metadata.created_ms, metadata.duration_ns) == (100, 30 * MS)
+    assert [(t.name, t.operators, t.parallelism) for t in metadata.tasks] == [
+        ("numbers", ["numbers"], 2),
+        ("out", ["out"], 2),
+    ]
+    assert [e.key for e in metadata.edges] == ["numbers->out/0"]
+    assert [(s.task, s.index) for s in metadata.subtasks] == [(0, 0), (0, 1), (1, 0), (1, 1)]
+
+
+def test_checkpoints_follow_each_other_at_the_interval_and_the_older_goes() -> None:
+    subject = with_checkpoint_under_way()
+    subject.checkpoint(1)
+    assert subject.machine.next_deadline_ns() == 200 * MS
+    assert subject.at(200 * MS) == ["Trigger to 0", "Trigger to 1"]
+    subject.acknowledge(2)
+    assert subject.step(d.MetadataWritten(2))[-3:] == ["commit 2: []", "withdraw 1", "delete 1"]
+
+
+def test_a_checkpoint_waits_for_the_one_that_is_under_way() -> None:
+    subject = with_checkpoint_under_way()
+    assert subject.at(250 * MS) == []
+    subject.acknowledge(1)
+    effects = subject.step(d.MetadataWritten(1))
+    assert effects[-2:] == ["Trigger to 0", "Trigger to 1"]
+
+
+def test_a_transaction_whose_commit_is_open_rides_with_the_next_checkpoint() -> None:
+    subject = with_checkpoint_under_way()
+    subject.acknowledge(1, "a")
+    subject.step(d.MetadataWritten(1))
+    subject.at(200 * MS)
+    assert subject.acknowledge(2, "b") == ["write 2: ['a', 'b']"]
+
+
+def test_a_requested_checkpoint_is_taken_at_once_and_answered() -> None:
+    subject = running()
+    assert subject.step(d.CheckpointRequested(5)) == ["Trigger to 0", "Trigger to 1"]
+    subject.acknowledge(1)
+    assert "answer 5: 1" in subject.step(d.MetadataWritten(1))
+
+
+def test_a_request_that_comes_before_the_job_runs_is_kept() -> None:
+    subject = Driven()
+    subject.start()
+    assert subject.step(d.CheckpointRequested(5)) == []
+    subject.step(d.EpochClaimed(1))
+    subject.step(d.SinksRecovered(1))
+    subject.register(0)
+    subject.register(1)
+    assert subject.both(m.Deployed(1))[2:] == ["Trigger to 0", "Trigger to 1"]
+
+
+def test_a_declined_checkpoint_is_cancelled_and_its_request_answered() -> None:
+    subject = running()
+    subject.step(d.CheckpointRequested(5))
+    effects = subject.said(0, m.Decline(1, 1, "disk full"))
+    assert effects == ["Cancelled to 0", "Cancelled to 1", "answer 5: disk full"]
+    assert subject.machine.phase is Phase.RUNNING
+
+
+def test_files_of_a_cancelled_checkpoint_go_with_the_next_that_completes() -> None:
+    subject = with_checkpoint_under_way()
+    subject.said(0, m.Decline(1, 1, "disk full"))
+    subject.at(200 * MS)
+    subject.acknowledge(2)
+    assert subject.step(d.MetadataWritten(2))[-2:] == ["withdraw 1", "delete 1"]
+
+
+def test_a_checkpoint_that_takes_too_long_is_cancelled() -> None:
+    subject = with_checkpoint_under_way()
+    assert subject.machine.next_deadline_ns() == 600 * MS
+    assert subject.at(600 * MS)[:2] == ["Cancelled to 0", "Cancelled to 1"]
+    assert subject.acknowledge(1) == [], "late acknowledgements change nothing"
+    assert subject.machine.fenced == 2
+
+
+def test_one_failure_too_many_in_a_row_fails_the_attempt() -> None:
+    subject = with_checkpoint_under_way()
+    subject.said(0, m.Decline(1, 1, "disk full"))
+    subject.at(200 * MS)
+    effects = subject.said(0, m.Decline(1, 2, "disk full"))
+    assert effects[-2:] == ["Abandon to 0", "Abandon to 1"]
+    assert subject.machine.phase is Phase.RESTARTING
+
+
+def test_a_completed_checkpoint_forgives_the_failures_before_it() -> None:
+    subject = with_checkpoint_under_way()
+    subject.said(0, m.Decline(1, 1, "disk full"))
+    subject.at(200 * MS)
+    subject.checkpoint(2)
+    subject.at(300 * MS)
+    subject.said(0, m.Decline(1, 3, "disk full"))
+    assert subject.machine.phase is Phase.RUNNING
+
+
+def test_metadata_that_could_not_be_written_fail_the_checkpoint_only() -> None:
+    subject = with_checkpoint_under_way()
+    subject.acknowledge(1, "a")
+    assert subject.step(d.MetadataDiscarded(1, "rejected")) == ["Cancelled to 0", "Cancelled to 1"]
+    assert subject.machine.phase is Phase.RUNNING
+
+
+def test_a_checkpoint_that_does_not_tile_fails_the_attempt() -> None:
+    subject = with_checkpoint_under_way()
+    source, sink = snapshots(0)
+    behind = [ChannelPosition(0, 0, 0, 3, ended=False)]
+    hole = [source, SubtaskSnapshot(1, 0, False, [], behind, [])]
+    subject.said(0, m.Acknowledge(1, 1, hole, []))
+    effects = subject.said(1, m.Acknowledge(1, 1, snapshots(1), []))
+    assert not any(effect.startswith("write") for effect in effects)
+    assert subject.machine.phase is Phase.RESTARTING
+    assert "chk-1 does not tile: channel e0:0>0" in subject.notices[-1]
+    assert sink.received[0].position == 5
+
+
+def test_a_channel_that_nobody_reports_is_missed() -> None:
+    subject = with_checkpoint_under_way()
+    silent = [SubtaskSnapshot(task, 0, False, [], [], []) for task in (0, 1)]
+    subject.said(0, m.Acknowledge(1, 1, silent, []))
+    subject.said(1, m.Acknowledge(1, 1, snapshots(1), []))
+    assert subject.machine.phase is Phase.RESTARTING
+    assert "channel e0:0>0: no end reported" in subject.notices[-1]
+
+
+def test_an_acknowledgement_of_an_unknown_checkpoint_is_counted_and_dropped() -> None:
+    subject = running()
+    assert subject.acknowledge(9) == []
+    assert subject.machine.fenced == 2
+
+
+# --- the end ----------------------------------------------------------------------------------------------------------
+
+
+def test_when_all_have_finished_a_last_checkpoint_is_committed_and_the_job_ends() -> None:
+    subject = running()
+    assert finished(subject) == ["Trigger to 0", "Trigger to 1"]
+    assert subject.acknowledge(1, "a", finished=True) == ["write 1: ['a']"]
+    effects = subject.step(d.MetadataWritten(1))
+    assert effects == [
+        "Completed to 0",
+        "Completed to 1",
+        "commit 1: ['a']",
+        "Abandon to 0",
+        "Abandon to 1",
+    ]
+    assert subject.machine.phase is Phase.CLOSING, "the commit is waited for"
+    assert subject.step(d.TransactionsCommitted(1)) == [
+        "recover sinks in 1: []",
+        "Shutdown to 0",
+        "Shutdown to 1",
+        "finished: chk-1 covers everything",
+    ]
+    assert subject.at(10**12) == []
+
+
+def test_the_last_checkpoint_waits_for_the_one_under_way() -> None:
+    subject = with_checkpoint_under_way()
+    assert finished(subject) == []
+    subject.acknowledge(1)
+    assert subject.step(d.MetadataWritten(1))[-2:] == ["Trigger to 0", "Trigger to 1"]
+
+
+def test_a_last_checkpoint_that_fails_is_taken_again() -> None:
+    subject = running()
+    finished(subject)
+    effects = subject.said(0, m.Decline(1, 1, "disk full"))
+    assert effects[-2:] == ["Trigger to 0", "Trigger to 1"]
+
+
+def retried(subject: Driven) -> list[str]:
+    """What happens at the next deadline, a heartbeat's aside."""
+    for worker in range(2):
+        subject.said(worker, m.Heartbeat(1, []))
+    deadline_ns = subject.machine.next_deadline_ns()
+    assert deadline_ns is not None
+    return subject.at(deadline_ns)
+
+
+def test_a_last_commit_that_fails_is_tried_again_and_fails_the_job_in_the_end() -> None:
+    subject = running()
+    finished(subject)
+    subject.acknowledge(1, "a", finished=True)
+    subject.step(d.MetadataWritten(1))
+    said: list[str] = []
+    for _ in range(10):
+        said = subject.step(d.SinkFailed(1, "the file is gone"))
+        if said:
+            break
+        assert retried(subject) == ["commit 1: ['a']"]
+    assert said[-1] == "failed: the file is gone"
+    assert not any(effect.startswith("recover") for effect in said), "'a' must not be aborted"
+
+
+def test_a_last_commit_that_works_the_second_time_ends_the_job_well() -> None:
+    subject = running()
+    finished(subject)
+    subject.acknowledge(1, "a", finished=True)
+    subject.step(d.MetadataWritten(1))
+    subject.step(d.SinkFailed(1, "busy"))
+    retried(subject)
+    assert subject.step(d.TransactionsCommitted(1))[-1].startswith("finished")
+
+
+def test_an_attempt_that_fails_during_the_last_checkpoint_ends_after_the_restart() -> None:
+    over = [*snapshots(0, finished=True), *snapshots(1, finished=True)]
+    subject = Driven(assigned=over)
+    subject.start()
+    deployed(subject)
+    finished(subject)
+    subject.acknowledge(1, "a", finished=True)
+    failed(subject)
+    subject.step(d.MetadataWritten(1))
+    subject.step(d.TransactionsCommitted(1))
+    subject.at(10 * MS)
+    subject.step(d.EpochClaimed(2))
+    effects = subject.step(d.SinksRecovered(2))
+    assert effects[-1] == "finished: restored after the end of input"
+
+
+def test_a_stop_takes_a_last_checkpoint_and_commits_it() -> None:
+    subject = running()
+    effects = subject.step(d.StopRequested(d.StopKind.WITH_CHECKPOINT))
+    assert effects == ["Trigger to 0", "Trigger to 1"]
+    subject.acknowledge(1, "a")
+    subject.step(d.MetadataWritten(1))
+    effects = subject.step(d.TransactionsCommitted(1))
+    assert effects[-1] == "stopped: chk-1 covers everything"
+
+
+def test_a_stop_with_a_mode_gives_up_what_is_under_way_and_barriers_of_that_mode_go_out() -> None:
+    subject = with_checkpoint_under_way()
+    stop = d.StopRequested(d.StopKind.WITH_CHECKPOINT, CheckpointMode.UNALIGNED)
+    effects = subject.step(stop)
+    assert effects == ["Cancelled to 0", "Cancelled to 1", "Trigger to 0", "Trigger to 1"]
+    trigger = subject.messages[-1]
+    assert isinstance(trigger, m.Trigger)
+    assert (trigger.checkpoint, trigger.mode) == (2, "unaligned")
+    subject.acknowledge(2, "a")
+    assert subject.metadata[2].mode == "unaligned"
+    subject.step(d.MetadataWritten(2))
+    assert subject.step(d.TransactionsCommitted(2))[-1] == "stopped: chk-2 covers everything"
+
+
+def test_a_stop_without_a_mode_waits_for_what_is_under_way() -> None:
+    subject = with_checkpoint_under_way()
+    assert subject.step(d.StopRequested(d.StopKind.WITH_CHECKPOINT)) == []
+    subject.acknowledge(1)
+    effects = subject.step(d.MetadataWritten(1))
+    assert effects[-2:] == ["Trigger to 0", "Trigger to 1"]
+
+
+def test_a_stop_whose_cut_came_before_the_end_of_input_has_not_finished() -> None:
+    """What the tasks put out between the cut and their end is in no checkpoint."""
+    subject = running()
+    subject.step(d.StopRequested(d.StopKind.WITH_CHECKPOINT))
+    subject.acknowledge(1, "a")
+    finished(subject)
+    subject.step(d.MetadataWritten(1))
+    effects = subject.step(d.TransactionsCommitted(1))
+    assert effects[-1] == "stopped: chk-1 covers everything"
+
+
+def test_a_drain_gives_up_what_is_under_way_and_takes_one_checkpoint_when_all_have_finished() -> (
+    None
+):
+    subject = with_checkpoint_under_way()
+    effects = subject.step(d.StopRequested(d.StopKind.DRAIN))
+    assert effects == ["Cancelled to 0", "Cancelled to 1", "Drain to 0", "Drain to 1"]
+    assert subject.at(450 * MS) == [], "half drained, a checkpoint would lose what is not read"
+    effects = finished(subject)
+    assert effects == ["Trigger to 0", "Trigger to 1"]
+    subject.acknowledge(2, "a", finished=True)
+    subject.step(d.MetadataWritten(2))
+    assert subject.step(d.TransactionsCommitted(2))[-1] == "finished: chk-2 covers everything"
+
+
+def test_the_next_attempt_is_drained_too() -> None:
+    subject = running()
+    subject.step(d.StopRequested(d.StopKind.DRAIN))
+    failed(subject)
+    subject.at(10 * MS)
+    subject.step(d.EpochClaimed(2))
+    subject.step(d.SinksRecovered(2))
+    effects = subject.both(m.Deployed(2))
+    assert effects == ["Start to 0", "Start to 1", "Drain to 0", "Drain to 1"]
+
+
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [
+        (d.StopKind.DRAIN, d.StopKind.WITH_CHECKPOINT),
+        (d.StopKind.WITH_CHECKPOINT, d.StopKind.DRAIN),
+    ],
+)
+def test_of_a_stop_and_a_drain_the_first_counts(first: d.StopKind, second: d.StopKind) -> None:
+    subject = running()
+    subject.step(d.StopRequested(first))
+    assert subject.step(d.StopRequested(second)) == []
+    assert subject.step(d.StopRequested(d.StopKind.NOW))[-1] == "stopped: stopped at once"
+
+
+def test_a_job_that_has_not_started_is_drained_when_it_has() -> None:
+    subject = Driven()
+    subject.start()
+    assert subject.step(d.StopRequested(d.StopKind.DRAIN)) == []
+    subject.step(d.EpochClaimed(1))
+    subject.step(d.SinksRecovered(1))
+    for worker in (0, 1):
+        subject.register(worker)
+    assert subject.both(m.Deployed(1))[-2:] == ["Drain to 0", "Drain to 1"]
+
+
+def test_a_cancelled_job_ends_at_once_and_aborts_what_is_open() -> None:
+    subject = running()
+    subject.step(d.CheckpointRequested(5))
+    effects = subject.step(d.StopRequested(d.StopKind.NOW))
+    assert effects == [
+        "answer 5: stopped at once",
+        "Abandon to 0",
+        "Abandon to 1",
+        "withdraw 1 patiently",
+        "delete 1 patiently",
+        "recover sinks in 1: []",
+        "Shutdown to 0",
+        "Shutdown to 1",
+        "stopped: stopped at once",
+    ]
+
+
+def test_a_cancelled_job_waits_for_open_metadata_and_commits_what_became_complete() -> None:
+    subject = with_checkpoint_under_way()
+    subject.acknowledge(1, "a")
+    effects = subject.step(d.StopRequested(d.StopKind.NOW))
+    assert effects == ["Abandon to 0", "Abandon to 1"]
+    assert subject.step(d.MetadataWritten(1)) == ["commit 1: ['a']"]
+    assert subject.step(d.TransactionsCommitted(1))[-1] == "stopped: stopped at once"
+
+
+def test_a_superseded_coordinator_stops_without_touching_the_sinks() -> None:
+    """What is open in the sinks belongs to the one that runs now."""
+    subject = running()
+    failed(subject)
+    subject.at(10 * MS)
+    effects = subject.step(d.Superseded("another coordinator runs"))
+    assert effects[-1] == "failed: another coordinator runs"
+    assert not any(effect.startswith("recover") for effect in effects)
+
+
+@pytest.mark.parametrize("cancelled", [False, True])
+def test_a_coordinator_superseded_while_it_writes_touches_no_sink(cancelled: bool) -> None:
+    subject = with_checkpoint_under_way()
+    subject.acknowledge(1, "a")
+    if cancelled:
+        subject.step(d.StopRequested(d.StopKind.NOW))
+    effects = subject.step(d.Superseded("another coordinator runs"))
+    effects += subject.step(d.MetadataDiscarded(1, "another coordinator runs"))
+    assert effects[-1].startswith("stopped" if cancelled else "failed")
+    assert not any(effect.startswith("recover") for effect in effects)
+
+
+def test_a_job_cancelled_before_it_owns_an_epoch_touches_no_sink() -> None:
+    """Another coordinator of this job may be running."""
+    subject = Driven()
+    subject.start()
+    effects = subject.step(d.StopRequested(d.StopKind.NOW))
+    assert effects == ["stopped: stopped at once"]
+
+
+def test_requests_that_wait_are_answered_when_the_job_ends() -> None:
+    subject = with_checkpoint_under_way()
+    subject.step(d.CheckpointRequested(5))
+    subject.step(d.CheckpointRequested(6))
+    effects = subject.step(d.LauncherFailed("gone"))
+    assert effects[:4] == ["Abandon to 0", "Abandon to 1", "answer 5: gone", "answer 6: gone"]
+
+
+def test_nothing_happens_after_the_end_but_that_late_workers_are_sent_home() -> None:
+    subject = running()
+    subject.step(d.StopRequested(d.StopKind.NOW))
+    assert subject.step(d.MetadataWritten(1)) == []
+    assert subject.step(d.TimePassed()) == []
+    assert subject.register(0, incarnation=5) == ["Shutdown to 50"]
+
+
+def test_the_state_can_be_read_as_text() -> None:
+    subject = with_checkpoint_under_way()
+    text = subject.machine.describe()
+    assert text.startswith("coordinator running epoch=1")
+    for part in ("pending=[1]", "next=2", "finished=0", "missing=[]", "complete=[]"):
+        assert part in text

@@ -1,0 +1,95 @@
+"""What an attempt has to store: frozen state meets its cuts, once, and not before the in-flight writer says what it may name."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from headrace.channels.buffer import Buffer, ChannelId
+from headrace.engine.drivers.persistence import CheckpointWrite, Persistence
+from headrace.engine.worker.attempt import PersistCheckpoint
+from headrace.engine.worker.subtask_events import Cut, SubtaskId
+from headrace.inflight.confirmed import Confirmed
+from headrace.inflight.handle import ChannelStateHandle
+from headrace.inflight.writer import AdHoc, Piece
+
+ONE, TWO = SubtaskId(0, 0), SubtaskId(1, 0)
+
+
+def cut(subtask: SubtaskId, checkpoint: int) -> Cut:
+    return Cut(subtask, checkpoint, False, (), (), (), (), (), 0, 0)
+
+
+def persist(checkpoint: int) -> PersistCheckpoint:
+    return PersistCheckpoint(3, checkpoint, (cut(ONE, checkpoint), cut(TWO, checkpoint)))
+
+
+def frozen(persistence: Persistence, checkpoint: int) -> None:
+    persistence.freeze(checkpoint, ONE, (), 5)
+    persistence.freeze(checkpoint, TWO, (), 7)
+
+
+class Busy(AdHoc):
+    """A piece of its log is under way until `idle`."""
+
+    idle = False
+
+    def index(self, checkpoint: int) -> Confirmed | None:
+        return Confirmed() if self.idle else None
+
+    def next_piece(self) -> Piece | None:
+        piece, self.piece = self.piece, None
+        return piece
+
+    piece: Piece | None = None
+
+
+def numbers(persistence: Persistence) -> list[int]:
+    return [order.checkpoint for order in persistence.ready()]
+
+
+def test_frozen_state_meets_its_cuts_once() -> None:
+    persistence = Persistence(AdHoc())
+    frozen(persistence, 7)
+    assert numbers(persistence) == []
+    persistence.persist(persist(7))
+    (order,) = persistence.ready()
+    assert isinstance(order, CheckpointWrite)
+    assert (order.epoch, order.checkpoint, order.sync_ns) == (3, 7, {ONE: 5, TWO: 7})
+    assert order.snapshots == {ONE: (), TWO: ()}
+    assert numbers(persistence) == []
+
+
+def test_checkpoints_wait_in_order_for_the_piece_under_way() -> None:
+    writer = Busy()
+    persistence = Persistence(writer)
+    for checkpoint in (7, 8):
+        frozen(persistence, checkpoint)
+        persistence.persist(persist(checkpoint))
+    assert numbers(persistence) == []
+    writer.idle, writer.piece = True, Piece(9, 0, ())
+    assert numbers(persistence) == [7, 8, 9]
+
+
+def test_a_given_up_checkpoint_waits_no_longer() -> None:
+    writer = Busy()
+    persistence = Persistence(writer)
+    frozen(persistence, 7)
+    persistence.persist(persist(7))
+    persistence.discard(7)
+    writer.idle = True
+    assert numbers(persistence) == []
+
+
+def test_what_was_stored_is_told_to_the_writer() -> None:
+    seen: list[tuple[int, Sequence[ChannelStateHandle]]] = []
+
+    class Noting(AdHoc):
+        def stored(self, checkpoint: int, handles: Sequence[ChannelStateHandle]) -> None:
+            seen.append((checkpoint, handles))
+
+        def log(self, channel: ChannelId, buffer: Buffer) -> None:
+            raise AssertionError("nothing was queued")
+
+    handle = ChannelStateHandle(0, 0, 0, "input", 0, [], ended=True)
+    Persistence(Noting()).stored(7, {ONE: [handle], TWO: []})
+    assert seen == [(7, [handle])]

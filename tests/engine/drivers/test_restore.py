@@ -1,0 +1,152 @@
+"""Where a run starts: what `restore=` names is found, or refused with one clear sentence."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+import headrace as hr
+from headrace.engine.contract.errors import StorageUnreachable, UserError
+from headrace.engine.drivers.restore import Restore, new_tasks, resolve
+from headrace.engine.storage.checkpoint_storage import FsspecStore
+from headrace.recovery import catalog
+from headrace.recovery.layout import metadata_path
+from headrace.recovery.metadata import CheckpointMetadata
+from headrace.recovery.redistribution import Affinity
+from headrace.recovery.store import StoreUncertain
+
+
+def metadata(checkpoint: int, job: str = "job") -> CheckpointMetadata:
+    return CheckpointMetadata(
+        job=job,
+        checkpoint=checkpoint,
+        epoch=1,
+        mode="aligned",
+        savepoint=False,
+        created_ms=0,
+        duration_ns=0,
+        max_parallelism=128,
+        tasks=[],
+        edges=[],
+        subtasks=[],
+        transactions=[],
+    )
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> FsspecStore:
+    return FsspecStore(str(tmp_path))
+
+
+def with_checkpoints(store: FsspecStore, *numbers: int) -> FsspecStore:
+    for number in numbers:
+        catalog.publish(store, metadata(number))
+    return store
+
+
+def test_a_fresh_run_uses_no_number_that_was_ever_used(store: FsspecStore) -> None:
+    assert resolve(None, "job", None) == Restore(None, "", 1)
+    assert resolve(store, "job", None) == Restore(None, "", 1)
+    with_checkpoints(store, 2, 5)
+    store.put("job/chk-9/worker-0-e1.segment", b"of a checkpoint that never completed")
+    assert resolve(store, "job", None) == Restore(None, "", 10)
+
+
+def test_latest_is_the_newest_that_is_undamaged(store: FsspecStore) -> None:
+    with_checkpoints(store, 2, 5, 6)
+    store.put(metadata_path("job", 6), b"rubbish")
+    found = resolve(store, "job", "latest")
+    assert (found.metadata, found.origin, found.checkpoint_next) == (metadata(5), "", 7)
+    (warning,) = found.warnings
+    assert warning.startswith("chk-6 cannot be restored (")
+    assert "chk-5 is used" in warning
+
+
+@pytest.mark.parametrize("number", [2, "2"])
+def test_a_number_names_a_checkpoint_of_the_job(store: FsspecStore, number: int | str) -> None:
+    with_checkpoints(store, 2, 5)
+    assert resolve(store, "job", number) == Restore(metadata(2), "", 6)
+
+
+def test_a_path_names_a_checkpoint_anywhere(store: FsspecStore, tmp_path: Path) -> None:
+    other = tmp_path / "elsewhere"
+    catalog.publish(FsspecStore(str(other)), metadata(41, "older"))
+    path = f"{other}/older/chk-41"
+    for given in (path, f"{path}/"):
+        assert resolve(None, "job", given) == Restore(metadata(41, "older"), str(other), 42)
+    with_checkpoints(store, 77)
+    assert resolve(store, "job", path).checkpoint_next == 78
+
+
+@pytest.mark.parametrize(
+    ("restore", "sentence"),
+    [
+        ("latest", "restore='latest': job 'other' has no complete checkpoint there"),
+        ("newest", "restore='newest' is neither 'latest', nor a number, nor a path"),
+        ("-1", "restore='-1' is neither 'latest'"),
+        (4, "chk-4 of job 'other' is not complete or does not exist; complete are: none"),
+    ],
+)
+def test_what_is_not_there_is_the_users_mistake(
+    store: FsspecStore, restore: str | int, sentence: str
+) -> None:
+    with_checkpoints(store, 2)
+    with pytest.raises(UserError) as caught:
+        resolve(store, "other", restore)
+    assert str(caught.value).startswith(sentence)
+
+
+def test_the_complete_checkpoints_are_named_when_another_is_asked_for(store: FsspecStore) -> None:
+    with pytest.raises(UserError, match="complete are: chk-5, chk-2"):
+        resolve(with_checkpoints(store, 2, 5), "job", 3)
+
+
+def test_restoring_needs_a_directory_or_a_path() -> None:
+    with pytest.raises(UserError, match="needs a checkpoint directory"):
+        resolve(None, "job", "latest")
+
+
+def test_a_damaged_checkpoint_that_was_asked_for_is_refused(store: FsspecStore) -> None:
+    with_checkpoints(store, 2)
+    store.put(metadata_path("job", 2), b"rubbish")
+    for restore in (2, "latest"):
+        with pytest.raises(UserError, match=f"restore={restore!r}: "):
+            resolve(store, "job", restore)
+
+
+def test_a_folder_of_another_job_is_refused_also_for_a_fresh_run(store: FsspecStore) -> None:
+    catalog.publish(store, metadata(1, "theirs"))
+    store.put(metadata_path("mine", 1), store.get(metadata_path("theirs", 1)))
+    with pytest.raises(UserError, match="belongs to job 'theirs', not to 'mine'"):
+        resolve(store, "mine", None)
+
+
+def test_storage_that_does_not_answer_is_not_the_users_mistake(
+    store: FsspecStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def silent(self: FsspecStore, prefix: str) -> list[str]:
+        raise StoreUncertain(prefix, "no answer")
+
+    monkeypatch.setattr(FsspecStore, "list", silent)
+    with pytest.raises(StorageUnreachable, match=r"cannot be read: .*no answer"):
+        resolve(store, "job", "latest")
+
+
+def test_the_plan_is_told_by_names_channels_and_affinities() -> None:
+    numbers = hr.read.sequence(10, name="numbers", parallelism=3)
+    copies = numbers.broadcast().select("key", name="copies", parallelism=2)
+    counted = copies.key_by("key").aggregate(n=hr.count(), name="counts", parallelism=2)
+    plan = hr.Job("job", counted.write.blackhole(name="out", parallelism=1), parallelism=2).plan()
+    tasks = {task.info.name: task for task in new_tasks(plan)}
+    assert list(tasks) == ["numbers", "copies", "counts", "out"]
+    assert tasks["counts"].info.stateful == ["counts"]
+    assert [len(channels) for channels in tasks["copies"].channels] == [3, 3]
+    affinities = {
+        edge.key: edge.affinity for task in tasks.values() for edge in task.edges.values()
+    }
+    assert affinities == {
+        "numbers->copies/0": Affinity.COPY,
+        "copies->counts/0": Affinity.RECORD,
+        "counts->out/0": Affinity.NONE,
+    }

@@ -1,0 +1,100 @@
+"""Metrics: sums over the subtasks of each task, in base units, under stable names."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+import headrace as hr
+from headrace.channels.events import MAX_WATERMARK, MIN_WATERMARK
+from headrace.engine.contract.messages import SubtaskNumbers
+from headrace.engine.coordinator.rules import Phase
+from headrace.engine.drivers.coordinator_driver import Status
+from headrace.engine.session.metrics import metrics_of
+from headrace.recovery.metadata import CheckpointMetadata
+
+PLAN = hr.Job(
+    "job",
+    hr.read.sequence(10, name="numbers").rebalance().write.blackhole(name="out"),
+    parallelism=2,
+).plan()
+
+WALL_NS = 1_700_000_000_000_000_000
+
+
+def numbers(task: int, subtask: int) -> SubtaskNumbers:
+    """Every number is another one, so that a mix-up shows."""
+    fields = dict.fromkeys(SubtaskNumbers.__struct_fields__, 0)
+    fields |= {"task": task, "subtask": subtask, "rows_in": 10, "rows_out": 20}
+    fields["watermark_ns"] = MIN_WATERMARK
+    fields |= {"busy_ns": 3_000_000_000, "backpressured_ns": 500_000_000, "idle_ns": 250_000_000}
+    return SubtaskNumbers(**(fields | {"queued_bytes": 7, "rows_late": 4}))
+
+
+def status(*known: SubtaskNumbers, checkpoints: tuple[CheckpointMetadata, ...] = ()) -> Status:
+    fields: dict[str, Any] = {
+        "phase": Phase.RUNNING,
+        "epoch": 3,
+        "restarts": 2,
+        "numbers": {(n.task, n.subtask): n for n in known},
+        "notices": (),
+        "checkpoints": checkpoints,
+        "completed": 5,
+    }
+    rest: dict[str, Any] = {n: {} for n in Status.__dataclass_fields__ if n not in fields}
+    return Status(**fields, **rest)
+
+
+def test_numbers_are_summed_by_task() -> None:
+    metrics = metrics_of(PLAN, status(numbers(0, 0), numbers(0, 1), numbers(1, 0)), WALL_NS)
+    source, sink = (f'{{task="{task.name}"}}' for task in PLAN.tasks)
+    assert metrics[f"headrace_records_in_total{source}"] == 20
+    assert metrics[f"headrace_records_in_total{sink}"] == 10
+    assert metrics[f"headrace_records_out_total{source}"] == 40
+    assert metrics[f"headrace_late_records_total{source}"] == 8
+    assert metrics[f"headrace_busy_seconds_total{source}"] == 6.0
+    assert metrics[f"headrace_backpressured_seconds_total{source}"] == 1.0
+    assert metrics[f"headrace_idle_seconds_total{source}"] == 0.5
+    assert metrics[f"headrace_channel_queued_bytes{source}"] == 14
+
+
+def test_the_jobs_own_numbers_are_there_from_the_start() -> None:
+    metrics = metrics_of(PLAN, status(), WALL_NS)
+    assert metrics["headrace_checkpoints_total"] == 5
+    assert metrics["headrace_restarts_total"] == 2
+    assert "headrace_checkpoint_duration_seconds" not in metrics, "none yet"
+    assert all(value == 0 for name, value in metrics.items() if "task=" in name)
+
+
+def test_the_last_checkpoint_is_told() -> None:
+    older = CheckpointMetadata(
+        job="job",
+        checkpoint=1,
+        epoch=1,
+        mode="aligned",
+        savepoint=False,
+        created_ms=1_000,
+        duration_ns=9,
+        max_parallelism=128,
+        tasks=[],
+        edges=[],
+        subtasks=[],
+        transactions=[],
+    )
+    last = msgspec.structs.replace(older, checkpoint=2, created_ms=2_500, duration_ns=30_000_000)
+    metrics = metrics_of(PLAN, status(checkpoints=(older, last)), WALL_NS)
+    assert metrics["headrace_checkpoint_duration_seconds"] == 0.03
+    assert metrics["headrace_checkpoint_last_success_timestamp_seconds"] == 2.5
+
+
+def test_the_slowest_subtask_that_has_passed_a_watermark_tells_the_lag() -> None:
+    def at(subtask: int, watermark_ns: int) -> SubtaskNumbers:
+        return msgspec.structs.replace(numbers(1, subtask), watermark_ns=watermark_ns)
+
+    known = status(numbers(0, 0), at(0, WALL_NS - 3_000_000_000), at(1, WALL_NS - 1_000_000_000))
+    metrics = metrics_of(PLAN, known, WALL_NS)
+    lags = {name: value for name, value in metrics.items() if "watermark" in name}
+    assert lags == {f'headrace_watermark_lag_seconds{{task="{PLAN.tasks[1].name}"}}': 3.0}
+    ended = status(at(0, MAX_WATERMARK), at(1, MIN_WATERMARK))
+    assert not [name for name in metrics_of(PLAN, ended, WALL_NS) if "watermark" in name]

@@ -1,0 +1,213 @@
+"""An attempt: hand-overs within the worker, frames to the others, and one gathering of cuts per checkpoint."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+import pytest
+
+from headrace.channels.buffer import Buffer, ChannelId
+from headrace.channels.events import Barrier, CheckpointMode, EndOfInput
+from headrace.channels.partitioners import Rebalance
+from headrace.channels.wire import BufferFrame, CreditFrame, EventFrame
+from headrace.engine.contract.execution import EdgePlan, ExecutionPlan, OperatorPlan, TaskPlan
+from headrace.engine.contract.operators import Operator, SourceReader, SourceStatus
+from headrace.engine.operators.chain import Outputs
+from headrace.engine.worker.attempt import (
+    Attempt,
+    AttemptEffect,
+    PersistCheckpoint,
+    SendFrame,
+)
+from headrace.engine.worker.subtask_events import (
+    CheckpointTriggered,
+    DeadlineReached,
+    PollWork,
+    ProcessWork,
+    RunWork,
+    SubtaskFinished,
+    SubtaskId,
+    TakeSnapshot,
+    WorkDone,
+)
+from headrace.engine.worker.subtask_spec import Limits
+from headrace.engine.worker.wiring import subtask_specs
+
+SCHEMA = pa.schema([("x", pa.int64())])
+LIMITS = Limits(80, 800, 800, 4, 1_000)
+SOURCE, MAP = SubtaskId(0, 0), SubtaskId(1, 0)
+BARRIER = Barrier(1, CheckpointMode.ALIGNED, 0)
+
+
+def never_source() -> SourceReader:
+    raise AssertionError("nothing is opened here")
+
+
+def never_operator() -> Operator:
+    raise AssertionError("nothing is opened here")
+
+
+PLAN = ExecutionPlan(
+    "job",
+    (
+        TaskPlan(0, "numbers", (OperatorPlan("numbers", source=never_source),), 2, (), (0,)),
+        TaskPlan(1, "map", (OperatorPlan("map", operator=never_operator),), 2, (0,), ()),
+    ),
+    (EdgePlan(0, "numbers->map/0", 0, 1, 0, Rebalance(), SCHEMA),),
+    128,
+)
+
+
+def batch(rows: int, start: int = 0) -> pa.RecordBatch:
+    return pa.record_batch({"x": pa.array(range(start, start + rows), pa.int64())})
+
+
+def attempt(slots: dict[int, int], me: int) -> Attempt:
+    """The attempt of worker `me`; `slots` is {slot: worker}."""
+    made = Attempt(1, me, PLAN, slots)
+    mine = [slot for slot, worker in slots.items() if worker == me]
+    made.build(subtask_specs(PLAN, mine, LIMITS, []))
+    return made
+
+
+def of_two_workers() -> Attempt:
+    """Worker 0, with slot 0, has begun; worker 7 has slot 1."""
+    made = attempt({0: 0, 1: 7}, 0)
+    started = made.start(0)
+    assert started == [RunWork(SOURCE, 1, PollWork(4))]
+    return made
+
+
+def polled(target_rows: dict[int, int], status: SourceStatus = SourceStatus.IDLE) -> WorkDone:
+    """The answer to the first poll: records for the two consumers."""
+    outputs: Outputs = (tuple((t, batch(rows), rows * 8) for t, rows in target_rows.items()),)
+    return WorkDone(1, outputs, sum(target_rows.values()), status=status, wait_ns=100)
+
+
+def frames(effects: list[AttemptEffect]) -> list[SendFrame]:
+    return [effect for effect in effects if isinstance(effect, SendFrame)]
+
+
+def runs(effects: list[AttemptEffect]) -> list[RunWork]:
+    return [effect for effect in effects if isinstance(effect, RunWork)]
+
+
+def test_a_buffer_for_the_same_worker_is_handed_over_as_it_is() -> None:
+    subject = of_two_workers()
+    done = polled({0: 3})
+    effects = subject.step(SOURCE, done, 0)
+    assert not frames(effects)
+    (run,) = runs(effects)
+    assert run.subtask == MAP
+    assert isinstance(run.what, ProcessWork)
+    assert run.what.parts[0] is done.outputs[0][0][1], "neither copied nor serialised"
+
+
+def test_a_buffer_for_another_worker_leaves_as_a_frame() -> None:
+    subject = of_two_workers()
+    effects = subject.step(SOURCE, polled({1: 3}), 0)
+    (sent,) = frames(effects)
+    assert isinstance(sent.frame, BufferFrame)
+    assert (sent.epoch, sent.worker, sent.frame.channel) == (1, 7, ChannelId(0, 0, 1))
+    assert (sent.frame.buffer.first, sent.frame.buffer.end) == (0, 3)
+    assert not runs(effects)
+
+
+def test_a_frame_finds_the_subtask_of_its_channel() -> None:
+    subject = of_two_workers()
+    channel = ChannelId(0, 1, 0)
+    effects = subject.frame(BufferFrame(channel, Buffer(0, 2, 16, (batch(2),))), 0)
+    assert [run.subtask for run in runs(effects)] == [MAP]
+    effects = subject.step(MAP, WorkDone(1), 0)
+    assert SendFrame(1, 7, CreditFrame(channel, 816)) in effects
+
+
+def test_credit_within_the_worker_is_handed_over_too() -> None:
+    subject = of_two_workers()
+    subject.step(SOURCE, polled({0: 3}), 0)
+    effects = subject.step(MAP, WorkDone(1), 0)
+    assert not frames(effects)
+    producer = subject.subtasks[SOURCE]
+    assert "e0:0>0 sent=3 tail=3 credit=800" in producer.describe()
+
+
+def test_credit_from_another_worker_reaches_the_producer() -> None:
+    subject = of_two_workers()
+    subject.frame(CreditFrame(ChannelId(0, 0, 1), 5_000), 0)
+    assert "e0:0>1 sent=0 tail=0 credit=5000" in subject.subtasks[SOURCE].describe()
+
+
+def test_an_end_of_input_goes_both_ways() -> None:
+    subject = of_two_workers()
+    subject.step(SOURCE, polled({}, SourceStatus.END), 0)
+    effects = subject.step(SOURCE, WorkDone(2), 0)
+    assert SubtaskFinished(SOURCE) in effects
+    assert SendFrame(1, 7, EventFrame(ChannelId(0, 0, 1), 0, EndOfInput())) in effects
+    effects = subject.frame(EventFrame(ChannelId(0, 1, 0), 0, EndOfInput()), 0)
+    assert [type(run.what).__name__ for run in runs(effects)] == ["FinishWork"]
+
+
+def test_a_file_is_written_when_every_subtask_of_the_worker_has_cut() -> None:
+    subject = of_two_workers()
+    subject.step(SOURCE, polled({}), 0)
+    effects = subject.step_all(CheckpointTriggered(BARRIER), 0, sources=True)
+    assert [e.subtask for e in effects if isinstance(e, TakeSnapshot)] == [SOURCE]
+    assert not any(isinstance(e, PersistCheckpoint) for e in effects)
+    effects = subject.frame(EventFrame(ChannelId(0, 1, 0), 0, BARRIER), 0)
+    (persist,) = (e for e in effects if isinstance(e, PersistCheckpoint))
+    assert (persist.epoch, persist.checkpoint) == (1, 1)
+    assert sorted(cut.subtask for cut in persist.cuts) == [SOURCE, MAP]
+    assert effects.index(persist) > [isinstance(e, TakeSnapshot) for e in effects].index(True)
+
+
+def test_cuts_of_a_cancelled_checkpoint_are_forgotten() -> None:
+    subject = of_two_workers()
+    subject.step(SOURCE, polled({}), 0)
+    subject.step_all(CheckpointTriggered(BARRIER), 0, sources=True)
+    subject.cancel(1)
+    subject.cancel(1)
+    effects = subject.frame(EventFrame(ChannelId(0, 1, 0), 0, BARRIER), 0)
+    assert not any(isinstance(e, PersistCheckpoint) for e in effects)
+
+
+def test_only_subtasks_whose_time_has_come_are_woken() -> None:
+    subject = attempt({0: 0, 1: 0}, 0)
+    subject.start(0)
+    subject.step(SOURCE, polled({}), 0)
+    subject.step(SubtaskId(0, 1), WorkDone(1, status=SourceStatus.IDLE, wait_ns=500), 0)
+    assert subject.deadline_ns() == 100
+    assert subject.wake(99) == []
+    assert [run.subtask for run in runs(subject.wake(100))] == [SOURCE]
+    assert subject.deadline_ns() == 500
+
+
+def test_a_worker_with_all_slots_sends_no_frame() -> None:
+    subject = attempt({0: 0, 1: 0}, 0)
+    effects = subject.start(0)
+    effects += subject.step(SOURCE, polled({0: 1, 1: 1}), 0)
+    effects += subject.step_all(CheckpointTriggered(BARRIER), 0, sources=True)
+    effects += subject.step(SubtaskId(0, 1), WorkDone(1), 0)
+    effects += subject.step(MAP, WorkDone(1), 0)
+    effects += subject.step(SubtaskId(1, 1), WorkDone(1), 0)
+    assert not frames(effects)
+    (persist,) = (e for e in effects if isinstance(e, PersistCheckpoint))
+    assert len(persist.cuts) == 4
+
+
+@pytest.mark.parametrize(
+    ("channel", "reason"),
+    [
+        (ChannelId(9, 0, 0), "frame for unknown channel e9:0>0"),
+        (ChannelId(0, 0, 1), r"worker 0 does not hold subtask t1\.1"),
+    ],
+)
+def test_a_frame_that_belongs_elsewhere_breaks_the_protocol(
+    channel: ChannelId, reason: str
+) -> None:
+    subject = of_two_workers()
+    with pytest.raises(AssertionError, match=reason):
+        subject.frame(EventFrame(channel, 0, EndOfInput()), 0)
+
+
+def test_a_subtask_that_is_not_here_cannot_be_stepped() -> None:
+    with pytest.raises(AssertionError, match="does not hold subtask"):
+        of_two_workers().step(SubtaskId(1, 1), DeadlineReached(), 0)

@@ -1,0 +1,318 @@
+"""The subtask machine, driven by hand: work, room, sources, the end of input, and restores."""
+
+from __future__ import annotations
+
+import pytest
+
+from headrace.channels.buffer import Buffer, ChannelId
+from headrace.channels.events import EndOfInput
+from headrace.channels.gate import ChannelViolation
+from headrace.engine.contract.operators import SourceStatus
+from headrace.engine.operators.chain import Outputs
+from headrace.engine.worker.subtask_events import (
+    BufferArrived,
+    CheckpointCancelled,
+    CheckpointTriggered,
+    CreditGranted,
+    DeadlineReached,
+    InputDrained,
+    WorkDone,
+)
+from headrace.engine.worker.subtask_spec import Limits
+from headrace.recovery.metadata import ChannelPosition
+
+from .driven_subtask import (
+    ROW_BYTES,
+    A,
+    B,
+    Driven,
+    X,
+    Y,
+    barrier,
+    batch,
+    source,
+    without_credit,
+)
+
+# --- work -------------------------------------------------------------------------------------------------------------
+
+
+def test_records_are_worked_on_then_committed_and_only_then_sent() -> None:
+    subject = Driven()
+    assert subject.start() == []
+    assert subject.records(A, 2) == ["run 1: port 0 [0, 1]"]
+    assert subject.done(1, 2) == ["commit", "grant e0:0>0 816", "send e1:0>0 0..2"]
+
+
+def test_one_piece_of_work_runs_at_a_time_and_each_has_the_next_number() -> None:
+    subject = Driven()
+    subject.start()
+    assert subject.records(A, 1) == ["run 1: port 0 [0]"]
+    assert subject.records(A, 2) == []
+    assert subject.records(A, 4) == []
+    assert subject.done(1)[-1] == "run 2: port 0 [1, 2, 3, 4]"
+    assert subject.done(2)[-1] == "run 3: port 0 [5, 6]"
+
+
+def test_work_names_the_port_of_its_channel() -> None:
+    subject = Driven(inputs=((A,), (B,)))
+    subject.start()
+    assert subject.records(B, 1) == ["run 1: port 1 [0]"]
+
+
+def test_an_answer_to_other_work_than_what_runs_is_a_bug() -> None:
+    subject = Driven()
+    subject.start()
+    subject.records(A, 1)
+    with pytest.raises(AssertionError, match=r"t1\.0: work 7 ended, 1 runs"):
+        subject.done(7)
+
+
+def test_work_that_ends_twice_is_a_bug() -> None:
+    subject = Driven()
+    subject.start()
+    subject.records(A, 1)
+    subject.done(1)
+    with pytest.raises(AssertionError, match="work 1 ended twice"):
+        subject.done(1)
+
+
+def test_outputs_go_to_the_target_of_each_edge() -> None:
+    subject = Driven(outputs=((X, Y), (ChannelId(2, 0, 0),)))
+    subject.start()
+    subject.records(A, 1)
+    outputs: Outputs = (((1, batch(0, 3), 24), (0, batch(0, 1), 8)), ((0, batch(0, 2), 16),))
+    effects = subject.step(WorkDone(1, outputs, 4))
+    assert effects[2:] == ["send e1:0>0 0..1", "send e1:0>1 0..3", "send e2:0>0 0..2"]
+
+
+def test_a_peer_that_breaks_the_protocol_is_found_out() -> None:
+    subject = Driven()
+    subject.start()
+    with pytest.raises(ChannelViolation, match="channel e0:0>0 at position 0: records from 5"):
+        subject.step(BufferArrived(A, Buffer(5, 1, 8, (batch(5, 1),))))
+
+
+# --- room and credit --------------------------------------------------------------------------------------------------
+
+
+def test_no_new_work_without_room_and_again_when_credit_comes() -> None:
+    """At once: a consumer that has worked everything off need not send another grant."""
+    subject = without_credit()
+    assert subject.records(A, 1) == []
+    assert subject.records(B, 1) == []
+    assert subject.step(CreditGranted(X, 10 * ROW_BYTES)) == ["send e1:0>0 1..10"]
+    effects = subject.step(CreditGranted(X, 11 * ROW_BYTES))
+    assert effects[0] == "send e1:0>0 10..11"
+    assert effects[1].startswith("run 2: port 0 [0")
+
+
+def test_one_full_channel_of_many_takes_the_room_away() -> None:
+    subject = Driven(outputs=((X, Y),), limits=Limits(80, ROW_BYTES, 80, 4, 1_000))
+    subject.start()
+    subject.records(A, 1)
+    outputs: Outputs = ((*((1, batch(0, 10), 80) for _ in range(3)), (0, batch(0, 1), 8)),)
+    subject.step(WorkDone(1, outputs, 31))
+    assert subject.records(A, 1) == []
+
+
+def test_backpressured_time_is_counted_as_such() -> None:
+    subject = without_credit()
+    subject.now_ns = 500
+    subject.step(CreditGranted(X, 1))
+    assert subject.subtask.statistics().backpressured_ns == 500
+
+
+# --- sources ----------------------------------------------------------------------------------------------------------
+
+
+def test_a_source_is_polled_as_long_as_it_has_more() -> None:
+    subject = source()
+    assert subject.start() == ["run 1: poll 4"]
+    assert subject.done(1, 3) == ["commit", "run 2: poll 4", "send e1:0>0 0..3"]
+
+
+def test_an_idle_source_is_polled_again_at_its_deadline() -> None:
+    subject = source()
+    subject.now_ns = 1_000
+    subject.start()
+    assert subject.done(1, status=SourceStatus.IDLE, wait_ns=50) == ["commit"]
+    assert subject.subtask.next_deadline_ns() == 1_050
+    subject.now_ns = 1_050
+    assert subject.step(DeadlineReached()) == ["run 2: poll 4"]
+    assert subject.subtask.next_deadline_ns() is None
+
+
+def test_credit_does_not_wake_an_idle_source_before_its_time() -> None:
+    subject = source()
+    subject.start()
+    subject.done(1, status=SourceStatus.IDLE, wait_ns=50)
+    assert subject.step(CreditGranted(X, 10_000)) == []
+
+
+def test_a_trigger_cuts_a_source_between_two_polls() -> None:
+    subject = source()
+    subject.start()
+    assert subject.step(CheckpointTriggered(barrier(1))) == [], "a poll runs"
+    assert subject.done(1, 3) == [
+        "commit",
+        "send e1:0>0 0..3",
+        "send e1:0>0 barrier 1@3",
+        "snapshot 1",
+        "run 2: poll 4",
+        "cut 1: received ; sent 3",
+    ]
+
+
+def test_a_trigger_cuts_an_idle_source_at_once() -> None:
+    subject = source()
+    subject.start()
+    subject.done(1, 2, status=SourceStatus.IDLE, wait_ns=50)
+    effects = subject.step(CheckpointTriggered(barrier(1)))
+    assert effects == ["send e1:0>0 barrier 1@2", "snapshot 1", "cut 1: received ; sent 2"]
+
+
+def test_a_trigger_that_waits_for_a_poll_can_be_cancelled() -> None:
+    subject = source()
+    subject.start()
+    subject.step(CheckpointTriggered(barrier(1)))
+    subject.step(CheckpointCancelled(1))
+    assert subject.done(1) == ["commit", "run 2: poll 4"]
+
+
+def test_only_sources_are_triggered() -> None:
+    with pytest.raises(AssertionError, match="only sources are triggered"):
+        Driven().step(CheckpointTriggered(barrier(1)))
+
+
+def test_a_source_that_ended_finishes_and_goes_on_to_answer_triggers() -> None:
+    subject = source()
+    subject.start()
+    assert subject.done(1, 2, status=SourceStatus.END) == [
+        "commit",
+        "run 2: finish",
+        "send e1:0>0 0..2",
+    ]
+    assert subject.done(2, 1) == ["commit", "finished", "send e1:0>0 2..3", "send e1:0>0 end@3"]
+    assert subject.step(CheckpointTriggered(barrier(1))) == [
+        "send e1:0>0 barrier 1@3",
+        "snapshot 1",
+        "cut 1: received ; sent 3",
+    ]
+    assert subject.cuts[0].finished
+    assert [c.ended for c in subject.cuts[0].sent] == [True]
+
+
+def test_a_drained_source_ends_behind_the_records_that_are_being_read() -> None:
+    subject = source()
+    subject.start()
+    assert subject.step(InputDrained()) == []
+    assert subject.done(1, 2) == ["commit", "run 2: finish", "send e1:0>0 0..2"]
+    assert subject.done(2)[-1] == "send e1:0>0 end@2"
+
+
+def test_a_source_that_waits_ends_at_once_when_it_is_drained() -> None:
+    subject = source()
+    subject.start()
+    subject.done(1, status=SourceStatus.IDLE, wait_ns=1 << 40)
+    assert subject.step(InputDrained()) == ["run 2: finish"]
+
+
+def test_a_drain_changes_nothing_for_a_source_that_has_ended() -> None:
+    subject = source()
+    subject.start()
+    subject.done(1, status=SourceStatus.END)
+    subject.done(2)
+    assert subject.step(InputDrained()) == []
+
+
+def test_only_sources_are_drained() -> None:
+    with pytest.raises(AssertionError, match="only sources are drained"):
+        Driven().step(InputDrained())
+
+
+# --- the end ----------------------------------------------------------------------------------------------------------
+
+
+def test_when_all_channels_end_the_operators_finish_and_the_end_is_sent_on() -> None:
+    subject = Driven()
+    subject.start()
+    assert subject.event(A, EndOfInput()) == []
+    assert subject.records(B, 1) == ["run 1: port 0 [0]"]
+    assert subject.event(B, EndOfInput()) == []
+    assert subject.done(1)[-1] == "run 2: finish"
+    assert subject.done(2, 2) == ["commit", "finished", "send e1:0>0 0..2", "send e1:0>0 end@2"]
+
+
+def test_a_finished_subtask_relays_barriers() -> None:
+    subject = Driven()
+    subject.start()
+    subject.event(A, EndOfInput())
+    subject.event(B, EndOfInput())
+    subject.done(1)
+    assert subject.event(A, barrier(1)) == []
+    assert subject.event(B, barrier(1)) == [
+        "send e1:0>0 barrier 1@0",
+        "snapshot 1",
+        "cut 1: received 0 0; sent 0",
+    ]
+    (cut,) = subject.cuts
+    assert cut.finished
+    assert [c.ended for c in (*cut.received, *cut.sent)] == [True, True, True]
+
+
+def test_a_barrier_that_comes_with_the_end_is_taken_before_the_finish() -> None:
+    """So the cut says that the input has ended and the operators have not finished."""
+    subject = Driven(inputs=((A,),))
+    subject.start()
+    subject.records(A, 1)
+    subject.event(A, EndOfInput())
+    subject.event(A, barrier(1))
+    assert subject.done(1)[-3:] == ["snapshot 1", "run 2: finish", "cut 1: received 1; sent 0"]
+    (cut,) = subject.cuts
+    assert not cut.finished
+    assert [c.ended for c in (*cut.received, *cut.sent)] == [True, False]
+
+
+def test_finishing_waits_for_room() -> None:
+    subject = without_credit()
+    subject.event(A, EndOfInput())
+    assert subject.event(B, EndOfInput()) == []
+    assert subject.step(CreditGranted(X, 1_000 * ROW_BYTES))[-1] == "run 2: finish"
+
+
+# --- restore ----------------------------------------------------------------------------------------------------------
+
+
+def test_a_restored_subtask_goes_on_at_its_positions() -> None:
+    subject = Driven(
+        received=[ChannelPosition(*A, 5, ended=False), ChannelPosition(*B, 9, ended=True)],
+        sent=[ChannelPosition(*X, 4, ended=False)],
+    )
+    assert subject.start() == []
+    assert subject.records(A, 2) == ["run 1: port 0 [5, 6]"]
+    assert subject.done(1, 3)[-1] == "send e1:0>0 4..7"
+    assert subject.event(A, EndOfInput()) == ["run 2: finish"]
+
+
+def test_a_subtask_restored_after_all_inputs_ended_finishes_at_once() -> None:
+    ended = [ChannelPosition(*channel, 0, ended=True) for channel in (A, B)]
+    assert Driven(received=ended).start() == ["run 1: finish"]
+
+
+def test_a_subtask_restored_as_finished_only_relays_barriers() -> None:
+    ended = [ChannelPosition(*channel, 0, ended=True) for channel in (A, B)]
+    subject = Driven(received=ended, finished=True)
+    assert subject.start() == []
+    subject.event(A, barrier(1))
+    assert subject.event(B, barrier(1))[0] == "send e1:0>0 barrier 1@0"
+
+
+def test_the_state_can_be_read_as_text() -> None:
+    subject = Driven(inputs=((A,),))
+    subject.start()
+    subject.records(A, 2)
+    text = subject.subtask.describe()
+    assert text.startswith("t1.0 ProcessWork finished=False")
+    assert "e0:0>0 port=0 committed=0 taken=2 arrived=2" in text
+    assert "e1:0>0 sent=0 tail=0" in text
