@@ -58,6 +58,23 @@ def test_a_deploy_names_peers_checkpoint_and_the_workers_own_snapshots() -> None
     assert (first.restore, second.restore) == (snapshots(0), snapshots(1))
 
 
+def test_an_attempt_says_what_it_starts_from() -> None:
+    fresh = running()
+    assert fresh.notices == ["running: attempt 1 runs from the beginning"]
+    subject = Driven(restore=a_checkpoint(7), origin="file:///other")
+    subject.start()
+    deployed(subject)
+    subject.at(100 * MS)
+    subject.checkpoint(8)
+    failed(subject)
+    subject.at(110 * MS)
+    deployed(subject, epoch=2, register=False)
+    assert [notice for notice in subject.notices if notice.startswith("running")] == [
+        "running: attempt 1 runs from chk-7",
+        "running: attempt 2 runs from chk-8",
+    ]
+
+
 def test_what_the_restored_checkpoint_pre_committed_is_committed_again() -> None:
     subject = Driven(restore=a_checkpoint(7, "a", "b"))
     subject.start()
