@@ -127,7 +127,7 @@ class _Template:
         return forked
 
     def request(self, kind: bytes, number: int) -> None:
-        """Send a request about a fork, unless the template has died: then its forks have as well."""
+        """Send a request about a fork, unless the template has died, and its forks with it."""
         with self._lock, contextlib.suppress(OSError):
             self._socket.sendall(REQUEST.pack(kind, number))
 

@@ -43,7 +43,10 @@ class ProcessLauncher:
         on_exit: OnExit | None = None,
         forks: Forks | None = None,
     ) -> None:
-        """Prepare `workers` processes that run `entry`; `on_exit` is told when one ends. `forks`: those of the launcher before."""
+        """Prepare `workers` processes that run `entry`; `on_exit` is told when one ends.
+
+        `forks`: those of the launcher before.
+        """
         assert workers >= 1, f"{workers} workers"
         self._workers = workers
         self._entry = entry

@@ -185,7 +185,10 @@ class Reactor:
         return events
 
     def listen(self, listener: socket.socket) -> None:
-        """Accept connections from a listening, non-blocking socket. The reactor closes the socket."""
+        """Accept connections from a listening, non-blocking socket.
+
+        The reactor closes the socket.
+        """
         self._listeners.append(listener)
         if self._accept_again_ns is None:
             self._selector.register(listener, selectors.EVENT_READ, listener)
