@@ -224,6 +224,7 @@ class Checkpoints:
     def begin(self, epoch: int, now_ns: int) -> None:
         """An attempt runs."""
         self._epoch = epoch
+        self._retention.attempt_begins(self._checkpoint_next)
         self._schedule.attempt_started(now_ns)
 
     def leave(self, reason: str, *, complete: bool = False) -> list[CoordinatorEffect]:

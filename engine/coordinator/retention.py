@@ -129,6 +129,10 @@ class Retention:
         """An attempt starts from this checkpoint."""
         self._is_replaying = metadata is not None and metadata is self._restored_elsewhere
 
+    def attempt_begins(self, checkpoint_next: int) -> None:
+        """An attempt runs, and `checkpoint_next` will be its first checkpoint."""
+        self._registry.attempt_begins(checkpoint_next)
+
     def triggered(self, checkpoint: int, savepoint_in: str | None = None) -> None:
         """A checkpoint is begun: from now on it may name files, and files may be written for it.
 
