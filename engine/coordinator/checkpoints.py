@@ -4,10 +4,10 @@ trigger -> every worker's acknowledgement -> tile check -> metadata written -> *
 workers hear of it, transactions are committed, superfluous checkpoints are deleted. A checkpoint
 that is given up at any point before that leaves nothing but files to delete.
 
-`Checkpoints` owns the requests, the schedule, the pending checkpoints, the one whose metadata is
-being written, and the newest complete one, from which attempts start. It tells `Transactions` and
-`Retention` of each beginning and end. The coordinator says when an attempt runs (`begin`, `leave`)
-and finds among the effects that an attempt must fail or that the job may end.
+`Checkpoints` owns requests, the schedule, pending checkpoints, the metadata that is being written,
+and the newest complete checkpoint, from which attempts start. `Transactions` and `Retention` hear
+of each beginning and end. The coordinator says when an attempt runs (`begin`, `leave`); findings
+among the effects say when an attempt must fail or the job may end.
 """
 
 from __future__ import annotations
@@ -53,16 +53,16 @@ from .workers import Workers
 
 @dataclass(slots=True)
 class PendingCheckpoint:
-    """A checkpoint that was triggered and is not complete.
+    """A triggered checkpoint, not complete yet.
 
     Attributes:
-        final: the job ends with it, and sinks commit by it, also if it is a savepoint.
-        request: of the user who asked for it, or None.
-        mode: how its barriers travel.
-        savepoint: None: it is none.
-        awaits: transactions to be committed before a savepoint, which every worker has
+        final: the job ends with this checkpoint, and sinks commit by it even if a savepoint.
+        request: number of the user's request, or None.
+        mode: how barriers travel.
+        savepoint: properties of a savepoint; None: an ordinary checkpoint.
+        awaits: transactions to be committed before the savepoint, which every worker has
             acknowledged, is complete.
-        covered_by: the checkpoint that will commit those.
+        covered_by: the checkpoint that will commit `awaits`.
     """
 
     number: int
@@ -91,7 +91,7 @@ class PendingCheckpoint:
 
     @property
     def commits(self) -> bool:
-        """Sinks commit by it."""
+        """Sinks commit by this checkpoint."""
         return self.savepoint is None or self.final
 
     @property
@@ -106,7 +106,7 @@ class PendingCheckpoint:
         return [t for _, a in sorted(self.acknowledged.items()) for t in a.transactions]
 
     def answer(self, checkpoint: int | None, failure: str = "") -> list[CoordinatorEffect]:
-        """Answer the user who asked for it, if anybody did."""
+        """Answer the request, if there is one."""
         if self.request is None:
             return []
         return [RequestAnswered(self.request, checkpoint, failure)]
@@ -127,16 +127,16 @@ class Schedule:
         return self._failures > self._rules.tolerable_failures
 
     def attempt_started(self, now_ns: int) -> None:
-        """The first periodic checkpoint is one interval away."""
+        """Make the first periodic checkpoint due in one interval."""
         self._failures = 0
         self.due_ns = None if self._rules.interval_ns is None else now_ns + self._rules.interval_ns
 
     def attempt_ended(self) -> None:
-        """Nothing is due until the next attempt starts."""
+        """Make none due until the next attempt starts."""
         self.due_ns = None
 
     def triggered(self, now_ns: int) -> None:
-        """The next one is due an interval later; a trigger that was a little late shifts nothing."""
+        """Make the next checkpoint due an interval after the last due time, if it is not past."""
         if self.due_ns is None or self._rules.interval_ns is None:
             return
         planned_ns = self.due_ns + self._rules.interval_ns
@@ -153,11 +153,11 @@ class Checkpoints:
     """Checkpoints of one job.
 
     Args:
-        restore: the checkpoint that the job starts from, or None.
+        restore: the checkpoint to start the job from, or None.
         checkpoint_next: above every number ever used in this job's folder.
 
     Attributes:
-        newest: the newest complete checkpoint; attempts start from it; None: from nothing.
+        newest: the newest complete checkpoint, start of the next attempt; None: from the beginning.
     """
 
     def __init__(
@@ -197,23 +197,23 @@ class Checkpoints:
 
     @property
     def writing(self) -> bool:
-        """The metadata of a checkpoint is being written, and its fate is open."""
+        """Some metadata is being written, and the fate of the checkpoint is open."""
         return self._writing is not None
 
     @property
     def under_way(self) -> int:
-        """Number of checkpoints that are pending or being written, without held savepoints."""
+        """Number of checkpoints pending or being written, without held savepoints."""
         return len(self._pending) - len(self._held()) + self.writing
 
     def next_deadline_ns(self, *, stopping: bool) -> int | None:
-        """When the next one is due or the oldest one expires."""
+        """When a checkpoint is due or the oldest pending one expires."""
         deadlines = [p.created_ns + self._rules.timeout_ns for p in self._pending.values()]
         due_ns = self._schedule.due_ns
         if not stopping and self.under_way < self._rules.concurrent and due_ns:
             deadlines.append(due_ns)
         return min(deadlines, default=None)
 
-    # --- attempts -----------------------------------------------------------------------------------
+    # --- attempts ---------------------------------------------------------------------------------
 
     def restored(self, metadata: CheckpointMetadata) -> None:
         """Let attempts start from this older checkpoint: the newest is damaged."""
@@ -228,10 +228,10 @@ class Checkpoints:
         self._schedule.attempt_started(now_ns)
 
     def leave(self, reason: str, *, complete: bool = False) -> list[CoordinatorEffect]:
-        """End the attempt: nothing pending can complete, metadata that is being written may.
+        """End the attempt and all pending checkpoints; metadata may still be written.
 
         Args:
-            complete: the last commit follows; savepoints that are held for it stay.
+            complete: the last commit follows; savepoints held for that commit stay.
         """
         self._schedule.attempt_ended()
         held = self._held() if complete else []
@@ -242,10 +242,10 @@ class Checkpoints:
             effects += pending.answer(None, reason)
         return effects
 
-    # --- requests -----------------------------------------------------------------------------------
+    # --- requests ---------------------------------------------------------------------------------
 
     def requested(self, event: CheckpointRequested) -> None:
-        """Keep a request until there is room for its checkpoint."""
+        """Keep a request until there is room for the checkpoint."""
         self._requests.append(event)
 
     def refuse_requests(self, reason: str) -> list[CoordinatorEffect]:
@@ -254,23 +254,23 @@ class Checkpoints:
         return [RequestAnswered(each.request, None, reason) for each in requests]
 
     def _taken_request(self) -> int | None:
-        """Take the oldest request for a checkpoint that is no savepoint."""
+        """Take the oldest request for an ordinary checkpoint."""
         for each in self._requests:
             if each.savepoint is None:
                 self._requests.remove(each)
                 return each.request
         return None
 
-    # --- trigger ------------------------------------------------------------------------------------
+    # --- trigger ----------------------------------------------------------------------------------
 
     def trigger_due(
         self, now_ns: int, *, last: bool, stop: StopRequested | None = None
     ) -> list[CoordinatorEffect]:
-        """Trigger at most one checkpoint, if one is due.
+        """Trigger a checkpoint if there is a reason and room.
 
         Args:
-            last: it ends the job and comes alone, so that nothing is pending then.
-            stop: its mode, and the savepoint to take in its place.
+            last: the checkpoint ends the job, and waits until no other is under way.
+            stop: names the mode of the last checkpoint, and a savepoint in its place.
         """
         if last:
             return self._trigger_last(now_ns, stop)
@@ -290,7 +290,7 @@ class Checkpoints:
         return []
 
     def _trigger_last(self, now_ns: int, stop: StopRequested | None) -> list[CoordinatorEffect]:
-        """With a mode of its own it does not wait for others, which backpressure may hold up."""
+        """Given a mode, give up others under way: backpressure may hold them up."""
         savepoint = None if stop is None else stop.savepoint
         mode = savepoint.mode if savepoint is not None else stop.mode if stop is not None else None
         effects = [] if mode is None else self.make_way("the job stops")
@@ -301,12 +301,12 @@ class Checkpoints:
         return effects + self._trigger(now_ns, mode, None, savepoint, final=True)
 
     def _has_room(self, mode: CheckpointMode | None) -> bool:
-        """One more may be under way; a savepoint that overtakes waits for none that queues."""
+        """Room for another checkpoint; unaligned ones need not wait for a queueing one."""
         more = mode is CheckpointMode.UNALIGNED
         return self.under_way < self._rules.concurrent + more
 
     def make_way(self, reason: str) -> list[CoordinatorEffect]:
-        """Give up checkpoints under way for the last one; it commits for held savepoints."""
+        """Give up checkpoints under way, except held savepoints, for the last checkpoint."""
         held = self._held()
         effects: list[CoordinatorEffect] = []
         for number, pending in sorted(self._pending.items()):
@@ -341,15 +341,15 @@ class Checkpoints:
             held.covered_by = number
         return self._workers.send_all(Trigger(self._epoch, number, mode.value, now_ns, target))
 
-    # --- savepoints ---------------------------------------------------------------------------------
+    # --- savepoints -------------------------------------------------------------------------------
 
     def _held(self) -> list[PendingCheckpoint]:
-        """Savepoints that every worker has acknowledged, with a transaction to be committed.
+        """Savepoints acknowledged by every worker, with an uncommitted transaction.
 
-        A savepoint commits nothing. Were it complete before its transactions are committed, a
-        failure could abort them, and a job that starts from it would lose them. So it waits for a
-        checkpoint that is triggered later, and commits them. The savepoint with which the job ends
-        does not wait: it commits them itself.
+        A savepoint commits no transaction. If a failure aborted some after the savepoint is
+        complete, a job started from the savepoint would lose records. So the savepoint waits until
+        a later checkpoint has committed all. The savepoint with which the job ends commits by
+        itself, and does not wait.
         """
         return [
             pending
@@ -380,7 +380,7 @@ class Checkpoints:
         """Mode of a checkpoint for the oldest uncovered savepoint; None: there is none."""
         return next((held.mode for held in self._uncovered()), None)
 
-    # --- acknowledgement and metadata ---------------------------------------------------------------
+    # --- acknowledgement and metadata -------------------------------------------------------------
 
     def is_pending(self, checkpoint: int) -> bool:
         """The checkpoint waits for acknowledgements, or for its turn to be written."""
@@ -399,7 +399,7 @@ class Checkpoints:
         return pending.complete(self._workers.numbers)
 
     def write_ready(self, now_ns: int) -> list[PartEffect]:
-        """Write one metadata, the oldest first: newer ones that are ready wait for its fate."""
+        """Write the metadata of the oldest ready checkpoint; newer ones wait for the answer."""
         held = self._held()
         ready = [
             p for _, p in sorted(self._pending.items()) if self._acknowledged(p) and p not in held
@@ -419,7 +419,7 @@ class Checkpoints:
         return [WriteMetadata(metadata, target, last)]
 
     def _untiled(self, pending: PendingCheckpoint) -> list[str]:
-        """Gaps and overlaps of the cut. At-least-once allows them: receivers may be ahead."""
+        """Gaps and overlaps of the cut; at-least-once allows both: receivers may be ahead."""
         if pending.mode is CheckpointMode.AT_LEAST_ONCE:
             return []
         reported = {
@@ -492,7 +492,7 @@ class Checkpoints:
         assert pending.number == checkpoint, f"wrote chk-{pending.number}, got chk-{checkpoint}"
         return pending, metadata
 
-    # --- giving up ----------------------------------------------------------------------------------
+    # --- giving up --------------------------------------------------------------------------------
 
     def give_up(self, checkpoint: int, reason: str, now_ns: int) -> list[PartEffect]:
         """Fail a pending checkpoint; any other was cancelled or completed before."""
@@ -509,7 +509,7 @@ class Checkpoints:
         return effects
 
     def expire(self, now_ns: int) -> list[PartEffect]:
-        """Give up checkpoints that have taken too long; findings come last."""
+        """Give up late checkpoints; findings come last."""
         latest_ns = now_ns - self._rules.timeout_ns
         late = [p.number for p in self._pending.values() if p.created_ns <= latest_ns]
         reason = "it took longer than the timeout"
@@ -526,7 +526,7 @@ class Checkpoints:
             *pending.answer(None, reason),
         ]
 
-    # --- the rest -----------------------------------------------------------------------------------
+    # --- the rest ---------------------------------------------------------------------------------
 
     def check(self, *, running: bool) -> None:
         """Assert every invariant."""
@@ -546,7 +546,7 @@ def metadata_of(
     epoch: int,
     now_ns: int,
 ) -> CheckpointMetadata:
-    """The metadata of a checkpoint that every worker has acknowledged."""
+    """The metadata of a checkpoint, acknowledged by every worker."""
     return CheckpointMetadata(
         job=plan.job,
         checkpoint=pending.number,

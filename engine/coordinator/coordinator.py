@@ -63,7 +63,7 @@ Adapt = Callable[[CheckpointMetadata], CheckpointMetadata]
 
 
 def as_it_is(metadata: CheckpointMetadata) -> CheckpointMetadata:
-    """Adapt nothing: no operator was renamed. A named function, so that machines can be copied."""
+    """Adapt no name. A named function, so that machines can be copied."""
     return metadata
 
 
@@ -139,7 +139,7 @@ class Coordinator:
         self._outcome: JobEnded | None = None
         self._now_ns = 0
 
-    # --- the verbs ----------------------------------------------------------------------------------
+    # --- the verbs --------------------------------------------------------------------------------
 
     def start(self, now_ns: int) -> list[CoordinatorEffect]:
         """Begin: claim an epoch while the workers start."""
@@ -182,7 +182,7 @@ class Coordinator:
             f" {self._retention.describe()} {self._transactions.describe()}"
         )
 
-    # --- events -------------------------------------------------------------------------------------
+    # --- events -----------------------------------------------------------------------------------
 
     def _take(self, event: CoordinatorEvent) -> list[CoordinatorEffect]:
         match event:
@@ -292,7 +292,7 @@ class Coordinator:
         return effects + self._heed(self._checkpoints.expire(now_ns))
 
     def _heed(self, results: Iterable[PartEffect]) -> list[CoordinatorEffect]:
-        """Act on findings, each in its place among the effects."""
+        """Act on findings, each in place among the effects."""
         effects: list[CoordinatorEffect] = []
         for result in results:
             match result:
@@ -308,10 +308,10 @@ class Coordinator:
                     effects.append(result)
         return effects
 
-    # --- attempts -----------------------------------------------------------------------------------
+    # --- attempts ---------------------------------------------------------------------------------
 
     def _advance(self) -> list[CoordinatorEffect]:
-        """Do everything that has become possible."""
+        """Do everything possible now."""
         effects: list[CoordinatorEffect] = []
         if self.phase is Phase.RESTARTING:
             effects += self._restart()
@@ -405,10 +405,10 @@ class Coordinator:
         self._restart_at_ns = self._now_ns + wait_ns
         return []
 
-    # --- damaged checkpoints ------------------------------------------------------------------------
+    # --- damaged checkpoints ----------------------------------------------------------------------
 
     def _deploy_failed(self, message: messages.DeployFailed) -> list[CoordinatorEffect]:
-        """A worker could not restore its part: try an older checkpoint if this one is damaged."""
+        """A worker could not restore: try an older checkpoint if this is damaged."""
         reason, newest = message.reason, self._checkpoints.newest
         if not message.corrupt:
             return self._end(Outcome.FAILED, reason)
@@ -442,7 +442,7 @@ class Coordinator:
         )
         return self._end(Outcome.FAILED, text)
 
-    # --- sinks --------------------------------------------------------------------------------------
+    # --- sinks ------------------------------------------------------------------------------------
 
     def _sink_failed(self, event: events.SinkFailed) -> list[CoordinatorEffect]:
         """Commit or recovery failed; the next attempt's recovery repeats it."""
@@ -455,7 +455,7 @@ class Coordinator:
         return self._attempt_failed(event.reason)
 
     def _commit_later(self, reason: str) -> list[CoordinatorEffect]:
-        """Repeat the last commit after a back-off: no attempt follows that could."""
+        """Repeat the last commit after a back-off: no attempt follows to do so."""
         wait_ns = self._restarts.next_wait_ns()
         if wait_ns is None:
             self._outcome = JobEnded(Outcome.FAILED, reason, "")
@@ -463,7 +463,7 @@ class Coordinator:
         self._restart_at_ns = self._now_ns + wait_ns
         return [Notice(NoticeKind.WARNING, f"{reason}; trying again")]
 
-    # --- the end ------------------------------------------------------------------------------------
+    # --- the end ----------------------------------------------------------------------------------
 
     def _all_finished(self) -> bool:
         return len(self._finished) == sum(task.parallelism for task in self._plan.tasks)
@@ -505,7 +505,7 @@ class Coordinator:
         return answer + self._end(outcome, reason, complete=True)
 
     def _last_savepoint_failed(self, reason: str) -> list[CoordinatorEffect]:
-        """Let the job go on, and tell the user who wanted it to end."""
+        """Let the job go on, and tell the user."""
         drained = self._draining
         self._stop = None
         effects = self._answer_stop(None, reason)
@@ -542,7 +542,7 @@ class Coordinator:
         return self._transactions.commit_again()
 
     def _conclude(self) -> list[CoordinatorEffect]:
-        """Write held savepoints, delete what is superfluous, dismiss the workers."""
+        """Write held savepoints, delete superfluous files, dismiss the workers."""
         effects = self._heed(self._checkpoints.write_ready(self._now_ns))
         if self._checkpoints.writing:
             return effects

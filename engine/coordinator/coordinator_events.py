@@ -1,9 +1,9 @@
 """Events and effects of the coordinator.
 
-Events are facts, effects are orders; `CoordinatorEffect` says in which order effects come. Effects
-on storage and sinks are answered by exactly one event each, which names the effect. A part of the
-coordinator (`workers.py`, `checkpoints.py`) also returns findings, in their place among its
-effects: the coordinator acts on them, and no driver sees them.
+Events are facts, effects are orders; `CoordinatorEffect` says in which order effects come. Each
+effect on storage or sinks is answered by exactly one event, which names the effect. A part of the
+coordinator (`workers.py`, `checkpoints.py`) also returns findings, each in place among effects: the
+coordinator acts on findings, and no driver sees any.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from headrace.recovery.registry import Deletable
 
 from ..contract.messages import Register, Shutdown, ToCoordinator, ToWorker
 
-# --- events -------------------------------------------------------------------------------------------
+# --- events ---------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,11 +62,7 @@ class EpochClaimed:
 
 @dataclass(frozen=True, slots=True)
 class EpochClaimFailed:
-    """Answers ClaimEpoch: storage failed; the claim is repeated after a back-off.
-
-    Attributes:
-        tried: the highest epoch that the claim may have created nevertheless.
-    """
+    """Answers ClaimEpoch: storage failed; the claim may have created epochs up to `tried`."""
 
     reason: str
     tried: int = 0
@@ -91,11 +87,7 @@ class SinksRecovered:
 
 @dataclass(frozen=True, slots=True)
 class SinkFailed:
-    """Answers CommitTransactions or RecoverSinks: the outcome is unknown, a repeat will tell.
-
-    Attributes:
-        checkpoint: whose commit failed; None: a recovery failed.
-    """
+    """Answers CommitTransactions, or RecoverSinks (None): the outcome is unknown."""
 
     checkpoint: int | None
     reason: str
@@ -161,12 +153,12 @@ class ClaimReleased:
 
 @dataclass(frozen=True, slots=True)
 class SavepointOrder:
-    """Properties of a savepoint that a user wants.
+    """Properties of a savepoint.
 
     Attributes:
-        target: URL of its directory; empty: the job's own.
-        mode: how its barriers travel; None: as the job's.
-        number_min: its number must be at least this: the directory may hold lower ones.
+        target: URL of the directory; empty: the job's own.
+        mode: how barriers travel; None: the job's mode.
+        number_min: lowest free number of the directory.
     """
 
     target: str = ""
@@ -176,11 +168,7 @@ class SavepointOrder:
 
 @dataclass(frozen=True, slots=True)
 class CheckpointRequested:
-    """A user wants a checkpoint now, or a savepoint; answered by RequestAnswered.
-
-    Attributes:
-        request: number that the answer repeats.
-    """
+    """A user wants a checkpoint now, or a savepoint; RequestAnswered repeats `request`."""
 
     request: int
     savepoint: SavepointOrder | None = None
@@ -216,7 +204,7 @@ class StopRequested:
 
 @dataclass(frozen=True, slots=True)
 class TimePassed:
-    """The time that `next_deadline_ns` named has come."""
+    """The time of `next_deadline_ns` has come."""
 
 
 CoordinatorEvent = (
@@ -241,7 +229,7 @@ CoordinatorEvent = (
     | TimePassed
 )
 
-# --- effects ------------------------------------------------------------------------------------------
+# --- effects --------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
@@ -309,12 +297,9 @@ class CommitTransactions:
 
 @dataclass(frozen=True, slots=True)
 class WithdrawCheckpoints:
-    """Delete the metadata of checkpoints, and no other file: others may name some of those.
+    """Delete the metadata of checkpoints, and no other file: checkpoints share files.
 
-    Answered by CheckpointsWithdrawn.
-
-    Attributes:
-        patient: the job ends; repeat a refused deletion a few times before the answer.
+    Answered by CheckpointsWithdrawn. `patient`: repeat a refused deletion before the answer.
     """
 
     checkpoints: tuple[int, ...]
@@ -323,11 +308,7 @@ class WithdrawCheckpoints:
 
 @dataclass(frozen=True, slots=True)
 class DeleteFiles:
-    """Delete files that no checkpoint names any more. Answered by FilesDeleted.
-
-    Attributes:
-        patient: see WithdrawCheckpoints.
-    """
+    """Delete files without a checkpoint; `patient`: as above. Answered by FilesDeleted."""
 
     what: Deletable
     patient: bool = False
@@ -335,12 +316,9 @@ class DeleteFiles:
 
 @dataclass(frozen=True, slots=True)
 class ReleaseClaim:
-    """Delete a claimed checkpoint in another folder, and its record here.
+    """Delete a claimed checkpoint in another folder, and the record here.
 
-    Answered by ClaimReleased.
-
-    Attributes:
-        patient: see WithdrawCheckpoints.
+    Answered by ClaimReleased. `patient`: as above.
     """
 
     place: Elsewhere
@@ -363,7 +341,7 @@ class ReplaceWorker:
 
 @dataclass(frozen=True, slots=True)
 class RequestAnswered:
-    """Tell the user who asked: `checkpoint` is complete, or `failure` says why none is."""
+    """Tell a user that `checkpoint` is complete, or why not (`failure`)."""
 
     request: int
     checkpoint: int | None
@@ -385,7 +363,7 @@ class NoticeKind(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Notice:
-    """Tell people and tests; changes nothing."""
+    """Tell people and tests."""
 
     kind: NoticeKind
     text: str
@@ -402,11 +380,7 @@ class Outcome(Enum):
 
 @dataclass(frozen=True, slots=True)
 class JobEnded:
-    """The job is over: tell the user, and let go of storage, sinks and workers.
-
-    Attributes:
-        details: for people: the traceback of the user's program, say.
-    """
+    """The job is over; `details`, for people, may hold the user program's traceback."""
 
     outcome: Outcome
     reason: str
@@ -441,12 +415,12 @@ CoordinatorEffect = (
     | JobEnded
 )
 
-# --- findings: what a part of the coordinator returns beside effects ----------------------------------
+# --- findings: what a part of the coordinator returns beside effects ------------------------------
 
 
 @dataclass(frozen=True, slots=True)
 class AttemptBroken:
-    """The attempt that runs, if any, must fail."""
+    """The running attempt, if any, must fail."""
 
     reason: str
 
@@ -462,9 +436,7 @@ class JobBroken:
 class LastCheckpointCompleted:
     """The checkpoint or savepoint with which the job ends is durable.
 
-    Attributes:
-        whole: its cut came after the end of all input. Records between a cut and a later end of
-            input are in no checkpoint.
+    `whole`: the cut came after the end of all input, so no record is missing.
     """
 
     checkpoint: int
@@ -484,7 +456,7 @@ PartEffect = CoordinatorEffect | Finding
 
 
 def turned_away(event: CoordinatorEvent) -> list[CoordinatorEffect]:
-    """Send home a worker that registers after the end of the job; nothing else matters then."""
+    """After the end of the job: send home workers that register, and ignore other events."""
     match event:
         case MessageReceived(connection, Register()):
             return [SendMessage(connection, Shutdown("the job has ended"))]

@@ -1,11 +1,10 @@
-"""Checkpoints and claims that earlier runs of a job left in its folder, looked for before it runs.
+"""Checkpoints and claims of earlier runs in a job's folder, looked for before the job runs.
 
-A driver that dies between a completion and the deletion that follows leaves complete checkpoints
-behind, and files of checkpoints that it never completed. The next run counts, retains and deletes
-them like its own, as far as they belong to its own history. Checkpoints newer than the one that
-the run starts from belong to the user, or all if it starts from elsewhere or afresh. Their files
-are counted, so that no deletion takes a file along that they name. The same holds for a checkpoint
-that another job has claimed here: that job deletes it.
+A driver that dies between a completion and the following deletion leaves superfluous checkpoints
+behind, and files of checkpoints never completed. The next run counts, retains and deletes all of
+its own history. Checkpoints of other histories belong to the user: newer ones than the start of the
+run, or all if the run starts from elsewhere or afresh. Their files are counted, so that no deletion
+takes one along. Checkpoints claimed by another job count likewise: the other job deletes them.
 """
 
 from __future__ import annotations
@@ -24,13 +23,13 @@ from ..contract.errors import StorageUnreachable
 
 @dataclass(frozen=True, slots=True)
 class EarlierRuns:
-    """Checkpoints in the job's folder, without savepoints and the one that this run starts from.
+    """Checkpoints in the job's folder, without savepoints and the start of this run.
 
     Attributes:
-        older: complete ones of the history that this run continues, oldest first.
-        others: complete ones of other histories.
-        abandoned: numbers that have files and are not complete.
-        claims: unreleased claims of the history that this run continues, lowest number first.
+        older: complete checkpoints of the history continued by this run, oldest first.
+        others: complete checkpoints of other histories.
+        abandoned: numbers with files, but not complete.
+        claims: unreleased claims of the continued history, lowest number first.
         other_claims: unreleased claims of other histories.
     """
 
@@ -66,10 +65,9 @@ def find_earlier_runs(
     earlier runs ended are deleted when a newer checkpoint has followed.
 
     Args:
-        restored: the checkpoint of this folder that the run starts from; None: it starts from
-            elsewhere, or afresh.
-        checkpoint_next: the first number of this run; higher numbers are its own.
-        place: the record of the checkpoint that the run starts from elsewhere, if it has one.
+        restored: start of the run in this folder; None: elsewhere, or afresh.
+        checkpoint_next: the first number of this run.
+        place: record of a start elsewhere, if there is one.
 
     Raises: StorageUnreachable.
     """

@@ -25,11 +25,11 @@ class Restarts:
         self._told = 0
 
     def next_wait_ns(self, story: str = "") -> int | None:
-        """Count one restart and return how long to wait before it, or None: give up.
+        """Count a restart and return the wait before, or None: give up.
 
         Args:
-            story: the failure, if the program is at fault rather than a machine; the same failure
-                three times in a row will not change.
+            story: the failure, if the program is at fault rather than a machine; three equal
+                failures in a row are final.
         """
         self._told = self._told + 1 if story and story == self._story else 1
         self._story = story

@@ -3,18 +3,15 @@
 `Retention` owns the registry of files, the retained checkpoints, the claims of the job, and the
 orders to storage that follow. Three kinds of complete checkpoints count:
 
-- Checkpoints of this run, and older ones of the history that it continues, which earlier runs left:
-  the newest `retain` stay.
-- Claims: checkpoints in another directory that the job was told to make its own. A claim has a place
-  among the job's checkpoints and counts towards `retain`. A subsumed claim stays as long as the
-  attempt that started from it replays its in-flight data.
-- Checkpoints of other histories, and savepoints: the job never deletes them.
+- Checkpoints of this run, and of earlier runs of the continued history: the newest `retain` stay.
+- Claims: checkpoints in another directory, made the job's own. A claim counts towards `retain`. A
+  subsumed claim stays while the attempt started from the claim replays in-flight data of it.
+- Checkpoints of other histories, and savepoints: the job never deletes any.
 
 Deletion takes two orders, each answered before the next: metadata first, then files. A refused
-deletion is ordered again on the next occasion, that is when another checkpoint is complete or when
-the job ends, then patiently. Whatever is left after that, the next run adopts. Claims are released
-by orders of their own, beside these. Between two attempts nothing is deleted: the search for an
-older checkpoint may be under way.
+deletion is ordered again on the next occasion: when another checkpoint is complete, or when the job
+ends, then patiently. The next run adopts the rest. Claims are released by separate orders. Between
+two attempts no order is given: the search for an older checkpoint may be under way.
 """
 
 from __future__ import annotations
@@ -43,7 +40,7 @@ class Retention:
     """Complete checkpoints and claims of one job, and the deletion of their files.
 
     Args:
-        restore: the checkpoint that the job starts from.
+        restore: the checkpoint to start the job from.
         elsewhere: `restore` lies in another directory.
         claim: the claim of `restore`, if the job has claimed it.
         earlier: checkpoints of earlier runs.
@@ -100,10 +97,10 @@ class Retention:
         older = [metadata.checkpoint for metadata in earlier.older]
         self._retained = sorted(older + list(self._claims))
 
-    # --- checkpoints come and go --------------------------------------------------------------------
+    # --- checkpoints come and go ------------------------------------------------------------------
 
     def restored(self, metadata: CheckpointMetadata | None) -> None:
-        """Go on from this checkpoint. Files of newer ones stay: those are damaged."""
+        """Go on from this checkpoint. Files of newer ones, which are damaged, stay."""
         number = self._place_of(metadata)
         for newer in [n for n in self._retained if n > number]:
             self._registry.forget(newer)
@@ -130,7 +127,7 @@ class Retention:
         self._is_replaying = metadata is not None and metadata is self._restored_elsewhere
 
     def attempt_begins(self, checkpoint_next: int) -> None:
-        """An attempt runs, and `checkpoint_next` will be its first checkpoint."""
+        """An attempt runs, with `checkpoint_next` as first checkpoint."""
         self._registry.attempt_begins(checkpoint_next)
 
     def triggered(self, checkpoint: int, savepoint_in: str | None = None) -> None:
@@ -169,7 +166,7 @@ class Retention:
             if number != read:
                 self._registry.let_go(number)
 
-    # --- deletion -----------------------------------------------------------------------------------
+    # --- deletion ---------------------------------------------------------------------------------
 
     @property
     def awaits(self) -> bool:
@@ -177,7 +174,7 @@ class Retention:
         return self._ordered or self._releasing > 0
 
     def sweep(self) -> list[CoordinatorEffect]:
-        """Begin to delete everything that is not retained, unless a deletion is under way."""
+        """Begin to delete everything not retained, unless a deletion is under way."""
         if self._ordered:
             return []
         self._refused, self._left = (), Deletable()
@@ -199,7 +196,7 @@ class Retention:
         return self._delete()
 
     def deleted(self, event: FilesDeleted) -> None:
-        """Files are deleted; those left wait for the next occasion."""
+        """Files are deleted, or left for the next occasion."""
         self._ordered = False
         self._left = event.left
         self._registry.deleted(event.left)
@@ -253,7 +250,7 @@ class Retention:
         return [DeleteFiles(what, self._ending)]
 
     def _deletable(self) -> Deletable:
-        """Files to delete now, each named once until `deleted` says that it is left."""
+        """Files to delete now, each named once, and again only after `deleted` with it left."""
         deletable = self._registry.deletable()
         partial = [n for n in deletable.checkpoints if n in self._savepoints]
         return replace(deletable, savepoints=tuple((n, self._savepoints[n]) for n in partial))
@@ -270,7 +267,7 @@ class Retention:
         again = "; the next run of the job will try again"
         return [Notice(NoticeKind.WARNING, text + again) for text in texts]
 
-    # --- the rest -----------------------------------------------------------------------------------
+    # --- the rest ---------------------------------------------------------------------------------
 
     def check(self) -> None:
         """Assert every invariant."""

@@ -1,8 +1,8 @@
 """Pre-committed transactions of a job's sinks, from the checkpoint that names them to their commit.
 
-`Transactions` owns which ones await their commit, which commits are under way, and which were
-confirmed lately. The metadata of each checkpoint names every transaction whose commit is not
-confirmed, so that a restore from any of them commits all and loses none.
+`Transactions` owns the uncommitted transactions, commits under way, and late confirmations. The
+metadata of each checkpoint names every transaction without a confirmed commit, so that a restore
+from any checkpoint commits all.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ class Transactions:
     """Transactions of the complete checkpoints of one job.
 
     Args:
-        restore: the checkpoint that the job starts from.
+        restore: the checkpoint to start the job from.
     """
 
     def __init__(self, restore: CheckpointMetadata | None) -> None:
@@ -47,40 +47,40 @@ class Transactions:
         return bool(self._committing)
 
     def unconfirmed(self, transactions: Iterable[TransactionRecord]) -> list[TransactionRecord]:
-        """The transactions whose commit is not confirmed."""
+        """The transactions without a confirmed commit."""
         return [t for t in transactions if t.id not in self._committed]
 
     def carry_over(self, transactions: Iterable[TransactionRecord]) -> list[TransactionRecord]:
-        """Transactions that the next metadata must name: the unconfirmed, then the new ones."""
+        """Transactions for the next metadata: first unconfirmed, then new."""
         fresh = {t.id: t for t in self.unconfirmed(transactions)}
         return list((self._uncommitted | fresh).values())
 
     def restored(self, metadata: CheckpointMetadata | None) -> None:
-        """Go on from this checkpoint, whatever came after it."""
+        """Go on from this checkpoint, whatever came after."""
         self._newest = 0 if metadata is None else metadata.checkpoint
         named = [] if metadata is None else metadata.transactions
         self._uncommitted = {t.id: t for t in self.unconfirmed(named)}
 
-    # --- orders -------------------------------------------------------------------------------------
+    # --- orders -----------------------------------------------------------------------------------
 
     def commit(self, metadata: CheckpointMetadata) -> list[CoordinatorEffect]:
-        """Commit all transactions of a checkpoint that is complete now."""
+        """Commit all transactions of a newly complete checkpoint."""
         # Some may have been confirmed while this metadata, which names them, was being written.
         self.restored(metadata)
         self._committing[metadata.checkpoint] = tuple(t.id for t in metadata.transactions)
         return [CommitTransactions(metadata.checkpoint, tuple(metadata.transactions))]
 
     def commit_again(self) -> list[CoordinatorEffect]:
-        """Repeat the commit of the newest checkpoint as far as it is not confirmed."""
+        """Repeat the unconfirmed part of the newest checkpoint's commit."""
         assert self._newest > 0, "nothing was ever committed"
         self._committing[self._newest] = tuple(self._uncommitted)
         return [CommitTransactions(self._newest, self.uncommitted)]
 
     def recover(self, epoch: int) -> list[CoordinatorEffect]:
-        """Commit what is not confirmed, and abort every other open transaction of the sinks."""
+        """Commit all unconfirmed transactions, and abort every other in the sinks."""
         return [RecoverSinks(epoch, self.uncommitted)]
 
-    # --- answers ------------------------------------------------------------------------------------
+    # --- answers ----------------------------------------------------------------------------------
 
     def committed(self, checkpoint: int) -> None:
         """All transactions of the checkpoint are committed."""

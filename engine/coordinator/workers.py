@@ -1,8 +1,7 @@
 """The workers of a job: registrations, signs of life, losses and successors.
 
-`Workers` owns the members, their connections and incarnations, and the time by which missing
-workers must register. The coordinator decides how the job goes on when a worker is lost: it finds
-`AttemptBroken` or `JobBroken` among the effects.
+`Workers` owns members, connections, incarnations, and the time by which missing workers must
+register. Lost workers are told to the coordinator by `AttemptBroken` or `JobBroken` among effects.
 """
 
 from __future__ import annotations
@@ -61,7 +60,7 @@ class Workers:
         self._stillborn = 0
         self._register_by_ns: int | None = None
 
-    # --- present and missing workers ----------------------------------------------------------------
+    # --- present and missing workers --------------------------------------------------------------
 
     @property
     def complete(self) -> bool:
@@ -100,7 +99,7 @@ class Workers:
     def _by_number(self) -> list[Member]:
         return [self._members[worker] for worker in self.numbers]
 
-    # --- time ---------------------------------------------------------------------------------------
+    # --- time -------------------------------------------------------------------------------------
 
     def await_all(self, now_ns: int) -> None:
         """Give missing workers the whole time to register, from now on."""
@@ -126,19 +125,19 @@ class Workers:
         return [JobBroken(f"workers {missing} did not start in time")] if missing else []
 
     def silent(self, now_ns: int) -> list[Member]:
-        """Members whose last sign of life is too old, by number."""
+        """Members with too old a sign of life, by number."""
         since_ns = now_ns - self._heartbeat_timeout_ns
         return [member for member in self._by_number() if member.seen_ns < since_ns]
 
-    # --- coming and going ---------------------------------------------------------------------------
+    # --- coming and going -------------------------------------------------------------------------
 
     def admits(self, message: Register) -> bool:
-        """Whether the worker belongs to the job, and no such or newer incarnation has registered."""
+        """Whether the worker belongs to the job, and is newer than any registered incarnation."""
         known = 0 <= message.worker < len(self._slots)
         return known and message.incarnation > self._newest.get(message.worker, -1)
 
     def make_place(self, message: Register, now_ns: int) -> list[PartEffect]:
-        """Send away the older incarnation of a worker that is about to register."""
+        """Send away the older incarnation of a registering worker."""
         older = self._members.get(message.worker)
         if older is None:
             return []
@@ -151,7 +150,7 @@ class Workers:
         ]
 
     def register(self, connection: int, message: Register, now_ns: int) -> None:
-        """Enter a worker that `admits` lets in, after `make_place`."""
+        """Enter an admitted worker, after `make_place`."""
         worker = message.worker
         assert worker not in self._members, "make place first"
         self._newest[worker] = message.incarnation
@@ -161,14 +160,14 @@ class Workers:
         self._stillborn = 0
 
     def disconnected(self, event: ConnectionLost, now_ns: int) -> list[PartEffect]:
-        """Lose the member behind the connection, if there is one."""
+        """Lose the member behind the connection, if any."""
         member = self.of(event.connection)
         return [] if member is None else self.lost(member, event.reason, now_ns)
 
     def exited(self, event: WorkerExited, now_ns: int) -> list[PartEffect]:
         """Lose the member, or replace a worker that never registered.
 
-        More such workers in a row than the job may restart are the job's failure.
+        The job fails after `attempts_max` unregistered workers in a row.
         """
         worker = event.worker
         member = self._members.get(worker)

@@ -110,7 +110,7 @@ class Subject:
         return texts(effects)
 
 
-# --- the tile check, with what is in flight -----------------------------------------------------------
+# --- the tile check, with what is in flight -------------------------------------------------------
 
 
 def test_in_flight_records_of_both_sides_fill_the_gap_between_the_cuts() -> None:
@@ -167,7 +167,7 @@ def test_a_channel_whose_sender_says_nothing_fails_the_attempt() -> None:
     assert subject.write_ready() == [told]
 
 
-# --- several at once ----------------------------------------------------------------------------------
+# --- several at once ------------------------------------------------------------------------------
 
 
 def test_several_are_under_way_up_to_the_limit() -> None:
@@ -209,7 +209,7 @@ def test_the_last_one_comes_alone_and_its_completion_is_told() -> None:
     assert subject.written(2)[-1] == "last 2"
 
 
-# --- giving up ----------------------------------------------------------------------------------------
+# --- giving up ------------------------------------------------------------------------------------
 
 
 def test_a_metadata_that_cannot_be_written_is_a_failed_checkpoint() -> None:
@@ -257,7 +257,7 @@ def test_requests_that_were_not_granted_are_refused_once() -> None:
     assert subject.told(subject.machine.refuse_requests("stopped")) == []
 
 
-# --- one pending checkpoint ---------------------------------------------------------------------------
+# --- one pending checkpoint -----------------------------------------------------------------------
 
 
 def snapshot(task: int, index: int) -> SubtaskSnapshot:
@@ -288,7 +288,7 @@ def test_a_repeated_acknowledgement_must_say_the_same() -> None:
         pending.acknowledge(0, acknowledge((0, 1)))
 
 
-# --- the schedule -------------------------------------------------------------------------------------
+# --- the schedule ---------------------------------------------------------------------------------
 
 ONE = replace(RULES, timeout_ns=1_000, concurrent=1)
 
@@ -345,7 +345,7 @@ def test_failures_in_a_row_are_tolerated_up_to_the_limit() -> None:
     assert not schedule.is_broken, "a new attempt begins anew"
 
 
-# --- metadata -----------------------------------------------------------------------------------------
+# --- metadata -------------------------------------------------------------------------------------
 
 
 def test_the_metadata_says_how_edges_deal_out_records() -> None:

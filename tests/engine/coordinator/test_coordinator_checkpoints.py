@@ -25,7 +25,7 @@ from .driven_coordinator import (
     with_checkpoint_under_way,
 )
 
-# --- checkpoints ------------------------------------------------------------------------------------------------------
+# --- checkpoints ----------------------------------------------------------------------------------
 
 
 def test_a_checkpoint_is_complete_only_after_its_metadata_and_committed_after_that() -> None:
@@ -193,7 +193,7 @@ def test_an_acknowledgement_of_an_unknown_checkpoint_is_counted_and_dropped() ->
     assert subject.machine.fenced == 2
 
 
-# --- the end ----------------------------------------------------------------------------------------------------------
+# --- the end --------------------------------------------------------------------------------------
 
 
 def test_when_all_have_finished_a_last_checkpoint_is_committed_and_the_job_ends() -> None:

@@ -128,7 +128,7 @@ def test_an_older_checkpoint_cannot_complete_later() -> None:
         retention.completed(metadata(1))
 
 
-# --- claims -------------------------------------------------------------------------------------------
+# --- claims ---------------------------------------------------------------------------------------
 
 CLAIM = Elsewhere(
     number=4, directory="/old", job="old", checkpoint=9, savepoint=False, claimed=True
@@ -226,7 +226,7 @@ def test_the_state_can_be_read_as_text() -> None:
     assert retention.describe() == "complete=[1]"
 
 
-# --- storage that refuses -----------------------------------------------------------------------------
+# --- storage that refuses -------------------------------------------------------------------------
 
 #: {checkpoint: files that it names}; each also wrote one that nobody names.
 NAMED = {
@@ -362,7 +362,7 @@ def test_one_order_is_under_way_at_a_time() -> None:
     assert subject.step(d.MetadataWritten(4))[-1] == "withdraw 2 3"
 
 
-# --- the end of the job -------------------------------------------------------------------------------
+# --- the end of the job ---------------------------------------------------------------------------
 
 
 def at_the_end(change: Callable[[Driven], None]) -> tuple[Driven, list[str]]:

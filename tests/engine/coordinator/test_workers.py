@@ -44,7 +44,7 @@ class Subject:
         return member
 
 
-# --- members ------------------------------------------------------------------------------------------
+# --- members --------------------------------------------------------------------------------------
 
 
 def test_workers_are_complete_when_everybody_is_there() -> None:
@@ -113,7 +113,7 @@ def test_a_lost_member_is_forgotten_with_its_connection() -> None:
     assert subject.lost(0) == []
 
 
-# --- time ---------------------------------------------------------------------------------------------
+# --- time -----------------------------------------------------------------------------------------
 
 
 def test_silence_is_measured_from_the_last_sign() -> None:
@@ -156,7 +156,7 @@ def test_nobody_is_overdue_when_all_are_there() -> None:
     assert subject.workers.overdue(10**18) == []
 
 
-# --- losses and successors ----------------------------------------------------------------------------
+# --- losses and successors ------------------------------------------------------------------------
 
 
 def test_a_lost_member_is_replaced_and_its_successor_has_the_whole_time() -> None:
