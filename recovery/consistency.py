@@ -1,11 +1,14 @@
-"""Does a checkpoint's metadata agree with itself? Asked before it is written and after it was read.
+"""Does a checkpoint's metadata agree with itself?
 
-The schema (`metadata.py`) says what kind of value stands where. Here it is about what no schema can say: every index points at something
-that is there, every subtask is there once, every path is plain and below the job's folder, no number claims more than its limit, and
-nobody names an end of a channel that is not its own. So what is read from storage, whoever wrote it, can be used without a further look.
+Asked before the file is written and after it was read.
 
-Not here: whether the files that are named exist and hold what they should (`catalog.verify`), and whether the in-flight records are all
-there (`tiles.py`).
+The schema (`metadata.py`) tells the kind of each value. The checks here go beyond a schema: every
+index is in range, every subtask appears once, every path is plain and below the job's folder, no
+number exceeds its limit, and no subtask names an end of a foreign channel. So metadata from
+storage, whoever wrote it, can be used without a further look.
+
+Not here: whether the named files exist and are intact (`catalog.verify`), and whether the in-flight
+records are complete (`tiles.py`).
 """
 
 from __future__ import annotations
@@ -141,7 +144,9 @@ _SIDES = ("input", "output", "replay")
 def _check_in_flight(
     metadata: CheckpointMetadata, part: str, subtask: SubtaskSnapshot, handle: ChannelStateHandle
 ) -> None:
-    """A handle lies at its subtask's own end of a channel of the plan; what is replayed may be of a channel that is no more."""
+    """Check that a handle lies at its subtask's own end of a channel of the plan; a replayed
+    channel may have ended.
+    """
     _require(handle.side in _SIDES, f"{part}.side", f"one of {list(_SIDES)}", handle.side)
     _require_count(part, ".edge", handle.edge, 0, len(metadata.edges) - 1)
     edge = metadata.edges[handle.edge]
