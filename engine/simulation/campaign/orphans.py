@@ -50,7 +50,7 @@ class Orphans:
         self._sweeps = 0
         #: {number: sweeps that had been answered when it was last under way, retained or still to come}
         self._live: dict[int, int] = {}
-        self._following = 0
+        self._checkpoint_next = 0
         #: Numbers of this driver's savepoints. One that was frozen may have used the same.
         self._savepoints: set[int] = set()
         #: The first number triggered in the present round.
@@ -67,7 +67,7 @@ class Orphans:
         self._since, self._live, self._savepoints = {}, {}, set()
         self._rounds, self._round_from = 0, self._next_number
         self._sweep, self._refused, self._last = None, False, None
-        self._following = self._next_number
+        self._checkpoint_next = self._next_number
         self._look()
         known = self._registry._complete.keys() | self._registry._limits.keys()
         self._exempt = {path for path in self._since if not self._is_adopted(path, known)}
@@ -179,7 +179,7 @@ class Orphans:
                 self._since[path] = self._rounds
                 late = self._sweeps - self._live.get(number, -2) >= 2
                 of_another = self._is_of_savepoint(path) and number not in self._savepoints
-                if of_another or (late and number < self._following):
+                if of_another or (late and number < self._checkpoint_next):
                     self._exempt.add(path)
         named = frozenset[str]().union(*self._names.values())
         self._since = {
@@ -213,9 +213,9 @@ class Orphans:
 
     def _note_numbers(self) -> None:
         self._savepoints |= self._retention._savepoints.keys()
-        following, self._following = self._following, self._next_number
+        before, self._checkpoint_next = self._checkpoint_next, self._next_number
         live = {*self._registry._under_way, *self._retention._retained}
-        for number in live.union(range(following, self._following)):
+        for number in live.union(range(before, self._checkpoint_next)):
             self._live[number] = self._sweeps
 
     def _named_in(self, path: str) -> frozenset[str]:
