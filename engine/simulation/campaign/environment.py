@@ -172,11 +172,15 @@ class Process:
 
     def reached(self, point: str) -> bool:
         """Come to a crash point; True: the process has died before the effect."""
+        if not self.env.faults.awaits(point):
+            return not self.alive
         self.env.faults.reached(point)
         return self._crash_at(point, after=False)
 
     def passed(self, point: str) -> bool:
         """Leave a crash point; True: the process has died after the effect."""
+        if not self.env.faults.awaits(point):
+            return not self.alive
         return self._crash_at(point, after=True)
 
     def _crash_at(self, point: str, *, after: bool) -> bool:
@@ -199,19 +203,23 @@ class Process:
 
 
 _SHOWN = ("epoch", "worker", "subtask", "checkpoint", "channel", "reason")
-#: {type: (its name, those of `_SHOWN` that it has)}: asked for every event and effect of a run.
-_shown_of: dict[type, tuple[str, tuple[str, ...]]] = {}
+#: {type: makes its short name}: asked for every event and effect of a run.
+_shown_of: dict[type, Callable[[Any], str]] = {}
 
 
 def shown(value: Any) -> str:
     """A short name for an event, effect or message in the trace."""
-    kind = type(value)
-    message = getattr(value, "message", None)
-    if message is not None and not isinstance(message, str):
-        return f"{kind.__name__}({type(message).__name__})"
-    known = _shown_of.get(kind)
-    if known is None:
-        fields = tuple(field for field in _SHOWN if hasattr(value, field))
-        known = _shown_of[kind] = kind.__name__, fields
-    name, fields = known
-    return f"{name}({' '.join([f'{field}={getattr(value, field)!s}' for field in fields])})"
+    show = _shown_of.get(type(value))
+    if show is None:
+        show = _shown_of[type(value)] = _shower(value)
+    return show(value)
+
+
+def _shower(value: Any) -> Callable[[Any], str]:
+    """Return a function that makes the short names of all values of this type."""
+    name = type(value).__name__
+    if hasattr(value, "message") and not isinstance(value.message, str):
+        return lambda value: f"{name}({type(value.message).__name__})"
+    fields = [field for field in _SHOWN if hasattr(value, field)]
+    template = f"{name}({' '.join(f'{field}={{0.{field}!s}}' for field in fields)})"
+    return template.format if fields else lambda value: template

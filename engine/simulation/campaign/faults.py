@@ -210,6 +210,10 @@ class Faults:
         """Draw whether a fault of these odds happens now."""
         return odds > 0.0 and self.active and self.scheduler.rng.random() < odds
 
+    def awaits(self, effect: str) -> bool:
+        """Some process dies at this effect some time; every other effect is passed by."""
+        return effect in self._points
+
     def reached(self, effect: str) -> None:
         """A process is about to perform `effect`; asked once, before `crashes`."""
         if effect in self._points:
