@@ -13,20 +13,15 @@ Who dies between 1 and 3 leaves the file: the same command goes on, and whoever 
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable
-
 from headrace.recovery import catalog, claims, elsewhere
-from headrace.recovery.codec import CorruptMetadata, UnsupportedVersion
 from headrace.recovery.layout import claimed_path, job_folder, metadata_path
 from headrace.recovery.store import AlreadyExists, NotFound, Store, StoreError, StoreRejected
 
-from ..contract.errors import HeadraceError, StorageUnreachable, UserError
+from ..contract.errors import StorageUnreachable, UserError
 from ..contract.places import absolute
-from ..coordinator import coordinator_events as d
 from ..storage.checkpoint_storage import open_store
-from .coordinator_performer import tries
-from .restore import Open, Restore
+from .checkpoint_directory import Open
+from .restore import Restore
 
 
 def claimer_of(directory: str, job: str) -> claims.Claimer:
@@ -98,47 +93,3 @@ def record(restore: Restore, store: Store | None, job: str) -> None:
         raise StorageUnreachable(reason) from error
     except StoreError as error:
         raise StorageUnreachable(f"the claim could not be noted: {error}") from error
-
-
-def release(
-    store: Store | None,
-    job: str,
-    directory: str,
-    place: elsewhere.Elsewhere,
-    open_: Open = open_store,
-    *,
-    patient: bool = False,
-    sleep: Callable[[float], None] = time.sleep,
-) -> d.ClaimReleased:
-    """Delete what was claimed and is subsumed, then the record. Never raises; what stays is told in the answer.
-
-    Args:
-        patient: try several times.
-        sleep: waits that many seconds between two tries.
-    """
-    assert store is not None, "who keeps no checkpoints claims none"
-    reason = ""
-    for _ in tries(patient, sleep):
-        try:
-            left = _release_once(store, claimer_of(directory, job), place, open_)
-            elsewhere.forget(store, job, place.number)
-            return d.ClaimReleased(place, left)
-        except Exception as error:
-            told = isinstance(error, StoreError | HeadraceError)
-            reason = str(error) if told else repr(error)
-    left = f"{place}, which this job has claimed, could not be deleted ({reason})"
-    return d.ClaimReleased(place, left, again=True)
-
-
-def _release_once(
-    store: Store, claimer: claims.Claimer, place: elsewhere.Elsewhere, open_: Open
-) -> str:
-    """Returns what stays for good, a sentence."""
-    there = open_(place.directory) if place.directory else store
-    try:
-        claims.release(there, place.job, place.checkpoint, place.kind, claimer)
-    except (claims.AlreadyClaimed, claims.NotReleased) as error:
-        return f"{place}, which this job has claimed, stays and is nobody's: {error}"
-    except (CorruptMetadata, UnsupportedVersion) as error:
-        return f"files of {place}, which this job has claimed, stay: {error}"
-    return ""

@@ -21,7 +21,6 @@ import msgspec
 from headrace.channels.handshake import Identity
 from headrace.channels.wire import ControlFrame
 from headrace.recovery.metadata import CheckpointMetadata, SharedFile
-from headrace.recovery.store import Store
 
 from ..contract import messages as m
 from ..contract.clock import now_ns
@@ -38,15 +37,14 @@ from ..network.network import (
     NetworkEvent,
     Received,
 )
-from .claiming import release
+from .checkpoint_directory import CheckpointDirectory
 from .coordinator_performer import (
+    CoordinatorPerformer,
+    SinkEffect,
     Sinks,
-    claim_epoch,
-    delete_files,
-    find_checkpoint,
-    recover_sinks,
-    withdraw_checkpoints,
-    write_metadata,
+    StorageEffect,
+    perform_on_sinks,
+    perform_on_storage,
 )
 from .standby import InboxItem, Standby
 
@@ -82,7 +80,7 @@ class Status:
     workers: Mapping[int, int] = field(default_factory=dict)
 
 
-class CoordinatorDriver:
+class CoordinatorDriver(CoordinatorPerformer):
     """Runs the coordinator of one job; `listen`, `start`, then wait for `ended`.
 
     Workers may come before `start`: what they say waits for the machine.
@@ -90,19 +88,15 @@ class CoordinatorDriver:
 
     def __init__(
         self,
-        job: str,
+        directory: CheckpointDirectory,
         secret: bytes,
         launcher: WorkerLauncher,
-        store: Store | None,
         sinks: Sinks,
-        directory: str = "",
     ) -> None:
-        self._job = job
-        #: URL of `store`.
+        self._job = job = directory.job
         self._directory = directory
         self._machine: Coordinator | None = None
         self._launcher = launcher
-        self._store = store
         self._sinks = sinks
         self._inbox: queue.SimpleQueue[InboxItem] = queue.SimpleQueue()
         self._network = Network(
@@ -314,50 +308,24 @@ class CoordinatorDriver:
         for effect in effects:
             self._perform(effect)
 
-    def _perform(self, effect: d.CoordinatorEffect) -> None:
-        match effect:
-            case d.SendMessage(connection, message):
-                self._network.send(ConnectionId(connection), ControlFrame(m.encode(message)))
-            case d.CloseConnection(connection):
-                self._network.close(ConnectionId(connection))
-            case d.ClaimEpoch(above):
-                self._store_then(lambda: [claim_epoch(self._store, self._job, above)])
-            case d.WriteMetadata(metadata, target, last):
-                self._store_then(
-                    lambda: write_metadata(self._store, metadata, target=target, last=last)
-                )
-            case d.FindCheckpoint(below):
-                self._store_then(lambda: [find_checkpoint(self._store, self._job, below)])
-            case d.WithdrawCheckpoints(numbers, patient):
-                self._store_then(
-                    lambda: [withdraw_checkpoints(self._store, self._job, numbers, patient=patient)]
-                )
-            case d.DeleteFiles(what, patient):
-                self._store_then(
-                    lambda: [delete_files(self._store, self._job, what, patient=patient)]
-                )
-            case d.ReleaseClaim(place, patient):
-                self._store_then(
-                    lambda: [
-                        release(self._store, self._job, self._directory, place, patient=patient)
-                    ]
-                )
-            case d.RecoverSinks(epoch, records):
-                self._commit_then(
-                    lambda: recover_sinks(self._store, self._job, self._sinks, epoch, records)
-                )
-            case d.CommitTransactions(checkpoint, records):
-                self._commit_then(lambda: self._sinks.commit(checkpoint, records))
-            case d.ReplaceWorker(worker):
-                self._replace(worker)
-            case d.RequestAnswered():
-                self._answers.pop(effect.request)(effect)
-            case d.Notice():
-                self._notice(effect)
-            case d.JobEnded():
-                self.result = effect
-            case _:
-                assert_never(effect)
+    def _send(self, connection: int, message: m.ToWorker) -> None:
+        self._network.send(ConnectionId(connection), ControlFrame(m.encode(message)))
+
+    def _close_connection(self, connection: int) -> None:
+        self._network.close(ConnectionId(connection))
+
+    def _store(self, effect: StorageEffect) -> None:
+        def run() -> None:
+            for event in perform_on_storage(effect, self._directory):
+                self._inbox.put(event)
+
+        self._submit(self._storage, run)
+
+    def _sink(self, effect: SinkEffect) -> None:
+        def run() -> None:
+            self._inbox.put(perform_on_sinks(effect, self._sinks, self._directory))
+
+        self._submit(self._committing, run)
 
     def _replace(self, worker: int) -> None:
         number = self._incarnations.get(worker, 0) + 1
@@ -365,15 +333,11 @@ class CoordinatorDriver:
         lost, _ = self._pids.get(worker, (-1, 0))
         self._launcher.replace(worker, number, lost)
 
-    def _store_then(self, do: Callable[[], list[d.CoordinatorEvent]]) -> None:
-        def run() -> None:
-            for event in do():
-                self._inbox.put(event)
+    def _answer(self, answer: d.RequestAnswered) -> None:
+        self._answers.pop(answer.request)(answer)
 
-        self._submit(self._storage, run)
-
-    def _commit_then(self, do: Callable[[], d.CoordinatorEvent]) -> None:
-        self._submit(self._committing, lambda: self._inbox.put(do()))
+    def _end(self, ended: d.JobEnded) -> None:
+        self.result = ended
 
     def _submit(self, pool: ThreadPoolExecutor, run: Callable[[], None]) -> None:
         try:

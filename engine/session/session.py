@@ -33,6 +33,7 @@ from ..coordinator.leftovers import find_leftovers
 from ..coordinator.pending import SavepointOrder
 from ..coordinator.rules import Phase
 from ..drivers import claiming
+from ..drivers.checkpoint_directory import CheckpointDirectory
 from ..drivers.coordinator_driver import CoordinatorDriver, Status
 from ..drivers.coordinator_performer import Sinks
 from ..drivers.restore import Restore, claimed, in_new_names, new_tasks, resolve
@@ -367,7 +368,10 @@ class PreparedJob:
         plan, options, launcher = self._plan, self._options, made.launcher
         secret = secrets.token_bytes(32)
         driver = CoordinatorDriver(
-            plan.job, secret, launcher, self._store, _sinks_of(plan), self._directory
+            CheckpointDirectory(plan.job, self._store, self._directory),
+            secret,
+            launcher,
+            _sinks_of(plan),
         )
         self._driver = driver
         made.exits.append(driver.post)

@@ -10,7 +10,7 @@ import pytest
 
 from headrace.channels.events import CheckpointMode
 from headrace.engine.coordinator.ledger import Ledger
-from headrace.engine.drivers import claiming
+from headrace.engine.drivers import coordinator_performer
 from headrace.engine.simulation.campaign.faults import no_faults
 from headrace.engine.simulation.campaign.scenario import draw_scenario
 from headrace.engine.simulation.campaign.world import Report, World
@@ -70,14 +70,14 @@ def test_a_claim_that_nobody_releases_is_a_violation(monkeypatch: pytest.MonkeyP
 
 
 def test_a_claim_that_is_forgotten_is_a_violation(monkeypatch: pytest.MonkeyPatch) -> None:
-    release = claiming.release
+    release = coordinator_performer.release_claim
 
     def forgetful(*what: Any, **how: Any) -> Any:
         with pytest.MonkeyPatch.context() as patched:
             patched.setattr(claims, "release", lambda *_: None)
             return release(*what, **how)
 
-    monkeypatch.setattr(claiming, "release", forgetful)
+    monkeypatch.setattr(coordinator_performer, "release_claim", forgetful)
     assert any("was released, and left are" in violation for violation in violations())
 
 

@@ -9,13 +9,11 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
-from typing import Any, assert_never
+from typing import Any
 
 from headrace.recovery import assignment, catalog
-from headrace.recovery.elsewhere import Elsewhere
 from headrace.recovery.metadata import CheckpointMetadata, SubtaskSnapshot
-from headrace.recovery.store import StoreError
+from headrace.recovery.store import Store, StoreError
 
 from ...contract import messages as m
 from ...contract.errors import StorageUnreachable, UserError
@@ -27,14 +25,14 @@ from ...coordinator.pending import CheckpointRules
 from ...coordinator.restarts import RestartRules
 from ...coordinator.rules import CoordinatorRules
 from ...drivers import claiming
+from ...drivers.checkpoint_directory import CheckpointDirectory
 from ...drivers.coordinator_performer import (
+    CoordinatorPerformer,
+    SinkEffect,
     Sinks,
-    claim_epoch,
-    delete_files,
-    find_checkpoint,
-    recover_sinks,
-    withdraw_checkpoints,
-    write_metadata,
+    StorageEffect,
+    perform_on_sinks,
+    perform_on_storage,
 )
 from ...drivers.restore import Restore, new_tasks, resolve
 from ..scheduler import MILLISECOND_NS, SECOND_NS
@@ -50,7 +48,7 @@ OWN = "memory://its-own"
 _RESTARTS_MAX = 10_000
 
 
-class CoordinatorProcess(Process):
+class CoordinatorProcess(Process, CoordinatorPerformer):
     """One run of the job's driver program.
 
     Args:
@@ -71,7 +69,7 @@ class CoordinatorProcess(Process):
         ended: Callable[[CoordinatorProcess], None],
         saved: Callable[[int, int], None],
     ) -> None:
-        super().__init__(env, f"coordinator {generation}", lambda: ended(self))
+        Process.__init__(self, env, f"coordinator {generation}", lambda: ended(self))
         self.generation = generation
         self.address = (f"coordinator-{generation}", 1)
         self.result: d.JobEnded | None = None
@@ -87,10 +85,6 @@ class CoordinatorProcess(Process):
         self.epochs: set[int] = set()
         self._storage = Stepper(self, env.faults, env.storage, "store call", self._end_when_done)
         self._sinking = Stepper(self, env.faults, _Outside(env), "sink call", self._end_when_done)
-        self._sink_replay = Replay()
-        self._sinks = Sinks(
-            {name: SystemCommitter(name, self._call_sink) for name in _sink_names(env)}
-        )
         self._incarnations: dict[int, int] = {}
         #: Told of every checkpoint that completes.
         self.on_checkpoint: Callable[[int], None] = lambda number: None
@@ -100,7 +94,9 @@ class CoordinatorProcess(Process):
 
     def start(self) -> None:
         """Claim an epoch, choose the newest checkpoint, launch the workers and begin; as `session.start_job` does."""
-        self._storage.submit(lambda replay: _prepare(_Sleeper(replay), self.env), self._prepared)
+        self._storage.submit(
+            lambda replay: _prepare(ReplayStore(replay), self.env), self._prepared
+        )
 
     def _prepared(self, prepared: _Prepared | None) -> None:
         if prepared is None:
@@ -185,71 +181,49 @@ class CoordinatorProcess(Process):
             if self.passed(point):
                 return
 
-    def _perform(self, effect: d.CoordinatorEffect) -> None:
-        env = self.env
-        match effect:
-            case d.SendMessage(connection, message):
-                env.network.send(connection, self, m.encode(message))
-            case d.CloseConnection(connection):
-                env.network.close(connection, self)
-            case d.ClaimEpoch(above):
-                self._store(partial(claim_epoch, job=env.plan.job, above=above))
-            case d.WriteMetadata(metadata, last=last):
-                self._store(partial(_write, metadata=metadata, last=last))
-            case d.FindCheckpoint(below):
-                self._store(partial(find_checkpoint, job=env.plan.job, below=below))
-            case d.WithdrawCheckpoints(numbers, patient):
-                self._store(
-                    partial(_withdraw, job=env.plan.job, checkpoints=numbers, patient=patient)
-                )
-            case d.DeleteFiles(what, patient):
-                self._store(partial(_delete, job=env.plan.job, what=what, patient=patient))
-            case d.ReleaseClaim(place, patient):
-                self._store(partial(_release, job=env.plan.job, place=place, patient=patient))
-            case d.RecoverSinks(epoch, records):
-                self._sink(
-                    lambda: recover_sinks(
-                        ReplayStore(self._sink_replay), env.plan.job, self._sinks, epoch, records
-                    )
-                )
-            case d.CommitTransactions(checkpoint, records):
-                self._sink(lambda: self._sinks.commit(checkpoint, records))
-            case d.ReplaceWorker(worker):
-                number = self._incarnations.get(worker, 0) + 1
-                self._incarnations[worker] = number
-                delay_ns = env.scheduler.rng.randint(1, 30) * MILLISECOND_NS
-                env.scheduler.after(delay_ns, lambda: self._replace(worker, number))
-            case d.RequestAnswered():
-                if effect.checkpoint is not None:
-                    self._saved(effect.request, effect.checkpoint)
-            case d.Notice():
-                self._notice(effect)
-            case d.JobEnded():
-                self.result = effect
-                self._end_when_done()
-            case _:
-                assert_never(effect)
+    def _send(self, connection: int, message: m.ToWorker) -> None:
+        self.env.network.send(connection, self, m.encode(message))
 
-    def _replace(self, worker: int, number: int) -> None:
-        if self.alive and self.result is None:
-            self._launch(self, worker, number)
+    def _close_connection(self, connection: int) -> None:
+        self.env.network.close(connection, self)
 
-    def _store(self, function: Callable[[Any], Any]) -> None:
-        def answered(result: Any) -> None:
-            for event in result if isinstance(result, list) else [result] if result else []:
+    def _store(self, effect: StorageEffect) -> None:
+        def answered(events: list[d.CoordinatorEvent]) -> None:
+            for event in events:
                 self.post(event)
 
-        self._storage.submit(lambda replay: function(_Sleeper(replay)), answered)
+        def run(replay: Replay) -> list[d.CoordinatorEvent]:
+            return perform_on_storage(effect, _directory(self.env, replay))
 
-    def _sink(self, function: Callable[[], d.CoordinatorEvent]) -> None:
+        self._storage.submit(run, answered)
+
+    def _sink(self, effect: SinkEffect) -> None:
         def run(replay: Replay) -> d.CoordinatorEvent:
-            self._sink_replay = replay
-            return function()
+            committers = {
+                name: SystemCommitter(name, replay.call) for name in _sink_names(self.env)
+            }
+            return perform_on_sinks(effect, Sinks(committers), _directory(self.env, replay))
 
         self._sinking.submit(run, self.post)
 
-    def _call_sink(self, method: str, *arguments: Any) -> Any:
-        return self._sink_replay.call(method, *arguments)
+    def _replace(self, worker: int) -> None:
+        number = self._incarnations.get(worker, 0) + 1
+        self._incarnations[worker] = number
+        scheduler = self.env.scheduler
+        delay_ns = scheduler.rng.randint(1, 30) * MILLISECOND_NS
+        scheduler.after(delay_ns, lambda: self._relaunch(worker, number))
+
+    def _relaunch(self, worker: int, number: int) -> None:
+        if self.alive and self.result is None:
+            self._launch(self, worker, number)
+
+    def _answer(self, answer: d.RequestAnswered) -> None:
+        if answer.checkpoint is not None:
+            self._saved(answer.request, answer.checkpoint)
+
+    def _end(self, ended: d.JobEnded) -> None:
+        self.result = ended
+        self._end_when_done()
 
     def _notice(self, notice: d.Notice) -> None:
         self.env.scheduler.trace(f"{self.name}: {notice.kind.value}: {notice.text}")
@@ -286,30 +260,10 @@ class _Outside:
         return getattr(self._env.storage if method == "list" else self._env.sinks, method)
 
 
-class _Sleeper(ReplayStore):
-    """A store that also lets virtual time pass."""
-
-    def sleep(self, seconds: float) -> None:
-        """Pause the function."""
-        self._replay.call("sleep", seconds)
-
-
-def _write(store: _Sleeper, metadata: CheckpointMetadata, last: bool) -> Any:
-    return write_metadata(store, metadata, sleep=store.sleep, last=last)
-
-
-def _release(store: _Sleeper, job: str, place: Elsewhere, patient: bool) -> Any:
-    return claiming.release(
-        store, job, OWN, place, lambda url: store, patient=patient, sleep=store.sleep
-    )
-
-
-def _withdraw(store: _Sleeper, **what: Any) -> Any:
-    return withdraw_checkpoints(store, **what, sleep=store.sleep)
-
-
-def _delete(store: _Sleeper, **what: Any) -> Any:
-    return delete_files(store, **what, sleep=store.sleep)
+def _directory(env: Environment, replay: Replay) -> CheckpointDirectory:
+    """The job's directory, whose calls go through `replay`; all other directories lie in the same storage."""
+    store = ReplayStore(replay)
+    return CheckpointDirectory(env.plan.job, store, OWN, lambda url: store, store.sleep)
 
 
 @dataclass(frozen=True, slots=True)
@@ -321,7 +275,7 @@ class _Prepared:
     left: Leftovers
 
 
-def _prepare(store: _Sleeper, env: Environment) -> _Prepared | None:
+def _prepare(store: Store, env: Environment) -> _Prepared | None:
     """The epoch first: from then on no older driver completes a checkpoint. None: storage cannot be reached."""
     try:
         job = env.plan.job
@@ -336,7 +290,7 @@ def _prepare(store: _Sleeper, env: Environment) -> _Prepared | None:
         return None
 
 
-def _staked(store: _Sleeper, env: Environment) -> bool:
+def _staked(store: Store, env: Environment) -> bool:
     """Claim what is to be claimed where it lies. False: its folder cannot be written now, and whoever starts the job tries again."""
     restore = _latest(store, env)
     try:
@@ -348,7 +302,7 @@ def _staked(store: _Sleeper, env: Environment) -> bool:
     return True
 
 
-def _latest(store: _Sleeper, env: Environment) -> Restore:
+def _latest(store: Store, env: Environment) -> Restore:
     """What `restore="latest"` finds; without any complete checkpoint the job claims what it is to claim, or starts afresh."""
     job = env.plan.job
     try:

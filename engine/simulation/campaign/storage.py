@@ -127,7 +127,7 @@ class Replay:
 
 
 class ReplayStore:
-    """A `Store` whose calls go through a `Replay`."""
+    """A `Store` whose calls go through a `Replay`, which also lets virtual time pass."""
 
     def __init__(self, replay: Replay) -> None:
         self._replay = replay
@@ -153,6 +153,10 @@ class ReplayStore:
     def delete(self, path: str) -> None:
         """See `Store.delete`."""
         self._replay.call("delete", path)
+
+    def sleep(self, seconds: float) -> None:
+        """Let so much time pass before the next call."""
+        self._replay.call("sleep", seconds)
 
 
 class Caller(Protocol):

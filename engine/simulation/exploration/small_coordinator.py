@@ -10,25 +10,27 @@ from collections import deque
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, assert_never
+from typing import Any
 
 from headrace.recovery import assignment, catalog
 from headrace.recovery.metadata import CheckpointMetadata, SubtaskSnapshot
 from headrace.recovery.store import AlreadyExists, NotFound
 
+from ...contract import messages as m
 from ...contract.execution import ExecutionPlan
 from ...coordinator import coordinator_events as d
 from ...coordinator.coordinator import Coordinator
 from ...coordinator.pending import CheckpointRules
 from ...coordinator.restarts import RestartRules
 from ...coordinator.rules import CoordinatorRules, Phase
+from ...drivers.checkpoint_directory import CheckpointDirectory
 from ...drivers.coordinator_performer import (
+    CoordinatorPerformer,
+    SinkEffect,
     Sinks,
-    claim_epoch,
-    delete_files,
-    find_checkpoint,
-    withdraw_checkpoints,
-    write_metadata,
+    StorageEffect,
+    perform_on_sinks,
+    perform_on_storage,
 )
 from ...drivers.restore import new_tasks
 from ..sink import SystemCommitter, TransactionStatus
@@ -138,8 +140,8 @@ class CoordinatorState:
     expired: int = 0
     #: {worker: its incarnation}
     incarnations: dict[int, int] = field(default_factory=lambda: dict.fromkeys(range(SOURCES), 0))
-    storing: deque[d.CoordinatorEffect] = field(default_factory=deque)
-    sinking: deque[d.CoordinatorEffect] = field(default_factory=deque)
+    storing: deque[StorageEffect] = field(default_factory=deque)
+    sinking: deque[SinkEffect] = field(default_factory=deque)
 
     @staticmethod
     def begin(
@@ -213,9 +215,8 @@ class CoordinatorState:
     def store(self, calls: Calls) -> list[Output]:
         """The oldest order to storage is carried out and answered."""
         effect = self.storing.popleft()
-        answers = _storage_function(effect, self.plan.job)(calls)
         outputs: list[Output] = []
-        for event in answers if isinstance(answers, list) else [answers] if answers else []:
+        for event in perform_on_storage(effect, _directory(self.plan.job, calls)):
             if isinstance(event, d.MetadataWritten):
                 assert isinstance(effect, d.WriteMetadata), effect
                 outputs.append(Output("complete", effect.metadata))
@@ -224,48 +225,67 @@ class CoordinatorState:
 
     def sink(self, calls: Calls) -> list[Output]:
         """The oldest order to the sinks is carried out and answered."""
-        event = _sink_function(self.sinking.popleft())(calls)
+        event = _on_sinks(self.sinking.popleft(), self.plan.job, calls)
         refused = [Output("violation", event.reason)] if isinstance(event, d.SinkFailed) else []
         return refused + self.post(event)
 
     def partly(self, calls: Calls, *, sinks_first: bool) -> None:
         """The process has died amid its orders: `calls` lets some of their calls be made. Raises Died."""
-        functions = [_storage_function(effect, self.plan.job) for effect in list(self.storing)[:1]]
-        functions += [_sink_function(effect) for effect in list(self.sinking)[:1]]
-        for function in functions[::-1] if sinks_first else functions:
-            function(calls)
-
-    # --- effects ------------------------------------------------------------------------------------------------
+        job = self.plan.job
+        orders: list[Callable[[], object]] = [
+            partial(perform_on_storage, effect, _directory(job, calls))
+            for effect in list(self.storing)[:1]
+        ]
+        orders += [partial(_on_sinks, effect, job, calls) for effect in list(self.sinking)[:1]]
+        for order in orders[::-1] if sinks_first else orders:
+            order()
 
     def _perform_all(self, effects: list[d.CoordinatorEffect], outputs: list[Output]) -> None:
+        performer = _Performer(self, outputs)
         for effect in effects:
-            match effect:
-                case d.SendMessage(connection, message):
-                    if connection == self.connection(connection % SOURCES):
-                        outputs.append(Output("worker", (connection % SOURCES, message)))
-                case (
-                    d.ClaimEpoch()
-                    | d.WriteMetadata()
-                    | d.FindCheckpoint()
-                    | d.WithdrawCheckpoints()
-                    | d.DeleteFiles()
-                ):
-                    self.storing.append(effect)
-                case d.RecoverSinks() | d.CommitTransactions():
-                    self.sinking.append(effect)
-                case d.ReplaceWorker(worker):
-                    self.incarnations[worker] += 1
-                    outputs.append(Output("launch", (worker, self.incarnations[worker])))
-                case d.Notice(d.NoticeKind.ATTEMPT_FAILED, text):
-                    if "broken invariant" in text or "does not tile" in text:
-                        outputs.append(Output("violation", text))
-                case d.JobEnded(outcome, reason, _):
-                    if outcome is not d.Outcome.FINISHED:
-                        outputs.append(Output("violation", f"the job failed: {reason}"))
-                case d.Notice() | d.RequestAnswered() | d.CloseConnection() | d.ReleaseClaim():
-                    pass  # nobody claims anything here
-                case _:
-                    assert_never(effect)
+            performer.perform(effect)
+
+
+class _Performer(CoordinatorPerformer):
+    """Puts effects on storage and sinks into the state's queues, and all others into `outputs`."""
+
+    def __init__(self, state: CoordinatorState, outputs: list[Output]) -> None:
+        self._state = state
+        self._outputs = outputs
+
+    def perform(self, effect: d.CoordinatorEffect) -> None:
+        """Perform one effect."""
+        self._perform(effect)
+
+    def _send(self, connection: int, message: m.ToWorker) -> None:
+        worker = connection % SOURCES
+        if connection == self._state.connection(worker):
+            self._outputs.append(Output("worker", (worker, message)))
+
+    def _close_connection(self, connection: int) -> None:
+        pass  # the worker is dead, or stops by itself
+
+    def _store(self, effect: StorageEffect) -> None:
+        self._state.storing.append(effect)
+
+    def _sink(self, effect: SinkEffect) -> None:
+        self._state.sinking.append(effect)
+
+    def _replace(self, worker: int) -> None:
+        self._state.incarnations[worker] += 1
+        self._outputs.append(Output("launch", (worker, self._state.incarnations[worker])))
+
+    def _answer(self, answer: d.RequestAnswered) -> None:
+        raise AssertionError("nobody asks for anything here")
+
+    def _notice(self, notice: d.Notice) -> None:
+        failed = notice.kind is d.NoticeKind.ATTEMPT_FAILED
+        if failed and ("broken invariant" in notice.text or "does not tile" in notice.text):
+            self._outputs.append(Output("violation", notice.text))
+
+    def _end(self, ended: d.JobEnded) -> None:
+        if ended.outcome is not d.Outcome.FINISHED:
+            self._outputs.append(Output("violation", f"the job failed: {ended.reason}"))
 
 
 def _rules(scope: Scope) -> CoordinatorRules:
@@ -285,38 +305,18 @@ def _rules(scope: Scope) -> CoordinatorRules:
     )
 
 
-def _storage_function(effect: d.CoordinatorEffect, job: str) -> Callable[[Any], Any]:
-    match effect:
-        case d.ClaimEpoch(above):
-            return partial(claim_epoch, job=job, above=above)
-        case d.WriteMetadata(metadata):
-            return partial(write_metadata, metadata=metadata, sleep=_no_sleep)
-        case d.FindCheckpoint(below):
-            return partial(find_checkpoint, job=job, below=below)
-        case d.WithdrawCheckpoints(numbers):
-            return partial(withdraw_checkpoints, job=job, checkpoints=numbers)
-        case d.DeleteFiles(what):
-            return partial(delete_files, job=job, what=what)
-        case _:
-            raise AssertionError(f"{effect} is not storage's business")
+def _directory(job: str, calls: Calls) -> CheckpointDirectory:
+    store: Any = calls
+    return CheckpointDirectory(job, store, sleep=_no_sleep)
 
 
 def _no_sleep(seconds: float) -> None:
     raise AssertionError("storage of a small scope does not fail")
 
 
-def _sink_function(effect: d.CoordinatorEffect) -> Callable[[Calls], d.CoordinatorEvent]:
-    def run(calls: Calls) -> d.CoordinatorEvent:
-        sinks = Sinks({"sink": SystemCommitter("sink", calls.sink)})
-        match effect:
-            case d.RecoverSinks(epoch, records):
-                return sinks.recover(epoch, records)
-            case d.CommitTransactions(checkpoint, records):
-                return sinks.commit(checkpoint, records)
-            case _:
-                raise AssertionError(f"{effect} is not the sinks' business")
-
-    return run
+def _on_sinks(effect: SinkEffect, job: str, calls: Calls) -> d.CoordinatorEvent:
+    sinks = Sinks({"sink": SystemCommitter("sink", calls.sink)})
+    return perform_on_sinks(effect, sinks, _directory(job, calls))
 
 
 def without_history(state: CoordinatorState) -> None:

@@ -14,12 +14,14 @@ import pytest
 import headrace as hr
 from headrace.engine.contract.errors import StorageUnreachable
 from headrace.engine.coordinator.leftovers import find_leftovers
-from headrace.engine.drivers.claiming import claimer_of, record, release, stake
+from headrace.engine.drivers.checkpoint_directory import CheckpointDirectory
+from headrace.engine.drivers.claiming import record, stake
+from headrace.engine.drivers.coordinator_performer import release_claim
 from headrace.engine.drivers.restore import Restore, resolve
 from headrace.engine.storage.checkpoint_storage import FsspecStore
-from headrace.recovery import catalog, claims, elsewhere
+from headrace.recovery import catalog, elsewhere
 from headrace.recovery.elsewhere import Elsewhere
-from headrace.recovery.layout import CheckpointKind, claimed_path, metadata_path
+from headrace.recovery.layout import CheckpointKind, metadata_path
 from headrace.recovery.store import StoreRejected, StoreUncertain
 
 from ..coordinator.driven_coordinator import a_checkpoint
@@ -50,7 +52,7 @@ class Two:
 
     def release(self, place: Elsewhere | None) -> Any:
         assert place is not None
-        return release(self.own, "job", self.own_directory, place)
+        return release_claim(CheckpointDirectory("job", self.own, self.own_directory), place)
 
 
 @pytest.fixture
@@ -234,7 +236,9 @@ def test_a_release_that_fails_is_to_be_tried_again(
                 raise StoreRejected(path, "not now")
 
         patched.setattr(FsspecStore, "delete", refusing)
-        answer = release(two.own, "job", two.own_directory, place, lambda url: two.other)  # type: ignore[arg-type]  # claimed
+        assert place is not None
+        directory = CheckpointDirectory("job", two.own, two.own_directory, lambda _: two.other)
+        answer = release_claim(directory, place)
     assert answer.again
     assert "not now" in answer.left
     assert elsewhere.places(two.own, "job") == [10], "the next driver knows it too"
@@ -393,12 +397,3 @@ def test_what_is_claimed_and_damaged_fails_the_job_and_stays(tmp_path: Path) -> 
 def test_a_claim_of_nothing_is_the_users_mistake(tmp_path: Path) -> None:
     with pytest.raises(hr.UserError, match="claim has nothing to claim: give restore="):
         job_of(tmp_path).run(**options_of(tmp_path / "new"), claim=True)
-
-
-def test_a_claimer_is_known_by_its_directory_from_the_root(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    expected = claims.Claimer(directory=f"{tmp_path}/ckpt", job="job")
-    assert claimer_of("ckpt", "job") == expected
-    assert claimed_path("job", 9, CHK) == "job/chk-9/claimed"
