@@ -10,9 +10,15 @@ from pyspark.sql import SparkSession
 class SharedSession:
     """Counts who uses a session. Thread-safe."""
 
-    def __init__(self, spark: SparkSession, *, stops: bool) -> None:
-        """Share `spark`, which is stopped when nobody uses it any more, if `stops`."""
+    def __init__(self, spark: SparkSession, *, stops: bool, embedded: bool = False) -> None:
+        """Share `spark`.
+
+        Args:
+            stops: the session ends with its last user.
+            embedded: a larger session can be made when this one has ended.
+        """
         self.spark = spark
+        self.embedded = embedded
         self._stops = stops
         self._users = 0
         self._ended = False

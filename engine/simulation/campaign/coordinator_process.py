@@ -8,23 +8,21 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
-from headrace.recovery import assignment, catalog
-from headrace.recovery.metadata import CheckpointMetadata, SubtaskSnapshot
-from headrace.recovery.store import Store, StoreError
+from headrace.recovery import assignment
+from headrace.recovery.layout import metadata_path
+from headrace.recovery.metadata import CheckpointMetadata
 
 from ...contract import messages as m
 from ...contract.errors import StorageUnreachable, UserError
-from ...contract.launcher import slots_of_worker
+from ...contract.execution import ExecutionPlan
 from ...coordinator import coordinator_events as d
 from ...coordinator.coordinator import Coordinator
-from ...coordinator.leftovers import Leftovers, find_leftovers
 from ...coordinator.pending import CheckpointRules
 from ...coordinator.restarts import RestartRules
+from ...coordinator.restore_point import Assign
 from ...coordinator.rules import CoordinatorRules
-from ...drivers import claiming
 from ...drivers.checkpoint_directory import CheckpointDirectory
 from ...drivers.coordinator_performer import (
     CoordinatorPerformer,
@@ -35,6 +33,7 @@ from ...drivers.coordinator_performer import (
     perform_on_storage,
 )
 from ...drivers.restore import Restore, new_tasks, resolve
+from ...drivers.start import Start, prepare
 from ..scheduler import MILLISECOND_NS, SECOND_NS
 from ..sink import SystemCommitter
 from .claims import check_unread, seen_as
@@ -93,25 +92,27 @@ class CoordinatorProcess(Process, CoordinatorPerformer):
         env.network.listen(self.address, self)
 
     def start(self) -> None:
-        """Claim an epoch, choose the newest checkpoint, launch the workers and begin; as `session.start_job` does."""
+        """Take the steps of a start on storage, then launch the workers and begin."""
         self._storage.submit(
-            lambda replay: _prepare(ReplayStore(replay), self.env), self._prepared
+            lambda replay: _prepare(_directory(self.env, replay), self.env.claim), self._begin
         )
 
-    def _prepared(self, prepared: _Prepared | None) -> None:
-        if prepared is None:
+    def _begin(self, start: Start | None) -> None:
+        if start is None:
             self.die(host=False, why="cannot reach its storage")
             return
-        restore = prepared.restore
-        self.machine = _machine(self.env, prepared)
-        self.env.coverage.count("older checkpoints adopted", len(prepared.left.older))
-        self.env.coverage.count("abandoned checkpoints adopted", len(prepared.left.abandoned))
+        env, restore, left = self.env, start.restore, start.left
+        self.machine = start.coordinator(
+            env.plan, env.settings.workers, _rules(env.settings), _assign(env.plan)
+        )
+        env.coverage.count("older checkpoints adopted", len(left.older))
+        env.coverage.count("abandoned checkpoints adopted", len(left.abandoned))
         found = 0 if restore.metadata is None else restore.metadata.checkpoint
-        self.env.storage.audit.inherited(found, self.env.plan.job)
-        self.env.orphans.begins(self.machine, [m.checkpoint for m in prepared.left.others])
+        env.storage.audit.inherited(found, env.plan.job)
+        env.orphans.begins(self.machine, [m.checkpoint for m in left.others])
         if restore.metadata is not None:
             self._count_rescale(restore.metadata)
-        for worker in range(self.env.settings.workers):
+        for worker in range(env.settings.workers):
             self._launch(self, worker, 0)
         self._perform_all(self.machine.start(self.clock_ns()))
         self._wake_later()
@@ -230,10 +231,13 @@ class CoordinatorProcess(Process, CoordinatorPerformer):
         match notice.kind:
             case d.NoticeKind.CHECKPOINT:
                 assert notice.checkpoint is not None, "a complete checkpoint has metadata"
-                self.env.watch.completed(notice.checkpoint, self.env.storage)
+                number = notice.checkpoint.checkpoint
+                # A driver that was frozen may tell of a checkpoint that a newer one has subsumed.
+                if metadata_path(notice.checkpoint.job, number) in self.env.storage.objects:
+                    self.env.watch.completed(notice.checkpoint, self.env.storage)
                 self.env.coverage.count("checkpoints completed")
                 self.completed += 1
-                self.on_checkpoint(notice.checkpoint.checkpoint)
+                self.on_checkpoint(number)
             case d.NoticeKind.CHECKPOINT_FAILED:
                 self.env.coverage.count("checkpoints given up")
                 check_unread(notice.text)
@@ -266,75 +270,30 @@ def _directory(env: Environment, replay: Replay) -> CheckpointDirectory:
     return CheckpointDirectory(env.plan.job, store, OWN, lambda url: store, store.sleep)
 
 
-@dataclass(frozen=True, slots=True)
-class _Prepared:
-    """What a driver knows before it launches anything."""
-
-    epoch: int
-    restore: Restore
-    left: Leftovers
-
-
-def _prepare(store: Store, env: Environment) -> _Prepared | None:
-    """The epoch first: from then on no older driver completes a checkpoint. None: storage cannot be reached."""
+def _prepare(directory: CheckpointDirectory, claim: str) -> Start | None:
+    """Take the steps of the start. None: storage does not answer, and somebody starts the job again."""
     try:
-        job = env.plan.job
-        if env.claim and not _staked(store, env):
-            return None
-        epoch = catalog.claim_epoch(store, job)
-        restore = _latest(store, env)
-        claiming.record(restore, store, job)
-        left = find_leftovers(store, job, restore.own, restore.checkpoint_next, restore.place)
-        return _Prepared(epoch, restore, left)
-    except (StoreError, StorageUnreachable):
+        return prepare(directory, lambda: _latest(directory, claim))
+    except StorageUnreachable:
         return None
-
-
-def _staked(store: Store, env: Environment) -> bool:
-    """Claim what is to be claimed where it lies. False: its folder cannot be written now, and whoever starts the job tries again."""
-    restore = _latest(store, env)
-    try:
-        claiming.stake(restore, store, env.plan.job, OWN, lambda url: store)
     except UserError as error:
         if "cannot be written" in str(error):
-            return False
+            return None
         raise
-    return True
 
 
-def _latest(store: Store, env: Environment) -> Restore:
-    """What `restore="latest"` finds; without any complete checkpoint the job claims what it is to claim, or starts afresh."""
-    job = env.plan.job
+def _latest(directory: CheckpointDirectory, claim: str) -> Restore:
+    """The checkpoint that `restore="latest"` names; without any the job claims `claim`, if given, or starts afresh."""
+    store, job = directory.store, directory.job
     try:
-        return resolve(store, job, "latest", OWN, open_=lambda url: store)
+        return resolve(store, job, "latest", OWN, open_=directory.open)
     except UserError:
-        claim = env.claim or None
-        return resolve(store, job, claim, OWN, claim=True, open_=lambda url: store)
+        return resolve(store, job, claim or None, OWN, claim=True, open_=directory.open)
 
 
-def _machine(env: Environment, prepared: _Prepared) -> Coordinator:
-    settings, plan, restore = env.settings, env.plan, prepared.restore
+def _assign(plan: ExecutionPlan) -> Assign:
     tasks = new_tasks(plan)
-
-    def assign(metadata: CheckpointMetadata) -> list[SubtaskSnapshot]:
-        return assignment.assign(metadata, tasks, plan.max_parallelism)
-
-    slots = [
-        list(slots_of_worker(worker, workers=settings.workers, slots=plan.slots))
-        for worker in range(settings.workers)
-    ]
-    return Coordinator(
-        plan,
-        slots,
-        _rules(settings),
-        restore=restore.metadata,
-        origin=restore.origin,
-        claim=restore.claim,
-        checkpoint_next=restore.checkpoint_next,
-        assign=assign,
-        epoch=prepared.epoch,
-        left=prepared.left,
-    )
+    return lambda metadata: assignment.assign(metadata, tasks, plan.max_parallelism)
 
 
 def _rules(settings: Settings) -> CoordinatorRules:

@@ -12,13 +12,13 @@ from headrace.engine.coordinator import coordinator_events as d
 from headrace.engine.coordinator.deletion import Deletion
 from headrace.engine.coordinator.ledger import Ledger
 from headrace.engine.drivers.coordinator_performer import delete_files, withdraw_checkpoints
+from headrace.engine.simulation.memory_store import MemoryStore
 from headrace.recovery import catalog
 from headrace.recovery.layout import store_path
 from headrace.recovery.metadata import StateHandle, SubtaskSnapshot, TaskInfo
 from headrace.recovery.registry import Deletable, references
 from headrace.recovery.store import StoreError, StoreRejected, StoreUncertain
 
-from ..storage.fake_store import FakeStore
 from .driven_coordinator import Driven, a_checkpoint, running
 
 #: {checkpoint: files that it names}; each also wrote one that nobody names.
@@ -43,7 +43,7 @@ class Job:
     """A ledger, what it orders of storage, and storage that refuses some deletions."""
 
     def __init__(self, retain: int = 1) -> None:
-        self.store = FakeStore()
+        self.store = MemoryStore()
         self.ledger = Ledger(None, retain)
         self.deletion = Deletion(self.ledger)
         self.effects: list[d.CoordinatorEffect] = []
@@ -51,7 +51,7 @@ class Job:
 
     def refuse(self, paths: Sequence[str], how: type[StoreError], *, happened: bool) -> None:
         """From now on."""
-        delete = FakeStore.delete
+        delete = MemoryStore.delete
 
         def refusing(path: str) -> None:
             if path not in paths:
@@ -137,7 +137,7 @@ def test_what_storage_refuses_is_not_asked_for_again_before_the_next_occasion() 
     job.refuse(DELETIONS, StoreRejected, happened=False)
     job.complete(1)
     job.complete(2)
-    assert job.store.calls.count("delete") == 0
+    assert job.store.methods.count("delete") == 0
     assert not job.deletion.awaits
     assert not job.effects
     assert job.paused == 0
