@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import secrets
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeout
 from contextlib import suppress
@@ -17,13 +17,13 @@ from pyspark import cloudpickle
 from headrace.channels.events import CheckpointMode
 from headrace.recovery import assignment, catalog, redistribution
 from headrace.recovery.layout import CheckpointKind, checkpoint_folder
-from headrace.recovery.metadata import CheckpointMetadata, SharedFile, SubtaskSnapshot
+from headrace.recovery.metadata import CheckpointMetadata, SubtaskSnapshot
 from headrace.recovery.renaming import NoSuchName, renamed
 from headrace.recovery.store import StoreError
 
 from ..contract.errors import HeadraceError, JobFailed, StorageUnreachable, UserError
 from ..contract.execution import ExecutionPlan
-from ..contract.launcher import WorkerLauncher, WorkerProgram, slots_of_worker
+from ..contract.launcher import WorkerLauncher, WorkerProgram
 from ..contract.options import RunOptions
 from ..contract.outcomes import JobResult
 from ..contract.places import absolute
@@ -33,6 +33,7 @@ from ..coordinator.rules import Phase
 from ..drivers.checkpoint_directory import CheckpointDirectory
 from ..drivers.coordinator_driver import CoordinatorDriver, Status
 from ..drivers.coordinator_performer import Sinks
+from ..drivers.early_workers import files_by_worker
 from ..drivers.restore import Restore, claimed, in_new_names, new_tasks, resolve
 from ..drivers.start import prepare
 from ..storage.checkpoint_storage import open_store
@@ -254,10 +255,9 @@ class PreparedJob:
 
     def await_workers(self) -> None:
         """Wait until the workers that were started ahead are there. Raises: HeadraceError when they do not come."""
-        if self._driver is None or self._launcher is None:
+        if self._driver is None:
             return
-        timeout_s = self._options.workers.start_timeout_ns / 1e9
-        reason = self._driver.await_workers(self._launcher.workers, timeout_s)
+        reason = self._driver.await_workers(self._options.workers.start_timeout_ns / 1e9)
         if reason:
             raise HeadraceError(reason)
 
@@ -273,13 +273,7 @@ class PreparedJob:
             subtasks = self._assign(self._adapt(checkpoints[-1]))
         except redistribution.Incompatible:
             return 0  # which `begin` says of the checkpoint that counts
-        workers = self._launcher.workers
-        wanted = {
-            worker: files_of(
-                subtasks, slots_of_worker(worker, workers=workers, slots=self._plan.slots)
-            )
-            for worker in range(workers)
-        }
+        wanted = files_by_worker(subtasks, workers=self._launcher.workers, slots=self._plan.slots)
         return self._driver.fetch_ahead(wanted, self._options.workers.start_timeout_ns / 1e9)
 
     def begin(self, restore: str | int | None) -> RunningJob:
@@ -386,13 +380,6 @@ def start_job(plan: ExecutionPlan, options: RunOptions) -> RunningJob:
     if options.claim and options.restore is None:
         raise UserError("claim has nothing to claim: give restore=, or leave claim out")
     return PreparedJob(plan, options).begin(options.restore)
-
-
-def files_of(subtasks: Sequence[SubtaskSnapshot], slots: range) -> list[SharedFile]:
-    """Files of databases that the subtasks in these slots restore, each once."""
-    databases = (d for subtask in subtasks if subtask.index in slots for d in subtask.databases)
-    found = {file.path: file for database in databases for file in database.shared}
-    return list(found.values())
 
 
 def _sinks_of(plan: ExecutionPlan) -> Sinks:

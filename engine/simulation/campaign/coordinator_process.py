@@ -7,12 +7,12 @@ call (see `storage.py`), so that the process can die between any two.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from headrace.recovery import assignment
 from headrace.recovery.layout import metadata_path
-from headrace.recovery.metadata import CheckpointMetadata
+from headrace.recovery.metadata import CheckpointMetadata, SharedFile
 
 from ...contract import messages as m
 from ...contract.errors import StorageUnreachable, UserError
@@ -32,6 +32,7 @@ from ...drivers.coordinator_performer import (
     perform_on_sinks,
     perform_on_storage,
 )
+from ...drivers.early_workers import EarlyWorkers, StateFetched
 from ...drivers.restore import Restore, new_tasks, resolve
 from ...drivers.start import Start, prepare
 from ..scheduler import MILLISECOND_NS, SECOND_NS
@@ -78,8 +79,12 @@ class CoordinatorProcess(Process, CoordinatorPerformer):
         self._saved = saved
         #: None until an epoch is claimed and a checkpoint chosen.
         self.machine: Coordinator | None = None
-        #: Checkpoints that it has completed.
+        #: Its workers, before there is a machine.
+        self.early = EarlyWorkers(env.settings.workers)
+        self._launched = False
+        #: Checkpoints that it has completed, and the newest of them.
         self.completed = 0
+        self.newest: CheckpointMetadata | None = None
         #: Every epoch that was its own.
         self.epochs: set[int] = set()
         self._storage = Stepper(self, env.faults, env.storage, "store call", self._end_when_done)
@@ -87,14 +92,29 @@ class CoordinatorProcess(Process, CoordinatorPerformer):
         self._incarnations: dict[int, int] = {}
         #: Told of every checkpoint that completes.
         self.on_checkpoint: Callable[[int], None] = lambda number: None
+        #: Told that an early worker has said something, or ended.
+        self.on_early: Callable[[], None] = lambda: None
         #: The latest messages of workers, as they came.
         self.heard: deque[bytes] = deque(maxlen=40)
         env.network.listen(self.address, self)
 
-    def start(self) -> None:
-        """Take the steps of a start on storage, then launch the workers and begin."""
+    def launch(self) -> None:
+        """Start the workers, if they have not been started."""
+        if not self._launched:
+            self._launched = True
+            for worker in range(self.env.settings.workers):
+                self._launch(self, worker, 0)
+
+    def fetch_ahead(self, files: Mapping[int, Sequence[SharedFile]]) -> None:
+        """Have early workers fetch files, by worker."""
+        for connection, order in self.early.fetch(files):
+            self.env.network.send(connection, self, m.encode(order))
+
+    def start(self, restore: int = 0) -> None:
+        """Take the steps of a start on storage, then launch the workers and begin. `restore`: a checkpoint's number; 0: the newest."""
+        claim = self.env.claim
         self._storage.submit(
-            lambda replay: _prepare(_directory(self.env, replay), self.env.claim), self._begin
+            lambda replay: _prepare(_directory(self.env, replay), restore, claim), self._begin
         )
 
     def _begin(self, start: Start | None) -> None:
@@ -112,9 +132,10 @@ class CoordinatorProcess(Process, CoordinatorPerformer):
         env.orphans.begins(self.machine, [m.checkpoint for m in left.others])
         if restore.metadata is not None:
             self._count_rescale(restore.metadata)
-        for worker in range(env.settings.workers):
-            self._launch(self, worker, 0)
+        self.launch()
         self._perform_all(self.machine.start(self.clock_ns()))
+        for event in self.early.events:
+            self.post(event)
         self._wake_later()
 
     def _count_rescale(self, metadata: CheckpointMetadata) -> None:
@@ -128,10 +149,13 @@ class CoordinatorProcess(Process, CoordinatorPerformer):
 
     def post(self, event: d.CoordinatorEvent) -> None:
         """Something has happened."""
-        if not self.alive or self.result is not None or self.machine is None:
+        if not self.alive or self.result is not None:
             return
         if self.paused:
             self.when_awake(lambda: self.post(event))
+            return
+        if self.machine is None:
+            self._hear_early(event)
             return
         fenced, phase = self.machine.fenced, self.machine.phase
         self.epochs.add(self.machine.epoch)
@@ -144,6 +168,11 @@ class CoordinatorProcess(Process, CoordinatorPerformer):
         self.env.coverage.count("messages fenced by the coordinator", fenced)
         self._perform_all(effects)
         self._wake_later()
+
+    def _hear_early(self, event: d.CoordinatorEvent | StateFetched) -> None:
+        if self._launched:
+            self._perform_all(self.early.take(event))
+            self.on_early()
 
     def next_deadline_ns(self) -> int | None:
         """See `Process`."""
@@ -162,8 +191,12 @@ class CoordinatorProcess(Process, CoordinatorPerformer):
 
     def received(self, connection: int, message: Any) -> None:
         """See `Endpoint`."""
-        self.heard.append(message)
-        self.post(d.MessageReceived(connection, m.decode_for_coordinator(message)))
+        said = m.decode_for_coordinator(message)
+        if not isinstance(said, m.FetchedAhead):
+            self.heard.append(message)
+            self.post(d.MessageReceived(connection, said))
+        elif self.alive and self.machine is None:
+            self.when_awake(lambda: self._hear_early(StateFetched(connection, said.fetched_bytes)))
 
     def disconnected(self, connection: int, reason: str) -> None:
         """See `Endpoint`."""
@@ -176,8 +209,8 @@ class CoordinatorProcess(Process, CoordinatorPerformer):
             point = _point_of(effect)
             if self.reached(point):
                 return
-            assert self.machine is not None, "nothing else has effects"
-            self.env.orphans.ordered(self.machine, effect)
+            if self.machine is not None:
+                self.env.orphans.ordered(self.machine, effect)
             self._perform(effect)
             if self.passed(point):
                 return
@@ -237,6 +270,7 @@ class CoordinatorProcess(Process, CoordinatorPerformer):
                     self.env.watch.completed(notice.checkpoint, self.env.storage)
                 self.env.coverage.count("checkpoints completed")
                 self.completed += 1
+                self.newest = notice.checkpoint
                 self.on_checkpoint(number)
             case d.NoticeKind.CHECKPOINT_FAILED:
                 self.env.coverage.count("checkpoints given up")
@@ -270,21 +304,24 @@ def _directory(env: Environment, replay: Replay) -> CheckpointDirectory:
     return CheckpointDirectory(env.plan.job, store, OWN, lambda url: store, store.sleep)
 
 
-def _prepare(directory: CheckpointDirectory, claim: str) -> Start | None:
+def _prepare(directory: CheckpointDirectory, restore: int, claim: str) -> Start | None:
     """Take the steps of the start. None: storage does not answer, and somebody starts the job again."""
     try:
-        return prepare(directory, lambda: _latest(directory, claim))
+        return prepare(directory, lambda: _found(directory, restore, claim))
     except StorageUnreachable:
         return None
     except UserError as error:
-        if "cannot be written" in str(error):
+        # A rival may have subsumed the checkpoint of a rescale.
+        if restore or "cannot be written" in str(error):
             return None
         raise
 
 
-def _latest(directory: CheckpointDirectory, claim: str) -> Restore:
-    """The checkpoint that `restore="latest"` names; without any the job claims `claim`, if given, or starts afresh."""
+def _found(directory: CheckpointDirectory, restore: int, claim: str) -> Restore:
+    """The checkpoint of this number; 0: the one that "latest" names; without any the job claims `claim`, if given, or starts afresh."""
     store, job = directory.store, directory.job
+    if restore:
+        return resolve(store, job, restore, OWN, open_=directory.open)
     try:
         return resolve(store, job, "latest", OWN, open_=directory.open)
     except UserError:
