@@ -23,9 +23,8 @@ from headrace.recovery.store import AlreadyExists, NotFound, Store, StoreError, 
 from ..contract.errors import StorageUnreachable, UserError
 from ..contract.execution import ExecutionPlan
 from ..contract.launcher import slots_of_worker
-from ..coordinator.coordinator import Coordinator
-from ..coordinator.leftovers import Leftovers, find_leftovers
-from ..coordinator.restore_point import Adapt, Assign, as_it_is
+from ..coordinator.coordinator import Adapt, Assign, Coordinator, as_it_is
+from ..coordinator.earlier_runs import EarlierRuns, find_earlier_runs
 from ..coordinator.rules import CoordinatorRules
 from .checkpoint_directory import CheckpointDirectory
 from .restore import Restore
@@ -38,12 +37,12 @@ class Start:
     Attributes:
         epoch: the run's first.
         restore: where the run starts.
-        left: checkpoints of earlier runs.
+        earlier: checkpoints of earlier runs.
     """
 
     epoch: int
     restore: Restore
-    left: Leftovers
+    earlier: EarlierRuns
 
     def coordinator(
         self,
@@ -65,7 +64,7 @@ class Start:
             checkpoint_next=self.restore.checkpoint_next,
             assign=assign,
             epoch=self.epoch,
-            left=self.left,
+            earlier=self.earlier,
             adapt=adapt,
         )
 
@@ -79,10 +78,10 @@ def prepare(directory: CheckpointDirectory, find: Callable[[], Restore]) -> Star
     epoch = _claim_epoch(directory)
     restore = find()
     _record(restore, directory)
-    left = find_leftovers(
+    earlier = find_earlier_runs(
         directory.store, directory.job, restore.own, restore.checkpoint_next, restore.place
     )
-    return Start(epoch, restore, left)
+    return Start(epoch, restore, earlier)
 
 
 def acquire_claim(restore: Restore, directory: CheckpointDirectory) -> None:

@@ -28,7 +28,7 @@ from ..contract.options import RunOptions
 from ..contract.outcomes import JobResult
 from ..contract.places import absolute
 from ..coordinator import coordinator_events as d
-from ..coordinator.pending import SavepointOrder
+from ..coordinator.coordinator_events import SavepointOrder
 from ..coordinator.rules import Phase
 from ..drivers.checkpoint_directory import CheckpointDirectory
 from ..drivers.coordinator_driver import CoordinatorDriver, Status
@@ -312,7 +312,7 @@ class PreparedJob:
             self._adapt,
         )
         driver = self._driver or self._launch(launcher)
-        for warning in (*start.restore.warnings, *start.left.warnings):
+        for warning in (*start.restore.warnings, *start.earlier.warnings):
             driver.warn(warning)
         driver.start(machine)
         return RunningJob(self._plan, driver, launcher, self._directory)

@@ -18,11 +18,8 @@ from ...contract import messages as m
 from ...contract.errors import StorageUnreachable, UserError
 from ...contract.execution import ExecutionPlan
 from ...coordinator import coordinator_events as d
-from ...coordinator.coordinator import Coordinator
-from ...coordinator.pending import CheckpointRules
-from ...coordinator.restarts import RestartRules
-from ...coordinator.restore_point import Assign
-from ...coordinator.rules import CoordinatorRules
+from ...coordinator.coordinator import Assign, Coordinator
+from ...coordinator.rules import CheckpointRules, CoordinatorRules, RestartRules
 from ...drivers.checkpoint_directory import CheckpointDirectory
 from ...drivers.coordinator_performer import (
     CoordinatorPerformer,
@@ -121,15 +118,15 @@ class CoordinatorProcess(Process, CoordinatorPerformer):
         if start is None:
             self.die(host=False, why="cannot reach its storage")
             return
-        env, restore, left = self.env, start.restore, start.left
+        env, restore, earlier = self.env, start.restore, start.earlier
         self.machine = start.coordinator(
             env.plan, env.settings.workers, _rules(env.settings), _assign(env.plan)
         )
-        env.coverage.count("older checkpoints adopted", len(left.older))
-        env.coverage.count("abandoned checkpoints adopted", len(left.abandoned))
+        env.coverage.count("older checkpoints adopted", len(earlier.older))
+        env.coverage.count("abandoned checkpoints adopted", len(earlier.abandoned))
         found = 0 if restore.metadata is None else restore.metadata.checkpoint
         env.storage.audit.inherited(found, env.plan.job)
-        env.orphans.begins(self.machine, [m.checkpoint for m in left.others])
+        env.orphans.begins(self.machine, [m.checkpoint for m in earlier.others])
         if restore.metadata is not None:
             self._count_rescale(restore.metadata)
         self.launch()

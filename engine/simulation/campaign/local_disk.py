@@ -15,6 +15,9 @@ from ...contract.operators import HEAP, StateBackend
 from ...storage.ahead import FilesAhead
 from ..coverage import Coverage
 
+#: Folders here cost no disk. A system without it has them among its temporary files.
+_IN_MEMORY = "/dev/shm"
+
 
 class _CountedFiles(FilesAhead):
     """Fetches in one thread, so that the order of faults is the seed's, and counts the files that a restore takes."""
@@ -62,6 +65,10 @@ class LocalDisk:
 
     def folder(self) -> str:
         """Name a folder that does not exist yet."""
-        self._root = self._root or tempfile.mkdtemp(prefix="headrace-simulation-")
+        self._root = self._root or tempfile.mkdtemp(prefix="headrace-simulation-", dir=_place())
         self._folders += 1
         return os.path.join(self._root, str(self._folders))
+
+
+def _place() -> str | None:
+    return _IN_MEMORY if os.access(_IN_MEMORY, os.W_OK) else None

@@ -19,9 +19,7 @@ from ...contract import messages as m
 from ...contract.execution import ExecutionPlan
 from ...coordinator import coordinator_events as d
 from ...coordinator.coordinator import Coordinator
-from ...coordinator.pending import CheckpointRules
-from ...coordinator.restarts import RestartRules
-from ...coordinator.rules import CoordinatorRules, Phase
+from ...coordinator.rules import CheckpointRules, CoordinatorRules, Phase, RestartRules
 from ...drivers.checkpoint_directory import CheckpointDirectory
 from ...drivers.coordinator_performer import (
     CoordinatorPerformer,
@@ -339,9 +337,9 @@ def without_history(state: CoordinatorState) -> None:
         pending.acknowledged = dict(sorted(pending.acknowledged.items()))
     machine._finished = in_order(machine._finished)
     checkpoints._channels = in_order(checkpoints._channels)
-    roster = machine._roster
-    roster._members = dict(sorted(roster._members.items()))
-    roster._newest = dict(sorted(roster._newest.items()))
-    roster._connections = dict(sorted(roster._connections.items()))
-    for member in roster._members.values():
+    workers = machine._workers
+    workers._members = dict(sorted(workers._members.items()))
+    workers._newest = dict(sorted(workers._newest.items()))
+    workers._connections = dict(sorted(workers._connections.items()))
+    for member in workers._members.values():
         member.seen_ns = 0
