@@ -10,7 +10,7 @@ import pytest
 
 from headrace.channels.events import CheckpointMode
 from headrace.engine.coordinator.retention import Retention
-from headrace.engine.drivers import claiming
+from headrace.engine.drivers import coordinator_performer
 from headrace.engine.simulation.campaign.faults import no_faults
 from headrace.engine.simulation.campaign.scenario import draw_scenario
 from headrace.engine.simulation.campaign.world import Report, World
@@ -21,7 +21,7 @@ SEEDS = (42, 43, 44, 46, 48, 51)
 
 
 #: Jobs that replay what was in flight beyond their first checkpoint.
-REPLAYED_LONG = (66, 78)
+REPLAYED_LONG = (64, 76)
 
 
 def run(seed: int, *, retain: int = 1, claim_after: int = 1) -> Report:
@@ -70,14 +70,14 @@ def test_a_claim_that_nobody_releases_is_a_violation(monkeypatch: pytest.MonkeyP
 
 
 def test_a_claim_that_is_forgotten_is_a_violation(monkeypatch: pytest.MonkeyPatch) -> None:
-    release = claiming.release
+    release = coordinator_performer.release_claim
 
     def forgetful(*what: Any, **how: Any) -> Any:
         with pytest.MonkeyPatch.context() as patched:
             patched.setattr(claims, "release", lambda *_: None)
             return release(*what, **how)
 
-    monkeypatch.setattr(claiming, "release", forgetful)
+    monkeypatch.setattr(coordinator_performer, "release_claim", forgetful)
     assert any("was released, and left are" in violation for violation in violations())
 
 
