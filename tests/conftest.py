@@ -1,9 +1,68 @@
-"""For all tests."""
+"""For all tests: Hypothesis without deadlines, `--long`, and which process runs what, and when.
+
+Tests run in several processes, one per core. A process takes whole files, whose fixtures its tests
+share. Tests of an embedded Spark share a process, which can have only one session at a time. Long
+tests are taken one by one, and first: a long one at the end would leave the other cores idle.
+"""
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import settings
 
 # How long an example takes says more about what else the machine does than about the code.
 settings.register_profile("headrace", deadline=None)
 settings.load_profile("headrace")
+
+#: Tests with these marks, or of embedded Spark, are begun first.
+_LONG = ("slow", "mutant")
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Add the switch of `make faults` and `make mutants`."""
+    parser.addoption("--long", action="store_true", help="long campaigns instead of short ones")
+
+
+@pytest.fixture
+def long(request: pytest.FixtureRequest) -> bool:
+    """Whether long campaigns are wanted."""
+    return bool(request.config.getoption("--long"))
+
+
+@pytest.fixture
+def only_long(long: bool) -> None:
+    """For tests that take long, or vary another test that is enough every day."""
+    if not long:
+        pytest.skip("long: run `make faults`")
+
+
+# First, because pytest-xdist reads the groups in the same hook.
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Group the tests and bring the long ones to the front, in each process alike."""
+    if not hasattr(config, "workerinput"):
+        return
+    for item in items:
+        group = _group_of(item)
+        if group and not item.get_closest_marker("xdist_group"):
+            item.add_marker(pytest.mark.xdist_group(group))
+    items.sort(key=_turn)
+
+
+def _group_of(item: pytest.Item) -> str:
+    """What shares a process; empty: the test is taken alone."""
+    if _on_spark(item):
+        return "spark"
+    return "" if _is_long(item) else item.nodeid.partition("::")[0]
+
+
+def _turn(item: pytest.Item) -> int:
+    return 0 if _on_spark(item) else 1 if _is_long(item) else 2
+
+
+def _on_spark(item: pytest.Item) -> bool:
+    return "spark" in getattr(item, "fixturenames", ())
+
+
+def _is_long(item: pytest.Item) -> bool:
+    return any(item.get_closest_marker(mark) for mark in _LONG)

@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from itertools import chain
 
 import pytest
 
-from headrace.engine.simulation.world import simulate
-
 from . import mutants, rescale_mutants
-from .mutants import SLIPS
+from .planted import assert_found, by_campaign
 
 MUTANTS = mutants.MUTANTS | rescale_mutants.MUTANTS
 
@@ -62,12 +59,10 @@ def quiet(caplog: pytest.LogCaptureFixture) -> Iterator[None]:
         yield
 
 
+@pytest.mark.mutant
 @pytest.mark.parametrize("name", sorted(MUTANTS))
-def test_the_simulation_finds_the_bug_that(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_simulation_finds_the_bug_that(
+    name: str, monkeypatch: pytest.MonkeyPatch, long: bool
+) -> None:
     known = KNOWN.get(name, 0)
-    assert not simulate(known).violation, "the engine is at fault, not the mutant"
-    MUTANTS[name](monkeypatch)
-    seeds = chain((known,), range(SEEDS_MAX))
-    violation = next(filter(None, (simulate(seed).violation for seed in seeds)), "")
-    assert violation, f"no violation in {SEEDS_MAX} seeds"
-    assert not violation.startswith(SLIPS), violation
+    assert_found(MUTANTS[name], by_campaign(), known, monkeypatch, seeds_max=SEEDS_MAX, long=long)
