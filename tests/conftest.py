@@ -3,9 +3,17 @@
 Tests run in several processes, one per core. A process takes whole files, whose fixtures its tests
 share. Tests of an embedded Spark share a process, which can have only one session at a time. Long
 tests are taken one by one, and first: a long one at the end would leave the other cores idle.
+
+Temporary files lie in memory where there is room, unless TMPDIR says otherwise: databases and
+checkpoints flush thousands of small files, and a test that waits for the disk shows nothing more.
 """
 
 from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+from pathlib import Path
 
 import pytest
 from hypothesis import settings
@@ -14,6 +22,10 @@ from hypothesis import settings
 settings.register_profile("headrace", deadline=None)
 settings.load_profile("headrace")
 
+_MEMORY = Path("/dev/shm")
+#: Room that the tests need at most, with those of other processes.
+_MEMORY_BYTES_MIN = 4 << 30
+
 #: Tests with these marks, or of embedded Spark, are begun first.
 _LONG = ("slow", "mutant")
 
@@ -21,6 +33,17 @@ _LONG = ("slow", "mutant")
 def pytest_addoption(parser: pytest.Parser) -> None:
     """Add the switch of `make faults` and `make mutants`."""
     parser.addoption("--long", action="store_true", help="long campaigns instead of short ones")
+
+
+def pytest_configure() -> None:
+    """Put temporary files into memory, those of child processes too."""
+    if "TMPDIR" not in os.environ and _has_room(_MEMORY):
+        os.environ["TMPDIR"] = str(_MEMORY)
+        tempfile.tempdir = None
+
+
+def _has_room(folder: Path) -> bool:
+    return folder.is_dir() and shutil.disk_usage(folder).free >= _MEMORY_BYTES_MIN
 
 
 @pytest.fixture

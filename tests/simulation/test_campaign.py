@@ -27,19 +27,20 @@ from headrace.engine.simulation.campaign import run_campaign
 from headrace.engine.simulation.world import simulate
 import logging
 logging.disable(logging.CRITICAL)
-print(*[simulate(seed).trace_hash for seed in range(6)])
+print(*[simulate(seed).trace_hash for seed in range(3)])
 """
 
 
-def test_a_hundred_seeds_keep_every_promise() -> None:
-    result = run_campaign(range(100), jobs=1)
+def test_forty_seeds_keep_every_promise() -> None:
+    # Those below are test_databases.py's.
+    result = run_campaign(range(40, 80), jobs=1)
     assert result.violations == {}
-    assert result.seeds == 100
+    assert result.seeds == 40
 
 
 @pytest.mark.parametrize("mode", CheckpointMode)
 def test_without_faults_every_mode_keeps_every_promise(mode: CheckpointMode) -> None:
-    result = run_campaign(range(1000, 1015), jobs=1, faults=False, mode=mode)
+    result = run_campaign(range(1000, 1010), jobs=1, faults=False, mode=mode)
     assert result.violations == {}
 
 
