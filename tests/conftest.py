@@ -13,6 +13,7 @@ from __future__ import annotations
 import os
 import shutil
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -26,7 +27,7 @@ _MEMORY = Path("/dev/shm")
 #: Room that the tests need at most, with those of other processes.
 _MEMORY_BYTES_MIN = 4 << 30
 
-#: Tests with these marks, or of embedded Spark, are begun first.
+#: Tests with these marks are taken one by one, and begun after those of Spark, before all others.
 _LONG = ("slow", "mutant")
 
 
@@ -53,16 +54,19 @@ def long(request: pytest.FixtureRequest) -> bool:
 
 
 @pytest.fixture
-def only_long(long: bool) -> None:
+def only_long() -> None:
     """For tests that take long, or vary another test that is enough every day."""
-    if not long:
-        pytest.skip("long: run `make faults`")
 
 
 # First, because pytest-xdist reads the groups in the same hook.
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Group the tests and bring the long ones to the front, in each process alike."""
+    """Skip long campaigns; in each of several processes, group the tests, the long ones first."""
+    if not config.getoption("--long"):
+        for item in items:
+            # Not in the fixture, before which a module's Spark session would be started.
+            if "only_long" in _fixtures(item):
+                item.add_marker(pytest.mark.skip(reason="long: run `make faults`"))
     if not hasattr(config, "workerinput"):
         return
     for item in items:
@@ -74,18 +78,18 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 def _group_of(item: pytest.Item) -> str:
     """What shares a process; empty: the test is taken alone."""
-    if _on_spark(item):
+    if "spark" in _fixtures(item):
         return "spark"
     return "" if _is_long(item) else item.nodeid.partition("::")[0]
 
 
 def _turn(item: pytest.Item) -> int:
-    return 0 if _on_spark(item) else 1 if _is_long(item) else 2
-
-
-def _on_spark(item: pytest.Item) -> bool:
-    return "spark" in getattr(item, "fixturenames", ())
+    return 0 if item.get_closest_marker("spark") else 1 if _is_long(item) else 2
 
 
 def _is_long(item: pytest.Item) -> bool:
     return any(item.get_closest_marker(mark) for mark in _LONG)
+
+
+def _fixtures(item: pytest.Item) -> Sequence[str]:
+    return getattr(item, "fixturenames", ())

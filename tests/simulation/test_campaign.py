@@ -53,7 +53,7 @@ def test_a_run_does_not_depend_on_the_order_of_hashes() -> None:
     def hashes(seed: str) -> str:
         environment = os.environ | {"PYTHONHASHSEED": seed}
         command = [sys.executable, "-c", _HASHES]
-        return subprocess.check_output(command, env=environment, text=True, timeout=120)
+        return subprocess.check_output(command, env=environment, text=True, timeout=300)
 
     assert hashes("1") == hashes("2")
 

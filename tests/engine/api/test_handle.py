@@ -17,7 +17,7 @@ from headrace.engine.coordination.driver import Status
 from headrace.engine.coordination.rules import Phase
 from headrace.engine.plan.execution import ExecutionPlan
 
-DEADLINE_S = 60.0
+DEADLINE_S = 120.0
 STATUS = Status(Phase.RUNNING, 1, 0, {}, ((1, Notice(NoticeKind.RUNNING, "runs")),), (), 3)
 
 

@@ -18,7 +18,7 @@ from headrace.engine.coordination.driver import Status
 from headrace.engine.coordination.messages import SubtaskNumbers
 from headrace.engine.coordination.rules import Phase
 
-WAIT_S = 60.0
+WAIT_S = 120.0
 
 
 class PressedJob:

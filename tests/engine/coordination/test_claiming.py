@@ -25,7 +25,7 @@ from headrace.recovery.store import StoreRejected, StoreUncertain
 from .driven_coordinator import a_checkpoint
 
 CHK = CheckpointKind.CHECKPOINT
-WAIT_S = 60.0
+WAIT_S = 120.0
 
 
 class Two:

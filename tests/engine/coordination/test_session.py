@@ -20,7 +20,7 @@ import headrace as hr
 
 ROWS = 3_000
 KEYS = 17
-WAIT_S = 60.0
+WAIT_S = 120.0
 Rows = list[dict[str, Any]]
 
 

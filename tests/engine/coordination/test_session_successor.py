@@ -17,7 +17,7 @@ from headrace.engine.coordination.driver import CoordinatorDriver
 from headrace.engine.coordination.rules import Phase
 from headrace.engine.coordination.session import RunningJob, start_job
 
-WAIT_S = 60.0
+WAIT_S = 120.0
 
 
 def endless(name: str = "totals") -> hr.Job:

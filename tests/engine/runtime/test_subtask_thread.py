@@ -31,7 +31,7 @@ from headrace.engine.runtime.work import (
 )
 from headrace.engine.runtime.worker_protocol import WorkEnded, WorkFailed
 
-WAIT_S = 60.0
+WAIT_S = 120.0
 ME = SubtaskId(1, 0)
 BATCH = pa.record_batch({"x": pa.array([1, 2, 3], pa.int64())})
 States = dict[str, list[RestoredState]]
