@@ -8,8 +8,10 @@ SEEDS ?=
 
 BIN := .venv/bin
 READY := .venv/ready
-#: A process for each core; tests/conftest.py says which process runs what.
-PYTEST := $(BIN)/pytest --numprocesses=logical --dist=loadgroup --no-loadscope-reorder
+#: One more than there are cores: many tests wait for other processes.
+PROCESSES := $(shell expr $$(getconf _NPROCESSORS_ONLN) + 1)
+#: tests/conftest.py says which process runs what.
+PYTEST := $(BIN)/pytest --numprocesses=$(PROCESSES) --dist=loadgroup --no-loadscope-reorder
 MATRIX := $(BIN)/python -m headrace.engine.simulation.matrix $(if $(SEEDS),--seeds $(SEEDS))
 #: Exits with 3 when there is no Java that Spark runs on.
 FIND_JAVA := from headrace.engine.spark.java import has_java; exit(0 if has_java() else 3)

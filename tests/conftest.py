@@ -1,6 +1,6 @@
 """For all tests: Hypothesis without deadlines, `--long`, and which process runs what, and when.
 
-Tests run in several processes, one per core. A process takes whole files, whose fixtures its tests
+Tests run in several processes (`make test`). A process takes whole files, whose fixtures its tests
 share. Tests of an embedded Spark share a process, which can have only one session at a time. Long
 tests are taken one by one, and first: a long one at the end would leave the other cores idle.
 
@@ -18,6 +18,8 @@ from pathlib import Path
 
 import pytest
 from hypothesis import settings
+
+from headrace.engine.spark.standalone import QUICK_JAVA
 
 # How long an example takes says more about what else the machine does than about the code.
 settings.register_profile("headrace", deadline=None)
@@ -37,7 +39,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure() -> None:
-    """Put temporary files into memory, those of child processes too."""
+    """Put temporary files into memory, and keep Spark quick; for child processes too."""
+    os.environ.setdefault("SPARK_SUBMIT_OPTS", QUICK_JAVA)
     if "TMPDIR" not in os.environ and _has_room(_MEMORY):
         os.environ["TMPDIR"] = str(_MEMORY)
         tempfile.tempdir = None

@@ -33,7 +33,7 @@ KNOWN: dict[str, int] = {
     "one_watermark_for_all_splits": 30,
     "overtaken_output_is_not_persisted": 3,
     "referenced_files_are_deleted": 0,
-    "restart_chooses_its_checkpoint_while_metadata_is_written": 7,
+    "restart_chooses_its_checkpoint_while_metadata_is_written": 20,
     "savepoint_does_not_wait_for_the_commit_of_its_transactions": 21,
     "snapshot_includes_the_running_work": 0,
     "source_offset_is_committed_before_its_output": 44,

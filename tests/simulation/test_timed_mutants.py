@@ -20,7 +20,7 @@ KNOWN: dict[str, int] = {
     "broadcast_state_is_frozen_with_what_running_work_wrote": 3,
     "broadcast_state_is_not_restored": 3,
     "index_of_what_is_due_is_not_restored": 3,
-    "rows_of_moved_key_groups_are_dropped": 45,
+    "rows_of_moved_key_groups_are_dropped": 49,
     "who_has_met_is_forgotten_by_a_restore": 4,
 }
 SEEDS_MAX = 60
