@@ -7,8 +7,9 @@
 A number of seeds begins at a seed drawn at random, and the range is printed: the same range always
 tests the same schedules.
 
-Exit code 0: no violation, and every fault that must happen has happened; 3: otherwise. A small campaign cannot meet every fault:
-faults are demanded from `REQUIRED_SEEDS_MIN` seeds on, crash points from `COVERAGE_SEEDS_MIN`.
+Exit code 0: no violation, and every fault that must happen has happened; 3: otherwise. A small
+campaign cannot meet every fault: faults are demanded from `REQUIRED_SEEDS_MIN` seeds on, crash
+points from `COVERAGE_SEEDS_MIN`.
 """
 
 from __future__ import annotations
