@@ -162,8 +162,10 @@ class EdgeInfo(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_def
     """An edge of that plan; `producer` and `consumer` are task indexes.
 
     Attributes:
-        partitioning: the partitioner's name ("hash", "rebalance", ...); empty in checkpoints of before it was noted.
-        columns: what "hash" hashes, in order, so that a rescaled checkpoint can be read without the program.
+        partitioning: the partitioner's name ("hash", "rebalance", ...); empty in older checkpoints.
+        columns: its key columns, in order, so that a rescaled checkpoint can be read without the
+            program.
+        parameters: its further parameters as text: the boundaries of "range".
     """
 
     key: str
@@ -171,6 +173,7 @@ class EdgeInfo(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_def
     consumer: int
     partitioning: str = ""
     columns: list[str] = []
+    parameters: list[str] = []
 
 
 class CheckpointMetadata(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

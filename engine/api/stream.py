@@ -18,7 +18,11 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from headrace.channels.partitioners import Broadcast, Custom, CustomFunction, Rebalance, Shuffle
+from headrace.channels.partitioners.broadcast import Broadcast
+from headrace.channels.partitioners.by_range import ByRange
+from headrace.channels.partitioners.custom import Custom, CustomFunction
+from headrace.channels.partitioners.rebalance import Rebalance
+from headrace.channels.partitioners.shuffle import Shuffle
 
 from ..contract.errors import UserError
 from ..contract.options import State
@@ -338,6 +342,23 @@ class Stream:
         self._declared("partition_by", function, None)
         check_columns(columns, self.schema, where="partition_by")
         return self.partitioned(Custom(function, columns or None))
+
+    def partition_by_range(self, column: str, boundaries: Iterable[object]) -> Stream:
+        """Give each subtask of the next operator contiguous ranges of a column's values, in order.
+
+        With boundaries 10 and 20 the ranges are below 10, from 10 to below 20, and from 20. Nulls
+        and NaN belong to the last range. Subtasks share the ranges evenly at any parallelism; more
+        subtasks than ranges leave some subtasks without records.
+
+        Args:
+            column: numbers, dates, timestamps or strings.
+            boundaries: values of the column's type, each larger than the one before.
+        """
+        check_columns([column], self.schema, where="partition_by_range")
+        try:
+            return self.partitioned(ByRange.over(self.schema, column, boundaries))
+        except (TypeError, ValueError) as error:
+            raise UserError(f"partition_by_range: {error}") from None
 
     @property
     def write(self) -> Write:

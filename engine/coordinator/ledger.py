@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 from dataclasses import replace
 
-from headrace.channels.partitioners import Hash
 from headrace.recovery.elsewhere import Elsewhere
 from headrace.recovery.metadata import (
     CheckpointMetadata,
@@ -303,5 +302,11 @@ def metadata_of(
 
 def _edge_info(edge: EdgePlan) -> EdgeInfo:
     partitioner = edge.partitioner
-    columns = list(partitioner.columns) if isinstance(partitioner, Hash) else []
-    return EdgeInfo(edge.key, edge.producer, edge.consumer, partitioner.name, columns)
+    return EdgeInfo(
+        key=edge.key,
+        producer=edge.producer,
+        consumer=edge.consumer,
+        partitioning=partitioner.name,
+        columns=list(partitioner.key_columns),
+        parameters=list(partitioner.parameters),
+    )

@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from headrace.channels.partitioners import Forward
+from headrace.channels.partitioners.forward import Forward
+from headrace.channels.partitioners.registry import wire_names
 from headrace.engine.simulation.campaign.matrix import (
     EDGES,
     OPERATORS,
@@ -30,6 +31,20 @@ def test_the_seeds_of_a_pair_take_every_edge_and_some_go_back() -> None:
     assert len(readers) >= len(EDGES) - 1
     assert {len(s.rescales) for s in scenarios} == {1, 2}
     assert any(isinstance(p, Forward) for s in scenarios for _, p in s.graph.tasks[-2].inputs)
+
+
+def test_every_second_round_of_seeds_takes_ranges_for_custom_functions() -> None:
+    first, second = (
+        {
+            p.name
+            for s in seeds
+            for task in pair_scenario(s, 2, 3).graph.tasks
+            for _, p in task.inputs
+        }
+        for seeds in (range(len(EDGES)), range(len(EDGES), 2 * len(EDGES)))
+    )
+    assert first == set(wire_names()) - {"range"}
+    assert second == set(wire_names()) - {"custom"}
 
 
 @pytest.mark.slow

@@ -13,7 +13,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 import headrace as hr
-from headrace.channels.partitioners import Hash
+from headrace.channels.partitioners.hash import Hash
 from headrace.engine.cli.contents import show_contents
 from headrace.engine.inspection.contents import in_flight_on
 from headrace.engine.inspection.directory import open_checkpoint
