@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -44,7 +44,7 @@ class Custom(Partitioner):
         return route
 
 
-def _check(answer: npt.NDArray[np.generic], rows: int, consumers: int) -> None:
+def _check(answer: npt.NDArray[Any], rows: int, consumers: int) -> None:
     """Raises: ValueError when the function's answer is not one integer per row in range."""
     if answer.shape != (rows,):
         raise ValueError(

@@ -38,7 +38,7 @@ from ..drivers.coordinator_performer import Sinks
 from ..drivers.restore import Restore, claimed, in_new_names, new_tasks, resolve
 from ..storage.checkpoint_storage import open_store
 from .compatibility import check_states
-from .job_settings import coordinator_rules, worker_settings
+from .coordinator_rules import coordinator_rules
 from .launchers import Made, make_launcher, take_place
 from .metrics import metrics_of
 
@@ -378,7 +378,9 @@ class PreparedJob:
             secret=secret,
             plan=cloudpickle.dumps(plan),  # type: ignore[no-untyped-call]  # pyspark's copy has no types
             slots=plan.slots,
-            settings=worker_settings(options),
+            checkpoints=options.checkpoints,
+            network=options.network,
+            state=options.state,
         )
         launcher.start(program, lambda reason: driver.post(d.LauncherFailed(reason)))
         return driver
