@@ -31,7 +31,6 @@ UNMIRRORED = {
     "channels/events.py": "values; every test of the gate and the wire uses them",
     "engine/contract/connectors.py": "protocols only",
     "engine/api/keyed.py": "streams, too: tests/engine/api/test_stream.py",
-    "engine/cli/parameters.py": "what every command takes; the tests of the commands use it",
     "engine/connectors/columnar.py": "reads Parquet and Arrow files for the file source: tests/engine/connectors/test_files.py",
     "engine/connectors/durable.py": "what the file sink does to storage: tests/engine/connectors/test_file_sink.py",
     "engine/connectors/filesystem.py": "found, listed and followed files: tests/engine/connectors/test_files.py",

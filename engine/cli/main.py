@@ -18,7 +18,7 @@ from cyclopts import App, CycloptsError, Parameter, validators
 
 from ..contract.errors import HeadraceError
 from .benchmarks import benchmarks
-from .parameters import Json
+from .parameters import Json, RunArguments, settings_of
 
 _INTERRUPTED = 130
 _BROKEN_PIPE = 141
@@ -70,37 +70,10 @@ def run(
     target: Annotated[str, Parameter(help="FILE[:JOB] or MODULE[:JOB], such as job.py:orders.")],
     /,
     *,
-    runner: Annotated[str | None, Parameter(help="spark, processes or threads.")] = None,
-    master: Annotated[str | None, Parameter(help="Spark master URL; embedded otherwise.")] = None,
-    parallelism: Annotated[
-        int | None,
-        Parameter(name=["--parallelism", "-p"], help="Subtasks of operators that set none."),
-    ] = None,
-    checkpoint_dir: Annotated[str | None, Parameter(help="A path or any fsspec URL.")] = None,
-    checkpoint_interval: Annotated[str | None, Parameter(help="Such as 1s or 500ms.")] = None,
-    mode: Annotated[str | None, Parameter(help="aligned, unaligned or at_least_once.")] = None,
-    restore: Annotated[
-        str | None, Parameter(help="latest, a checkpoint's number, or the path of one.")
-    ] = None,
-    claim: Annotated[
-        bool,
-        Parameter(
-            negative="",
-            help="What is restored from elsewhere becomes the job's own and is deleted when subsumed.",
-        ),
-    ] = False,
-    allow_unclaimed_state: Annotated[
-        bool, Parameter(negative="", help="Restore even if operators of the checkpoint are gone.")
-    ] = False,
-    map_: Annotated[
-        list[str] | None,
-        Parameter(
-            name="--map", negative="", help="old=new: an operator has another name now; repeatable."
-        ),
-    ] = None,
+    options: RunArguments = None,
     set_: Annotated[
         list[str] | None,
-        Parameter(name="--set", negative="", help="Any other option, as key=value; repeatable."),
+        Parameter(name="--set", negative="", help="Any option, as key=value; repeatable."),
     ] = None,
     json: Json = False,
 ) -> int:
@@ -112,19 +85,7 @@ def run(
     from .run import parsed
     from .run import run as run_job
 
-    given = {
-        "runner": runner,
-        "master": master,
-        "parallelism": None if parallelism is None else str(parallelism),
-        "checkpoints.directory": checkpoint_dir,
-        "checkpoints.interval": checkpoint_interval,
-        "checkpoints.mode": mode,
-        "restore": restore,
-        "claim": "true" if claim else None,
-        "allow_unclaimed_state": "true" if allow_unclaimed_state else None,
-        "renamed": ",".join(map_) if map_ else None,
-    }
-    stated = {key: text for key, text in given.items() if text is not None}
+    stated = {} if options is None else settings_of(options)
     return run_job(target, stated | parsed(set_ or []), as_json=json)
 
 

@@ -10,33 +10,23 @@ HEADRACE_PARALLELISM or HEADRACE_CHECKPOINTS_INTERVAL. Unknown keys are refused 
 
 from __future__ import annotations
 
-import functools
 import re
 import tomllib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from types import NoneType
-from typing import Any, get_args, get_type_hints
+from typing import Any
 
 from ..contract.errors import UserError
-from ..contract.options import Autoscale, Checkpoints, Network, Restart, RunOptions, State, Workers
+from ..contract.option import Option, options_of, types_of
+from ..contract.options import GROUPS, RunOptions
 from ..contract.suggestion import did_you_mean
 
 PREFIX = "HEADRACE_"
 #: Where a key has its code's or the default value.
 CODE = "code"
 
-_GROUPS: dict[str, type] = {
-    "checkpoints": Checkpoints,
-    "network": Network,
-    "restart": Restart,
-    "workers": Workers,
-    "state": State,
-    "autoscale": Autoscale,
-}
-#: An object, which no text can name.
-_ONLY_IN_CODE = {"spark"}
 _WORDS = {"true": True, "false": False}
 
 
@@ -49,16 +39,30 @@ class _Setting:
     origin: str
 
 
+def options_by_key() -> dict[str, Option]:
+    """All options that text can state, by key, in the order of their declaration."""
+    found = dict(options_of(RunOptions))
+    for group, class_ in GROUPS.items():
+        found |= {f"{group}.{name}": option for name, option in options_of(class_).items()}
+    return {key: option for key, option in found.items() if not option.is_in_code_only}
+
+
 def keys() -> tuple[str, ...]:
     """All keys that can be set from outside, in a fixed order."""
-    found: list[str] = []
-    for field in fields(RunOptions):
-        if field.name in _GROUPS:
-            members: Any = _GROUPS[field.name]
-            found += [f"{field.name}.{member.name}" for member in fields(members)]
-        elif field.name not in _ONLY_IN_CODE:
-            found.append(field.name)
-    return tuple(found)
+    return tuple(options_by_key())
+
+
+def types_of_key(key: str) -> frozenset[object]:
+    """The types that the option of a key is declared to take."""
+    group, _, name = key.rpartition(".")
+    return types_of(GROUPS[group] if group else RunOptions)[name]
+
+
+def default_of(key: str) -> object:
+    """The default of a key's option; `MISSING` where it has none."""
+    group, _, name = key.rpartition(".")
+    members: Any = GROUPS[group] if group else RunOptions
+    return next(field.default for field in fields(members) if field.name == name)
 
 
 def layered(
@@ -133,7 +137,7 @@ def _from_overrides(overrides: Mapping[str, str]) -> Iterator[_Setting]:
 
 
 def _checked(key: str, value: object, origin: str) -> _Setting:
-    if key in _ONLY_IN_CODE:
+    if key in options_of(RunOptions) and key not in keys():
         raise UserError(f"{origin}: {key!r} can only be set in code")
     if key not in keys():
         raise UserError(f"{origin}: there is no option {key!r}; {did_you_mean(key, keys())}")
@@ -144,7 +148,7 @@ def _converted(key: str, value: object, origin: str) -> object:
     """Text to what the option takes; "none" is None where that is a value. Numbers and booleans of a TOML file pass as they are."""
     if not isinstance(value, str):
         return value
-    taken = _types()[key]
+    taken = types_of_key(key)
     if value.lower() == "none" and NoneType in taken:
         return None
     if bool in taken:
@@ -160,22 +164,10 @@ def _converted(key: str, value: object, origin: str) -> object:
     return value
 
 
-@functools.cache
-def _types() -> dict[str, frozenset[object]]:
-    """{key: the types that its option is declared to take}."""
-    found: dict[str, frozenset[object]] = {}
-    for prefix, class_ in [("", RunOptions), *((f"{g}.", c) for g, c in _GROUPS.items())]:
-        # Spark's own type is known to type checkers only, and is no concern of settings.
-        hints = get_type_hints(class_, localns={"SparkSession": object})
-        for name, hint in hints.items():
-            found[prefix + name] = frozenset(get_args(hint) or (hint,))
-    return found
-
-
 def _apply(options: RunOptions, settings: Mapping[str, _Setting]) -> RunOptions:
     top = {key: setting for key, setting in settings.items() if "." not in key}
     changes = {key: setting.value for key, setting in top.items()}
-    for group, class_ in _GROUPS.items():
+    for group, class_ in GROUPS.items():
         members = {
             key.removeprefix(f"{group}."): setting
             for key, setting in settings.items()
