@@ -14,7 +14,9 @@ when one triggered later is complete: until then some worker may not have heard 
 To go takes two steps, since storage may refuse each. First the metadata is withdrawn (`collect`, answered by `withdrawn`): as long as that is not
 certain the checkpoint may look complete, so everything that it names is counted. Then its files are deleted (`deletable`, answered by `deleted`). What
 storage refused is handed out again the next time. What was given up is handed out once more when yet another checkpoint is complete: an upload that
-was running all the while may have come after the first deletion.
+was running all the while may have come after the first deletion. The first checkpoint of an attempt
+is handed out twice even if it was complete: workers of the attempt before may live on, cut off, and
+write pieces of their in-flight logs under the same number.
 
 Source: Flink's SharedStateRegistry (the idea of counting; behaviour, not code). Deviation: whole checkpoints are let go, not single references, and
 what a given-up checkpoint had written may be named.
@@ -77,7 +79,9 @@ class SharedStateRegistry:
         self._withdrawing: set[int] = set()
         #: Withdrawn, and what was written for them is to be deleted.
         self._withdrawn: set[int] = set()
-        #: {given up and deleted once: to be deleted again when this one, or a later one, is complete}.
+        #: First checkpoints of attempts, not withdrawn: older attempts may log under their numbers.
+        self._firsts: set[int] = set()
+        #: {deleted once, perhaps too early: deleted again when this one or a later is complete}.
         self._late: dict[int, int] = {}
         #: Files that outlive what was written with them: others name them, or storage refused to delete them.
         self._kept: set[str] = set()
@@ -88,6 +92,8 @@ class SharedStateRegistry:
     def adopt(self, checkpoint: int, files: frozenset[str]) -> None:
         """A checkpoint that was complete before this registry began, or one that was let go, is to count."""
         assert checkpoint not in self._withdrawing, f"chk-{checkpoint} is about to go"
+        if checkpoint not in self._complete:
+            self._firsts.add(checkpoint)  # It may have been: an earlier run began it.
         self._complete[checkpoint] = files
         self._limits.pop(checkpoint, None)
         known = {None, *self._complete, *self._given_up, *self._under_way, *self._limits}
@@ -99,6 +105,10 @@ class SharedStateRegistry:
         assert not self._complete.keys() | self._under_way, "adopt what was abandoned first"
         self._limits[checkpoint] = 0
         self._following = max(self._following, checkpoint + 1)
+
+    def attempt_begins(self, following: int) -> None:
+        """An attempt runs, and its first checkpoint will be `following`."""
+        self._firsts.add(following)
 
     def begin(self, checkpoint: int) -> None:
         """The checkpoint is about to be triggered: from now on files may be written for it."""
@@ -174,8 +184,9 @@ class SharedStateRegistry:
         for number in gone:
             del self._limits[number]
             self._complete.pop(number, None)
-            if self._given_up.pop(number, None) is not None:
+            if self._given_up.pop(number, None) is not None or number in self._firsts:
                 self._late[number] = self._following
+            self._firsts.discard(number)
             self._withdrawn.add(number)
 
     def deletable(self) -> Deletable:

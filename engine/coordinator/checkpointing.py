@@ -97,6 +97,7 @@ class Checkpointing:
     def begin(self, epoch: int, now_ns: int) -> None:
         """An attempt runs."""
         self._epoch = epoch
+        self._ledger.attempt_begins(self._following)
         self._schedule.attempt_started(now_ns)
 
     def leave(

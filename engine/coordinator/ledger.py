@@ -114,6 +114,10 @@ class Ledger:
         """An attempt starts from there."""
         self._is_replaying = metadata is not None and metadata is self._foreign
 
+    def attempt_begins(self, following: int) -> None:
+        """An attempt runs, and its first checkpoint will be `following`."""
+        self._registry.attempt_begins(following)
+
     def triggered(self, checkpoint: int, savepoint: SavepointOrder | None = None) -> None:
         """A checkpoint is begun: from now on it may name files, and files may be written for it."""
         self._registry.begin(checkpoint)

@@ -113,6 +113,24 @@ def test_files_of_a_cancelled_checkpoint_go_with_the_next_that_completes() -> No
     assert subject.step(d.MetadataWritten(2))[-2:] == ["withdraw 1", "delete 1"]
 
 
+def test_the_first_checkpoint_of_an_attempt_is_deleted_twice() -> None:
+    """A worker of the attempt before that is cut off logs for its number, even after it went."""
+    subject = with_checkpoint_under_way()
+    subject.checkpoint(1)
+    failed(subject)
+    subject.at(200 * MS)
+    subject.step(d.EpochClaimed(2))
+    subject.step(d.SinksRecovered(2))
+    subject.both(m.Deployed(2))
+    deletions = []
+    for number in (2, 3, 4, 5):
+        subject.at(number * 200 * MS)
+        subject.acknowledge(number)
+        deletions.append(subject.step(d.MetadataWritten(number))[-1])
+        subject.step(d.TransactionsCommitted(number))
+    assert deletions == ["delete 1", "delete 1 2", "delete 2 3", "delete 4"]
+
+
 def test_a_checkpoint_that_takes_too_long_is_cancelled() -> None:
     subject = with_checkpoint_under_way()
     assert subject.machine.next_deadline_ns() == 600 * MS
