@@ -1,7 +1,7 @@
 """Which in-flight records of a checkpoint each new consumer replays, at any parallelism.
 
-The edge's partitioner decides: `Affinity` after a change of the partitioner, `Redistribution` after a
-change of parallelism. Within an old channel the receiver's part comes before the sender's.
+The edge's partitioner decides: `Affinity` after a change of the partitioner, `Redistribution`
+after a change of parallelism. Within an old channel the receiver's part comes before the sender's.
 
 Source: FLIP-76, "StateAssignmentOperation"; docs/design.md, "Redistribution".
 """
@@ -42,8 +42,8 @@ class NewEdge:
 def check_moved(metadata: CheckpointMetadata, edge: NewEdge) -> bool:
     """Tell whether a changed partitioner sends records in flight to other consumers than before.
 
-    Raises: Incompatible: the old partitioner copied records, and consumers differ in the copies they
-        have worked on; or records in flight can be told apart only by the old partitioner.
+    Raises: Incompatible: the old partitioner copied records, and consumers differ in the copies
+        they have worked on; or records in flight can be told apart only by the old partitioner.
     """
     old = old_edges(metadata, edge)
     handles = [h for s in metadata.subtasks for h in s.inflight if h.edge in old and h.buffers]
@@ -71,7 +71,8 @@ def in_flight_of(
     *,
     moved: bool,
 ) -> list[ChannelStateHandle]:
-    """The handles of one edge that new consumer `subtask` replays, in order, in the new plan's terms.
+    """The handles of one edge that new consumer `subtask` replays, in order, in the new plan's
+    terms.
 
     Args:
         widths: producers, consumers.
@@ -161,8 +162,8 @@ def _share(
 ) -> list[ChannelStateHandle]:
     """One new consumer's share, a run of all records; a blob is cut where two shares meet.
 
-    Filtered buffers, of an edge that had affinity once, hold an unknown number of records and are not
-    cut.
+    Filtered buffers, of an edge that had affinity once, hold an unknown number of records and are
+    not cut.
     """
     total = sum(b.rows - b.skip for handle in handles for b in handle.buffers)
     low, high = subtask * total // parallelism, (subtask + 1) * total // parallelism

@@ -8,8 +8,9 @@ import subprocess
 import sys
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import MISSING
+from dataclasses import MISSING, fields
 from pathlib import Path
+from typing import Any
 
 import pyarrow.dataset as ds
 import pyarrow.parquet as pq
@@ -18,10 +19,11 @@ from cyclopts import App
 
 from headrace.engine.cli.main import app
 from headrace.engine.contract.messages import SubtaskNumbers
+from headrace.engine.contract.options import GROUPS, RunOptions
 from headrace.engine.coordinator.rules import Phase
 from headrace.engine.drivers.coordinator_driver import Status
 from headrace.engine.session.metrics import metrics_of
-from headrace.engine.session.settings import default_of, options_by_key
+from headrace.engine.session.settings import options_by_key
 from headrace.recovery.metadata import CheckpointMetadata
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -212,7 +214,9 @@ def option_rows() -> list[str]:
     """The table of options as their declarations say it."""
     rows = ["| Key | Short | Default | Meaning |", "|---|---|---|---|"]
     for key, option in options_by_key().items():
-        default = default_of(key)
+        group, _, name = key.rpartition(".")
+        members: Any = GROUPS[group] if group else RunOptions
+        default = next(field.default for field in fields(members) if field.name == name)
         shown = "none" if default in (None, MISSING) else f"`{str(default).lower()}`"
         shorts = ", ".join(f"`{short}`" for short in option.short)
         rows.append(f"| `{key}` | {shorts} | {option.usual or shown} | {option.help} |")

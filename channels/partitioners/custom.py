@@ -24,7 +24,8 @@ class Custom(Partitioner):
     The function must depend on the rows alone: recovery calls it again for records in flight.
 
     Attributes:
-        function: called with a batch and the number of consumers, returns one consumer index per row.
+        function: called with a batch and the number of consumers, returns one consumer index per
+            row.
         columns: the columns that the function sees; None: all.
     """
 

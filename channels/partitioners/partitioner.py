@@ -1,14 +1,14 @@
-"""The base of partitioners: a kind of edge says here all that the engine asks of one.
+"""The base of partitioners: each kind of edge answers here all questions of the engine.
 
-A `Partitioner` is a plain frozen value in the execution plan. `open` makes a `Splitter` from it, one
-per producer subtask, which cuts record batches into slices for the consumers. Wire name, affinity and
-redistribution belong to the class, and a subclass that lacks one is refused at import. A new kind of
-edge is one file in this folder and its test; nothing else lists the kinds.
+A `Partitioner` is a plain frozen value in the execution plan. `open` makes a `Splitter` from it,
+one per producer subtask, which cuts record batches into slices for the consumers. Wire name,
+affinity and redistribution belong to the class, and a subclass that lacks an answer is refused at
+import. A new kind of edge is one file in this folder and its test; no other file lists the kinds.
 
 Randomness comes in as a seed, so a run can be repeated.
 
-Source: the partitioners of Flink's DataStream API. Deviation: rebalance and shuffle deal out runs of
-records, because a run costs nothing to cut.
+Source: the partitioners of Flink's DataStream API. Deviation: rebalance and shuffle deal out runs
+of records, because a run costs nothing to cut.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ class Splitter(Protocol):
     def split(self, batch: pa.RecordBatch) -> Sequence[tuple[int, pa.RecordBatch]]:
         """Cut `batch` into (target, rows); `target` is an index into the partitioner's `consumers`.
 
-        Every row is in exactly one slice (broadcast: in one slice per target), in the batch's order.
+        Every row is in exactly one slice (broadcast: in a slice per target), in the batch's order.
         No slice is empty. Slices may share memory with the batch and with each other.
         """
         ...
@@ -89,7 +89,7 @@ class Partitioner:
     redistribution: ClassVar[Redistribution]
 
     def __init_subclass__(cls) -> None:
-        """Register the class by its wire name. Raises: TypeError where it leaves a question open."""
+        """Register the class by wire name. Raises: TypeError where an answer is missing."""
         for attribute, kind in _ASKED.items():
             if not isinstance(vars(cls).get(attribute), kind):
                 raise TypeError(f"{cls.__name__} needs {attribute}: {kind.__name__}")
@@ -114,7 +114,7 @@ class Partitioner:
 
     @property
     def parameters(self) -> tuple[str, ...]:
-        """Whatever else tells two partitioners of a kind apart, as checkpoint metadata notes it."""
+        """All else by which partitioners of a kind differ, as checkpoint metadata notes it."""
         return ()
 
     @classmethod
@@ -127,7 +127,8 @@ class Partitioner:
     def consumers(self, producer: int, producers: int, consumers: int) -> Sequence[int]:
         """Return the consumers that `producer` has a channel to, in the order of `split`'s targets.
 
-        Raises: ValueError when this partitioner cannot connect `producers` with `consumers` subtasks.
+        Raises: ValueError when this partitioner cannot connect `producers` with `consumers`
+            subtasks.
         """
         return range(consumers)
 

@@ -24,7 +24,7 @@ class Rebalance(Partitioner):
 
 
 class _Dealer:
-    """Counts the rows dealt; the counts of two targets never differ by more than 2 * RUN_ROWS_MIN."""
+    """Counts the rows dealt; two targets' counts never differ by more than 2 * RUN_ROWS_MIN."""
 
     def __init__(self, producer: int, consumers: int) -> None:
         #: {target: rows it got}.

@@ -1,4 +1,4 @@
-"""All partitioners by wire name: the modules of this folder are imported, and each registers its own."""
+"""All partitioners by wire name: every module of this folder is imported and registers its kind."""
 
 from __future__ import annotations
 

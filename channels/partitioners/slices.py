@@ -37,7 +37,7 @@ def cut(batch: pa.RecordBatch, bounds: Sequence[int], targets: Sequence[int]) ->
 
 
 def narrow(targets: npt.NDArray[np.integer], consumers: int) -> Targets:
-    """The same targets in 8 or 16 bits. The caller vouches that all are below `consumers`."""
+    """Narrow targets to 8 or 16 bits. The caller vouches for targets below `consumers`."""
     assert consumers <= 1 << 16, f"{consumers} consumers do not fit in 16 bits"
     if consumers <= 256:
         return targets.astype(np.uint8)
@@ -47,7 +47,7 @@ def narrow(targets: npt.NDArray[np.integer], consumers: int) -> Targets:
 def split_by_targets(batch: pa.RecordBatch, targets: Targets, consumers: int) -> Slices:
     """Group the rows of `batch` by target, in order within each: one copy, then slices of it.
 
-    The caller vouches that `targets` holds one index below `consumers` per row.
+    The caller vouches for `targets`: an index below `consumers` per row.
     """
     rows = batch.num_rows
     if rows == 0 or consumers == 1:

@@ -1,9 +1,11 @@
 """The `headrace` command: what is typed, and how it ends.
 
-Exit codes: 0 done, 1 the job failed, 2 the user's mistake, 3 a check found a problem, 4 storage unreachable, and
-128 + the signal for what a signal ended. A mistake is one sentence on standard error, never a traceback of ours.
+Exit codes: 0 done, 1 the job failed, 2 the user's mistake, 3 a check found a problem, 4 storage
+unreachable, and 128 + the signal for what a signal ended. A mistake is one sentence on standard
+error, never a traceback of ours.
 
-Commands import what they need when they run: `headrace --help` waits neither for Arrow nor for Spark.
+Commands import what they need when they run: `headrace --help` waits neither for Arrow nor for
+Spark.
 """
 
 from __future__ import annotations
@@ -45,7 +47,7 @@ app.command(benchmarks)
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line; return the exit code."""
     words = list(sys.argv[1:] if arguments is None else arguments)
-    # An interrupted call into Spark is logged with its stack, which says nothing to whoever pressed Ctrl-C.
+    # An interrupted call into Spark is logged with its stack, which tells a user nothing.
     logging.getLogger("py4j").setLevel(logging.CRITICAL)
     # Its warnings are notices of the job, which the reporter tells.
     logging.getLogger("headrace.engine.drivers.coordinator_driver").setLevel(logging.ERROR)
@@ -59,7 +61,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         return _ended("interrupted", _INTERRUPTED, words)
     except BrokenPipeError:
-        # Whoever read our output has seen enough; Python would complain once more when it flushes at exit.
+        # The reader of our output has seen enough; Python would complain when it flushes at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return _BROKEN_PIPE
     return code if isinstance(code, int) else 0
@@ -79,8 +81,8 @@ def run(
 ) -> int:
     """Run a job to its end.
 
-    What is given here wins over HEADRACE_* variables, headrace.toml and the code. The first Ctrl-C takes a final
-    checkpoint and stops, a second one stops at once.
+    Arguments win over HEADRACE_* variables, headrace.toml and the code. The first Ctrl-C
+    takes a final checkpoint and stops, a second one stops at once.
     """
     from .run import parsed
     from .run import run as run_job

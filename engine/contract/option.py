@@ -1,8 +1,8 @@
 """An option: a dataclass field whose metadata says all that is known of it.
 
-Groups of options are frozen dataclasses (`options.py`). What a field's metadata says is read by the check
-when a group is made, by the layers over the code (`session/settings.py`), by the command line and by
-the test that compares the table in docs/cli.md. So a new option is one field.
+Groups of options are frozen dataclasses (`options.py`). What a field's metadata says is read by
+the check when a group is made, by the layers over the code (`session/settings.py`), by the command
+line and by the test that compares the table in docs/cli.md. So a new option is one field.
 """
 
 from __future__ import annotations
@@ -97,7 +97,7 @@ def _metadata(help: str, read: Reader, *, short: str = "", **more: Any) -> Metad
     return {_KEY: Option(help, read, short=(short,) if short else (), **more)}
 
 
-def options_of(group: type) -> dict[str, Option]:
+def options_of(group: Any) -> dict[str, Option]:
     """The options of a group by name, without those that are groups themselves."""
     return {
         name: option
@@ -106,7 +106,7 @@ def options_of(group: type) -> dict[str, Option]:
     }
 
 
-def groups_of(cls: type) -> dict[str, type]:
+def groups_of(cls: Any) -> dict[str, type]:
     """The groups that options consist of, by name: fields whose type is made by `group`."""
     return {
         name: member
@@ -117,7 +117,7 @@ def groups_of(cls: type) -> dict[str, type]:
 
 
 @functools.cache
-def types_of(group: type) -> dict[str, frozenset[object]]:
+def types_of(group: Any) -> dict[str, frozenset[object]]:
     """The types that each option is declared to take."""
     # Spark's own type is known to type checkers only.
     hints = get_type_hints(group, localns={"SparkSession": object})
@@ -142,7 +142,7 @@ def group(name: str) -> Callable[[type[_Group]], type[_Group]]:
         subject.option_group = name
         subject.__doc__ = f"{cls.__doc__}\n{_attributes(cls)}"
         make: Callable[..., None] = subject.__init__
-        names = list(_fields(cls))
+        names = list(_fields(subject))
 
         @functools.wraps(make)
         def __init__(self: object, *args: object, **stated: object) -> None:
@@ -166,11 +166,11 @@ def check(group: object) -> None:
 
 def read_option(group: object, name: str) -> Any:
     """What the engine counts with: nanoseconds, bytes, or the value itself; None stays None."""
-    cls = type(group)
+    cls: Any = type(group)
     stated = getattr(group, name)
     if stated is None and NoneType in types_of(cls)[name]:
         return None
-    prefix = cast(Any, cls).option_group
+    prefix = cls.option_group
     return options_of(cls)[name].read(f"{prefix}.{name}" if prefix else name, stated)
 
 
@@ -196,7 +196,7 @@ class CountedOrNone:
         return found
 
 
-def _attributes(cls: type) -> str:
+def _attributes(cls: Any) -> str:
     """Google's heading for a docstring, with a line or more for each option."""
     lines = ["", "    Attributes:"]
     for name, option in options_of(cls).items():

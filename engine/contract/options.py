@@ -1,9 +1,9 @@
 """Options: frozen values, one class per concern, checked when they are made.
 
-An option is written here and nowhere else: name, type, default, meaning, range and short name on the
-command line. Durations are "500ms", seconds or a timedelta; sizes are "64MiB" or bytes; a property
-with the unit in its name (`interval_ns`, `buffer_bytes`) gives the engine's count. An unknown name or
-a wrong value is a `UserError` with a suggestion, at the line that wrote it.
+An option is written here and nowhere else: name, type, default, meaning, range and short name on
+the command line. Durations are "500ms", seconds or a timedelta; sizes are "64MiB" or bytes; a
+property with the unit in its name (`interval_ns`, `buffer_bytes`) gives the engine's count. An
+unknown name or a wrong value is a `UserError` with a suggestion, at the line that wrote it.
 
 Not here: values from outside the code (headrace.toml, environment, command line), see `settings`.
 """
@@ -161,8 +161,8 @@ class Network:
     debloat_target: Duration = field(
         default="1s",
         metadata=duration(
-            "windows shrink to what a consumer drains in this time, so that slow consumers hold less "
-            "in flight; `0s`: windows stay as they are"
+            "windows shrink to what a consumer drains in this time, so that slow consumers hold "
+            "less in flight; `0s`: windows stay as they are"
         ),
     )
     heartbeat: Duration = field(
@@ -253,8 +253,8 @@ class State:
     backend: Backend = field(
         default="heap",
         metadata=choice(
-            "where keyed state lies: `heap`, or `rocksdb` (local disk, for state larger than memory; "
-            "its checkpoints store only what has changed)",
+            "where keyed state lies: `heap`, or `rocksdb` (local disk, for state larger than "
+            "memory; its checkpoints store only what has changed)",
             get_args(Backend),
         ),
     )
@@ -366,23 +366,23 @@ class RunOptions:
         default=False,
         metadata=flag(
             "a checkpoint of another directory, or a savepoint, that `restore` names becomes the "
-            "job's own: it is deleted once newer checkpoints have subsumed it. Otherwise it is read "
-            "and stays as it is"
+            "job's own: it is deleted once newer checkpoints have subsumed it. Otherwise it is "
+            "read and stays as it is"
         ),
     )
     allow_unclaimed_state: bool = field(
         default=False,
         metadata=flag(
-            "start even if the checkpoint holds state of operators that the job lacks; that state is "
-            "dropped"
+            "start even if the checkpoint holds state of operators that the job lacks; that state "
+            "is dropped"
         ),
     )
     renamed: Mapping[str, str] | str | None = field(
         default=None,
         metadata=value(
-            "operators whose state bears an older name in the checkpoint: `old=new,older=newer` (in "
-            "code also a dictionary); sinks that have transactions keep theirs. A checkpoint that "
-            "bears the new name already is taken as it is",
+            "operators whose state bears an older name in the checkpoint: `old=new,older=newer` "
+            "(in code also a dictionary); sinks that have transactions keep theirs. A checkpoint "
+            "that bears the new name already is taken as it is",
             lambda name, stated: renames(stated),
             short="--map",
             is_list=True,

@@ -9,7 +9,7 @@ from ..coordinator.pending import CheckpointRules
 from ..coordinator.restarts import RestartRules
 from ..coordinator.rules import CoordinatorRules
 
-#: Without a checkpoint directory the only checkpoint is the last, in memory, without a limit of time.
+#: Without a checkpoint directory the only checkpoint is the last, in memory; time does not matter.
 _FOREVER_NS = 10**18
 
 

@@ -1,11 +1,13 @@
 """Options from outside the program, laid over those in code.
 
-From weak to strong: code, headrace.toml (or `[tool.headrace]` of pyproject.toml), HEADRACE_* environment variables, explicit
-overrides of the command line. Whoever operates a job can thus fix it without its code. (In Flink the code wins,
-and operators cannot.) Each key's origin is returned, so that a tool can print which layer set what.
+From weak to strong: code, headrace.toml (or `[tool.headrace]` of pyproject.toml), HEADRACE_*
+environment variables, explicit overrides of the command line. An operator of a job can thus fix it
+without its code. (In Flink the code wins, and operators cannot.) Each key's origin is returned, so
+that a tool can print the layer of each value.
 
-A key is a field of `RunOptions` ("parallelism") or one of its groups ("checkpoints.interval"); its variable is
-HEADRACE_PARALLELISM or HEADRACE_CHECKPOINTS_INTERVAL. Unknown keys are refused in every layer, with a suggestion.
+A key is a field of `RunOptions` ("parallelism") or one of its groups ("checkpoints.interval"); its
+variable is HEADRACE_PARALLELISM or HEADRACE_CHECKPOINTS_INTERVAL. Unknown keys are refused in
+every layer, with a suggestion.
 """
 
 from __future__ import annotations
@@ -13,7 +15,7 @@ from __future__ import annotations
 import re
 import tomllib
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import NoneType
 from typing import Any
@@ -54,15 +56,14 @@ def keys() -> tuple[str, ...]:
 
 def types_of_key(key: str) -> frozenset[object]:
     """The types that the option of a key is declared to take."""
-    group, _, name = key.rpartition(".")
-    return types_of(GROUPS[group] if group else RunOptions)[name]
+    members, name = _place(key)
+    return types_of(members)[name]
 
 
-def default_of(key: str) -> object:
-    """The default of a key's option; `MISSING` where it has none."""
+def _place(key: str) -> tuple[Any, str]:
+    """The class that declares a key's option, and the field's name."""
     group, _, name = key.rpartition(".")
-    members: Any = GROUPS[group] if group else RunOptions
-    return next(field.default for field in fields(members) if field.name == name)
+    return (GROUPS[group] if group else RunOptions), name
 
 
 def layered(
@@ -79,7 +80,8 @@ def layered(
         environ: all environment variables; those without the prefix are passed over.
         toml: a headrace.toml or pyproject.toml; None: none.
 
-    Returns: the options, and {key: origin} for every key: "code", the file's path, the variable's name or "command line".
+    Returns: the options, and {key: origin} for every key: "code", the file's path, the variable's
+        name or "command line".
 
     Raises: UserError for an unknown key, or a value that does not fit, and which layer set it.
     """
@@ -92,12 +94,12 @@ def layered(
 
 
 def find_settings_file(folder: Path) -> Path | None:
-    """Find headrace.toml in `folder`, or else a pyproject.toml there that has a [tool.headrace] table."""
+    """Find headrace.toml in `folder`, or a pyproject.toml there with a [tool.headrace] table."""
     own = folder / "headrace.toml"
     if own.is_file():
         return own
     project = folder / "pyproject.toml"
-    # The text is searched before it is parsed: a broken pyproject.toml without our table is none of our business.
+    # Searched before it is parsed: a broken pyproject.toml without our table is not our business.
     if project.is_file() and "tool.headrace" in project.read_text(encoding="utf-8"):
         return project
     return None
@@ -145,7 +147,10 @@ def _checked(key: str, value: object, origin: str) -> _Setting:
 
 
 def _converted(key: str, value: object, origin: str) -> object:
-    """Text to what the option takes; "none" is None where that is a value. Numbers and booleans of a TOML file pass as they are."""
+    """Text to a type of the option; "none" is None where None is a value.
+
+    Numbers and booleans of a TOML file pass as they are.
+    """
     if not isinstance(value, str):
         return value
     taken = types_of_key(key)
@@ -184,13 +189,14 @@ def _group(name: str, class_: type, stated: Any, members: Mapping[str, _Setting]
     if stated is None and "directory" not in changes:
         first = next(iter(members.values()))
         raise UserError(
-            f"{first.origin} sets {first.key}, but the job takes no checkpoints; set {name}.directory too"
+            f"{first.origin} sets {first.key}, but the job takes no checkpoints; "
+            f"set {name}.directory too"
         )
     return _made(class_ if stated is None else stated, changes, members)
 
 
 def _made(base: Any, changes: Mapping[str, Any], settings: Mapping[str, _Setting]) -> Any:
-    """Make options of `changes`, over `base` if that is no class; an error tells which layers are to blame."""
+    """Make options of `changes`, over `base` unless a class; an error names the layers to blame."""
     try:
         return base(**changes) if isinstance(base, type) else replace(base, **changes)
     except UserError as error:

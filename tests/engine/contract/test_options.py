@@ -206,7 +206,8 @@ def test_every_group_is_public_and_a_job_can_state_it() -> None:
 
 
 def test_every_field_is_an_option_or_a_group() -> None:
-    for group in (RunOptions, *GROUPS.values()):
+    groups: list[Any] = [RunOptions, *GROUPS.values()]
+    for group in groups:
         names = {field.name for field in fields(group)}
         assert names == options_of(group).keys() | groups_of(group).keys(), group
 
