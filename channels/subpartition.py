@@ -247,7 +247,7 @@ def merge(run: Iterable[Buffer]) -> Buffer:
 
 
 def watermarks_among(items: Iterable[Buffer | QueuedEvent]) -> tuple[tuple[int, int], ...]:
-    """(position, event time) of watermarks with a time. Producers will repeat that they are idle."""
+    """(position, event time) of watermarks with a time. Producers repeat that they are idle."""
     return tuple(
         (item.position, item.event.time_ns)
         for item in items
