@@ -18,7 +18,6 @@ Decoded metadata cannot run code or point outside the job's folder.
 from __future__ import annotations
 
 import re
-from functools import lru_cache
 
 import msgspec
 import xxhash
@@ -89,7 +88,6 @@ def encode_metadata(metadata: CheckpointMetadata) -> bytes:
     return _header(VERSION, body) + body
 
 
-@lru_cache(maxsize=4)  # A driver that starts reads the newest files again and again.
 def decode_metadata(data: bytes, path: str = "metadata") -> CheckpointMetadata:
     """Read a whole file; `path` is for errors. Raises: CorruptMetadata, UnsupportedVersion."""
     body = _checked_body(data, path)

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from headrace.channels.events import CheckpointMode
-from headrace.engine.coordinator.ledger import Ledger
-from headrace.engine.drivers import claiming
+from headrace.engine.coordinator.retention import Retention
+from headrace.engine.drivers import coordinator_performer
 from headrace.engine.simulation.campaign.faults import no_faults
 from headrace.engine.simulation.campaign.scenario import draw_scenario
 from headrace.engine.simulation.campaign.world import Report, World
@@ -21,7 +21,7 @@ SEEDS = (42, 43, 44, 46, 48, 51)
 
 
 #: Jobs that replay what was in flight beyond their first checkpoint.
-REPLAYED_LONG = (66, 78)
+REPLAYED_LONG = (64, 76)
 
 
 def run(seed: int, *, retain: int = 1, claim_after: int = 1) -> Report:
@@ -59,25 +59,25 @@ def test_what_is_retained_is_kept() -> None:
 def test_a_claim_that_goes_while_it_is_replayed_is_a_violation(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(Ledger, "started", lambda self, metadata: None)
+    monkeypatch.setattr(Retention, "started", lambda self, metadata: None)
     found = {run(seed).violation for seed in REPLAYED_LONG}
     assert any("not found" in violation for violation in found)
 
 
 def test_a_claim_that_nobody_releases_is_a_violation(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Ledger, "subsumed_claims", lambda self: [])
+    monkeypatch.setattr(Retention, "_release", lambda self: [])
     assert any("is subsumed, and still claimed" in violation for violation in violations())
 
 
 def test_a_claim_that_is_forgotten_is_a_violation(monkeypatch: pytest.MonkeyPatch) -> None:
-    release = claiming.release
+    release = coordinator_performer.release_claim
 
     def forgetful(*what: Any, **how: Any) -> Any:
         with pytest.MonkeyPatch.context() as patched:
             patched.setattr(claims, "release", lambda *_: None)
             return release(*what, **how)
 
-    monkeypatch.setattr(claiming, "release", forgetful)
+    monkeypatch.setattr(coordinator_performer, "release_claim", forgetful)
     assert any("was released, and left are" in violation for violation in violations())
 
 

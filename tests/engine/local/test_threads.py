@@ -52,8 +52,8 @@ def test_a_worker_that_raises_is_reported_and_can_be_replaced() -> None:
         if incarnation.number == 0:
             raise RuntimeError("lost")
 
-    launcher = ThreadLauncher(entry=entry, on_exit=lambda *report: exits.put(report))
-    launcher.start(PROGRAM, unexpected)
+    launcher = ThreadLauncher(entry=entry)
+    launcher.start(PROGRAM, unexpected, lambda *report: exits.put(report))
     assert exits.get(timeout=WAIT_S) == (Incarnation(0, 0), 1)
     launcher.replace(0, 5)
     assert exits.get(timeout=WAIT_S) == (Incarnation(0, 5), 0)
