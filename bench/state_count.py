@@ -24,7 +24,7 @@ import pyarrow as pa
 
 import headrace as hr
 from headrace.channels.buffer import Buffer, ChannelId
-from headrace.channels.partitioners import Hash
+from headrace.channels.partitioners.hash import Hash
 from headrace.channels.wire import BufferFrame, FrameDecoder, FrameEncoder
 from headrace.engine.connectors.sequence import SequenceSource
 from headrace.engine.contract.operators import OperatorContext, Snapshot, StateBackend

@@ -8,7 +8,6 @@ from dataclasses import dataclass, field, replace
 
 import msgspec
 
-from headrace.channels.partitioners import Hash
 from headrace.recovery import catalog
 from headrace.recovery.assignment import NewTask, claimed_transactions, unclaimed
 from headrace.recovery.catalog import NoValidCheckpoint, WrongJob
@@ -18,12 +17,12 @@ from headrace.recovery.elsewhere import Elsewhere, noted
 from headrace.recovery.elsewhere import load as load_elsewhere
 from headrace.recovery.layout import CheckpointKind, elsewhere_path, job_folder
 from headrace.recovery.metadata import CheckpointMetadata, TaskInfo
-from headrace.recovery.redistribution import NewEdge, affinity_of
+from headrace.recovery.redistribution import NewEdge
 from headrace.recovery.renaming import NoSuchName, renamed
 from headrace.recovery.store import NotFound, Store, StoreError
 
 from ..contract.errors import StorageUnreachable, UserError
-from ..contract.execution import EdgePlan, ExecutionPlan
+from ..contract.execution import ExecutionPlan
 from ..contract.places import absolute
 from ..contract.suggestion import did_you_mean
 from ..storage.checkpoint_storage import open_store
@@ -298,13 +297,10 @@ def new_tasks(plan: ExecutionPlan) -> list[NewTask]:
                 ]
                 for subtask in range(task.parallelism)
             ],
-            edges={edge: _new_edge(plan.edges[edge]) for edge in task.inputs},
+            edges={
+                edge.index: NewEdge(edge.key, edge.producer, edge.partitioner)
+                for edge in map(plan.edges.__getitem__, task.inputs)
+            },
         )
         for task in plan.tasks
     ]
-
-
-def _new_edge(edge: EdgePlan) -> NewEdge:
-    name = edge.partitioner.name
-    columns = edge.partitioner.columns if isinstance(edge.partitioner, Hash) else ()
-    return NewEdge(edge.key, edge.producer, affinity_of(name), name, tuple(columns))

@@ -11,7 +11,7 @@ from itertools import chain, pairwise
 
 import pyarrow as pa
 
-from headrace.channels.partitioners import Splitter
+from headrace.channels.partitioners.partitioner import Splitter
 
 from ..contract.execution import EventTimeRole, OperatorPlan, TaskPlan
 from ..contract.operators import (

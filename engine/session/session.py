@@ -38,7 +38,7 @@ from ..drivers.restore import Restore, claimed, in_new_names, new_tasks, resolve
 from ..drivers.start import prepare
 from ..storage.checkpoint_storage import open_store
 from .compatibility import check_states
-from .job_settings import coordinator_rules, worker_settings
+from .coordinator_rules import coordinator_rules
 from .launchers import make_launcher, worker_exited
 from .metrics import metrics_of
 
@@ -365,7 +365,9 @@ class PreparedJob:
             secret=secret,
             plan=cloudpickle.dumps(plan),  # type: ignore[no-untyped-call]  # pyspark's copy has no types
             slots=plan.slots,
-            settings=worker_settings(options),
+            checkpoints=options.checkpoints,
+            network=options.network,
+            state=options.state,
         )
         launcher.start(
             program,

@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 from msgspec.structs import replace
 
 from headrace.channels.keygroups import key_group_range
-from headrace.channels.partitioners import Custom, Hash, Partitioner
+from headrace.channels.partitioners.partitioner import Partitioner
 from headrace.inflight.confirmed import Confirmed
 from headrace.inflight.handle import BufferHandle, ChannelStateHandle
 from headrace.inflight.segment import (
@@ -243,12 +243,10 @@ def _copied(
 
 
 def passes_of(partitioner: Partitioner) -> Passes:
-    """What an edge's partitioner says of records that are given out anew; only one with affinity is ever asked."""
+    """The filter of records in flight that are given out anew. Asserts affinity to records."""
 
     def passes(batch: pa.RecordBatch, parallelism: int, consumer: int) -> pa.Array:
-        assert isinstance(partitioner, Hash | Custom), f"{partitioner} has no affinity"
-        targets = partitioner.open(0, 1, parallelism, 0).targets(batch)
-        return pa.array(targets == consumer)
+        return pa.array(partitioner.router(parallelism)(batch) == consumer)
 
     return passes
 

@@ -32,7 +32,8 @@ class Limits:
         work_target_ns: pieces are cut so that they aim at this time.
         debloat: how credit windows follow the drain rate; None: they stay at `window_bytes`.
         alignment_timeout_ns: age at which an aligned checkpoint becomes unaligned; None: never.
-        logs, compresses: buffers are told to the in-flight writer (`LogBuffer`); it compresses them.
+        logs, compresses: buffers are told to the in-flight writer (`LogBuffer`); it compresses
+            them.
     """
 
     buffer_bytes: int
@@ -52,7 +53,8 @@ class SubtaskSpec:
 
     Attributes:
         inputs: channels by input port.
-        outputs: by output edge, the channels to its consumers, in the partitioner's order of targets.
+        outputs: by output edge, the channels to its consumers, in the partitioner's order of
+            targets.
         received, sent: where to go on, by channel; a channel that is not named starts at 0.
         replay: in-flight data to work on before anything new.
         time: what event time is to its operators.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 
-from headrace.channels.partitioners import Broadcast
+from headrace.channels.partitioners.broadcast import Broadcast
 from headrace.engine.simulation.jobs.graphs import KEYED, Kind, draw_graph
 from headrace.engine.simulation.jobs.versions import Ending, draw_rescales, rescalable
 

@@ -12,7 +12,10 @@ from collections.abc import Sequence
 
 import pyarrow as pa
 
-from headrace.channels.partitioners import Broadcast, Custom, Hash
+from headrace.channels.partitioners.broadcast import Broadcast
+from headrace.channels.partitioners.by_range import ByRange
+from headrace.channels.partitioners.custom import Custom
+from headrace.channels.partitioners.hash import Hash
 from headrace.inflight.handle import BufferHandle
 from headrace.recovery.metadata import CheckpointMetadata, SubtaskSnapshot
 from headrace.recovery.store import Store
@@ -81,7 +84,7 @@ def _check_edge(
         raise Violation(
             f"{where}: lost {sorted(before - after)[:5]}, doubled {sorted(after - before)[:5]}"
         )
-    if isinstance(edge.partitioner, Hash | Custom):
+    if isinstance(edge.partitioner, Hash | Custom | ByRange):
         _check_owners(where, edge, new)
 
 

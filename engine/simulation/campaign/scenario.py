@@ -14,7 +14,7 @@ from headrace.channels.events import CheckpointMode
 from headrace.inflight.log import USUAL, LogLimits
 
 from ...worker.subtask_spec import Limits
-from ..jobs.graphs import Graph, draw_graph
+from ..jobs.graphs import Graph, draw_graph, with_ranges
 from ..jobs.reference import Reference, reference_of
 from ..jobs.timed_graphs import with_time
 from ..jobs.versions import Rescale, draw_rescales, rescalable
@@ -76,7 +76,7 @@ def draw_scenario(
         graph, _ = _bounded(rescalable(graph, rng, gather=exact))
         rescales = draw_rescales(rng, graph)
     # Last, and so apart.
-    graph, reference = _bounded(with_time(graph, rng, exact=exact))
+    graph, reference = _bounded(with_ranges(with_time(graph, rng, exact=exact), rng))
     return Scenario(graph, reference, settings, profile, rescales, drain_ns)
 
 

@@ -10,7 +10,9 @@ import random
 from dataclasses import dataclass, replace
 from enum import Enum
 
-from headrace.channels.partitioners import Broadcast, Partitioner, Rebalance
+from headrace.channels.partitioners.broadcast import Broadcast
+from headrace.channels.partitioners.partitioner import Partitioner
+from headrace.channels.partitioners.rebalance import Rebalance
 
 from ..scheduler import MILLISECOND_NS
 from .graphs import KEYED, Graph, Kind, behind, has_copies
