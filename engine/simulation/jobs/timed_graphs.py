@@ -34,7 +34,7 @@ _IN_TIME = (*WINDOWED, Kind.JOIN, Kind.WINDOW_JOIN)
 #: What comes out of them is not, or not when, what left the sources.
 _OUT_OF_TIME = (*ANEW, Kind.ALARMS, Kind.CONNECT, Kind.CO_PROCESS)
 #: Share of the jobs with kinds of `with_later_kinds`, and share of the tasks that fit.
-_LATER_JOBS, _LATER_TASKS = 0.4, 0.7
+_LATER_JOBS, _LATER_TASKS = 0.25, 0.7
 
 
 def with_time(graph: Graph, rng: random.Random, *, exact: bool) -> Graph:

@@ -36,7 +36,7 @@ from .graphs import (
 
 #: Share of the jobs with changed partitioners, of the edges that fit, and of those jobs that keep
 #: their parallelism where the partitioners change.
-_CHANGED_JOBS, _CHANGED_EDGES, _WIDTHS_KEPT = 0.4, 0.6, 0.3
+_CHANGED_JOBS, _CHANGED_EDGES, _WIDTHS_KEPT = 0.3, 0.6, 0.3
 #: Tasks that pass on each record by itself, whichever subtask gets it.
 _INDIFFERENT = (Kind.MAP, Kind.DROP, Kind.SINK)
 
