@@ -1,10 +1,15 @@
-"""A campaign: many seeds on all cores, and what they found.
+"""A campaign: many seeds on all cores, and their violations.
 
     python -m headrace.engine.simulation.campaign --seeds 20000
+    python -m headrace.engine.simulation.campaign --seeds 100:5100
     python -m headrace.engine.simulation.campaign --seed 734 --trace
 
-Exit code 0: no violation, and every fault that must happen has happened; 3: otherwise. A small campaign cannot meet every fault, so
-coverage is demanded from `COVERAGE_SEEDS_MIN` seeds on.
+A number of seeds begins at a seed drawn at random, and the range is printed: the same range always
+tests the same schedules.
+
+Exit code 0: no violation, and every fault that must happen has happened; 3: otherwise. A small
+campaign cannot meet every fault: faults are demanded from `REQUIRED_SEEDS_MIN` seeds on, crash
+points from `COVERAGE_SEEDS_MIN`.
 """
 
 from __future__ import annotations
@@ -16,6 +21,7 @@ import json
 import logging
 import multiprocessing
 import os
+import random
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -30,12 +36,18 @@ from .equivalence import compare_modes
 from .faults import CRASH_POINT_NAMES
 from .world import Report, simulate
 
-#: Seeds that are run without looking for garbage in between; also what one task of a worker process runs.
+#: Seeds that are run without looking for garbage in between; also the size of a worker process's
+#: task.
 _CHUNK_SEEDS = 25
-#: A campaign of so many seeds must have met every fault and crash point.
+#: A campaign of so many seeds must have met every fault.
+REQUIRED_SEEDS_MIN = 5_000
+#: A campaign of so many seeds must have met every crash point as well.
 COVERAGE_SEEDS_MIN = 10_000
-#: A campaign of so many seeds in mode unaligned must have persisted in-flight data, or the mode is off.
+#: A campaign of so many seeds in mode unaligned must have persisted in-flight data, or the mode is
+#: off.
 IN_FLIGHT_SEEDS_MIN = 50
+#: Seeds that are drawn lie below.
+_FIRST_MAX = 10**9
 #: Violations that are shown in full.
 _SHOWN_MAX = 20
 
@@ -47,11 +59,11 @@ Run = Callable[[int], Report]
 
 @dataclass(slots=True)
 class Result:
-    """What a campaign found.
+    """The findings of a campaign.
 
     Attributes:
-        mode: the mode that all runs had; None: each its own.
-        violations: {seed: which promise was broken}.
+        mode: the mode of all runs; None: each its own.
+        violations: {seed: the broken promise}.
     """
 
     mode: CheckpointMode | None = None
@@ -68,9 +80,11 @@ class Result:
 
     @property
     def missing(self) -> list[str]:
-        """What never happened though it must have, in a campaign of this size."""
+        """Return mandatory events that never happened, in a campaign of this size."""
         if self.seeds >= COVERAGE_SEEDS_MIN:
             return self.coverage.missing((*REQUIRED, *CRASH_POINT_NAMES))
+        if self.seeds >= REQUIRED_SEEDS_MIN:
+            return self.coverage.missing(REQUIRED)
         if self.mode is CheckpointMode.UNALIGNED and self.seeds >= IN_FLIGHT_SEEDS_MIN:
             return self.coverage.missing(IN_FLIGHT)
         return []
@@ -92,7 +106,10 @@ def run_campaign(
     mode: CheckpointMode | None = None,
     compared: bool = False,
 ) -> Result:
-    """Run the seeds in `jobs` processes; 1 means this one. `compared`: each in every mode (`equivalence.py`)."""
+    """Run the seeds in `jobs` processes; 1 means this one.
+
+    `compared`: each in every mode (`equivalence.py`).
+    """
     began_s = time.monotonic()
     result = Result(mode)
     run = compare_modes if compared else functools.partial(simulate, faults=faults, mode=mode)
@@ -124,7 +141,7 @@ def quiet() -> None:
 
 
 def prepare_process() -> None:
-    """Make a process ready that does nothing but run seeds: what was imported is no garbage, and is never looked at again."""
+    """Prepare a process that only runs seeds: the collector skips imported objects from now on."""
     quiet()
     gc.freeze()
 
@@ -143,7 +160,8 @@ def _run_chunk(seeds: Sequence[int], run: Run) -> list[Report]:
 def uncollected() -> Iterator[None]:
     """Do without the garbage collector inside, and collect at the end.
 
-    A world is full of cycles and short-lived: looking for garbage while it runs costs a tenth of the speed and more.
+    A world is full of cycles and short-lived: looking for garbage while it runs costs a tenth of
+    the speed and more.
     """
     collects = gc.isenabled()
     gc.disable()
@@ -162,7 +180,7 @@ def _progress(result: Result) -> None:
         print(line, end="", file=sys.stderr, flush=True)
 
 
-# --- the command ------------------------------------------------------------------------------------------------------
+# --- the command ----------------------------------------------------------------------------------
 
 
 def command_of(seed: int, mode: CheckpointMode | None, faults: bool) -> str:
@@ -178,7 +196,7 @@ def command_of(seed: int, mode: CheckpointMode | None, faults: bool) -> str:
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="headrace-simulate", description=__doc__.split("\n")[0])
     parser.add_argument("--seeds", default="1000", help="how many, or FIRST:LAST (LAST not run)")
-    parser.add_argument("--first", type=int, default=0, help="the first seed")
+    parser.add_argument("--first", type=int, help="the first seed; without it one is drawn")
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="processes")
     parser.add_argument("--mode", choices=[mode.value for mode in CheckpointMode])
     parser.add_argument("--no-faults", action="store_true", help="delays only")
@@ -191,10 +209,12 @@ def _arguments() -> argparse.Namespace:
     return parser.parse_args()
 
 
-def _seeds(text: str, first: int) -> range:
+def _seeds(text: str, first: int | None) -> range:
     if ":" in text:
         low, _, high = text.partition(":")
         return range(int(low), int(high))
+    if first is None:
+        first = random.randrange(_FIRST_MAX)
     return range(first, first + int(text))
 
 
@@ -215,6 +235,7 @@ def main() -> int:
         print(f"trace {report.trace_hash}, {report.steps} steps")
         return EXIT_FOUND if report.violation else 0
     seeds = _seeds(arguments.seeds, arguments.first)
+    print(f"seeds {seeds.start}:{seeds.stop}", file=sys.stderr, flush=True)
     compared = arguments.compare_modes
     result = run_campaign(seeds, jobs=arguments.jobs, faults=faults, mode=mode, compared=compared)
     if arguments.json:

@@ -1,8 +1,10 @@
-"""A simulated world: one job, its processes, its faults, from the first worker to the end of the job.
+"""A simulated world: one job, its processes, its faults, from the first worker to the end of the
+job.
 
-`simulate(seed)` draws everything from the seed: the job, its settings, the faults. The coordinator's process may die; somebody then starts
-the job's program again with `restore="latest"`, as a user or a supervisor would, until it finishes. Faults stop at some time; if the job
-has not finished a while later, that is a violation too.
+`simulate(seed)` draws everything from the seed: the job, its settings, the faults. The
+coordinator's process may die; a supervisor then starts the job's program again with
+`restore="latest"`, until it finishes. Faults stop at some time; a job that has not finished a while
+later is a violation too.
 """
 
 from __future__ import annotations
@@ -36,6 +38,7 @@ from .network import Network
 from .oracles import check_credit, check_newest, check_output, check_retained
 from .orphans import Orphans
 from .promptness import duration_max_ns
+from .rescaling import Rescaling
 from .savepoints import Savepoints
 from .scenario import Scenario, draw_scenario
 from .storage import SimulatedStorage
@@ -43,8 +46,9 @@ from .worker_process import WorkerProcess
 
 #: After the faults have stopped, the job must finish in this time.
 _REST_NS = 60 * SECOND_NS
-#: In which ways a job may fail, to be run again: a clock that jumps by an hour makes workers seem to be late; the very last commit
-#: has no attempt after it that could repeat it; a coordinator's own claim whose outcome it never learned looks like a rival's.
+#: Failures after which a job may be run again: a clock that jumps by an hour makes workers seem to
+#: be late; the very last commit has no later attempt that could repeat it; a coordinator's own
+#: claim with an unknown outcome looks like a rival's.
 _EXPLAINED = ("did not start in time", "the commit of chk-", "another coordinator")
 #: After its end, everybody who had to do with the job must be gone in this time.
 _FAREWELL_NS = 4 * SECOND_NS
@@ -56,12 +60,12 @@ _CREDIT_STEPS = 16
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """What came of a run.
+    """The result of a run.
 
     Attributes:
-        violation: which promise was broken; empty: none.
-        trace_hash: the same for the same seed and the same code.
-        virtual_ns: how long the job took.
+        violation: the broken promise; empty: none.
+        trace_hash: equal for equal seeds and code.
+        virtual_ns: the job's duration.
     """
 
     seed: int
@@ -111,10 +115,12 @@ class World:
         self.rescaled = False
         self._generation = 0
         self._ended_ns = 0
-        #: Versions to come, and the one that whoever starts the job next starts.
+        #: Versions to come, and the version of the next start of the job.
         self._rescales = list(scenario.rescales)
         self._wanted: Rescale | None = None
         self._rescale_due = False
+        #: The live rescale that is under way.
+        self._rescaling: Rescaling | None = None
         #: Older coordinators that still live.
         self._rivals = 0
         #: Checkpoints completed by earlier runs of the present version.
@@ -171,13 +177,14 @@ class World:
         self._ended_ns = scheduler.now_ns
         self._let_rest()
         if self.coordinator is not None and self.coordinator.has_left:
-            # Otherwise it died after the job's last commit, and what it had not deleted is left to a next run.
+            # Otherwise the driver died after the job's last commit, and files that it had not
+            # deleted are left to a next run.
             env = self.env
             check_retained(env.storage, env.plan.job, env.settings.retain, self.scenario.profile)
         check_released(self)
 
     def _let_rest(self) -> None:
-        """All is over: after a while nobody is left."""
+        """Let the ended job's processes end: after a while none may be left."""
         scheduler = self.scheduler
         end_ns = max(scheduler.now_ns, self.faults.profile.until_ns) + _FAREWELL_NS
         while scheduler.now_ns < end_ns and scheduler.step():
@@ -207,7 +214,7 @@ class World:
         self._claims.completed(number)
         self._check_rescale()
 
-    # --- versions of the job ------------------------------------------------------------------------------------
+    # --- versions of the job ----------------------------------------------------------------------
 
     def _check_rescale(self) -> None:
         coordinator = self.coordinator
@@ -218,7 +225,9 @@ class World:
             self.scheduler.after(self._rescales[0].delay_ns, self._rescale)
 
     def _rescale(self) -> None:
-        """Somebody wants the job at another parallelism: the present version ends, and the next goes on from the newest checkpoint."""
+        """Take the job to another parallelism: the present version ends, and the next goes on from
+        the newest checkpoint.
+        """
         if self.finished or (self.coordinator is not None and self.coordinator.result is not None):
             return  # it has ended: whoever kills it while it tidies up starts nothing in its place
         self._wanted = self._rescales.pop(0)
@@ -227,6 +236,12 @@ class World:
         coordinator = self.coordinator
         assert coordinator is not None, "some coordinator was started"
         match self._wanted.ending:
+            case Ending.RESCALE if coordinator.machine is not None and coordinator.alive:
+                after = self._driver(self._env_of(self._wanted))
+                self._wanted = None
+                self._rescaling = Rescaling(coordinator, after, self._take_over)
+            case Ending.RESCALE:
+                coordinator.die(host=False, why="stopped before it had begun")
             case Ending.STOP:
                 coordinator.post(d.StopRequested(d.StopKind.WITH_CHECKPOINT))
             case Ending.SAVEPOINT:
@@ -236,44 +251,68 @@ class World:
             case Ending.KILL:
                 coordinator.die(host=self.scheduler.rng.random() < 0.4, why="killed")
 
+    def _take_over(self, checkpoint: int) -> None:
+        """The next version of a live rescale goes on from this checkpoint."""
+        rescaling, self._rescaling = self._rescaling, None
+        assert rescaling is not None, "some rescale is under way"
+        self._adopt(rescaling.after.env)
+        self.coordinator = rescaling.after
+        self.coverage.count("rescales that took over")
+        rescaling.after.start(checkpoint)
+        self._check_rescale()
+
     def _next_version(self) -> None:
-        """Whoever starts the job again starts the version that is wanted now."""
+        """Note the version that the next start of the job runs."""
         wanted, self._wanted = self._wanted, None
-        if wanted is None:
-            return
-        self.rescaled = True
-        self._completed, self._rescale_due = 0, False
-        graph = at_parallelism(self.newest_graph, wanted.parallelism)
+        if wanted is not None:
+            self._adopt(self._env_of(wanted))
+
+    def _env_of(self, wanted: Rescale) -> Environment:
+        graph = at_parallelism(changed(self.scenario.graph), wanted.parallelism)
         plan = plan_of(graph, self.scheduler.rng, self.env.sinks)
         settings = replace(self.env.settings, workers=wanted.workers)
         watch = _watch(plan, settings, self.scenario.profile)
-        self.env = replace(self.env, plan=plan, settings=settings, watch=watch)
+        return replace(self.env, plan=plan, settings=settings, watch=watch)
 
-    # --- processes ----------------------------------------------------------------------------------------------
+    def _adopt(self, env: Environment) -> None:
+        self.rescaled = True
+        self._completed, self._rescale_due = 0, False
+        self.env = env
+
+    # --- processes --------------------------------------------------------------------------------
 
     def _start_coordinator(self) -> None:
-        """Somebody runs the job's program: it goes on where the last complete checkpoint is."""
+        """Run the job's program again, from the last complete checkpoint."""
         if self.finished:
             return
+        if self._rescaling is not None:
+            self._rescaling.discard("another driver is started")
         self._next_version()
+        process = self.coordinator = self._driver(self.env)
+        self.scheduler.trace(f"coordinator {self._generation} starts")
+        process.start()
+        self._check_rescale()
+
+    def _driver(self, env: Environment) -> CoordinatorProcess:
         self._generation += 1
         process = CoordinatorProcess(
-            self.env,
+            env,
             self._generation,
             launch=self._launch,
             ended=self._coordinator_ended,
             saved=self._savepoints.completed,
         )
         process.on_checkpoint = self._checkpoint_completed
-        self.coordinator = process
-        self.scheduler.trace(f"coordinator {self._generation} starts")
-        process.start()
-        self._check_rescale()
+        return process
 
     def _coordinator_ended(self, process: CoordinatorProcess) -> None:
         result = process.result
         if result is not None and "another coordinator" in result.reason:
             self.coverage.count("coordinator gave way to a rival")
+        if self._rescaling is not None and process is self._rescaling.after:
+            self._rescaling.ended(process)
+            self._rescaling, self._rescale_due = None, False
+            return
         if process is not self.coordinator:
             self._rivals -= 1
             return
@@ -281,17 +320,22 @@ class World:
         process.completed = 0
         if result is not None and result.outcome is d.Outcome.FINISHED:
             self.finished = True
+            if self._rescaling is not None:
+                self._rescaling.discard("the job has finished")
             return
         reason = ""
         if result is not None and result.outcome is d.Outcome.FAILED:
             reason = result.reason
         if reason and not any(known in reason for known in _EXPLAINED):
             raise Violation(f"the job failed, which none of the faults explains: {reason}")
-        delay_ns = self.scheduler.rng.randint(1, 60) * MILLISECOND_NS
-        self.scheduler.after(delay_ns, self._start_coordinator)
+        if self._rescaling is not None:
+            self._rescaling.ended(process)
+        if self.coordinator is process:
+            delay_ns = self.scheduler.rng.randint(1, 60) * MILLISECOND_NS
+            self.scheduler.after(delay_ns, self._start_coordinator)
 
     def replace_coordinator(self, delay_ns: int) -> None:
-        """Somebody believes that the present coordinator is dead and starts another, after this time."""
+        """Start another coordinator after this time, in the belief that the present one is dead."""
         believed_dead = self.coordinator
 
         def start() -> None:
@@ -322,7 +366,7 @@ class World:
         )
         self.workers.append(process)
 
-    # --- oracles ------------------------------------------------------------------------------------------------
+    # --- oracles ----------------------------------------------------------------------------------
 
     def _check_credit(self) -> None:
         """Compare both ends of the channels of the newest attempt that runs."""

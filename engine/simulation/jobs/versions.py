@@ -46,6 +46,8 @@ class Ending(Enum):
 
     #: With a last checkpoint.
     STOP = "stop"
+    #: As a live handle rescales: the next version's workers start, and fetch state, before the last checkpoint, an unaligned one.
+    RESCALE = "rescale"
     #: With a savepoint.
     SAVEPOINT = "savepoint"
     #: At once; what no checkpoint covers is done again.
@@ -85,6 +87,8 @@ def _draw_rescale(rng: random.Random, graph: Graph) -> Rescale:
     state = rng.getstate()
     if ending is Ending.STOP and rng.random() < 0.5:
         ending = Ending.SAVEPOINT
+    elif ending is not Ending.KILL and rng.random() < 0.6:
+        ending = Ending.RESCALE
     rng.setstate(state)
     return Rescale(
         ending=ending,
@@ -112,6 +116,8 @@ def with_changes(
         if _may_change(task, edge) and rng.random() < _CHANGED_EDGES
     )
     first, *others = rescales
+    if changes and first.ending is Ending.RESCALE:
+        first = replace(first, ending=Ending.STOP)  # a live rescale runs the same program
     if changes and rng.random() < _WIDTHS_KEPT:
         kept = tuple(task.parallelism for task in graph.tasks)
         first = replace(first, parallelism=kept, workers=rng.randint(1, max(kept)))
