@@ -90,7 +90,8 @@ class Claims:
     def _claimed(self, copy: _Copy) -> str:
         old = self._world
         settings = replace(old.scenario.settings, savepoints=0, claim_after=None)
-        scenario = replace(old.scenario, settings=settings, rescales=(), drain_ns=None)
+        graph = old.newest_graph
+        scenario = replace(old.scenario, graph=graph, settings=settings, rescales=(), drain_ns=None)
         new = type(old)(old.seed, scenario)
         new.rescaled = old.rescaled
         job = new.env.plan.job

@@ -36,7 +36,7 @@ from ..scheduler import MILLISECOND_NS, SECOND_NS
 from ..sink import SystemCommitter
 from .claims import check_unread, seen_as
 from .environment import Environment, Process, Settings, shown
-from .redistribution import check_redistribution
+from .redistribution import check_redistribution, is_repartitioned, is_rescaled
 from .storage import Replay, ReplayStore, Stepper
 
 #: URL of the job's checkpoint directory; all others are folders in the same storage.
@@ -137,9 +137,12 @@ class CoordinatorProcess(Process, CoordinatorPerformer):
 
     def _count_rescale(self, metadata: CheckpointMetadata) -> None:
         env = self.env
-        if [t.parallelism for t in metadata.tasks] == [t.parallelism for t in env.plan.tasks]:
+        rescaled = is_rescaled(metadata, env.plan)
+        repartitioned = is_repartitioned(metadata, env.plan)
+        if not rescaled and not repartitioned:
             return
-        env.coverage.count("rescaled restores")
+        env.coverage.count("rescaled restores", rescaled)
+        env.coverage.count("restores by other partitioners", repartitioned)
         assigned = assignment.assign(metadata, new_tasks(env.plan), env.plan.max_parallelism)
         store = seen_as(env.storage, metadata.job, env.plan.job)
         check_redistribution(metadata, env.plan, assigned, store, env.coverage)
