@@ -12,7 +12,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import assert_never
 
-from headrace.recovery import catalog, claims, elsewhere
+from headrace.recovery import catalog, claims, links
 from headrace.recovery.codec import CorruptMetadata, UnsupportedVersion
 from headrace.recovery.metadata import CheckpointMetadata, TransactionRecord
 from headrace.recovery.registry import Deletable
@@ -130,8 +130,8 @@ def perform_on_storage(effect: StorageEffect, directory: CheckpointDirectory) ->
             return [withdraw_checkpoints(store, job, numbers, patient=patient, sleep=sleep)]
         case d.DeleteFiles(what, patient):
             return [delete_files(store, job, what, patient=patient, sleep=sleep)]
-        case d.ReleaseClaim(place, patient):
-            return [release_claim(directory, place, patient=patient)]
+        case d.ReleaseClaim(link, patient):
+            return [release_claim(directory, link, patient=patient)]
         case _:
             assert_never(effect)
 
@@ -190,8 +190,8 @@ def write_metadata(
         directory = _store_of(target, store)
         if last:
             # Before it is there: then the next driver looks for it, and finds it or not.
-            place = _place(metadata, target)
-            _repeat(lambda: elsewhere.note(store, metadata.job, place), sleep)
+            link = _link(metadata, target)
+            _repeat(lambda: links.write(store, metadata.job, link), sleep)
         if metadata.savepoint and not last:
             _repeat(lambda: catalog.publish(directory, metadata), sleep)
         else:
@@ -295,32 +295,32 @@ def _delete_partial(store: Store, job: str, number: int, target: str) -> None:
 
 
 def release_claim(
-    directory: CheckpointDirectory, place: elsewhere.Elsewhere, *, patient: bool = False
+    directory: CheckpointDirectory, link: links.CheckpointLink, *, patient: bool = False
 ) -> d.ClaimReleased:
     """Delete a claimed checkpoint that is subsumed, then its record. `patient`: try several times."""
     assert directory.store is not None, "a job without checkpoints claims none"
     reason = ""
     for _ in tries(patient, directory.sleep):
         try:
-            left = _release_once(directory, place)
-            elsewhere.forget(directory.store, directory.job, place.number)
-            return d.ClaimReleased(place, left)
+            left = _release_once(directory, link)
+            links.delete(directory.store, directory.job, link.number)
+            return d.ClaimReleased(link, left)
         except Exception as error:
             told = isinstance(error, StoreError | HeadraceError)
             reason = str(error) if told else repr(error)
-    left = f"{place}, which this job has claimed, could not be deleted ({reason})"
-    return d.ClaimReleased(place, left, again=True)
+    left = f"{link}, which this job has claimed, could not be deleted ({reason})"
+    return d.ClaimReleased(link, left, again=True)
 
 
-def _release_once(directory: CheckpointDirectory, place: elsewhere.Elsewhere) -> str:
+def _release_once(directory: CheckpointDirectory, link: links.CheckpointLink) -> str:
     """Returns a sentence about files that stay for good; empty: none do."""
-    there = directory.at(place.directory)
+    there = directory.at(link.directory)
     try:
-        claims.release(there, place.job, place.checkpoint, place.kind, directory.claimer)
+        claims.release(there, link.job, link.checkpoint, link.kind, directory.claimer)
     except (claims.AlreadyClaimed, claims.NotReleased) as error:
-        return f"{place}, which this job has claimed, stays and is nobody's: {error}"
+        return f"{link}, which this job has claimed, stays and is nobody's: {error}"
     except (CorruptMetadata, UnsupportedVersion) as error:
-        return f"files of {place}, which this job has claimed, stay: {error}"
+        return f"files of {link}, which this job has claimed, stay: {error}"
     return ""
 
 
@@ -421,10 +421,10 @@ def _newest_epoch(store: Store, job: str, sleep: Callable[[float], None]) -> int
             sleep(_PAUSE_S)
 
 
-def _place(savepoint: CheckpointMetadata, target: str) -> elsewhere.Elsewhere:
+def _link(savepoint: CheckpointMetadata, target: str) -> links.CheckpointLink:
     """The record of the savepoint with which a job ends."""
     number = savepoint.checkpoint
-    return elsewhere.Elsewhere(
+    return links.CheckpointLink(
         number=number,
         directory=target,
         job=savepoint.job,
