@@ -81,7 +81,7 @@ class WorkerProcess(Process, Performer[_Loaded, int]):
         self._control = env.network.connect(coordinator, self, None, None)
         self._report(m.Register(number, incarnation, *address, 0))
 
-    # --- the driver's loop --------------------------------------------------------------------------------------
+    # --- the driver's loop -----------------------------------------------------------------------
 
     def next_deadline_ns(self) -> int | None:
         """See `Process`."""
@@ -108,7 +108,7 @@ class WorkerProcess(Process, Performer[_Loaded, int]):
                 return
         self._wake_later()
 
-    # --- the network --------------------------------------------------------------------------------------------
+    # --- the network -----------------------------------------------------------------------------
 
     def connected(self, connection: int, greeting: Any) -> None:
         """See `Endpoint`."""
@@ -146,7 +146,7 @@ class WorkerProcess(Process, Performer[_Loaded, int]):
     def _close_connection(self, connection: int) -> None:
         self.env.network.close(connection, self)
 
-    # --- state that is fetched ahead ----------------------------------------------------------------------------
+    # --- state that is fetched ahead -------------------------------------------------------------
 
     def _fetch_ahead(self, order: m.FetchAhead) -> None:
         ahead = self._ahead
@@ -159,7 +159,7 @@ class WorkerProcess(Process, Performer[_Loaded, int]):
 
         self.env.scheduler.after(self._files.delay_ns(), fetch)
 
-    # --- work and attempts --------------------------------------------------------------------------------------
+    # --- work and attempts -----------------------------------------------------------------------
 
     def _run(self, effect: RunWork) -> None:
         self._attempt().tasks.run(effect)
@@ -187,7 +187,7 @@ class WorkerProcess(Process, Performer[_Loaded, int]):
         """See `Process`."""
         self._loaded = None
 
-    # --- checkpoints --------------------------------------------------------------------------------------------
+    # --- checkpoints -----------------------------------------------------------------------------
 
     def _snapshot(self, effect: TakeSnapshot) -> None:
         loaded, (subtask, checkpoint) = self._attempt(), (effect.subtask, effect.checkpoint)
