@@ -14,19 +14,12 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from ..contract.errors import HeadraceError, UserCodeError
-from ..contract.operators import Restored, Transaction
-from ..operators.chain import Chain, Outputs
-from ..operators.progress import ChainTime
-from ..worker.subtask_events import (
-    AdvanceWork,
-    FinishWork,
-    PollWork,
-    PrecommitWork,
-    ProcessWork,
-    SubtaskId,
+from ..contract.operators import Restored
+from ..operators.chain import Chain
+from ..operators.work import (
     Work,
-    WorkDone,
 )
+from ..worker.subtask_events import SubtaskId
 from ..worker.worker_events import WorkEnded, WorkFailed
 
 
@@ -124,7 +117,7 @@ class SubtaskThread:
     def _attempt(self, chain: Chain, number: int, work: Work) -> ThreadEvent:
         began_ns = time.perf_counter_ns()
         try:
-            done = _perform(chain, number, work, began_ns)
+            done = chain.run(number, work)
         except UserCodeError as error:
             # What breaks its promise (a type, a schema) will break it again; what raises may have met a passing trouble.
             story, trace = str(UserCodeError(error.operator, error.message)), error.user_traceback
@@ -133,7 +126,7 @@ class SubtaskThread:
             return self._failed(str(error), "")
         except Exception as error:
             return self._failed(f"{type(error).__name__}: {error}", traceback.format_exc())
-        done = replace(done, rows_late=chain.take_rows_late())
+        done = replace(done, elapsed_ns=time.perf_counter_ns() - began_ns)
         return WorkEnded(self._epoch, self._subtask, done)
 
     def _failed(self, reason: str, details: str, *, fatal: bool = False) -> WorkFailed:
@@ -159,26 +152,3 @@ class Leaving:
         for thread in self._threads:
             if thread.is_alive:  # one that was never started cannot be waited for
                 thread.join(max(0.0, deadline_s - time.monotonic()))
-
-
-def _perform(chain: Chain, number: int, work: Work, began_ns: int) -> WorkDone:
-    match work:
-        case ProcessWork(port, parts, _, now_ns):
-            return _done(number, chain.process(parts, port, now_ns), chain.time(), began_ns)
-        case PollWork(rows_max, now_ns):
-            outputs, status, wait_ns = chain.poll(rows_max, now_ns)
-            done = _done(number, outputs, chain.time(), began_ns)
-            return replace(done, status=status, wait_ns=wait_ns)
-        case AdvanceWork(watermark_ns, rows_max, now_ns):
-            outputs = chain.advance(watermark_ns, rows_max, now_ns)
-            return _done(number, outputs, chain.time(), began_ns)
-        case FinishWork():
-            return _done(number, chain.finish(), chain.time(), began_ns)
-        case PrecommitWork(checkpoint):
-            transactions: tuple[tuple[str, Transaction], ...] = tuple(chain.precommit(checkpoint))
-            return WorkDone(number, transactions=transactions)
-
-
-def _done(number: int, outputs: Outputs, reached: ChainTime, began_ns: int) -> WorkDone:
-    rows = sum(batch.num_rows for edge in outputs[:1] for _, batch, _ in edge)
-    return WorkDone(number, outputs, rows, time.perf_counter_ns() - began_ns, time=reached)

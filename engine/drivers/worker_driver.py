@@ -13,6 +13,7 @@ import queue
 from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import assert_never
 
 from headrace.channels.handshake import Identity
@@ -33,18 +34,18 @@ from ..network.network import (
     NetworkEvent,
     Received,
 )
+from ..operators.chain import Chain
 from ..storage.ahead import FilesAhead
-from ..storage.checkpoint_storage import open_store
 from ..storage.log_files import LogFiles, PieceWritten
-from ..storage.snapshots import CorruptState, Foreign
+from ..storage.snapshots import CorruptState
 from ..storage.working_folder import WorkingFolder
 from ..worker import worker_events as w
 from ..worker.attempt import DataFrame
-from ..worker.subtask_events import ReadReplay, RunWork, SubtaskId, TakeSnapshot
+from ..worker.subtask_events import ReadReplay, RunWork, SubtaskId
 from ..worker.subtask_spec import Limits
 from ..worker.worker import Worker
-from .loading import chain_maker, state_reader
-from .persistence import CheckpointWrite, Frozen, persistence_of
+from .loading import make_chain, origin_of, read_restored
+from .persistence import CheckpointWrite, persistence_of
 from .subtask_thread import (
     Leaving,
     SubtaskOpened,
@@ -110,7 +111,7 @@ class WorkerDriver(Performer[_Loaded, ConnectionId]):
         pid: int,
     ) -> None:
         machine = Worker(identity.worker, plan, settings.limits, settings.heartbeat_ns)
-        super().__init__(machine, plan, settings.limits)
+        super().__init__(machine, plan, settings.limits, now_ns)
         self._identity = identity
         self._settings = settings
         self._store = store
@@ -232,8 +233,8 @@ class WorkerDriver(Performer[_Loaded, ConnectionId]):
     def _run(self, effect: RunWork) -> None:
         self._attempt().threads[effect.subtask].submit(effect.work, effect.what)
 
-    def _commit(self, subtask: SubtaskId) -> None:
-        self._attempt().threads[subtask].chain.commit()
+    def _chain(self, subtask: SubtaskId) -> Chain:
+        return self._attempt().threads[subtask].chain
 
     def _report(self, message: m.ToCoordinator) -> None:
         self._network.send(self._control, ControlFrame(m.encode(message)))
@@ -249,13 +250,6 @@ class WorkerDriver(Performer[_Loaded, ConnectionId]):
 
     def _stop(self, effect: w.StopWorker) -> None:
         self._ended = effect
-
-    def _snapshot(self, effect: TakeSnapshot) -> None:
-        loaded = self._attempt()
-        began_ns = now_ns()
-        chain = loaded.threads[effect.subtask].chain
-        states: Frozen = [*chain.snapshot(), *chain.databases()]
-        loaded.persistence.freeze(effect.checkpoint, effect.subtask, states, now_ns() - began_ns)
 
     def _write_piece(self, epoch: int, piece: Piece) -> None:
         self._log_files.write(epoch, piece)
@@ -285,9 +279,8 @@ class WorkerDriver(Performer[_Loaded, ConnectionId]):
 
         def read() -> None:
             try:
-                assert self._store is not None, "restored without a checkpoint directory"
-                source = loaded.foreign or Foreign(self._store, self._plan.job)
-                self._inbox.put(self._replayed(loaded.epoch, effect, source))
+                assert loaded.origin is not None, "restored without a checkpoint directory"
+                self._inbox.put(self._replayed(loaded.epoch, effect, loaded.origin))
             except Exception as error:
                 reason = f"in-flight data could not be read: {error}"
                 self._inbox.put(w.WorkFailed(loaded.epoch, effect.subtask, reason, "", fatal=False))
@@ -304,19 +297,19 @@ class WorkerDriver(Performer[_Loaded, ConnectionId]):
         if ahead is not None:
             ahead.stop()
         backend = replace(self._settings.backend, folder=self._working.new)
+        origin = origin_of(effect, self._store)
         threads = {
             id: SubtaskThread(
                 effect.epoch,
                 id,
-                chain_maker(self._plan, id, effect.epoch, limits.buffer_bytes, backend),
-                state_reader(self._plan, id, snapshots.get(id), effect, self._store, ahead),
+                partial(make_chain, self._plan, id, effect.epoch, limits.buffer_bytes, backend),
+                partial(read_restored, self._plan, id, snapshots.get(id), origin, ahead),
                 self._inbox.put,
             )
             for id in effect.subtasks
         }
-        foreign = Foreign(open_store(effect.origin), effect.job) if effect.origin else None
         persistence = persistence_of(limits)
-        self._loaded = _Loaded(effect.epoch, persistence, foreign, threads, set(threads), ahead)
+        self._loaded = _Loaded(effect.epoch, persistence, origin, threads, set(threads), ahead)
         for thread in threads.values():
             thread.start()
 

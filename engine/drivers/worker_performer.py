@@ -7,7 +7,7 @@ connection leads to whom, and what persistence hears in which order is the same 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Generic, TypeVar, assert_never
 
@@ -16,10 +16,11 @@ from headrace.recovery.store import Store, StoreError
 
 from ..contract import messages as m
 from ..contract.execution import ExecutionPlan
+from ..operators.chain import Chain
 from ..storage.log_files import PieceWritten
 from ..storage.snapshots import (
     CorruptState,
-    Foreign,
+    Origin,
     Written,
     destination_of,
     passes_of,
@@ -48,8 +49,8 @@ class LoadedAttempt:
 
     epoch: int
     persistence: Persistence
-    #: Where the attempt was restored from, if that is not the job's own directory.
-    foreign: Foreign | None
+    #: None: there is no checkpoint storage.
+    origin: Origin | None
 
 
 def persisted(order: CheckpointWrite, written: Written, async_ns: int) -> w.CheckpointPersisted:
@@ -116,8 +117,11 @@ class Peers(Generic[_Connection]):
 class Performer(ABC, Generic[_Attempt, _Connection]):
     """Performs a worker's effects. Subclasses do what needs threads, sockets, storage, or time."""
 
-    def __init__(self, machine: Worker, plan: ExecutionPlan, limits: Limits) -> None:
+    def __init__(
+        self, machine: Worker, plan: ExecutionPlan, limits: Limits, clock: Callable[[], int]
+    ) -> None:
         self.machine = machine
+        self._clock_ns = clock
         self._plan = plan
         self._limits = limits
         self._peers: Peers[_Connection] = Peers()
@@ -163,6 +167,15 @@ class Performer(ABC, Generic[_Attempt, _Connection]):
                 self._stop(effect)
             case _:
                 assert_never(effect)
+
+    def _commit(self, subtask: SubtaskId) -> None:
+        self._chain(subtask).commit()
+
+    def _snapshot(self, effect: TakeSnapshot) -> None:
+        began_ns = self._clock_ns()
+        states = self._chain(effect.subtask).snapshot()
+        sync_ns = self._clock_ns() - began_ns
+        self._attempt().persistence.freeze(effect.checkpoint, effect.subtask, states, sync_ns)
 
     def _attempt(self) -> _Attempt:
         assert self._loaded is not None, "no attempt is loaded"
@@ -218,7 +231,7 @@ class Performer(ABC, Generic[_Attempt, _Connection]):
             into: takes the writes in place of the directory they are for.
         """
         job = self._plan.job
-        store, foreign, kind = destination_of(order.savepoint, own, job, loaded.foreign)
+        store, copied, kind = destination_of(order.savepoint, own, job, loaded.origin)
         return write_checkpoint(
             into or store,
             job,
@@ -228,18 +241,18 @@ class Performer(ABC, Generic[_Attempt, _Connection]):
             order.snapshots,
             order.cuts,
             order.index,
-            foreign,
+            copied,
             kind,
             loaded.persistence.files,
             compresses=self._limits.compresses,
         )
 
-    def _replayed(self, epoch: int, effect: ReadReplay, source: Foreign) -> w.WorkerEvent:
-        """Read what is to be replayed; may take long. `source`: where the attempt was restored from."""
+    def _replayed(self, epoch: int, effect: ReadReplay, origin: Origin) -> w.WorkerEvent:
+        """Read what is to be replayed; may take long."""
         order = effect.order
         passes = passes_of(self._plan.edges[order.edge].partitioner)
         try:
-            batch = read_buffer(source.store, source.job, order.handle, passes)
+            batch = read_buffer(origin.store, origin.job, order.handle, passes)
         except CorruptState as error:
             return w.ReplayCorrupt(epoch, str(error))
         except StoreError as error:
@@ -258,12 +271,8 @@ class Performer(ABC, Generic[_Attempt, _Connection]):
         """Run user code; ends in WorkEnded or WorkFailed."""
 
     @abstractmethod
-    def _commit(self, subtask: SubtaskId) -> None:
-        """Publish what the last work wrote."""
-
-    @abstractmethod
-    def _snapshot(self, effect: TakeSnapshot) -> None:
-        """Freeze a subtask's state."""
+    def _chain(self, subtask: SubtaskId) -> Chain:
+        """The open chain of a subtask."""
 
     @abstractmethod
     def _read_replay(self, effect: ReadReplay) -> None:

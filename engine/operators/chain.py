@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import chain, pairwise
+from typing import assert_never
 
 import pyarrow as pa
 
@@ -16,7 +17,6 @@ from headrace.channels.partitioners import Splitter
 from ..contract.execution import EventTimeRole, OperatorPlan, TaskPlan
 from ..contract.operators import (
     HEAP,
-    DatabaseSnapshot,
     EventTimeOperator,
     KeepsDatabase,
     LateOutput,
@@ -29,17 +29,23 @@ from ..contract.operators import (
     RestoredDatabase,
     RestoredState,
     SinkWriter,
+    Snapshot,
     SourceReader,
     SourceStatus,
     StateBackend,
-    StateSnapshot,
     Transaction,
 )
 from .progress import ChainTime, Progress, WatermarkGenerator
-
-#: By output edge: (target among the edge's channels, batch, its size in bytes), in order of emission. The size is taken here, in
-#: the subtask's thread: asking Arrow for it gives the GIL away, and the owner thread would have to win it back.
-Outputs = tuple[tuple[tuple[int, pa.RecordBatch, int], ...], ...]
+from .work import (
+    AdvanceWork,
+    FinishWork,
+    Outputs,
+    PollWork,
+    PrecommitWork,
+    ProcessWork,
+    Work,
+    WorkDone,
+)
 
 #: Kernels run at full speed from some thousands of rows; below that, a copy costs less than a call.
 JOIN_ROWS = 4096
@@ -112,6 +118,33 @@ class Chain:
             member.restore(tables)
         self._tell_splits()
 
+    def run(self, number: int, work: Work) -> WorkDone:
+        """Do piece `number` of the work; its writes are visible after `commit`. The caller sets `elapsed_ns`."""
+        outputs: Outputs = ()
+        status, wait_ns = SourceStatus.MORE, 0
+        match work:
+            case ProcessWork(port, parts, _, now_ns):
+                outputs = self.process(parts, port, now_ns)
+            case PollWork(rows_max, now_ns):
+                outputs, status, wait_ns = self.poll(rows_max, now_ns)
+            case AdvanceWork(watermark_ns, rows_max, now_ns):
+                outputs = self.advance(watermark_ns, rows_max, now_ns)
+            case FinishWork():
+                outputs = self.finish()
+            case PrecommitWork(checkpoint):
+                return WorkDone(number, transactions=tuple(self.precommit(checkpoint)))
+            case _:
+                assert_never(work)
+        return WorkDone(
+            number,
+            outputs,
+            sum(batch.num_rows for edge in outputs[:1] for _, batch, _ in edge),
+            status=status,
+            wait_ns=wait_ns,
+            time=self.time(),
+            rows_late=self.take_rows_late(),
+        )
+
     def process(self, batches: Sequence[pa.RecordBatch], port: int, now_ns: int = 0) -> Outputs:
         """Feed batches into input `port` in order, small neighbours joined. `now_ns`: see `ProcessingTimeOperator`."""
         self._tell_time(now_ns)
@@ -172,15 +205,14 @@ class Chain:
         for _, member in self._members:
             member.commit()
 
-    def snapshot(self) -> list[tuple[str, StateSnapshot]]:
-        """Freeze the committed state of all operators, with their names."""
-        return [(name, state) for name, member in self._members for state in member.snapshot()]
-
-    def databases(self) -> list[tuple[str, DatabaseSnapshot]]:
-        """Freeze the operators' databases, with their names."""
+    def snapshot(self) -> list[tuple[str, Snapshot]]:
+        """Freeze the committed state of all operators, then their databases, with the operators' names."""
+        states: list[tuple[str, Snapshot]] = [
+            (name, state) for name, member in self._members for state in member.snapshot()
+        ]
         keepers = [(name, m) for name, m in self._members if isinstance(m, KeepsDatabase)]
-        frozen = [(name, member.freeze_database()) for name, member in keepers]
-        return [(name, database) for name, database in frozen if database is not None]
+        databases = [(name, keeper.freeze_database()) for name, keeper in keepers]
+        return states + [(name, frozen) for name, frozen in databases if frozen is not None]
 
     def close(self) -> None:
         """Release everything, tail first, also after failures."""

@@ -97,6 +97,18 @@ class StoredFiles:
 
 
 @dataclass(frozen=True, slots=True)
+class Origin:
+    """The checkpoint directory that an attempt is restored from. `ours`: it is the job's own.
+
+    Checkpoints name files of the job's own directory, and copy from any other: its owner may delete them.
+    """
+
+    store: Store
+    job: str
+    ours: bool
+
+
+@dataclass(frozen=True, slots=True)
 class Destination:
     """Where a worker writes its part of a checkpoint."""
 
@@ -185,26 +197,21 @@ def _content(folder: str, name: str) -> Content:
 
 
 def read_databases(
-    store: Store,
-    job: str,
+    origin: Origin,
     handles: Sequence[DatabaseHandle],
     groups: range,
     max_parallelism: int,
     *,
-    foreign: bool,
     ahead: FilesAhead | None = None,
 ) -> dict[str, list[RestoredDatabase]]:
-    """Describe what a subtask with these key groups starts from, by operator; files are read when they are fetched.
+    """Describe the databases that a subtask with these key groups starts from, by operator.
 
-    Args:
-        foreign: the files are somebody else's, who may delete them: they are not built upon.
-        ahead: what was fetched of our own already.
-
-    Raises: CorruptState, StoreError.
+    Files are read when they are fetched; `ahead`: files of the job's own that are here already. Raises: CorruptState, StoreError.
     """
+    store, job = origin.store, origin.job
     found: dict[str, list[RestoredDatabase]] = {}
     for handle in handles:
-        fetch = partial(_fetch, store, job, handle, ahead=ahead, links=not foreign)
+        fetch = partial(_fetch, store, job, handle, ahead=ahead, links=origin.ours)
         layouts = [_layout(store, job, schema) for schema in handle.schemas]
         held = range(handle.first_group, handle.end_group)
         mine = range(max(held.start, groups.start), min(held.stop, groups.stop))
@@ -212,7 +219,7 @@ def read_databases(
             groups=held,
             layouts=layouts,
             size_bytes=sum(file.length for file in handle.shared),
-            known={} if foreign else {file.name: file for file in handle.shared},
+            known={file.name: file for file in handle.shared} if origin.ours else {},
             fetch=fetch,
             tables=partial(_tables, fetch, layouts, mine, max_parallelism),
         )

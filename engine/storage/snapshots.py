@@ -44,6 +44,7 @@ from .checkpoint_storage import open_store
 from .databases import (
     CorruptState,
     Destination,
+    Origin,
     StoredFiles,
     read_databases,
     release_all,
@@ -52,7 +53,7 @@ from .databases import (
 
 __all__ = [
     "CorruptState",
-    "Foreign",
+    "Origin",
     "Passes",
     "Written",
     "destination_of",
@@ -80,18 +81,10 @@ class Written:
     databases: dict[SubtaskId, list[DatabaseHandle]] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True)
-class Foreign:
-    """The checkpoint directory, not the job's own, that an attempt was restored from."""
-
-    store: Store
-    job: str
-
-
 def destination_of(
-    savepoint: str | None, own: Store | None, job: str, foreign: Foreign | None
-) -> tuple[Store | None, Foreign | None, CheckpointKind]:
-    """Return where to write to, where unread recovered records must be copied from (None: they are named), and what it is.
+    savepoint: str | None, own: Store | None, job: str, origin: Origin | None
+) -> tuple[Store | None, Origin | None, CheckpointKind]:
+    """Return where to write, the directory to copy recovered records from (None: name them), and the kind.
 
     Args:
         savepoint: URL of its directory (empty: the job's own); None: it is a checkpoint.
@@ -99,10 +92,11 @@ def destination_of(
     Raises: UserError, StorageUnreachable.
     """
     if savepoint is None:
-        return own, foreign, CheckpointKind.CHECKPOINT
+        copied = None if origin is None or origin.ours else origin
+        return own, copied, CheckpointKind.CHECKPOINT
     assert own is not None, "a savepoint without a checkpoint directory"
     target = open_store(savepoint) if savepoint else own
-    return target, foreign or Foreign(own, job), CheckpointKind.SAVEPOINT
+    return target, origin or Origin(own, job, ours=True), CheckpointKind.SAVEPOINT
 
 
 def write_checkpoint(
@@ -114,7 +108,7 @@ def write_checkpoint(
     snapshots: Snapshots,
     cuts: Sequence[Cut],
     confirmed: Confirmed,
-    foreign: Foreign | None = None,
+    copied: Origin | None = None,
     kind: CheckpointKind = CheckpointKind.CHECKPOINT,
     stored: StoredFiles | None = None,
     *,
@@ -123,15 +117,15 @@ def write_checkpoint(
     """Serialise and store state and in-flight data, durably, in one file; databases' immutable files apart. Raises StoreError, OSError.
 
     Files of databases that `stored` knows are named, not stored again, and it learns which there are now. Databases are released.
-    In-flight records that `confirmed` knows to be stored are named, not written; so is what was left to replay, unless it lies in a
-    `foreign` directory, from which it is copied. Without a store nothing is written and there are no handles. A savepoint is given an empty
-    `confirmed` and a `foreign` directory (the job's own, if need be), so that it needs no other files.
+    In-flight records that `confirmed` knows to be stored are named, not written; so are records left to replay, unless they are
+    to be `copied` from their directory. Without a store nothing is written and there are no handles. A savepoint has an empty
+    `confirmed` and copies, so that it needs no other files.
     """
     try:
         if store is None:
             return Written({id: [] for id in snapshots}, {id: [] for id in snapshots})
         to = Destination(store, job, checkpoint, worker, epoch, kind)
-        return _write(to, snapshots, cuts, confirmed, foreign, stored or StoredFiles(), compresses)
+        return _write(to, snapshots, cuts, confirmed, copied, stored or StoredFiles(), compresses)
     finally:
         for pieces in snapshots.values():
             release_all(pieces)
@@ -142,7 +136,7 @@ def _write(
     snapshots: Snapshots,
     cuts: Sequence[Cut],
     confirmed: Confirmed,
-    foreign: Foreign | None,
+    copied: Origin | None,
     stored: StoredFiles,
     compresses: bool,
 ) -> Written:
@@ -154,7 +148,7 @@ def _write(
     inflight = {
         cut.subtask: [
             *(_write_run(segment, shown, run, confirmed, compresses) for run in cut.inflight),
-            *(h if foreign is None else _copied(segment, shown, h, foreign) for h in cut.replay),
+            *(h if copied is None else _copied(segment, shown, h, copied) for h in cut.replay),
         ]
         for cut in cuts
     }
@@ -231,13 +225,13 @@ def _write_run(
 
 
 def _copied(
-    segment: SegmentBuilder, path: str, handle: ChannelStateHandle, foreign: Foreign
+    segment: SegmentBuilder, path: str, handle: ChannelStateHandle, origin: Origin
 ) -> ChannelStateHandle:
     """The same records in our own file: what lies in another directory may be deleted by its owner."""
     buffers = []
     for buffer in handle.buffers:
-        file = store_path(foreign.job, buffer.path)
-        blob = segment.append(foreign.store.get(file, buffer.offset, buffer.length))
+        file = store_path(origin.job, buffer.path)
+        blob = segment.append(origin.store.get(file, buffer.offset, buffer.length))
         buffers.append(replace(buffer, path=path, offset=blob.offset, checksum=blob.checksum))
     return replace(handle, buffers=buffers)
 
@@ -290,29 +284,27 @@ def read_states(
 
 
 def restored_states(
-    store: Store,
-    job: str,
+    origin: Origin,
     snapshot: SubtaskSnapshot,
     *,
     max_parallelism: int,
     parallelism: int,
-    foreign: bool,
     ahead: FilesAhead | None = None,
 ) -> dict[str, list[Restored]]:
-    """Everything that a subtask starts from, by operator: tables, which are read now, and databases, which are read when they are
-    fetched. `foreign`: it is not our own directory; `ahead`: what was fetched of that already. Raises CorruptState, StoreError."""
+    """Read the tables that a subtask starts from, and describe its databases (see `read_databases`), by operator.
+
+    Raises: CorruptState, StoreError.
+    """
     tables = read_states(
-        store,
-        job,
+        origin.store,
+        origin.job,
         snapshot.states,
         max_parallelism=max_parallelism,
         parallelism=parallelism,
         subtask=snapshot.index,
     )
     groups = key_group_range(max_parallelism, parallelism, snapshot.index)
-    databases = read_databases(
-        store, job, snapshot.databases, groups, max_parallelism, foreign=foreign, ahead=ahead
-    )
+    databases = read_databases(origin, snapshot.databases, groups, max_parallelism, ahead=ahead)
     return {
         operator: [*tables.get(operator, ()), *databases.get(operator, ())]
         for operator in tables.keys() | databases.keys()

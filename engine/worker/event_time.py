@@ -23,8 +23,10 @@ from headrace.channels.gate import Gate
 
 from ..contract.execution import EventTimeRole
 from ..operators.progress import ChainTime
+from ..operators.work import (
+    AdvanceWork,
+)
 from .result_partition import ResultPartition
-from .subtask_events import AdvanceWork
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,7 @@ from headrace.channels.buffer import Buffer, ChannelId
 from headrace.channels.events import ChannelEvent
 from headrace.channels.subpartition import QueuedEvent, Subpartition
 
-from ..operators.chain import Outputs
+from ..operators.work import Outputs
 
 
 class ResultPartition:

@@ -23,13 +23,21 @@ from headrace.channels.gate import Gate, GateInput
 from headrace.inflight.replay import Replay, ReplayInput
 
 from ..contract.operators import SourceStatus
+from ..operators.work import (
+    AdvanceWork,
+    FinishWork,
+    PollWork,
+    PrecommitWork,
+    ProcessWork,
+    Work,
+    WorkDone,
+)
 from .cuts import Cuts
 from .event_time import EventTime
 from .pace import Pace
 from .precommits import Precommits
 from .result_partition import ResultPartition
 from .subtask_events import (
-    AdvanceWork,
     BufferArrived,
     CheckpointCancelled,
     CheckpointCompleted,
@@ -38,13 +46,9 @@ from .subtask_events import (
     CreditGranted,
     DeadlineReached,
     EventArrived,
-    FinishWork,
     GrantCredit,
     InputDrained,
     LogBuffer,
-    PollWork,
-    PrecommitWork,
-    ProcessWork,
     ReadReplay,
     ReplayBufferRead,
     RunWork,
@@ -54,8 +58,6 @@ from .subtask_events import (
     SubtaskEvent,
     SubtaskFinished,
     TakeSnapshot,
-    Work,
-    WorkDone,
 )
 from .subtask_spec import SubtaskSpec, input_end, output_end
 

@@ -17,9 +17,8 @@ from headrace.inflight.handle import ChannelStateHandle
 from headrace.inflight.replay import ReplayRead
 from headrace.recovery.metadata import ChannelPosition
 
-from ..contract.operators import SourceStatus, Transaction
-from ..operators.chain import Outputs
-from ..operators.progress import NO_TIME, ChainTime
+from ..contract.operators import Transaction
+from ..operators.work import Work, WorkDone
 
 
 class SubtaskId(NamedTuple):
@@ -30,48 +29,6 @@ class SubtaskId(NamedTuple):
 
     def __str__(self) -> str:
         return f"t{self.task}.{self.subtask}"
-
-
-@dataclass(frozen=True, slots=True)
-class ProcessWork:
-    """Feed `parts` into input `port`: runs of records of its channels, each channel's in order. `now_ns`: the clock, since 1970."""
-
-    port: int
-    parts: tuple[pa.RecordBatch, ...]
-    rows: int
-    now_ns: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class PollWork:
-    """Ask the source for about `rows_max` rows; `now_ns` is monotonic."""
-
-    rows_max: int
-    now_ns: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class FinishWork:
-    """All inputs have ended: let the operators emit what they held back."""
-
-
-@dataclass(frozen=True, slots=True)
-class PrecommitWork:
-    """Flush the sink's transaction for this checkpoint."""
-
-    checkpoint: int
-
-
-@dataclass(frozen=True, slots=True)
-class AdvanceWork:
-    """Event time has come to `watermark_ns` and the clock to `now_ns`: let the operators emit what waited, about `rows_max` rows at a time."""
-
-    watermark_ns: int
-    rows_max: int
-    now_ns: int = 0
-
-
-Work = ProcessWork | PollWork | AdvanceWork | FinishWork | PrecommitWork
 
 
 # --- events -----------------------------------------------------------------------------------------------------------
@@ -94,24 +51,6 @@ class EventArrived:
 class CreditGranted:
     channel: ChannelId
     limit_bytes: int
-
-
-@dataclass(frozen=True, slots=True)
-class WorkDone:
-    """The work numbered `work` ended well. `status` and `wait_ns` answer a poll; `transactions` answer a pre-commit.
-
-    `time`: how far event time has come in the chain.
-    """
-
-    work: int
-    outputs: Outputs = ()
-    rows_out: int = 0
-    elapsed_ns: int = 0
-    status: SourceStatus = SourceStatus.MORE
-    wait_ns: int = 0
-    transactions: tuple[tuple[str, Transaction], ...] = ()
-    time: ChainTime = NO_TIME
-    rows_late: int = 0
 
 
 @dataclass(frozen=True, slots=True)

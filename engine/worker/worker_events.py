@@ -11,6 +11,9 @@ from headrace.inflight.handle import ChannelStateHandle
 from headrace.recovery.metadata import DatabaseHandle, StateHandle, SubtaskSnapshot
 
 from ..contract import messages as m
+from ..operators.work import (
+    WorkDone,
+)
 from .attempt import DataFrame, PersistCheckpoint, SendFrame
 from .subtask_events import (
     CommitWork,
@@ -20,7 +23,6 @@ from .subtask_events import (
     RunWork,
     SubtaskId,
     TakeSnapshot,
-    WorkDone,
 )
 
 # --- events -----------------------------------------------------------------------------------------------------------

@@ -7,7 +7,7 @@ takes virtual time here.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 from headrace.inflight.writer import Piece
@@ -17,10 +17,17 @@ from ...contract import messages as m
 from ...contract.operators import DatabaseSnapshot
 from ...drivers.persistence import CheckpointWrite, Frozen, persistence_of
 from ...drivers.worker_performer import LoadedAttempt, Performer, persisted
-from ...storage.snapshots import Foreign, Written
+from ...operators.chain import Chain
+from ...operators.work import PrecommitWork
+from ...storage.snapshots import Origin, Written
 from ...worker import worker_events as w
 from ...worker.attempt import DataFrame
-from ...worker.subtask_events import PrecommitWork, ReadReplay, RunWork, SubtaskId, TakeSnapshot
+from ...worker.subtask_events import (
+    ReadReplay,
+    RunWork,
+    SubtaskId,
+    TakeSnapshot,
+)
 from ...worker.worker import Worker
 from ..scheduler import MICROSECOND_NS
 from .checkpoint_files import SimulatedCheckpointFiles
@@ -68,7 +75,7 @@ class WorkerProcess(Process, Performer[_Loaded, int]):
         Process.__init__(self, env, f"worker {number}.{incarnation}@{address[0]}", ended)
         limits = env.settings.limits
         machine = Worker(number, env.plan, limits, env.settings.heartbeat_ns)
-        Performer.__init__(self, machine, env.plan, limits)
+        Performer.__init__(self, machine, env.plan, limits, self.clock_ns)
         self.number = number
         self._control = -1
         self._files = SimulatedCheckpointFiles(env, self, self._file_ended)
@@ -143,14 +150,19 @@ class WorkerProcess(Process, Performer[_Loaded, int]):
     def _run(self, effect: RunWork) -> None:
         self._attempt().tasks.run(effect)
 
+    def _chain(self, subtask: SubtaskId) -> Chain:
+        return self._attempt().tasks.chain(subtask)
+
     def _commit(self, subtask: SubtaskId) -> None:
-        self._attempt().tasks.commit(subtask)
+        Performer._commit(self, subtask)
+        self._attempt().tasks.committed(subtask)
 
     def _load(self, effect: w.LoadAttempt) -> None:
         persistence = persistence_of(self.env.settings.limits, self.env.settings.log)
-        foreign = Foreign(self.env.storage, effect.job) if effect.origin else None
+        # Nothing is deleted here that another job claims, so one storage serves all directories.
+        origin = Origin(self.env.storage, effect.job, ours=not effect.origin)
         tasks = SimulatedTasks(self.env, self, effect, self._step)
-        self._loaded = _Loaded(effect.epoch, persistence, foreign, tasks)
+        self._loaded = _Loaded(effect.epoch, persistence, origin, tasks)
         tasks.start()
 
     def _leave(self, loaded: _Loaded) -> None:
@@ -166,10 +178,8 @@ class WorkerProcess(Process, Performer[_Loaded, int]):
     # --- checkpoints --------------------------------------------------------------------------------------------
 
     def _snapshot(self, effect: TakeSnapshot) -> None:
+        Performer._snapshot(self, effect)
         loaded, (subtask, checkpoint) = self._attempt(), (effect.subtask, effect.checkpoint)
-        chain = loaded.tasks.chain(subtask)
-        states: Frozen = [*chain.snapshot(), *chain.databases()]
-        loaded.persistence.freeze(checkpoint, subtask, states, 0)
         self.env.watch.cut(loaded.epoch, checkpoint, subtask)
         for operator in self.env.plan.tasks[subtask.task].operators:
             if operator.sink is not None:
@@ -221,16 +231,15 @@ class WorkerProcess(Process, Performer[_Loaded, int]):
 
     def _read_replay(self, effect: ReadReplay) -> None:
         loaded = self._attempt()
-        epoch = loaded.epoch
-        job = self.env.plan.job if loaded.foreign is None else loaded.foreign.job
+        assert loaded.origin is not None, "a simulated worker has storage"
         store = FaultyReads(self.env.faults, self.env.storage)
-        source = Foreign(store, job)  # type: ignore[arg-type]  # only `get` is asked for
+        origin = replace(loaded.origin, store=store)  # type: ignore[arg-type]  # only `get` is asked for
         high_ns = self.env.faults.storage_delay_ns
         delay_ns = self.env.scheduler.delay_ns(20 * MICROSECOND_NS, high_ns)
 
         def read() -> None:
             if self.alive:
-                self._step(self._replayed(epoch, effect, source))
+                self._step(self._replayed(loaded.epoch, effect, origin))
 
         self.env.scheduler.after(delay_ns, read)
 

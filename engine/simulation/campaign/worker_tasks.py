@@ -6,16 +6,23 @@ The chain's call happens when the work starts or when it ends, as drawn, and its
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from headrace.recovery.store import StoreError
 
+from ...drivers.loading import make_chain, read_restored
 from ...operators.chain import Chain
-from ...storage.snapshots import CorruptState
+from ...operators.work import (
+    Work,
+    WorkDone,
+)
+from ...storage.snapshots import CorruptState, Origin
 from ...worker import worker_events as w
-from ...worker.subtask_events import RunWork, SubtaskId, Work, WorkDone
+from ...worker.subtask_events import (
+    RunWork,
+    SubtaskId,
+)
 from ..scheduler import MICROSECOND_NS, MILLISECOND_NS
-from .chains import open_chain, run_work, states_of
 from .claims import seen_as
 from .environment import Environment, Process
 from .promptness import SLOWNESS
@@ -78,10 +85,9 @@ class SimulatedTasks:
 
         scheduler.after(duration_ns, end)
 
-    def commit(self, subtask: SubtaskId) -> None:
-        """Publish what the last work wrote."""
+    def committed(self, subtask: SubtaskId) -> None:
+        """The last work's writes are published; those who watch hear of it."""
         task = self._tasks[subtask]
-        task.chain.commit()
         assert task.running is not None, f"{subtask}: committed without work"
         work, done = task.running
         self._env.watch.committed(self._effect.epoch, subtask, work, done.outputs)
@@ -99,10 +105,13 @@ class SimulatedTasks:
         env, effect = self._env, self._effect
         snapshots = {SubtaskId(s.task, s.index): s for s in effect.restore}
         store = FaultyReads(env.faults, env.storage)
+        origin = Origin(store, effect.job, ours=not effect.origin)  # type: ignore[arg-type]  # only `get` is asked for
+        buffer_bytes = env.settings.limits.buffer_bytes
         try:
             for id in effect.subtasks:
-                chain = open_chain(env, id, effect.epoch)
-                states = states_of(env, id, snapshots.get(id), effect, store)
+                backend = env.disk.backend(database=id.task in env.settings.databases)
+                chain = make_chain(env.plan, id, effect.epoch, buffer_bytes, backend)
+                states = read_restored(env.plan, id, snapshots.get(id), origin)
                 chain.open()
                 if states is not None:
                     chain.restore(states)
@@ -136,6 +145,6 @@ class SimulatedTasks:
 def _call(task: _Task, effect: RunWork, duration_ns: int) -> WorkDone | Exception:
     """Run the chain; the thread's counterpart, whose abandonment changes nothing for the piece that runs."""
     try:
-        return run_work(task.chain, effect.work, effect.what, duration_ns)
+        return replace(task.chain.run(effect.work, effect.what), elapsed_ns=duration_ns)
     except Exception as error:
         return error

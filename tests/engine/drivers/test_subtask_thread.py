@@ -21,14 +21,14 @@ from headrace.engine.drivers.subtask_thread import (
 )
 from headrace.engine.operators.chain import Chain
 from headrace.engine.operators.progress import ChainTime
-from headrace.engine.worker.subtask_events import (
+from headrace.engine.operators.work import (
     FinishWork,
     PollWork,
     PrecommitWork,
     ProcessWork,
-    SubtaskId,
     Work,
 )
+from headrace.engine.worker.subtask_events import SubtaskId
 from headrace.engine.worker.worker_events import WorkEnded, WorkFailed
 
 WAIT_S = 10.0
@@ -81,6 +81,8 @@ class FakeChain:
     def precommit(self, checkpoint: int) -> object:
         self._note("precommit")
         return [("out", Transaction(f"t{checkpoint}", {}))]
+
+    run = Chain.run
 
     def close(self) -> None:
         self.calls.append("close")

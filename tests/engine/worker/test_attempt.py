@@ -11,7 +11,12 @@ from headrace.channels.partitioners import Rebalance
 from headrace.channels.wire import BufferFrame, CreditFrame, EventFrame
 from headrace.engine.contract.execution import EdgePlan, ExecutionPlan, OperatorPlan, TaskPlan
 from headrace.engine.contract.operators import Operator, SourceReader, SourceStatus
-from headrace.engine.operators.chain import Outputs
+from headrace.engine.operators.work import (
+    Outputs,
+    PollWork,
+    ProcessWork,
+    WorkDone,
+)
 from headrace.engine.worker.attempt import (
     Attempt,
     AttemptEffect,
@@ -21,13 +26,10 @@ from headrace.engine.worker.attempt import (
 from headrace.engine.worker.subtask_events import (
     CheckpointTriggered,
     DeadlineReached,
-    PollWork,
-    ProcessWork,
     RunWork,
     SubtaskFinished,
     SubtaskId,
     TakeSnapshot,
-    WorkDone,
 )
 from headrace.engine.worker.subtask_spec import Limits
 from headrace.engine.worker.wiring import subtask_specs

@@ -14,13 +14,13 @@ from headrace.channels.wire import BufferFrame, EventFrame
 from headrace.engine.contract import messages as m
 from headrace.engine.contract.execution import EdgePlan, ExecutionPlan, OperatorPlan, TaskPlan
 from headrace.engine.contract.operators import SinkWriter, SourceReader, SourceStatus, Transaction
+from headrace.engine.operators.work import WorkDone
 from headrace.engine.worker.attempt import PersistCheckpoint, SendFrame
 from headrace.engine.worker.subtask_events import (
     CommitWork,
     RunWork,
     SubtaskId,
     TakeSnapshot,
-    WorkDone,
 )
 from headrace.engine.worker.subtask_spec import Limits
 from headrace.engine.worker.worker import Worker
