@@ -59,7 +59,6 @@ UNMIRRORED = {
     "engine/contract/execution.py": "values; made by the builder, in whose tests they are compared",
     "engine/operators/backends.py": "both backends: tests/engine/state/rocks/test_keyed.py, tests/engine/operators/test_rocks_aggregate.py",
     "engine/drivers/loading.py": "every job in threads runs it: tests/engine/session/test_session.py",
-    "engine/worker/capture.py": "what cuts capture: tests/engine/worker/test_cuts.py and test_cuts_unaligned.py",
     "engine/worker/subtask_events.py": "values; the tests of subtask and cuts compare them",
     "engine/drivers/worker_driver.py": "every job in threads runs it: tests/engine/session/test_session.py",
     "engine/drivers/worker_process.py": "every job in threads runs it: tests/engine/session/test_session.py",

@@ -7,12 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from headrace.recovery.metadata import Hold, SubtaskSnapshot, TransactionRecord
+from headrace.recovery import metadata
+from headrace.recovery.metadata import SubtaskSnapshot, TransactionRecord
 
 from ..contract import messages as m
 from ..contract.execution import ExecutionPlan
 from .subtask import Subtask
-from .subtask_events import Cut, SubtaskId, Waited
+from .subtask_events import Cut, Hold, SubtaskId
 from .worker_events import CheckpointPersisted
 
 
@@ -56,7 +57,7 @@ def acknowledge(
                 async_ns=event.async_ns,
                 databases=event.databases.get(cut.subtask, []),
                 end_to_end_ns=max(0, now_ns - cut.created_ns),
-                holds=[_hold(plan, cut.subtask, waited) for waited in cut.waited],
+                holds=[_hold(plan, cut.subtask, hold) for hold in cut.holds],
                 watermark=cut.watermark_ns,
             )
             for cut in cuts
@@ -69,12 +70,13 @@ def acknowledge(
     )
 
 
-def _hold(plan: ExecutionPlan, subtask: SubtaskId, waited: Waited) -> Hold:
-    """Name what a cut waited for as its user knows it."""
-    if waited.channel is not None:
-        edge, producer, consumer = waited.channel
-        return Hold(waited.kind, f"{plan.edges[edge].key} {producer}>{consumer}", waited.held_ns)
+def _hold(plan: ExecutionPlan, subtask: SubtaskId, hold: Hold) -> metadata.Hold:
+    """Name channel or operators as the user knows them."""
+    if hold.channel is not None:
+        edge, producer, consumer = hold.channel
+        name = f"{plan.edges[edge].key} {producer}>{consumer}"
+        return metadata.Hold(hold.kind, name, hold.held_ns)
     task = plan.tasks[subtask.task]
     # Only what has outside effects makes an unaligned cut wait, and what a chain has before its sink is not the user's.
     operators = task.operators[-1:] if task.is_sink else task.operators
-    return Hold(waited.kind, " > ".join(o.name for o in operators), waited.held_ns)
+    return metadata.Hold(hold.kind, " > ".join(o.name for o in operators), hold.held_ns)

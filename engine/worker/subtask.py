@@ -105,8 +105,6 @@ class Subtask:
         self._source_ended = False
         #: A source is to end where it stands; it does between two pieces of work.
         self._draining = False
-        #: The checkpoint whose pre-commit runs.
-        self._precommitting: int | None = None
         #: Something was worked on since the last pre-commit, so that the next cut needs one.
         self._unflushed = True
         self._precommits = Precommits()
@@ -174,7 +172,6 @@ class Subtask:
         for subpartition in self._subpartitions.values():
             subpartition.check()
         assert bool(self._given) == isinstance(self._running, ProcessWork), self.describe()
-        assert self._precommitting is None or isinstance(self._running, PrecommitWork)
 
     def positions(self) -> tuple[dict[ChannelId, int], dict[ChannelId, int]] | None:
         """{input: position after what is committed}, {output: position after what was sent}; None while a cut is open."""
@@ -320,7 +317,8 @@ class Subtask:
             case FinishWork():
                 self._finish(effects)
             case PrecommitWork():
-                self._precommitted(work.checkpoint, done, effects)
+                self._precommits.add(done.transactions)
+                self._freeze(work.checkpoint, effects)
             case _:
                 assert_never(work)
 
@@ -386,32 +384,24 @@ class Subtask:
 
     def _take_cut(self, effects: list[SubtaskEffect]) -> bool:
         """Take a cut that is due, if it need not wait for the running work. Barrier first: the next tasks need not wait."""
-        due = self._cuts.next_due(running=self._running is not None)
-        if due is None:
+        capture = self._cuts.next_due(running=self._running is not None)
+        if capture is None:
             return False
-        replay = tuple(self._replay.remaining())
         self._cuts.take(
-            due,
+            capture,
             finished=self._finished,
             watermark_ns=self._time.watermark_ns,
-            replay=replay,
+            replay=tuple(self._replay.remaining()),
             now_ns=self._now_ns,
         )
         self._drain(effects)
-        checkpoint = due.barrier.checkpoint
+        checkpoint = capture.barrier.checkpoint
         # Checkpoints may follow each other faster than a sink flushes: it must get to write between them.
         if self._spec.is_sink and self._unflushed:
-            self._precommitting = checkpoint
             self._run(PrecommitWork(checkpoint), effects)
         else:
             self._freeze(checkpoint, effects)
         return True
-
-    def _precommitted(self, checkpoint: int, done: WorkDone, effects: list[SubtaskEffect]) -> None:
-        assert self._precommitting == checkpoint, f"{self.id}: pre-commit {checkpoint}"
-        self._precommitting = None
-        self._precommits.add(done.transactions)
-        self._freeze(checkpoint, effects)
 
     def _freeze(self, checkpoint: int, effects: list[SubtaskEffect]) -> None:
         if self._cuts.freeze(checkpoint, self._precommits.cut(checkpoint), self._now_ns):

@@ -165,12 +165,13 @@ class CapturedRun:
 
 
 @dataclass(frozen=True, slots=True)
-class Waited:
-    """What one cut waited for, and for how long. Several may overlap in time.
+class Hold:
+    """A wait of one cut. Holds may overlap in time.
 
     Attributes:
-        kind: "work": for the work that ran, or for the records before the barrier; "pre-commit": for the sink to flush; "barrier": from the first
-            barrier that came in to the last, which came over `channel`; "output": until the barrier had left the queue of `channel`.
+        kind: "work": for the running work, or for the records before the barrier; "pre-commit":
+            for the sink to flush; "barrier": from the first barrier to the last, which came over
+            `channel`; "output": until the barrier had left the queue of `channel`.
         channel: None for "work" and "pre-commit".
     """
 
@@ -188,7 +189,7 @@ class Cut:
         inflight: what has to be persisted of its channels.
         replay: what was left to replay: stored already, to be named again.
         created_ns: when the checkpoint was triggered, by the coordinator's clock.
-        waited: for what, longest first.
+        holds: longest first.
         watermark_ns: how far event time had come at its operators.
     """
 
@@ -203,7 +204,7 @@ class Cut:
     start_delay_ns: int
     alignment_ns: int
     created_ns: int = 0
-    waited: tuple[Waited, ...] = ()
+    holds: tuple[Hold, ...] = ()
     watermark_ns: int = MIN_WATERMARK
 
 

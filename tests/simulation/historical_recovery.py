@@ -11,7 +11,7 @@ import pytest
 from headrace.channels.events import Barrier, CheckpointMode
 from headrace.channels.partitioners import Custom
 from headrace.engine.coordinator.roster import Roster
-from headrace.engine.drivers import restore
+from headrace.engine.drivers import loading, restore
 from headrace.engine.simulation.campaign import worker_tasks
 from headrace.engine.worker.subtask import Subtask
 from headrace.engine.worker.subtask_events import EventArrived
@@ -100,7 +100,7 @@ def state_is_recovered_once_and_never_again(patch: pytest.MonkeyPatch) -> None:
 
     Here: a subtask's state is restored once; the next time it is left empty.
     """
-    whole = worker_tasks.read_restored
+    whole = loading.read_restored
     seen: WeakKeyDictionary[Any, set[Any]] = WeakKeyDictionary()
 
     def states(plan: Any, id: Any, snapshot: Any, origin: Any) -> Any:

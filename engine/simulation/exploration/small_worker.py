@@ -7,7 +7,7 @@ event like any other. What the process does to others comes back as outputs.
 from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any, assert_never
 
 from msgspec import structs
@@ -289,11 +289,12 @@ def without_history(state: WorkerState) -> None:
         if state.scope.window_rows is None:
             _without_credit(subtask)
         # Which barrier came, or left, when: only `holds` say so.
-        subtask._cuts._arrived_ns = {}
-        for capture in subtask._cuts._captures.values():
-            capture.taken_ns = 0
-            capture.arrived_ns, capture.left = {}, None
-            capture.due = replace(capture.due, alignment_ns=0)
+        captures = subtask._cuts._captures
+        subtask._cuts._captures = dict(sorted(captures.items()))
+        for capture in captures.values():
+            if capture.taken_ns is not None:
+                capture.taken_ns = 0
+            capture.arrived_ns, capture.left, capture.alignment_ns = {}, None, 0
             capture.pending = in_order(capture.pending)
             capture.outgoing = in_order(capture.outgoing)
             capture.input_ends = in_order(capture.input_ends)

@@ -7,9 +7,10 @@ import pytest
 from headrace.channels.buffer import ChannelId
 from headrace.engine.contract.operators import Transaction
 from headrace.engine.worker.reports import acknowledge
-from headrace.engine.worker.subtask_events import Cut, SubtaskId, Waited
+from headrace.engine.worker.subtask_events import Cut, Hold, SubtaskId
 from headrace.engine.worker.worker_events import CheckpointPersisted
-from headrace.recovery.metadata import Hold, TransactionRecord
+from headrace.recovery import metadata
+from headrace.recovery.metadata import TransactionRecord
 
 from ..coordinator.driven_coordinator import PLAN
 
@@ -20,10 +21,10 @@ def cut_of(
     subtask: SubtaskId,
     *transactions: tuple[str, Transaction],
     created_ns: int = 0,
-    waited: tuple[Waited, ...] = (),
+    holds: tuple[Hold, ...] = (),
 ) -> Cut:
     return Cut(
-        subtask, 3, False, (), (), transactions, (), (), 1, 2, created_ns, waited, watermark_ns=9
+        subtask, 3, False, (), (), transactions, (), (), 1, 2, created_ns, holds, watermark_ns=9
     )
 
 
@@ -54,7 +55,10 @@ def test_the_whole_duration_is_never_negative(now_ns: int, end_to_end_ns: int) -
 
 
 def test_what_held_a_cut_is_named_as_its_user_knows_it() -> None:
-    waited = (Waited("barrier", ChannelId(0, 0, 1), 30), Waited("work", None, 20))
-    message = acknowledge(PLAN, persisted(SINK), [cut_of(SINK, waited=waited)], 0)
+    holds = (Hold("barrier", ChannelId(0, 0, 1), 30), Hold("work", None, 20))
+    message = acknowledge(PLAN, persisted(SINK), [cut_of(SINK, holds=holds)], 0)
     (snapshot,) = message.subtasks
-    assert snapshot.holds == [Hold("barrier", "numbers->out/0 0>1", 30), Hold("work", "out", 20)]
+    assert snapshot.holds == [
+        metadata.Hold("barrier", "numbers->out/0 0>1", 30),
+        metadata.Hold("work", "out", 20),
+    ]
