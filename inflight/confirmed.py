@@ -1,7 +1,7 @@
 """What confirmed checkpoints already hold of the channels' records, by position.
 
 A buffer that was persisted by a checkpoint which is complete, and that still lies in its channel at the next one, is named again instead of
-being written again. What a given-up checkpoint had stored counts until a newer one is complete (`writer.py`, `Stored`). Since records have
+being written again. What a given-up checkpoint had stored counts until a newer one is complete (`stored.py`). Since records have
 positions, it does not matter how buffers were merged or split in between, nor on which side of the channel they lie.
 
 Source: FLIP-76 names incremental in-flight state as future work; this is ours.

@@ -26,7 +26,8 @@ from headrace.channels.buffer import Buffer, ChannelId
 
 from .confirmed import Confirmed
 from .handle import ChannelStateHandle
-from .writer import Piece, Stored
+from .stored import Stored
+from .writer import Handles, Piece
 
 MIB = 1024 * 1024
 
@@ -50,10 +51,11 @@ class LogLimits:
 USUAL = LogLimits()
 
 
-class Continuous:
+class Continuous(Stored[Handles]):
     """An `InflightWriter` that keeps a log. One attempt at one worker; owner thread only."""
 
     def __init__(self, limits: LogLimits) -> None:
+        super().__init__()
         self._limits = limits
         #: The checkpoint that pieces belong to now: above all that have asked. None: none has.
         self._following: int | None = None
@@ -63,7 +65,6 @@ class Continuous:
         self._number = 0
         #: {checkpoint: {piece's number: what it holds}}: durable, of checkpoints that are not confirmed.
         self._pieces: dict[int, dict[int, Sequence[ChannelStateHandle]]] = {}
-        self._stored = Stored()
         #: Pieces that belong to the newest complete checkpoint.
         self._kept: list[ChannelStateHandle] = []
 
@@ -110,21 +111,13 @@ class Continuous:
         # What waits would be late for this checkpoint, and most of it is worked on before the next.
         self._waiting.clear()
         self._waiting_bytes = 0
-        return Confirmed([*self._stored.usable, *self._kept, *self._handles(checkpoint)])
-
-    def stored(self, checkpoint: int, handles: Sequence[ChannelStateHandle]) -> None:
-        """See `InflightWriter`."""
-        self._stored.stored(checkpoint, handles)
+        return Confirmed([*(self.newest or ()), *self._kept, *self._handles(checkpoint)])
 
     def confirmed(self, checkpoint: int) -> None:
-        """See `InflightWriter`."""
+        """See `Stored`; pieces of the checkpoint's folder are complete with it."""
         self._kept = self._handles(checkpoint)
-        self._stored.confirmed(checkpoint)
+        super().confirmed(checkpoint)
         self._pieces = {n: pieces for n, pieces in self._pieces.items() if n > checkpoint}
-
-    def given_up(self, checkpoint: int) -> None:
-        """See `InflightWriter`."""
-        self._stored.given_up(checkpoint)
 
     def trim(self, floors: Mapping[ChannelId, int]) -> list[Piece]:
         """See `InflightWriter`."""

@@ -23,9 +23,14 @@ from headrace.channels.buffer import Buffer, ChannelId
 from .confirmed import Confirmed
 from .handle import BufferHandle, ChannelStateHandle
 from .segment import SegmentBuilder, deflate, table_to_ipc
+from .stored import Stored
 
 #: Buffers are joined up to this size, so that a metadata of many small ones stays small.
 _BLOB_BYTES = 1 << 20
+
+
+#: In-flight data of one worker and checkpoint.
+Handles = Sequence[ChannelStateHandle]
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,16 +66,16 @@ class InflightWriter(Protocol):
         """What `checkpoint`, all of whose cuts are taken, may name instead of writing. None: ask again when the piece under way is written."""
         ...
 
-    def stored(self, checkpoint: int, handles: Sequence[ChannelStateHandle]) -> None:
-        """This worker's in-flight data of `checkpoint` is durable: `handles` say where."""
+    def stored(self, checkpoint: int, data: Handles) -> None:
+        """See `Stored`."""
         ...
 
     def confirmed(self, checkpoint: int) -> None:
-        """`checkpoint` is complete: what it stored stays as long as later ones name it."""
+        """See `Stored`."""
         ...
 
     def given_up(self, checkpoint: int) -> None:
-        """`checkpoint` will never be complete. What is, or still gets, stored for it stays until this worker hears of a newer complete one."""
+        """See `Stored`."""
         ...
 
     def trim(self, floors: Mapping[ChannelId, int]) -> list[Piece]:
@@ -83,48 +88,8 @@ class InflightWriter(Protocol):
         ...
 
 
-class Stored:
-    """What one worker stored or named for its checkpoints, and what of that later ones may name.
-
-    That is what the newest complete one holds or, if it is newer, what was stored for one that was given up: it is durable, and the registry of
-    files keeps it (`recovery/registry.py`). A checkpoint that took too long is not written again from the start.
-    """
-
-    def __init__(self) -> None:
-        #: {checkpoint: in-flight data that this worker stored or named for it}, until a newer one is confirmed.
-        self._handles: dict[int, Sequence[ChannelStateHandle]] = {}
-        self._given_up: set[int] = set()
-        self._confirmed: Sequence[ChannelStateHandle] = ()
-        self._confirmed_number = 0
-
-    def stored(self, checkpoint: int, handles: Sequence[ChannelStateHandle]) -> None:
-        """They are durable."""
-        if checkpoint > self._confirmed_number:
-            self._handles[checkpoint] = handles
-
-    def confirmed(self, checkpoint: int) -> None:
-        """It is complete."""
-        self._confirmed = self._handles.get(checkpoint, ())
-        self._confirmed_number = checkpoint
-        self._handles = {n: handles for n, handles in self._handles.items() if n > checkpoint}
-        self._given_up = {number for number in self._given_up if number > checkpoint}
-
-    def given_up(self, checkpoint: int) -> None:
-        """It will never be complete."""
-        self._given_up.add(checkpoint)
-
-    @property
-    def usable(self) -> Sequence[ChannelStateHandle]:
-        """What the next checkpoint may name. What is in flight since the one that is meant, it holds whole."""
-        newest = max(self._given_up & self._handles.keys(), default=None)
-        return self._confirmed if newest is None else self._handles[newest]
-
-
-class AdHoc:
-    """Everything is written by the checkpoint whose barrier overtook it, unless it is `Stored` already."""
-
-    def __init__(self) -> None:
-        self._stored = Stored()
+class AdHoc(Stored[Handles]):
+    """Each checkpoint writes the records that its barrier overtook, unless they are stored already."""
 
     def log(self, channel: ChannelId, buffer: Buffer) -> None:
         """See `InflightWriter`: nothing is written before a barrier comes."""
@@ -139,19 +104,7 @@ class AdHoc:
 
     def index(self, checkpoint: int) -> Confirmed | None:
         """See `InflightWriter`."""
-        return Confirmed(self._stored.usable)
-
-    def stored(self, checkpoint: int, handles: Sequence[ChannelStateHandle]) -> None:
-        """See `InflightWriter`."""
-        self._stored.stored(checkpoint, handles)
-
-    def confirmed(self, checkpoint: int) -> None:
-        """See `InflightWriter`."""
-        self._stored.confirmed(checkpoint)
-
-    def given_up(self, checkpoint: int) -> None:
-        """See `InflightWriter`."""
-        self._stored.given_up(checkpoint)
+        return Confirmed(self.newest or ())
 
     def trim(self, floors: Mapping[ChannelId, int]) -> list[Piece]:
         """See `InflightWriter`."""

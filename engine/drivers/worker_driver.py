@@ -40,12 +40,12 @@ from ..storage.log_files import LogFiles, PieceWritten
 from ..storage.snapshots import CorruptState
 from ..storage.working_folder import WorkingFolder
 from ..worker import worker_events as w
-from ..worker.attempt import DataFrame
 from ..worker.subtask_events import ReadReplay, RunWork, SubtaskId
 from ..worker.subtask_spec import Limits
 from ..worker.worker import Worker
+from ..worker.worker_events import DataFrame
 from .loading import make_chain, origin_of, read_restored
-from .persistence import CheckpointWrite, persistence_of
+from .persistence import CheckpointStored, CheckpointWrite, persistence_of
 from .subtask_thread import (
     Leaving,
     SubtaskOpened,
@@ -53,7 +53,7 @@ from .subtask_thread import (
     SubtaskThread,
     ThreadEvent,
 )
-from .worker_performer import LoadedAttempt, Performer, persisted
+from .worker_performer import LoadedAttempt, Performer
 
 _log = logging.getLogger(__name__)
 
@@ -63,7 +63,7 @@ _SETTLE_S = 5.0
 #: How long it may wait for the threads of its subtasks: a database that is open when the interpreter ends aborts the process.
 _LEAVE_S = 1.0
 
-InboxItem = w.WorkerEvent | ThreadEvent | PieceWritten | list[NetworkEvent]
+InboxItem = w.WorkerEvent | ThreadEvent | PieceWritten | CheckpointStored | list[NetworkEvent]
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,8 +186,8 @@ class WorkerDriver(Performer[_Loaded, ConnectionId]):
                 self._open_failed(item)
             case PieceWritten():
                 self._piece_written(item)
-            case w.CheckpointPersisted():
-                self._checkpoint_persisted(item)
+            case CheckpointStored():
+                self._checkpoint_stored(item)
             case _:
                 self._step(item)
 
@@ -270,7 +270,7 @@ class WorkerDriver(Performer[_Loaded, ConnectionId]):
                 reason = str(error) if told else repr(error)
                 self._inbox.put(w.CheckpointPersistFailed(epoch, checkpoint, reason))
             else:
-                self._inbox.put(persisted(order, written, now_ns() - began_ns))
+                self._inbox.put(CheckpointStored(order, written, now_ns() - began_ns))
 
         self._storage.submit(write)
 

@@ -28,7 +28,6 @@ from ..storage.snapshots import (
     write_checkpoint,
 )
 from ..worker import worker_events as w
-from ..worker.attempt import DataFrame, PersistCheckpoint, SendFrame
 from ..worker.subtask_events import (
     CommitWork,
     LogBuffer,
@@ -40,7 +39,12 @@ from ..worker.subtask_events import (
 )
 from ..worker.subtask_spec import Limits
 from ..worker.worker import Worker
-from .persistence import CheckpointWrite, Persistence
+from ..worker.worker_events import (
+    DataFrame,
+    PersistCheckpoint,
+    SendFrame,
+)
+from .persistence import CheckpointStored, CheckpointWrite, Persistence
 
 
 @dataclass(slots=True)
@@ -51,19 +55,6 @@ class LoadedAttempt:
     persistence: Persistence
     #: None: there is no checkpoint storage.
     origin: Origin | None
-
-
-def persisted(order: CheckpointWrite, written: Written, async_ns: int) -> w.CheckpointPersisted:
-    """The event that ends the write of `order`, which took `async_ns`."""
-    return w.CheckpointPersisted(
-        order.epoch,
-        order.checkpoint,
-        written.states,
-        written.inflight,
-        order.sync_ns,
-        async_ns,
-        written.databases,
-    )
 
 
 _Connection = TypeVar("_Connection")
@@ -149,9 +140,9 @@ class Performer(ABC, Generic[_Attempt, _Connection]):
             case PersistCheckpoint():
                 self._attempt().persistence.persist(effect)
                 self._write_ready()
-            case w.DiscardSnapshots():
+            case w.GiveUpCheckpoint():
                 if self._loaded is not None:
-                    self._discard(self._loaded, effect.checkpoint)
+                    self._give_up(self._loaded, effect.checkpoint)
             case w.Report(message):
                 self._report(message)
             case w.LoadAttempt():
@@ -191,8 +182,8 @@ class Performer(ABC, Generic[_Attempt, _Connection]):
 
     # --- checkpoints --------------------------------------------------------------------------------------------
 
-    def _discard(self, loaded: _Attempt, checkpoint: int) -> None:
-        loaded.persistence.discard(checkpoint)
+    def _give_up(self, loaded: _Attempt, checkpoint: int) -> None:
+        loaded.persistence.given_up(checkpoint)
 
     def _write_ready(self) -> None:
         """Begin to write what can be written now."""
@@ -216,10 +207,10 @@ class Performer(ABC, Generic[_Attempt, _Connection]):
         over = loaded.persistence.trimmed(self.machine.floors())
         self._delete_pieces(loaded.epoch, over)
 
-    def _checkpoint_persisted(self, event: w.CheckpointPersisted) -> None:
-        if self._loaded is not None and self._loaded.epoch == event.epoch:
-            self._loaded.persistence.stored(event.checkpoint, event.inflight)
-        self._step(event)
+    def _checkpoint_stored(self, done: CheckpointStored) -> None:
+        if self._loaded is not None and self._loaded.epoch == done.write.epoch:
+            self._loaded.persistence.stored(done)
+        self._step(done.event())
 
     def _written(
         self, loaded: _Attempt, order: CheckpointWrite, own: Store | None, into: Store | None = None
@@ -280,7 +271,7 @@ class Performer(ABC, Generic[_Attempt, _Connection]):
 
     @abstractmethod
     def _write_checkpoint(self, loaded: _Attempt, order: CheckpointWrite) -> None:
-        """Begin to write; ends in CheckpointPersisted or CheckpointPersistFailed."""
+        """Begin to write; ends in CheckpointStored or CheckpointPersistFailed."""
 
     @abstractmethod
     def _write_piece(self, epoch: int, piece: Piece) -> None:

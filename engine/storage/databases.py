@@ -29,6 +29,7 @@ from headrace.inflight.segment import (
     table_from_ipc,
     table_to_ipc,
 )
+from headrace.inflight.stored import Stored
 from headrace.recovery.layout import (
     CheckpointKind,
     handle_path,
@@ -62,38 +63,25 @@ _Id = TypeVar("_Id")
 _FETCH_THREADS = 4
 
 #: {name of an immutable file: where it is stored}
-Stored = Mapping[str, SharedFile]
+SharedFiles = Mapping[str, SharedFile]
 
 
 class CorruptState(Exception):
     """A checkpoint's data is missing or damaged; the message names file and place."""
 
 
-class StoredFiles:
-    """Which immutable files of an attempt's databases checkpoints have stored. Storage threads tell, the owner thread confirms.
+class StoredFiles(Stored[Mapping[str, SharedFiles]]):
+    """Immutable files of an attempt's databases, by database. Storage threads only ask.
 
-    Savepoints name no file of a checkpoint, and nothing is built upon them: they are to last by themselves.
+    Checkpoints are built upon complete ones alone. Savepoints name no file of a checkpoint, and nothing is built upon
+    them: they are to last by themselves.
     """
 
-    def __init__(self) -> None:
-        #: {checkpoint: {database: its files}}, newer than the last that was confirmed.
-        self._stored: dict[int, dict[str, Stored]] = {}
-        #: Those of the last one confirmed; None: none was.
-        self._confirmed: dict[str, Stored] | None = None
-
-    def base(self, snapshot: DatabaseSnapshot) -> Stored:
-        """What may be named instead of being stored again: what a complete checkpoint holds."""
-        confirmed = self._confirmed
-        return snapshot.known if confirmed is None else confirmed.get(snapshot.database, {})
-
-    def stored(self, checkpoint: int, files: dict[str, Stored]) -> None:
-        """This worker's part of the checkpoint is durable."""
-        self._stored[checkpoint] = files
-
-    def confirmed(self, checkpoint: int) -> None:
-        """The checkpoint is complete."""
-        self._confirmed = self._stored.get(checkpoint, {})
-        self._stored = {n: files for n, files in self._stored.items() if n > checkpoint}
+    def base(self, snapshot: DatabaseSnapshot) -> SharedFiles:
+        """Files of the database that may be named instead of being stored again."""
+        if self._confirmed_number == 0:
+            return snapshot.known
+        return (self._confirmed or {}).get(snapshot.database, {})
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,15 +121,15 @@ def write_databases(
     path: str,
     snapshots: Mapping[_Id, Sequence[tuple[str, Snapshot]]],
     stored: StoredFiles,
-) -> tuple[dict[_Id, list[DatabaseHandle]], dict[str, Stored]]:
+) -> tuple[dict[_Id, list[DatabaseHandle]], dict[str, SharedFiles]]:
     """Store the databases among a worker's snapshots, see `write_database`. Returns handles by subtask, and files by database."""
     handles: dict[_Id, list[DatabaseHandle]] = {id: [] for id in snapshots}
-    files: dict[str, Stored] = {}
+    files: dict[str, SharedFiles] = {}
     for id, pieces in snapshots.items():
         for operator, piece in pieces:
             for part in (piece, *piece.others) if isinstance(piece, DatabaseSnapshot) else ():
                 is_savepoint = to.kind is CheckpointKind.SAVEPOINT
-                base: Stored = {} if is_savepoint else stored.base(part)
+                base: SharedFiles = {} if is_savepoint else stored.base(part)
                 handle = write_database(to, segment, path, operator, part, base)
                 handles[id].append(handle)
                 files[part.database] = {file.name: file for file in handle.shared}
@@ -154,7 +142,7 @@ def write_database(
     path: str,
     operator: str,
     snapshot: DatabaseSnapshot,
-    base: Stored,
+    base: SharedFiles,
 ) -> DatabaseHandle:
     """Store what `base` does not have; small files go into `segment`, which will lie at `path`. Raises: StoreError, OSError."""
     files = snapshot.files()

@@ -45,6 +45,7 @@ from .databases import (
     CorruptState,
     Destination,
     Origin,
+    SharedFiles,
     StoredFiles,
     read_databases,
     release_all,
@@ -79,6 +80,8 @@ class Written:
     states: dict[SubtaskId, list[StateHandle]]
     inflight: dict[SubtaskId, list[ChannelStateHandle]]
     databases: dict[SubtaskId, list[DatabaseHandle]] = field(default_factory=dict)
+    #: {database: its immutable files}
+    files: dict[str, SharedFiles] = field(default_factory=dict)
 
 
 def destination_of(
@@ -116,7 +119,7 @@ def write_checkpoint(
 ) -> Written:
     """Serialise and store state and in-flight data, durably, in one file; databases' immutable files apart. Raises StoreError, OSError.
 
-    Files of databases that `stored` knows are named, not stored again, and it learns which there are now. Databases are released.
+    Files of databases that `stored` knows are named, not stored again. Databases are released.
     In-flight records that `confirmed` knows to be stored are named, not written; so are records left to replay, unless they are
     to be `copied` from their directory. Without a store nothing is written and there are no handles. A savepoint has an empty
     `confirmed` and copies, so that it needs no other files.
@@ -154,9 +157,7 @@ def _write(
     }
     if not segment.is_empty:
         to.store.put(path, segment.parts())
-    if to.kind is CheckpointKind.CHECKPOINT:
-        stored.stored(to.checkpoint, files)
-    return Written(states, inflight, databases)
+    return Written(states, inflight, databases, files)
 
 
 def write_piece(

@@ -12,15 +12,18 @@ from dataclasses import dataclass, field
 from typing import assert_never
 
 from headrace.channels.buffer import ChannelId
+from headrace.channels.events import Barrier
 from headrace.channels.wire import BufferFrame, CreditFrame, EventFrame
 
+from ..contract import messages as m
 from ..contract.execution import ExecutionPlan
+from .checkpoints import Checkpoints
 from .subtask import Subtask
 from .subtask_events import (
     BufferArrived,
+    CheckpointTriggered,
     CommitWork,
     CreditGranted,
-    Cut,
     CutTaken,
     DeadlineReached,
     DeclineCheckpoint,
@@ -38,31 +41,7 @@ from .subtask_events import (
     TakeSnapshot,
 )
 from .subtask_spec import SubtaskSpec
-
-DataFrame = BufferFrame | EventFrame | CreditFrame
-
-
-@dataclass(frozen=True, slots=True)
-class SendFrame:
-    """Hand the frame to the transport towards `worker`."""
-
-    epoch: int
-    worker: int
-    frame: DataFrame
-
-
-@dataclass(frozen=True, slots=True)
-class PersistCheckpoint:
-    """Every subtask of the worker has cut: write what the snapshots froze to one file, durably.
-
-    `savepoint`: it is one, for the directory with this URL (empty: the job's own); all that it needs is written.
-    """
-
-    epoch: int
-    checkpoint: int
-    cuts: tuple[Cut, ...]
-    savepoint: str | None = None
-
+from .worker_events import CheckpointPersisted, DataFrame, PersistCheckpoint, SendFrame
 
 AttemptEffect = (
     RunWork
@@ -92,8 +71,7 @@ class Attempt:
     workers: Mapping[int, int]
     logs: bool = False
     subtasks: dict[SubtaskId, Subtask] = field(default_factory=dict)
-    #: {checkpoint: cuts so far}; removed when complete or cancelled.
-    cuts: dict[int, list[Cut]] = field(default_factory=dict)
+    _checkpoints: Checkpoints = field(init=False)
     #: {subtask that wants to be woken: when}; brought up to date after each of its steps.
     _deadlines: dict[SubtaskId, int] = field(default_factory=dict)
     #: Subtasks that have been stepped and not checked since.
@@ -103,6 +81,7 @@ class Attempt:
         """Make the machines, once."""
         assert not self.subtasks, "built twice"
         self.subtasks = {spec.id: Subtask(spec) for spec in specs}
+        self._checkpoints = Checkpoints(self.epoch, self.plan, len(specs))
 
     def start(self, now_ns: int) -> list[AttemptEffect]:
         """Let every subtask begin."""
@@ -171,16 +150,25 @@ class Attempt:
         floors: dict[ChannelId, int] = {}
         for subtask in self.subtasks.values():
             positions = subtask.positions()
-            if self.cuts or positions is None:
+            if self._checkpoints.is_cutting or positions is None:
                 return None
             committed, sent = positions
             floors |= committed
             floors |= {c: at for c, at in sent.items() if self._consumer(c) not in self.subtasks}
         return floors
 
-    def cancel(self, checkpoint: int) -> None:
+    def trigger(self, barrier: Barrier, savepoint: str | None, now_ns: int) -> list[AttemptEffect]:
+        """Begin a checkpoint at the sources. `savepoint`: see `PersistCheckpoint`."""
+        effects = self.step_all(CheckpointTriggered(barrier), now_ns, sources=True)
+        return [*effects, *self._checkpoints.triggered(barrier.checkpoint, savepoint)]
+
+    def persisted(self, event: CheckpointPersisted, now_ns: int) -> m.Acknowledge | None:
+        """The worker's part is durable. None: the checkpoint was given up."""
+        return self._checkpoints.persisted(event, now_ns)
+
+    def give_up(self, checkpoint: int) -> None:
         """Forget the cuts of a checkpoint."""
-        self.cuts.pop(checkpoint, None)
+        self._checkpoints.given_up(checkpoint)
 
     def _route(
         self,
@@ -235,17 +223,9 @@ class Attempt:
                 else:
                     effects.append(self._send(producer, CreditFrame(channel, limit_bytes)))
             case CutTaken(cut):
-                self._gather(cut, effects)
+                effects += self._checkpoints.cut(cut)
             case _:
                 effects.append(effect)
-
-    def _gather(self, cut: Cut, effects: list[AttemptEffect]) -> None:
-        cuts = self.cuts.setdefault(cut.checkpoint, [])
-        assert all(c.subtask != cut.subtask for c in cuts), f"{cut.subtask}: cut twice"
-        cuts.append(cut)
-        if len(cuts) == len(self.subtasks):
-            del self.cuts[cut.checkpoint]
-            effects.append(PersistCheckpoint(self.epoch, cut.checkpoint, tuple(cuts)))
 
     def _send(self, to: SubtaskId, frame: DataFrame) -> SendFrame:
         return SendFrame(self.epoch, self.workers[to.subtask], frame)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from headrace.channels.wire import BufferFrame, CreditFrame, EventFrame
 from headrace.inflight.handle import ChannelStateHandle
 from headrace.recovery.metadata import DatabaseHandle, StateHandle, SubtaskSnapshot
 
@@ -14,9 +15,9 @@ from ..contract import messages as m
 from ..operators.work import (
     WorkDone,
 )
-from .attempt import DataFrame, PersistCheckpoint, SendFrame
 from .subtask_events import (
     CommitWork,
+    Cut,
     LogBuffer,
     ReadReplay,
     ReplayBufferRead,
@@ -24,6 +25,8 @@ from .subtask_events import (
     SubtaskId,
     TakeSnapshot,
 )
+
+DataFrame = BufferFrame | EventFrame | CreditFrame
 
 # --- events -----------------------------------------------------------------------------------------------------------
 
@@ -153,6 +156,28 @@ WorkerEvent = (
 
 
 @dataclass(frozen=True, slots=True)
+class SendFrame:
+    """Hand the frame to the transport towards `worker`."""
+
+    epoch: int
+    worker: int
+    frame: DataFrame
+
+
+@dataclass(frozen=True, slots=True)
+class PersistCheckpoint:
+    """Every subtask of the worker has cut: write what the snapshots froze to one file, durably.
+
+    `savepoint`: it is one, for the directory with this URL (empty: the job's own); all that it needs is written.
+    """
+
+    epoch: int
+    checkpoint: int
+    cuts: tuple[Cut, ...]
+    savepoint: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class LoadAttempt:
     """Make, open and restore the operators of every subtask held. Ends in AttemptLoaded or AttemptLoadFailed.
 
@@ -184,8 +209,8 @@ class ConnectPeers:
 
 
 @dataclass(frozen=True, slots=True)
-class DiscardSnapshots:
-    """The checkpoint was given up: forget what its snapshots froze."""
+class GiveUpCheckpoint:
+    """Release the frozen state of a checkpoint that will never be complete."""
 
     epoch: int
     checkpoint: int
@@ -223,7 +248,7 @@ WorkerEffect = (
     | LoadAttempt
     | DropAttempt
     | ConnectPeers
-    | DiscardSnapshots
+    | GiveUpCheckpoint
     | ConfirmCheckpoint
     | Report
     | StopWorker

@@ -15,13 +15,12 @@ from headrace.recovery.layout import owner
 
 from ...contract import messages as m
 from ...contract.operators import DatabaseSnapshot
-from ...drivers.persistence import CheckpointWrite, Frozen, persistence_of
-from ...drivers.worker_performer import LoadedAttempt, Performer, persisted
+from ...drivers.persistence import CheckpointStored, CheckpointWrite, Frozen, persistence_of
+from ...drivers.worker_performer import LoadedAttempt, Performer
 from ...operators.chain import Chain
 from ...operators.work import PrecommitWork
 from ...storage.snapshots import Origin, Written
 from ...worker import worker_events as w
-from ...worker.attempt import DataFrame
 from ...worker.subtask_events import (
     ReadReplay,
     RunWork,
@@ -29,6 +28,7 @@ from ...worker.subtask_events import (
     TakeSnapshot,
 )
 from ...worker.worker import Worker
+from ...worker.worker_events import DataFrame
 from ..scheduler import MICROSECOND_NS
 from .checkpoint_files import SimulatedCheckpointFiles
 from .environment import Environment, Process, shown
@@ -187,8 +187,8 @@ class WorkerProcess(Process, Performer[_Loaded, int]):
         queued_bytes = self.machine.queued_bytes
         self.env.coverage.count("bytes in flight at a cut", queued_bytes)
 
-    def _discard(self, loaded: _Loaded, checkpoint: int) -> None:
-        Performer._discard(self, loaded, checkpoint)
+    def _give_up(self, loaded: _Loaded, checkpoint: int) -> None:
+        Performer._give_up(self, loaded, checkpoint)
         loaded.given_up.add(checkpoint)
 
     def _write_piece(self, epoch: int, piece: Piece) -> None:
@@ -205,18 +205,18 @@ class WorkerProcess(Process, Performer[_Loaded, int]):
 
     def _prepared(
         self, loaded: _Loaded, order: CheckpointWrite
-    ) -> tuple[Sequence[Call], w.CheckpointPersisted]:
+    ) -> tuple[Sequence[Call], CheckpointStored]:
         """What is to be written, and what to report then."""
         catcher = PutCatcher()
         written = self._written(loaded, order, self.env.storage, into=catcher)  # type: ignore[arg-type]  # only `put` is asked for
         self._count_in_flight(loaded, written)
-        return catcher.puts, persisted(order, written, self._files.delay_ns())
+        return catcher.puts, CheckpointStored(order, written, self._files.delay_ns())
 
-    def _file_ended(self, event: w.WorkerEvent) -> None:
-        if isinstance(event, w.CheckpointPersisted):
-            self._checkpoint_persisted(event)
+    def _file_ended(self, end: CheckpointStored | w.CheckpointPersistFailed) -> None:
+        if isinstance(end, CheckpointStored):
+            self._checkpoint_stored(end)
         else:
-            self._step(event)
+            self._step(end)
 
     def _count_in_flight(self, loaded: _Loaded, written: Written) -> None:
         for handle in (h for handles in written.inflight.values() for h in handles):

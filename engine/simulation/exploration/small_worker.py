@@ -20,9 +20,9 @@ from headrace.recovery.metadata import StateHandle
 
 from ...contract import messages as m
 from ...contract.execution import ExecutionPlan
-from ...drivers.persistence import CheckpointWrite, Persistence
+from ...drivers.persistence import CheckpointStored, CheckpointWrite, Persistence
+from ...storage.snapshots import Written
 from ...worker import worker_events as w
-from ...worker.attempt import PersistCheckpoint, SendFrame
 from ...worker.subtask import Subtask
 from ...worker.subtask_events import (
     CapturedRun,
@@ -35,6 +35,10 @@ from ...worker.subtask_events import (
     TakeSnapshot,
 )
 from ...worker.worker import Worker
+from ...worker.worker_events import (
+    PersistCheckpoint,
+    SendFrame,
+)
 from .interning import in_order
 from .small_scope import NEVER_NS, UNLIMITED_BYTES, Contents, Rows, Scope, SmallTask
 
@@ -164,11 +168,11 @@ class WorkerState:
                 frozen: Any = ((str(subtask.task), task.state),)
                 self.persistence.freeze(checkpoint, subtask, frozen, 0)
             case w.ConfirmCheckpoint():
-                self.persistence.inflight.confirmed(effect.checkpoint)
+                self.persistence.confirmed(effect.checkpoint)
             case PersistCheckpoint():
                 self._persist(effect)
-            case w.DiscardSnapshots():
-                self.persistence.discard(effect.checkpoint)
+            case w.GiveUpCheckpoint():
+                self.persistence.given_up(effect.checkpoint)
             case w.Report(message):
                 outputs.append(Output("coordinator", _timeless(message)))
             case w.LoadAttempt():
@@ -231,10 +235,9 @@ class WorkerState:
             cut.subtask: [*(self._run(shown, run, order) for run in cut.inflight), *cut.replay]
             for cut in order.cuts
         }
-        self.persistence.stored(order.checkpoint, inflight)
-        none = dict.fromkeys(states, 0)
-        done = w.CheckpointPersisted(order.epoch, order.checkpoint, states, inflight, none, 0)
-        return [Output("put", path), *self.step(done)]
+        done = CheckpointStored(order, Written(states, inflight), 0)
+        self.persistence.stored(done)
+        return [Output("put", path), *self.step(done.event())]
 
     def _state(self, path: str, id: SubtaskId, value: Hashable) -> StateHandle:
         number, name = self.contents.number(value), self.plan.tasks[id.task].name
@@ -274,14 +277,16 @@ def without_history(state: WorkerState) -> None:
     """Forget what no later step looks at: counters and times for metrics, and in which order things came that have none."""
     state.machine.fenced = 0
     state.pending.sort(key=lambda p: (type(p.what).__name__, p.epoch, repr(_identity(p.what))))
-    frozen = state.persistence._frozen
-    for checkpoint in frozen:
-        frozen[checkpoint] = dict(sorted(frozen[checkpoint].items()))
+    writes = state.persistence._writes
+    state.persistence._writes = dict(sorted(writes.items()))
+    for write in writes.values():
+        write.snapshots = dict(sorted(write.snapshots.items()))
+        write.sync_ns = dict(sorted(write.sync_ns.items()))
     attempt = state.machine._attempt
     if attempt is not None:
         attempt._deadlines = dict(sorted(attempt._deadlines.items()))
-    for cuts in () if attempt is None else attempt.cuts.values():
-        cuts.sort(key=lambda cut: cut.subtask)
+    for checkpoint in () if attempt is None else attempt._checkpoints._open.values():
+        checkpoint.cuts.sort(key=lambda cut: cut.subtask)
     for subtask in () if attempt is None else attempt.subtasks.values():
         pace = subtask._pace
         pace.busy_ns = pace.backpressured_ns = pace.idle_ns = pace._last_ns = 0

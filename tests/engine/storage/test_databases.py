@@ -89,6 +89,7 @@ def checkpoint(
     written: Written = write_checkpoint(
         store, "job", number, 0, epoch, pieces, [cut], Confirmed(), stored=stored
     )
+    stored.stored(number, written.files)
     assert written.states == {ONE: []}
     (handle,) = written.databases[ONE]
     return handle

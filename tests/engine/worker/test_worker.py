@@ -15,7 +15,6 @@ from headrace.engine.contract import messages as m
 from headrace.engine.contract.execution import EdgePlan, ExecutionPlan, OperatorPlan, TaskPlan
 from headrace.engine.contract.operators import SinkWriter, SourceReader, SourceStatus, Transaction
 from headrace.engine.operators.work import WorkDone
-from headrace.engine.worker.attempt import PersistCheckpoint, SendFrame
 from headrace.engine.worker.subtask_events import (
     CommitWork,
     RunWork,
@@ -33,14 +32,16 @@ from headrace.engine.worker.worker_events import (
     ConnectPeers,
     ControlLost,
     ControlReceived,
-    DiscardSnapshots,
     DropAttempt,
     FrameReceived,
+    GiveUpCheckpoint,
     LoadAttempt,
     PeerConnected,
     PeerLost,
+    PersistCheckpoint,
     ReplayCorrupt,
     Report,
+    SendFrame,
     StopWorker,
     TimePassed,
     WorkEnded,
@@ -96,7 +97,7 @@ def noted(effect: WorkerEffect) -> str:
             return f"drop {epoch}"
         case ConnectPeers(_, connect, expect):
             return f"connect {[p.worker for p in connect]} expect {list(expect)}"
-        case DiscardSnapshots(_, checkpoint):
+        case GiveUpCheckpoint(_, checkpoint):
             return f"discard {checkpoint}"
         case ConfirmCheckpoint(_, checkpoint):
             return f"confirm {checkpoint}"
