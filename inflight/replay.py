@@ -33,10 +33,10 @@ AHEAD_BYTES_MAX = 8 << 20
 
 
 @dataclass(frozen=True, slots=True)
-class ReplayRead:
-    """An order to read: `read` identifies it, `edge` tells whose partitioner the filters mean."""
+class ReadOrder:
+    """An order to read: `number` identifies it, the filters mean the partitioner of `edge`."""
 
-    read: int
+    number: int
     edge: int
     handle: BufferHandle
 
@@ -54,7 +54,7 @@ class ReplayInput:
 class _Stored:
     """One stored buffer. `batch` is None until it has been read; its rows are those that passed the filters, from `skip` on."""
 
-    read: int
+    number: int
     handle: BufferHandle
     ordered: bool = False
     batch: pa.RecordBatch | None = None
@@ -114,7 +114,7 @@ class Replay:
         #: Stored size of what is ordered and not done with.
         self.ahead_bytes = 0
         self._channels: list[_OldChannel] = []
-        self._by_read: dict[int, _Stored] = {}
+        self._by_number: dict[int, _Stored] = {}
         #: The old channel that records were handed out of, and how many.
         self._given: tuple[_OldChannel, int] | None = None
         #: Watermarks that were replayed and not yet asked for.
@@ -128,9 +128,9 @@ class Replay:
             if key not in by_channel:
                 by_channel[key] = _OldChannel(ports[handle.edge], generation, handle)
                 self._channels.append(by_channel[key])
-            first = len(self._by_read)
+            first = len(self._by_number)
             stored = [_Stored(first + n, buffer) for n, buffer in enumerate(handle.buffers)]
-            self._by_read.update({s.read: s for s in stored})
+            self._by_number.update({s.number: s for s in stored})
             by_channel[key].add(handle, stored)
         self._drop_done()
 
@@ -139,9 +139,9 @@ class Replay:
         """Ports with records left to replay or to commit; nothing new may be taken from their channels."""
         return frozenset(channel.port for channel in self._channels)
 
-    def wanted(self) -> list[ReplayRead]:
+    def wanted(self) -> list[ReadOrder]:
         """What to read now; each is named once."""
-        orders: list[ReplayRead] = []
+        orders: list[ReadOrder] = []
         for channel in self._oldest():
             for stored in islice(channel.stored, _READ_AHEAD):
                 if not stored.ordered:
@@ -150,14 +150,14 @@ class Replay:
                         return orders
                     stored.ordered = True
                     self.ahead_bytes += size_bytes
-                    orders.append(ReplayRead(stored.read, channel.source.edge, stored.handle))
+                    orders.append(ReadOrder(stored.number, channel.source.edge, stored.handle))
         return orders
 
-    def has_read(self, read: int, batch: pa.RecordBatch) -> None:
+    def was_read(self, number: int, batch: pa.RecordBatch) -> None:
         """The order was carried out: `batch` are the records that are left of it (perhaps none)."""
-        stored = self._by_read[read]
-        assert stored.ordered, f"read {read} was not ordered"
-        assert stored.batch is None, f"read {read} came twice"
+        stored = self._by_number[number]
+        assert stored.ordered, f"read {number} was not ordered"
+        assert stored.batch is None, f"read {number} came twice"
         stored.batch = batch
         self._drop_done()
 
@@ -240,7 +240,7 @@ class Replay:
             stored = channel.stored.popleft()
             channel.done += stored.handle.rows
             self.ahead_bytes -= stored.handle.length
-            del self._by_read[stored.read]
+            del self._by_number[stored.number]
         while channel.watermarks and channel.watermarks[0][0] <= channel.committed:
             source = channel.source
             id = ChannelId(source.edge, source.producer, source.consumer)

@@ -146,7 +146,7 @@ class Leaving:
             thread.abandon()
             self._threads.append(thread)
 
-    def settle(self, timeout_s: float) -> None:
+    def join(self, timeout_s: float) -> None:
         """Wait for their ends, all together no longer than this: user code that runs cannot be interrupted."""
         deadline_s = time.monotonic() + timeout_s
         for thread in self._threads:

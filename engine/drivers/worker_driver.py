@@ -40,7 +40,7 @@ from ..storage.log_files import LogFiles, PieceWritten
 from ..storage.snapshots import CorruptState
 from ..storage.working_folder import WorkingFolder
 from ..worker import worker_events as w
-from ..worker.subtask_events import ReadReplay, RunWork, SubtaskId
+from ..worker.subtask_events import ReadBuffer, RunWork, SubtaskId
 from ..worker.subtask_spec import Limits
 from ..worker.worker import Worker
 from ..worker.worker_events import DataFrame
@@ -59,7 +59,7 @@ _log = logging.getLogger(__name__)
 
 _TURN_ITEMS_MAX = 64
 #: How long the end of a worker may wait for storage to delete what nobody will name.
-_SETTLE_S = 5.0
+_DELETE_S = 5.0
 #: How long it may wait for the threads of its subtasks: a database that is open when the interpreter ends aborts the process.
 _LEAVE_S = 1.0
 
@@ -274,13 +274,13 @@ class WorkerDriver(Performer[_Loaded, ConnectionId]):
 
         self._storage.submit(write)
 
-    def _read_replay(self, effect: ReadReplay) -> None:
+    def _read_buffer(self, effect: ReadBuffer) -> None:
         loaded = self._attempt()
 
         def read() -> None:
             try:
                 assert loaded.origin is not None, "restored without a checkpoint directory"
-                self._inbox.put(self._replayed(loaded.epoch, effect, loaded.origin))
+                self._inbox.put(self._read(loaded.epoch, effect, loaded.origin))
             except Exception as error:
                 reason = f"in-flight data could not be read: {error}"
                 self._inbox.put(w.WorkFailed(loaded.epoch, effect.subtask, reason, "", fatal=False))
@@ -347,15 +347,15 @@ class WorkerDriver(Performer[_Loaded, ConnectionId]):
         self._network.stop()
         self._clean_up()
         self._storage.shutdown(wait=False, cancel_futures=True)
-        self._leaving.settle(_LEAVE_S)
+        self._leaving.join(_LEAVE_S)
         self._working.close()
 
     def _clean_up(self) -> None:
         """Pieces of the log that are of no checkpoint go with the worker, that under way included."""
-        self._log_files.settle(_SETTLE_S)
+        self._log_files.wait(_DELETE_S)
         with contextlib.suppress(queue.Empty):
             while True:
                 item = self._inbox.get_nowait()
                 if isinstance(item, PieceWritten):
                     self._log_files.delete(item.epoch, [item.piece])
-        self._log_files.settle(_SETTLE_S)
+        self._log_files.wait(_DELETE_S)

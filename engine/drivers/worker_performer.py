@@ -29,10 +29,10 @@ from ..storage.snapshots import (
 )
 from ..worker import worker_events as w
 from ..worker.subtask_events import (
+    BufferRead,
     CommitWork,
     LogBuffer,
-    ReadReplay,
-    ReplayBufferRead,
+    ReadBuffer,
     RunWork,
     SubtaskId,
     TakeSnapshot,
@@ -133,8 +133,8 @@ class Performer(ABC, Generic[_Attempt, _Connection]):
                     self._send(connection, frame)
             case TakeSnapshot():
                 self._snapshot(effect)
-            case ReadReplay():
-                self._read_replay(effect)
+            case ReadBuffer():
+                self._read_buffer(effect)
             case w.ConfirmCheckpoint():
                 self._attempt().persistence.confirmed(effect.checkpoint)
             case PersistCheckpoint():
@@ -238,18 +238,18 @@ class Performer(ABC, Generic[_Attempt, _Connection]):
             compresses=self._limits.compresses,
         )
 
-    def _replayed(self, epoch: int, effect: ReadReplay, origin: Origin) -> w.WorkerEvent:
+    def _read(self, epoch: int, effect: ReadBuffer, origin: Origin) -> w.WorkerEvent:
         """Read what is to be replayed; may take long."""
         order = effect.order
         passes = passes_of(self._plan.edges[order.edge].partitioner)
         try:
             batch = read_buffer(origin.store, origin.job, order.handle, passes)
         except CorruptState as error:
-            return w.ReplayCorrupt(epoch, str(error))
+            return w.ReadCorrupt(epoch, str(error))
         except StoreError as error:
             reason = f"in-flight data could not be read: {error}"
             return w.WorkFailed(epoch, effect.subtask, reason, "", fatal=False)
-        return w.ReplayRead(epoch, effect.subtask, ReplayBufferRead(order.read, batch))
+        return w.ReadEnded(epoch, effect.subtask, BufferRead(order.number, batch))
 
     # --- what the driver does -----------------------------------------------------------------------------------
 
@@ -266,8 +266,8 @@ class Performer(ABC, Generic[_Attempt, _Connection]):
         """The open chain of a subtask."""
 
     @abstractmethod
-    def _read_replay(self, effect: ReadReplay) -> None:
-        """Begin to read; ends in what `_replayed` returns."""
+    def _read_buffer(self, effect: ReadBuffer) -> None:
+        """Begin to read; ends in what `_read` returns."""
 
     @abstractmethod
     def _write_checkpoint(self, loaded: _Attempt, order: CheckpointWrite) -> None:

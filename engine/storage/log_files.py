@@ -60,8 +60,8 @@ class LogFiles:
         for piece in pieces:
             self._submit(partial(self._deleted, epoch, piece))
 
-    def settle(self, timeout_s: float) -> None:
-        """Wait for what was begun."""
+    def wait(self, timeout_s: float) -> None:
+        """Wait for the calls that were begun."""
         wait(self._under_way, timeout_s)
 
     def _submit(self, work: Callable[[], None]) -> None:

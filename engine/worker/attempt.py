@@ -30,7 +30,7 @@ from .subtask_events import (
     EventArrived,
     GrantCredit,
     LogBuffer,
-    ReadReplay,
+    ReadBuffer,
     RunWork,
     SendBuffer,
     SendEvent,
@@ -48,7 +48,7 @@ AttemptEffect = (
     | CommitWork
     | LogBuffer
     | TakeSnapshot
-    | ReadReplay
+    | ReadBuffer
     | DeclineCheckpoint
     | SubtaskFinished
     | SendFrame

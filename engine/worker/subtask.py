@@ -39,6 +39,7 @@ from .precommits import Precommits
 from .result_partition import ResultPartition
 from .subtask_events import (
     BufferArrived,
+    BufferRead,
     CheckpointCancelled,
     CheckpointCompleted,
     CheckpointTriggered,
@@ -49,8 +50,7 @@ from .subtask_events import (
     GrantCredit,
     InputDrained,
     LogBuffer,
-    ReadReplay,
-    ReplayBufferRead,
+    ReadBuffer,
     RunWork,
     SendBuffer,
     SendEvent,
@@ -148,8 +148,8 @@ class Subtask:
             case CheckpointCompleted():
                 self._precommits.completed(event.checkpoint)
                 self._cuts.completed(event.checkpoint)
-            case ReplayBufferRead():
-                self._replay.has_read(event.read, event.batch)
+            case BufferRead():
+                self._replay.was_read(event.number, event.batch)
                 self._replayed(effects)
             case DeadlineReached():
                 self._deadline_reached()
@@ -361,7 +361,7 @@ class Subtask:
         self._gate.held_ports = self._replay.pending_ports
         if not self._finished:
             self._time.moved()
-        effects += [ReadReplay(self.id, order) for order in self._replay.wanted()]
+        effects += [ReadBuffer(self.id, order) for order in self._replay.wanted()]
 
     # --- checkpoints ------------------------------------------------------------------------------------------
 

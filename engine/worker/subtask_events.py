@@ -14,7 +14,7 @@ import pyarrow as pa
 from headrace.channels.buffer import Buffer, ChannelId
 from headrace.channels.events import MIN_WATERMARK, Barrier, ChannelEvent
 from headrace.inflight.handle import ChannelStateHandle
-from headrace.inflight.replay import ReplayRead
+from headrace.inflight.replay import ReadOrder
 from headrace.recovery.metadata import ChannelPosition
 
 from ..contract.operators import Transaction
@@ -76,10 +76,10 @@ class CheckpointCompleted:
 
 
 @dataclass(frozen=True, slots=True)
-class ReplayBufferRead:
-    """The order `read` was carried out: `batch` are its records that are left to replay, perhaps none."""
+class BufferRead:
+    """Order `number` was carried out: `batch` holds the records left to replay, perhaps none."""
 
-    read: int
+    number: int
     batch: pa.RecordBatch
 
 
@@ -97,7 +97,7 @@ SubtaskEvent = (
     | CheckpointTriggered
     | CheckpointCancelled
     | CheckpointCompleted
-    | ReplayBufferRead
+    | BufferRead
     | DeadlineReached
 )
 
@@ -224,11 +224,11 @@ class CutTaken:
 
 
 @dataclass(frozen=True, slots=True)
-class ReadReplay:
-    """Read a stored buffer; ends in ReplayBufferRead."""
+class ReadBuffer:
+    """Read a stored buffer; ends in BufferRead."""
 
     subtask: SubtaskId
-    order: ReplayRead
+    order: ReadOrder
 
 
 @dataclass(frozen=True, slots=True)
@@ -254,7 +254,7 @@ SubtaskEffect = (
     | GrantCredit
     | TakeSnapshot
     | CutTaken
-    | ReadReplay
+    | ReadBuffer
     | DeclineCheckpoint
     | SubtaskFinished
 )

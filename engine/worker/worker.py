@@ -45,8 +45,8 @@ from .worker_events import (
     LoadAttempt,
     PeerConnected,
     PeerLost,
-    ReplayCorrupt,
-    ReplayRead,
+    ReadCorrupt,
+    ReadEnded,
     Report,
     StopWorker,
     TimePassed,
@@ -178,11 +178,11 @@ class Worker:
                 )
             case WorkFailed():
                 return self._fail(event.reason, event.details, fatal=event.fatal)
-            case ReplayRead():
+            case ReadEnded():
                 return self._translate(
-                    self._running().step(event.subtask, event.answer, self._now_ns)
+                    self._running().step(event.subtask, event.read, self._now_ns)
                 )
-            case ReplayCorrupt():
+            case ReadCorrupt():
                 effects = self._drop()
                 self.phase = Phase.FAILED
                 return [*effects, Report(m.DeployFailed(self._epoch, event.reason, corrupt=True))]

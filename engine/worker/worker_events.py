@@ -16,11 +16,11 @@ from ..operators.work import (
     WorkDone,
 )
 from .subtask_events import (
+    BufferRead,
     CommitWork,
     Cut,
     LogBuffer,
-    ReadReplay,
-    ReplayBufferRead,
+    ReadBuffer,
     RunWork,
     SubtaskId,
     TakeSnapshot,
@@ -114,16 +114,16 @@ class CheckpointPersistFailed:
 
 
 @dataclass(frozen=True, slots=True)
-class ReplayRead:
-    """Answer to a ReadReplay."""
+class ReadEnded:
+    """Answer to a ReadBuffer."""
 
     epoch: int
     subtask: SubtaskId
-    answer: ReplayBufferRead
+    read: BufferRead
 
 
 @dataclass(frozen=True, slots=True)
-class ReplayCorrupt:
+class ReadCorrupt:
     """In-flight data of the restored checkpoint is missing or damaged."""
 
     epoch: int
@@ -147,8 +147,8 @@ WorkerEvent = (
     | WorkFailed
     | CheckpointPersisted
     | CheckpointPersistFailed
-    | ReplayRead
-    | ReplayCorrupt
+    | ReadEnded
+    | ReadCorrupt
     | TimePassed
 )
 
@@ -242,7 +242,7 @@ WorkerEffect = (
     | CommitWork
     | LogBuffer
     | TakeSnapshot
-    | ReadReplay
+    | ReadBuffer
     | SendFrame
     | PersistCheckpoint
     | LoadAttempt

@@ -44,7 +44,7 @@ WORKER_POINTS = (
     "CommitWork",
     "SendFrame",
     "TakeSnapshot",
-    "ReadReplay",
+    "ReadBuffer",
     "PersistCheckpoint",
     "Acknowledge",
     "TaskFinished",

@@ -22,7 +22,7 @@ from ...operators.work import PrecommitWork
 from ...storage.snapshots import Origin, Written
 from ...worker import worker_events as w
 from ...worker.subtask_events import (
-    ReadReplay,
+    ReadBuffer,
     RunWork,
     SubtaskId,
     TakeSnapshot,
@@ -229,7 +229,7 @@ class WorkerProcess(Process, Performer[_Loaded, int]):
             left = sum(b.rows for b in handle.buffers if owner(b.path) in loaded.given_up)
             self.env.coverage.count("records named that a given-up checkpoint stored", left)
 
-    def _read_replay(self, effect: ReadReplay) -> None:
+    def _read_buffer(self, effect: ReadBuffer) -> None:
         loaded = self._attempt()
         assert loaded.origin is not None, "a simulated worker has storage"
         store = FaultyReads(self.env.faults, self.env.storage)
@@ -239,7 +239,7 @@ class WorkerProcess(Process, Performer[_Loaded, int]):
 
         def read() -> None:
             if self.alive:
-                self._step(self._replayed(loaded.epoch, effect, origin))
+                self._step(self._read(loaded.epoch, effect, origin))
 
         self.env.scheduler.after(delay_ns, read)
 

@@ -25,11 +25,11 @@ from ...storage.snapshots import Written
 from ...worker import worker_events as w
 from ...worker.subtask import Subtask
 from ...worker.subtask_events import (
+    BufferRead,
     CapturedRun,
     CommitWork,
     LogBuffer,
-    ReadReplay,
-    ReplayBufferRead,
+    ReadBuffer,
     RunWork,
     SubtaskId,
     TakeSnapshot,
@@ -56,14 +56,14 @@ class Pending:
     """What is under way in another thread; its end is an event. `epoch`: the attempt that ordered it."""
 
     epoch: int
-    what: w.LoadAttempt | RunWork | CheckpointWrite | ReadReplay
+    what: w.LoadAttempt | RunWork | CheckpointWrite | ReadBuffer
 
     def reads(self) -> tuple[str, ...]:
         """The files it reads."""
         match self.what:
             case w.LoadAttempt(restore=restore):
                 return tuple(sorted({h.path for s in restore for h in s.states}))
-            case ReadReplay(_, order):
+            case ReadBuffer(_, order):
                 return (order.handle.path,)
             case _:
                 return ()
@@ -127,14 +127,14 @@ class WorkerState:
                 return outputs + self.step(w.WorkEnded(pending.epoch, subtask, done))
             case CheckpointWrite():
                 return self._written(pending.what)
-            case ReadReplay(subtask, order):
+            case ReadBuffer(subtask, order):
                 if missing:
-                    return self.step(w.ReplayCorrupt(pending.epoch, f"{missing} are missing"))
+                    return self.step(w.ReadCorrupt(pending.epoch, f"{missing} are missing"))
                 handle = order.handle
                 rows: Rows = self.contents.value(handle.offset)
                 rest = rows.slice(handle.start, handle.rows).slice(handle.skip)
-                answer = ReplayBufferRead(order.read, rest)
-                return self.step(w.ReplayRead(pending.epoch, subtask, answer))
+                answer = BufferRead(order.number, rest)
+                return self.step(w.ReadEnded(pending.epoch, subtask, answer))
             case _:
                 assert_never(pending.what)
 
@@ -151,7 +151,7 @@ class WorkerState:
 
     def _perform(self, effect: w.WorkerEffect, outputs: list[Output]) -> None:
         match effect:
-            case RunWork() | ReadReplay():
+            case RunWork() | ReadBuffer():
                 self.pending.append(Pending(self.machine._epoch, effect))
             case LogBuffer():
                 pass  # in-flight data is written by checkpoints
@@ -318,7 +318,7 @@ def _without_credit(subtask: Subtask) -> None:
         subpartition.limit_bytes = UNLIMITED_BYTES
 
 
-def _identity(what: w.LoadAttempt | RunWork | CheckpointWrite | ReadReplay) -> Hashable:
+def _identity(what: w.LoadAttempt | RunWork | CheckpointWrite | ReadBuffer) -> Hashable:
     match what:
         case w.LoadAttempt():
             return what.epoch
@@ -326,7 +326,7 @@ def _identity(what: w.LoadAttempt | RunWork | CheckpointWrite | ReadReplay) -> H
             return what.subtask
         case CheckpointWrite():
             return what.checkpoint
-        case ReadReplay():
-            return what.subtask, what.order.read
+        case ReadBuffer():
+            return what.subtask, what.order.number
         case _:
             assert_never(what)

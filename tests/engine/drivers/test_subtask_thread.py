@@ -143,11 +143,11 @@ def test_those_that_leave_are_waited_for_but_not_for_ever() -> None:
     unborn = SubtaskThread(3, ME, lambda: cast(Chain, FakeChain()), user_code, busy.posted.put)
     leaving = Leaving()
     leaving.add([idle.thread, stuck, unborn])
-    leaving.settle(0.05)
+    leaving.join(0.05)
     assert idle.chain.closed.is_set()
     assert stuck.is_alive
     release.set()
-    leaving.settle(WAIT_S)
+    leaving.join(WAIT_S)
     assert not stuck.is_alive
     busy.end()
 

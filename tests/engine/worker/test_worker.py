@@ -39,7 +39,7 @@ from headrace.engine.worker.worker_events import (
     PeerConnected,
     PeerLost,
     PersistCheckpoint,
-    ReplayCorrupt,
+    ReadCorrupt,
     Report,
     SendFrame,
     StopWorker,
@@ -467,7 +467,7 @@ def test_an_attempt_that_cannot_be_loaded_is_reported(corrupt: bool) -> None:
 
 def test_damaged_in_flight_data_ask_for_another_checkpoint() -> None:
     subject = running()
-    assert subject.step(ReplayCorrupt(1, "checksum")) == ["drop 1", "report DeployFailed"]
+    assert subject.step(ReadCorrupt(1, "checksum")) == ["drop 1", "report DeployFailed"]
     assert subject.reports[-1] == m.DeployFailed(1, "checksum", corrupt=True)
 
 
