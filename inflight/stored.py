@@ -1,7 +1,7 @@
-"""The life of data that a worker stored for a checkpoint: stored, then confirmed or given up.
+"""The life of a worker's data of a checkpoint: stored, then confirmed or given up.
 
-In-flight data and files of databases live alike: later checkpoints name them instead of writing them again. An
-object lives as long as an attempt, and belongs to its owner thread.
+In-flight data and files of databases live alike: later checkpoints name stored data instead of
+writing again. An object lives as long as an attempt, and belongs to its owner thread.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ _T = TypeVar("_T")
 
 
 class Stored(Generic[_T]):
-    """What one worker stored or named for its checkpoints."""
+    """Data that a worker stored or named for checkpoints."""
 
     def __init__(self) -> None:
         #: {checkpoint: its data}, until a newer checkpoint is confirmed.
@@ -29,7 +29,7 @@ class Stored(Generic[_T]):
             self._stored[checkpoint] = data
 
     def confirmed(self, checkpoint: int) -> None:
-        """`checkpoint` is complete: its data stays as long as later checkpoints name it."""
+        """`checkpoint` is complete: its data stays while later checkpoints name it."""
         self._confirmed = self._stored.get(checkpoint)
         self._confirmed_number = checkpoint
         self._stored = {n: data for n, data in self._stored.items() if n > checkpoint}
@@ -38,16 +38,17 @@ class Stored(Generic[_T]):
     def given_up(self, checkpoint: int) -> None:
         """`checkpoint` will never be complete.
 
-        Its data, also if it is stored later, stays until this worker hears of a newer complete checkpoint.
+        Its data, also if stored later, stays until this worker hears of a newer complete
+        checkpoint.
         """
         self._given_up.add(checkpoint)
 
     @property
     def newest(self) -> _T | None:
-        """Data of the newest checkpoint that is complete, or was stored and then given up.
+        """Data of the newest checkpoint, complete or stored and then given up.
 
-        The data is durable, and the registry of files keeps it (`recovery/registry.py`). So a checkpoint that took
-        too long is not written again from the start.
+        The data is durable, and the registry of files keeps it (`recovery/registry.py`). So a
+        slow checkpoint is not written again from the start.
         """
         newest = max(self._given_up & self._stored.keys(), default=None)
         return self._confirmed if newest is None else self._stored[newest]

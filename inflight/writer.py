@@ -1,11 +1,13 @@
-"""When in-flight data is written: the interface that a worker's driver uses, and the ad hoc way behind it.
+"""When in-flight data is written: the interface of a worker's driver, and the ad hoc way.
 
-FLIP-76 compares two ways. *Ad hoc*: records are written when a barrier has overtaken them, by the checkpoint itself. *Continuous*: every
-buffer is logged as it is queued, and a checkpoint names ranges of the log (`log.py`). Behind this interface a driver does not know which one it
-has. Either answers the one question of a checkpoint, which of its records are durable already, by an index of positions.
+FLIP-76 compares two ways. *Ad hoc*: a checkpoint writes the records overtaken by its barrier.
+*Continuous*: every buffer is logged as it is queued, and a checkpoint names ranges of the log
+(`log.py`). Drivers do not know the way. Either way answers the question of a checkpoint, which
+records are durable already, by an index of positions.
 
-A writer lives as long as an attempt: another attempt's positions mean nothing. It belongs to the owner thread; what takes time is handed
-out (`next_piece`) and comes back (`piece_written`).
+A writer lives as long as an attempt: positions of another attempt mean nothing. The owner thread
+keeps the writer. Writes take time, so they are handed out (`next_piece`) and come back
+(`piece_written`).
 
 Source: FLIP-76, "Proposed Changes: Persisting in-flight data".
 """
@@ -35,7 +37,7 @@ Handles = Sequence[ChannelStateHandle]
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """Part of the log, to be written as one file that belongs to `checkpoint` whether it is ever taken or not.
+    """Part of the log, written as a file of `checkpoint`, taken or not.
 
     Attributes:
         number: from 0, tells the pieces of one attempt and worker apart.
@@ -48,22 +50,28 @@ class Piece:
 
 
 class InflightWriter(Protocol):
-    """What a worker's driver asks and tells about in-flight data, in its owner thread."""
+    """The in-flight data of a worker, as the driver sees it; owner thread only."""
 
     def log(self, channel: ChannelId, buffer: Buffer) -> None:
-        """A buffer was queued for `channel`, or came in over it from another worker."""
+        """A buffer was queued for `channel`, or came in from another worker."""
         ...
 
     def next_piece(self) -> Piece | None:
-        """What is to be written now, beside the work; ends in `piece_written`. None: nothing, or not yet."""
+        """Return a piece to write now, beside the work. None: there is none yet.
+
+        `piece_written` follows.
+        """
         ...
 
     def piece_written(self, piece: Piece, handles: Sequence[ChannelStateHandle]) -> None:
-        """The piece is durable and `handles` name it; without any, it could not be written and counts as lost."""
+        """The piece is durable under `handles`; without any, the piece is lost."""
         ...
 
     def index(self, checkpoint: int) -> Confirmed | None:
-        """What `checkpoint`, all of whose cuts are taken, may name instead of writing. None: ask again when the piece under way is written."""
+        """Return the records that `checkpoint` may name instead of writing; all its cuts are taken.
+
+        None: ask again when the piece under way is written.
+        """
         ...
 
     def stored(self, checkpoint: int, data: Handles) -> None:
@@ -79,17 +87,20 @@ class InflightWriter(Protocol):
         ...
 
     def trim(self, floors: Mapping[ChannelId, int]) -> list[Piece]:
-        """Of each channel the records before its floor are worked on, or with another worker, and no open cut holds them. Returns the
-        written pieces that are to be deleted now; they are forgotten."""
+        """Forget pieces that no checkpoint will name, and return them.
+
+        `floors`: by channel, the position before which records are worked on, or with another
+        worker, and in no open cut.
+        """
         ...
 
     def abandon(self) -> list[Piece]:
-        """The attempt is over. Returns the written pieces that no checkpoint can name any more, to be deleted."""
+        """End the attempt: return written pieces that no checkpoint can name, to be deleted."""
         ...
 
 
 class AdHoc(Stored[Handles]):
-    """Each checkpoint writes the records that its barrier overtook, unless they are stored already."""
+    """Each checkpoint writes the records overtaken by its barrier that are not stored yet."""
 
     def log(self, channel: ChannelId, buffer: Buffer) -> None:
         """See `InflightWriter`: nothing is written before a barrier comes."""
@@ -118,7 +129,10 @@ class AdHoc(Stored[Handles]):
 def write_buffers(
     segment: SegmentBuilder, path: str, buffers: Sequence[Buffer], *, compresses: bool = False
 ) -> list[BufferHandle]:
-    """Append neighbouring buffers to `segment`, which will lie at `path` (as handles state it). Returns where, in order."""
+    """Append neighbouring buffers to `segment`. Returns their handles, in order.
+
+    `path`: where the segment will lie, as handles state it.
+    """
     handles: list[BufferHandle] = []
     group: list[pa.RecordBatch] = []
     size_bytes = 0
