@@ -1,7 +1,7 @@
-"""One attempt at one worker: its subtask machines and the routing between them.
+"""An attempt at a worker: the subtask machines and the routing between them.
 
-A buffer for a subtask of the same worker is handed over as it is, in the same step; the rest leaves as frames. Checkpoints are gathered
-here: when every subtask of the worker has cut, one file is written for all of them.
+A buffer for a subtask of the same worker is handed over unchanged, in the same step; other buffers
+leave as frames.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ AttemptEffect = (
 
 @dataclass(slots=True)
 class Attempt:
-    """The subtasks of one worker in one epoch.
+    """The subtasks of a worker in an epoch.
 
     Attributes:
         workers: {slot: worker that holds it}.
@@ -93,7 +93,7 @@ class Attempt:
         return effects
 
     def frame(self, frame: DataFrame, now_ns: int) -> list[AttemptEffect]:
-        """A frame came from a peer; it names the channel, hence the subtask. Unknown channels break the protocol."""
+        """A frame came from a peer; an unknown channel breaks the protocol."""
         channel = frame.channel
         assert 0 <= channel.edge < len(self.plan.edges), f"frame for unknown channel {channel}"
         match frame:
@@ -112,7 +112,7 @@ class Attempt:
                 assert_never(frame)
 
     def step(self, id: SubtaskId, event: SubtaskEvent, now_ns: int) -> list[AttemptEffect]:
-        """Give `event` to subtask `id`, and what comes of it to the other subtasks of this worker."""
+        """Give `event` to subtask `id`, and consequences to the others of this worker."""
         assert id in self.subtasks, f"worker {self.me} does not hold subtask {id}"
         effects: list[AttemptEffect] = []
         self._route(deque([(id, event)]), [], effects, now_ns)
@@ -140,13 +140,16 @@ class Attempt:
         return effects
 
     def check(self) -> None:
-        """Assert every invariant of the subtasks that have been stepped since it was asked last; no other's can have changed."""
+        """Assert every invariant of the subtasks stepped since the last check."""
         for subtask in self._unchecked.values():
             subtask.check()
         self._unchecked.clear()
 
     def floors(self) -> dict[ChannelId, int] | None:
-        """{channel: position before which its records are worked on, or with another worker}; None while a cut needs older ones still."""
+        """Return positions before which records are worked on, or with another worker.
+
+        None: a cut still needs older records.
+        """
         floors: dict[ChannelId, int] = {}
         for subtask in self.subtasks.values():
             positions = subtask.positions()
@@ -177,7 +180,7 @@ class Attempt:
         effects: list[AttemptEffect],
         now_ns: int,
     ) -> None:
-        """Work off `events`, first in first out, so that no subtask is entered while it is in a step."""
+        """Work off `events`, first in first out: no subtask is entered while it is in a step."""
         pending = begun
         while True:
             for effect in pending:

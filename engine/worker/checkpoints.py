@@ -1,7 +1,7 @@
 """The checkpoints of one attempt at one worker, from the first cut until the acknowledgement.
 
-When every subtask has cut and the trigger has been heard, one file is written for all of them; when it is durable,
-the coordinator gets the worker's part of the metadata.
+When every subtask has cut and the trigger has been heard, one file is written for all of them; when
+it is durable, the coordinator gets the worker's part of the metadata.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from .worker_events import CheckpointPersisted, PersistCheckpoint
 
 @dataclass(slots=True)
 class _Checkpoint:
-    """One checkpoint. `savepoint`: URL of its directory; `ordered`: the write was ordered."""
+    """One checkpoint. `savepoint`: URL of a directory; `ordered`: the write was ordered."""
 
     cuts: list[Cut] = field(default_factory=list)
     savepoint: str | None = None
@@ -48,8 +48,9 @@ class Checkpoints:
     def triggered(self, number: int, savepoint: str | None) -> list[PersistCheckpoint]:
         """The coordinator's trigger has come; a peer's barrier may have come first.
 
-        A write names data of checkpoints that completed before the trigger, so it waits for the trigger. Otherwise
-        it could name files that the coordinator has let go, in the belief that all workers know of a newer checkpoint.
+        A write names data of checkpoints that completed before the trigger, so it waits for the
+        trigger. Otherwise it could name files that the coordinator has let go, in the belief that
+        all workers know of a newer checkpoint.
         """
         self._triggered = number
         if savepoint is not None:

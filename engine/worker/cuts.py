@@ -1,17 +1,17 @@
 """The cuts of one subtask: each checkpoint from its first barrier until its cut is complete.
 
-Aligned: the barrier is queued like data, blocks its channel when it is reached, and the cut is due when every
-channel has reached it.
-Unaligned: the cut is due when the first barrier *arrives*. The barrier goes to the head of every output. Captured
-are the records that it passes there, and the records that the inputs hold or still bring before their own barrier.
-The running work is cut *before*: its input is captured, too. Only a subtask with outside effects waits for the end
-of its running work.
-Aligned with a timeout: aligned until the deadline, unaligned from then on, at the inputs (by the clock, or when a
-late barrier comes) and at the outputs (a barrier that still stands behind data overtakes it). The checkpoint's
-number makes this one cut, in whatever order barriers come.
+Aligned: the barrier is queued like data, blocks its channel when it is reached, and the cut is due
+when every channel has reached it.
+Unaligned: the cut is due when the first barrier *arrives*. The barrier goes to the head of every
+output. Captured are the records that it passes there, and the records that the inputs hold or still
+bring before their own barrier. The running work is cut *before*: its input is captured, too. Only a
+subtask with outside effects waits for the end of its running work.
+Aligned with a timeout: aligned until the deadline, unaligned from then on, at the inputs (by the
+clock, or when a late barrier comes) and at the outputs (a barrier that still stands behind data
+overtakes). The checkpoint's number makes this one cut, in whatever order barriers come.
 
-Source: ABS (Carbone et al. 2015), Algorithm 1; FLIP-76, "unaligned checkpoints". Deviations: the cut is before the
-running work; every edge can be unaligned.
+Source: ABS (Carbone et al. 2015), Algorithm 1; FLIP-76, "unaligned checkpoints". Deviations: the
+cut is before the running work; every edge can be unaligned.
 """
 
 from __future__ import annotations
@@ -47,8 +47,8 @@ _REMEMBERED = 10_000
 class Capture:
     """One checkpoint at a subtask, from its first barrier until its cut is complete.
 
-    The capture is first *due*, then *taken*, then *complete*: the operators' snapshot is frozen, and no barrier is
-    missing at the inputs or outputs.
+    The capture is first *due*, then *taken*, then *complete*: the operators' snapshot is frozen,
+    and no barrier is missing at the inputs or outputs.
 
     Attributes:
         barrier: turns unaligned when a barrier overtakes.
@@ -60,7 +60,8 @@ class Capture:
         pending: inputs whose barrier has not come; their records belong to the checkpoint.
         outgoing: outputs in which the (aligned) barrier may still be made to overtake.
         inputs: {channel: records before its barrier, from the cut on}.
-        input_ends: channels whose end of input came before their barrier and after the cut's position.
+        input_ends: channels whose end of input came before their barrier and after the cut's
+            position.
         watermarks: {channel: (position, event time) before its barrier, from the cut on}.
         outputs: {channel: records that the barrier passed}.
         left: the output that the barrier was the last to leave, and when.
@@ -113,7 +114,7 @@ class Capture:
             self.due_ns = now_ns
 
     def barrier_was_there(self, channel: InputChannel, place: BarrierPlace) -> None:
-        """The barrier of `channel` came before the cut: the records before it belong to the checkpoint."""
+        """The barrier of `channel` came before the cut; capture the records before it."""
         id = channel.channel
         self.inputs[id] = list(channel.captured(place.position))
         self.watermarks[id] = list(place.watermarks)
@@ -121,7 +122,7 @@ class Capture:
             self.input_ends.add(id)
 
     def barrier_is_missing(self, channel: InputChannel) -> None:
-        """All records in `channel` belong to the checkpoint, and all that come until its barrier does."""
+        """The barrier of `channel` is to come; capture all records until then."""
         id = channel.channel
         self.pending.add(id)
         self.inputs[id] = list(channel.captured(channel.arrived))
@@ -147,7 +148,7 @@ class Capture:
             self.watermarks[channel].append((position, watermark.time_ns))
 
     def barrier_left(self, channel: ChannelId, now_ns: int) -> None:
-        """The (aligned) barrier has left the output `channel`, where it can overtake nothing any more."""
+        """The (aligned) barrier has left the output `channel`, and can overtake no data there."""
         if channel in self.outgoing:
             self.outgoing.discard(channel)
             self.left = (channel, now_ns)
@@ -246,7 +247,7 @@ class Cuts:
         #: Checkpoints whose late barriers mean nothing any more.
         self._over: set[int] = set()
 
-    # --- barriers ---------------------------------------------------------------------------------------------
+    # --- barriers ---------------------------------------------------------------------------------
 
     def triggered(self, barrier: Barrier, now_ns: int) -> None:
         """A source is to begin the checkpoint."""
@@ -277,7 +278,7 @@ class Cuts:
     def reached(
         self, channel: InputChannel, barrier: Barrier, now_ns: int, effects: list[SubtaskEffect]
     ) -> None:
-        """An aligned (or at-least-once) barrier is at the head of `channel`; all before it is committed."""
+        """A queued barrier is at the head of `channel`; all before it is committed."""
         assert self._alignment is not None, f"{self._id}: a barrier at a source"
         outcome = self._alignment.barrier(channel.channel, barrier, now_ns)
         for checkpoint in outcome.subsumed:
@@ -294,7 +295,7 @@ class Cuts:
             capture.alignment_ns = outcome.aligned.alignment_ns
 
     def buffer_arrived(self, channel: ChannelId, buffer: Buffer) -> None:
-        """Records came in; before a barrier that is still missing they belong to its checkpoint."""
+        """Records came in; before a missing barrier they belong to the checkpoint."""
         for capture in self._captures.values():
             capture.buffer_arrived(channel, buffer)
 
@@ -304,7 +305,7 @@ class Cuts:
             capture.watermark_arrived(channel, position, watermark)
 
     def sent(self, channel: ChannelId, barrier: Barrier, now_ns: int) -> None:
-        """The barrier has left the output queue, where it can overtake nothing any more."""
+        """The barrier has left the output queue, and can overtake no data there."""
         capture = self._captures.get(barrier.checkpoint)
         if capture is not None:
             capture.barrier_left(channel, now_ns)
@@ -315,7 +316,10 @@ class Cuts:
         self._over.add(checkpoint)
 
     def completed(self, checkpoint: int) -> None:
-        """The checkpoint is durable. An older one goes on here if it is due, or may still turn unaligned."""
+        """The checkpoint is durable.
+
+        An older checkpoint goes on here if its cut is due, or may still turn unaligned.
+        """
         self._over = {n for n in self._over if n > checkpoint - _REMEMBERED}
         self._captures = {
             number: capture
@@ -325,7 +329,7 @@ class Cuts:
             or (self._timeout_ns is not None and capture.may_overtake)
         }
 
-    # --- time -------------------------------------------------------------------------------------------------
+    # --- time -------------------------------------------------------------------------------------
 
     def next_deadline_ns(self) -> int | None:
         """When an aligned checkpoint becomes unaligned."""
@@ -344,7 +348,7 @@ class Cuts:
             else:
                 capture.hasten(self._subpartitions, now_ns)
 
-    # --- the cut ----------------------------------------------------------------------------------------------
+    # --- the cut ----------------------------------------------------------------------------------
 
     def next_due(self, *, running: bool) -> Capture | None:
         """Return the cut to take now; None: none is due, or it must wait for the running work."""
@@ -364,7 +368,10 @@ class Cuts:
         replay: tuple[ChannelStateHandle, ...],
         now_ns: int,
     ) -> None:
-        """Cut here: note positions, capture in-flight data, send the barrier on. `freeze` follows."""
+        """Cut here: note positions, capture in-flight data, send the barrier on.
+
+        `freeze` follows.
+        """
         assert capture.is_due, f"{self._id}: a cut that is not due"
         capture.taken_ns = now_ns
         capture.finished, capture.watermark_ns, capture.replay = finished, watermark_ns, replay
@@ -424,7 +431,7 @@ class Cuts:
         due = [number for number, capture in sorted(self._captures.items()) if capture.is_due]
         return f"{alignment} due={due} captures=[{captures}]"
 
-    # --- helpers ----------------------------------------------------------------------------------------------
+    # --- helpers ----------------------------------------------------------------------------------
 
     def _is_late(self, barrier: Barrier, now_ns: int) -> bool:
         if self._timeout_ns is None or barrier.mode is not CheckpointMode.ALIGNED:

@@ -1,10 +1,12 @@
-"""The worker machine: what one worker process does with control messages, peers' frames and the ends of its own effects.
+"""The worker machine: control messages, peers' frames and ends of effects of one worker process.
 
-It holds at most one attempt. Everything that carries another epoch is dropped and counted: late work of an abandoned attempt, frames of a
-zombie, an answer of storage that nobody waits for. A `Deploy` of a higher epoch ends the attempt at once (running user code is abandoned, not
-waited for) and loads the next; `Start` connects the peers and lets the subtasks begin.
+A worker holds at most one attempt. Events of another epoch are dropped and counted: late work of an
+abandoned attempt, frames of a zombie, a late answer of storage. A `Deploy` of a higher epoch ends
+the attempt at once (running user code is abandoned, not waited for) and loads the next; `Start`
+connects the peers and lets the subtasks begin.
 
-Any broken invariant, lost peer or failed work ends the attempt: the worker reports it once and waits for the next `Deploy`.
+Any broken invariant, lost peer or failed work ends the attempt: the worker reports it once and
+waits for the next `Deploy`.
 """
 
 from __future__ import annotations
@@ -88,7 +90,8 @@ class Worker:
         self._plan = plan
         self._limits = limits
         self._heartbeat_ns = heartbeat_ns
-        # From the first moment on: until all workers are there the coordinator may wait for longer than it bears silence.
+        # From the first moment on: until all workers are there the coordinator may wait for longer
+        # than it bears silence.
         self._heartbeat_at_ns: int | None = 0
         self._epoch = 0
         self._attempt: Attempt | None = None
@@ -103,10 +106,13 @@ class Worker:
         self._held: list[m.Drain | m.Trigger | m.Completed | m.Cancelled] = []
         self._now_ns = 0
 
-    # --- the verbs ----------------------------------------------------------------------------------------------
+    # --- the verbs --------------------------------------------------------------------------------
 
     def step(self, event: WorkerEvent, now_ns: int) -> list[WorkerEffect]:
-        """Take one event; effects are to be performed in order. A broken invariant ends the attempt, not the worker."""
+        """Take one event; effects are to be performed in order.
+
+        A broken invariant ends the attempt, not the worker.
+        """
         self._now_ns = max(now_ns, self._now_ns)
         if self.phase is Phase.STOPPED:
             return []
@@ -116,7 +122,7 @@ class Worker:
             return self._fail(f"broken invariant: {broken}", self.describe(), fatal=False)
 
     def next_deadline_ns(self) -> int | None:
-        """When it wants TimePassed."""
+        """When `TimePassed` is wanted."""
         deadlines = [self._heartbeat_at_ns]
         if self._attempt is not None and self.phase is Phase.RUNNING:
             deadlines.append(self._attempt.deadline_ns())
@@ -146,7 +152,7 @@ class Worker:
             return head
         return "\n".join([head, *(s.describe() for s in self._attempt.subtasks.values())])
 
-    # --- events -------------------------------------------------------------------------------------------------
+    # --- events -----------------------------------------------------------------------------------
 
     def _step(self, event: WorkerEvent) -> list[WorkerEffect]:
         match event:
@@ -206,7 +212,8 @@ class Worker:
                     self.fenced += 1
                     return []
         if self.phase is not Phase.RUNNING and not isinstance(message, m.Start):
-            # A subtask that is stepped begins to work, and peers that are not connected would miss what it sends.
+            # A subtask that is stepped begins to work, and peers that are not connected would miss
+            # what it sends.
             self._held.append(message)
             return []
         match message:
@@ -230,7 +237,7 @@ class Worker:
             case _:
                 assert_never(message)
 
-    # --- life of an attempt -------------------------------------------------------------------------------------
+    # --- life of an attempt -----------------------------------------------------------------------
 
     def _deployed(self, deploy: m.Deploy) -> list[WorkerEffect]:
         if deploy.epoch <= self._epoch:
@@ -343,7 +350,7 @@ class Worker:
             effects += self._translate(self._running().wake(self._now_ns))
         return effects
 
-    # --- helpers ------------------------------------------------------------------------------------------------
+    # --- helpers ----------------------------------------------------------------------------------
 
     def _running(self) -> Attempt:
         assert self._attempt is not None, f"no attempt while {self.phase}"
@@ -362,7 +369,7 @@ class Worker:
         return self._translate(self._running().step_all(event, self._now_ns, sources=sources))
 
     def _translate(self, effects: Sequence[AttemptEffect]) -> list[WorkerEffect]:
-        """Turn what only the coordinator wants to know into reports."""
+        """Turn effects that concern only the coordinator into reports."""
         translated: list[WorkerEffect] = []
         for effect in effects:
             match effect:
