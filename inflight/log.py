@@ -11,7 +11,9 @@ written early by the checkpoint. So the rule of the index is enough here, too: a
 its own files and files of a complete checkpoint. Pieces of a given-up checkpoint are never named
 again. Before the first checkpoint of an attempt the next number is not known, and no buffer is
 logged. A checkpoint asks (`index`) when no piece is under way, so after its acknowledgement no
-write with its number or a lower one can come late.
+write of this attempt with its number or a lower one can come late. A worker that is cut off goes on
+logging under the number that the next attempt begins with: files of that checkpoint are deleted
+twice (`recovery/registry.py`).
 
 Pieces of no checkpoint yet, all of whose records were worked on, are deleted (`trim`): the log
 holds about as much as is in flight.

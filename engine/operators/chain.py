@@ -96,6 +96,8 @@ class Chain:
         self._clocked: list[tuple[int, ProcessingTimeOperator]] = []
         #: (operator name, instance) of all that is open, head first.
         self._members: list[tuple[str, SourceReader | Operator | SinkWriter]] = []
+        #: Those that may keep a database; asked once, as `_late`.
+        self._keepers: list[tuple[str, KeepsDatabase]] = []
 
     def open(self) -> None:
         """Make and open the instances, head first. After a failure `close` releases those that were opened."""
@@ -104,6 +106,7 @@ class Chain:
             # Named before it is opened: one that fails half-way still holds what is to be closed.
             self._members.append((plan.name, member))
             member.open(context)
+        self._keepers = [(name, m) for name, m in self._members if isinstance(m, KeepsDatabase)]
         self._progress = Progress(self._operators)
         self._tell_splits()
 
@@ -206,12 +209,11 @@ class Chain:
             member.commit()
 
     def snapshot(self) -> list[tuple[str, Snapshot]]:
-        """Freeze the committed state of all operators, then their databases, with the operators' names."""
+        """Freeze the operators' committed state, then their databases, with the operators' names."""
         states: list[tuple[str, Snapshot]] = [
             (name, state) for name, member in self._members for state in member.snapshot()
         ]
-        keepers = [(name, m) for name, m in self._members if isinstance(m, KeepsDatabase)]
-        databases = [(name, keeper.freeze_database()) for name, keeper in keepers]
+        databases = [(name, keeper.freeze_database()) for name, keeper in self._keepers]
         return states + [(name, frozen) for name, frozen in databases if frozen is not None]
 
     def close(self) -> None:
