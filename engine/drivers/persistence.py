@@ -1,7 +1,8 @@
-"""One attempt's checkpoints at one worker, from the first frozen state until the data is durable.
+"""One attempt's checkpoints at one worker, from the first frozen state until durable data.
 
-The owner thread of every driver keeps it; the driver does the writing (in a storage thread, or in virtual time).
-Frozen state is joined with the cuts, and the in-flight writer says which records are named instead of written.
+The owner thread of a driver keeps the persistence; the driver writes (in a storage thread, or in
+virtual time). Frozen state is joined with the cuts, and the in-flight writer tells which records
+are named instead of written.
 """
 
 from __future__ import annotations
@@ -26,10 +27,10 @@ Frozen = Sequence[tuple[str, Snapshot]]
 
 @dataclass(slots=True)
 class CheckpointWrite:
-    """A worker's part of a checkpoint, from the first frozen state until one file holds it.
+    """A worker's part of a checkpoint, from the first frozen state until a file holds it.
 
     Attributes:
-        sync_ns: {subtask: time that freezing took}.
+        sync_ns: {subtask: time spent freezing}.
         cuts: empty until every subtask has cut.
         savepoint: as in `PersistCheckpoint`.
         index: in-flight data that is named instead of written; set when the write begins.
@@ -67,7 +68,7 @@ class CheckpointStored:
 
 
 class Persistence:
-    """Data that one attempt has to store. `inflight` decides when in-flight data is written."""
+    """Data that an attempt has to store. `inflight` decides when in-flight data is written."""
 
     def __init__(self, inflight: InflightWriter) -> None:
         self.inflight = inflight
@@ -108,12 +109,12 @@ class Persistence:
             self.files.stored(write.checkpoint, written.files)
 
     def confirmed(self, checkpoint: int) -> None:
-        """The checkpoint is complete: later ones may name its data."""
+        """The checkpoint is complete: later checkpoints may name its data."""
         for stored in (self.inflight, self.files):
             stored.confirmed(checkpoint)
 
     def given_up(self, checkpoint: int) -> None:
-        """The checkpoint will never be complete; frozen state that is not being written is released."""
+        """The checkpoint will never be complete: release frozen state not being written."""
         write = self._writes.pop(checkpoint, None)
         for pieces in () if write is None else write.snapshots.values():
             release_all(pieces)
@@ -121,11 +122,11 @@ class Persistence:
             stored.given_up(checkpoint)
 
     def trimmed(self, floors: Mapping[ChannelId, int] | None) -> list[Piece]:
-        """Return pieces of the log to delete, given the worker's `floors` (see `Attempt.floors`)."""
+        """Return pieces of the log to delete, given the worker's floors (`Attempt.floors`)."""
         is_waiting = any(write.cuts for write in self._writes.values())
         return [] if floors is None or is_waiting else self.inflight.trim(floors)
 
 
 def persistence_of(limits: Limits, log: LogLimits = USUAL) -> Persistence:
-    """Make the persistence of a new attempt, with the in-flight writer that its limits ask for."""
+    """Make the persistence of a new attempt, with the in-flight writer of its limits."""
     return Persistence(Continuous(log) if limits.logs else AdHoc())

@@ -1,7 +1,8 @@
-"""The thread of one subtask: it owns the operators and runs their work, one piece at a time.
+"""The thread of one subtask: owns the operators and runs their work, one piece at a time.
 
-What it did is told through `post`, which only enqueues. An abandoned thread finishes the piece it is in (user code cannot be
-interrupted), closes its operators and ends; what it still posts carries an old epoch and is dropped by the worker.
+The thread answers through `post`, which only enqueues. An abandoned thread finishes the running
+piece (user code cannot be interrupted), closes its operators and ends; later answers carry an old
+epoch, and the worker drops them.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ class SubtaskOpened:
 
 @dataclass(frozen=True, slots=True)
 class SubtaskOpenFailed:
-    """It could not be opened. `error` is what was raised."""
+    """The chain could not be opened. `error`: the exception raised."""
 
     epoch: int
     subtask: SubtaskId
@@ -83,12 +84,12 @@ class SubtaskThread:
         self._works.put((number, work))
 
     def abandon(self) -> None:
-        """End after the piece that runs now."""
+        """End after the running piece."""
         self._works.put(None)
 
     @property
     def is_alive(self) -> bool:
-        """It has been started and has not ended."""
+        """The thread was started and has not ended."""
         return self._thread.is_alive()
 
     def join(self, timeout_s: float) -> None:
@@ -119,7 +120,8 @@ class SubtaskThread:
         try:
             done = chain.run(number, work)
         except UserCodeError as error:
-            # What breaks its promise (a type, a schema) will break it again; what raises may have met a passing trouble.
+            # What breaks its promise (a type, a schema) will break it again; what raises may have
+            # met a passing trouble.
             story, trace = str(UserCodeError(error.operator, error.message)), error.user_traceback
             return self._failed(story, trace, fatal=not trace)
         except HeadraceError as error:
@@ -134,20 +136,20 @@ class SubtaskThread:
 
 
 class Leaving:
-    """Threads of attempts that are over, until they have ended."""
+    """Threads of earlier attempts, until they have ended."""
 
     def __init__(self) -> None:
         self._threads: list[SubtaskThread] = []
 
     def add(self, threads: Iterable[SubtaskThread]) -> None:
-        """Let them end after the pieces that they run now."""
+        """Let the threads end after their running pieces."""
         self._threads = [thread for thread in self._threads if thread.is_alive]
         for thread in threads:
             thread.abandon()
             self._threads.append(thread)
 
     def join(self, timeout_s: float) -> None:
-        """Wait for their ends, all together no longer than this: user code that runs cannot be interrupted."""
+        """Wait for all ends, but no longer: running user code cannot be interrupted."""
         deadline_s = time.monotonic() + timeout_s
         for thread in self._threads:
             if thread.is_alive:  # one that was never started cannot be waited for

@@ -1,8 +1,9 @@
-"""The worker's driver: one owner thread that steps the worker machine and performs its effects.
+"""The worker's driver: one owner thread steps the worker machine and performs the effects.
 
-Readers (the network's thread, the subtasks' threads, the storage threads) only put events into the inbox. The owner thread takes them out, steps the
-machine and performs what comes back, in order; what takes long is handed to another thread. So the machines need no lock,
-and a barrier never waits for user code or storage.
+Readers (the network's thread, the subtasks' threads, the storage threads) only put events into the
+inbox. The owner thread takes events out, steps the machine and performs the effects in order; calls
+that take long go to another thread. So the machines need no lock, and a barrier never waits for
+user code or storage.
 """
 
 from __future__ import annotations
@@ -60,7 +61,8 @@ _log = logging.getLogger(__name__)
 _TURN_ITEMS_MAX = 64
 #: How long the end of a worker may wait for storage to delete what nobody will name.
 _DELETE_S = 5.0
-#: How long it may wait for the threads of its subtasks: a database that is open when the interpreter ends aborts the process.
+#: How long it may wait for the threads of its subtasks: a database that is open when the
+#: interpreter ends aborts the process.
 _LEAVE_S = 1.0
 
 InboxItem = w.WorkerEvent | ThreadEvent | PieceWritten | CheckpointStored | list[NetworkEvent]
@@ -68,7 +70,7 @@ InboxItem = w.WorkerEvent | ThreadEvent | PieceWritten | CheckpointStored | list
 
 @dataclass(frozen=True, slots=True)
 class WorkerSettings:
-    """What a worker is told besides the plan. Times in nanoseconds."""
+    """Settings of a worker besides the plan. Times in nanoseconds."""
 
     limits: Limits
     heartbeat_ns: int
@@ -80,7 +82,7 @@ class WorkerSettings:
 
 @dataclass(slots=True)
 class _Loaded(LoadedAttempt):
-    """The threads of one attempt, and which of them have still to open."""
+    """The threads of one attempt, and the subtasks that have still to open."""
 
     threads: dict[SubtaskId, SubtaskThread]
     opening: set[SubtaskId]
@@ -159,17 +161,18 @@ class WorkerDriver(Performer[_Loaded, ConnectionId]):
         self._report(m.Register(me.worker, me.incarnation, host, port, self._pid))
 
     def _accepts(self, peer: Identity) -> bool:
-        """The coordinator, whom we call, and any other worker of the job; the machine fences by epoch."""
+        """Accept the coordinator and any other worker of the job; the machine fences by epoch."""
         return peer.role == "coordinator" or peer.worker != self._identity.worker
 
-    # --- the owner loop -----------------------------------------------------------------------------------------
+    # --- the owner loop ---------------------------------------------------------------------------
 
     def _turn(self) -> None:
         deadline_ns = self.machine.next_deadline_ns()
         wait_s = None if deadline_ns is None else max(0.0, (deadline_ns - now_ns()) / 1e9)
         with contextlib.suppress(queue.Empty):
             self._take(self._inbox.get(timeout=wait_s))
-            # All that is there, before deadlines are looked at again; but not for so long that one would be missed by much.
+            # All that is there, before deadlines are looked at again; but not for so long that one
+            # would be missed by much.
             for _ in range(_TURN_ITEMS_MAX):
                 self._take(self._inbox.get_nowait())
         if deadline_ns is not None and deadline_ns <= now_ns():
@@ -228,7 +231,7 @@ class WorkerDriver(Performer[_Loaded, ConnectionId]):
         self._storage.submit(fetch)
         return None
 
-    # --- effects ------------------------------------------------------------------------------------------------
+    # --- effects ----------------------------------------------------------------------------------
 
     def _run(self, effect: RunWork) -> None:
         self._attempt().threads[effect.subtask].submit(effect.work, effect.what)
@@ -287,7 +290,7 @@ class WorkerDriver(Performer[_Loaded, ConnectionId]):
 
         self._storage.submit(read)
 
-    # --- attempts -----------------------------------------------------------------------------------------------
+    # --- attempts ---------------------------------------------------------------------------------
 
     def _load(self, effect: w.LoadAttempt) -> None:
         snapshots = {SubtaskId(s.task, s.index): s for s in effect.restore}
@@ -323,7 +326,8 @@ class WorkerDriver(Performer[_Loaded, ConnectionId]):
 
     def _open_failed(self, event: SubtaskOpenFailed) -> None:
         if isinstance(event.error, StoreError):
-            # Storage that does not answer now says nothing about the program or the checkpoint: try again.
+            # Storage that does not answer now says nothing about the program or the checkpoint: try
+            # again.
             reason = f"the checkpoint could not be read: {event.error}"
             self._step(w.WorkFailed(event.epoch, event.subtask, reason, "", fatal=False))
             return
@@ -351,7 +355,7 @@ class WorkerDriver(Performer[_Loaded, ConnectionId]):
         self._working.close()
 
     def _clean_up(self) -> None:
-        """Pieces of the log that are of no checkpoint go with the worker, that under way included."""
+        """Delete pieces of the log that are of no checkpoint, the one under way included."""
         self._log_files.wait(_DELETE_S)
         with contextlib.suppress(queue.Empty):
             while True:

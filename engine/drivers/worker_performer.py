@@ -1,7 +1,8 @@
-"""What a worker does with the effects of its machine, wherever it runs.
+"""The performer of a worker's effects, in every driver.
 
-`worker_driver.py` has threads, sockets and a clock, the simulation has virtual time; what takes time is theirs. Which effect goes where, which
-connection leads to whom, and what persistence hears in which order is the same for both, and stands here.
+`worker_driver.py` has threads, sockets and a clock, the simulation has virtual time; calls that
+take time are theirs. Common to both, and here, are the way of each effect, the connection to each
+worker, and the order of calls to the persistence.
 """
 
 from __future__ import annotations
@@ -49,7 +50,7 @@ from .persistence import CheckpointStored, CheckpointWrite, Persistence
 
 @dataclass(slots=True)
 class LoadedAttempt:
-    """What every driver keeps of the attempt that its operators belong to."""
+    """The attempt that the operators belong to, as every driver keeps it."""
 
     epoch: int
     persistence: Persistence
@@ -81,12 +82,12 @@ class Peers(Generic[_Connection]):
         return w.PeerConnected(epoch, worker)
 
     def received(self, connection: _Connection, frame: DataFrame) -> w.FrameReceived | None:
-        """A frame came in; None: over no connection that is wanted."""
+        """A frame came in; None: over an unwanted connection."""
         peer = self._who.get(connection)
         return None if peer is None else w.FrameReceived(*peer, frame)
 
     def disconnected(self, connection: _Connection, reason: str) -> w.PeerLost | None:
-        """A connection has ended; None: none that is wanted."""
+        """A connection has ended; None: an unwanted one."""
         peer = self._who.pop(connection, None)
         if peer is None:
             return None
@@ -94,11 +95,11 @@ class Peers(Generic[_Connection]):
         return w.PeerLost(*peer, reason)
 
     def to(self, epoch: int, worker: int) -> _Connection | None:
-        """The connection to a worker. None: it was lost, and the machine will hear of it."""
+        """Return the connection to a worker. None: lost, as the machine will hear."""
         return self._open.get((epoch, worker))
 
     def leave(self, epoch: int) -> list[_Connection]:
-        """Connections of this epoch and of older ones are not wanted any more: those to close."""
+        """Forget connections of this epoch and of older ones; return them to be closed."""
         over = [connection for connection, (e, _) in self._who.items() if e <= epoch]
         for connection in over:
             self._open.pop(self._who.pop(connection), None)
@@ -106,7 +107,7 @@ class Peers(Generic[_Connection]):
 
 
 class Performer(ABC, Generic[_Attempt, _Connection]):
-    """Performs a worker's effects. Subclasses do what needs threads, sockets, storage, or time."""
+    """Performs a worker's effects. Subclasses have threads, sockets, storage and time."""
 
     def __init__(
         self, machine: Worker, plan: ExecutionPlan, limits: Limits, clock: Callable[[], int]
@@ -180,13 +181,13 @@ class Performer(ABC, Generic[_Attempt, _Connection]):
         for connection in self._peers.leave(epoch):
             self._close_connection(connection)
 
-    # --- checkpoints --------------------------------------------------------------------------------------------
+    # --- checkpoints ------------------------------------------------------------------------------
 
     def _give_up(self, loaded: _Attempt, checkpoint: int) -> None:
         loaded.persistence.given_up(checkpoint)
 
     def _write_ready(self) -> None:
-        """Begin to write what can be written now."""
+        """Begin all writes that are ready."""
         loaded = self._attempt()
         for order in loaded.persistence.ready():
             match order:
@@ -215,7 +216,9 @@ class Performer(ABC, Generic[_Attempt, _Connection]):
     def _written(
         self, loaded: _Attempt, order: CheckpointWrite, own: Store | None, into: Store | None = None
     ) -> Written:
-        """Write this worker's part of a checkpoint; may take long. Raises StoreError, OSError, UserError, StorageUnreachable.
+        """Write this worker's part of a checkpoint; may take long.
+
+        Raises StoreError, OSError, UserError, StorageUnreachable.
 
         Args:
             own: the job's checkpoint directory.
@@ -239,7 +242,7 @@ class Performer(ABC, Generic[_Attempt, _Connection]):
         )
 
     def _read(self, epoch: int, effect: ReadBuffer, origin: Origin) -> w.WorkerEvent:
-        """Read what is to be replayed; may take long."""
+        """Read a stored buffer for the replay; may take long."""
         order = effect.order
         passes = passes_of(self._plan.edges[order.edge].partitioner)
         try:
@@ -251,11 +254,11 @@ class Performer(ABC, Generic[_Attempt, _Connection]):
             return w.WorkFailed(epoch, effect.subtask, reason, "", fatal=False)
         return w.ReadEnded(epoch, effect.subtask, BufferRead(order.number, batch))
 
-    # --- what the driver does -----------------------------------------------------------------------------------
+    # --- what the driver does ---------------------------------------------------------------------
 
     @abstractmethod
     def _step(self, event: w.WorkerEvent) -> None:
-        """Give the machine an event and perform what it answers."""
+        """Give the machine an event and perform the effects."""
 
     @abstractmethod
     def _run(self, effect: RunWork) -> None:
@@ -267,7 +270,7 @@ class Performer(ABC, Generic[_Attempt, _Connection]):
 
     @abstractmethod
     def _read_buffer(self, effect: ReadBuffer) -> None:
-        """Begin to read; ends in what `_read` returns."""
+        """Begin to read; ends in the event of `_read`."""
 
     @abstractmethod
     def _write_checkpoint(self, loaded: _Attempt, order: CheckpointWrite) -> None:
@@ -295,11 +298,11 @@ class Performer(ABC, Generic[_Attempt, _Connection]):
 
     @abstractmethod
     def _close_connection(self, connection: _Connection) -> None:
-        """It is not wanted any more."""
+        """Close an unwanted connection."""
 
     @abstractmethod
     def _load(self, effect: w.LoadAttempt) -> None:
-        """Set `_loaded`, and begin to open the operators; ends in AttemptLoaded or AttemptLoadFailed."""
+        """Set `_loaded`, and open the operators; ends in AttemptLoaded or AttemptLoadFailed."""
 
     @abstractmethod
     def _leave(self, loaded: _Attempt) -> None:

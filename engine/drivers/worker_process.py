@@ -1,4 +1,4 @@
-"""Where a worker begins: what the launchers call in the worker's process or thread."""
+"""The entry of a worker: launchers call it in the worker's process or thread."""
 
 from __future__ import annotations
 
@@ -20,16 +20,18 @@ from .worker_driver import WorkerDriver, WorkerSettings
 
 
 class WorkerStopped(Exception):
-    """The worker ended because its coordinator was gone, not because it was told to."""
+    """The worker ended because its coordinator was gone, not because the coordinator said so."""
 
 
 def run_worker(program: WorkerProgram, incarnation: Incarnation, host: str) -> None:
-    """Run one worker until the coordinator ends it. `host` is this machine's address, to be reached at by peers.
+    """Run one worker until the coordinator ends it. `host`: this machine's address, for peers.
 
-    Raises WorkerStopped when the coordinator is lost, so that whoever launched the worker may start it again.
+    Raises WorkerStopped when the coordinator is lost, so that the launcher may start the worker
+    again.
     """
     hand_over_soon()
-    # The program came through the launcher's own channel (a pipe of the parent, or Spark), never over our network.
+    # The program came through the launcher's own channel (a pipe of the parent, or Spark), never
+    # over our network.
     plan: ExecutionPlan = cloudpickle.loads(program.plan)
     if threading.current_thread() is threading.main_thread():
         # The process is this worker's own, and not the user's.

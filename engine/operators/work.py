@@ -13,9 +13,9 @@ import pyarrow as pa
 from ..contract.operators import SourceStatus, Transaction
 from .progress import NO_TIME, ChainTime
 
-#: By output edge: (target among the edge's channels, batch, its size in bytes), in order of emission.
-#: The subtask's thread takes the size: asking Arrow for it gives the GIL away, and the owner thread
-#: would have to win it back.
+#: By output edge: (target among the edge's channels, batch, its size in bytes), in order of
+#: emission. The subtask's thread takes the size: asking Arrow for it gives the GIL away, and the
+#: owner thread would have to win it back.
 Outputs = tuple[tuple[tuple[int, pa.RecordBatch, int], ...], ...]
 
 

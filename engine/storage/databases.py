@@ -1,10 +1,11 @@
-"""Databases to storage and back: each immutable file is stored once, and named by every later checkpoint that holds it.
+"""Databases to storage and back: each immutable file is stored once, and named from then on.
 
-Within one attempt an immutable file is known by its database and its name, since a database never gives a name twice while it is open. After
-a restore it may: so across attempts nothing but the handle's path and checksum says which file it is, and only what a complete
-checkpoint names is built upon.
+Within one attempt the database and the name tell an immutable file, since a database never gives a
+name twice while it is open. After a restore it may: so across attempts only the handle's path and
+checksum tell a file, and later checkpoints build only upon complete ones.
 
-Source: Flink's incremental checkpoints; FAULTS like SPARK-43404 (a file of the same name taken for the same file) shaped the rules.
+Source: Flink's incremental checkpoints; faults like SPARK-43404 (two files of one name taken for
+one file) shaped the rules.
 """
 
 from __future__ import annotations
@@ -73,8 +74,8 @@ class CorruptState(Exception):
 class StoredFiles(Stored[Mapping[str, SharedFiles]]):
     """Immutable files of an attempt's databases, by database. Storage threads only ask.
 
-    Checkpoints are built upon complete ones alone. Savepoints name no file of a checkpoint, and nothing is built upon
-    them: they are to last by themselves.
+    Checkpoints are built upon complete checkpoints alone. Savepoints name no file of a checkpoint
+    and are not built upon, so that each lasts by itself.
     """
 
     def base(self, snapshot: DatabaseSnapshot) -> SharedFiles:
@@ -86,9 +87,10 @@ class StoredFiles(Stored[Mapping[str, SharedFiles]]):
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """The checkpoint directory that an attempt is restored from. `ours`: it is the job's own.
+    """The checkpoint directory that an attempt is restored from. `ours`: the job's own.
 
-    Checkpoints name files of the job's own directory, and copy from any other: its owner may delete them.
+    Checkpoints name files of the job's own directory, and copy from any other: its owner may delete
+    files.
     """
 
     store: Store
@@ -98,7 +100,7 @@ class Origin:
 
 @dataclass(frozen=True, slots=True)
 class Destination:
-    """Where a worker writes its part of a checkpoint."""
+    """The place of a worker's part of a checkpoint."""
 
     store: Store
     job: str
@@ -109,7 +111,7 @@ class Destination:
 
 
 def release_all(pieces: Iterable[tuple[str, Snapshot]]) -> None:
-    """What was frozen is not wanted any more."""
+    """Release frozen databases."""
     for _, piece in pieces:
         if isinstance(piece, DatabaseSnapshot):
             piece.release()
@@ -122,7 +124,10 @@ def write_databases(
     snapshots: Mapping[_Id, Sequence[tuple[str, Snapshot]]],
     stored: StoredFiles,
 ) -> tuple[dict[_Id, list[DatabaseHandle]], dict[str, SharedFiles]]:
-    """Store the databases among a worker's snapshots, see `write_database`. Returns handles by subtask, and files by database."""
+    """Store the databases among a worker's snapshots, see `write_database`.
+
+    Returns handles by subtask, and files by database.
+    """
     handles: dict[_Id, list[DatabaseHandle]] = {id: [] for id in snapshots}
     files: dict[str, SharedFiles] = {}
     for id, pieces in snapshots.items():
@@ -144,7 +149,10 @@ def write_database(
     snapshot: DatabaseSnapshot,
     base: SharedFiles,
 ) -> DatabaseHandle:
-    """Store what `base` does not have; small files go into `segment`, which will lie at `path`. Raises: StoreError, OSError."""
+    """Store the files that `base` does not have; small ones go into `segment`, at `path`.
+
+    Raises: StoreError, OSError.
+    """
     files = snapshot.files()
     shared = [
         base[name] if name in base else _store_shared(to, files.folder, name)
@@ -194,7 +202,8 @@ def read_databases(
 ) -> dict[str, list[RestoredDatabase]]:
     """Describe the databases that a subtask with these key groups starts from, by operator.
 
-    Files are read when they are fetched; `ahead`: files of the job's own that are here already. Raises: CorruptState, StoreError.
+    Files are read when they are fetched; `ahead`: files of the job's own that are here already.
+    Raises: CorruptState, StoreError.
     """
     store, job = origin.store, origin.job
     found: dict[str, list[RestoredDatabase]] = {}
@@ -238,7 +247,8 @@ def _fetch(
         where = f"{store_path(job, file.path)}, file of the state of {handle.operator!r}"
         _checked(where, partial(bring, store, job, file, folder, links=links))
 
-    # Storage far away answers several as fast as one, and checksums of several use several processors.
+    # Storage far away answers several as fast as one, and checksums of several use several
+    # processors.
     with ThreadPoolExecutor(_FETCH_THREADS, thread_name_prefix="restore") as pool:
         for _ in pool.map(shared, handle.shared):
             pass
@@ -255,7 +265,8 @@ def _own(store: Store, job: str, handle: FileHandle | StateSchema) -> bytes:
     except NotFound:
         raise
     except StoreRejected as refused:
-        # To ask again is no use if the file ends too early, which it may be for every other refusal.
+        # To ask again is no use if the file ends too early, which it may be for every other
+        # refusal.
         if len(store.get(path)) < blob.offset + blob.length:
             expected = f"{blob.length} bytes"
             raise CorruptBlob(blob.offset, expected, refused.reason) from refused

@@ -1,6 +1,7 @@
-"""Snapshots to storage and back: what the storage threads of a worker do for a checkpoint.
+"""Snapshots to storage and back: the calls of a worker's storage threads for a checkpoint.
 
-All subtasks of a worker share one file a checkpoint (`inflight/segment.py` draws it); an Arrow stream a piece of state.
+All subtasks of a worker share one file a checkpoint (`inflight/segment.py` draws the format), with
+an Arrow stream a piece of state.
 """
 
 from __future__ import annotations
@@ -87,7 +88,9 @@ class Written:
 def destination_of(
     savepoint: str | None, own: Store | None, job: str, origin: Origin | None
 ) -> tuple[Store | None, Origin | None, CheckpointKind]:
-    """Return where to write, the directory to copy recovered records from (None: name them), and the kind.
+    """Return the store to write to, the directory to copy from, and the kind of checkpoint.
+
+    Recovered records that were not replayed are copied from that directory (None: named).
 
     Args:
         savepoint: URL of its directory (empty: the job's own); None: it is a checkpoint.
@@ -117,12 +120,13 @@ def write_checkpoint(
     *,
     compresses: bool = False,
 ) -> Written:
-    """Serialise and store state and in-flight data, durably, in one file; databases' immutable files apart. Raises StoreError, OSError.
+    """Store state and in-flight data in one file, durably; databases' immutable files apart.
 
     Files of databases that `stored` knows are named, not stored again. Databases are released.
-    In-flight records that `confirmed` knows to be stored are named, not written; so are records left to replay, unless they are
-    to be `copied` from their directory. Without a store nothing is written and there are no handles. A savepoint has an empty
-    `confirmed` and copies, so that it needs no other files.
+    In-flight records in `confirmed` are named, not written; so are records left to replay, unless
+    they are to be `copied` from their directory. Without a store there are no writes and no
+    handles. A savepoint has an empty `confirmed` and copies, so that it needs no other files.
+    Raises StoreError, OSError.
     """
     try:
         if store is None:
@@ -163,7 +167,7 @@ def _write(
 def write_piece(
     store: Store, job: str, worker: int, epoch: int, piece: Piece, *, compresses: bool = False
 ) -> list[ChannelStateHandle]:
-    """Store a piece of the in-flight log, durably. Returns what names it. Raises StoreError."""
+    """Store a piece of the in-flight log, durably. Returns its handles. Raises StoreError."""
     path = log_path(job, piece.checkpoint, worker, epoch, piece.number)
     segment, shown = SegmentBuilder(), handle_path(job, path)
     handles = [
@@ -228,7 +232,7 @@ def _write_run(
 def _copied(
     segment: SegmentBuilder, path: str, handle: ChannelStateHandle, origin: Origin
 ) -> ChannelStateHandle:
-    """The same records in our own file: what lies in another directory may be deleted by its owner."""
+    """Copy the records into this checkpoint's file: their owner may delete the other directory."""
     buffers = []
     for buffer in handle.buffers:
         file = store_path(origin.job, buffer.path)
@@ -238,7 +242,7 @@ def _copied(
 
 
 def passes_of(partitioner: Partitioner) -> Passes:
-    """What an edge's partitioner says of records that are given out anew; only one with affinity is ever asked."""
+    """Return the test of records that are given out anew; the partitioner has affinity."""
 
     def passes(batch: pa.RecordBatch, parallelism: int, consumer: int) -> pa.Array:
         assert isinstance(partitioner, Hash | Custom), f"{partitioner} has no affinity"
@@ -249,7 +253,7 @@ def passes_of(partitioner: Partitioner) -> Passes:
 
 
 def read_buffer(store: Store, job: str, handle: BufferHandle, passes: Passes) -> pa.RecordBatch:
-    """Read the records that are left of a stored buffer. Raises CorruptState, StoreError."""
+    """Read the records left of a stored buffer. Raises CorruptState, StoreError."""
     where = f"{store_path(job, handle.path)}, in-flight data"
     table = _read_blob(store, job, handle.path, handle, where)
     if table.num_rows != handle.blob_rows:
@@ -272,7 +276,10 @@ def read_states(
     parallelism: int,
     subtask: int,
 ) -> dict[str, list[RestoredState]]:
-    """Read what a subtask starts from, by operator; keyed state is cut to its key groups. Raises CorruptState, StoreError."""
+    """Read a subtask's states by operator; keyed state is cut to its key groups.
+
+    Raises CorruptState, StoreError.
+    """
     mine = key_group_range(max_parallelism, parallelism, subtask)
     states: dict[str, list[RestoredState]] = {}
     for handle in handles:
@@ -292,9 +299,9 @@ def restored_states(
     parallelism: int,
     ahead: FilesAhead | None = None,
 ) -> dict[str, list[Restored]]:
-    """Read the tables that a subtask starts from, and describe its databases (see `read_databases`), by operator.
+    """Read the tables that a subtask starts from, and describe its databases, by operator.
 
-    Raises: CorruptState, StoreError.
+    See `read_databases`. Raises: CorruptState, StoreError.
     """
     tables = read_states(
         origin.store,
@@ -339,7 +346,7 @@ def _read_blob(
 
 
 def _is_short(store: Store, file: str, blob: Blob) -> bool:
-    """The file ends before the blob does: to ask again is no use, which it may be for every other refusal."""
+    """The file ends before the blob does, so that another attempt is no use."""
     try:
         return len(store.get(file)) < blob.offset + blob.length
     except StoreError:

@@ -1,4 +1,4 @@
-"""What a simulated worker writes for checkpoints: it reaches the storage some time after it was begun, call by call, or not."""
+"""Writes of a simulated worker for checkpoints: call by call, some time after the order, or not."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class SimulatedCheckpointFiles:
         order: CheckpointWrite,
         prepare: Callable[[], tuple[Sequence[Call], CheckpointStored]],
     ) -> None:
-        """Begin in a while, as soon as a storage thread is free, and write one file after the other."""
+        """Begin when a storage thread is free, and write one file after the other."""
         began_ns = self._env.scheduler.now_ns
 
         def begin() -> None:

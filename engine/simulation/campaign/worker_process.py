@@ -1,7 +1,7 @@
 """A simulated worker process: the worker machine, driven in virtual time.
 
-It is `drivers/worker_performer.py` as `drivers/worker_driver.py` is, with the same chains, snapshots and messages. What runs in another thread there
-takes virtual time here.
+It is `drivers/worker_performer.py` as `drivers/worker_driver.py` is, with the same chains,
+snapshots and messages. What runs in another thread there takes virtual time here.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ class WorkerProcess(Process, Performer[_Loaded, int]):
         self._control = env.network.connect(coordinator, self, None, None)
         self._report(m.Register(number, incarnation, *address, 0))
 
-    # --- the driver's loop --------------------------------------------------------------------------------------
+    # --- the driver's loop ------------------------------------------------------------------------
 
     def next_deadline_ns(self) -> int | None:
         """See `Process`."""
@@ -111,7 +111,7 @@ class WorkerProcess(Process, Performer[_Loaded, int]):
                 return
         self._wake_later()
 
-    # --- the network --------------------------------------------------------------------------------------------
+    # --- the network ------------------------------------------------------------------------------
 
     def connected(self, connection: int, greeting: Any) -> None:
         """See `Endpoint`."""
@@ -145,7 +145,7 @@ class WorkerProcess(Process, Performer[_Loaded, int]):
     def _close_connection(self, connection: int) -> None:
         self.env.network.close(connection, self)
 
-    # --- work and attempts --------------------------------------------------------------------------------------
+    # --- work and attempts ------------------------------------------------------------------------
 
     def _run(self, effect: RunWork) -> None:
         self._attempt().tasks.run(effect)
@@ -175,7 +175,7 @@ class WorkerProcess(Process, Performer[_Loaded, int]):
         """See `Process`."""
         self._loaded = None
 
-    # --- checkpoints --------------------------------------------------------------------------------------------
+    # --- checkpoints ------------------------------------------------------------------------------
 
     def _snapshot(self, effect: TakeSnapshot) -> None:
         Performer._snapshot(self, effect)
@@ -208,7 +208,8 @@ class WorkerProcess(Process, Performer[_Loaded, int]):
     ) -> tuple[Sequence[Call], CheckpointStored]:
         """What is to be written, and what to report then."""
         catcher = PutCatcher()
-        written = self._written(loaded, order, self.env.storage, into=catcher)  # type: ignore[arg-type]  # only `put` is asked for
+        into: Any = catcher  # only `put` is asked for
+        written = self._written(loaded, order, self.env.storage, into=into)
         self._count_in_flight(loaded, written)
         return catcher.puts, CheckpointStored(order, written, self._files.delay_ns())
 
@@ -232,8 +233,8 @@ class WorkerProcess(Process, Performer[_Loaded, int]):
     def _read_buffer(self, effect: ReadBuffer) -> None:
         loaded = self._attempt()
         assert loaded.origin is not None, "a simulated worker has storage"
-        store = FaultyReads(self.env.faults, self.env.storage)
-        origin = replace(loaded.origin, store=store)  # type: ignore[arg-type]  # only `get` is asked for
+        store: Any = FaultyReads(self.env.faults, self.env.storage)  # only `get` is asked for
+        origin = replace(loaded.origin, store=store)
         high_ns = self.env.faults.storage_delay_ns
         delay_ns = self.env.scheduler.delay_ns(20 * MICROSECOND_NS, high_ns)
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from typing import Any
 
 from headrace.recovery.store import StoreError
 
@@ -39,7 +40,10 @@ class _Task:
 
 
 class SimulatedTasks:
-    """The subtasks of one attempt at `process`. `deliver` is told what ended, while the process lives."""
+    """The subtasks of one attempt at `process`.
+
+    `deliver` is told what ended, while the process lives.
+    """
 
     def __init__(
         self,
@@ -104,8 +108,8 @@ class SimulatedTasks:
             return
         env, effect = self._env, self._effect
         snapshots = {SubtaskId(s.task, s.index): s for s in effect.restore}
-        store = FaultyReads(env.faults, env.storage)
-        origin = Origin(store, effect.job, ours=not effect.origin)  # type: ignore[arg-type]  # only `get` is asked for
+        store: Any = FaultyReads(env.faults, env.storage)  # only `get` is asked for
+        origin = Origin(store, effect.job, ours=not effect.origin)
         buffer_bytes = env.settings.limits.buffer_bytes
         try:
             for id in effect.subtasks:
@@ -143,7 +147,7 @@ class SimulatedTasks:
 
 
 def _call(task: _Task, effect: RunWork, duration_ns: int) -> WorkDone | Exception:
-    """Run the chain; the thread's counterpart, whose abandonment changes nothing for the piece that runs."""
+    """Run the chain; an abandoned attempt changes nothing for the running piece."""
     try:
         return replace(task.chain.run(effect.work, effect.what), elapsed_ns=duration_ns)
     except Exception as error:

@@ -1,7 +1,8 @@
 """A worker process of a small scope: the worker machine, and as a value all that its driver knows.
 
-`WorkerState.step` is what `worker_process.py` does with effects, without time: what takes time becomes a `Pending`, whose end is an
-event like any other. What the process does to others comes back as outputs.
+`WorkerState.step` is what `worker_process.py` does with effects, without time: what takes time
+becomes a `Pending`, whose end is an event like any other. What the process does to others comes
+back as outputs.
 """
 
 from __future__ import annotations
@@ -53,7 +54,10 @@ class Output:
 
 @dataclass(frozen=True, slots=True)
 class Pending:
-    """What is under way in another thread; its end is an event. `epoch`: the attempt that ordered it."""
+    """What is under way in another thread; its end is an event.
+
+    `epoch`: the attempt that ordered it.
+    """
 
     epoch: int
     what: w.LoadAttempt | RunWork | CheckpointWrite | ReadBuffer
@@ -101,7 +105,7 @@ class WorkerState:
         machine._heartbeat_at_ns = None
         return WorkerState(scope, plan, contents, machine)
 
-    # --- what may happen ----------------------------------------------------------------------------------------
+    # --- what may happen --------------------------------------------------------------------------
 
     def timer_due(self) -> bool:
         """Its clock may come to the next deadline."""
@@ -116,7 +120,7 @@ class WorkerState:
         return self.step(w.TimePassed())
 
     def end(self, place: int, missing: Sequence[str]) -> list[Output]:
-        """The pending thing at `place` ends; `missing`: files that it reads and that are not there."""
+        """The pending thing at `place` ends. `missing`: files to read that are not there."""
         pending = self.pending.pop(place)
         match pending.what:
             case w.LoadAttempt():
@@ -147,7 +151,7 @@ class WorkerState:
             self._perform(effect, outputs)
         return outputs
 
-    # --- effects ------------------------------------------------------------------------------------------------
+    # --- effects ----------------------------------------------------------------------------------
 
     def _perform(self, effect: w.WorkerEffect, outputs: list[Output]) -> None:
         match effect:
@@ -216,7 +220,7 @@ class WorkerState:
             self.tasks[id] = SmallTask(self.scope, id, load.epoch, states.get(id))
         return self.step(w.AttemptLoaded(load.epoch))
 
-    # --- checkpoints --------------------------------------------------------------------------------------------
+    # --- checkpoints ------------------------------------------------------------------------------
 
     def _persist(self, effect: PersistCheckpoint) -> None:
         self.persistence.persist(effect)
@@ -274,7 +278,7 @@ def _timeless(message: m.ToCoordinator) -> m.ToCoordinator:
 
 
 def without_history(state: WorkerState) -> None:
-    """Forget what no later step looks at: counters and times for metrics, and in which order things came that have none."""
+    """Forget all that no later step reads: counters, times, orders without meaning."""
     state.machine.fenced = 0
     state.pending.sort(key=lambda p: (type(p.what).__name__, p.epoch, repr(_identity(p.what))))
     writes = state.persistence._writes
@@ -311,7 +315,7 @@ def without_history(state: WorkerState) -> None:
 
 
 def _without_credit(subtask: Subtask) -> None:
-    """Credit without end is without end again: what was granted of it depends on when nothing waited, and holds nobody back."""
+    """Make endless credit endless again: the granted part depends on history, and limits nobody."""
     for channel in subtask._gate.channels.values():
         channel.limit_bytes = UNLIMITED_BYTES
     for subpartition in subtask._subpartitions.values():
