@@ -103,11 +103,9 @@ def state_is_recovered_once_and_never_again(patch: pytest.MonkeyPatch) -> None:
     whole = loading.read_restored
     seen: WeakKeyDictionary[Any, set[Any]] = WeakKeyDictionary()
 
-    def states(plan: Any, id: Any, snapshot: Any, origin: Any) -> Any:
-        found, done = (
-            whole(plan, id, snapshot, origin),
-            seen.setdefault(origin.store._storage, set()),
-        )
+    def states(plan: Any, id: Any, snapshot: Any, origin: Any, ahead: Any) -> Any:
+        found = whole(plan, id, snapshot, origin, ahead)
+        done = seen.setdefault(origin.store._storage, set())
         again = id in done and snapshot is not None
         if snapshot is not None:
             done.add(id)

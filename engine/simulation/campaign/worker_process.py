@@ -19,6 +19,7 @@ from ...drivers.persistence import CheckpointStored, CheckpointWrite, Frozen, pe
 from ...drivers.worker_performer import LoadedAttempt, Performer
 from ...operators.chain import Chain
 from ...operators.work import PrecommitWork
+from ...storage.ahead import FilesAhead
 from ...storage.snapshots import Origin, Written
 from ...worker import worker_events as w
 from ...worker.subtask_events import (
@@ -78,6 +79,9 @@ class WorkerProcess(Process, Performer[_Loaded, int]):
         Performer.__init__(self, machine, env.plan, limits, self.clock_ns)
         self.number = number
         self._control = -1
+        reads: Any = FaultyReads(env.faults, env.storage)  # only `get` is asked for
+        #: Until the first attempt; a later one follows upon a failure, and looks at everything again.
+        self._ahead: FilesAhead | None = env.disk.files_ahead(reads, env.plan.job)
         self._files = SimulatedCheckpointFiles(env, self, self._file_ended)
         self._log_files = SimulatedLogFiles(env, self, number, self._piece_written)
         env.network.listen(address, self)
@@ -121,7 +125,11 @@ class WorkerProcess(Process, Performer[_Loaded, int]):
     def received(self, connection: int, message: Any) -> None:
         """See `Endpoint`."""
         if connection == self._control:
-            self._step(w.ControlReceived(m.decode_for_worker(message)))
+            told = m.decode_for_worker(message)
+            if isinstance(told, m.FetchAhead):
+                self._fetch_ahead(told)
+            else:
+                self._step(w.ControlReceived(told))
         elif (frame := self._peers.received(connection, message)) is not None:
             self._step(frame)
 
@@ -132,7 +140,7 @@ class WorkerProcess(Process, Performer[_Loaded, int]):
         elif (lost := self._peers.disconnected(connection, reason)) is not None:
             self._step(lost)
 
-    def _report(self, message: m.ToCoordinator) -> None:
+    def _report(self, message: m.ToCoordinator | m.FetchedAhead) -> None:
         self.env.network.send(self._control, self, m.encode(message))
 
     def _send(self, connection: int, frame: DataFrame) -> None:
@@ -144,6 +152,19 @@ class WorkerProcess(Process, Performer[_Loaded, int]):
 
     def _close_connection(self, connection: int) -> None:
         self.env.network.close(connection, self)
+
+    # --- state that is fetched ahead --------------------------------------------------------------
+
+    def _fetch_ahead(self, order: m.FetchAhead) -> None:
+        ahead = self._ahead
+
+        def fetch() -> None:
+            if self.alive:
+                fetched_bytes = 0 if ahead is None else ahead.fetch(order.files)
+                self.env.coverage.count("bytes fetched ahead", fetched_bytes)
+                self._report(m.FetchedAhead(fetched_bytes))
+
+        self.env.scheduler.after(self._files.delay_ns(), fetch)
 
     # --- work and attempts ------------------------------------------------------------------------
 
@@ -161,7 +182,10 @@ class WorkerProcess(Process, Performer[_Loaded, int]):
         persistence = persistence_of(self.env.settings.limits, self.env.settings.log)
         # Nothing is deleted here that another job claims, so one storage serves all directories.
         origin = Origin(self.env.storage, effect.job, ours=not effect.origin)
-        tasks = SimulatedTasks(self.env, self, effect, self._step)
+        ahead, self._ahead = self._ahead, None
+        if ahead is not None:
+            ahead.stop()
+        tasks = SimulatedTasks(self.env, self, effect, self._step, ahead)
         self._loaded = _Loaded(effect.epoch, persistence, origin, tasks)
         tasks.start()
 

@@ -17,6 +17,7 @@ from ...operators.work import (
     Work,
     WorkDone,
 )
+from ...storage.ahead import FilesAhead
 from ...storage.snapshots import CorruptState, Origin
 from ...worker import worker_events as w
 from ...worker.subtask_events import (
@@ -51,11 +52,13 @@ class SimulatedTasks:
         process: Process,
         effect: w.LoadAttempt,
         deliver: Callable[[w.WorkerEvent], None],
+        ahead: FilesAhead | None,
     ) -> None:
         self._env = env
         self._process = process
         self._effect = effect
         self._deliver = deliver
+        self._ahead = ahead
         self._tasks: dict[SubtaskId, _Task] = {}
         self._abandoned = False
 
@@ -99,9 +102,15 @@ class SimulatedTasks:
     def abandon(self) -> None:
         """They are not wanted any more; each ends after the piece that it runs now."""
         self._abandoned = True
+        self._drop_ahead()
         for task in self._tasks.values():
             if not task.busy:
                 task.chain.close()
+
+    def _drop_ahead(self) -> None:
+        ahead, self._ahead = self._ahead, None
+        if ahead is not None:
+            ahead.drop()
 
     def _open(self) -> None:
         if not self._process.alive or self._abandoned:
@@ -115,7 +124,7 @@ class SimulatedTasks:
             for id in effect.subtasks:
                 backend = env.disk.backend(database=id.task in env.settings.databases)
                 chain = make_chain(env.plan, id, effect.epoch, buffer_bytes, backend)
-                states = read_restored(env.plan, id, snapshots.get(id), origin)
+                states = read_restored(env.plan, id, snapshots.get(id), origin, self._ahead)
                 chain.open()
                 if states is not None:
                     chain.restore(states)
@@ -131,6 +140,7 @@ class SimulatedTasks:
             return
         if effect.checkpoint:
             env.coverage.count("restored from a checkpoint")
+        self._drop_ahead()
         self._deliver(w.AttemptLoaded(effect.epoch))
 
     def _end(self, task: _Task, effect: RunWork, done: WorkDone | Exception) -> None:
