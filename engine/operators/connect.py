@@ -20,6 +20,7 @@ from headrace.channels.events import MAX_WATERMARK, MIN_WATERMARK
 
 from ..contract.errors import UserCodeError
 from ..contract.operators import (
+    HEAP,
     Advanced,
     DatabaseSnapshot,
     OperatorContext,
@@ -30,13 +31,13 @@ from ..contract.operators import (
     StateSnapshot,
 )
 from ..contract.user_code import Row, cells_of, raised, rows_of, rows_to_batch, shown, slices
+from ..state.backend import Key, KeyedBackend
 from ..state.broadcast import BroadcastState
-from ..state.committed import Key
-from ..state.expiry import SWEPT_MAX, stamp_name, stamps_of
+from ..state.expiry import SWEPT_MAX, stamps_of
 from ..state.keyed import CurrentKey, KeyedState
 from ..state.keys import KeySlots
 from ..state.tables import check_state, refuse_unknown, restored_batches
-from .backends import HeapBackend, KeyedBackend, keyed_backend
+from .backends import bound_states, keyed_backend
 from .process import StatefulProcessor, declared_states
 from .windows import Times, times_of
 
@@ -107,28 +108,22 @@ class ConnectOperator:
 
         Raises: UserCodeError when its constructor or `open` raises.
         """
-        # Broadcast state is small, and in memory always.
-        self._backend = (
-            keyed_backend(self._stated, context, self._key_fields)
-            if self._keys
-            else HeapBackend([], context.max_parallelism)
-        )
+        stated = self._stated if self._keys else HEAP
+        self._backend = keyed_backend(stated, context)
+        # Broadcast state is small, and always in memory.
+        memory = keyed_backend(HEAP, context)
         try:
             given = self._given
             processor = given() if isinstance(given, type) else copy.deepcopy(given)
             declared = declared_states(type(processor))
             for name, state in declared.items():
                 if isinstance(state, BroadcastState):
-                    self._broadcast[name] = state.bind(name, self._current)
-                    setattr(processor, name, self._broadcast[name])
-                else:
-                    self._keyed[name] = self._backend.bind(state, name, self._current)
-                    setattr(processor, name, self._keyed[name])
-            for name, stamps in stamps_of(declared).items():
-                self._keyed[name] = self._backend.bind(stamps, name, self._current)
-            for name in declared:
-                if stamp_name(name) in self._keyed:
-                    self._keyed[name].expires_by(self._keyed[stamp_name(name)])
+                    values = memory.values(name, (), state.type, state.from_arrow)
+                    self._broadcast[name] = state.bind(name, self._current, values)
+            keyed = {n: s for n, s in declared.items() if n not in self._broadcast}
+            self._keyed = bound_states(keyed, self._backend, self._key_fields, self._current)
+            for name, state in {**self._keyed, **self._broadcast}.items():
+                setattr(processor, name, state)
             processor.open()
         except Exception as error:
             raise raised(self._operator, error) from error

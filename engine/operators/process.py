@@ -25,13 +25,13 @@ from ..contract.operators import (
     StateSnapshot,
 )
 from ..contract.user_code import Row, cells_of, raised, rows_of, rows_to_batch, shown, slices
-from ..state.committed import Key
-from ..state.expiry import stamp_name, stamps_of
+from ..state.backend import Key, KeyedBackend
+from ..state.expiry import stamps_of
 from ..state.keyed import CurrentKey, KeyedState
 from ..state.keys import KeySlots
 from ..state.tables import refuse_unknown, restored_batches
 from ..state.timers import PROCESSING_TIMERS, TIMERS, ProcessingTimers, TimerQueue, Timers
-from .backends import KeyedBackend, keyed_backend
+from .backends import bound_states, keyed_backend
 from .batch import to_batches
 from .windows import Times
 
@@ -146,20 +146,15 @@ class ProcessOperator:
 
         Raises: UserCodeError when its constructor or `open` raises.
         """
-        backend = keyed_backend(self._stated, context, self._key_slots.fields)
+        backend = keyed_backend(self._stated, context)
         self._backend = backend
         try:
             given = self._given
             processor = given() if isinstance(given, type) else copy.deepcopy(given)
             declared = declared_states(type(processor))
-            for name, state in declared.items():
-                self._states[name] = backend.bind(state, name, self._current)
-                setattr(processor, name, self._states[name])
-            for name, stamps in stamps_of(declared).items():
-                self._states[name] = backend.bind(stamps, name, self._current)
+            self._states = bound_states(declared, backend, self._key_slots.fields, self._current)
             for name in declared:
-                if stamp_name(name) in self._states:
-                    self._states[name].expires_by(self._states[stamp_name(name)])
+                setattr(processor, name, self._states[name])
             processor.timers = Timers(self._timers, self._current, fires=self.fires)
             processor.processing_timers = ProcessingTimers(
                 self._alarms, self._current, fires=self.fires_by_clock

@@ -23,7 +23,7 @@ from ..contract.operators import (
     StateSnapshot,
 )
 from ..contract.user_code import Row, raised
-from ..state.committed import Key
+from ..state.backend import Key
 from ..state.expiry import SWEPT_MAX
 from ..state.tables import restored_batches
 from ..state.timers import PROCESSING_TIMERS, TIMERS, TimerQueue, timers_schema

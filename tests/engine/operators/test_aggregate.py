@@ -12,7 +12,7 @@ from headrace.engine.operators import aggregations as agg
 from headrace.engine.operators.aggregate import AggregateOperator
 
 from .rocks_cases import context
-from .test_heap_aggregate import ALL, SCHEMA
+from .test_aggregate_heap import ALL, SCHEMA
 
 
 def test_a_mistake_is_found_before_a_backend_is_opened() -> None:

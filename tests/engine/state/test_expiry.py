@@ -15,21 +15,23 @@ from headrace.engine.state.keyed import (
     value_state,
 )
 
+from .memory_cases import freeze, in_memory
+
 SECOND = 10**9
 
 
 def bound(declared: Any) -> tuple[Any, KeyedState, CurrentKey]:
     """A state of that kind, when its keys were written, and the key and time that it speaks of."""
     current = CurrentKey("a", 0)
-    state = declared.bind("s", current)
+    state = in_memory(declared, "s", current)
     (name, stamps), *_ = stamps_of({"s": declared}).items()
-    kept = stamps.bind(name, current)
+    kept = in_memory(stamps, name, current)
     state.expires_by(kept)
     return state, kept, current
 
 
 def test_a_value_is_there_until_it_expires_and_then_the_default_is() -> None:
-    state, _, current = bound(value_state(pa.int64(), default=7, ttl="10s"))
+    state, _, current = in_memory(value_state(pa.int64(), default=7, ttl="10s"))
     state.value = 1
     current.now_ns = 10 * SECOND - 1
     assert (state.value, state.exists) == (1, True)
@@ -38,7 +40,7 @@ def test_a_value_is_there_until_it_expires_and_then_the_default_is() -> None:
 
 
 def test_each_write_begins_it_anew_and_a_late_one_does_not_shorten_it() -> None:
-    state, _, current = bound(value_state(pa.int64(), ttl="10s"))
+    state, _, current = in_memory(value_state(pa.int64(), ttl="10s"))
     current.now_ns = 8 * SECOND
     state.value = 1
     current.now_ns = 3 * SECOND
@@ -48,7 +50,7 @@ def test_each_write_begins_it_anew_and_a_late_one_does_not_shorten_it() -> None:
 
 
 def test_a_list_begins_anew_behind_one_that_has_expired() -> None:
-    state, _, current = bound(list_state(pa.int64(), ttl="10s"))
+    state, _, current = in_memory(list_state(pa.int64(), ttl="10s"))
     state.append(1)
     state.commit()
     current.now_ns = 10 * SECOND
@@ -58,7 +60,7 @@ def test_a_list_begins_anew_behind_one_that_has_expired() -> None:
 
 
 def test_a_map_begins_anew_behind_one_that_has_expired() -> None:
-    state, stamps, current = bound(map_state(pa.string(), pa.int64(), ttl="10s"))
+    state, stamps, current = in_memory(map_state(pa.string(), pa.int64(), ttl="10s"))
     state["x"] = 1
     state.commit()
     stamps.commit()
@@ -69,17 +71,17 @@ def test_a_map_begins_anew_behind_one_that_has_expired() -> None:
 
 
 def test_what_is_cleared_is_written_nowhere() -> None:
-    state, stamps, _ = bound(value_state(pa.int64(), ttl="10s"))
+    state, stamps, _ = in_memory(value_state(pa.int64(), ttl="10s"))
     state.value = 1
     state.clear()
     state.commit()
     stamps.commit()
     for each in (state, stamps):
-        assert each.freeze([pa.field("k", pa.string())], 16)().num_rows == 0
+        assert freeze(each, [pa.field("k", pa.string())], 16)().num_rows == 0
 
 
 def test_a_sweep_removes_what_has_expired_some_keys_at_a_time() -> None:
-    state, stamps, current = bound(value_state(pa.int64(), ttl="10s"))
+    state, stamps, current = in_memory(value_state(pa.int64(), ttl="10s"))
     for number in range(10):
         current.key, current.now_ns = str(number), number * SECOND
         state.value = number
@@ -87,13 +89,13 @@ def test_a_sweep_removes_what_has_expired_some_keys_at_a_time() -> None:
     for _ in range(4):
         for each in (state, stamps):
             each.commit()
-        left.append(state.freeze([pa.field("k", pa.string())], 16)().num_rows)
+        left.append(freeze(state, [pa.field("k", pa.string())], 16)().num_rows)
         state.sweep(15 * SECOND, 4)
     assert left == [10, 6, 4, 4]
 
 
 def test_a_sweep_spares_what_the_call_has_written() -> None:
-    state, stamps, current = bound(value_state(pa.int64(), ttl="10s"))
+    state, stamps, current = in_memory(value_state(pa.int64(), ttl="10s"))
     state.value = 1
     state.commit()
     stamps.commit()

@@ -14,8 +14,7 @@ from headrace.channels.keygroups import key_group_range
 from headrace.engine.contract.errors import UserCodeError, UserError
 from headrace.engine.contract.operators import OperatorContext, RestoredState, StateKind
 from headrace.engine.operators import aggregations as agg
-from headrace.engine.operators.aggregate import AggregateOperator
-from headrace.engine.operators.heap_aggregate import Emit
+from headrace.engine.operators.aggregate import AggregateOperator, Emit
 
 SCHEMA = pa.schema([("a", pa.int64()), ("b", pa.string()), ("v", pa.int32())])
 ALL = {
@@ -200,6 +199,7 @@ def test_what_was_frozen_does_not_change_with_later_commits() -> None:
 def test_an_overflow_names_operator_aggregation_and_column() -> None:
     schema = pa.schema([("k", pa.int64()), ("v", pa.int64())])
     operator = AggregateOperator(["k"], {"total": agg.sum("v")}, schema, operator="totals")
+    operator.open(OperatorContext("job", "totals", 0, 1, MAX_PARALLELISM, 0))
     with pytest.raises(UserCodeError, match=r"'totals'.*'total'.*'v'.*float64"):
         operator.process(pa.record_batch({"k": [1, 1], "v": [(1 << 63) - 1, 1]}), 0)
 
