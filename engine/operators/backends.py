@@ -3,20 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
 from headrace.channels.keygroups import key_group_range
 
-from ..contract.operators import OperatorContext, RestoredDatabase, StateBackend, StateLayout
+from ..contract.operators import OperatorContext, StateBackend
 from ..state.backend import KeyedBackend
 from ..state.expiry import stamp_name, stamps_of
 from ..state.heap.backend import HeapBackend
 from ..state.keyed import CurrentKey, KeyedState
-
-if TYPE_CHECKING:
-    from ..state.rocks.database import RocksDatabase
 
 
 def heap(stated: StateBackend, context: OperatorContext) -> KeyedBackend:
@@ -25,15 +21,9 @@ def heap(stated: StateBackend, context: OperatorContext) -> KeyedBackend:
 
 
 def rocksdb(stated: StateBackend, context: OperatorContext) -> KeyedBackend:
-    """Make a backend on disk."""
+    """Make a backend on disk; the folder of its database appears at the first use."""
     # Not at the top: jobs on the heap need not wait for rocksdict.
     from ..state.rocks.backend import RocksBackend
-
-    return RocksBackend(make_database(stated, context), context.max_parallelism)
-
-
-def make_database(stated: StateBackend, context: OperatorContext) -> RocksDatabase:
-    """Make the database of an operator of a subtask; its folder appears at the first use."""
     from ..state.rocks.database import RocksDatabase
     from ..state.rocks.files import RocksSizes
 
@@ -42,7 +32,8 @@ def make_database(stated: StateBackend, context: OperatorContext) -> RocksDataba
     sizes = RocksSizes(stated.write_buffer_bytes, stated.block_cache_bytes)
     name = f"{context.operator}/{context.index}"
     engine = context.backend.engine
-    return RocksDatabase(context.backend.folder(), name, groups, sizes, engine=engine)
+    database = RocksDatabase(context.backend.folder(), name, groups, sizes, engine=engine)
+    return RocksBackend(database, context.max_parallelism)
 
 
 #: By `StateBackend.kind`. A new backend is a folder below `engine/state/` and an entry here.
@@ -77,17 +68,3 @@ def bound_states(
         if stamp_name(name) in stamps:
             states[name].expires_by(states[stamp_name(name)])
     return states
-
-
-def take_over(
-    database: RocksDatabase,
-    restored: Sequence[RestoredDatabase],
-    layouts: dict[str, StateLayout],
-) -> bool:
-    """Restore databases that hold exactly the program's states; False: nothing was done."""
-    for found in (layout for one in restored for layout in one.layouts):
-        wanted = layouts.get(found.name)
-        if wanted is None or found.keys != wanted.keys or not found.schema.equals(wanted.schema):
-            return False
-    database.restore(restored)
-    return True

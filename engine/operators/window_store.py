@@ -19,16 +19,12 @@ from ..state.arrays import Mask, Values
 from ..state.columns import StateColumn
 from ..state.keys import KeySlots
 from ..state.slots import Slots
-from ..state.tables import keyed_table
 from .aggregates import Aggregates
 from .aggregations import Aggregation
 from .windows import Times, from_times, times_of
 
 # Format, never change.
 START, END, FIRED = "window_start", "window_end", "window_fired"
-#: Appended to the name of the windows' state: what is due when, where windows lie in a database.
-DUE_SUFFIX = "_due"
-
 #: Metadata of the column `START` in a checkpoint: which windows they are.
 _WINDOW = b"window"
 
@@ -78,7 +74,6 @@ class WindowStore:
     def __init__(self, spec: WindowAggregate, operator: str) -> None:
         self._spec = spec
         self._operator = operator
-        self._key_names = list(spec.keys)
         self._time_type = spec.schema_in.field(spec.event_time).type
         self.keys = KeySlots(spec.schema_in, spec.keys)
         self.aggregates = Aggregates(spec.aggregations, spec.schema_in, operator)
@@ -135,9 +130,10 @@ class WindowStore:
             np.lexsort((self.key.working[due], self.start.working[due], self.last.working[due]))
         ]
 
-    def next_due(self) -> int:
-        """The lowest watermark at which a row fires; `NEVER` if none does."""
-        return int(self.fire_at.working[: self.count].min(initial=NEVER))
+    def next_due(self, slots: Slots | None = None) -> int:
+        """The lowest watermark at which one of some rows fires, or of all; `NEVER` if none does."""
+        rows = slice(self.count) if slots is None else slots
+        return int(self.fire_at.working[rows].min(initial=NEVER))
 
     def fired(self, slots: Slots) -> None:
         """These rows have been emitted as they are now."""
@@ -154,26 +150,36 @@ class WindowStore:
         ]
         return pa.RecordBatch.from_arrays(columns, schema=schema)
 
-    def freeze(
-        self, kept_ns: int, watermark_ns: int, max_parallelism: int
-    ) -> Callable[[], pa.Table]:
+    def freeze(self, kept_ns: int, watermark_ns: int) -> Callable[[], pa.RecordBatch]:
         """Copy the committed rows that live: those not fired, or fired less than `kept_ns` of event time ago."""
         count = self.committed
         keys = self.keys.freeze()
         key, start, last, fire_at, gone = (column.freeze(count) for column in self._columns)
         aggregates = self.aggregates.freeze(count)
 
-        def table() -> pa.Table:
+        def rows() -> pa.RecordBatch:
             live = np.flatnonzero(_live(last, fire_at, gone, kept_ns, watermark_ns))
             taken = pa.array(live)
-            batch = self._batch(
+            return self._batch(
                 [column.take(pa.array(key[live])) for column in keys()],
                 (start[live], last[live], fire_at[live]),
                 [column.take(taken) for column in aggregates()],
             )
-            return keyed_table(batch, self._key_names, max_parallelism)
 
-        return table
+        return rows
+
+    def live(self, slots: Slots, kept_ns: int, watermark_ns: int) -> Mask:
+        """Tell which rows live; see `freeze`."""
+        last, fire_at, gone = (
+            column.working[slots] for column in (self.last, self.fire_at, self.gone)
+        )
+        return _live(last, fire_at, gone, kept_ns, watermark_ns)
+
+    def due_at(self, rows: pa.RecordBatch, kept_ns: int) -> Times:
+        """Tell when stored rows fire or, if they have, when they are dropped."""
+        last = times_of(rows, END, self._operator) - 1
+        fired = rows.column(FIRED).to_numpy(zero_copy_only=False)
+        return last + kept_ns * fired.astype(np.int64)
 
     def compacted(
         self, kept_ns: int, watermark_ns: int
@@ -190,14 +196,19 @@ class WindowStore:
 
     def rows(self, slots: Slots) -> pa.RecordBatch:
         """Make rows of `schema` of some slots, as the running work sees them."""
-        bounds = (self.start.working[slots], self.last.working[slots], self.fire_at.working[slots])
-        keys = self.keys.take(self.key.working[slots])
-        return self._batch(keys, bounds, self.aggregates.working(slots))
+        columns = [*self.names(slots), *self.values(slots)]
+        return pa.RecordBatch.from_arrays(columns, schema=self.schema)
 
-    def names_of(self, slots: Slots) -> tuple[list[pa.Array], pa.Array]:
-        """Tell key columns and start of some windows."""
+    def names(self, slots: Slots) -> list[pa.Array]:
+        """Make the key columns and the starts of some windows."""
         keys = self.keys.take(self.key.working[slots])
-        return keys, from_times(self.start.working[slots], self._time_type)
+        return [*keys, from_times(self.start.working[slots], self._time_type)]
+
+    def values(self, slots: Slots) -> list[pa.Array]:
+        """Make the other columns."""
+        ends = from_times(self.last.working[slots] + 1, self._time_type)
+        fired = pa.array(self.fire_at.working[slots] == NEVER)
+        return [ends, fired, *self.aggregates.working(slots)]
 
     def load(self, slots: Slots, batch: pa.RecordBatch) -> None:
         """Take back rows of `schema`; they count as committed."""

@@ -16,30 +16,35 @@ Backends: `heap/` and `rocks/`. The choice between them: `engine/operators/backe
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import Final, Protocol
 
-import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
+
+from headrace.channels.hashing import Hashes
 
 from ..contract.operators import (
     DatabaseSnapshot,
     RestoredDatabase,
+    RestoredState,
     StateLayout,
     StateSnapshot,
 )
 from .arrays import Mask
+from .runs import Rows, Run, Times
 from .slots import Slots
 
 #: A key as users see it: the value of the key column, or a tuple for several.
 Key = Hashable
 #: Python object of an Arrow type.
 Cell = object
-#: Nanoseconds since 1970.
-Times = npt.NDArray[np.int64]
 
 #: Suffix of the state that holds when rows are due, in a database. Format, never change.
 DUE_SUFFIX: Final = "_due"
+#: State of a database: how many records it has numbered. Format, never change.
+SEQUENCE_STATE: Final = "sequence"
+#: Columns that a database adds to records. Format, never change.
+ADDED: Final = ("__hash", "__at", "__number")
 
 
 class Mark:
@@ -180,6 +185,56 @@ class DueTable(RowTable, Protocol):
         ...
 
 
+class Held(Protocol):
+    """Records that `RecordTable.find` has found, as a sorted run."""
+
+    @property
+    def run(self) -> Run: ...
+
+    def met(self, rows: Rows) -> None:
+        """Mark records that have met one of the other side."""
+        ...
+
+    def drop(self, rows: Rows) -> None:
+        """Forget records."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Expired:
+    """Records that expired without having met one of the other side.
+
+    Attributes:
+        count: records that count towards the limit of the call.
+        done: there are no more.
+    """
+
+    rows: pa.RecordBatch
+    time: Times
+    count: int
+    done: bool
+
+
+class RecordTable(Protocol):
+    """Many records of each key, found by the hash of the key and by time."""
+
+    def add(self, batch: pa.RecordBatch, time: Times, matched: Mask) -> None:
+        """Keep records; `matched` marks those that have met one of the other side."""
+        ...
+
+    def load(self, batch: pa.RecordBatch, time: Times, matched: Mask) -> None:
+        """Take restored records."""
+        ...
+
+    def find(self, hashes: Hashes, low: Times, high: Times) -> Sequence[Held]:
+        """Find all records with these hashes and low <= time <= high, and perhaps others."""
+        ...
+
+    def expired(self, watermark_ns: int, rows_max: int) -> Expired:
+        """Drop the records whose time to live has passed, about `rows_max`."""
+        ...
+
+
 class KeyedBackend(Protocol):
     """The keyed state of one operator of one subtask."""
 
@@ -201,8 +256,29 @@ class KeyedBackend(Protocol):
         """Add a table of rows that are due at times."""
         ...
 
+    def records(
+        self,
+        name: str,
+        schema: pa.Schema,
+        keys: Sequence[str],
+        kept_ns: int | None,
+        *,
+        unmatched: bool,
+    ) -> RecordTable:
+        """Add a table of records.
+
+        Args:
+            kept_ns: records expire so long after their time; None: the operator drops them.
+            unmatched: `expired` returns the records that have met none.
+        """
+        ...
+
     def restore(self, databases: Sequence[RestoredDatabase]) -> bool:
         """Begin with these databases; False: the operator restores their tables."""
+        ...
+
+    def restore_own(self, states: Iterable[RestoredState]) -> None:
+        """Take the backend's own states, before any table is loaded."""
         ...
 
     def begin(self) -> None:

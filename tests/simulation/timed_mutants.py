@@ -15,12 +15,12 @@ import pytest
 from headrace.engine.contract.operators import RestoredDatabase, RestoredState, StateKind
 from headrace.engine.operators.connect import ConnectOperator
 from headrace.engine.operators.join import JoinOperator
-from headrace.engine.operators.join_runs import MATCHED
 from headrace.engine.operators.lateness import LateRecords
-from headrace.engine.operators.window_store import DUE_SUFFIX
 from headrace.engine.simulation.jobs.graphs import Kind
+from headrace.engine.state.backend import DUE_SUFFIX
 from headrace.engine.state.broadcast import BroadcastState
 from headrace.engine.state.rocks.database import RocksDatabase
+from headrace.engine.state.runs import MATCHED
 from headrace.engine.state.timers import TimerQueue
 
 from .mutants import Mutant

@@ -9,10 +9,12 @@ import pyarrow as pa
 from ...contract.operators import (
     DatabaseSnapshot,
     RestoredDatabase,
+    RestoredState,
     StateKind,
     StateSnapshot,
 )
 from ..backend import Cell, DueRowsAtHand, Key, RowsAtHand
+from .records import HeapRecords
 from .rows import HeapDueRows, HeapRows
 from .values import HeapValues
 
@@ -24,7 +26,7 @@ class HeapBackend:
         self._max_parallelism = max_parallelism
         #: By state, what freezes it; the result makes its table.
         self._freezes: dict[str, Callable[[], Callable[[], pa.Table]]] = {}
-        self._tables: list[HeapRows] = []
+        self._tables: list[HeapRows | HeapRecords] = []
 
     def values(
         self,
@@ -49,9 +51,27 @@ class HeapBackend:
         self._added(at_hand, table)
         return table
 
+    def records(
+        self,
+        name: str,
+        schema: pa.Schema,
+        keys: Sequence[str],
+        kept_ns: int | None,
+        *,
+        unmatched: bool,
+    ) -> HeapRecords:
+        """See `KeyedBackend`."""
+        table = HeapRecords(schema, keys, kept_ns, self._max_parallelism, unmatched=unmatched)
+        self._freezes[name] = table.freeze
+        self._tables.append(table)
+        return table
+
     def restore(self, databases: Sequence[RestoredDatabase]) -> bool:
         """Tables are restored, not databases."""
         return False
+
+    def restore_own(self, states: Iterable[RestoredState]) -> None:
+        """There are none."""
 
     def begin(self) -> None:
         """Rows stay at hand."""

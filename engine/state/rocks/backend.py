@@ -9,12 +9,14 @@ import pyarrow as pa
 from ...contract.operators import (
     DatabaseSnapshot,
     RestoredDatabase,
+    RestoredState,
     StateLayout,
     StateSnapshot,
 )
 from ..backend import Cell, DueRowsAtHand, Key, RowsAtHand
 from .database import RocksDatabase
 from .keyed import RocksKeyed
+from .records import Numbers, RocksRecords
 from .table import RocksDueTable, RocksTable
 
 
@@ -25,7 +27,9 @@ class RocksBackend:
         self._database = database
         self._max_parallelism = max_parallelism
         self._values: list[RocksKeyed] = []
-        self._tables: list[RocksTable] = []
+        self._tables: list[RocksTable | RocksRecords] = []
+        #: Of records, if there are tables of records.
+        self._numbers: Numbers | None = None
 
     def values(
         self,
@@ -51,6 +55,24 @@ class RocksBackend:
         self._tables.append(table)
         return table
 
+    def records(
+        self,
+        name: str,
+        schema: pa.Schema,
+        keys: Sequence[str],
+        kept_ns: int | None,
+        *,
+        unmatched: bool,
+    ) -> RocksRecords:
+        """See `KeyedBackend`."""
+        if self._numbers is None:
+            self._numbers = Numbers(self._database.groups)
+        table = RocksRecords(
+            self._database, name, schema, keys, kept_ns, self._numbers, self._max_parallelism
+        )
+        self._tables.append(table)
+        return table
+
     def restore(self, databases: Sequence[RestoredDatabase]) -> bool:
         """Take over databases that hold exactly the program's states.
 
@@ -62,6 +84,11 @@ class RocksBackend:
                 return False
         self._database.restore(databases)
         return True
+
+    def restore_own(self, states: Iterable[RestoredState]) -> None:
+        """Go on above the numbers of restored records."""
+        if self._numbers is not None:
+            self._numbers.restore(states)
 
     def begin(self) -> None:
         """Apply the layers of earlier calls, and forget the rows at hand."""
@@ -85,8 +112,8 @@ class RocksBackend:
             values.forget()
 
     def snapshot(self) -> list[StateSnapshot]:
-        """Every table is in the database."""
-        return []
+        """Every table is in the database; the numbers of records are not."""
+        return [] if self._numbers is None else [self._numbers.snapshot()]
 
     def freeze_database(self) -> DatabaseSnapshot:
         """See `KeyedBackend`."""

@@ -20,7 +20,7 @@ from headrace.engine.operators import aggregations as agg
 from headrace.engine.operators.aggregate import AggregateOperator, Emit
 
 from .rocks_cases import MAX_PARALLELISM, context, frozen, stored, tables
-from .test_aggregate_heap import ALL, KEYS, ROWS, SCHEMA, batch_of, table_of
+from .test_aggregate import ALL, KEYS, ROWS, SCHEMA, batch_of, table_of
 
 BATCHES = st.lists(st.lists(ROWS, min_size=1, max_size=2), max_size=5)
 
