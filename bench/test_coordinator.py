@@ -20,9 +20,7 @@ from headrace.engine.contract.execution import EdgePlan, ExecutionPlan, Operator
 from headrace.engine.contract.operators import Operator, SourceReader
 from headrace.engine.coordinator import coordinator_events as d
 from headrace.engine.coordinator.coordinator import Coordinator
-from headrace.engine.coordinator.pending import CheckpointRules
-from headrace.engine.coordinator.restarts import RestartRules
-from headrace.engine.coordinator.rules import CoordinatorRules
+from headrace.engine.coordinator.rules import CheckpointRules, CoordinatorRules, RestartRules
 from headrace.recovery.metadata import ChannelPosition, SubtaskSnapshot
 
 FOREVER_NS = 10**18

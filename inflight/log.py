@@ -9,7 +9,9 @@ A piece is a file in the folder of the *next* checkpoint, and shares its fate, a
 confirmed index is enough here, too: a checkpoint may name what itself has written, and what belongs to a complete one. Of a checkpoint
 that was given up nothing is ever named again, pieces included. Before the first checkpoint of an attempt there is no next one
 that anybody knows, and nothing is logged. A checkpoint asks (`index`) when no piece is under way, so when it is acknowledged no
-write with its number or a lower one can come late.
+write of this attempt with its number or a lower one can come late. A worker that is cut off goes on
+logging under the number that the next attempt begins with: files of that checkpoint are deleted
+twice (`recovery/registry.py`).
 
 Pieces of no checkpoint yet, all of whose records were worked on, are deleted (`trim`): the log holds about what is in flight.
 

@@ -1,10 +1,9 @@
-"""Who starts from what: a checkpoint's subtask snapshots, given out to the subtasks of the plan that runs now.
+"""Assigns a checkpoint's subtask snapshots to the subtasks of the current plan.
 
-State is found again by operator name, channels by edge key. Each new subtask gets the handles that may hold something of its own; keyed
-state is cut to its key groups when it is read. Positions start at zero in every attempt, so of the channels only the ends of
-input are carried over.
-
-Who replays which in-flight records is told by `redistribution.py`.
+Operator names find state again, edge keys find channels. Each new subtask gets the handles that may
+hold some of its state; reading cuts keyed state to its key groups. Positions start at zero in every
+attempt, so of the channels only the ends of input are carried over. `redistribution.py` assigns
+in-flight records.
 
 Source: Flink, `StateAssignmentOperation`.
 """
@@ -37,7 +36,7 @@ _IN_FLIGHT = "in-flight records of edge"
 
 @dataclass(frozen=True, slots=True)
 class NewTask:
-    """A task of the plan that runs now.
+    """A task of the current plan.
 
     Attributes:
         channels: (edge index, producer subtask) pairs of its input channels, by consumer subtask.
@@ -56,23 +55,27 @@ def assign(
     *,
     allow_unclaimed: bool = False,
 ) -> list[SubtaskSnapshot]:
-    """Snapshots in terms of the new plan, sorted by task and subtask.
+    """Return snapshots in terms of the new plan, sorted by task and subtask.
 
-    Raises Incompatible: another max parallelism; state, in-flight records or transactions that nothing claims (unless allowed); records
-    in flight on an edge whose partitioner was changed, where that cannot be made good.
+    Raises Incompatible: another max parallelism; state, in-flight records or transactions without a
+    claimant (unless allowed); in-flight records of an edge whose partitioner was changed in a way
+    that cannot be made good.
     """
     if metadata.max_parallelism != max_parallelism:
         raise Incompatible(
-            f"chk-{metadata.checkpoint} was taken with max_parallelism={metadata.max_parallelism} and the job now has"
-            f" {max_parallelism}: key groups would move; set max_parallelism={metadata.max_parallelism}"
+            f"chk-{metadata.checkpoint} was taken with max_parallelism={metadata.max_parallelism}"
+            " and the job now has"
+            f" {max_parallelism}: key groups would move; set"
+            f" max_parallelism={metadata.max_parallelism}"
         )
     dropped = unclaimed(metadata, tasks)
     if dropped and not allow_unclaimed:
         raise Incompatible(
-            f"chk-{metadata.checkpoint} holds {dropped[0]}, which this job does not have: {_remedy(dropped[0])},"
+            f"chk-{metadata.checkpoint} holds {dropped[0]}, which this job does not have:"
+            f" {_remedy(dropped[0])},"
             f" or allow unclaimed state to drop what is not claimed{_guess(metadata, tasks)}"
         )
-    #: By task: records in flight go to others of its subtasks than they were going to.
+    #: By task: in-flight records go to other subtasks than before.
     moved = [
         True in {check_moved(metadata, edge) for edge in task.edges.values()} for task in tasks
     ]
@@ -89,14 +92,17 @@ def assign(
 
 
 def _remedy(dropped: str) -> str:
-    """How to keep what would be dropped."""
+    """Return the sentence how to keep state that would be dropped."""
     if dropped.startswith(_IN_FLIGHT):
-        return "keep the operators at its ends, or change them between an aligned checkpoint and its restore, which holds none"
+        return (
+            "keep the operators at its ends, or change them between an aligned checkpoint and its"
+            " restore, which holds none"
+        )
     return "give an operator its name"
 
 
 def _guess(metadata: CheckpointMetadata, tasks: Sequence[NewTask]) -> str:
-    """How to say that an operator was renamed, where some are gone and others are new."""
+    """Return a sentence that proposes a renaming, if some operators are gone and others new."""
     sinks = {transaction.sink for transaction in metadata.transactions}
     old = [name for task in metadata.tasks for name in task.operators]
     new = [name for task in tasks for name in task.info.operators]
@@ -106,11 +112,16 @@ def _guess(metadata: CheckpointMetadata, tasks: Sequence[NewTask]) -> str:
         return ""
     in_order = fresh[:1] if len(gone) == len(fresh) else []
     name = next(iter(get_close_matches(gone[0], fresh, n=1) or in_order), "NEW")
-    return f"; if {gone[0]!r} has another name now, say so with --map {gone[0]}={name} (renamed= in code)"
+    return (
+        f"; if {gone[0]!r} has another name now, say so with --map {gone[0]}={name}"
+        " (renamed= in code)"
+    )
 
 
 def unclaimed(metadata: CheckpointMetadata, tasks: Sequence[NewTask]) -> list[str]:
-    """What nothing in the new plan claims, in words: state, in-flight records, transactions that may not be committed."""
+    """Return everything without a claimant in the new plan, in words: state, in-flight records,
+    transactions that may not be committed.
+    """
     names = {name for task in tasks for name in task.info.operators}
     keys = {edge.key for task in tasks for edge in task.edges.values()}
     kept = {handle.operator for s in metadata.subtasks for handle in s.states}
@@ -127,16 +138,17 @@ def unclaimed(metadata: CheckpointMetadata, tasks: Sequence[NewTask]) -> list[st
 def claimed_transactions(
     metadata: CheckpointMetadata, tasks: Sequence[NewTask]
 ) -> CheckpointMetadata:
-    """The checkpoint without transactions of sinks that the new plan lacks."""
+    """Return the checkpoint without transactions of sinks that the new plan lacks."""
     names = {name for task in tasks for name in task.info.operators}
     return replace(metadata, transactions=[t for t in metadata.transactions if t.sink in names])
 
 
 def _finished(metadata: CheckpointMetadata, info: TaskInfo, *, moved: bool) -> list[bool]:
-    """Which subtasks of the new task have finished already: those whose predecessors had.
+    """Return the subtasks of the new task whose predecessors had all finished.
 
-    Of a task that had finished in part and has another parallelism now, or gets its records in flight by another partitioner (`moved`), none
-    has: each gets something of what is unfinished.
+    A task that had finished in part, and now has another parallelism or gets its in-flight records
+    by another partitioner (`moved`), has no finished subtask: each gets a share of the unfinished
+    part.
     """
     old_tasks = [
         index
@@ -152,7 +164,9 @@ def _finished(metadata: CheckpointMetadata, info: TaskInfo, *, moved: bool) -> l
 
 
 def _reopen(finished: list[list[bool]], tasks: Sequence[NewTask]) -> None:
-    """What has an unfinished producer has not finished: an at-least-once cut lets a consumer run ahead to the end of its input."""
+    """Take back `finished` from tasks with an unfinished producer: an at-least-once cut lets a
+    consumer run ahead to the end of its input.
+    """
     ahead = True
     while ahead:
         ahead = False
@@ -222,7 +236,7 @@ def _received(
 
 @dataclass(frozen=True, slots=True)
 class _Place:
-    """A subtask among the subtasks of its task, and the key groups that it owns there."""
+    """A subtask among the subtasks of its task, with its key groups there."""
 
     index: int
     parallelism: int
@@ -237,7 +251,7 @@ class _Place:
 def _handles(
     metadata: CheckpointMetadata, info: TaskInfo, subtask: int, *, finished: bool
 ) -> list[StateHandle]:
-    """Every handle of the task's operators that may hold something for this subtask."""
+    """Return every handle of the task's operators that may hold some state of this subtask."""
     new = _Place.of(metadata, subtask, info.parallelism)
     handles: list[StateHandle] = []
     for snapshot in metadata.subtasks:
@@ -254,9 +268,11 @@ def _handles(
 
 
 def _closed(metadata: CheckpointMetadata, snapshot: SubtaskSnapshot, info: TaskInfo) -> bool:
-    """No record can come for this old subtask's keys, and what `finish` emits for them has been emitted.
+    """Return whether an old subtask's keys get no more records, with everything that `finish` emits
+    for them emitted.
 
-    So an unfinished subtask, which will finish once more, must not get them. A consumer that an at-least-once cut let run ahead is not closed.
+    An unfinished subtask, which will finish once more, must not get such keys. A consumer that an
+    at-least-once cut let run ahead is not closed.
     """
     old = metadata.tasks[snapshot.task]
     return (
@@ -269,7 +285,7 @@ def _closed(metadata: CheckpointMetadata, snapshot: SubtaskSnapshot, info: TaskI
 def _databases(
     metadata: CheckpointMetadata, info: TaskInfo, subtask: int, *, finished: bool
 ) -> list[DatabaseHandle]:
-    """Every database of the task's operators that may hold a key group of this subtask."""
+    """Return every database of the task's operators that may hold a key group of this subtask."""
     mine = key_group_range(metadata.max_parallelism, info.parallelism, subtask)
     return [
         database
@@ -283,7 +299,7 @@ def _databases(
 
 
 def _goes_to(handle: StateHandle, old: _Place, new: _Place) -> bool:
-    """State that subtask `old` wrote may be for subtask `new`."""
+    """Return whether state of subtask `old` may be for subtask `new`."""
     match handle.kind:
         case "keyed":
             return new.groups.start < old.groups.stop and old.groups.start < new.groups.stop

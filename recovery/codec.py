@@ -1,18 +1,18 @@
 """Checkpoint metadata as bytes: one header line, then JSON that a person can read.
 
-    headrace-checkpoint 1 xxh3:0123456789abcdef 4711\\n
+    headrace-checkpoint 1 xxh3:0123456789abcdef 4711\n
     {
       "job": "orders",
       ...
 
-The header states the format's version, xxh3-64 (seed 0, lower-case hex) over `headrace-checkpoint 1 4711\\n` and the
-body, and the body's length in bytes. The checksum covers version and length too, so a damaged version is told from a newer
-one. A header has exactly one spelling: it is made again from what was read and must come out equal, which is how
-every flipped bit and every missing byte is found.
+The header states the format's version, xxh3-64 (seed 0, lower-case hex) over `headrace-checkpoint 1
+4711\n` and the body, and the body's length in bytes. The checksum covers version and length too,
+which tells a damaged version from a newer one. A header has exactly one spelling: the reader makes
+it again and compares, and so finds every flipped bit and every missing byte.
 
-Decoding trusts nothing: after the checksum (which only guards against accidents) the schema is closed, and names, indexes,
-paths and numbers are checked against each other (`consistency.py`). Nothing that is decoded here can run code or point
-outside the job's folder.
+Decoding trusts nothing: after the checksum (which only guards against accidents) the schema is
+closed, and names, indexes, paths and numbers are checked against each other (`consistency.py`).
+Decoded metadata cannot run code or point outside the job's folder.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ import xxhash
 from .consistency import InvalidMetadata, check_consistency
 from .metadata import CheckpointMetadata
 
-#: Version of the format that is written; the only one that is read.
+#: The only version of the format that is written and read.
 VERSION = 1
 
 #: Largest metadata that is written or read: about a thousand subtasks with all-to-all edges fit.
@@ -39,13 +39,13 @@ _HEADER = re.compile(
 
 
 class CorruptMetadata(Exception):
-    """A metadata file is not what was written.
+    """A damaged metadata file.
 
     Attributes:
         path: the file.
-        offset: position of the first byte that is known to be wrong, or of the part that is.
-        expected: what should be there, in words.
-        found: what is there instead.
+        offset: position of the first byte, or of the part, that is known to be wrong.
+        expected: the right content, in words.
+        found: the content there instead.
     """
 
     def __init__(self, path: str, offset: int, expected: str, found: str) -> None:
@@ -60,7 +60,9 @@ class CorruptMetadata(Exception):
 
 
 class UnsupportedVersion(Exception):
-    """An intact metadata file of another format version: not damage, so no older checkpoint may stand in for it."""
+    """An intact metadata file of another format version: not damage, so no older checkpoint may
+    stand in for it.
+    """
 
     def __init__(self, path: str, version: int) -> None:
         super().__init__(path, version)
@@ -75,7 +77,10 @@ class UnsupportedVersion(Exception):
 
 
 def encode_metadata(metadata: CheckpointMetadata) -> bytes:
-    """Return the whole file. Raises: InvalidMetadata for what `decode_metadata` would refuse."""
+    """Return the whole file.
+
+    Raises: InvalidMetadata for content that `decode_metadata` would refuse.
+    """
     check_consistency(metadata)
     body = msgspec.json.format(msgspec.json.encode(metadata), indent=2) + b"\n"
     if len(body) > METADATA_BYTES_MAX:

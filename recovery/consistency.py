@@ -1,11 +1,14 @@
-"""Does a checkpoint's metadata agree with itself? Asked before it is written and after it was read.
+"""Does a checkpoint's metadata agree with itself?
 
-The schema (`metadata.py`) says what kind of value stands where. Here it is about what no schema can say: every index points at something
-that is there, every subtask is there once, every path is plain and below the job's folder, no number claims more than its limit, and
-nobody names an end of a channel that is not its own. So what is read from storage, whoever wrote it, can be used without a further look.
+Asked before the file is written and after it was read.
 
-Not here: whether the files that are named exist and hold what they should (`catalog.verify`), and whether the in-flight records are all
-there (`tiles.py`).
+The schema (`metadata.py`) tells the kind of each value. The checks here go beyond a schema: every
+index is in range, every subtask appears once, every path is plain and below the job's folder, no
+number exceeds its limit, and no subtask names an end of a foreign channel. So metadata from
+storage, whoever wrote it, can be used without a further look.
+
+Not here: whether the named files exist and are intact (`catalog.verify`), and whether the in-flight
+records are complete (`tiles.py`).
 """
 
 from __future__ import annotations
@@ -102,17 +105,22 @@ def _check_subtasks(metadata: CheckpointMetadata) -> None:
 
 
 def _check_subtask(metadata: CheckpointMetadata, part: str, subtask: SubtaskSnapshot) -> None:
-    for name in (".start_delay_ns", ".alignment_ns", ".sync_ns", ".async_ns", ".end_to_end_ns"):
-        _require_count(part, name, getattr(subtask, name[1:]))
+    _require_count(part, ".start_delay_ns", subtask.start_delay_ns)
+    _require_count(part, ".alignment_ns", subtask.alignment_ns)
+    _require_count(part, ".sync_ns", subtask.sync_ns)
+    _require_count(part, ".async_ns", subtask.async_ns)
+    _require_count(part, ".end_to_end_ns", subtask.end_to_end_ns)
     for at, hold in enumerate(subtask.holds):
-        _require(hold.kind in HOLD_KINDS, f"{part}.holds[{at}]", f"{sorted(HOLD_KINDS)}", hold.kind)
+        if hold.kind not in HOLD_KINDS:
+            raise _broken(f"{part}.holds[{at}]", f"{sorted(HOLD_KINDS)}", hold.kind)
         _require_count(f"{part}.holds[{at}]", ".held_ns", hold.held_ns)
     _require_count(part, ".watermark", subtask.watermark, MIN_WATERMARK, MAX_WATERMARK)
     operators = metadata.tasks[subtask.task].operators
     own = (subtask.task, subtask.index)
     for at, handle in enumerate(subtask.states):
         where = f"{part}.states[{at}]"
-        _require(handle.operator in operators, f"{where}.operator", "in the task", handle.operator)
+        if handle.operator not in operators:
+            raise _broken(f"{where}.operator", "in the task", handle.operator)
         _check_handle(where, handle)
     for at, database in enumerate(subtask.databases):
         where = f"{part}.databases[{at}]"
@@ -141,8 +149,11 @@ _SIDES = ("input", "output", "replay")
 def _check_in_flight(
     metadata: CheckpointMetadata, part: str, subtask: SubtaskSnapshot, handle: ChannelStateHandle
 ) -> None:
-    """A handle lies at its subtask's own end of a channel of the plan; what is replayed may be of a channel that is no more."""
-    _require(handle.side in _SIDES, f"{part}.side", f"one of {list(_SIDES)}", handle.side)
+    """Check that a handle lies at its subtask's own end of a channel of the plan; a replayed
+    channel may have ended.
+    """
+    if handle.side not in _SIDES:
+        raise _broken(f"{part}.side", f"one of {list(_SIDES)}", handle.side)
     _require_count(part, ".edge", handle.edge, 0, len(metadata.edges) - 1)
     edge = metadata.edges[handle.edge]
     end = (
@@ -153,8 +164,8 @@ def _check_in_flight(
     if handle.side == "replay":
         end = (edge.consumer, subtask.index)
     _require(end == (subtask.task, subtask.index), part, "an end of a channel of the subtask", end)
-    for name in (".producer", ".consumer"):
-        _require_count(part, name, getattr(handle, name[1:]), 0, metadata.max_parallelism - 1)
+    _require_count(part, ".producer", handle.producer, 0, metadata.max_parallelism - 1)
+    _require_count(part, ".consumer", handle.consumer, 0, metadata.max_parallelism - 1)
     _require_count(part, ".first", handle.first)
     before = 0
     for at, (records, time_ns) in enumerate(handle.watermarks):
@@ -196,9 +207,8 @@ def _check_channel(metadata: CheckpointMetadata, part: str, channel: ChannelPosi
 
 
 def _check_database(part: str, database: DatabaseHandle, max_parallelism: int) -> None:
-    formats = sorted(DATABASE_FORMATS)
-    found = database.format
-    _require(found in DATABASE_FORMATS, f"{part}.format", f"one of {formats}", found)
+    if database.format not in DATABASE_FORMATS:
+        raise _broken(f"{part}.format", f"one of {sorted(DATABASE_FORMATS)}", database.format)
     _require_count(part, ".end_group", database.end_group, 1, max_parallelism)
     _require_count(part, ".first_group", database.first_group, 0, database.end_group - 1)
     for at, schema in enumerate(database.schemas):
@@ -216,16 +226,17 @@ def _check_database(part: str, database: DatabaseHandle, max_parallelism: int) -
 
 def _check_blob(part: str, blob: StateHandle | StateSchema | SharedFile | FileHandle) -> None:
     """A place in the job's folder, and a checksum."""
-    _require(is_plain_path(blob.path), f"{part}.path", "a plain relative path", blob.path)
+    if not is_plain_path(blob.path):
+        raise _broken(f"{part}.path", "a plain relative path", blob.path)
     offset = 0 if isinstance(blob, SharedFile) else blob.offset
     _require_count(part, ".offset", offset)
     _require_count(part, ".length", blob.length, 0, _INT_MAX - offset)
-    checksum = blob.checksum
-    _require(bool(_CHECKSUM.fullmatch(checksum)), f"{part}.checksum", "16 hex digits", checksum)
+    if not _CHECKSUM.fullmatch(blob.checksum):
+        raise _broken(f"{part}.checksum", "16 hex digits", blob.checksum)
 
 
 def _check_handle(part: str, handle: StateHandle) -> None:
-    kinds = sorted(STATE_KINDS)
-    _require(handle.kind in STATE_KINDS, f"{part}.kind", f"one of {kinds}", handle.kind)
+    if handle.kind not in STATE_KINDS:
+        raise _broken(f"{part}.kind", f"one of {sorted(STATE_KINDS)}", handle.kind)
     _require_count(part, ".rows", handle.rows)
     _check_blob(part, handle)

@@ -1,13 +1,15 @@
-"""Event time of a restored subtask: from the watermarks of the subtasks before it.
+"""Event time of a restored subtask, from the watermarks of the subtasks before it.
 
-At the same parallelism every channel goes on where it stood. At another one a new channel may bring what any old channel of its edge would have
-brought, so it stands at the oldest of them, as does the operator at the oldest of its old subtasks: windows may then fire later than they
-would have, never earlier. Subtasks that had finished hold nothing back.
+At equal parallelism every channel goes on with its watermark. At another parallelism a new channel
+may bring records of any old channel of its edge, so it gets the oldest watermark among them, and an
+operator the oldest among its old subtasks: windows may then fire later than they would have, never
+earlier. Finished subtasks hold nothing back.
 
-Where records in flight are given out by another partitioner than the one that they were sent by, they come to subtasks, and through these to all
-that lie behind, whose event time may have been ahead of them; so all channels and operators of the job go back to the oldest (`moved`).
+In-flight records that a changed partitioner gives out come to subtasks, and through these to all
+subtasks behind, whose event time may have been ahead of them; so all channels and operators of the
+job go back to the oldest watermark (`moved`).
 
-Source: Flink keeps no watermarks in checkpoints; ours are kept because records in flight, and records that are late, depend on them.
+Source: Flink keeps no watermarks in checkpoints; here in-flight and late records depend on them.
 """
 
 from __future__ import annotations
@@ -38,7 +40,10 @@ def restored_channel(
     *,
     moved: bool,
 ) -> ChannelPosition:
-    """`new` with the watermark that it goes on from. `old`: indexes of its edge in the checkpoint; `widths`: its producers and consumers."""
+    """Return `new` with its restored watermark.
+
+    `old`: indexes of its edge in the checkpoint; `widths`: its producers and consumers.
+    """
     stood = [p for s in metadata.subtasks for p in s.received if p.edge in old]
     watermark, idle = MIN_WATERMARK, False
     if stood and not moved and same_channels(metadata, old, widths):
@@ -53,7 +58,9 @@ def restored_channel(
 
 
 def _told(metadata: CheckpointMetadata, old: Sequence[int]) -> list[int]:
-    """Watermarks of the channels that still bring something: one that had ended does, while records of its edge are left to replay."""
+    """Return watermarks of the channels that still bring records; an ended channel does, while
+    records of its edge are left to replay.
+    """
     told: list[int] = []
     for subtask in metadata.subtasks:
         replays = any(handle.edge in old for handle in subtask.inflight)
@@ -66,7 +73,9 @@ def _told(metadata: CheckpointMetadata, old: Sequence[int]) -> list[int]:
 def restored_operator(
     metadata: CheckpointMetadata, info: TaskInfo, subtask: int, *, moved: bool
 ) -> int:
-    """How far event time had come at the operators of `info` that subtask `subtask` goes on with."""
+    """Return how far event time had come at the operators of `info` that subtask `subtask` goes on
+    with.
+    """
     names = set(info.operators)
     old = [s for s in metadata.subtasks if names & set(metadata.tasks[s.task].operators)]
     if not old:
@@ -77,5 +86,5 @@ def restored_operator(
 
 
 def _oldest(watermarks: Sequence[int]) -> int:
-    """Nothing that goes on: nothing comes any more that could be late."""
+    """Return the oldest watermark; the end of time without any, since nothing can be late then."""
     return min(watermarks, default=MAX_WATERMARK)

@@ -77,6 +77,7 @@ class SharedName(NamedTuple):
     checksum: str
 
 
+@lru_cache(maxsize=64)  # Every path of a job begins with it.
 def job_folder(job: str) -> str:
     """Name the folder of `job`: the name itself if it is plain, else a plain one that ends in its hash.
 
@@ -218,6 +219,7 @@ def store_path(job: str, handle: str) -> str:
     return f"{job_folder(job)}/{handle}"
 
 
+@lru_cache(maxsize=4096)  # A folder is listed again and again.
 def parse_checkpoint_path(path: str) -> CheckpointPath | None:
     """Take apart a path below a checkpoint's or savepoint's folder; None for every other path."""
     folder, _, rest = path.partition("/")

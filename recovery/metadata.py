@@ -1,7 +1,8 @@
-"""What a checkpoint's metadata says: closed schemas, decoded strictly, no code in them.
+"""The metadata of a checkpoint: closed schemas, decoded strictly, without code.
 
-The file is JSON behind one header line (`recovery/codec.py` draws it), so that a text tool can read it. Operators, tasks
-and edges are named, never numbered, wherever a later program must find them again.
+The file is JSON behind one header line (`recovery/codec.py` draws it), so that a text tool can read
+it. Operators, tasks and edges have names instead of numbers wherever a later program must find them
+again.
 """
 
 from __future__ import annotations
@@ -13,9 +14,11 @@ from headrace.inflight.handle import ChannelStateHandle
 
 
 class StateHandle(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Immutable locator of one piece of operator state: an Arrow IPC stream inside a checkpoint file.
+    """Immutable locator of one piece of operator state: an Arrow IPC stream inside a checkpoint
+    file.
 
-    `path` is relative to the job's checkpoint folder; `checksum` is xxh3-64 of the `length` bytes at `offset`, in hex.
+    `path` is relative to the job's checkpoint folder; `checksum` is xxh3-64 of the `length` bytes
+    at `offset`, in hex.
     """
 
     operator: str
@@ -31,8 +34,9 @@ class StateHandle(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class SharedFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Immutable locator of a whole file that several checkpoints may name, such as an SST file.
 
-    `name` is what it is called in the database's folder, where a number may come again after a restore: only `path`, which is relative
-    to the job's folder, and `checksum` (xxh3-64 of all `length` bytes, in hex) say which file it is.
+    `name` is its name in the database's folder, where a number may come again after a restore: only
+    `path`, relative to the job's folder, and `checksum` (xxh3-64 of all `length` bytes, in hex)
+    identify the file.
     """
 
     name: str
@@ -42,7 +46,9 @@ class SharedFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class FileHandle(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Immutable locator of a small file `name` of a database's folder: `length` bytes at `offset` of a checkpoint's file."""
+    """Immutable locator of a small file `name` of a database's folder: `length` bytes at `offset`
+    of a checkpoint's file.
+    """
 
     name: str
     path: str
@@ -52,9 +58,11 @@ class FileHandle(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class StateSchema(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The columns of one state in a database, as an Arrow IPC stream without rows; the first `keys` of them are the key.
+    """The columns of one state in a database, as an Arrow IPC stream without rows; the first `keys`
+    of them are the key.
 
-    They decide how keys and values are stored (`engine.state.rocks_codecs`). `path`, `offset`, `length`, `checksum` as in `StateHandle`.
+    The columns decide how keys and values are stored (`engine/state/rocks/codecs.py`). `path`,
+    `offset`, `length`, `checksum` as in `StateHandle`.
     """
 
     state: str
@@ -70,9 +78,10 @@ class DatabaseHandle(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     Attributes:
         format: "rocksdb".
-        first_group: the database may hold keys of key groups `first_group` <= group < `end_group` and of no others.
-        shared: its large, immutable files: what makes a checkpoint incremental.
-        own: its small files, which every checkpoint writes anew.
+        first_group: the database holds only key groups `first_group` <= group < `end_group`,
+            perhaps not all of them.
+        shared: the large, immutable files, which make a checkpoint incremental.
+        own: the small files, which every checkpoint writes anew.
     """
 
     operator: str
@@ -85,9 +94,11 @@ class DatabaseHandle(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class ChannelPosition(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Where one end of a channel stood at the cut: the position of its next record, and whether its input had ended.
+    """Position of the next record at one end of a channel, at the cut, and whether the channel's
+    input had ended.
 
-    Of a receiver also event time: the newest watermark before that position, in nanoseconds since 1970, and whether the channel was idle.
+    Of a receiver also event time: the newest watermark before that position, in nanoseconds since
+    1970, and whether the channel was idle.
     """
 
     edge: int
@@ -100,12 +111,14 @@ class ChannelPosition(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Hold(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What a subtask's cut waited for during `held_ns` nanoseconds. Holds of one cut may overlap.
+    """A wait of `held_ns` nanoseconds that delayed a subtask's cut. Holds of one cut may overlap.
 
     Attributes:
-        kind: "work" (the call that ran, or the records before an aligned barrier), "pre-commit" (the sink's flush), "barrier" (from the first
-            barrier in to the last), "output" (an aligned barrier behind queued data).
-        by: operators, as "a > b" where they are chained; or a channel, as "edge key producer>consumer", whose barrier was the last.
+        kind: "work" (the running call, or the records before an aligned barrier), "pre-commit" (the
+            sink's flush), "barrier" (from the first barrier in to the last), "output" (an aligned
+            barrier behind queued data).
+        by: operators, as "a > b" where they are chained; or the channel of the last barrier, as
+            "edge key producer>consumer".
     """
 
     kind: str
@@ -116,7 +129,8 @@ class Hold(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class SubtaskSnapshot(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """One subtask's part of a checkpoint. Times are durations in nanoseconds.
 
-    `finished`: every input had ended, `finish` had run and its outputs had been sent, so a restored subtask only relays barriers.
+    `finished`: every input had ended, `finish` had run and its outputs had been sent, so a restored
+    subtask only relays barriers.
     """
 
     task: int
@@ -133,7 +147,7 @@ class SubtaskSnapshot(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     async_ns: int = 0
     #: Keyed state that lies in databases.
     databases: list[DatabaseHandle] = []
-    #: From the trigger until its worker's part was durable; 0 in files of before it was noted.
+    #: From the trigger until the worker's part was durable; 0 in files of early versions.
     end_to_end_ns: int = 0
     #: Longest first.
     holds: list[Hold] = []
@@ -142,7 +156,7 @@ class SubtaskSnapshot(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class TransactionRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A pre-committed sink transaction (`operators.base.Transaction`) and the sink it belongs to."""
+    """A pre-committed sink transaction (`contract/operators.py`, `Transaction`) with its sink."""
 
     sink: str
     id: str
@@ -150,7 +164,7 @@ class TransactionRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True)
 
 
 class TaskInfo(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A task of the plan that wrote the checkpoint: its index there is its position in the list."""
+    """A task of the plan that wrote the checkpoint; its index is its position in the list."""
 
     name: str
     operators: list[str]
@@ -159,11 +173,13 @@ class TaskInfo(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class EdgeInfo(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """An edge of that plan; `producer` and `consumer` are task indexes.
+    """An edge of the plan that wrote the checkpoint; `producer` and `consumer` are task indexes.
 
     Attributes:
-        partitioning: the partitioner's name ("hash", "rebalance", ...); empty in checkpoints of before it was noted.
-        columns: what "hash" hashes, in order, so that a rescaled checkpoint can be read without the program.
+        partitioning: the partitioner's name ("hash", "rebalance", ...); empty in checkpoints of
+            early versions.
+        columns: the columns that "hash" hashes, in order, so that a rescaled checkpoint can be read
+            without the program.
     """
 
     key: str
@@ -178,8 +194,9 @@ class CheckpointMetadata(msgspec.Struct, frozen=True, forbid_unknown_fields=True
 
     Attributes:
         created_ms: wall clock of the trigger, milliseconds since 1970, for people only.
-        duration_ns: trigger to durable metadata (the write of this very file excluded).
-        transactions: pre-committed and, as far as this file knows, not yet committed; includes older checkpoints' leftovers.
+        duration_ns: trigger to durable metadata (without the write of this very file).
+        transactions: pre-committed and, as far as this file knows, not yet committed, those of
+            older checkpoints included.
     """
 
     job: str

@@ -14,7 +14,9 @@ when one triggered later is complete: until then some worker may not have heard 
 To go takes two steps, since storage may refuse each. First the metadata is withdrawn (`collect`, answered by `withdrawn`): as long as that is not
 certain the checkpoint may look complete, so everything that it names is counted. Then its files are deleted (`deletable`, answered by `deleted`). What
 storage refused is handed out again the next time. What was given up is handed out once more when yet another checkpoint is complete: an upload that
-was running all the while may have come after the first deletion.
+was running all the while may have come after the first deletion. The first checkpoint of an attempt
+is handed out twice even if it was complete: workers of the attempt before may live on, cut off, and
+write pieces of their in-flight logs under the same number.
 
 Source: Flink's SharedStateRegistry (the idea of counting; behaviour, not code). Deviation: whole checkpoints are let go, not single references, and
 what a given-up checkpoint had written may be named.
@@ -77,34 +79,42 @@ class SharedStateRegistry:
         self._withdrawing: set[int] = set()
         #: Withdrawn, and what was written for them is to be deleted.
         self._withdrawn: set[int] = set()
-        #: {given up and deleted once: to be deleted again when this one, or a later one, is complete}.
+        #: First checkpoints of attempts, not withdrawn: older attempts may log under their numbers.
+        self._firsts: set[int] = set()
+        #: {deleted once, perhaps too early: deleted again when this one or a later is complete}.
         self._late: dict[int, int] = {}
         #: Files that outlive what was written with them: others name them, or storage refused to delete them.
         self._kept: set[str] = set()
-        self._following = 0
+        self._checkpoint_next = 0
         self._newest_complete = 0
         self._ended = False
 
     def adopt(self, checkpoint: int, files: frozenset[str]) -> None:
         """A checkpoint that was complete before this registry began, or one that was let go, is to count."""
         assert checkpoint not in self._withdrawing, f"chk-{checkpoint} is about to go"
+        if checkpoint not in self._complete:
+            self._firsts.add(checkpoint)  # It may have been: an earlier run began it.
         self._complete[checkpoint] = files
         self._limits.pop(checkpoint, None)
         known = {None, *self._complete, *self._given_up, *self._under_way, *self._limits}
         self._kept |= {path for path in files if owner(path) not in known}
-        self._following = max(self._following, checkpoint + 1)
+        self._checkpoint_next = max(self._checkpoint_next, checkpoint + 1)
 
     def adopt_abandoned(self, checkpoint: int) -> None:
         """Somebody who is gone wrote files for it and never completed it. Nobody builds upon them, but complete ones, adopted later, may name some."""
         assert not self._complete.keys() | self._under_way, "adopt what was abandoned first"
         self._limits[checkpoint] = 0
-        self._following = max(self._following, checkpoint + 1)
+        self._checkpoint_next = max(self._checkpoint_next, checkpoint + 1)
+
+    def attempt_begins(self, checkpoint_next: int) -> None:
+        """An attempt runs, and its first checkpoint will be `checkpoint_next`."""
+        self._firsts.add(checkpoint_next)
 
     def begin(self, checkpoint: int) -> None:
         """The checkpoint is about to be triggered: from now on files may be written for it."""
-        assert checkpoint >= self._following, f"chk-{checkpoint} is begun out of order"
+        assert checkpoint >= self._checkpoint_next, f"chk-{checkpoint} is begun out of order"
         self._under_way.add(checkpoint)
-        self._following = checkpoint + 1
+        self._checkpoint_next = checkpoint + 1
 
     def complete(self, checkpoint: int, files: frozenset[str]) -> None:
         """It is complete and names `files`; nobody builds any more on what was written for older ones."""
@@ -114,7 +124,7 @@ class SharedStateRegistry:
         self._complete[checkpoint] = files
         for older in self._given_up:
             if older < checkpoint:
-                self._limits.setdefault(older, self._following)
+                self._limits.setdefault(older, self._checkpoint_next)
         self._look_again(checkpoint)
 
     def save(self, checkpoint: int) -> None:
@@ -126,14 +136,14 @@ class SharedStateRegistry:
     def give_up(self, checkpoint: int) -> None:
         """It will never be complete. What was written for it may be named until a newer one is complete."""
         self._under_way.remove(checkpoint)
-        self._given_up[checkpoint] = self._following
+        self._given_up[checkpoint] = self._checkpoint_next
         if checkpoint < self._newest_complete:
-            self._limits[checkpoint] = self._following
+            self._limits[checkpoint] = self._checkpoint_next
 
     def let_go(self, checkpoint: int) -> None:
         """The complete checkpoint is not retained any longer."""
         assert checkpoint in self._complete, f"chk-{checkpoint} is not complete"
-        self._limits[checkpoint] = self._following
+        self._limits[checkpoint] = self._checkpoint_next
 
     def forget(self, checkpoint: int) -> None:
         """It counts no more, but its files are to stay: it is damaged, and somebody may want to look at it."""
@@ -145,12 +155,12 @@ class SharedStateRegistry:
         assert not self._under_way, "give up first what is under way"
         self._ended = True
         for checkpoint in self._given_up:
-            self._limits.setdefault(checkpoint, self._following)
-        self._look_again(self._following)
+            self._limits.setdefault(checkpoint, self._checkpoint_next)
+        self._look_again(self._checkpoint_next)
 
     def _look_again(self, complete: int) -> None:
-        again = {number for number, following in self._late.items() if following <= complete}
-        self._late = {n: following for n, following in self._late.items() if n not in again}
+        again = {number for number, next_ in self._late.items() if next_ <= complete}
+        self._late = {n: next_ for n, next_ in self._late.items() if n not in again}
         self._withdrawn |= again
 
     # --- deletion -----------------------------------------------------------------------------------------------
@@ -174,8 +184,9 @@ class SharedStateRegistry:
         for number in gone:
             del self._limits[number]
             self._complete.pop(number, None)
-            if self._given_up.pop(number, None) is not None:
-                self._late[number] = self._following
+            if self._given_up.pop(number, None) is not None or number in self._firsts:
+                self._late[number] = self._checkpoint_next
+            self._firsts.discard(number)
             self._withdrawn.add(number)
 
     def deletable(self) -> Deletable:
@@ -209,7 +220,7 @@ class SharedStateRegistry:
         while readers and (more := {n for n in waiting if self._limits[n] > min(readers)}):
             readers |= more
             waiting -= more
-        return min(readers, default=self._following)
+        return min(readers, default=self._checkpoint_next)
 
     def describe(self) -> str:
         """The whole state as stable text."""

@@ -1,8 +1,8 @@
-"""A checkpoint in the words of a program whose operators have other names now.
+"""A checkpoint in terms of a program whose operators have other names now.
 
-State and in-flight records are found again by operator names and by edge keys, which are made of them. So a renamed operator is found when the
-checkpoint is read as if it had always borne its new name. The files stay as they are. A sink that has transactions keeps its name: the outside
-system knows them by it.
+Operator names, and edge keys made of them, find state and in-flight records. So the metadata is
+read as if a renamed operator had always borne its new name, and the files stay as they are. A sink
+that has transactions keeps its name, by which the outside system knows them.
 
 Source: Flink's operator uids. Deviation: there a uid cannot be changed once state bears it.
 """
@@ -21,12 +21,14 @@ class NoSuchName(Exception):
 
 
 def renamed(metadata: CheckpointMetadata, names: Mapping[str, str]) -> CheckpointMetadata:
-    """The checkpoint with other operator names; transactions stay those of the sinks that began them.
+    """Return the checkpoint with other operator names; transactions stay those of the sinks that
+    began them.
 
     Args:
-        names: {old: new}. An old name that the checkpoint does not have is passed over if it has the new one: it was written under that.
+        names: {old: new}. A pair whose new name alone is in the checkpoint is passed over: an
+            earlier run renamed it.
 
-    Raises: NoSuchName: it has neither, or both.
+    Raises: NoSuchName: the checkpoint has neither name, or both.
     """
     there = {name for task in metadata.tasks for name in task.operators}
     for old, new in names.items():
@@ -51,7 +53,7 @@ def renamed(metadata: CheckpointMetadata, names: Mapping[str, str]) -> Checkpoin
 
 
 def _key(key: str, names: Mapping[str, str]) -> str:
-    """An edge's key, `producer->consumer/port`, where the producer may be followed by ` (output)`."""
+    """Rename an edge's key, `producer->consumer/port`; ` (output)` may follow the producer."""
     left, arrow, right = key.partition("->")
     producer, space, output = left.partition(" ")
     consumer, slash, port = right.rpartition("/")

@@ -1,9 +1,10 @@
-"""How much a checkpoint holds and how much of it is new, from its metadata alone.
+"""Sizes of a checkpoint, held and newly written, from its metadata alone.
 
-State in shared files is held by every checkpoint that names them and written by the one that stored them.
-In-flight data is *held* by a checkpoint whether it wrote it or only names what an earlier one wrote. A stored buffer may be meant in part, and
-several subtasks may mean the same one; so what is held is counted in proportion to the records meant, and what is written
-or referenced by whole blobs, each once. Records are counted before the filters of a rescale, which only reading would apply.
+Every checkpoint that names a shared file holds its state; the one that stored the file wrote it. A
+checkpoint *holds* in-flight data whether it wrote the data or names an earlier checkpoint's. A
+checkpoint may mean part of a stored buffer, and several subtasks may mean the same buffer; so held
+data counts in proportion to the records meant, and written or referenced data by whole blobs, each
+once. Records are counted before the filters of a rescale, which only reading would apply.
 """
 
 from __future__ import annotations
@@ -18,13 +19,13 @@ from .metadata import CheckpointMetadata, FileHandle, SharedFile, StateHandle, S
 
 @dataclass(frozen=True, slots=True)
 class CheckpointSizes:
-    """What one checkpoint amounts to.
+    """Sizes of one checkpoint.
 
     Attributes:
         state_bytes: held, written or referenced.
         inflight_bytes: held, written or referenced.
         inflight_written_bytes: in-flight data in the checkpoint's own files.
-        inflight_referenced_bytes: blobs in files of earlier checkpoints that it needs.
+        inflight_referenced_bytes: blobs that it needs in files of earlier checkpoints.
         files: written by this checkpoint, its metadata included.
         state_referenced_bytes: shared files that earlier checkpoints wrote.
     """
@@ -93,7 +94,9 @@ def held_on(subtask: SubtaskSnapshot, side: str) -> Held:
 
 
 def stored_by(subtask: SubtaskSnapshot, checkpoint: int) -> tuple[int, int]:
-    """Bytes of the blobs with one subtask's in-flight data: (in the checkpoint's own files, in those of earlier ones)."""
+    """Return bytes of the blobs with one subtask's in-flight data: (in the checkpoint's own files,
+    in earlier files).
+    """
     blobs = {(b.path, b.offset): b.length for b in _buffers(subtask.inflight)}
     own = (f"chk-{checkpoint}/", f"sav-{checkpoint}/")
     written = sum(length for (path, _), length in blobs.items() if path.startswith(own))

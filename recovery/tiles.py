@@ -1,14 +1,15 @@
 """The tile check: does a checkpoint account for every record of every channel?
 
-A cut leaves channel `c` with its receiver at position r and its sender at s. What lies between, the records `[r, s)`,
-must have been persisted: exactly once, without gap and without overlap. Then receiver, persisted runs and sender tile the
-channel, and nothing can be lost or doubled by a restore. A checkpoint that does not tile is not completed.
+A cut leaves channel `c` with its receiver at position r and its sender at s. The records between,
+`[r, s)`, must have been persisted: exactly once, without gap and without overlap. Then receiver,
+persisted runs and sender tile the channel, and a restore can lose or double nothing. A checkpoint
+that does not tile is not completed.
 
-This is the cheapest check that would have caught most known bugs of unaligned checkpoints (FLINK-18139, FLINK-20645,
-FLINK-21104); it costs one pass over numbers that the subtasks report anyway.
+The check is cheap, one pass over numbers that the subtasks report anyway, and would have caught
+most known bugs of unaligned checkpoints (FLINK-18139, FLINK-20645, FLINK-21104).
 
-Not for at-least-once checkpoints, whose receivers may be ahead of the senders, and it cannot miss what it is never told of:
-a channel that neither end reports.
+At-least-once checkpoints are exempt, since their receivers may be ahead of the senders. A channel
+that neither end reports escapes the check; the coordinator compares with the plan.
 """
 
 from __future__ import annotations
@@ -19,7 +20,8 @@ from headrace.channels.buffer import ChannelId
 
 from .metadata import ChannelPosition, SubtaskSnapshot
 
-#: A persisted run of in-flight records of one channel: (edge, producer, consumer), first position, position after the last.
+#: A persisted run of in-flight records of one channel: (edge, producer, consumer), first position,
+#: position after the last.
 Run = tuple[tuple[int, int, int], int, int]
 
 
@@ -28,7 +30,7 @@ def check_tiles(
     ranges: Iterable[Run] = (),
     ends: Collection[tuple[int, int, int]] = (),
 ) -> list[str]:
-    """Return what is wrong, as sentences, sorted by channel; an empty list means that the cut is whole.
+    """Return the faults as sentences, sorted by channel; an empty list means that the cut is whole.
 
     Args:
         subtasks: all subtasks of the checkpoint.

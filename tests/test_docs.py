@@ -83,11 +83,19 @@ def plain_count() -> dict[str, int]:
 def first_program(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder in which the README's first program has run, as it is written, but on threads."""
     folder = tmp_path_factory.mktemp("readme")
-    (folder / "words.py").write_text(code_blocks("README.md", "python")[0], encoding="utf-8")
+    (folder / "words.py").write_text(code_blocks("README.md", "python")[1], encoding="utf-8")
     done = run(folder, "words.py")
     assert done.returncode == 0, done.stderr
     assert "0 restarts" in done.stdout
     return folder
+
+
+def test_the_program_of_the_first_screen_prints_what_the_readme_says(tmp_path: Path) -> None:
+    program = tmp_path / "scores.py"
+    program.write_text(code_blocks("README.md", "python")[0], encoding="utf-8")
+    done = run(tmp_path, "scores.py")
+    assert done.returncode == 0, done.stderr
+    assert f"\n    {done.stdout}" in read("README.md")
 
 
 def test_the_first_program_counts_what_a_plain_count_counts(first_program: Path) -> None:
@@ -97,7 +105,7 @@ def test_the_first_program_counts_what_a_plain_count_counts(first_program: Path)
 
 
 def test_its_results_can_be_read_as_the_readme_says(first_program: Path) -> None:
-    done = run(first_program, "-c", code_blocks("README.md", "python")[1])
+    done = run(first_program, "-c", code_blocks("README.md", "python")[2])
     assert done.returncode == 0, done.stderr
     assert "self" in done.stdout
 

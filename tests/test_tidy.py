@@ -23,7 +23,7 @@ PACKAGES = ("bench", "channels", "engine", "inflight", "recovery")
 PURE = ("channels", "inflight", "recovery", "engine/worker", "engine/coordinator")
 IMPURE_MODULES = {"threading", "socket", "time", "random", "os", "logging", "pyspark"}
 
-FILE_LINES_MAX = 500
+FILE_LINES_MAX = 700
 FUNCTION_LINES_MAX = 60
 
 #: Modules without a test file of their own, each with the reason.
@@ -148,7 +148,10 @@ def test_files_stay_short_enough_to_read() -> None:
         for path in everything()
         if (lines := len(path.read_text(encoding="utf-8").splitlines())) > FILE_LINES_MAX
     ]
-    complain(complaints, "a file holds one concept: move a second one into a file of its own")
+    complain(
+        complaints,
+        "a file holds one idea: move a second one into a file of its own, and cut no idea in two",
+    )
 
 
 def test_functions_fit_a_screen() -> None:

@@ -75,13 +75,15 @@ def co_connected(
 def _check_processor(class_: type[CoProcessor]) -> None:
     if any(isinstance(s, BroadcastState) for s in declared_states(class_).values()):
         raise UserError(
-            f"connect: {class_.__name__} declares broadcast state, which a broadcast stream must fill; use a "
+            f"connect: {class_.__name__} declares broadcast state, which a broadcast stream must"
+            " fill; use a "
             "BroadcastProcessor and connect(rules.broadcast(), ...)"
         )
     for method in ("process", "process_batch"):
         if getattr(class_, method) is not getattr(StatefulProcessor, method):
             raise UserError(
-                f"connect: {class_.__name__} implements {method}, but records of two streams go to process_left and "
+                f"connect: {class_.__name__} implements {method}, but records of two streams go to"
+                " process_left and "
                 "process_right"
             )
 
@@ -89,20 +91,25 @@ def _check_processor(class_: type[CoProcessor]) -> None:
 def _check_keys(left: KeyedStream, right: KeyedStream) -> None:
     if len(left.columns) != len(right.columns):
         raise UserError(
-            f"connect takes a stream keyed by as many columns as this one ({len(left.columns)}), got "
+            f"connect takes a stream keyed by as many columns as this one ({len(left.columns)}),"
+            " got "
             f"{len(right.columns)}: {', '.join(right.columns)}"
         )
     for one, other in zip(left.columns, right.columns, strict=True):
         types = left.stream.schema.field(one).type, right.stream.schema.field(other).type
         if types[0] != types[1]:
             raise UserError(
-                f"connect: {one!r} is {types[0]} on the left and {other!r} is {types[1]} on the right, which are never "
+                f"connect: {one!r} is {types[0]} on the left and {other!r} is {types[1]} on the"
+                " right, which are never "
                 "equal; cast one with select() before"
             )
 
 
 def _event_time(class_: type[CoProcessor], stream: Stream) -> str | None:
-    """Tell a stream's event-time column, if it has one; it must where time matters. Raises: UserError."""
+    """Return a stream's event-time column, which it must have where time matters.
+
+    Raises: UserError.
+    """
     if not has_timers(class_) and not expires(class_):
         return stream.event_time
     why = f"{class_.__name__}.on_timer" if has_timers(class_) else "state with a ttl"

@@ -36,7 +36,8 @@ def connected(
         raise UserError(f"connect takes a stream, got {rules!r}")
     if not all(isinstance(edge.partitioning, Broadcast) for edge in rules.inputs):
         raise UserError(
-            "connect: the other stream must be broadcast, so that every subtask gets all of it; write "
+            "connect: the other stream must be broadcast, so that every subtask gets all of it;"
+            " write "
             "connect(rules.broadcast(), ...)"
         )
     class_: type[BroadcastProcessor]
@@ -49,13 +50,15 @@ def connected(
     keyed = [n for n, s in declared_states(class_).items() if not isinstance(s, BroadcastState)]
     if keyed and not keys:
         raise UserError(
-            f"connect: {class_.__name__} declares state per key ({', '.join(map(repr, keyed))}) but the stream has no "
+            f"connect: {class_.__name__} declares state per key ({', '.join(map(repr, keyed))})"
+            " but the stream has no "
             "key; call key_by() before"
         )
     if has_timers(class_) or has_processing_timers(class_):
         called = "on_timer" if has_timers(class_) else "on_processing_timer"
         raise UserError(
-            f"connect: {class_.__name__} implements {called}, but timers are set by processors of keyed streams alone; set them "
+            f"connect: {class_.__name__} implements {called}, but timers are set by processors of"
+            " keyed streams alone; set them "
             "in a process() behind it"
         )
     make: Callable[..., ConnectOperator] = ConnectOperator

@@ -1,7 +1,7 @@
 """Arrow expressions, checked against a schema while the pipeline is built.
 
-Arrow itself says what an expression yields, over no rows. That finds unknown columns, types without a kernel and conditions
-that are no booleans, without a type checker of our own that would drift from Arrow's.
+Arrow computes the expression over no rows. That finds unknown columns, types without a kernel and
+conditions that are no booleans, without a type checker of our own that would drift from Arrow's.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ def check_filter(condition: pc.Expression, schema: pa.Schema) -> None:
 def projected_schema(
     expressions: Mapping[str, pc.Expression], schema: pa.Schema, *, where: str = "select"
 ) -> pa.Schema:
-    """The schema of `expressions`, in their order, over records of `schema`.
+    """Return the schema of `expressions`, in their order, over records of `schema`.
 
-    Raises: UserError when there is none, one is no expression, or Arrow cannot compute it.
+    Raises: UserError when there is none, a value is no expression, or Arrow cannot compute it.
     """
     if not expressions:
         raise UserError(f"{where} needs at least one column")
@@ -53,7 +53,10 @@ def projected_schema(
 
 
 def _refuse_unknown_column(error: BaseException, schema: pa.Schema, *, where: str) -> None:
-    """Say it with a suggestion, if it is that. Arrow's own message goes on with the whole schema, one field a line."""
+    """Refuse an unknown column with a suggestion.
+
+    Arrow's own message lists the whole schema, one field a line.
+    """
     message = str(error)
     if message.startswith(_UNKNOWN_COLUMN):
         column = message.removeprefix(_UNKNOWN_COLUMN).partition(") in ")[0]

@@ -81,7 +81,8 @@ def _check_keys(
         types = left.schema.field(one).type, right.schema.field(other).type
         if types[0] != types[1]:
             raise UserError(
-                f"join: {one!r} is {types[0]} on the left and {other!r} is {types[1]} on the right, which are never equal; "
+                f"join: {one!r} is {types[0]} on the left and {other!r} is {types[1]} on the"
+                " right, which are never equal; "
                 "cast one with select() before"
             )
 
@@ -91,7 +92,8 @@ def _input(stream: Stream, keys: tuple[str, ...], side: str) -> JoinInput:
     for name in (TIME.name, MATCHED.name, *ADDED, *RESERVED):
         if name in stream.schema.names:
             raise UserError(
-                f"join: the {side} stream has a column {name!r}, which the join needs for itself; rename it with "
+                f"join: the {side} stream has a column {name!r}, which the join needs for itself;"
+                " rename it with "
                 "select() before"
             )
     return JoinInput(keys, column, stream.schema)
@@ -105,7 +107,8 @@ def _match(
 ) -> Interval | Window:
     if [within, between, window].count(None) != 2:
         raise UserError(
-            "join takes one of within='10m', between=('-5m', '5m') and window=hr.tumbling('1m'), which tell which records "
+            "join takes one of within='10m', between=('-5m', '5m') and window=hr.tumbling('1m'),"
+            " which tell which records "
             "can still meet"
         )
     if window is not None:
@@ -124,12 +127,14 @@ def _match(
 def _window(inputs: tuple[JoinInput, JoinInput], window: object) -> Window:
     if not isinstance(window, TimeWindow | SessionWindow):
         raise UserError(
-            f"join: window={window!r} cannot be joined in; use hr.tumbling, hr.sliding or hr.session, or within="
+            f"join: window={window!r} cannot be joined in; use hr.tumbling, hr.sliding or"
+            " hr.session, or within="
         )
     left, right = (i.schema.field(i.event_time).type for i in inputs)
     if left != right:
         raise UserError(
-            f"join: the event time is {left} on the left and {right} on the right; cast one before with_watermark"
+            f"join: the event time is {left} on the left and {right} on the right; cast one before"
+            " with_watermark"
         )
     check_durations(left, *durations_of(window), where="join")
     return window

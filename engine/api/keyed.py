@@ -1,6 +1,6 @@
-"""Keyed streams: what keeps state per key.
+"""Keyed streams: the operators that keep state per key.
 
-Names and columns are checked by the call that states them, as in `stream.py`.
+Each call checks the names and columns that it states, as in `stream.py`.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ EMITS: tuple[str, ...] = ("changes", "final")
 
 @dataclass(frozen=True, slots=True)
 class KeyedStream:
-    """A stream whose records meet by key: what keeps state per key goes here.
+    """A stream whose records meet by key, with the operators that keep state per key.
 
     Attributes:
         stream: partitioned by `columns`.
@@ -67,15 +67,19 @@ class KeyedStream:
         state: State | None = None,
         **aggregations: Aggregation,
     ) -> Stream:
-        """Keep running aggregates per key: `aggregate(amount=hr.sum("amount"), n=hr.count(), name="totals")`.
+        """Keep running aggregates per key: `aggregate(amount=hr.sum("amount"), n=hr.count(),
+        name="totals")`.
 
         Args:
             name: required.
-            emit: "changes": each batch's changed keys with their new values; "final": every key once, when the input ends.
-            ttl: "1h": a key that got no record for so long, in event time, is forgotten, and begins anew with its next one; None: none is.
-                The time of a record is its own, or the watermark where that has passed it. Nothing is emitted when a key is forgotten. A
-                checkpoint of an aggregate with a ttl cannot be restored into one without, nor the other way round.
-            state: where its state lies, if not where the job's does.
+            emit: "changes": each batch's changed keys with their new values; "final": every key
+                once, when the input ends.
+            ttl: "1h": a key without a record for so long, in event time, is forgotten, and begins
+                anew with its next record; None: never. The time of a record is its own, or the
+                watermark where that has passed it. Forgetting emits nothing. A checkpoint of an
+                aggregate with a ttl cannot be restored into an aggregate without, nor the other way
+                round.
+            state: where the state lies, if not where the job's does.
             aggregations: {column of the result: aggregation}.
 
         Returns: a stream of the key columns followed by one column per aggregation.
@@ -110,7 +114,8 @@ class KeyedStream:
     ) -> Callable[..., ExpiringAggregate]:
         if emit == "final":
             raise UserError(
-                'aggregate: emit="final" gives every key when the input ends, but ttl= forgets keys before; use one of them'
+                'aggregate: emit="final" gives every key when the input ends, but ttl= forgets'
+                " keys before; use one of them"
             )
         schema = self.stream.schema
         event_time = require_event_time(
@@ -122,11 +127,13 @@ class KeyedStream:
         return partial(ExpiringAggregate, *given, backend=backend)
 
     def window(self, window: Window, *, lateness: Duration = 0) -> WindowedStream:
-        """Cut the stream into windows of event time: `window(hr.tumbling("1m")).aggregate(n=hr.count(), name="per-minute")`.
+        """Cut the stream into windows of event time:
+        `window(hr.tumbling("1m")).aggregate(n=hr.count(), name="per-minute")`.
 
         Args:
             window: `hr.tumbling("1m")`, `hr.sliding("1m", every="10s")` or `hr.session("30s")`.
-            lateness: for how long after its end a window is kept, to be emitted anew when late records come for it.
+            lateness: for how long after its end a window is kept, to be emitted anew when late
+                records come for it.
         """
         from .windowed import windowed  # windowed.py is built on this module
 
@@ -147,7 +154,8 @@ class KeyedStream:
         """Join with another keyed stream whose keys are equal, as `Stream.join` does."""
         if not isinstance(other, KeyedStream) or len(other.columns) != len(self.columns):
             raise UserError(
-                f"join takes a stream keyed by as many columns as this one ({len(self.columns)}), got {other!r}"
+                f"join takes a stream keyed by as many columns as this one ({len(self.columns)}),"
+                f" got {other!r}"
             )
         return self.stream.join(
             other.stream,
@@ -171,12 +179,15 @@ class KeyedStream:
         parallelism: int | None = None,
         state: State | None = None,
     ) -> Stream:
-        """As `Stream.connect`, with state per key beside the broadcast state; or process two keyed streams together.
+        """As `Stream.connect`, with state per key beside the broadcast state; or process two keyed
+        streams together.
 
         Args:
-            other: a stream after `broadcast()`, for a `BroadcastProcessor`; or one after `key_by` with keys of the same types, for a
-                `CoProcessor`, which finds the same state whichever side a record of the key is of.
-            state: where the state per key lies, if not where the job's does; broadcast state is in memory always.
+            other: a stream after `broadcast()`, for a `BroadcastProcessor`; or a stream after
+                `key_by` with keys of the same types, for a `CoProcessor`, which finds the same
+                state for records of either side.
+            state: where the state per key lies, if not where the job's does; broadcast state is in
+                memory always.
         """
         if isinstance(other, KeyedStream):
             from .co_connected import co_connected
@@ -212,24 +223,27 @@ class KeyedStream:
         parallelism: int | None = None,
         state: State | None = None,
     ) -> Stream:
-        """Run a processor with declared state per key, and timers if it implements `on_timer` or `on_processing_timer`.
+        """Run a processor with declared state per key, and timers if it implements `on_timer` or
+        `on_processing_timer`.
 
         Args:
-            processor: a `StatefulProcessor` subclass, or an instance of one.
-            schema: of what it emits.
+            processor: a `StatefulProcessor` subclass, or an instance.
+            schema: of the emitted records.
             name: required.
-            state: where its state lies, if not where the job's does.
+            state: where the state lies, if not where the job's does.
         """
         class_ = processor if isinstance(processor, type) else type(processor)
         if not issubclass(class_, StatefulProcessor):
             raise UserError(f"process takes a StatefulProcessor, got {processor!r}")
         if issubclass(class_, CoProcessor):
             raise UserError(
-                f"process: {class_.__name__} is a processor of two streams; use connect(other.key_by(...), ...)"
+                f"process: {class_.__name__} is a processor of two streams; use"
+                " connect(other.key_by(...), ...)"
             )
         if any(isinstance(s, BroadcastState) for s in declared_states(class_).values()):
             raise UserError(
-                f"process: {class_.__name__} declares broadcast state, which a second stream must fill; use "
+                f"process: {class_.__name__} declares broadcast state, which a second stream must"
+                " fill; use "
                 "connect(rules.broadcast(), ...)"
             )
         name = require_name(name, kind="process", proposal=name_of_class(class_), why=STATE)

@@ -1,8 +1,8 @@
 """Sources: `hr.read.<format>(...)`.
 
-Every function takes `name=`, which is required, since the offsets in a checkpoint are found again by it, and
-`parallelism=`, the number of reading subtasks (the job's if it is left out). The schema is looked up at once, so a missing file is
-refused by the line that names it. All raise `UserError`.
+Every function takes `name=`, which is required, since a restart finds the offsets in a checkpoint
+by it, and `parallelism=`, the number of reading subtasks (the job's by default). The schema is
+looked up at once, so the line that names a missing file refuses it. All raise `UserError`.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ if TYPE_CHECKING:
 
 
 class FileOptions(TypedDict, total=False):
-    """What all file sources take.
+    """Options of all file sources.
 
     Attributes:
         name: required.
         schema: columns to read and their types; None infers them from the first file.
-        follow: None reads what is there and ends; a duration looks for more that often.
+        follow: None reads the present files and ends; a duration looks for more that often.
         path_column: name of a column to add that holds the file's path.
         storage_options: passed to fsspec.
         parallelism: number of reading subtasks.
@@ -98,7 +98,8 @@ def sequence(
     payload: Size = 0,
     parallelism: int | None = None,
 ) -> Stream:
-    """Make numbered records with the int64 columns `sequence`, `timestamp` (nanoseconds) and `key`, for tests and benchmarks.
+    """Make numbered records with the int64 columns `sequence`, `timestamp` (nanoseconds) and `key`,
+    for tests and benchmarks.
 
     Args:
         rows: how many in all; None never ends.
@@ -123,7 +124,10 @@ def batches(
     name: str | None = None,
     parallelism: int | None = None,
 ) -> Stream:
-    """Read record batches that the program holds; they are shipped with it. For tests and small tables."""
+    """Read record batches that the program holds; they are shipped with it.
+
+    For tests and small tables.
+    """
     from ..connectors.memory import BatchesSource
 
     return stream_of(BatchesSource(batches), "read.batches", name, "rows", parallelism)
@@ -132,14 +136,18 @@ def batches(
 def from_source(
     source: Source, *, name: str | None = None, parallelism: int | None = None
 ) -> Stream:
-    """Read from any `Source`. Its readers may tell their splits apart (`ReadsSplits`), for the sake of `with_watermark`."""
+    """Read from any `Source`.
+
+    Readers that tell their splits apart (`ReadsSplits`) give each split a watermark.
+    """
     return stream_of(source, "from_source", name, "records", parallelism)
 
 
 def stream_of(
     source: Source, kind: str, name: str | None, proposal: str, parallelism: int | None
 ) -> Stream:
-    """Begin a stream; dictionary columns are decoded, since slices with different dictionaries cannot be merged.
+    """Begin a stream; dictionary columns are decoded, since slices with different dictionaries
+    cannot be merged.
 
     Args:
         kind: the API's word, for errors.

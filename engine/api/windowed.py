@@ -1,4 +1,4 @@
-"""Windows of a keyed stream, and what is aggregated over them."""
+"""Windows of a keyed stream, and their aggregates."""
 
 from __future__ import annotations
 
@@ -27,13 +27,16 @@ if TYPE_CHECKING:
 
 
 class WindowResult(Stream):
-    """What a windowed aggregate emits; and beside it, what came too late for it."""
+    """The results of a windowed aggregate, with the late records beside them."""
 
     __slots__ = ()
 
     @property
     def late(self) -> Stream:
-        """The records whose windows were past, as they came in. Without a consumer they are dropped; they are counted either way."""
+        """The records whose windows were past, as they came in.
+
+        Without a consumer they are dropped, and counted.
+        """
         node = self.inputs[0].node
         assert node.late is not None, f"{node.label} has no late records"
         return Stream((Input(node, output=Output.LATE),), node.late)
@@ -64,15 +67,17 @@ class WindowedStream:
     ) -> WindowResult:
         """Aggregate each key's records by window: `aggregate(n=hr.count(), name="per-minute")`.
 
-        A window is emitted once the watermark has passed its end, and with lateness again after each batch with late records for it.
+        A window is emitted once the watermark has passed its end, and with lateness again after
+        each batch with late records.
 
         Args:
             name: required.
             state: where the windows lie, if not where the job's state does.
             aggregations: {column of the result: aggregation}.
 
-        Returns: a stream of the key columns, window_start, window_end, and one column per aggregation; its `late` are the late records.
-        The result has no watermark of its own: for further windows, give it one, as in `with_watermark("window_start", "0s")`.
+        Returns: a stream of the key columns, window_start, window_end, and one column per
+        aggregation; `late` has the late records. The result has no watermark: for further windows,
+        give it one, as in `with_watermark("window_start", "0s")`.
         """
         stream, keys = self.keyed.stream, self.keyed.columns
         proposal = f"{'-'.join(keys)}-windows"
@@ -103,7 +108,8 @@ def windowed(keyed: KeyedStream, window: object, lateness: Duration) -> Windowed
     """Cut a keyed stream into windows. Raises: UserError."""
     if not isinstance(window, TimeWindow | SessionWindow):
         raise UserError(
-            f"window takes hr.tumbling('1m'), hr.sliding('1m', every='10s') or hr.session('30s'), got {window!r}"
+            "window takes hr.tumbling('1m'), hr.sliding('1m', every='10s') or hr.session('30s'),"
+            f" got {window!r}"
         )
     column, type_ = event_time_of(keyed.stream, where="window")
     check_durations(type_, *durations_of(window), where="window")
@@ -112,11 +118,11 @@ def windowed(keyed: KeyedStream, window: object, lateness: Duration) -> Windowed
 
 
 def event_time_of(stream: Stream, *, where: str) -> tuple[str, pa.DataType]:
-    """Tell a stream's event-time column and its type. Raises: UserError when it has none."""
+    """Return a stream's event-time column and its type. Raises: UserError when it has none."""
     column = require_event_time(stream.event_time, stream.schema, where=where)
     return column, stream.schema.field(column).type
 
 
 def durations_of(window: Window) -> tuple[int, ...]:
-    """What the event-time column must be able to express, in nanoseconds."""
+    """Return the durations, in nanoseconds, that the event-time column must be able to express."""
     return (window.size_ns, window.every_ns) if isinstance(window, TimeWindow) else (window.gap_ns,)

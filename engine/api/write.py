@@ -1,8 +1,9 @@
 """Sinks of a stream: `stream.write.<format>(...)`.
 
-Connectors are imported by the methods that need them: they bring libraries that only their users should wait for.
+Methods import their connectors, so that only a connector's users wait for its libraries.
 
-A sink is a leaf: writing gives a `SinkHandle`, which a `Job` takes. The stream can be used further, by other sinks too.
+A sink is a leaf: writing gives a `SinkHandle`, which a `Job` takes. The stream can be used further,
+by other sinks too.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ class SinkHandle:
 
     @property
     def delivery(self) -> Delivery:
-        """What the sink promises when checkpoints are on."""
+        """The sink's promise when checkpoints are on."""
         return self.sink.delivery
 
     @property
@@ -45,10 +46,11 @@ class SinkHandle:
 
 @dataclass(frozen=True, slots=True)
 class Write:
-    """The sinks that `stream` can end in.
+    """The sinks of `stream`.
 
-    Every method takes `name=`, which is required, and `parallelism=`, the number of writing subtasks (the job's if it is left
-    out), and raises `UserError` when a record of the stream has no place in the sink.
+    Every method takes `name=`, which is required, and `parallelism=`, the number of writing
+    subtasks (the job's by default), and raises `UserError` when a record of the stream has no place
+    in the sink.
     """
 
     stream: Stream
@@ -62,7 +64,8 @@ class Write:
         storage_options: Mapping[str, Any] | None = None,
         parallelism: int | None = None,
     ) -> SinkHandle:
-        """Write Parquet files into the folder `path`; a file appears when its checkpoint is complete.
+        """Write Parquet files into the folder `path`; a file appears when its checkpoint is
+        complete.
 
         Args:
             path: local or any fsspec URL.
@@ -89,7 +92,10 @@ class Write:
         return self._to("write.json", sink, name, parallelism, proposed_name(path, "out"))
 
     def collect(self, *, name: str | None = None, parallelism: int | None = None) -> SinkHandle:
-        """Gather all records in the driver, as `JobResult.collected[name]`. For results that fit in memory."""
+        """Gather all records in the driver, as `JobResult.collected[name]`.
+
+        For results that fit in memory.
+        """
         from ..connectors.memory import CollectSink
 
         return self._to("write.collect", CollectSink(), name, parallelism, "collected")
@@ -131,7 +137,9 @@ class Write:
 
 
 def proposed_name(path: str, otherwise: str) -> str:
-    """A name for what reads or writes `path`: its last part that is no pattern, without an extension."""
+    """Propose a name for a reader or writer of `path`: the last part without a pattern, without an
+    extension.
+    """
     for part in reversed(re.split(r"[/\\]", path)):
         stem = part.split(".")[0]
         if stem and not re.search(r"[*?\[\]:]", part):

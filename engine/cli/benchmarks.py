@@ -1,6 +1,6 @@
-"""`headrace bench`: what is typed; what is measured stands in `headrace.bench`.
+"""Arguments of `headrace bench`; the benchmarks stand in `headrace.bench`.
 
-The benchmarks lie above the engine, so they are imported when they are asked for, and by nothing else here.
+The benchmarks lie above the engine, so each command imports its own, and nothing else here does.
 """
 
 from __future__ import annotations
@@ -46,7 +46,10 @@ def count(
     checkpoint_dir: Directory = None,
     json: Json = False,
 ) -> int:
-    """Count and sum by key: records per second through a keyed exchange. Exit code 3 if the answer is wrong."""
+    """Count and sum by key: records per second through a keyed exchange.
+
+    Exit code 3 if the answer is wrong.
+    """
     from headrace.bench.count import run as measure
 
     return _throughput(
@@ -82,7 +85,7 @@ def _throughput(
     *,
     as_json: bool,
 ) -> int:
-    """Run a benchmark of records per second, and print what it found."""
+    """Run a benchmark of records per second, and print its result."""
     from .tables import show_measured
 
     found = measure(
@@ -114,7 +117,10 @@ def state(
     runner: BenchRunner = "processes",
     json: Json = False,
 ) -> int:
-    """Write incremental checkpoints of RocksDB state, and count by key on it. Exit code 3 if the count is wrong."""
+    """Write incremental checkpoints of RocksDB state, and count by key on it.
+
+    Exit code 3 if the count is wrong.
+    """
     from headrace.bench.state import run as measure
     from headrace.bench.state_count import run_counts, run_parts
 
@@ -150,7 +156,9 @@ def recovery(
     ] = "processes",
     json: Json = False,
 ) -> int:
-    """Kill workers of a job with large state and full queues, then rescale it: how long it stands still, against the floor."""
+    """Kill workers of a job with large state and full queues, then rescale the job: its standstill,
+    against the floor.
+    """
     from headrace.bench.recovery import run as measure
 
     from ..contract.units import size_bytes
@@ -195,7 +203,9 @@ def flip76(
     ] = 1,
     json: Json = False,
 ) -> int:
-    """Checkpoint under backpressure (FLIP-76): one result for each mode and sleep, or only for those given."""
+    """Checkpoint under backpressure (FLIP-76): one result for each mode and sleep, or only for
+    those given.
+    """
     from headrace.bench.flip76 import arms, medians
     from headrace.bench.flip76 import run as measure
 

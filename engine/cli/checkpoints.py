@@ -1,9 +1,11 @@
-"""What `headrace checkpoints list|show|verify` finds out: plain rows, ready for JSON lines or a table.
+"""Rows of `headrace checkpoints list|show|verify`, ready for JSON lines or a table.
 
-Keys are part of the command line's promise: they are only ever added. Times have their unit in the key, durations in `_ms` three
-decimals; the ISO time beside `created_ms` is for people. Nothing here writes to the storage, makes its directory or prints.
+Keys are part of the command line's promise: later versions only add keys. Times have their unit in
+the key, durations in `_ms` three decimals; the ISO time beside `created_ms` is for people. Nothing
+here writes to the storage, makes its directory or prints.
 
-Exit codes follow from what is returned or raised: 3 if `has_problem` of any row, 2 for UserError, 4 for StorageUnreachable.
+Exit codes follow from the result: 3 if `has_problem` of any row, 2 for UserError, 4 for
+StorageUnreachable.
 """
 
 from __future__ import annotations
@@ -31,7 +33,7 @@ from ..inspection.directory import answers, chosen_jobs, complete_number, single
 from ..storage.checkpoint_storage import FsspecStore
 from .numbers import milliseconds
 
-#: Where in-flight data may lie: before the receiver, in the sender's queue, left of an earlier attempt.
+#: Sides of in-flight data: before the receiver, in the sender's queue, left of an earlier attempt.
 SIDES = ("input", "output", "replay")
 
 #: One row: stable keys, values that JSON can hold.
@@ -41,12 +43,13 @@ Row = dict[str, Any]
 def listing(url: str, job: str | None = None) -> list[Row]:
     """List the checkpoints under `url`, of one job or of all: by job, newest first.
 
-    Keys: job, checkpoint, status (complete, incomplete or damaged), kind (checkpoint or savepoint), mode, epoch,
-    created_ms, created, duration_ns, duration_ms, state_bytes (held), state_written_bytes, state_referenced_bytes (in
-    shared files of earlier checkpoints), state_rows (of tables; databases do not count theirs), inflight_records, inflight_bytes (held),
-    inflight_written_bytes, inflight_referenced_bytes (in files of earlier checkpoints), files (written by it), subtasks, problem.
-    What is not known is None.
-    Raises: UserError, StorageUnreachable.
+    Keys: job, checkpoint, status (complete, incomplete or damaged), kind (checkpoint or savepoint),
+    mode, epoch, created_ms, created, duration_ns, duration_ms, state_bytes (held),
+    state_written_bytes, state_referenced_bytes (in shared files of earlier checkpoints), state_rows
+    (of tables; databases do not count theirs), inflight_records, inflight_bytes (held),
+    inflight_written_bytes, inflight_referenced_bytes (in files of earlier checkpoints), files
+    (written by it), subtasks, problem. What is not known is None. Raises: UserError,
+    StorageUnreachable.
     """
     with answers(url):
         store = FsspecStore(url)
@@ -60,14 +63,17 @@ def listing(url: str, job: str | None = None) -> list[Row]:
 
 
 def details(url: str, job: str | None, number: int | None) -> Row:
-    """Show one checkpoint, the newest complete one unless `number` says which: the keys of `listing` and, under `metadata`, all that its file says (None if damaged).
+    """Show one checkpoint, the newest complete one unless `number` says which: the keys of
+    `listing` and, under `metadata`, all that its file says (None if damaged).
 
-    Under `by_subtask` is a row a subtask: task, name, subtask, finished, end_to_end_ms, start_delay_ms, alignment_ms, sync_ms, async_ms, state_bytes,
-    for each side of its channels input_records, input_bytes, output_records, output_bytes, replay_records, replay_bytes, then
-    inflight_written_bytes, inflight_referenced_bytes, and what its cut waited for: held_by, held_for, held_ms of the longest wait (None: of
-    none), and all of them under `holds`. Under `by_task` is the same by task: the longest times and waits, the sums of the rest. Both are
-    empty if the checkpoint is damaged.
-    `job` may be None if the directory holds one job only. Raises: UserError, StorageUnreachable.
+    Under `by_subtask` is a row a subtask: task, name, subtask, finished, end_to_end_ms,
+    start_delay_ms, alignment_ms, sync_ms, async_ms, state_bytes, for each side of its channels
+    input_records, input_bytes, output_records, output_bytes, replay_records, replay_bytes, then
+    inflight_written_bytes, inflight_referenced_bytes, and what its cut waited for: held_by,
+    held_for, held_ms of the longest wait (None: of none), and all of them under `holds`. Under
+    `by_task` is the same by task: the longest times and waits, the sums of the rest. Both are empty
+    if the checkpoint is damaged. `job` may be None if the directory holds one job only. Raises:
+    UserError, StorageUnreachable.
     """
     with answers(url):
         store = FsspecStore(url)
@@ -84,7 +90,8 @@ def details(url: str, job: str | None, number: int | None) -> Row:
 
 
 def verification(url: str, job: str | None = None, number: int | None = None) -> list[Row]:
-    """Read and check every byte that checkpoints refer to: one, or all of a job, or all of all jobs.
+    """Read and check every byte that checkpoints refer to: one, or all of a job, or all of all
+    jobs.
 
     Keys: job, checkpoint, status (valid or damaged), problems (a list of sentences).
     Raises: UserError, StorageUnreachable.
@@ -103,7 +110,10 @@ def verification(url: str, job: str | None = None, number: int | None = None) ->
 
 
 def has_problem(rows: Sequence[Row]) -> bool:
-    """Tell whether any row reports damage, for exit code 3. An incomplete checkpoint is none: it may be running."""
+    """Tell whether any row reports damage, for exit code 3.
+
+    An incomplete checkpoint is no damage: it may be running.
+    """
     return any(row["status"] == "damaged" for row in rows)
 
 

@@ -1,7 +1,9 @@
-"""`headrace checkpoints show --state|--edge`: the data in a checkpoint, a row a line, without Spark.
+"""`headrace checkpoints show --state|--edge`: the data in a checkpoint, a row a line, without
+Spark.
 
-With `--json` a row is an object whose values are JSON's own where it has one; otherwise bytes are base64, and times,
-durations, decimals and what is not a finite number are text. A map is a list of [key, value] pairs: JSON's keys are text only.
+With `--json` a row is an object whose values are JSON's own where JSON has them; otherwise bytes
+are base64, and times, durations, decimals and non-finite numbers are text. A map is a list of [key,
+value] pairs: JSON's keys are text only.
 """
 
 from __future__ import annotations
@@ -36,7 +38,10 @@ def show_contents(
     limit: int,
     as_json: bool,
 ) -> int:
-    """Print up to `limit` rows; says on standard error when there are more. Raises: UserError, StorageUnreachable."""
+    """Print up to `limit` rows; says on standard error when there are more.
+
+    Raises: UserError, StorageUnreachable.
+    """
     if (operator is None) == (edge is None) or (state is not None and operator is None):
         raise UserError("show takes --state OPERATOR, with --state-name if need be, or --edge KEY")
     opened = open_checkpoint(directory, job, number)
@@ -58,7 +63,9 @@ def show_contents(
 
 
 def _first(view: View, limit: int) -> tuple[list[pa.RecordBatch], bool]:
-    """The first `limit` rows, and whether there are more; reads no piece that is not needed to know."""
+    """Return the first `limit` rows, and whether there are more; read no further piece than that
+    takes.
+    """
     batches: list[pa.RecordBatch] = []
     for piece in view.pieces:
         for batch in view.read(piece):
@@ -77,7 +84,7 @@ def _rows(batches: Sequence[pa.RecordBatch]) -> Iterator[dict[str, Any]]:
 
 
 def plain(value: Any) -> Any:
-    """A value as JSON can hold it."""
+    """Return a value as JSON can hold it."""
     match value:
         case None | bool() | int() | str():
             return value

@@ -1,4 +1,6 @@
-"""`headrace rescale`, `savepoint` and `stop`: asks the process that runs a job, and tells how it went."""
+"""`headrace rescale`, `savepoint` and `stop`: ask the process that runs a job, and tell the
+outcome.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +32,8 @@ def rescale(
     else:
         print(
             f"job {job} runs at parallelism {done.parallelism}, from chk-{done.checkpoint}: it took"
-            f" {seconds(done.duration_ns)}, and the job stood still for {seconds(done.standstill_ns)} of it"
+            f" {seconds(done.duration_ns)}, and the job stood still for"
+            f" {seconds(done.standstill_ns)} of it"
         )
     return 0
 
@@ -67,7 +70,10 @@ def stop(
     address: str | None,
     as_json: bool,
 ) -> int:
-    """Have a job end, with a savepoint in the directory `path` if there is one, and wait until it has. Raises: HeadraceError."""
+    """Have a job end, with a savepoint in the directory `path` if given, and wait for its end.
+
+    Raises: HeadraceError.
+    """
     if now and drain:
         raise UserError(
             "--now and --drain exclude each other: a job that ends at once drains nothing"

@@ -1,8 +1,8 @@
 """`headrace demo`: the main promise, tried out on this machine in less than a minute and a half.
 
-Counts the identifiers in the source text of Python's own standard library, which is real text and on every machine, on embedded
-Spark. Halfway it kills one of its own workers with SIGKILL. In the end the output is compared, word by word, with a plain
-count of the same files.
+The demonstration counts the identifiers in the source text of Python's own standard library, real
+text that every machine has, on embedded Spark. Halfway it kills one of its own workers with
+SIGKILL. In the end it compares the output, word by word, with a plain count of the same files.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from .numbers import seconds, size
 from .reporter import Reporter, open_reporter
 from .run import announce
 
-#: How long the slow stage is made to take in all, whatever the size of the library and the number of words.
+#: Duration of the slow stage in all, whatever the size of the library and the number of words.
 _SLOW_S = 18.0
 _VICTIM = 1
 _PROBLEM = 3
@@ -37,7 +37,7 @@ _FOREIGN = {"site-packages", "dist-packages"}
 
 
 class Killer:
-    """Kills a worker when half of the words have passed the slow stage, and sees how long it takes to get going again."""
+    """Kills a worker when half of the words have passed the slow stage, and times the recovery."""
 
     def __init__(self, plan: ExecutionPlan, words: int, reporter: Reporter) -> None:
         self._half = words // 2
@@ -85,7 +85,7 @@ class Killer:
 
 
 def run_demo(*, as_json: bool) -> int:
-    """Run the demonstration. Returns the exit code: 3 if the output is not what a plain count gives."""
+    """Run the demonstration. Returns the exit code: 3 if the output differs from a plain count."""
     with tempfile.TemporaryDirectory(prefix="headrace-demo-") as folder:
         return _run(Path(folder), as_json=as_json)
 
@@ -103,9 +103,11 @@ def _run(folder: Path, *, as_json: bool) -> int:
     reporter = open_reporter(plan, as_json=as_json)
     reporter.event(
         "input",
-        f"The text: {files:,} files of Python {sys.version_info[0]}.{sys.version_info[1]}'s standard library, "
+        f"The text: {files:,} files of Python {sys.version_info[0]}.{sys.version_info[1]}'s"
+        " standard library, "
         f"{size(size_bytes)}.\nA plain count, to compare with: {expected.total():,} words, "
-        f"{len(expected):,} different ones, in {seconds(plain_ns)}.\nNow as a job, with a slow stage:",
+        f"{len(expected):,} different ones, in {seconds(plain_ns)}.\nNow as a job, with a slow"
+        " stage:",
         files=files,
         bytes=size_bytes,
         words=expected.total(),
@@ -122,9 +124,11 @@ def _run(folder: Path, *, as_json: bool) -> int:
 
 
 def gather(library: Path) -> tuple[int, int]:
-    """Copy the standard library's Python files, without packages installed into it. Returns their number and bytes.
+    """Copy the standard library's Python files, without packages installed into it. Returns their
+    number and bytes.
 
-    A copy with names of its own, since the file source takes names that begin with an underscore for hidden ones.
+    A copy with names of its own, since the file source takes names that begin with an underscore
+    for hidden ones.
     """
     library.mkdir()
     source = Path(sysconfig.get_paths()["stdlib"])
@@ -136,13 +140,14 @@ def gather(library: Path) -> tuple[int, int]:
             sizes.append(copy.stat().st_size)
     if not sizes:
         raise UserError(
-            f"this Python has no source text of its library in {source}; the demo needs one that has"
+            f"this Python has no source text of its library in {source}; the demo needs one that"
+            " has"
         )
     return len(sizes), sum(sizes)
 
 
 def pause_s(words: int) -> float:
-    """What a word must cost for two slow subtasks to take the time that the demonstration is meant to last."""
+    """Return the pause for each word that makes two slow subtasks take the demonstration's time."""
     return _SLOW_S * 2 / max(1, words)
 
 
@@ -153,7 +158,10 @@ def conclude(
     recovery_ns: int | None,
     reporter: Reporter,
 ) -> int:
-    """Compare and say the one line. A run in which nothing was killed has shown nothing: that is a problem too."""
+    """Compare and print the one line.
+
+    A run without a kill has shown nothing: that is a problem too.
+    """
     missing = (expected - found).total()
     extra = (found - expected).total()
     recovered = (
@@ -163,7 +171,8 @@ def conclude(
     )
     reporter.event(
         "result",
-        f"{found.total():,} words, {result.checkpoints} checkpoints, {recovered}, {missing} missing, {extra} extra",
+        f"{found.total():,} words, {result.checkpoints} checkpoints, {recovered}, {missing}"
+        f" missing, {extra} extra",
         words=found.total(),
         distinct=len(found),
         checkpoints=result.checkpoints,

@@ -1,8 +1,9 @@
-"""Stays with a running job to its end: tells what happens, and listens for Ctrl-C.
+"""Follow a running job to its end: tell its events, and listen for Ctrl-C.
 
-The first Ctrl-C (or SIGTERM) asks the job to take a last checkpoint and end; the second ends it at once. The signals are
-counted by handlers of our own, since a KeyboardInterrupt could come up in any line, and Spark's handler, which cancels
-its jobs, would take the workers away before they have taken part in the checkpoint.
+The first Ctrl-C (or SIGTERM) asks the job to take a last checkpoint and end; the second ends it at
+once. Handlers of our own count the signals, since a KeyboardInterrupt could come up in any line,
+and Spark's handler, which cancels its jobs, would take the workers away before they have taken part
+in the checkpoint.
 """
 
 from __future__ import annotations
@@ -46,7 +47,10 @@ class Interrupts:
         self._before: dict[int, _Handler] = {}
 
     def install(self) -> None:
-        """Count signals from now on. Outside the main thread, where Python allows no handlers, nothing is counted."""
+        """Count signals from now on.
+
+        Outside the main thread, where Python allows no handlers, nothing is counted.
+        """
         if threading.current_thread() is threading.main_thread():
             for number in _SIGNALS:
                 self._before[number] = signal.signal(number, self._note)
@@ -56,13 +60,13 @@ class Interrupts:
         self._patience = 2
 
     def restore(self) -> None:
-        """Leave signals to those who had them before."""
+        """Give signals back to their earlier handlers."""
         for number, handler in self._before.items():
             signal.signal(number, handler)
 
     @property
     def exit_code(self) -> int:
-        """What a shell expects of a program that a signal ended."""
+        """The exit code that a shell expects after a signal."""
         assert self.signal is not None, "nothing was interrupted"
         return 128 + self.signal
 
@@ -85,9 +89,11 @@ def listening() -> Iterator[Interrupts]:
 
 
 def start(job: Job, options: RunOptions) -> JobHandle:
-    """Start the job in a thread: in the main one Spark would put its own signal handler in the place of ours.
+    """Start the job in a thread: in the main one Spark would put its own signal handler in the
+    place of ours.
 
-    Raises: UserError, StorageUnreachable; KeyboardInterrupt at the second interrupt, for which the start does not wait.
+    Raises: UserError, StorageUnreachable; KeyboardInterrupt at the second interrupt, for which the
+    start does not wait.
     """
     outcome: Future[JobHandle] = Future()
 

@@ -1,7 +1,8 @@
 """The job of `headrace demo`: counts the identifiers in Python source text.
 
-Lines are cut into words, the words dealt out to a stage that is slow on purpose, so that the queues before it fill,
-then brought together by word and counted. `plain_count` is the same without any engine; the two must agree.
+Lines are cut into words, and the words dealt out to a stage that is slow on purpose, so that the
+queues before it fill; then words are brought together and counted. `plain_count` counts without any
+engine; the two must agree.
 """
 
 from __future__ import annotations
@@ -44,10 +45,10 @@ def identifiers_job(library: Path, output: Path, checkpoints: Path, *, pause_s: 
     """Make the job.
 
     Args:
-        library: folder of text files; what is not UTF-8 in them is replaced.
+        library: folder of text files; bytes that are not UTF-8 are replaced.
         output: folder for the Parquet files of (word, n).
         checkpoints: folder for checkpoints.
-        pause_s: what a record costs in the slow stage.
+        pause_s: cost of a record in the slow stage.
     """
     lines = from_source(FileSource(str(library), "text", errors="replace"), name="lines")
     found = lines.map_batches(words, schema=_WORDS, name="words")
@@ -58,7 +59,8 @@ def identifiers_job(library: Path, output: Path, checkpoints: Path, *, pause_s: 
         totals.write.parquet(str(output), name="out"),
         parallelism=2,
         checkpoints=Checkpoints(str(checkpoints), interval="1s"),
-        # Aligned barriers wait in the queues, so these are kept to a fraction of a second of the slow stage's work.
+        # Aligned barriers wait in the queues, so a window is kept to a fraction of a second of the
+        # slow stage's work.
         network=Network(buffer="64KiB", window="256KiB", heartbeat="200ms", heartbeat_timeout="5s"),
         restart=Restart(backoff="100ms"),
     )

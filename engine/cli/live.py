@@ -1,7 +1,7 @@
-"""The live table of a run on a terminal: one row per task, and a last line that says what matters.
+"""The live table of a run on a terminal: one row per task, and a summary as the last line.
 
-The colours of the bar are Flink's (busy red, backpressured dark, idle blue); the three parts also differ in their
-pattern, so that it can be read without colours.
+The colours of the bar are Flink's (busy red, backpressured dark, idle blue); the three parts also
+differ in their pattern, so that the bar can be read without colours.
 """
 
 from __future__ import annotations

@@ -14,12 +14,12 @@ def rate(per_s: float) -> str:
 
 
 def mebibytes(size_bytes: int) -> str:
-    """Queued data, always in MiB so that a column can be compared: "0.0", "12.4"."""
+    """Return queued data in MiB, the same unit throughout a column: "0.0", "12.4"."""
     return f"{size_bytes / _MIB:.1f}"
 
 
 def size(size_bytes: int) -> str:
-    """A size in the unit that fits: "512 B", "3.1 KiB", "12.4 MiB"."""
+    """Return a size in the unit that fits: "512 B", "3.1 KiB", "12.4 MiB"."""
     if size_bytes < 1024:
         return f"{size_bytes} B"
     amount = float(size_bytes)

@@ -1,7 +1,8 @@
-"""From totals that workers report to what happens now: rows per second, and where the time goes.
+"""From the totals of workers to the present: rows per second, and shares of time.
 
-Totals come with heartbeats, about once a second and from each worker in its own beat, so rates are taken over a
-few seconds. A new attempt starts its totals at zero; looks at the one before are forgotten.
+Totals come with heartbeats, about once a second and from each worker in its own beat, so rates are
+taken over a few seconds. A new attempt starts its totals at zero; looks at the attempt before are
+forgotten.
 """
 
 from __future__ import annotations
@@ -16,17 +17,18 @@ from ..drivers.coordinator_driver import Status
 _WINDOW_NS = 4_000_000_000
 #: Looks closer together than this say nothing new.
 _APART_NS = 500_000_000
-#: A task that is busy for less of its time is nobody's bottleneck.
+#: A task that is busy for less of its time is no bottleneck.
 _BUSY_SHARE_MIN = 0.5
 
 
 @dataclass(frozen=True, slots=True)
 class TaskRates:
-    """What a task does at the moment, all its subtasks together.
+    """A task's rates at the moment, all its subtasks together.
 
     Attributes:
         task: its name: the operators of the chain.
-        busy: share of the time in work, 0 to 1; `backpressured`: waiting for room behind it; the rest is idle.
+        busy: share of the time in work, 0 to 1; `backpressured`: waiting for room behind it; the
+            rest is idle.
         queued_bytes: waiting in its queues now.
         rows: taken in since the attempt began (by a source: given out).
     """
@@ -103,7 +105,7 @@ class Meter:
 
 
 def slowest(rates: Sequence[TaskRates]) -> TaskRates | None:
-    """The task that holds back the others: the busiest, if it waits for nobody itself; None if none is busy."""
+    """Return the bottleneck: the busiest task, if no other task holds it back; None if none is."""
     candidates = [
         task for task in rates if task.busy >= _BUSY_SHARE_MIN and task.busy > task.backpressured
     ]

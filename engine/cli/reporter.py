@@ -1,7 +1,7 @@
-"""What a run tells while it goes on: lines, a live table, or JSON objects.
+"""The voice of a run: lines, a live table, or JSON objects.
 
-Talk goes to standard error and results to standard output, so that a pipe gets results only. With `--json` everything is
-a result: one object per line, `event` first. Keys are only ever added.
+Talk goes to standard error and results to standard output, so that a pipe gets results only. With
+`--json` everything is a result: one object per line, `event` first. Later versions only add keys.
 
 Source: clig.dev, "Output"; no-color.org.
 """
@@ -24,10 +24,13 @@ _OBJECT_EVERY_NS = 1_000_000_000
 
 
 class Reporter(Protocol):
-    """Told what happens; shows it in its way."""
+    """Gets the events of a run, and shows them in its way."""
 
     def event(self, event: str, text: str | None, **fields: Any) -> None:
-        """Something happened. `text` is the line for people (None: not worth one), `fields` are for machines."""
+        """Show an event.
+
+        `text` is the line for people (None: no line), `fields` are for machines.
+        """
         ...
 
     def look(self, status: Status, now_ns: int) -> None:
@@ -104,5 +107,5 @@ class LineReporter:
 
 
 def print_object(fields: Mapping[str, Any]) -> None:
-    """One JSON object on a line of standard output; what JSON does not know is written as text."""
+    """Print one JSON object as a line of standard output; values unknown to JSON become text."""
     print(json.dumps(fields, default=str, ensure_ascii=False), flush=True)

@@ -1,4 +1,4 @@
-"""How a job stands, in words for people and in fields for machines; whoever shows it chooses."""
+"""A job's standing, in words for people and in fields for machines."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def last_checkpoint(status: Status) -> str:
 
 
 def bottleneck(rates: Sequence[TaskRates]) -> str:
-    """Who holds back the others, for people."""
+    """Name the task that holds back the others, for people."""
     slow = slowest(rates)
     return "no operator is busy" if slow is None else f"slowest: {slow.task} ({slow.busy:.0%} busy)"
 
@@ -73,7 +73,7 @@ def counted(number: int, noun: str) -> str:
 
 
 def summary(status: Status, rates: Sequence[TaskRates]) -> str:
-    """How things stand, for people: one line."""
+    """Return the standing for people: one line."""
     taken = max((task.out_per_s for task in rates), default=0.0)
     queued = mebibytes(sum(task.queued_bytes for task in rates))
     parts = [

@@ -1,6 +1,7 @@
-"""Prints what `headrace checkpoints` and `headrace bench` found: objects for machines, a table for people.
+"""Print the results of `headrace checkpoints` and `headrace bench`: objects for machines, a table
+for people.
 
-All of it is result, so all of it goes to standard output. The functions return the exit code.
+Everything here is a result, so it goes to standard output. The functions return the exit code.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ def show_listing(rows: Sequence[Row], directory: str, *, as_json: bool) -> int:
 
 
 def show_details(row: Row, *, as_json: bool) -> int:
-    """Print one checkpoint with all that it holds; 3 if it is damaged."""
+    """Print one checkpoint with all its content; 3 if it is damaged."""
     if as_json:
         print_object(row)
         return _PROBLEM if has_problem([row]) else 0
@@ -68,7 +69,7 @@ def show_details(row: Row, *, as_json: bool) -> int:
 
 
 def show_verification(rows: Sequence[Row], directory: str, *, as_json: bool) -> int:
-    """Print what was verified; 3 if a checkpoint is damaged."""
+    """Print the verified checkpoints; 3 if a checkpoint is damaged."""
     if as_json:
         _objects(rows)
     elif not rows:
@@ -87,7 +88,7 @@ def show_verification(rows: Sequence[Row], directory: str, *, as_json: bool) -> 
 
 
 def show_measured(found: Mapping[str, Any], *, as_json: bool) -> int:
-    """Print what a benchmark found; 3 if its answer, should it have one, was wrong."""
+    """Print a benchmark's result; 3 if it has an answer, and a wrong one."""
     if as_json:
         print_object(found)
     else:
@@ -133,7 +134,7 @@ def _amounts(row: Row) -> tuple[str, ...]:
 
 
 def _held(tasks: Sequence[Row]) -> None:
-    """What cuts waited for, the longest wait of each task and cause first."""
+    """Return what cuts waited for, the longest wait of each task and cause first."""
     holds = [(row["name"], hold) for row in tasks for hold in row["holds"]]
     if holds:
         print("\nwhat its cuts waited for (times in ms)")
@@ -179,7 +180,7 @@ def _objects(rows: Iterable[Row]) -> None:
 
 
 def print_table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
-    """Print columns under their names, within the width of a terminal; in a pipe a row is a line."""
+    """Print columns under their names, within the terminal's width; in a pipe a row is a line."""
     table = Table(box=None, pad_edge=False)
     for column in columns:
         table.add_column(column, overflow="fold")

@@ -1,10 +1,10 @@
-"""From `FILE[:JOB]` or `MODULE[:JOB]` on the command line to the `Job` it names.
+"""From `FILE[:JOB]` or `MODULE[:JOB]` on the command line to a `Job`.
 
-A file is loaded as Python runs a script: its folder comes first on sys.path, but `__name__` is the file's stem, so that
-`if __name__ == "__main__": job.run()` does not run. Its functions are shipped to the workers by value, since no
-worker could import the file.
+A file is loaded as Python runs a script: its folder comes first on sys.path, but `__name__` is the
+file's stem, so that `if __name__ == "__main__": job.run()` does not run. Its functions are shipped
+to the workers by value, since no worker could import the file.
 
-Everything that goes wrong in the user's file is the user's mistake: one sentence with the line, never our frames.
+Every fault in the user's file is the user's mistake: one sentence with the line, never our frames.
 """
 
 from __future__ import annotations
@@ -36,7 +36,8 @@ def load_job(target: str) -> Job:
     if len(distinct) > 1:
         names = ", ".join(sorted(distinct.values()))
         raise UserError(
-            f"{place} makes several jobs ({names}); choose one, as in {place}:{names.split(', ')[0]}"
+            f"{place} makes several jobs ({names}); choose one, as in"
+            f" {place}:{names.split(', ')[0]}"
         )
     return next(iter(jobs.values()))
 
@@ -65,7 +66,7 @@ def _load_file(path: Path) -> ModuleType:
     path = path.resolve()
     name = path.stem if path.stem.isidentifier() else "job"
     if name in sys.modules or importlib.util.find_spec(name) is not None:
-        # Another module has the name, and user code may want that one.
+        # Another module has the name, and user code may want that module.
         name = f"{name}_job"
     spec = importlib.util.spec_from_file_location(name, path)
     if spec is None or spec.loader is None:
@@ -114,7 +115,7 @@ def _ship_by_value(module: ModuleType) -> None:
 
 
 def _line(error: BaseException, file: str) -> str:
-    """`, line 17`: where in `file` the error came up last; empty if it did not pass through it."""
+    """Return `, line 17`: the last line of `file` that the error passed through; empty if none."""
     if isinstance(error, SyntaxError) and error.filename == file:
         return f", line {error.lineno}"
     frames = [f for f in traceback.extract_tb(error.__traceback__) if f.filename == file]

@@ -1,1 +1,4 @@
-"""Sources and sinks: files, generated records, memory. Offsets and transactions are plain data that travels in checkpoints."""
+"""Sources and sinks: files, generated records, memory.
+
+Offsets and transactions are plain data that travels in checkpoints.
+"""

@@ -1,7 +1,7 @@
 """Parquet and Arrow IPC files. Offsets are rows from the beginning of the split.
 
-A Parquet split holds the row groups that begin inside its byte range, so files are cut without opening them. An Arrow
-file is one split. Neither can be read before it is written whole.
+A Parquet split holds the row groups that begin inside its byte range, so files are cut without
+opening them. An Arrow file is one split. Neither can be read before it is written whole.
 """
 
 from __future__ import annotations
@@ -138,7 +138,9 @@ class ArrowFormat:
 
 
 def _groups_from(metadata: Any, split: Split, offset: int) -> tuple[list[int], int]:
-    """Row groups of the split from the one that holds row `offset`, and the rows of it to skip."""
+    """Return the row groups of the split from row `offset` on, and the rows of the first group to
+    skip.
+    """
     groups = [
         group
         for group in range(metadata.num_row_groups)
@@ -175,7 +177,8 @@ def _arrow_batches(reader: Any) -> Iterator[pa.RecordBatch]:
     else:
         batches = iter(reader)
     for batch in batches:
-        # Arrow's readers believe the offsets that they find; a crafted file could make a kernel read anywhere.
+        # Arrow's readers believe the offsets in a file; a crafted file could make a kernel read
+        # anywhere.
         batch.validate(full=True)
         yield batch
 

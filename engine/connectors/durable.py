@@ -1,8 +1,9 @@
-"""Temporary files, made durable and moved into place: what the file sink does to a file system.
+"""Temporary files, made durable and moved into place: the file sink's use of a file system.
 
-On a local file system every promise is kept by the operating system: data and names are synced before they are relied
-upon, and a rename is atomic. On others the object store's own rule holds: an object appears whole when it is
-closed, and a move is a copy followed by a delete, of which only the copy is visible to readers of the folder.
+On a local file system the operating system keeps every promise: data and names are synced before
+anything relies on them, and a rename is atomic. Elsewhere the rule of object stores holds: an
+object appears whole when it is closed, and a move is a copy followed by a delete, of which readers
+of the folder see only the copy.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from .filesystem import Location
 
 
 def make_folder(location: Location, folder: str) -> None:
-    """Create `folder` and what is missing above it, durably. Raises: OSError."""
+    """Create `folder` and its missing parents, durably. Raises: OSError."""
     if not location.is_local:
         location.fs.makedirs(folder, exist_ok=True)
         return
@@ -29,14 +30,20 @@ def make_folder(location: Location, folder: str) -> None:
 
 
 def create(location: Location, path: str) -> BinaryIO:
-    """Open a new file for writing; one of this name must not exist on a local file system. Raises: OSError."""
+    """Open a new file for writing; on a local file system the name must be free.
+
+    Raises: OSError.
+    """
     if location.is_local:
         return open(path, "xb")
     return cast(BinaryIO, location.fs.open(path, "wb"))
 
 
 def close_durably(location: Location, path: str, file: BinaryIO) -> None:
-    """Close a file that `create` opened; on return its bytes and its name survive a power cut. Raises: OSError."""
+    """Close a file that `create` opened; on return its bytes and its name survive a power cut.
+
+    Raises: OSError.
+    """
     if location.is_local:
         file.flush()
         os.fsync(file.fileno())
@@ -56,7 +63,10 @@ def sync_folder(location: Location, folder: str) -> None:
 
 
 def move(location: Location, source: str, target: str) -> None:
-    """Give a file its final name; what has that name is replaced. Durable after `sync_folder`. Raises: OSError."""
+    """Give a file its final name, replacing a file of that name.
+
+    Durable after `sync_folder`. Raises: OSError.
+    """
     if location.is_local:
         os.replace(source, target)
     else:

@@ -1,16 +1,22 @@
-"""The file sink: each subtask's records between two checkpoints become one file, visible when the checkpoint is complete.
+"""The file sink: a subtask's records between two checkpoints become one file, visible when the
+checkpoint is complete.
 
-    <path>/_headrace/<job>/<operator>/<subtask>-<epoch>-<count>-<nonce>.tmp     written, synced at pre-commit
-    <path>/part-<operator>-<subtask>-<checkpoint>-<epoch>-<nonce>-<count>.parquet   renamed to at commit
+    <path>/_headrace/<job>/<operator>/<subtask>-<epoch>-<count>-<nonce>.tmp
+        written, synced at pre-commit
+    <path>/part-<operator>-<subtask>-<checkpoint>-<epoch>-<nonce>-<count>.parquet
+        its name after commit
 
-A transaction's id is its temporary file's path below `<path>/_headrace/<job>`, without the suffix. The nonce is
-made by each writer as it opens: epochs begin anew when a job starts without its old checkpoints, and a file of an
-earlier run must never be taken for one of this run, nor be written over.
+A transaction's id is its temporary file's path below `<path>/_headrace/<job>`, without the suffix.
+Each writer draws a nonce as it opens: epochs begin anew when a job starts without its old
+checkpoints, and a file of an earlier run must never be taken for a file of this run, nor be written
+over.
 
-Commit renames, then syncs the folder. After a crash it is repeated: a file that has its final name already is fine, one
-that has neither name is lost and raises. Nothing is ever deleted but temporary files of the same job and sink.
+Commit renames, then syncs the folder. A repeated commit accepts a file that has its final name
+already; a file with neither name is lost, and raises. Only temporary files of the same job and sink
+are ever deleted.
 
-Readers pass over `_headrace`; other programs that list the folder should, too (Spark and pyarrow datasets do).
+Readers pass over `_headrace`, as Spark and pyarrow datasets do; other programs that list the folder
+should, too.
 """
 
 from __future__ import annotations
@@ -40,8 +46,8 @@ class CommitLost(JobFailed):
     """A pre-committed file can no longer be made visible: its records are lost or damaged.
 
     Attributes:
-        path: where it should have been.
-        reason: what is there instead.
+        path: the expected path.
+        reason: the state of that path instead.
     """
 
     def __init__(self, path: str, reason: str) -> None:
@@ -93,7 +99,10 @@ class FileSink:
         return "exactly-once"
 
     def check(self, schema: pa.Schema) -> None:
-        """Try out the format, create the folder, and write and delete a file in it. Raises: UserError."""
+        """Try out the format, create the folder, and write and delete a file in it.
+
+        Raises: UserError.
+        """
         try:
             probe(self._format, schema, self._compression)
         except (pa.ArrowException, ValueError, TypeError) as error:
@@ -120,7 +129,7 @@ class FileSink:
 
 
 class FileWriter:
-    """Writes one temporary file a checkpoint. Keeps no state: what it wrote travels as transactions."""
+    """Writes one temporary file a checkpoint. Keeps no state: transactions carry its files."""
 
     def __init__(
         self, location: Location, format: SinkFormat, compression: str, nonce: Callable[[], str]
@@ -215,7 +224,10 @@ class FileCommitter:
         self._operator = _safe(operator)
 
     def commit(self, transactions: Sequence[Transaction]) -> None:
-        """Rename and sync. Raises: CommitLost, when a file is neither here nor there; OSError, and may be repeated."""
+        """Rename and sync.
+
+        Raises: CommitLost, when a file has neither name; OSError, and may be repeated.
+        """
         for transaction in transactions:
             self._commit_one(transaction)
         if transactions:
@@ -248,7 +260,9 @@ class FileCommitter:
             raise CommitLost(final, f"it has {visible_bytes} bytes instead of {expected_bytes}")
 
     def _paths(self, transaction: Transaction) -> tuple[str, str]:
-        """Temporary and final path; both come from a checkpoint, and must not lead out of their folders."""
+        """Return the temporary and the final path; a checkpoint names both, so neither may lead out
+        of its folder.
+        """
         operator, _, temporary = transaction.id.partition("/")
         final = str(transaction.payload["file"])
         inside = (
@@ -273,7 +287,7 @@ def _job_folder(location: Location, job: str) -> str:
 
 
 def _safe(name: str) -> str:
-    """A user's name as one part of a path, different for different names."""
+    """Return a user's name as one part of a path, different for different names."""
     return quote(name, safe=" ").replace(".", "%2E")
 
 

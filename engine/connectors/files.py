@@ -1,14 +1,17 @@
-"""The file source: Parquet, CSV, JSON lines, Arrow and text, from any file system that fsspec knows.
+"""The file source: Parquet, CSV, JSON lines, Arrow and text, from any file system that fsspec
+knows.
 
-Reads what is there and ends, or follows a folder: new files are taken up as they appear, and text files may grow at
-their end, of which whole lines are read. A Parquet or Arrow file that appears in a followed folder is taken when two
-listings have seen it at one size; a writer that pauses longer than that should write elsewhere and rename.
+The source reads the present files and ends, or follows a folder: new files are read as they appear,
+and text files may grow at their end, by whole lines. A Parquet or Arrow file that appears in a
+followed folder is read when two listings have seen it at one size; a writer that pauses longer
+should write elsewhere and rename.
 
-The splits' offsets are the only state (see splits.py), so a restart reads on at the next record, at any parallelism.
-Splits are read one after the other, so of event time those alone have a say that have begun: the one that is open, text files that
-may grow, and what another subtask left half read. A text file that is gone from a followed folder holds nothing back.
-Files are not locked or copied: one that is changed elsewhere than at its end, or removed, breaks the promise, and what can
-be noticed of it (gone, shorter) fails the job.
+The splits' offsets are the only state (see splits.py), so a restart reads on at the next record, at
+any parallelism. Splits are read one after the other, so only splits that have begun hold event time
+back: the open split, text files that may grow, and splits that another subtask left half read. A
+text file that has gone from a followed folder holds nothing back. Files are not locked or copied:
+changing a file elsewhere than at its end, or removing it, breaks the promise, and the job fails
+where the change can be noticed (gone, shorter).
 """
 
 from __future__ import annotations
@@ -51,7 +54,8 @@ FormatName = Literal["parquet", "csv", "json", "arrow", "text"]
 
 #: Ranges that large files are cut into.
 SPLIT_BYTES = 64 * 1024 * 1024
-#: So many files, evenly spread, are compared with the schema when the pipeline is built; the others when they are read.
+#: This many files, evenly spread, are compared with the schema when the pipeline is built; the
+#: others when they are read.
 _CHECK_FILES = 16
 _COMPRESSED = (".gz", ".bz2", ".xz", ".zst", ".lz4", ".zip", ".snappy")
 
@@ -106,8 +110,10 @@ class FileSource:
 
         Args:
             path: where; below it, files and folders that begin with `_` or `.` are passed over.
-            format: "parquet", "csv", "json" (an object a line), "arrow" (IPC file or stream) or "text".
-            schema: columns to read, by name, and their types; None to infer them from the first file.
+            format: "parquet", "csv", "json" (an object a line), "arrow" (IPC file or stream) or
+                "text".
+            schema: columns to read, by name, and their types; None to infer them from the first
+                file.
             batch_rows: most rows of a batch.
             follow_ns: None to read what is there and end; else look for more this often.
             path_column: name of a column to add that holds the file's path; None for none.
@@ -140,14 +146,19 @@ class FileSource:
 
     @property
     def schema(self) -> pa.Schema:
-        """Schema of every batch. The first call lists the files, and the pipeline reads what it found.
+        """Schema of every batch.
+
+        The first call lists the files, and the pipeline reads the files of that list.
 
         Raises: UserError, when no file is there or a file cannot be read or has other columns.
         """
         return self._planned().schema
 
     def reader(self) -> FileReader:
-        """Make the reader of one subtask. Ask for `schema` in the driver first, so that all subtasks share one listing."""
+        """Make the reader of one subtask.
+
+        Ask for `schema` in the driver first, so that all subtasks share one listing.
+        """
         return FileReader(self._planned())
 
     def _planned(self) -> Scan:
@@ -172,7 +183,8 @@ class FileSource:
             raise UserError(
                 f"path_column={self._path_column!r}: the files have a column of that name"
             )
-        # A text file that is still being written may have half a header; it is compared when it has a whole one.
+        # A text file may hold half a header while its writer is busy; it is compared when the
+        # header is whole.
         checked = [] if self._grows() else files[:: max(1, len(files) // _CHECK_FILES)]
         for file in checked:
             self._format.check(location, file.path, expected)
@@ -204,7 +216,7 @@ class FileSource:
         return self._follow_ns is not None and self._format.in_bytes
 
     def _cut_bytes(self) -> int | None:
-        """Size of ranges; a file that may grow has one end only, and stays whole."""
+        """Return the size of ranges; a file that may grow stays whole."""
         return self._split_bytes if self._format.can_cut and not self._grows() else None
 
 
@@ -222,9 +234,10 @@ class FileReader:
         self._queue: deque[Progress] = deque()
         self._cursor: Cursor | None = None
         self._split: Split | None = None
-        #: Files that need no owner any more: all that were known at the start, and own later ones.
+        #: Files that need no owner any more: all files known at the start, and own later ones.
         self._known: set[str] = set()
-        #: {path of an own growing file that is read to its present end: progress of its last split}.
+        #: {path of an own growing file that is read to its present end: progress of its last
+        #: split}.
         self._followed: dict[str, Progress] = {}
         #: Paths of those that the last listing did not have.
         self._gone: set[str] = set()
@@ -240,7 +253,7 @@ class FileReader:
         self._deal([])
 
     def restore(self, states: Sequence[RestoredState]) -> None:
-        """Take this subtask's share of what the checkpoint and the plan know."""
+        """Take this subtask's share of the splits of the checkpoint and of the plan."""
         self._deal([row for state in states for row in progress_rows(state.table)])
 
     def poll(self, rows_max: int) -> Polled:
@@ -313,7 +326,7 @@ class FileReader:
         return True
 
     def _read(self, rows_max: int) -> pa.RecordBatch | None:
-        """Read on in the open split and note how far; close it at its end."""
+        """Read on in the open split and note its offset; close it at its end."""
         assert self._cursor is not None
         assert self._split is not None
         batch = self._cursor.read(rows_max)
@@ -333,7 +346,7 @@ class FileReader:
         return pa.RecordBatch.from_arrays([*batch.columns, paths], schema=self._schema)
 
     def _look_for_more(self) -> None:
-        """List the folder: own text files that grew, and new files of which this subtask is the owner."""
+        """List the folder: own text files that grew, and new files that this subtask owns."""
         try:
             files = self._scan.location.files()
         except OSError as error:
@@ -365,7 +378,9 @@ class FileReader:
         return owner_of_new(file.path, self._parallelism) == self._index
 
     def _is_whole(self, file: FileInfo) -> bool:
-        """Whether a new file may be read: text always, the others once they have stopped growing."""
+        """Return whether a new file may be read: text always, others once they have stopped
+        growing.
+        """
         before = self._sizes.get(file.path)
         self._sizes[file.path] = file.size_bytes
         return self._growing or (file.size_bytes > 0 and file.size_bytes == before)

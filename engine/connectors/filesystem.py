@@ -1,10 +1,10 @@
 """Files as the connectors see them: found by path, folder, glob or any fsspec URL.
 
-Paths inside this room are what fsspec calls stripped paths (absolute, without the protocol), and they travel with the
-file system that they belong to, so that a relative path means the driver's folder in every worker.
+Paths inside this room are fsspec's stripped paths (absolute, without the protocol). A path travels
+with its file system, so that a relative path means the driver's folder in every worker.
 
-Below the folder that the user named, whatever starts with `_` or `.` is somebody's working area (ours is
-`_headrace`, Spark's is `_temporary`) and is not seen.
+Below the user's folder, names that start with `_` or `.` are working areas (ours is `_headrace`,
+Spark's is `_temporary`) and are not seen.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from ..contract.errors import JobFailed, UserError
 
 
 class UnreadableFile(JobFailed):
-    """A file that a source must read is not what it should be.
+    """A file that a source must read is missing, damaged or of another form.
 
     Attributes:
         path: the file.
-        reason: what is wrong with it, and where.
+        reason: the fault, and its place in the file.
     """
 
     def __init__(self, path: str, reason: str) -> None:

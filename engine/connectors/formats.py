@@ -1,8 +1,8 @@
-"""What a file format must offer to the file source, and what every format does with schemas.
+"""The file formats as the file source sees them, and the schema rules of all formats.
 
-The schema of a source is either *given* by the user, and then it selects and casts columns of each file, or
-*inferred* from the first file, and then every other file must have exactly its columns: a column that only some files
-have is a mistake to be told about, not data to be dropped.
+The schema of a source is either *given* by the user, and selects and casts columns of each file, or
+*inferred* from the first file, and then every other file must have exactly its columns: a column
+that only some files have is a mistake to report, not data to drop.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from .splits import Split
 
 @dataclass(frozen=True, slots=True)
 class Expected:
-    """What a source's batches look like.
+    """The form of a source's batches.
 
     Attributes:
-        schema: columns, without the one that a source may add for the path.
+        schema: columns, without the column that a source may add for the path.
         given: by the user; else inferred.
     """
 
@@ -40,7 +40,10 @@ class Expected:
             )
 
     def select(self, path: str, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """Bring a batch of a checked file to the schema. Raises: UnreadableFile, if a value does not fit its type."""
+        """Bring a batch of a checked file to the schema.
+
+        Raises: UnreadableFile, if a value does not fit its type.
+        """
         arrays = []
         for column in self.schema:
             array = batch.column(column.name)
@@ -73,7 +76,10 @@ class Cursor(Protocol):
         ...
 
     def read(self, rows_max: int) -> pa.RecordBatch | None:
-        """Return the next records, none included; None when nothing is left now. Raises: UnreadableFile."""
+        """Return the next records, perhaps none; None when nothing is left for now.
+
+        Raises: UnreadableFile.
+        """
         ...
 
     def close(self) -> None:
@@ -110,12 +116,16 @@ class Format(Protocol):
 
 
 def plain_type(type_: pa.DataType) -> pa.DataType:
-    """The type that values travel in: dictionaries are decoded, and what is all null becomes text."""
+    """Return the type of values in streams: a dictionary's values, text for a column of nulls
+    alone.
+    """
     if pa.types.is_dictionary(type_):
         return type_.value_type
     return pa.string() if pa.types.is_null(type_) else type_
 
 
 def plain_schema(schema: pa.Schema) -> pa.Schema:
-    """Columns of plain types, nullable and without metadata: what files of one kind have in common."""
+    """Return the columns in plain types, nullable and without metadata: the common form of files of
+    one kind.
+    """
     return pa.schema([(column.name, plain_type(column.type)) for column in schema])

@@ -1,8 +1,8 @@
-"""Sources and sinks that live in memory: for tests, notebooks and benchmarks.
+"""Sources and sinks in memory: for tests, notebooks and benchmarks.
 
-`CollectSink` is a full two-phase-commit sink, not a shortcut: records travel as pre-committed transactions inside the
-checkpoint and appear in the driver when it completes. So it is for results that fit a checkpoint's metadata, and what it
-shows is exactly what a file sink would have published.
+`CollectSink` is a full two-phase-commit sink, not a shortcut: records travel as pre-committed
+transactions inside the checkpoint and appear in the driver when it completes. So results must fit a
+checkpoint's metadata, and the sink shows exactly the records that a file sink would have published.
 """
 
 from __future__ import annotations
@@ -38,13 +38,15 @@ from ..contract.operators import (
 
 _OFFSETS = pa.schema([("batch", pa.int64()), ("rows", pa.int64())])
 
-#: {token of a sink: {transaction id: what it held}}, in commit order. Filled in the driver's process alone.
+#: {token of a sink: {transaction id: its records}}, in commit order. Filled in the driver's process
+#: alone.
 _collected: dict[str, dict[str, pa.Table]] = {}
 _tokens = itertools.count()
 
 
 class BatchesSource:
-    """Gives out record batches that the program holds; batch k belongs to subtask k mod parallelism.
+    """Gives out record batches that the program holds; batch k belongs to subtask k mod
+    parallelism.
 
     Raises: UserError, when there is no batch or the batches differ in schema.
     """
@@ -56,7 +58,8 @@ class BatchesSource:
         for index, batch in enumerate(self._batches):
             if batch.schema != self.schema:
                 raise UserError(
-                    f"batch {index} has another schema than batch 0: give all batches the same columns"
+                    f"batch {index} has another schema than batch 0: give all batches the same"
+                    " columns"
                 )
 
     @property
@@ -78,7 +81,7 @@ class BatchesReader:
         #: Next row to give out: (position in `_own`, row).
         self._position = (0, 0)
         self._committed = (0, 0)
-        #: {batch: rows done} from the checkpoint; batches in the middle of which the old subtasks stood.
+        #: {batch: rows done} from the checkpoint; the batches that the old subtasks left half read.
         self._restored: dict[int, int] = {}
         #: Those that this subtask is to read on in.
         self._begun: list[int] = []
@@ -88,7 +91,7 @@ class BatchesReader:
         self._own = range(context.index, len(self._batches), context.parallelism)
 
     def restore(self, states: Sequence[RestoredState]) -> None:
-        """Skip what was given out before."""
+        """Skip the records that the checkpoint covers."""
         rows = [row for state in states for row in state.table.to_pylist()]
         self._restored = {row["batch"]: row["rows"] for row in rows if row["batch"] in self._own}
         sizes = {batch: self._batches[batch].num_rows for batch in self._restored}
@@ -109,7 +112,7 @@ class BatchesReader:
         return Polled((), SourceStatus.END)
 
     def open_splits(self) -> frozenset[str]:
-        """The batch that is read, and those in the middle of which other subtasks stood."""
+        """The current batch, and batches that other subtasks left half read."""
         place, row = self._position
         begun = {batch for batch in self._begun if batch in self._own[place:]}
         if row:
@@ -129,7 +132,7 @@ class BatchesReader:
         """Nothing is held."""
 
     def _offsets(self, position: tuple[int, int]) -> pa.Table:
-        """Rows done by batch. Reads only what never changes after `restore`."""
+        """Return rows done by batch, from data that never changes after `restore`."""
         place, row = position
         done = dict(self._restored)
         for index in self._own[:place]:
@@ -140,7 +143,9 @@ class BatchesReader:
 
 
 def _nonce() -> str:
-    """Tells apart two runs of one job whose epochs start anew (no checkpoint folder, or another one)."""
+    """Tells apart two runs of one job whose epochs start anew (no checkpoint folder, or another
+    one).
+    """
     return secrets.token_hex(4)
 
 
@@ -149,7 +154,8 @@ class CollectSink:
     """Collects committed records in the driver; `table()` returns them.
 
     Attributes:
-        token: names this sink in the driver's registry; copies of it in other processes carry the same one.
+        token: names this sink in the driver's registry; copies of it in other processes carry the
+            same one.
         nonce: makes the last part of transaction ids.
     """
 
@@ -177,17 +183,21 @@ class CollectSink:
         return CollectCommitter(self.token)
 
     def table(self) -> pa.Table:
-        """Return all that was committed, in commit order; an empty table without columns if that is nothing."""
+        """Return all committed records, in commit order; without any, an empty table without
+        columns.
+        """
         tables = list(_collected.get(self.token, {}).values())
         return pa.concat_tables(tables) if tables else pa.table({})
 
     def clear(self) -> None:
-        """Forget what was collected, for instance before the job is run again."""
+        """Forget the collected records, for instance before the job is run again."""
         _collected.pop(self.token, None)
 
 
 class CollectWriter:
-    """Keeps the batches of the open transaction; pre-commit turns them into text for the checkpoint."""
+    """Keeps the batches of the open transaction; pre-commit turns them into text for the
+    checkpoint.
+    """
 
     def __init__(self, nonce: Callable[[], str] = _nonce) -> None:
         self._nonce = nonce
@@ -225,7 +235,7 @@ class CollectWriter:
         return ()
 
     def close(self) -> None:
-        """Drop what was not pre-committed."""
+        """Drop records that were not pre-committed."""
         self._batches = []
 
 
@@ -236,14 +246,16 @@ class CollectCommitter:
         self._token = token
 
     def commit(self, transactions: Sequence[Transaction]) -> None:
-        """Show the transactions' records; those already shown are left alone."""
+        """Show the transactions' records, each transaction once."""
         shown = _collected.setdefault(self._token, {})
         for transaction in transactions:
             if transaction.id not in shown:
                 shown[transaction.id] = _table_of(transaction)
 
     def recover(self, committed: Sequence[Transaction]) -> None:
-        """Commit again; transactions of lost attempts never left their checkpoint and need no abort."""
+        """Commit again; transactions of lost attempts never left their checkpoint and need no
+        abort.
+        """
         self.commit(committed)
 
 
@@ -253,13 +265,14 @@ def _table_of(transaction: Transaction) -> pa.Table:
         return table_from_ipc(data)
     except (ValueError, InvalidTable) as error:
         raise JobFailed(
-            f"transaction {transaction.id!r} of a collect sink cannot be committed: its records are damaged ({error})"
+            f"transaction {transaction.id!r} of a collect sink cannot be committed: its records"
+            f" are damaged ({error})"
         ) from error
 
 
 @dataclass(frozen=True, slots=True)
 class BlackholeSink:
-    """Takes records and only counts them: for benchmarks."""
+    """Counts records and drops them: for benchmarks."""
 
     @property
     def delivery(self) -> Delivery:

@@ -1,11 +1,12 @@
-"""Cutting the bytes of a text file into whole records, with the exact offset after each.
+"""Cuts the bytes of a text file into whole records, with the exact offset after each.
 
-The parser is given at most as many records as the reader may return, so that an offset between two of its batches is
-always a byte position at which a record begins: a restart needs to skip nothing and a file may grow in between.
+The parser gets at most as many records as the reader may return, so that an offset between two of
+its batches is always a byte position at which a record begins: a restart skips nothing, and a file
+may grow in between.
 
-Records end at line feeds; in CSV, at those that are not inside quotes. Quotes are counted, which is right as long as a
-quote opens at the beginning of a field. One that stands elsewhere (`5" disk`) is refused with its position: it would make
-two readers of the file disagree on where its records end.
+Records end at line feeds; in CSV, at line feeds outside quotes. Counting quotes is right as long as
+a quote opens at the beginning of a field. A quote elsewhere (`5" disk`) is refused with its
+position: two readers of the file would disagree on the ends of its records.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 
 
 class BadRecord(Exception):
-    """What is wrong, and at which byte of the data."""
+    """A fault in the data, and its byte."""
 
     def __init__(self, position: int, reason: str) -> None:
         super().__init__(position, reason)
@@ -35,7 +36,8 @@ class BadRecord(Exception):
         self.reason = reason
 
 
-#: Ends (exclusive, ascending) of the complete records of data that begins with a record. Raises: BadRecord.
+#: Ends (exclusive, ascending) of the complete records of data that begins with a record. Raises:
+#: BadRecord.
 RecordEnds = Callable[[bytes], npt.NDArray[np.int64]]
 
 
@@ -88,7 +90,8 @@ class RecordReader:
         """Begin at `offset` of the split `[start, end)`.
 
         Args:
-            tail_is_record: whether bytes after the last record end are a record too: not so while the file may grow.
+            tail_is_record: whether bytes after the last record end are a record too; False while
+                the file may grow.
         """
         self._file = file
         self._path = path
@@ -109,7 +112,9 @@ class RecordReader:
         return self._base + self._position
 
     def take(self, records_max: int) -> bytes | None:
-        """Return up to `records_max` records as they stand in the file, or None if there is none (any more)."""
+        """Return up to `records_max` records as they stand in the file, or None if none is left
+        (for now).
+        """
         while self._taken == len(self._ends):
             if self._last or not self._fill():
                 return None

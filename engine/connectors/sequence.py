@@ -1,16 +1,18 @@
 """A source that makes numbered records: for tests, demonstrations and benchmarks.
 
-Every record has a `sequence` of its own and all other columns are functions of it, so a run's output can be checked
-record by record, whatever failures and rescalings lay between. Subtask i of p makes the numbers i, i + p, i + 2p...:
-subtasks that keep the same pace then also move through event time together, which contiguous halves would not.
+Every record has a `sequence` of its own and all other columns are functions of it, so a run's
+output can be checked record by record, whatever failures and rescalings lay between. Subtask i of p
+makes the numbers i, i + p, i + 2p...: so subtasks of equal pace also move through event time
+together, which contiguous halves would not.
 
-State is a list of strides `(next, end, step)`. At the same parallelism each subtask goes on with its own, so that records of
-one stride keep their order through failures. When the parallelism changes, numbers from the highest `next` upwards are
-in nobody's past and are shared out afresh; what the slower subtasks still owe below it stays as it is
-and is dealt out whole. So the list never holds more than the strides that somebody has not finished.
+State is a list of strides `(next, end, step)`. At the same parallelism each subtask goes on with
+its own strides, so that records of one stride keep their order through failures. At another
+parallelism, numbers from the highest `next` upwards, which no subtask has made, are shared out
+afresh; the numbers that slower subtasks still owe below it are dealt out whole. So the list never
+holds more than the unfinished strides.
 
-With a rate, records fall due on a fixed schedule from the first poll of the attempt; a source that was held up by
-backpressure catches up, so the load offered does not depend on the job's speed.
+With a rate, records fall due on a fixed schedule from the first poll of the attempt; a source that
+backpressure held up catches up, so the load offered does not depend on the job's speed.
 """
 
 from __future__ import annotations
@@ -38,7 +40,8 @@ Column = Callable[[npt.NDArray[np.int64]], npt.ArrayLike]
 
 #: Last number of an endless source: leaves room for `next + step` in an int64.
 _ENDLESS = 2**62
-#: A paced source makes at least this much of its schedule at once, or batches would hold a record each.
+#: A paced source makes at least this much of its schedule at once, or batches would hold a record
+#: each.
 _PACE_NS = 1_000_000
 _SECOND_NS = 1_000_000_000
 _STRIDES = pa.schema(
@@ -51,7 +54,8 @@ class Stride:
     """Numbers `next`, `next + step`, ... below `end`, not made yet.
 
     Attributes:
-        main: one of the p equal strides that reach to the end of the source, and not a remainder of an earlier parallelism.
+        main: one of the p equal strides that reach to the end of the source, and not a remainder of
+            an earlier parallelism.
     """
 
     next: int
@@ -70,20 +74,21 @@ class Stride:
 
     @property
     def name(self) -> str:
-        """What its watermark is kept under."""
+        """Name of the stride's watermark."""
         numbers = f"{self.next % self.step}/{self.step}"
         return numbers if self.main else f"{numbers}<{self.end}"
 
 
 def share(strides: Sequence[Stride], *, end: int, parallelism: int, index: int) -> list[Stride]:
-    """Return what subtask `index` of `parallelism` makes after all of `strides` were saved by the subtasks before it.
+    """Return the strides of subtask `index` of `parallelism`, given the strides that all old
+    subtasks saved.
 
-    Without strides the source starts from zero. The answers of all subtasks together are exactly the
-    numbers below `end` that the saved strides had not made.
+    Without saved strides the source starts from zero. The answers for all subtasks together are
+    exactly the numbers below `end` that the saved strides had not made.
     """
     mains = sorted((s for s in strides if s.main), key=lambda stride: stride.next % stride.step)
     if [stride.step for stride in mains] == [parallelism] * parallelism:
-        # Dealt out afresh, a slow stride's next numbers would run beside those that come after them.
+        # Dealt out afresh, a slow stride's next numbers would run beside later ones.
         remainders = sorted(stride for stride in strides if not stride.main and stride.count)
         own = mains[index]
         return [*remainders[index::parallelism], Stride(own.next, end, parallelism, True)]
@@ -98,16 +103,20 @@ def share(strides: Sequence[Stride], *, end: int, parallelism: int, index: int) 
 
 @dataclass(frozen=True, kw_only=True)
 class SequenceSource:
-    """Numbered records `sequence`, `timestamp`, `key` and, when asked for, `payload` and further columns.
+    """Numbered records `sequence`, `timestamp`, `key` and, when asked for, `payload` and further
+    columns.
 
     Attributes:
         rows: how many in all; None never ends.
         rate_per_s: records per second of the whole job; None makes them as fast as they are taken.
         key_count: `key` is spread evenly over `range(key_count)`, each run of `key_count` numbers
-            holding every key once, in varying order; None gives each record its own number as its key.
-        payload_bytes: size of the binary column `payload`, equal in all records; 0 leaves the column out.
+            holding every key once, in varying order; None gives each record its own number as its
+            key.
+        payload_bytes: size of the binary column `payload`, equal in all records; 0 leaves the
+            column out.
         timestamp_start_ns: `timestamp` of record 0.
-        timestamp_step_ns: distance of neighbouring records; default the rate's distance, else a microsecond.
+        timestamp_step_ns: distance of neighbouring records; default the rate's distance, else a
+            microsecond.
         columns: name -> function of the batch's sequence numbers, for further columns.
         batch_rows: most rows of a batch.
         clock: monotonic nanoseconds, for the rate alone.
@@ -149,7 +158,9 @@ class SequenceSource:
 
     @property
     def schema(self) -> pa.Schema:
-        """Schema of every batch; the functions of `columns` are tried on two numbers for their types."""
+        """Schema of every batch; the functions of `columns` are tried on two numbers for their
+        types.
+        """
         fields = [pa.field(name, pa.int64()) for name in ("sequence", "timestamp", "key")]
         if self.payload_bytes:
             fields.append(pa.field("payload", pa.binary()))
@@ -191,7 +202,7 @@ class SequenceReader:
         self._deal([])
 
     def restore(self, states: Sequence[RestoredState]) -> None:
-        """Take this subtask's share of what the saved strides left."""
+        """Take this subtask's share of the saved strides."""
         saved = [
             Stride(row["next"], row["end"], row["step"], row["main"])
             for state in states
@@ -202,7 +213,7 @@ class SequenceReader:
     def poll(self, rows_max: int) -> Polled:
         """Make the next numbers that are due."""
         while self._strides and not self._strides[0].count:
-            # The main stride stays in the state when it is finished: it says how far the source has come.
+            # A finished main stride stays in the state: it tells how far the source has come.
             if self._strides[0].main:
                 return Polled((), SourceStatus.END)
             self._strides = self._strides[1:]
@@ -217,7 +228,9 @@ class SequenceReader:
         return Polled((batch,), SourceStatus.MORE, split=name)
 
     def open_splits(self) -> frozenset[str]:
-        """What is left of earlier parallelisms; then the main stride, whose numbers come after all of those."""
+        """The remainders of earlier parallelisms; then the main stride, whose numbers come after
+        them.
+        """
         if self._open[0] != len(self._strides):
             names = [stride.name for stride in self._strides]
             self._open = len(names), frozenset(names[:-1] or names)
@@ -310,7 +323,9 @@ def _keys(sequence: npt.NDArray[np.int64], key_count: int | None) -> npt.NDArray
 
 
 def _multiplier(key_count: int) -> int:
-    """A number below 2**31 without a common divisor with `key_count`: multiplying by it permutes the keys."""
+    """Return a number below 2**31 without a common divisor with `key_count`: multiplying by it
+    permutes the keys.
+    """
     multiplier = 1_640_531_527
     while np.gcd(multiplier, key_count) != 1:
         multiplier += 2
@@ -318,7 +333,10 @@ def _multiplier(key_count: int) -> int:
 
 
 def _payload(size_bytes: int, rows: int) -> pa.Array | None:
-    """`rows` equal binary values; batches are slices of it. Random bytes, so that one value does not compress."""
+    """Return `rows` equal binary values, for batches to slice.
+
+    The bytes are random, so that one value does not compress.
+    """
     if not size_bytes:
         return None
     value = np.random.default_rng(seed=size_bytes).bytes(size_bytes)

@@ -1,15 +1,16 @@
-"""Splits: the pieces that a file source is read in, who reads which, and how far it is.
+"""Splits: the pieces of a file source, the subtasks that read them, and the offsets.
 
-A split is a byte range of one file; the format says which records lie in a range. The driver plans the splits of the
-files that it finds when the pipeline is built, and this list travels with the program: subtasks that each listed the
-folder for themselves could see different files and deal differently.
+A split is a byte range of one file; the format says which records lie in a range. The driver plans
+the splits when the pipeline is built, and this list travels with the program: subtasks that each
+listed the folder could see different files and deal differently.
 
-Who reads what, by one rule at every parallelism and on every restart:
-- *known* splits, planned or in the checkpoint: the unfinished ones, sorted, are dealt out round robin;
-- files that appear later: by a hash of the path.
-A file of which the checkpoint knows any split is not planned again, so a file that has changed its
-size meanwhile is never cut in two ways. Finished splits are dealt out too, as memories: each is kept by one subtask, and
-the union of all tells everyone what not to read again.
+One rule deals splits at every parallelism and on every restart:
+- *known* splits, planned or in the checkpoint: the unfinished ones, sorted, are dealt out round
+  robin;
+- files that appear later: by a hash of the path. A file with any split in the checkpoint is not
+  planned again, so a file that has changed its size meanwhile is never cut in two ways. Finished
+  splits are dealt out too, as memories: one subtask keeps each, and the union of all tells every
+  subtask what has been read.
 """
 
 from __future__ import annotations
@@ -47,18 +48,18 @@ class Split:
 
     @property
     def name(self) -> str:
-        """What its watermark is kept under."""
+        """Name of the split's watermark."""
         return f"{self.path}[{self.start}:{'' if self.end == OPEN_END else self.end}]"
 
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """How far a split is read.
+    """Offset within a split.
 
     Attributes:
-        offset: where the next record is, in the format's measure: bytes from the beginning of the file in text formats, rows
-            from the beginning of the split in the others.
-        done: there is nothing left to read and never will be.
+        offset: of the next record, in the format's measure: bytes from the beginning of the file in
+            text formats, rows from the beginning of the split in the others.
+        done: the split has been read to its end, for good.
     """
 
     split: Split
@@ -72,7 +73,7 @@ def whole(path: str) -> Split:
 
 
 def beginning(split: Split, *, in_bytes: bool) -> Progress:
-    """Nothing of `split` is read yet."""
+    """Return the progress of an unread split."""
     return Progress(split, split.start if in_bytes else 0, False)
 
 
@@ -89,7 +90,9 @@ def plan_splits(files: Sequence[FileInfo], split_bytes: int | None) -> list[Spli
 def known_progress(
     planned: Sequence[Split], restored: Iterable[Progress], *, in_bytes: bool
 ) -> list[Progress]:
-    """Join plan and checkpoint: what the checkpoint says, and planned splits of files that it does not mention."""
+    """Join plan and checkpoint: the checkpoint's splits, and planned splits of files that it does
+    not mention.
+    """
     known = list(restored)
     splits = {progress.split for progress in known}
     assert len(splits) == len(known), "a split is in the restored state twice"
@@ -99,7 +102,9 @@ def known_progress(
 
 
 def deal(known: Iterable[Progress], *, parallelism: int, index: int) -> list[Progress]:
-    """Return what of `known` subtask `index` reads, and which finished splits it remembers."""
+    """Return the splits of `known` that subtask `index` reads, and the finished ones that it
+    remembers.
+    """
     in_order = sorted(known, key=lambda progress: progress.split)
     unfinished = [progress for progress in in_order if not progress.done]
     finished = [progress for progress in in_order if progress.done]
@@ -107,12 +112,14 @@ def deal(known: Iterable[Progress], *, parallelism: int, index: int) -> list[Pro
 
 
 def owner_of_new(path: str, parallelism: int) -> int:
-    """The subtask that reads a file which was not there at the start."""
+    """Return the subtask that reads a file which appeared after the start."""
     return int(xxhash.xxh3_64_intdigest(path.encode("utf-8", "surrogateescape"))) % parallelism
 
 
 class SplitLedger:
-    """Progress of one subtask's splits: `note` in the subtask's thread, the rest as `Stateful` says."""
+    """Progress of one subtask's splits: `note` in the subtask's thread, the rest as `Stateful`
+    says.
+    """
 
     def __init__(self) -> None:
         #: {split: last committed progress}.
@@ -130,7 +137,7 @@ class SplitLedger:
         self._pending.append(progress)
 
     def commit(self) -> None:
-        """Publish what was noted."""
+        """Publish the noted progress."""
         for progress in self._pending:
             self._committed[progress.split] = progress
         self._pending.clear()
@@ -154,7 +161,7 @@ def progress_table(rows: Sequence[Progress]) -> pa.Table:
 
 
 def progress_rows(table: pa.Table) -> list[Progress]:
-    """Decode what `progress_table` made."""
+    """Decode a table of `progress_table`."""
     return [
         Progress(Split(row["path"], row["start"], row["end"]), row["offset"], row["done"])
         for row in table.to_pylist()

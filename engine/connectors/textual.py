@@ -1,8 +1,10 @@
-"""CSV, JSON lines and plain text. Offsets are bytes of the file, always at the beginning of a record.
+"""CSV, JSON lines and plain text.
 
-All are UTF-8; a byte order mark is skipped. Text and JSON files are cut into byte ranges; a CSV file is one split,
-because whether a line feed in it is inside quotes is only known from the beginning. Lines without any character are no
-records in CSV and JSON.
+Offsets are bytes of the file, always at the beginning of a record.
+
+All are UTF-8; a byte order mark is skipped. Text and JSON files are cut into byte ranges; a CSV
+file is one split, because only a reader from the beginning knows whether a line feed is inside
+quotes. Empty lines are no records in CSV and JSON.
 """
 
 from __future__ import annotations
@@ -38,7 +40,7 @@ class TextCursor:
     def __init__(
         self, path: str, records: RecordReader | None, parse: Parse, errors: Errors, offset: int
     ) -> None:
-        """Without `records` there is nothing to read yet."""
+        """Begin; without `records` there is nothing to read yet."""
         self._path = path
         self._records = records
         self._parse = parse
@@ -131,7 +133,8 @@ class CsvFormat:
     """Comma-separated values, as RFC 4180 has them.
 
     Attributes:
-        column_names: names of the columns in files without a header line; None if each file begins with one.
+        column_names: names of the columns in files without a header line; None if each file begins
+            with one.
     """
 
     delimiter: str = ","
@@ -178,7 +181,9 @@ class CsvFormat:
     def _header(
         self, location: Location, path: str, *, growing: bool
     ) -> tuple[tuple[str, ...], int]:
-        """Names of the columns (none if there is no whole header yet) and where the records begin."""
+        """Return the names of the columns (none without a whole header) and the offset of the first
+        record.
+        """
         if self.column_names is not None:
             return self.column_names, 0
         ends = csv_record_ends(self.delimiter)
@@ -214,7 +219,10 @@ class CsvFormat:
 
 
 def as_utf8(data: bytes, path: str, begin: int, errors: Errors) -> bytes:
-    """Return `data`, which stands at byte `begin` of the file, as valid UTF-8. Raises: UnreadableFile."""
+    """Return `data`, which stands at byte `begin` of the file, as valid UTF-8.
+
+    Raises: UnreadableFile.
+    """
     if data.isascii():
         return data
     try:
@@ -261,7 +269,7 @@ def _records(
 def _first_records(
     location: Location, split: Split, offset: int, ends: RecordEnds, errors: Errors
 ) -> tuple[bytes, int]:
-    """The first records from `offset` on, and where they begin."""
+    """Return the first records from `offset` on, and their offset."""
     records = _records(location, split, offset, ends, growing=False)
     try:
         chunk = records.take(_INFER_RECORDS) or b""

@@ -1,6 +1,7 @@
-"""How the file sink writes records: Parquet, or an object of JSON a line.
+"""The file sink's formats: Parquet, or an object of JSON a line.
 
-A writer gathers small batches, since a Parquet row group for each of them would make files that are slow to read.
+A writer gathers small batches, since a Parquet row group for each would make files that are slow to
+read.
 """
 
 from __future__ import annotations
@@ -32,11 +33,11 @@ class RecordWriter(Protocol):
         ...
 
     def finish(self) -> int:
-        """Write what was gathered and the format's end; return the rows of the file."""
+        """Write the gathered records and the format's end; return the rows of the file."""
         ...
 
     def abandon(self) -> None:
-        """Give the file up; what was gathered is dropped."""
+        """Give the file up, and drop the gathered records."""
         ...
 
 
@@ -70,7 +71,8 @@ class ParquetRecords:
         """Let go of Arrow's writer."""
         with suppress(Exception):
             self._writer.close()
-        # After a failed close its finalizer would write to the file once more, and complain on stderr.
+        # After a failed close the finalizer would write to the file once more, and complain on
+        # stderr.
         self._writer.is_open = False
 
     def _flush(self) -> None:
@@ -105,7 +107,9 @@ class JsonRecords:
 
 
 def _isoformat(value: object) -> str:
-    """Text of pandas' times, in which Arrow gives those of nanoseconds (if pandas is there, hence no import of it)."""
+    """Return the text of a pandas time, Arrow's form of nanoseconds (without an import of pandas,
+    which may be missing).
+    """
     isoformat = getattr(value, "isoformat", None)
     if isoformat is None:
         raise NotImplementedError(f"values of type {type(value).__name__} have no form in JSON")
@@ -113,12 +117,15 @@ def _isoformat(value: object) -> str:
 
 
 def open_writer(format: str, file: BinaryIO, schema: pa.Schema, compression: str) -> RecordWriter:
-    """Begin a file. Raises: pa.ArrowException, for a schema or compression that Parquet cannot take."""
+    """Begin a file.
+
+    Raises: pa.ArrowException, for a schema or compression that Parquet cannot take.
+    """
     return JsonRecords(file) if format == "json" else ParquetRecords(file, schema, compression)
 
 
 def probe(format: str, schema: pa.Schema, compression: str) -> None:
-    """Write a file of one record of nulls into memory. Raises what the format says against it."""
+    """Write a file of one record of nulls into memory. Raises the format's objections."""
     nulls = [pa.nulls(1, column.type) for column in schema]
     nullable = pa.schema([column.with_nullable(True) for column in schema])
     records = open_writer(format, io.BytesIO(), nullable, compression)

@@ -1,11 +1,12 @@
-"""What a source and a sink are to the rest of headrace: the seam between streams and connectors.
+"""Protocols of a source and a sink: the seam between streams and connectors.
 
-A `Source` or `Sink` is a value: it is built in the driver, pickled with the program, and asked in every
-subtask for a fresh reader or writer. So constructing one, and calling `reader`, `writer` or `committer`, opens nothing
-and connects to nothing; that is what `open` of the reader or writer is for. Only `Source.schema` may look at data.
+A `Source` or `Sink` is a value: built in the driver, pickled with the program, and asked in every
+subtask for a fresh reader or writer. So constructing one, and calling `reader`, `writer` or
+`committer`, opens and connects nothing; `open` of the reader or writer does. Only `Source.schema`
+may look at data.
 
-Users bring their own connector by writing two such classes and passing them to `headrace.from_source` and
-`Stream.write.to`.
+Users write two such classes as a connector of their own, and pass them to `headrace.from_source`
+and `Stream.write.to`.
 """
 
 from __future__ import annotations
@@ -27,12 +28,14 @@ class Source(Protocol):
     def schema(self) -> pa.Schema:
         """The schema of every batch that the readers return. May read a file's header.
 
-        Raises: UserError, when nothing is there or what is there has no usable schema.
+        Raises: UserError, when nothing is there or the data has no usable schema.
         """
         ...
 
     def reader(self) -> SourceReader:
-        """Make the reader of one subtask; the readers share out the splits among themselves by subtask index."""
+        """Make the reader of one subtask; the readers share out the splits among themselves by
+        subtask index.
+        """
         ...
 
 
@@ -41,7 +44,7 @@ class Sink(Protocol):
 
     @property
     def delivery(self) -> Delivery:
-        """What this sink promises when checkpoints are on."""
+        """The sink's promise when checkpoints are on."""
         ...
 
     def check(self, schema: pa.Schema) -> None:
@@ -56,9 +59,10 @@ class Sink(Protocol):
         ...
 
     def committer(self, job: str, operator: str) -> SinkCommitter | None:
-        """Make what commits the writers' transactions, or None when writing is all there is to do.
+        """Make the committer of the writers' transactions, or None when writing is all there is to
+        do.
 
         Args:
-            job: name of the job, and `operator` of the sink in it: whose transactions these are.
+            job: name of the job, and `operator` of the sink in it: the owner of these transactions.
         """
         ...

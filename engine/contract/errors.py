@@ -1,11 +1,11 @@
 """The errors a user of headrace meets, one class per way of ending.
 
-A command line needs to tell "you wrote something wrong" from "your job broke" from "your storage
-is down", and so does a caller that retries: each is one class here, with the exit code beside it.
-Every one of them is picklable, because workers raise them in another process.
+A command line, and a caller that retries, must tell "you wrote something wrong" from "your job
+broke" from "your storage is down": each is one class here, with the exit code beside it. Every
+class is picklable, because workers raise errors in another process.
 
 Not here: errors of the machines (a malformed frame, a corrupt handle), which stand beside the code
-that finds them, and `AssertionError`, which is always a bug of headrace itself.
+that finds them, and `AssertionError`, which is always a bug of headrace.
 """
 
 from __future__ import annotations
@@ -45,11 +45,11 @@ class JobUnreachable(HeadraceError):
 
 
 class UserCodeError(HeadraceError):
-    """A user's function raised, or returned something that is not what it promised.
+    """A user's function raised, or returned a value against its promise.
 
     Attributes:
         operator: name of the operator whose function failed.
-        message: what happened, in one sentence.
+        message: the failure, in one sentence.
         user_traceback: the traceback text of the user's frames; empty if nothing was raised.
     """
 

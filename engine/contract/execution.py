@@ -1,8 +1,9 @@
-"""The execution plan: what workers and coordinator run, made from the logical graph by chaining.
+"""The execution plan of workers and coordinator, made from the logical graph by chaining.
 
-Plain data, built once in the driver and shipped to the workers with the program (by Spark's own channel, never over ours).
-Indexes are positions in `ExecutionPlan.tasks` and `.edges` and are the same for the same program; checkpoints name
-operators and edges by `name`/`key`, so a changed program still finds its state.
+Plain data, built once in the driver and shipped to the workers with the program (by Spark's own
+channel, never over ours). Indexes are positions in `ExecutionPlan.tasks` and `.edges` and are equal
+for equal programs; checkpoints name operators and edges by `name`/`key`, so a changed program still
+finds its state.
 """
 
 from __future__ import annotations
@@ -19,11 +20,11 @@ from .operators import Operator, SinkCommitter, SinkWriter, SourceReader
 
 
 class EventTimeRole(Enum):
-    """What watermarks are to an operator."""
+    """Role of watermarks for an operator."""
 
     #: Nothing: they go past it.
     PASSES = "passes"
-    #: It waits for them (`operators.base.EventTimeOperator`), or nobody knows.
+    #: It waits for watermarks (`EventTimeOperator`), or this cannot be told yet.
     ACTS = "acts"
     #: It makes them (`operators.progress.WatermarkGenerator`).
     MAKES = "makes"
@@ -31,13 +32,16 @@ class EventTimeRole(Enum):
 
 @dataclass(frozen=True, slots=True)
 class OperatorPlan:
-    """One operator of a chain. Exactly one of the factories is set; each call makes a fresh instance for a subtask.
+    """One operator of a chain.
+
+    Exactly one of the factories is set; each call makes a fresh instance for a subtask.
 
     Attributes:
         name: the user's `name=`, or a generated one; unique in the job.
         stateful: keeps state that a checkpoint must hold.
-        time: what watermarks are to it.
-        idle_after_ns: of one that makes them: without records for so long it counts as idle; None: never.
+        time: the role of watermarks.
+        idle_after_ns: of an operator that makes watermarks: without records for so long it counts
+            as idle; None: never.
     """
 
     name: str
@@ -58,7 +62,7 @@ class TaskPlan:
         operators: head first; a source can only be the head, a sink only the tail.
         inputs: edge indexes by input port.
         outputs: edge indexes that the tail feeds.
-        late_outputs: those of them that take the tail's late records instead of what it emits.
+        late_outputs: the outputs that take the tail's late records instead of its results.
     """
 
     index: int
@@ -75,14 +79,14 @@ class TaskPlan:
 
     @property
     def time(self) -> EventTimeRole:
-        """What watermarks are to the chain: made in it, else acted on, else passed on."""
+        """Role of watermarks for the chain: made in it, else acted on, else passed on."""
         roles = {operator.time for operator in self.operators}
         order = (EventTimeRole.MAKES, EventTimeRole.ACTS, EventTimeRole.PASSES)
         return next(role for role in order if role in roles or role is EventTimeRole.PASSES)
 
     @property
     def idle_after_ns(self) -> int | None:
-        """Of the operator nearest to the tail that makes watermarks."""
+        """Of the watermark maker nearest to the tail."""
         makers = [o for o in self.operators if o.time is EventTimeRole.MAKES]
         return makers[-1].idle_after_ns if makers else None
 
@@ -94,7 +98,8 @@ class TaskPlan:
 
 @dataclass(frozen=True, slots=True)
 class EdgePlan:
-    """A connection between two tasks: producer.parallelism x consumer.parallelism channels (fewer on forward edges).
+    """A connection between two tasks: producer.parallelism x consumer.parallelism channels (fewer
+    on forward edges).
 
     Attributes:
         key: stable identity "producer->consumer/port", by operator names.

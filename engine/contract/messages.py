@@ -1,6 +1,7 @@
 """Control messages between coordinator and workers: closed schemas, MessagePack, no code.
 
-Every message of an attempt carries its epoch; what carries another than the receiver's is dropped (and counted).
+Every message of an attempt carries its epoch; the receiver drops and counts messages of other
+epochs.
 
 Source: docs/design.md, "Epochs and fencing".
 """
@@ -17,11 +18,14 @@ class _Message(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag=True
     pass
 
 
-# --- worker to coordinator --------------------------------------------------------------------------------------------
+# --- worker to coordinator ------------------------------------------------------------------------
 
 
 class Register(_Message, frozen=True):
-    """First message of a worker: it can be reached at `host:port` for data. `incarnation`: which start of this worker it is."""
+    """First message of a worker: its data address is `host:port`.
+
+    `incarnation` numbers the starts of this worker.
+    """
 
     worker: int
     incarnation: int
@@ -37,7 +41,11 @@ class Deployed(_Message, frozen=True):
 
 
 class DeployFailed(_Message, frozen=True):
-    """`corrupt`: the checkpoint's data is damaged, so another checkpoint must be taken; otherwise the program is at fault."""
+    """The attempt could not be deployed.
+
+    `corrupt`: the checkpoint's data is damaged, so another checkpoint must be taken; otherwise the
+    program is at fault.
+    """
 
     epoch: int
     reason: str
@@ -45,7 +53,7 @@ class DeployFailed(_Message, frozen=True):
 
 
 class Acknowledge(_Message, frozen=True):
-    """All subtasks of the worker have cut, and what they reported is durable."""
+    """All subtasks of the worker have cut, and their reports are durable."""
 
     epoch: int
     checkpoint: int
@@ -62,7 +70,10 @@ class Decline(_Message, frozen=True):
 
 
 class AttemptFailed(_Message, frozen=True):
-    """A subtask failed, a peer was lost, or an invariant broke. `fatal`: a restart would fail the same way."""
+    """A subtask failed, a peer was lost, or an invariant broke.
+
+    `fatal`: a restart would fail the same way.
+    """
 
     epoch: int
     reason: str
@@ -79,7 +90,10 @@ class TaskFinished(_Message, frozen=True):
 
 
 class SubtaskNumbers(msgspec.Struct, frozen=True, forbid_unknown_fields=True, array_like=True):
-    """Totals of one subtask since the attempt began; times in nanoseconds. `watermark_ns`: event time at its end, since 1970."""
+    """Totals of one subtask since the attempt began; times in nanoseconds.
+
+    `watermark_ns`: event time at its end, since 1970.
+    """
 
     task: int
     subtask: int
@@ -102,12 +116,12 @@ class Heartbeat(_Message, frozen=True):
 
 
 class FetchedAhead(_Message, frozen=True):
-    """What was asked for by `FetchAhead` is here, so many bytes of it."""
+    """`FetchAhead` is done; this many bytes are here."""
 
     fetched_bytes: int
 
 
-# --- coordinator to worker --------------------------------------------------------------------------------------------
+# --- coordinator to worker ------------------------------------------------------------------------
 
 
 class PeerAddress(msgspec.Struct, frozen=True, forbid_unknown_fields=True, array_like=True):
@@ -120,9 +134,11 @@ class PeerAddress(msgspec.Struct, frozen=True, forbid_unknown_fields=True, array
 
 
 class Deploy(_Message, frozen=True):
-    """Roll back to the named checkpoint (0: start from nothing) as attempt `epoch`. Ends any earlier attempt at once.
+    """Roll back to the named checkpoint (0: start from nothing) as attempt `epoch`.
 
-    `job` and `origin` say whose checkpoint it is and in which directory (a URL; empty: the job's own).
+    Ends any earlier attempt at once.
+
+    `job` and `origin` name the checkpoint's job and directory (a URL; empty: the job's own).
     """
 
     epoch: int
@@ -140,7 +156,9 @@ class Start(_Message, frozen=True):
 
 
 class Drain(_Message, frozen=True):
-    """End the input: sources read nothing more, and what they have read is worked on to its end."""
+    """End the input: sources read nothing more, and all records read so far are worked on to the
+    end.
+    """
 
     epoch: int
 
@@ -152,7 +170,10 @@ class Abandon(_Message, frozen=True):
 
 
 class Trigger(_Message, frozen=True):
-    """Begin a checkpoint at the sources. `savepoint`: it is one, for the directory with this URL (empty: the job's own)."""
+    """Begin a checkpoint at the sources.
+
+    `savepoint`: begin a savepoint, for the directory with this URL (empty: the job's own).
+    """
 
     epoch: int
     checkpoint: int
@@ -176,9 +197,10 @@ class Cancelled(_Message, frozen=True):
 
 
 class FetchAhead(_Message, frozen=True):
-    """To a worker that stands by: fetch these files of the job's own checkpoints, which will probably be asked for by a `Deploy`.
+    """To a standby worker: fetch these files of the job's own checkpoints, which a `Deploy` will
+    probably ask for.
 
-    Of no attempt, and nothing depends on it but how long that takes: it concerns the drivers, not the machines.
+    Belongs to no attempt, and only speed depends on it: it concerns the drivers, not the machines.
     """
 
     files: list[SharedFile]

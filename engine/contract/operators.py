@@ -1,12 +1,13 @@
-"""What the runtime asks of an operator, a source reader and a sink writer.
+"""The contract between the runtime and an operator, a source reader and a sink writer.
 
-One instance serves one subtask. `open`, `restore`, `process`, `poll`, `write`, `finish` and `close` run in the
-subtask's own thread, one call at a time, without locks. `commit` and `snapshot` run in the worker's owner thread, and
-`snapshot` may run *while* a call of the subtask's thread runs: it must see only what was committed. Hence the rule that
-shapes every stateful operator: a call reads committed state plus its own writes, keeps its writes aside, and
-`commit` makes them visible at once. `commit` is called exactly once after each call that the runtime accepted, before the
-next call begins, and must be quick (no I/O, no Python loop over records). That is what allows a checkpoint to be
-taken before the running work, however long the user's function takes.
+One instance serves one subtask. `open`, `restore`, `process`, `poll`, `write`, `finish` and `close`
+run in the subtask's own thread, one call at a time, without locks. `commit` and `snapshot` run in
+the worker's owner thread, and `snapshot` may run *while* a call of the subtask's thread runs: it
+must see committed state only. Hence the rule that shapes every stateful operator: a call reads
+committed state plus its own writes, keeps its writes aside, and `commit` makes them visible at
+once. `commit` is called exactly once after each call that the runtime accepted, before the next
+call begins, and must be quick (no I/O, no Python loop over records). So a checkpoint can be taken
+before the running work, however long the user's function takes.
 """
 
 from __future__ import annotations
@@ -24,11 +25,12 @@ from headrace.recovery.metadata import SharedFile
 class StateKind(Enum):
     """How a piece of state is given out again when the parallelism changes."""
 
-    #: Rows with a leading `__key_group: uint16` column, sorted by it; goes to the owner of the key group.
+    #: Rows with a leading `__key_group: uint16` column, sorted by it; goes to the owner of the key
+    #: group.
     KEYED = "keyed"
     #: A list of items (rows); items are dealt out among the new subtasks.
     LIST = "list"
-    #: A list of items; every new subtask gets all of them and keeps what it owns.
+    #: A list of items; every new subtask gets all of them and keeps its own.
     UNION = "union"
     #: Equal in every subtask; each new subtask gets one copy.
     BROADCAST = "broadcast"
@@ -41,7 +43,8 @@ class StateSnapshot:
     Attributes:
         name: unique within the operator.
         kind: how it is redistributed.
-        table: makes the Arrow table, in a storage thread; must not look at live state. An Arrow schema is the state's type.
+        table: makes the Arrow table, in a storage thread; must not look at live state. An Arrow
+            schema is the state's type.
     """
 
     name: str
@@ -51,7 +54,7 @@ class StateSnapshot:
 
 @dataclass(frozen=True, slots=True)
 class RestoredState:
-    """One named piece of state as `restore` gets it: already cut to what this subtask owns."""
+    """One named piece of state for `restore`, cut to this subtask's share."""
 
     name: str
     kind: StateKind
@@ -69,7 +72,7 @@ class StateLayout:
 
 @dataclass(frozen=True, slots=True)
 class DatabaseFiles:
-    """A closed database: its folder, the names of its immutable files, and of the others that it needs."""
+    """A closed database: its folder, the names of its immutable files, and of its other files."""
 
     folder: str
     immutable: Sequence[str]
@@ -78,16 +81,19 @@ class DatabaseFiles:
 
 @dataclass(frozen=True, slots=True)
 class DatabaseSnapshot:
-    """All keyed state of an operator that lies in an embedded database, frozen.
+    """All keyed state of an operator in an embedded database, frozen.
 
     Attributes:
-        database: names the instance: an immutable file of the same name in it is the same file. Unique in an attempt.
+        database: names the instance, in which equal names mean equal immutable files. Unique in an
+            attempt.
         groups: key groups that it may hold.
         layouts: its states.
-        known: immutable files that are stored already, in the checkpoint that was restored, by name.
+        known: immutable files stored already, in the restored checkpoint, by name.
         files: makes the files, in a storage thread. They stay until `release`.
-        release: the files, and those of `others`, are not wanted (any more). To be called at last, in any thread; does no I/O.
-        others: further databases of the operator, which hold other key groups, frozen by the same cut.
+        release: gives the files, and those of `others`, up. To be called at last, in any thread;
+            does no I/O.
+        others: further databases of the operator, which hold other key groups, frozen by the same
+            cut.
     """
 
     database: str
@@ -104,12 +110,14 @@ Snapshot = StateSnapshot | DatabaseSnapshot
 
 @dataclass(frozen=True, slots=True)
 class RestoredDatabase:
-    """A database of a checkpoint as `restore_databases` gets it; it may hold key groups of other subtasks too.
+    """A database of a checkpoint for `restore_databases`; it may hold key groups of other subtasks
+    too.
 
     Attributes:
         size_bytes: of all its files.
         known: see `DatabaseSnapshot`; empty where its files must not be built upon.
-        fetch: writes its files, verified, into an existing folder. Raises: CorruptState, StoreError, OSError.
+        fetch: writes its files, verified, into an existing folder. Raises: CorruptState,
+            StoreError, OSError.
         tables: makes the tables of its states, cut to the reader's key groups. Raises: as `fetch`.
     """
 
@@ -131,7 +139,8 @@ class StateBackend:
     Attributes:
         kind: "heap" or "rocksdb".
         folder: names a folder for one database, which does not exist; its parent does.
-        engine: opens and copies databases, as `state/rocks/files.py` does; None: that does. (The simulation has one of its own.)
+        engine: opens and copies databases, as `state/rocks/files.py` does; None: that does. (The
+            simulation has one of its own.)
     """
 
     kind: str = "heap"
@@ -174,11 +183,16 @@ class Stateful(Protocol):
         ...
 
     def restore(self, states: Sequence[RestoredState]) -> None:
-        """Called once after `open` when the attempt starts from a checkpoint; what is restored counts as committed."""
+        """Called once after `open` when the attempt starts from a checkpoint; restored state counts
+        as committed.
+        """
         ...
 
     def commit(self) -> None:
-        """Make the writes of the last call visible to `snapshot` and to later calls. Owner thread."""
+        """Make the writes of the last call visible to `snapshot` and to later calls.
+
+        Owner thread.
+        """
         ...
 
     def snapshot(self) -> Sequence[StateSnapshot]:
@@ -194,34 +208,47 @@ class Operator(Stateful, Protocol):
     """Batches in, batches out."""
 
     def process(self, batch: pa.RecordBatch, port: int) -> Iterable[pa.RecordBatch]:
-        """Handle one batch (at least one row) that came in on input `port` (0 for the first). Empty outputs are dropped."""
+        """Handle one batch (at least one row) of input `port` (0 for the first).
+
+        Empty outputs are dropped.
+        """
         ...
 
     def finish(self) -> Iterable[pa.RecordBatch]:
-        """All inputs have ended: emit what was held back. Called once."""
+        """All inputs have ended: emit the records held back. Called once."""
         ...
 
 
 @runtime_checkable
 class KeepsDatabase(Protocol):
-    """An operator whose keyed state may lie in an embedded database. Others are given the tables of those they should restore."""
+    """An operator whose keyed state may lie in an embedded database.
+
+    Other operators get a database's tables.
+    """
 
     def restore_databases(self, databases: Sequence[RestoredDatabase]) -> bool:
-        """Called after `open` and before `restore` when there are any. False: it does not take these; `restore` gets their tables."""
+        """Called after `open` and before `restore` when there are databases.
+
+        False: the operator does not take them; `restore` gets their tables.
+        """
         ...
 
     def freeze_database(self) -> DatabaseSnapshot | None:
-        """Freeze what is committed in the database, if there is one; called after `snapshot`. Owner thread, no I/O."""
+        """Freeze the committed state of the database, if there is one; called after `snapshot`.
+
+        Owner thread, no I/O.
+        """
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class Advanced:
-    """What an operator emitted as event time moved on.
+    """The output of an operator as event time moved on.
 
     Attributes:
         batches: outputs; empty ones are dropped.
-        done: False: it has more to emit for the same watermark; called again after the commit, before anything else.
+        done: False: it has more to emit for the same watermark; called again after the commit,
+            before anything else.
     """
 
     batches: Sequence[pa.RecordBatch]
@@ -230,45 +257,60 @@ class Advanced:
 
 @runtime_checkable
 class EventTimeOperator(Operator, Protocol):
-    """An operator that acts as event time moves on: it fires timers, or closes windows. Others just pass watermarks on."""
+    """An operator that acts as event time moves on: it fires timers, or closes windows.
+
+    Other operators pass watermarks on.
+    """
 
     def advance(self, watermark_ns: int, rows_max: int) -> Advanced:
-        """No record with a time up to `watermark_ns` is to be expected any more: emit what was waiting for that.
+        """Emit everything that waited until no record with a time up to `watermark_ns` is expected.
 
-        Called when the minimum over all inputs' channels, idle ones left out, has risen; with `channels.events.MAX_WATERMARK` once all
-        input has ended, before `finish`. After a restore it is called with the restored watermark before any new record: what had
-        been fired and not committed fires again. The watermark goes on to the next operator when the answer is `done`.
+        Called when the minimum over all inputs' channels, idle ones left out, has risen; with
+        `channels.events.MAX_WATERMARK` once all input has ended, before `finish`. After a restore
+        it is called with the restored watermark before any new record: timers that had fired
+        without a commit fire again. The watermark goes on to the next operator when the answer is
+        `done`.
 
         Args:
             watermark_ns: nanoseconds since 1970; never lower than in the call before.
-            rows_max: about how many rows to emit in one call, so that a storm of timers stays responsive.
+            rows_max: about how many rows to emit in one call, so that a storm of timers stays
+                responsive.
         """
         ...
 
 
 @runtime_checkable
 class ProcessingTimeOperator(Operator, Protocol):
-    """An operator that acts as the clock moves on. It is an `EventTimeOperator` as well, since the runtime asks both in one piece of work."""
+    """An operator that acts as the clock moves on.
+
+    It is an `EventTimeOperator` as well, since the runtime asks both in one piece of work.
+    """
 
     def tell_time(self, now_ns: int) -> None:
-        """The clock stands at `now_ns`, nanoseconds since 1970. Before a call; the clock is the driver's."""
+        """The clock stands at `now_ns`, nanoseconds since 1970.
+
+        Before a call; the clock is the driver's.
+        """
         ...
 
     def next_timer_ns(self) -> int | None:
-        """When `fire` is wanted next; None: never, as it looks now. After a call."""
+        """Return the time of the next `fire`, as it looks now; None: never. After a call."""
         ...
 
     def fire(self, now_ns: int, rows_max: int) -> Iterable[pa.RecordBatch]:
-        """Emit what waited for the clock to come to `now_ns`, about `rows_max` rows: called again while `next_timer_ns` is not above it."""
+        """Emit about `rows_max` rows that waited for the clock to come to `now_ns`.
+
+        Called again while `next_timer_ns` is not above it.
+        """
         ...
 
 
 @runtime_checkable
 class LateOutput(Operator, Protocol):
-    """An operator that has records come too late for it."""
+    """An operator with records that come too late."""
 
     def take_late(self) -> Sequence[pa.RecordBatch]:
-        """Hand out those of the last call, as they came in. Subtask thread."""
+        """Hand out the late records of the last call, as they came in. Subtask thread."""
         ...
 
 
@@ -277,7 +319,8 @@ class ChecksStates(Protocol):
     """An operator that can tell, before it is opened, whether states could be restored."""
 
     def check_states(self, states: Sequence[RestoredState]) -> None:
-        """Refuse states, given without rows, that `restore` would refuse. Called in the driver, before anything runs.
+        """Refuse states, given without rows, that `restore` would refuse. Called in the driver,
+        before anything runs.
 
         Raises: UserError, with the state's name, both types, and what to do.
         """
@@ -285,7 +328,7 @@ class ChecksStates(Protocol):
 
 
 class SourceStatus(Enum):
-    """What a source has to say after a poll."""
+    """Status of a source after a poll."""
 
     MORE = "more"
     #: Nothing now; ask again after `wait_ns`.
@@ -296,10 +339,10 @@ class SourceStatus(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Polled:
-    """Answer of a source reader: batches (possibly none) and what comes next.
+    """Answer of a source reader: batches (possibly none) and the status.
 
     Attributes:
-        split: of which all of them are, where the reader tells splits apart (`ReadsSplits`).
+        split: of all these batches, where the reader tells splits apart (`ReadsSplits`).
     """
 
     batches: Sequence[pa.RecordBatch]
@@ -309,7 +352,10 @@ class Polled:
 
 
 class SourceReader(Stateful, Protocol):
-    """Reads the splits of one source subtask. Its offsets are its state, committed like any other."""
+    """Reads the splits of one source subtask.
+
+    Its offsets are its state, committed like any other.
+    """
 
     def poll(self, rows_max: int) -> Polled:
         """Return at most about `rows_max` rows, in bounded time."""
@@ -318,17 +364,20 @@ class SourceReader(Stateful, Protocol):
 
 @runtime_checkable
 class ReadsSplits(SourceReader, Protocol):
-    """A source reader that tells its splits apart, so that each has a watermark of its own and the lowest counts (`with_watermark`).
+    """A source reader that tells its splits apart: each has a watermark, and the lowest counts
+    (`with_watermark`).
 
-    A split keeps its name for as long as the job lives, whichever subtask reads it: its watermark goes with it. A fair reader takes its splits
-    in turn; one that leaves a split aside for long may find it called idle.
+    A split keeps its name, and with the name its watermark, for as long as the job lives, whichever
+    subtask reads it. A fair reader takes its splits in turn; a split left aside for long may be
+    called idle.
     """
 
     def open_splits(self) -> Collection[str]:
-        """Name the splits that hold event time back: those that were begun, or may be read next to others at any time, and are not finished.
+        """Name the splits that hold event time back: begun, or to be read next to others at any
+        time, and not finished.
 
-        Not empty names. Asked after `open` and `restore` and after every poll, so the same object as before where nothing has changed;
-        one that is never changed. Subtask thread.
+        No name is empty. Called after `open` and `restore` and after every poll: return the object
+        of before where nothing has changed, and never change an object. Subtask thread.
         """
         ...
 
@@ -347,10 +396,11 @@ class Transaction:
 
 
 class SinkWriter(Stateful, Protocol):
-    """Writes batches into an external transaction that nobody sees before `SinkCommitter.commit`.
+    """Writes batches into an external transaction that stays invisible before
+    `SinkCommitter.commit`.
 
-    A writer has outside effects, so a checkpoint waits for the running `write`. `commit`/`snapshot` of Stateful
-    are for the writer's own state and usually do nothing.
+    A writer has outside effects, so a checkpoint waits for the running `write`. `commit`/`snapshot`
+    of Stateful are for the writer's own state and usually do nothing.
     """
 
     def write(self, batch: pa.RecordBatch) -> None:
@@ -358,18 +408,29 @@ class SinkWriter(Stateful, Protocol):
         ...
 
     def precommit(self, checkpoint: int) -> Sequence[Transaction]:
-        """Flush so that a commit can no longer fail for lack of data; later writes begin a new transaction. Subtask thread."""
+        """Flush so that a commit can no longer fail for lack of data; later writes begin a new
+        transaction. Subtask thread.
+        """
         ...
 
 
 class SinkCommitter(Protocol):
-    """Makes pre-committed transactions visible. One per sink, run by the coordinator, in checkpoint order."""
+    """Makes pre-committed transactions visible.
+
+    One per sink, run by the coordinator, in checkpoint order.
+    """
 
     def commit(self, transactions: Sequence[Transaction]) -> None:
-        """Commit; committing again what is already visible does nothing. Raises when the outcome is lost."""
+        """Commit; committing visible transactions again does nothing.
+
+        Raises when the outcome is lost.
+        """
         ...
 
     def recover(self, committed: Sequence[Transaction]) -> None:
-        """Called before an attempt starts: `committed` are the restored checkpoint's transactions (commit them again);
-        every other open transaction of this job's sink is aborted."""
+        """Commit the restored checkpoint's transactions (`committed`) again, and abort all other
+        open ones of this job's sink.
+
+        Called before an attempt starts.
+        """
         ...

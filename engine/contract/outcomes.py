@@ -13,7 +13,7 @@ import pyarrow as pa
 
 @dataclass(frozen=True, slots=True)
 class JobResult:
-    """How a job ended. A job that failed has none: waiting for it raises `JobFailed`.
+    """The end of a job. A job that failed has no result: waiting for it raises `JobFailed`.
 
     Attributes:
         job: its name.
@@ -22,7 +22,8 @@ class JobResult:
         restarts: after failures.
         last_checkpoint: number of the newest completed one; None if there is none.
         collected: {name of a `write.collect` sink: its records}.
-        outcome: "finished": all input was worked on to its end, or all that was read before a drain; "stopped": it was not.
+        outcome: "finished": all input (before a drain: all input read) was worked on to the end;
+            "stopped": it was not.
     """
 
     job: str
@@ -43,9 +44,10 @@ class Rescaled:
         checkpoint: number of the checkpoint that the job went on from.
         stop_ns: from the request until the job had stopped, the checkpoint included.
         duration_ns: from the request until an attempt ran again.
-        standstill_ns: from the moment when the job was told to stop until an attempt ran again.
-        ahead_bytes: of state that the new workers had fetched and checked before that moment.
-        begin_ns: from the job's stop until its next coordinator had begun: it had read the checkpoint and given it out.
+        standstill_ns: from the order to stop until an attempt ran again.
+        ahead_bytes: of state that the new workers had fetched and checked before that order.
+        begin_ns: from the job's stop until the next coordinator had read the checkpoint and given
+            it out.
     """
 
     parallelism: int

@@ -1,4 +1,4 @@
-"""Directories as users name them: paths and URLs."""
+"""Directories in users' spelling: paths and URLs."""
 
 from __future__ import annotations
 
@@ -6,5 +6,7 @@ import os
 
 
 def absolute(place: str) -> str:
-    """The same place for a process that stands in another folder: a path from the root, a URL as it is."""
+    """Return the place for a process in another working directory: a path from the root, a URL as
+    it is.
+    """
     return place if "://" in place else os.path.abspath(place)

@@ -1,4 +1,6 @@
-"""The second half of a helpful error: "did you mean ...", proposals of names, and word lists as people write them."""
+"""The second half of a helpful error: "did you mean ...", proposals of names, and word lists as
+people write them.
+"""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""Durations and sizes as users write them, turned into integer nanoseconds and bytes.
+"""Durations and sizes in users' spelling, turned into integer nanoseconds and bytes.
 
-Users write "500ms" and "64MiB"; everything below the API counts in `int`. Text is computed with `Fraction`, since
-a float would make "0.1s" something else than 100 000 000 ns. A bare number is seconds for a duration and bytes for a
-size; a `timedelta` is a duration.
+Users write "500ms" and "64MiB"; everything below the API counts in `int`. Text is computed with
+`Fraction`, since a float would make "0.1s" differ from 100 000 000 ns. A bare number is seconds for
+a duration and bytes for a size; a `timedelta` is a duration.
 """
 
 from __future__ import annotations
@@ -68,7 +68,8 @@ def size_bytes(value: Size, *, option: str) -> int:
     """Read a size.
 
     Args:
-        value: "64MiB" (B, KiB, MiB, GiB, TiB, or decimal kB, MB, GB) or a number of bytes; not negative.
+        value: "64MiB" (B, KiB, MiB, GiB, TiB, or decimal kB, MB, GB) or a number of bytes; not
+            negative.
         option: the option's name, for the error.
 
     Raises: UserError, when `value` is not a size.
@@ -83,7 +84,9 @@ def size_bytes(value: Size, *, option: str) -> int:
 
 
 def _read(value: object, units: dict[str, int], *, bare: int) -> int | None:
-    """Value in the smallest unit, or None if it is not one; `bare` is the unit of a plain number."""
+    """Return the value in the smallest unit, or None if it cannot be read; `bare` is the unit of a
+    plain number.
+    """
     match value:
         case bool():
             return None

@@ -1,7 +1,7 @@
-"""Calling users' functions: what they return becomes Arrow, what goes wrong becomes a `UserCodeError`.
+"""Calls of users' functions: results become Arrow, failures become a `UserCodeError`.
 
-The error tells the operator, what happened, the record at hand, and the user's own frames; frames of headrace are left out, because
-they say nothing about the user's mistake.
+The error names the operator, the failure, the record at hand, and the user's own frames; frames of
+headrace are left out, because they tell nothing about the user's mistake.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def slices(batch: pa.RecordBatch, rows_max: int = SLICE_ROWS) -> Iterator[pa.Rec
 
 
 def rows_of(batch: pa.RecordBatch) -> list[Row]:
-    """Make a dictionary of each record; what `to_pylist` gives, some times faster."""
+    """Make a dictionary of each record, as `to_pylist` does, some times faster."""
     names = batch.schema.names
     if not names:
         return batch.to_pylist()  # type: ignore[no-any-return]  # pyarrow ships no types
@@ -43,7 +43,9 @@ def rows_of(batch: pa.RecordBatch) -> list[Row]:
 
 
 def cells_of(array: pa.Array) -> list[Any]:
-    """Make Python objects of a column; what `to_pylist` gives, through NumPy where that gives the same."""
+    """Make Python objects of a column, as `to_pylist` does, through NumPy where the results are
+    equal.
+    """
     type_ = array.type
     numbers = pa.types.is_integer(type_) or pa.types.is_floating(type_)
     texts = pa.types.is_string(type_) or pa.types.is_large_string(type_)
@@ -64,13 +66,16 @@ def shown(value: object) -> str:
 
 
 def raised(operator: str, error: Exception, *, record: object = None) -> UserCodeError:
-    """Wrap what a user's function raised. `record` is what it was called with, if that is worth showing."""
+    """Wrap an exception of a user's function.
+
+    `record` is the function's argument, if worth showing.
+    """
     at = "" if record is None else f" for record {shown(record)}"
     return UserCodeError(operator, f"{_described(error)}{at}", user_traceback(error))
 
 
 def user_traceback(error: BaseException) -> str:
-    """Format the frames that are not ours, as Python prints them; empty when there are none."""
+    """Format the frames outside headrace, as Python prints them; empty without any."""
     frames = [
         frame
         for frame in traceback.extract_tb(error.__traceback__)
@@ -90,7 +95,8 @@ def rows_to_batch(
     Args:
         records: the input record of each row, for the error; without it the row itself is shown.
 
-    Raises: UserCodeError when a row is no dictionary, lacks or adds a column, or has a value of another type.
+    Raises: UserCodeError when a row is no dictionary, lacks or adds a column, or has a value of
+    another type.
     """
     columns = []
     for field in schema:
@@ -101,7 +107,7 @@ def rows_to_batch(
             raise _misfit(operator, rows, schema, records) from error
         if not field.nullable and columns[-1].null_count:
             raise _misfit(operator, rows, schema, records)
-    # Rows that have all columns have no others if there are no more cells than that.
+    # Rows with all columns and no further cells have no other columns.
     if sum(map(len, rows)) != len(schema) * len(rows):
         raise _misfit(operator, rows, schema, records)
     return pa.RecordBatch.from_arrays(columns, schema=schema)
@@ -110,7 +116,8 @@ def rows_to_batch(
 def to_array(cells: Sequence[Any], type_: pa.DataType) -> pa.Array:
     """Make a column of Python values, without loss.
 
-    Raises: TypeError where `pyarrow.array` would silently cut 1.5 to 1 or take True for 1.0, and what it raises itself.
+    Raises: TypeError where `pyarrow.array` would silently cut 1.5 to 1 or take True for 1.0, and
+    `pyarrow.array`'s own errors.
     """
     refused: tuple[type, ...] = ()
     if pa.types.is_integer(type_):
@@ -123,9 +130,10 @@ def to_array(cells: Sequence[Any], type_: pa.DataType) -> pa.Array:
 
 
 def check_schema(operator: str, found: pa.Schema, wanted: pa.Schema) -> None:
-    """Check the names, order and types of columns that a user's function returned; nullability and metadata may differ.
+    """Check the names, order and types of columns that a user's function returned; nullability and
+    metadata may differ.
 
-    Raises: UserCodeError that tells what differs.
+    Raises: UserCodeError with the difference.
     """
     if found.names != wanted.names:
         missing = [name for name in wanted.names if name not in found.names]
@@ -143,7 +151,8 @@ def check_schema(operator: str, found: pa.Schema, wanted: pa.Schema) -> None:
         if type_ != field.type:
             raise UserCodeError(
                 operator,
-                f"column {field.name!r} of the returned batch is {type_}, declared is {field.type}; cast it in the "
+                f"column {field.name!r} of the returned batch is {type_}, declared is"
+                f" {field.type}; cast it in the "
                 "function or declare what it returns",
             )
 

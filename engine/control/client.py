@@ -1,4 +1,4 @@
-"""Talking to a job that runs in another process of this user on this machine: finding it, asking, waiting for the answer."""
+"""Ask a job that runs in another process of this user on this machine."""
 
 from __future__ import annotations
 
@@ -16,14 +16,15 @@ _SILENCE_S = 15.0
 def ask(
     job: str, request: m.Request, *, pid: int | None = None, address: str | None = None
 ) -> m.Done:
-    """Have the request carried out and wait for that.
+    """Have the job carry a request out, and wait for the answer.
 
     Args:
         job: its name.
         pid: of the process that runs it; needed where several run a job of that name.
-        address: the folder where the job can be found, if it is not the usual one.
+        address: the folder where the job can be found, if not the usual one.
 
-    Raises: UserError when there is no such job, or the job refuses what only the user can mend; JobUnreachable; HeadraceError.
+    Raises: UserError for an unknown job, or a request that only the user can mend; JobUnreachable;
+    HeadraceError.
     """
     found = find(job, pid=pid, address=address)
     where = f"job {found.job!r} (process {found.pid})"

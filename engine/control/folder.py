@@ -1,10 +1,11 @@
-"""Where the jobs that run here can be found: a folder of the user's own, with a file for each.
+"""The folder of this user's running jobs, with a file for each.
 
-A file holds the job's name, the process that runs it, the address at which it listens and the secret with which to talk to
-it. So the folder is 0700 and its files 0600, and neither may belong to, or be a link made by, anybody else. A file whose
-process is gone is removed by whoever comes across it; one that is broken is passed over.
+A file holds the job's name, process id, address, and the secret for requests. So the folder is 0700
+and its files 0600, and neither may belong to another user or be a link made by one. Any reader
+removes the file of a process that has ended, and passes over a broken file.
 
-The folder is `$XDG_RUNTIME_DIR/headrace`, or `headrace-UID` in the system's folder for temporary files.
+The folder is `$XDG_RUNTIME_DIR/headrace`, or `headrace-UID` in the system's folder for temporary
+files.
 """
 
 from __future__ import annotations
@@ -29,7 +30,11 @@ class NotOurs(Exception):
 
 
 class RunningFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What the file of a running job says. `started`: of its process, in the kernel's words, so that a process id that came again is known."""
+    """Content of the file of a running job.
+
+    `started` is the start time of its process, in the kernel's words, and tells a reused process id
+    apart.
+    """
 
     job: str
     pid: int
@@ -45,7 +50,7 @@ class RunningFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 def run_folder(address: str | None = None) -> Path:
-    """The folder, or the one that somebody names instead."""
+    """Return the usual folder, or the given one instead."""
     if address is not None:
         return Path(address)
     runtime = os.environ.get("XDG_RUNTIME_DIR")
@@ -70,7 +75,10 @@ def publish(folder: Path, job: str, host: str, port: int, secret: bytes) -> Path
 
 
 def running(folder: Path) -> list[RunningFile]:
-    """The jobs that run, by name and process; files of processes that are gone are removed. Raises: NotOurs."""
+    """Return the running jobs, by name and process; remove files of ended processes.
+
+    Raises: NotOurs.
+    """
     if not folder.exists():
         return []
     _check(folder)
@@ -93,7 +101,7 @@ def withdraw(path: Path) -> None:
 
 
 def _check(folder: Path) -> None:
-    """A folder of somebody else's could name a process of somebody else's."""
+    """Refuse a folder of another user, whose files could name another user's processes."""
     facts = folder.lstat()
     if not stat.S_ISDIR(facts.st_mode) or facts.st_uid != os.getuid():
         raise NotOurs(f"{folder} is not a folder of this user")

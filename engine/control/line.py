@@ -1,7 +1,8 @@
-"""The line between a command and a job: a blocking socket, a handshake in which both prove that they know the job's control
-secret, then frames under the keys that it yields (`channels/handshake.py`, `channels/wire.py`).
+"""The line between a command and a job: a blocking socket, a mutual handshake, then frames.
 
-Every wait has an end, and a length is believed only after its MAC and up to a limit.
+Both ends prove that they know the job's control secret; the frames are sealed with the keys that
+the handshake yields (`channels/handshake.py`, `channels/wire.py`). Every wait has an end, and a
+length is believed only after its MAC and up to a limit.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ _SEND_S = 5.0
 
 
 class LineBroken(Exception):
-    """The other end is gone, silent, or not who it should be; the message says which."""
+    """The other end is gone, silent, or not the expected one; the message says which."""
 
 
 class Line:
@@ -85,7 +86,10 @@ class Line:
 
 
 def dial(address: tuple[str, int], secret: bytes, job: str) -> Line:
-    """Connect to the process that runs `job`, and see that it is that. Raises: LineBroken."""
+    """Connect to the process that runs `job`, and have it prove its identity.
+
+    Raises: LineBroken.
+    """
     deadline_s = time.monotonic() + HANDSHAKE_S
     try:
         sock = socket.create_connection(address, timeout=HANDSHAKE_S)
@@ -106,7 +110,7 @@ def dial(address: tuple[str, int], secret: bytes, job: str) -> Line:
 
 
 def answer(sock: socket.socket, secret: bytes, job: str) -> Line:
-    """Let somebody in who knows the secret. Raises: LineBroken; the socket is closed then."""
+    """Let a peer in that knows the secret. Raises: LineBroken, with the socket closed."""
     deadline_s = time.monotonic() + HANDSHAKE_S
     try:
         sock.settimeout(HANDSHAKE_S)
@@ -124,7 +128,7 @@ def answer(sock: socket.socket, secret: bytes, job: str) -> Line:
 
 
 def _exactly(sock: socket.socket, count: int, deadline_s: float) -> bytes:
-    """Read `count` bytes by the deadline: whoever sends a byte now and then holds nobody longer than whoever sends none."""
+    """Read `count` bytes by the deadline, which a byte now and then does not prolong."""
     data = bytearray()
     while len(data) < count:
         left_s = deadline_s - time.monotonic()

@@ -1,7 +1,8 @@
-"""What is said between a command and the process that runs a job: closed schemas, MessagePack, no code.
+"""What is said between a command and the process that runs a job: closed schemas, MessagePack, no
+code.
 
-A connection carries one request and its answer. Until the answer is there, `Working` comes every second, so that whoever
-waits can tell a long rescale from a process that hangs.
+A connection carries one request and its answer. Until the answer is there, `Working` comes every
+second, so that whoever waits can tell a long rescale from a process that hangs.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ class _Message(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag=True
     pass
 
 
-# --- requests ---------------------------------------------------------------------------------------------------------
+# --- requests -------------------------------------------------------------------------------------
 
 
 class Rescale(_Message, frozen=True):
@@ -26,9 +27,11 @@ class Rescale(_Message, frozen=True):
 
 
 class Stop(_Message, frozen=True):
-    """Take a last checkpoint and end. `now`: end at once; what no checkpoint covers is not committed. `drain`: end the input before.
+    """Take a last checkpoint and end. `now`: end at once; what no checkpoint covers is not
+    committed. `drain`: end the input before.
 
-    `savepoint`: the directory of the savepoint with which to end instead; `mode` as of `JobHandle.savepoint`.
+    `savepoint`: the directory of the savepoint with which to end instead; `mode` as of
+    `JobHandle.savepoint`.
     """
 
     now: bool
@@ -44,7 +47,7 @@ class Savepoint(_Message, frozen=True):
     mode: str | None
 
 
-# --- answers ----------------------------------------------------------------------------------------------------------
+# --- answers --------------------------------------------------------------------------------------
 
 
 class Working(_Message, frozen=True):
@@ -62,7 +65,8 @@ class RescaleDone(_Message, frozen=True):
 
 
 class StopDone(_Message, frozen=True):
-    """The job has ended; its newest checkpoint, or None. `finished`: all that it had read was worked on to its end.
+    """The job has ended; its newest checkpoint, or None. `finished`: all that it had read was
+    worked on to its end.
 
     `savepoint`: path of the one with which it ended.
     """

@@ -1,7 +1,8 @@
-"""The control endpoint of a running job: listens on loopback, lets in who knows the secret, and does what is asked, one request at a time.
+"""The control endpoint of a running job: listens on loopback, lets in who knows the secret, and
+does what is asked, one request at a time.
 
-It lives as long as the job. A second request while one is carried out is refused, except to stop at once. If the endpoint
-cannot be opened the job runs all the same, and a warning says so.
+It lives as long as the job. A second request while one is carried out is refused, except to stop at
+once. If the endpoint cannot be opened the job runs all the same, and a warning says so.
 """
 
 from __future__ import annotations
@@ -71,7 +72,7 @@ class ControlEndpoint:
         except BaseException:
             self._socket.close()
             raise
-        # Whoever ends before this thread has seen that the job has ended.
+        # Ends the wait of a peer before this thread has seen that the job has ended.
         atexit.register(self._withdraw)
         self._attending: set[threading.Thread] = set()
         self._busy = threading.Lock()
@@ -93,7 +94,10 @@ class ControlEndpoint:
             atexit.unregister(self._withdraw)
 
     def _await_caller(self) -> None:
-        """Let in whoever calls within the time of a look. One who has gone, or for whom there is no descriptor, is not the end."""
+        """Let in whoever calls within the time of a look.
+
+        One who has gone, or for whom there is no descriptor, is not the end.
+        """
         try:
             self._accept(self._socket.accept()[0])
         except TimeoutError:
@@ -103,7 +107,9 @@ class ControlEndpoint:
             time.sleep(_LOOK_EVERY_S)
 
     def _withdraw(self) -> None:
-        """Be found no longer, and let those who asked have their answers: that a job has stopped is told when it has."""
+        """Be found no longer, and let those who asked have their answers: that a job has stopped is
+        told when it has.
+        """
         withdraw(self._file)
         deadline_s = time.monotonic() + _ANSWERS_S
         for thread in list(self._attending):
@@ -133,7 +139,10 @@ class ControlEndpoint:
             self._callers.release()
 
     def _serve(self, line: Line, request: m.Request) -> None:
-        """Carry the request out and answer. Whoever hangs up before does not undo it."""
+        """Carry the request out and answer.
+
+        A peer that hangs up earlier does not undo the request.
+        """
         at_once = isinstance(request, m.Stop) and request.now
         if not at_once and not self._busy.acquire(blocking=False):
             line.send(m.encode(m.Refused("another request is being carried out; ask again", 1)))
@@ -159,7 +168,7 @@ class ControlEndpoint:
 
 
 def open_control(handle: Controlled) -> None:
-    """Make the job reachable by `headrace rescale` and its like, if that can be done."""
+    """Make the job reachable for `headrace rescale`, `savepoint` and `stop`, if possible."""
     try:
         ControlEndpoint(handle, run_folder())
     except (OSError, NotOurs) as reason:

@@ -1,1 +1,4 @@
-"""Pure machine beside the user's program: attempts, checkpoints, commits, restarts. It never touches a record, and no clock or file."""
+"""Pure machine beside the user's program: attempts, checkpoints, commits, restarts.
+
+It never touches a record, a clock or a file.
+"""

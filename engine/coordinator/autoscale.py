@@ -1,15 +1,19 @@
-"""When a job should go on at another parallelism: a pure policy machine. Looks go in, at most one order comes out.
+"""When a job should go on at another parallelism: a pure policy machine.
 
-Up, when for `after_ns` without a break some task was busy nearly all the time while something before it was backpressured: the
-parallelism is doubled, up to `most`. Down, when for `idle_after_ns` nothing was backpressured and the busiest task would
-still have been half idle on half the subtasks: it is halved, down to `least`. So a job that was scaled up for a load is
-not scaled down under the same load; and after any rescale, worked or not, nothing is ordered for `pause_ns`.
+Looks go in, at most one order comes out. Up: for `after_ns` without a break some task was busy
+nearly all the time while a task before it was backpressured; the parallelism is doubled, up to
+`most`. Down: for `idle_after_ns` no task was backpressured, and the busiest would still have been
+half idle on half the subtasks; the parallelism is halved, down to `least`. So a job is not scaled
+down under the load for which it was scaled up. No order follows a rescale, successful or not, for
+`pause_ns`.
 
-Shares are taken between two looks, over a task's subtasks; a new attempt starts its totals anew, and with it the watch.
+Shares are taken between two looks, over a task's subtasks; a new attempt starts totals anew.
 
-Not here: how much is gained (a task that does not scale is scaled in vain, up to `most`); whether there is room.
+Not here: how much is gained (a task that does not scale is scaled in vain, up to `most`); whether
+there is room.
 
-Source: the idea of DS2 (Kalavri et al. 2018), busy against waiting time; deviation: steps of two instead of a model of rates.
+Source: the idea of DS2 (Kalavri et al. 2018), busy against waiting time; deviation: steps of two
+instead of a model of rates.
 """
 
 from __future__ import annotations
@@ -19,7 +23,7 @@ from dataclasses import dataclass
 
 from ..contract.messages import SubtaskNumbers
 
-#: A task is the bottleneck if it is busy for this share of its time, while one before it waits for this share of its own.
+#: A bottleneck is busy for this share of its time, while a task before it waits for the second.
 BUSY_SHARE = 0.75
 BACKPRESSURED_SHARE = 0.3
 #: A job is idle if its busiest task stays below this share, and nothing waits.
@@ -29,7 +33,7 @@ _WAITING_SHARE = 0.02
 
 @dataclass(frozen=True, slots=True)
 class AutoscaleRules:
-    """All that can be set. Times in nanoseconds."""
+    """Settings of the policy. Times in nanoseconds."""
 
     least: int
     most: int
@@ -40,7 +44,7 @@ class AutoscaleRules:
 
 @dataclass(frozen=True, slots=True)
 class Looked:
-    """How the job stands: its attempt, its parallelism, totals of its subtasks since the attempt began."""
+    """A look at the job: attempt, parallelism, totals of subtasks since the attempt began."""
 
     epoch: int
     parallelism: int
@@ -49,7 +53,7 @@ class Looked:
 
 @dataclass(frozen=True, slots=True)
 class RescaleEnded:
-    """What was ordered is done, or has failed."""
+    """The ordered rescale is done, or has failed."""
 
 
 AutoscaleEvent = Looked | RescaleEnded
@@ -77,7 +81,10 @@ class Autoscaler:
         self._ordered = False
 
     def step(self, event: AutoscaleEvent, now_ns: int) -> int | None:
-        """Take one event. Returns the parallelism to go on at, or None; after an order nothing until `RescaleEnded`."""
+        """Take one event; returns the parallelism to go on at, or None.
+
+        No other order comes before `RescaleEnded`.
+        """
         if isinstance(event, RescaleEnded):
             self._ordered = False
             self._not_before_ns = now_ns + self._rules.pause_ns
@@ -106,7 +113,7 @@ class Autoscaler:
         return None
 
     def _shares(self, look: Looked) -> list[tuple[float, float]]:
-        """(busy, backpressured) of each task since the look before; none after a new attempt, or before any time has passed."""
+        """(busy, backpressured) of each task since the last look of the same attempt."""
         totals: dict[int, _Totals] = {}
         for n in look.numbers:
             sum_ = totals.get(n.task, _Totals())

@@ -1,53 +1,86 @@
-"""The coordinator machine: attempts, checkpoints, commits and the end of a job.
+"""The coordinator machine: attempts, restarts and the end of a job.
 
-An attempt begins when an epoch is claimed, the sinks are recovered and every worker is there; it ends when anything in it fails. Then all
-workers drop it, the restart strategy waits, and the next attempt starts from the newest complete checkpoint. Workers that
-live stay up and roll back in place.
-
-Checkpoints are the other half (`checkpointing.py`). What was begun with storage is waited for before a new attempt chooses where to restart: a
-checkpoint that becomes visible after the choice would be a second history.
+An attempt begins when an epoch is claimed, the sinks are recovered and every worker is there; it
+ends when anything in it fails. Then all workers drop it, the restart strategy waits, and the next
+attempt starts from the newest complete checkpoint. Workers that live stay up and roll back in
+place. Metadata, commits and searches under way are waited for before a new attempt chooses its
+checkpoint: a checkpoint that becomes visible after the choice would be a second history.
 
 When every subtask has finished, one last checkpoint is taken and committed, and the job ends.
 
-Source: ABS (Carbone et al. 2015), section 4.2 for the protocol; Flink's two-phase commit for the order of durability and commit. Deviation:
-commits are made here, not in the tasks, so that they form one history.
+`Coordinator` owns the phase, the epoch, the progress of the attempt, the stop that a user asked
+for, and the outcome. Its parts own the rest: `Workers`, `Checkpoints`, `Transactions`, `Retention`
+and `Restarts`. Each returns effects; the coordinator acts on findings among them (`_heed`).
+
+Source: ABS (Carbone et al. 2015), section 4.2 for the protocol; Flink's two-phase commit for the
+order of durability and commit. Deviation: commits are made here, not in the tasks, so that they
+form one history.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable, Sequence
 from typing import assert_never
 
 from headrace.recovery.elsewhere import Elsewhere
-from headrace.recovery.metadata import CheckpointMetadata
+from headrace.recovery.metadata import CheckpointMetadata, SubtaskSnapshot
 
-from ..contract import messages as m
+from ..contract import messages
 from ..contract.execution import ExecutionPlan
-from . import coordinator_events as d
-from .checkpointing import Checkpointing, Verdict, to_all
-from .ending import Ending
-from .ledger import Ledger
-from .leftovers import NOTHING_LEFT, Leftovers
-from .membership import Loss, Membership
-from .pending import Wish
+from . import coordinator_events as events
+from .checkpoints import Checkpoints
+from .coordinator_events import (
+    AttemptBroken,
+    ClaimEpoch,
+    CloseConnection,
+    CoordinatorEffect,
+    CoordinatorEvent,
+    FindCheckpoint,
+    JobBroken,
+    JobEnded,
+    LastCheckpointCompleted,
+    LastSavepointFailed,
+    Notice,
+    NoticeKind,
+    Outcome,
+    PartEffect,
+    RecoverSinks,
+    RequestAnswered,
+    SendMessage,
+    StopKind,
+)
+from .earlier_runs import NO_EARLIER_RUNS, EarlierRuns
 from .restarts import Restarts
-from .restore_point import Adapt, Assign, RestorePoint, as_it_is
-from .roster import Member, Roster
+from .retention import Retention
 from .rules import CoordinatorRules, Phase
+from .transactions import Transactions
+from .workers import Workers
+
+#: Translates a checkpoint's subtasks into snapshots in terms of the plan that runs now.
+Assign = Callable[[CheckpointMetadata], Sequence[SubtaskSnapshot]]
+#: Puts an older checkpoint in terms of the plan's names.
+Adapt = Callable[[CheckpointMetadata], CheckpointMetadata]
+
+
+def as_it_is(metadata: CheckpointMetadata) -> CheckpointMetadata:
+    """Adapt no name. A named function, so that machines can be copied."""
+    return metadata
 
 
 class Coordinator:
     """Machine of one job.
 
     Args:
-        slots: which slots each worker holds.
+        slots: slots by worker.
         restore: the checkpoint to start from, or None.
-        origin: URL of the checkpoint directory that `restore` lies in; empty: the job's own.
-        claim: the place of `restore` in the job's sequence, if the job has claimed it.
-        checkpoint_next: number of the next checkpoint; above every number ever used in this job's folder.
+        origin: URL of the checkpoint directory of `restore`; empty: the job's own.
+        claim: the place of `restore` among the job's checkpoints, if the job has claimed it.
+        checkpoint_next: number of the next checkpoint; above every number ever used in this job's
+            folder.
         assign: maps a checkpoint onto `plan`.
-        epoch: one that was claimed already, before `restore` was chosen; 0: none was.
-        left: what earlier runs left in the job's folder.
-        adapt: puts an older checkpoint, found when `restore` is damaged, in terms of the plan's names.
+        epoch: claimed already, before `restore` was chosen; 0: none was.
+        earlier: checkpoints of earlier runs in the job's folder.
+        adapt: puts an older checkpoint, found when `restore` is damaged, in the plan's names.
     """
 
     def __init__(
@@ -62,67 +95,81 @@ class Coordinator:
         checkpoint_next: int,
         assign: Assign,
         epoch: int = 0,
-        left: Leftovers = NOTHING_LEFT,
+        earlier: EarlierRuns = NO_EARLIER_RUNS,
         adapt: Adapt = as_it_is,
     ) -> None:
         self._plan = plan
-        self._rules = rules
-        self._roster = Roster(slots)
-        self._members = Membership(self._roster, rules)
-        self._restarts = Restarts(rules.restarts)
+        self._restore, self._origin = restore, origin
+        self._assign, self._adapt = assign, adapt
         self.phase = Phase.PREPARING
         self.epoch = epoch
         #: Messages dropped because of their epoch or sender.
         self.fenced = 0
-        self._ledger = Ledger(
-            restore, rules.checkpoints.retain, foreign=bool(origin), claim=claim, left=left
+        self._workers = Workers(slots, rules)
+        self._restarts = Restarts(rules.restarts)
+        self._transactions = Transactions(restore)
+        self._retention = Retention(
+            restore, rules.checkpoints.retain, elsewhere=bool(origin), claim=claim, earlier=earlier
         )
-        self._point = RestorePoint(self._ledger, restore, origin, assign, adapt)
-        self._checkpoints = Checkpointing(
-            plan, rules.mode, rules.checkpoints, self._roster, self._ledger, checkpoint_next
+        self._checkpoints = Checkpoints(
+            plan,
+            rules.mode,
+            rules.checkpoints,
+            restore,
+            checkpoint_next,
+            workers=self._workers,
+            transactions=self._transactions,
+            retention=self._retention,
         )
         self._claimed = epoch > 0
         self._recovered = False
+        #: The checkpoint that the attempt started from.
+        self._started_from = restore
+        #: An older checkpoint is being looked for.
+        self._searching = False
         #: Workers that have answered the Deploy.
         self._deployed: set[int] = set()
         self._finished: set[tuple[int, int]] = set()
         self._restart_at_ns: int | None = None
-        self._ending = Ending()
+        #: The first stop that a user asked for, unless its savepoint failed.
+        self._stop: events.StopRequested | None = None
+        #: Request of the user who waits for the savepoint with which the job ends.
+        self._stop_request: int | None = None
+        #: How the job will have ended when all commits are done.
+        self._outcome: JobEnded | None = None
         self._now_ns = 0
 
-    # --- the verbs ----------------------------------------------------------------------------------------------
+    # --- the verbs --------------------------------------------------------------------------------
 
-    def start(self, now_ns: int) -> list[d.CoordinatorEffect]:
+    def start(self, now_ns: int) -> list[CoordinatorEffect]:
         """Begin: claim an epoch while the workers start."""
         self._now_ns = now_ns
-        self._members.await_all(now_ns)
+        self._workers.await_all(now_ns)
         if self._claimed:
-            return [d.RecoverSinks(self.epoch, self._ledger.uncommitted)]
-        return [d.ClaimEpoch(self.epoch)]
+            return self._transactions.recover(self.epoch)
+        return [ClaimEpoch(self.epoch)]
 
-    def step(self, event: d.CoordinatorEvent, now_ns: int) -> list[d.CoordinatorEffect]:
+    def step(self, event: CoordinatorEvent, now_ns: int) -> list[CoordinatorEffect]:
         """Take one event; effects are to be performed in order."""
         self._now_ns = max(now_ns, self._now_ns)
         if self.phase is Phase.ENDED:
-            return d.turned_away(event)
-        effects: list[d.CoordinatorEffect] = []
-        self._take(event, effects)
-        self._advance(effects)
-        return effects
+            return events.turned_away(event)
+        return self._take(event) + self._advance()
 
     def next_deadline_ns(self) -> int | None:
         """When it wants TimePassed."""
-        # A restart that is due but waits for storage is resumed by storage's answer, not by time.
+        # A restart that is due but waits for storage goes on with storage's answer, not with time.
         restart_at_ns = None if self._awaits_storage() else self._restart_at_ns
-        deadlines = [restart_at_ns, self._members.next_deadline_ns()]
+        deadlines = [restart_at_ns, self._workers.next_deadline_ns()]
         if self.phase is Phase.RUNNING:
-            stopping = self._ending.stop is not None or self._all_finished()
+            stopping = self._stop is not None or self._all_finished()
             deadlines.append(self._checkpoints.next_deadline_ns(stopping=stopping))
         return min((t for t in deadlines if t is not None), default=None)
 
     def check(self) -> None:
         """Assert every invariant."""
-        self._ledger.check()
+        self._transactions.check()
+        self._retention.check()
         self._checkpoints.check(running=self.phase in (Phase.RUNNING, Phase.CLOSING))
         if self.phase is Phase.DEPLOYING:
             assert not self._checkpoints.writing, "restarted while a checkpoint's fate was open"
@@ -131,352 +178,383 @@ class Coordinator:
         """The whole state as stable text."""
         return (
             f"coordinator {self.phase.value} epoch={self.epoch} {self._checkpoints.describe()}"
-            f" finished={len(self._finished)}"
-            f" missing={self._roster.missing} {self._ledger.describe()}"
+            f" finished={len(self._finished)} missing={self._workers.missing}"
+            f" {self._retention.describe()} {self._transactions.describe()}"
         )
 
-    # --- events -------------------------------------------------------------------------------------------------
+    # --- events -----------------------------------------------------------------------------------
 
-    def _take(self, event: d.CoordinatorEvent, effects: list[d.CoordinatorEffect]) -> None:
+    def _take(self, event: CoordinatorEvent) -> list[CoordinatorEffect]:
         match event:
-            case d.MessageReceived():
-                self._message(event.connection, event.message, effects)
-            case d.ConnectionLost():
-                member = self._roster.of(event.connection)
-                if member is not None:
-                    self._lost(member, event.reason, effects)
-            case d.WorkerExited():
-                self._bear(self._members.exited(event, self._now_ns, effects), effects)
-            case d.LauncherFailed():
-                self._end(d.Outcome.FAILED, event.reason, "", effects)
-            case d.EpochClaimed():
+            case events.MessageReceived():
+                return self._message(event.connection, event.message)
+            case events.ConnectionLost():
+                return self._heed(self._workers.disconnected(event, self._now_ns))
+            case events.WorkerExited():
+                return self._heed(self._workers.exited(event, self._now_ns))
+            case events.LauncherFailed():
+                return self._end(Outcome.FAILED, event.reason)
+            case events.EpochClaimed():
                 self.epoch, self._claimed = event.epoch, True
-                effects.append(d.RecoverSinks(self.epoch, self._ledger.uncommitted))
-            case d.EpochClaimFailed():
+                return self._transactions.recover(self.epoch)
+            case events.EpochClaimFailed():
                 self.epoch = max(self.epoch, event.tried)  # our own ghost is no successor
-                self._claim_failed(event.reason, effects)
-            case d.Superseded():
-                self._claimed = False  # from now on what is open in the sinks is another's
-                self._end(d.Outcome.FAILED, event.reason, "", effects)
-            case d.SinksRecovered():
+                return self._prepare_again(event.reason)
+            case events.Superseded():
+                self._claimed = False  # open transactions belong to the successor from now on
+                return self._end(Outcome.FAILED, event.reason)
+            case events.SinksRecovered():
                 self._recovered = event.epoch == self.epoch
                 if self._recovered:
-                    self._ledger.all_committed()
-            case d.SinkFailed():
-                self._sink_failed(event, effects)
-            case d.MetadataWritten():
-                self._metadata_written(event.checkpoint, effects)
-            case d.MetadataDiscarded():
-                self._give_up(event, effects)
-            case d.TransactionsCommitted():
-                self._ledger.committed(event.checkpoint)
-            case d.CheckpointsWithdrawn():
-                self._checkpoints.deletion.withdrawn(event, effects)
-            case d.FilesDeleted():
-                self._checkpoints.deletion.deleted(event)
-            case d.CheckpointFound():
-                failure = self._point.found(event.metadata)
-                if failure is not None:
-                    self._end(d.Outcome.FAILED, failure, "", effects)
-            case d.ClaimReleased():
-                self._checkpoints.deletion.released(event, effects)
-            case d.CheckpointRequested():
-                self._checkpoints.requested(Wish(event.request, event.savepoint))
-            case d.StopRequested():
-                self._stop_requested(event, effects)
-            case d.TimePassed():
-                self._time_passed(effects)
+                    self._transactions.recovered()
+            case events.SinkFailed():
+                return self._sink_failed(event)
+            case events.MetadataWritten(checkpoint):
+                self._restarts.progress()
+                running = self.phase is Phase.RUNNING
+                written = self._checkpoints.written(checkpoint, self._now_ns, running=running)
+                return self._heed(written)
+            case events.MetadataDiscarded(checkpoint, reason):
+                return self._heed(self._checkpoints.discarded(checkpoint, reason, self._now_ns))
+            case events.TransactionsCommitted():
+                self._transactions.committed(event.checkpoint)
+            case events.CheckpointsWithdrawn():
+                return self._retention.withdrawn(event)
+            case events.FilesDeleted():
+                self._retention.deleted(event)
+            case events.CheckpointFound():
+                return self._found(event.metadata)
+            case events.ClaimReleased():
+                return self._retention.released(event)
+            case events.CheckpointRequested():
+                self._checkpoints.requested(event)
+            case events.StopRequested():
+                return self._stop_requested(event)
+            case events.TimePassed():
+                return self._time_passed()
             case _:
                 assert_never(event)
+        return []
 
-    def _stop_requested(self, event: d.StopRequested, effects: list[d.CoordinatorEffect]) -> None:
-        if event.kind is d.StopKind.NOW:
-            self._end(d.Outcome.STOPPED, "stopped at once", "", effects)
-        elif self._ending.asked(event, effects):
-            self._drain(effects)
-
-    def _drain(self, effects: list[d.CoordinatorEffect]) -> None:
-        if self._ending.is_drained and self.phase is Phase.RUNNING:
-            # A checkpoint in which some inputs have ended, and others have not, would lose the rest of those that have.
-            self._checkpoints.make_way("the job is drained", effects)
-            self._to_all(m.Drain(self.epoch), effects)
-
-    def _message(
-        self, connection: int, message: m.ToCoordinator, effects: list[d.CoordinatorEffect]
-    ) -> None:
-        if isinstance(message, m.Register):
-            self._register(connection, message, effects)
-            return
-        member = self._roster.of(connection)
+    def _message(self, connection: int, message: messages.ToCoordinator) -> list[CoordinatorEffect]:
+        if isinstance(message, messages.Register):
+            return self._register(connection, message)
+        member = self._workers.of(connection)
         if member is None:
             self.fenced += 1
-            return
+            return []
         member.seen_ns = self._now_ns
         if message.epoch != self.epoch or self.phase not in (Phase.DEPLOYING, Phase.RUNNING):
-            self.fenced += not isinstance(message, m.Heartbeat)
-            return
+            self.fenced += not isinstance(message, messages.Heartbeat)
+            return []
         match message:
-            case m.Deployed():
+            case messages.Deployed():
                 self._deployed.add(member.worker)
-            case m.DeployFailed():
-                self._deploy_failed(message, effects)
-            case m.Acknowledge():
-                self.fenced += not self._checkpoints.acknowledged(member.worker, message)
-            case m.Decline():
-                self._give_up(message, effects)
-            case m.AttemptFailed():
-                reason = f"worker {member.worker}: {message.reason}"
-                if message.fatal:
-                    self._end(d.Outcome.FAILED, message.reason, message.details, effects)
+            case messages.DeployFailed():
+                return self._deploy_failed(message)
+            case messages.Acknowledge():
+                if self._checkpoints.is_pending(message.checkpoint):
+                    self._checkpoints.acknowledged(member.worker, message)
                 else:
-                    self._attempt_failed(reason, message.details, effects)
-            case m.TaskFinished():
+                    self.fenced += 1
+            case messages.Decline(_, checkpoint, reason):
+                return self._heed(self._checkpoints.give_up(checkpoint, reason, self._now_ns))
+            case messages.AttemptFailed():
+                if message.fatal:
+                    return self._end(Outcome.FAILED, message.reason, message.details)
+                reason = f"worker {member.worker}: {message.reason}"
+                return self._attempt_failed(reason, message.details)
+            case messages.TaskFinished():
                 self._finished.add((message.task, message.subtask))
-            case m.Heartbeat():
+            case messages.Heartbeat():
                 pass
             case _:
                 assert_never(message)
+        return []
 
-    def _register(
-        self, connection: int, message: m.Register, effects: list[d.CoordinatorEffect]
-    ) -> None:
-        self._bear(self._members.replaced_by(message, self._now_ns, effects), effects)
-        self.fenced += not self._members.register(connection, message, self._now_ns, effects)
+    def _register(self, connection: int, message: messages.Register) -> list[CoordinatorEffect]:
+        if not self._workers.admits(message):
+            self.fenced += 1
+            shutdown = messages.Shutdown("an older incarnation")
+            return [SendMessage(connection, shutdown), CloseConnection(connection)]
+        # The attempt of the older incarnation fails before the newer one is a member.
+        effects = self._heed(self._workers.make_place(message, self._now_ns))
+        self._workers.register(connection, message, self._now_ns)
+        return effects
 
-    def _lost(self, member: Member, reason: str, effects: list[d.CoordinatorEffect]) -> None:
-        self._bear(self._members.lost(member, reason, self._now_ns, effects), effects)
-
-    def _bear(self, loss: Loss, effects: list[d.CoordinatorEffect]) -> None:
-        if loss.job:
-            self._end(d.Outcome.FAILED, loss.job, "", effects)
-        elif loss.attempt:
-            self._attempt_failed(loss.attempt, "", effects)
-
-    def _time_passed(self, effects: list[d.CoordinatorEffect]) -> None:
+    def _time_passed(self) -> list[CoordinatorEffect]:
         now_ns = self._now_ns
-        for member in self._members.silent(now_ns):
-            effects.append(d.CloseConnection(member.connection))
-            self._lost(member, "no heartbeat", effects)
-        overdue = self._members.overdue(now_ns)
-        if overdue:
-            missing = ", ".join(map(str, overdue))
-            self._end(d.Outcome.FAILED, f"workers {missing} did not start in time", "", effects)
-        self._heed(self._checkpoints.expire(now_ns, effects), effects)
+        effects: list[CoordinatorEffect] = []
+        for member in self._workers.silent(now_ns):
+            effects.append(CloseConnection(member.connection))
+            effects += self._heed(self._workers.lost(member, "no heartbeat", now_ns))
+        effects += self._heed(self._workers.overdue(now_ns))
+        return effects + self._heed(self._checkpoints.expire(now_ns))
 
-    # --- attempts -----------------------------------------------------------------------------------------------
+    def _heed(self, results: Iterable[PartEffect]) -> list[CoordinatorEffect]:
+        """Act on findings, each in place among the effects."""
+        effects: list[CoordinatorEffect] = []
+        for result in results:
+            match result:
+                case AttemptBroken(reason):
+                    effects += self._attempt_failed(reason)
+                case JobBroken(reason):
+                    effects += self._end(Outcome.FAILED, reason)
+                case LastCheckpointCompleted():
+                    effects += self._last_completed(result)
+                case LastSavepointFailed(reason):
+                    effects += self._last_savepoint_failed(reason)
+                case _:
+                    effects.append(result)
+        return effects
 
-    def _advance(self, effects: list[d.CoordinatorEffect]) -> None:
-        """Whatever has become possible."""
+    # --- attempts ---------------------------------------------------------------------------------
+
+    def _advance(self) -> list[CoordinatorEffect]:
+        """Do everything possible now."""
+        effects: list[CoordinatorEffect] = []
         if self.phase is Phase.RESTARTING:
-            self._restart(effects)
+            effects += self._restart()
         if self.phase is Phase.PREPARING:
-            self._deploy(effects)
-        if self.phase is Phase.DEPLOYING and len(self._deployed) == len(self._roster.members):
-            self._start_attempt(effects)
+            effects += self._deploy()
+        if self.phase is Phase.DEPLOYING and self._deployed.issuperset(self._workers.numbers):
+            effects += self._start_attempt()
         if self.phase is Phase.RUNNING:
-            self._heed(self._checkpoints.write_ready(self._now_ns, effects), effects)
+            effects += self._heed(self._checkpoints.write_ready(self._now_ns))
         if self.phase is Phase.RUNNING:
-            last = self._ending.takes_last(finished=self._all_finished())
-            if last or not self._ending.is_drained:
-                self._checkpoints.trigger_due(
-                    self._now_ns, last=last, effects=effects, stop=self._ending.stop
-                )
+            effects += self._trigger_due()
         if self.phase is Phase.CLOSING and not self._awaits_storage():
-            self._close(effects)
+            effects += self._close()
+        return effects
 
-    def _restart(self, effects: list[d.CoordinatorEffect]) -> None:
-        """The back-off is over and no checkpoint's fate is open: claim the next epoch."""
-        if self._awaits_storage():
-            return
-        if self._restart_at_ns is None or self._restart_at_ns > self._now_ns:
-            return
+    def _restart(self) -> list[CoordinatorEffect]:
+        """Claim the next epoch, after the back-off, when no checkpoint's fate is open."""
+        due = self._restart_at_ns is not None and self._restart_at_ns <= self._now_ns
+        if self._awaits_storage() or not due:
+            return []
         self._restart_at_ns = None
         self.phase = Phase.PREPARING
         self._claimed = self._recovered = False
-        effects.append(d.ClaimEpoch(self.epoch))
+        return [ClaimEpoch(self.epoch)]
 
     def _awaits_storage(self) -> bool:
-        """Some checkpoint's or commit's fate is open."""
-        return self._checkpoints.writing or self._point.is_searching or self._ledger.committing
+        """The fate of some checkpoint or commit is open."""
+        return self._checkpoints.writing or self._searching or self._transactions.committing
 
-    def _deploy(self, effects: list[d.CoordinatorEffect]) -> None:
+    def _deploy(self) -> list[CoordinatorEffect]:
         if not (self._claimed and self._recovered):
-            return
-        start = self._point.start()
-        self._finished = {(s.task, s.index) for s in start.snapshots if s.finished}
+            return []
+        start = self._started_from = self._checkpoints.newest
+        self._retention.started(start)
+        snapshots = [] if start is None else self._assign(start)
+        self._finished = {(s.task, s.index) for s in snapshots if s.finished}
         if self._all_finished():
-            self._end(d.Outcome.FINISHED, "restored after the end of input", "", effects)
-            return
-        if not self._roster.complete:
-            return
-        self._members.await_nobody()
+            return self._end(Outcome.FINISHED, "restored after the end of input")
+        if not self._workers.complete:
+            return []
+        self._workers.await_nobody()
         self.phase = Phase.DEPLOYING
         self._deployed = set()
-        job = start.job or self._plan.job
-        for connection, peers, held in self._roster.shares(start.snapshots):
-            deploy = m.Deploy(self.epoch, peers, start.checkpoint, job, start.origin, held)
-            effects.append(d.SendMessage(connection, deploy))
+        number, job, origin = 0, self._plan.job, ""
+        if start is not None:
+            number, job = start.checkpoint, start.job or job
+            origin = self._origin if start is self._restore else ""
+        return [
+            SendMessage(connection, messages.Deploy(self.epoch, peers, number, job, origin, share))
+            for connection, peers, share in self._workers.shares(snapshots)
+        ]
 
-    def _start_attempt(self, effects: list[d.CoordinatorEffect]) -> None:
+    def _start_attempt(self) -> list[CoordinatorEffect]:
         self.phase = Phase.RUNNING
         self._checkpoints.begin(self.epoch, self._now_ns)
-        self._to_all(m.Start(self.epoch), effects)
-        text = f"attempt {self.epoch} runs from {self._point.describe()}"
-        effects.append(d.Notice(d.NoticeKind.RUNNING, text))
-        self._drain(effects)
+        start = self._started_from
+        point = "the beginning" if start is None else f"chk-{start.checkpoint}"
+        return [
+            *self._workers.send_all(messages.Start(self.epoch)),
+            Notice(NoticeKind.RUNNING, f"attempt {self.epoch} runs from {point}"),
+            *self._drain(),
+        ]
 
-    def _attempt_failed(
-        self, reason: str, details: str, effects: list[d.CoordinatorEffect]
-    ) -> None:
-        """End the attempt and plan the next; a failure of no attempt, or of one that has failed already, changes nothing."""
+    def _attempt_failed(self, reason: str, details: str = "") -> list[CoordinatorEffect]:
+        """End the attempt, if one runs, and plan the next."""
         if self.phase not in (Phase.DEPLOYING, Phase.RUNNING):
-            return
-        effects.append(d.Notice(d.NoticeKind.ATTEMPT_FAILED, reason))
+            return []
+        notice = Notice(NoticeKind.ATTEMPT_FAILED, reason)
         # Not the reason, which names the worker: the same record may fail on another.
         wait_ns = self._restarts.next_wait_ns(details)
         if wait_ns is None:
-            if self._restarts.in_a_row:
-                reason = (
-                    f"{reason} (gave up after {self._restarts.in_a_row} restarts without progress)"
-                )
-            self._end(d.Outcome.FAILED, reason, details, effects)
-            return
-        self._leave_attempt(reason, effects)
+            restarts = self._restarts.in_a_row
+            if restarts:
+                reason = f"{reason} (gave up after {restarts} restarts without progress)"
+            return [notice, *self._end(Outcome.FAILED, reason, details)]
+        effects = self._leave_attempt(reason)
         self.phase = Phase.RESTARTING
         self._restart_at_ns = self._now_ns + wait_ns
+        return [notice, *effects]
 
-    def _leave_attempt(
-        self, reason: str, effects: list[d.CoordinatorEffect], *, complete: bool = False
-    ) -> None:
-        self._checkpoints.leave(reason, effects, complete=complete)
-        self._to_all(m.Abandon(self.epoch), effects)
+    def _leave_attempt(self, reason: str, *, complete: bool = False) -> list[CoordinatorEffect]:
+        effects = self._checkpoints.leave(reason, complete=complete)
+        return effects + self._workers.send_all(messages.Abandon(self.epoch))
 
-    def _deploy_failed(self, message: m.DeployFailed, effects: list[d.CoordinatorEffect]) -> None:
-        failure = self._point.cannot_be_loaded(message, effects)
-        if failure is None:
-            self._attempt_failed(message.reason, "", effects)
-        else:
-            self._end(d.Outcome.FAILED, failure, "", effects)
-
-    def _claim_failed(self, reason: str, effects: list[d.CoordinatorEffect]) -> None:
+    def _prepare_again(self, reason: str) -> list[CoordinatorEffect]:
+        """An epoch could not be claimed, or sinks not be recovered: back off, then claim anew."""
         wait_ns = self._restarts.next_wait_ns()
         if wait_ns is None:
-            self._end(d.Outcome.FAILED, reason, "", effects)
-            return
+            return self._end(Outcome.FAILED, reason)
         self.phase = Phase.RESTARTING
         self._restart_at_ns = self._now_ns + wait_ns
+        return []
 
-    # --- checkpoints --------------------------------------------------------------------------------------------
+    # --- damaged checkpoints ----------------------------------------------------------------------
 
-    def _metadata_written(self, checkpoint: int, effects: list[d.CoordinatorEffect]) -> None:
-        self._restarts.progress()
-        written, running = self._checkpoints.written, self.phase is Phase.RUNNING
-        self._heed(written(checkpoint, self._now_ns, running=running, effects=effects), effects)
-
-    def _give_up(
-        self, what: m.Decline | d.MetadataDiscarded, effects: list[d.CoordinatorEffect]
-    ) -> None:
-        drop = (
-            self._checkpoints.give_up
-            if isinstance(what, m.Decline)
-            else self._checkpoints.discarded
+    def _deploy_failed(self, message: messages.DeployFailed) -> list[CoordinatorEffect]:
+        """A worker could not restore: try an older checkpoint if this is damaged."""
+        reason, newest = message.reason, self._checkpoints.newest
+        if not message.corrupt:
+            return self._end(Outcome.FAILED, reason)
+        assert newest is not None, "nothing was restored, so nothing can be corrupt"
+        if newest is not self._started_from:
+            # The attempt still replays an older checkpoint; the newest may well be whole.
+            return self._attempt_failed(reason)
+        damaged = newest.checkpoint
+        if self._origin and newest is self._restore:
+            text = f"chk-{damaged} in {self._origin} cannot be restored: {reason}"
+            return self._end(Outcome.FAILED, text)
+        self._searching = True
+        text = (
+            f"chk-{damaged} cannot be restored ({reason}); the one before it is used, so what"
+            f" chk-{damaged} had committed to sinks will be written once more"
         )
-        self._heed(drop(what.checkpoint, what.reason, self._now_ns, effects), effects)
+        notice = Notice(NoticeKind.WARNING, text)
+        return [notice, FindCheckpoint(damaged), *self._attempt_failed(reason)]
 
-    def _heed(self, verdict: Verdict, effects: list[d.CoordinatorEffect]) -> None:
-        if verdict.failure:
-            self._attempt_failed(verdict.failure, "", effects)
-        elif verdict.final is not None:
-            outcome = d.Outcome.FINISHED if verdict.whole else d.Outcome.STOPPED
-            if verdict.saved:
-                self._ending.answer(verdict.final, "", effects)
-            kind = "savepoint " if verdict.saved else "chk-"
-            reason = f"{kind}{verdict.final} covers everything"
-            self._end(outcome, reason, "", effects, complete=True)
-        elif verdict.unsaved:
-            self._go_on(verdict.unsaved, effects)
+    def _found(self, older: CheckpointMetadata | None) -> list[CoordinatorEffect]:
+        """Go on from an older checkpoint; a fresh start would write everything once more."""
+        self._searching = False
+        if older is not None:
+            self._checkpoints.restored(self._adapt(older))
+            return []
+        damaged = self._checkpoints.newest
+        assert damaged is not None, "nothing was damaged"
+        text = (
+            f"chk-{damaged.checkpoint} cannot be restored, and there is no older one;"
+            " start the job without restore to read everything again"
+        )
+        return self._end(Outcome.FAILED, text)
 
-    def _go_on(self, unsaved: str, effects: list[d.CoordinatorEffect]) -> None:
-        """The savepoint with which the job was to end has failed: it does not end, and whoever wanted that is told."""
-        drained = self._ending.is_drained
-        self._ending.called_off(unsaved, effects)
-        if drained and self.phase is Phase.RUNNING:
-            # Its input has ended, which only a new attempt undoes. Nothing has been committed since the checkpoint that it starts from.
-            self._attempt_failed(f"the last savepoint failed: {unsaved}", "", effects)
+    # --- sinks ------------------------------------------------------------------------------------
 
-    # --- sinks --------------------------------------------------------------------------------------------------
-
-    def _sink_failed(self, event: d.SinkFailed, effects: list[d.CoordinatorEffect]) -> None:
+    def _sink_failed(self, event: events.SinkFailed) -> list[CoordinatorEffect]:
         """Commit or recovery failed; the next attempt's recovery repeats it."""
-        self._ledger.commit_failed(event.checkpoint)
+        if event.checkpoint is not None:
+            self._transactions.commit_failed(event.checkpoint)
         if self.phase is Phase.CLOSING:
-            self._commit_again(event, effects)
-        elif self.phase is Phase.PREPARING:
-            self._claim_failed(event.reason, effects)
-        else:
-            self._attempt_failed(event.reason, "", effects)
+            return self._commit_later(event.reason)
+        if self.phase is Phase.PREPARING:
+            return self._prepare_again(event.reason)
+        return self._attempt_failed(event.reason)
 
-    def _commit_again(self, event: d.SinkFailed, effects: list[d.CoordinatorEffect]) -> None:
-        """No attempt will follow that could repeat the last commit, so it is repeated here, like a restart."""
+    def _commit_later(self, reason: str) -> list[CoordinatorEffect]:
+        """Repeat the last commit after a back-off: no attempt follows to do so."""
         wait_ns = self._restarts.next_wait_ns()
         if wait_ns is None:
-            self._ending.outcome = d.JobEnded(d.Outcome.FAILED, event.reason, "")
-            return
-        effects.append(d.Notice(d.NoticeKind.WARNING, f"{event.reason}; trying again"))
+            self._outcome = JobEnded(Outcome.FAILED, reason, "")
+            return []
         self._restart_at_ns = self._now_ns + wait_ns
+        return [Notice(NoticeKind.WARNING, f"{reason}; trying again")]
 
-    # --- the end ------------------------------------------------------------------------------------------------
+    # --- the end ----------------------------------------------------------------------------------
 
     def _all_finished(self) -> bool:
         return len(self._finished) == sum(task.parallelism for task in self._plan.tasks)
 
+    @property
+    def _draining(self) -> bool:
+        """The input of the job is to end first."""
+        return self._stop is not None and self._stop.kind is StopKind.DRAIN
+
+    def _stop_requested(self, event: events.StopRequested) -> list[CoordinatorEffect]:
+        """The first stop counts: neither a half drained job nor a last cut can be undone."""
+        if event.kind is StopKind.NOW:
+            return self._end(Outcome.STOPPED, "stopped at once")
+        if self._stop is None and self._outcome is None:
+            self._stop, self._stop_request = event, event.request
+            return self._drain()
+        if event.request is None:
+            return []
+        return [RequestAnswered(event.request, None, "the job is ending already")]
+
+    def _drain(self) -> list[CoordinatorEffect]:
+        if not self._draining or self.phase is not Phase.RUNNING:
+            return []
+        # A checkpoint between the ends of two inputs would lose the rest of the ended one.
+        effects = self._checkpoints.make_way("the job is drained")
+        return effects + self._workers.send_all(messages.Drain(self.epoch))
+
+    def _trigger_due(self) -> list[CoordinatorEffect]:
+        last = self._all_finished() or (self._stop is not None and not self._draining)
+        if self._draining and not last:
+            return []
+        return self._checkpoints.trigger_due(self._now_ns, last=last, stop=self._stop)
+
+    def _last_completed(self, last: LastCheckpointCompleted) -> list[CoordinatorEffect]:
+        answer = self._answer_stop(last.checkpoint) if last.savepoint else []
+        kind = "savepoint " if last.savepoint else "chk-"
+        outcome = Outcome.FINISHED if last.whole else Outcome.STOPPED
+        reason = f"{kind}{last.checkpoint} covers everything"
+        return answer + self._end(outcome, reason, complete=True)
+
+    def _last_savepoint_failed(self, reason: str) -> list[CoordinatorEffect]:
+        """Let the job go on, and tell the user."""
+        drained = self._draining
+        self._stop = None
+        effects = self._answer_stop(None, reason)
+        if drained and self.phase is Phase.RUNNING:
+            # The input has ended, which only a new attempt undoes. Nothing has been committed since
+            # the checkpoint that it starts from.
+            effects += self._attempt_failed(f"the last savepoint failed: {reason}")
+        return effects
+
+    def _answer_stop(self, savepoint: int | None, failure: str = "") -> list[CoordinatorEffect]:
+        request, self._stop_request = self._stop_request, None
+        return [] if request is None else [RequestAnswered(request, savepoint, failure)]
+
     def _end(
-        self,
-        outcome: d.Outcome,
-        reason: str,
-        details: str,
-        effects: list[d.CoordinatorEffect],
-        *,
-        complete: bool = False,
-    ) -> None:
+        self, outcome: Outcome, reason: str, details: str = "", *, complete: bool = False
+    ) -> list[CoordinatorEffect]:
         """Close the attempt; commits under way are waited for."""
         if self.phase in (Phase.CLOSING, Phase.ENDED):
-            return
-        self._leave_attempt(reason, effects, complete=complete)
-        self._checkpoints.refuse_requests(reason, effects)
-        self._ending.outcome = d.JobEnded(outcome, reason, details)
+            return []
+        effects = self._leave_attempt(reason, complete=complete)
+        effects += self._checkpoints.refuse_requests(reason)
+        self._outcome = JobEnded(outcome, reason, details)
         self._restart_at_ns = None
-        self._members.await_nobody()
+        self._workers.await_nobody()
         self.phase = Phase.CLOSING
+        return effects
 
-    def _close(self, effects: list[d.CoordinatorEffect]) -> None:
+    def _close(self) -> list[CoordinatorEffect]:
         if self._restart_at_ns is None:
-            self._conclude(effects)
-        elif self._restart_at_ns <= self._now_ns:
-            self._restart_at_ns = None
-            checkpoint, records = self._ledger.commit_again()
-            effects.append(d.CommitTransactions(checkpoint, records))
+            return self._conclude()
+        if self._restart_at_ns > self._now_ns:
+            return []
+        self._restart_at_ns = None
+        return self._transactions.commit_again()
 
-    def _conclude(self, effects: list[d.CoordinatorEffect]) -> None:
-        self._checkpoints.write_ready(self._now_ns, effects)  # savepoints, after the last commit
+    def _conclude(self) -> list[CoordinatorEffect]:
+        """Write held savepoints, delete superfluous files, dismiss the workers."""
+        effects = self._heed(self._checkpoints.write_ready(self._now_ns))
         if self._checkpoints.writing:
-            return
-        ended = self._ending.outcome
+            return effects
+        ended = self._outcome
         assert ended is not None, "closing without a reason"
-        self._ending.answer(None, f"the job ended without it: {ended.reason}", effects)
-        self._checkpoints.leave(ended.reason, effects)
-        deletion = self._checkpoints.deletion
-        if ended.outcome is d.Outcome.FAILED:
-            over = not deletion.awaits
-        else:
-            over = deletion.finish(effects)
-        if not over:
-            return
-        if self._claimed and not self._ledger.uncommitted:
-            effects.append(d.RecoverSinks(self.epoch, ()))
-        self._to_all(m.Shutdown(ended.reason), effects)
-        effects.append(ended)
+        effects += self._answer_stop(None, f"the job ended without it: {ended.reason}")
+        effects += self._checkpoints.leave(ended.reason)
+        if ended.outcome is not Outcome.FAILED:
+            effects += self._retention.end()
+        if self._retention.awaits:
+            return effects
         self.phase = Phase.ENDED
-
-    def _to_all(self, message: m.ToWorker, effects: list[d.CoordinatorEffect]) -> None:
-        effects += to_all(self._roster, message)
+        if self._claimed and not self._transactions.uncommitted:
+            effects.append(RecoverSinks(self.epoch, ()))
+        return [*effects, *self._workers.send_all(messages.Shutdown(ended.reason)), ended]

@@ -1,7 +1,9 @@
-"""Events and effects of the coordinator: what has happened, and what it wants done, in order.
+"""Events and effects of the coordinator.
 
-The effects that touch storage or sinks answer with exactly one event each, carrying what identifies the effect. Sink effects
-(`RecoverSinks`, `CommitTransactions`) must be carried out one after the other, in the order in which they were emitted.
+Events are facts, effects are orders; `CoordinatorEffect` says in which order effects come. Each
+effect on storage or sinks is answered by exactly one event, which names the effect. A part of the
+coordinator (`workers.py`, `checkpoints.py`) also returns findings, each in place among effects: the
+coordinator acts on findings, and no driver sees any.
 """
 
 from __future__ import annotations
@@ -14,27 +16,30 @@ from headrace.recovery.elsewhere import Elsewhere
 from headrace.recovery.metadata import CheckpointMetadata, TransactionRecord
 from headrace.recovery.registry import Deletable
 
-from ..contract import messages as m
-from .pending import SavepointOrder
+from ..contract.messages import Register, Shutdown, ToCoordinator, ToWorker
 
-# --- events -----------------------------------------------------------------------------------------------------------
+# --- events ---------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
 class MessageReceived:
+    """A worker's message has arrived, the registration of a new worker included."""
+
     connection: int
-    message: m.ToCoordinator
+    message: ToCoordinator
 
 
 @dataclass(frozen=True, slots=True)
 class ConnectionLost:
+    """A connection has ended without the coordinator's doing."""
+
     connection: int
     reason: str
 
 
 @dataclass(frozen=True, slots=True)
 class WorkerExited:
-    """The launcher saw incarnation `incarnation` end, perhaps before its connection told, perhaps before it ever registered."""
+    """The launcher saw an incarnation of a worker end, perhaps before the worker registered."""
 
     worker: int
     incarnation: int
@@ -43,19 +48,21 @@ class WorkerExited:
 
 @dataclass(frozen=True, slots=True)
 class LauncherFailed:
-    """Workers cannot be started any more."""
+    """The launcher cannot start workers any more."""
 
     reason: str
 
 
 @dataclass(frozen=True, slots=True)
 class EpochClaimed:
+    """Answers ClaimEpoch: the epoch is this coordinator's."""
+
     epoch: int
 
 
 @dataclass(frozen=True, slots=True)
 class EpochClaimFailed:
-    """Storage failed; the claim will be repeated. `tried`: the highest epoch that we may have created nevertheless."""
+    """Answers ClaimEpoch: storage failed; the claim may have created epochs up to `tried`."""
 
     reason: str
     tried: int = 0
@@ -63,19 +70,24 @@ class EpochClaimFailed:
 
 @dataclass(frozen=True, slots=True)
 class Superseded:
-    """Another coordinator of this job has claimed a higher epoch: this one must stop."""
+    """Another coordinator of this job has claimed a higher epoch: this coordinator must stop.
+
+    Answers ClaimEpoch or RecoverSinks; precedes MetadataDiscarded after WriteMetadata.
+    """
 
     reason: str
 
 
 @dataclass(frozen=True, slots=True)
 class SinksRecovered:
+    """Answers RecoverSinks: named transactions are committed, all others aborted."""
+
     epoch: int
 
 
 @dataclass(frozen=True, slots=True)
 class SinkFailed:
-    """The commit of `checkpoint`, or a recovery (None), did not work; its outcome is unknown, so the next attempt repeats it."""
+    """Answers CommitTransactions, or RecoverSinks (None): the outcome is unknown."""
 
     checkpoint: int | None
     reason: str
@@ -83,14 +95,14 @@ class SinkFailed:
 
 @dataclass(frozen=True, slots=True)
 class MetadataWritten:
-    """The checkpoint is durable and visible."""
+    """Answers WriteMetadata: the checkpoint is durable and visible."""
 
     checkpoint: int
 
 
 @dataclass(frozen=True, slots=True)
 class MetadataDiscarded:
-    """The write failed and it is certain that the checkpoint is not, and never will be, visible."""
+    """Answers WriteMetadata: the checkpoint is not visible, and never will be."""
 
     checkpoint: int
     reason: str
@@ -98,12 +110,14 @@ class MetadataDiscarded:
 
 @dataclass(frozen=True, slots=True)
 class TransactionsCommitted:
+    """Answers CommitTransactions: every transaction of the checkpoint is committed."""
+
     checkpoint: int
 
 
 @dataclass(frozen=True, slots=True)
 class CheckpointsWithdrawn:
-    """Answer to WithdrawCheckpoints: of those asked for, it is certain of `gone` that they have no metadata (any more)."""
+    """Answers WithdrawCheckpoints: the checkpoints in `gone` certainly have no metadata."""
 
     asked: tuple[int, ...]
     gone: tuple[int, ...]
@@ -111,21 +125,26 @@ class CheckpointsWithdrawn:
 
 @dataclass(frozen=True, slots=True)
 class FilesDeleted:
-    """Answer to DeleteFiles: all is gone but what is `left`, which may be asked for again."""
+    """Answers DeleteFiles: all is deleted except `left`, which another order may name again."""
 
     left: Deletable
 
 
 @dataclass(frozen=True, slots=True)
 class CheckpointFound:
-    """Answer to FindCheckpoint: the newest usable one below; None: none is left."""
+    """Answers FindCheckpoint: the newest older checkpoint that can be read; None: none is left."""
 
     metadata: CheckpointMetadata | None
 
 
 @dataclass(frozen=True, slots=True)
 class ClaimReleased:
-    """Answer to ReleaseClaim. `left`: what stays, a sentence; empty: nothing. `again`: it is to be tried again."""
+    """Answers ReleaseClaim.
+
+    Attributes:
+        left: a sentence about files that stay; empty: none do.
+        again: the release is to be tried again.
+    """
 
     place: Elsewhere
     left: str = ""
@@ -133,32 +152,48 @@ class ClaimReleased:
 
 
 @dataclass(frozen=True, slots=True)
+class SavepointOrder:
+    """Properties of a savepoint.
+
+    Attributes:
+        target: URL of the directory; empty: the job's own.
+        mode: how barriers travel; None: the job's mode.
+        number_min: lowest free number of the directory.
+    """
+
+    target: str = ""
+    mode: CheckpointMode | None = None
+    number_min: int = 0
+
+
+@dataclass(frozen=True, slots=True)
 class CheckpointRequested:
-    """Somebody wants a checkpoint now, or a savepoint; answered by RequestAnswered with the same number."""
+    """A user wants a checkpoint now, or a savepoint; RequestAnswered repeats `request`."""
 
     request: int
     savepoint: SavepointOrder | None = None
 
 
 class StopKind(Enum):
-    """How to end a job that has not ended by itself."""
+    """How to end a job before its own end."""
 
     #: Take a checkpoint, commit what it covers, then end.
     WITH_CHECKPOINT = "with checkpoint"
-    #: End the input, let everything that was read be worked on to its end, take a checkpoint, commit, then end.
+    #: End the input, work on all records to the end, take a checkpoint, commit, then end.
     DRAIN = "drain"
-    #: End at once; what no checkpoint covers is not committed.
+    #: End at once; transactions that no checkpoint covers are not committed.
     NOW = "now"
 
 
 @dataclass(frozen=True, slots=True)
 class StopRequested:
-    """End the job.
+    """A user wants the job to end.
 
     Attributes:
-        mode: of the last checkpoint; None: the job's own. With one, checkpoints under way are given up for it.
-        savepoint: the job ends with this savepoint instead, by which its sinks commit. If it fails the job goes on.
-        request: answered by RequestAnswered when the savepoint is complete, or will never be.
+        mode: of the last checkpoint, which then replaces checkpoints under way; None: the job's.
+        savepoint: the job ends with this savepoint instead, by which sinks commit. If the
+            savepoint fails, the job goes on.
+        request: answered by RequestAnswered when the savepoint is complete or given up.
     """
 
     kind: StopKind
@@ -169,7 +204,7 @@ class StopRequested:
 
 @dataclass(frozen=True, slots=True)
 class TimePassed:
-    """The time that `next_deadline_ns` named has come."""
+    """The time of `next_deadline_ns` has come."""
 
 
 CoordinatorEvent = (
@@ -194,32 +229,40 @@ CoordinatorEvent = (
     | TimePassed
 )
 
-# --- effects ----------------------------------------------------------------------------------------------------------
+# --- effects --------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
 class SendMessage:
+    """Send a message to a worker. Messages of one connection arrive in order, or not at all."""
+
     connection: int
-    message: m.ToWorker
+    message: ToWorker
 
 
 @dataclass(frozen=True, slots=True)
 class CloseConnection:
-    """Close after what was sent before has left."""
+    """Close a connection after all earlier messages have left; no ConnectionLost follows."""
 
     connection: int
 
 
 @dataclass(frozen=True, slots=True)
 class ClaimEpoch:
-    """Create the smallest epoch above `above` that nobody has, exclusively."""
+    """Create the smallest free epoch above `above`, exclusively.
+
+    Answered by EpochClaimed, EpochClaimFailed or Superseded.
+    """
 
     above: int
 
 
 @dataclass(frozen=True, slots=True)
 class RecoverSinks:
-    """Commit these (again) and abort every other open transaction of the job."""
+    """Commit these transactions (again), and abort every other open transaction of the job.
+
+    Answered by SinksRecovered, SinkFailed or Superseded.
+    """
 
     epoch: int
     transactions: tuple[TransactionRecord, ...]
@@ -227,10 +270,13 @@ class RecoverSinks:
 
 @dataclass(frozen=True, slots=True)
 class WriteMetadata:
-    """Make the checkpoint durable. If that fails, remove it for certain before answering MetadataDiscarded.
+    """Make a checkpoint durable, or else remove its metadata for certain.
 
-    `target`: URL of the directory of a savepoint that does not go to the job's own. `last`: it is the savepoint with which the job ends,
-    and so the newest point of its history.
+    Answered by MetadataWritten or MetadataDiscarded.
+
+    Attributes:
+        target: URL of a savepoint's directory; empty: the job's own.
+        last: the job ends with this savepoint, the newest point of its history.
     """
 
     metadata: CheckpointMetadata
@@ -240,15 +286,20 @@ class WriteMetadata:
 
 @dataclass(frozen=True, slots=True)
 class CommitTransactions:
+    """Commit the transactions of a complete checkpoint.
+
+    Answered by TransactionsCommitted or SinkFailed.
+    """
+
     checkpoint: int
     transactions: tuple[TransactionRecord, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class WithdrawCheckpoints:
-    """Delete the metadata of checkpoints that are let go, and no other file: one may name files of another.
+    """Delete the metadata of checkpoints, and no other file: checkpoints share files.
 
-    `patient`: the job ends; what storage refuses is tried a few more times before the answer.
+    Answered by CheckpointsWithdrawn. `patient`: repeat a refused deletion before the answer.
     """
 
     checkpoints: tuple[int, ...]
@@ -257,7 +308,7 @@ class WithdrawCheckpoints:
 
 @dataclass(frozen=True, slots=True)
 class DeleteFiles:
-    """Delete what nothing refers to any more; every checkpoint in it has been withdrawn. `patient`: see WithdrawCheckpoints."""
+    """Delete files without a checkpoint; `patient`: as above. Answered by FilesDeleted."""
 
     what: Deletable
     patient: bool = False
@@ -265,7 +316,10 @@ class DeleteFiles:
 
 @dataclass(frozen=True, slots=True)
 class ReleaseClaim:
-    """Delete what was claimed in another folder, and the record of it; nothing here reads it any more. `patient`: try several times."""
+    """Delete a claimed checkpoint in another folder, and the record here.
+
+    Answered by ClaimReleased. `patient`: as above.
+    """
 
     place: Elsewhere
     patient: bool = False
@@ -273,21 +327,21 @@ class ReleaseClaim:
 
 @dataclass(frozen=True, slots=True)
 class FindCheckpoint:
-    """Look for the newest complete checkpoint older than `below`."""
+    """Look for the newest complete checkpoint older than `below`. Answered by CheckpointFound."""
 
     below: int
 
 
 @dataclass(frozen=True, slots=True)
 class ReplaceWorker:
-    """The worker is lost: see that another incarnation starts (Spark does so by itself)."""
+    """Start another incarnation of a lost worker (Spark does so by itself)."""
 
     worker: int
 
 
 @dataclass(frozen=True, slots=True)
 class RequestAnswered:
-    """`checkpoint` completed, or `failure` says why not."""
+    """Tell a user that `checkpoint` is complete, or why not (`failure`)."""
 
     request: int
     checkpoint: int | None
@@ -295,7 +349,7 @@ class RequestAnswered:
 
 
 class NoticeKind(Enum):
-    """What a notice is about; stable words for logs and `--json`."""
+    """Subject of a notice; stable words for logs and `--json`."""
 
     RUNNING = "running"
     CHECKPOINT = "checkpoint"
@@ -309,7 +363,7 @@ class NoticeKind(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Notice:
-    """Something that people and tests want to know; changes nothing."""
+    """Tell people and tests."""
 
     kind: NoticeKind
     text: str
@@ -326,13 +380,24 @@ class Outcome(Enum):
 
 @dataclass(frozen=True, slots=True)
 class JobEnded:
-    """Last effect: workers are told to stop; `reason` and `details` (a user's traceback, say) are for people."""
+    """The job is over; `details`, for people, may hold the user program's traceback."""
 
     outcome: Outcome
     reason: str
     details: str
 
 
+#: Order is law: effects are performed as listed, those of a step before those of the next.
+#:
+#: - Orders to storage are carried out one after the other, likewise orders to sinks.
+#: - WriteMetadata: every worker has acknowledged, and no other metadata is being written.
+#: - CommitTransactions: MetadataWritten of the checkpoint has come. Commits follow the checkpoints.
+#: - ClaimEpoch: no metadata, commit or search is unanswered, for a checkpoint that became visible
+#:   after the choice of an older one would be a second history.
+#: - RecoverSinks: the epoch is claimed. No worker is told to deploy before SinksRecovered.
+#: - DeleteFiles: CheckpointsWithdrawn has named each checkpoint in it. Of WithdrawCheckpoints and
+#:   DeleteFiles one at most is unanswered.
+#: - JobEnded: the last effect but for the dismissal of late workers; every member was told to stop.
 CoordinatorEffect = (
     SendMessage
     | CloseConnection
@@ -350,11 +415,50 @@ CoordinatorEffect = (
     | JobEnded
 )
 
+# --- findings: what a part of the coordinator returns beside effects ------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class AttemptBroken:
+    """The running attempt, if any, must fail."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class JobBroken:
+    """The job must fail."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class LastCheckpointCompleted:
+    """The checkpoint or savepoint with which the job ends is durable.
+
+    `whole`: the cut came after the end of all input, so no record is missing.
+    """
+
+    checkpoint: int
+    savepoint: bool
+    whole: bool
+
+
+@dataclass(frozen=True, slots=True)
+class LastSavepointFailed:
+    """The savepoint with which the job was to end was given up."""
+
+    reason: str
+
+
+Finding = AttemptBroken | JobBroken | LastCheckpointCompleted | LastSavepointFailed
+PartEffect = CoordinatorEffect | Finding
+
 
 def turned_away(event: CoordinatorEvent) -> list[CoordinatorEffect]:
-    """A worker that comes when all is over must not wait for something to do."""
+    """After the end of the job: send home workers that register, and ignore other events."""
     match event:
-        case MessageReceived(connection, m.Register()):
-            return [SendMessage(connection, m.Shutdown("the job has ended"))]
+        case MessageReceived(connection, Register()):
+            return [SendMessage(connection, Shutdown("the job has ended"))]
         case _:
             return []

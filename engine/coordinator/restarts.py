@@ -2,25 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from .rules import RestartRules
 
 #: A program that failed so often in the same way, without a checkpoint in between, is broken.
 _SAME_MAX = 3
-
-
-@dataclass(frozen=True, slots=True)
-class RestartRules:
-    """Exponential back-off with a limit. Times in nanoseconds.
-
-    Attributes:
-        attempts_max: restarts in a row, without a completed checkpoint in between, before the job fails.
-        backoff_ns: wait before the first restart; doubles with each one in a row.
-        backoff_max_ns: longest wait.
-    """
-
-    attempts_max: int
-    backoff_ns: int
-    backoff_max_ns: int
 
 
 class Restarts:
@@ -30,7 +15,7 @@ class Restarts:
         self._rules = rules
         self.in_a_row = 0
         self.total = 0
-        #: The failure that came last, if it was one of the program, and how often it has come in a row.
+        #: The last failure of the program, and how often it has come in a row.
         self._story = ""
         self._told = 0
 
@@ -40,9 +25,11 @@ class Restarts:
         self._told = 0
 
     def next_wait_ns(self, story: str = "") -> int | None:
-        """Count one restart and return how long to wait before it, or None: give up.
+        """Count a restart and return the wait before, or None: give up.
 
-        `story` is what failed, if it was the program rather than a machine: the same thrice in a row will not change.
+        Args:
+            story: the failure, if the program is at fault rather than a machine; three equal
+                failures in a row are final.
         """
         self._told = self._told + 1 if story and story == self._story else 1
         self._story = story

@@ -1,4 +1,4 @@
-"""What a coordinator is told, and where a job stands."""
+"""Settings of a coordinator, and the phases of a job. All times are in nanoseconds."""
 
 from __future__ import annotations
 
@@ -7,18 +7,15 @@ from enum import Enum
 
 from headrace.channels.events import CheckpointMode
 
-from .pending import CheckpointRules
-from .restarts import RestartRules
-
 
 class Phase(Enum):
     """Where the job stands."""
 
-    #: An epoch is claimed, sinks recovered, workers waited for.
+    #: An epoch is claimed, sinks are recovered, workers register.
     PREPARING = "preparing"
     DEPLOYING = "deploying"
     RUNNING = "running"
-    #: The attempt has failed; storage is being waited for, then the back-off.
+    #: The attempt has failed; the coordinator waits for storage, then for the back-off.
     RESTARTING = "restarting"
     #: The last commits are under way.
     CLOSING = "closing"
@@ -26,13 +23,50 @@ class Phase(Enum):
 
 
 @dataclass(frozen=True, slots=True)
+class CheckpointRules:
+    """When checkpoints are taken and given up.
+
+    Attributes:
+        interval_ns: from trigger to trigger; None: only on request and at the end.
+        min_pause_ns: from the end of one to the trigger of the next.
+        timeout_ns: a checkpoint that takes longer is given up.
+        tolerable_failures: failures in a row that an attempt survives.
+        retain: number of complete checkpoints to keep.
+        concurrent: number of checkpoints that may be under way at once.
+    """
+
+    interval_ns: int | None
+    min_pause_ns: int
+    timeout_ns: int
+    tolerable_failures: int
+    retain: int
+    concurrent: int
+
+
+@dataclass(frozen=True, slots=True)
+class RestartRules:
+    """Exponential back-off with a limit.
+
+    Attributes:
+        attempts_max: restarts in a row, without a completed checkpoint in between, before the job
+            fails.
+        backoff_ns: wait before the first restart; doubles with each one in a row.
+        backoff_max_ns: longest wait.
+    """
+
+    attempts_max: int
+    backoff_ns: int
+    backoff_max_ns: int
+
+
+@dataclass(frozen=True, slots=True)
 class CoordinatorRules:
-    """All that can be set. Times in nanoseconds.
+    """All settings of a coordinator.
 
     Attributes:
         mode: how barriers travel.
         heartbeat_timeout_ns: a worker that is silent for longer is lost.
-        register_timeout_ns: how long to wait for all workers before giving up the job.
+        register_timeout_ns: how long all workers may take to register before the job fails.
     """
 
     mode: CheckpointMode

@@ -28,7 +28,7 @@ from ..contract.clock import now_ns
 from ..contract.launcher import WorkerLauncher
 from ..coordinator import coordinator_events as d
 from ..coordinator.coordinator import Coordinator
-from ..coordinator.pending import SavepointOrder
+from ..coordinator.coordinator_events import SavepointOrder
 from ..coordinator.rules import Phase
 from ..network.network import (
     Connected,

@@ -1,1 +1,3 @@
-"""The content of checkpoints for people and other programs: directories, Arrow tables, Spark DataFrames. Inspection changes no file."""
+"""The content of checkpoints for people and other programs: directories, Arrow tables, Spark
+DataFrames. Inspection changes no file.
+"""

@@ -1,13 +1,14 @@
-"""Arrow columns as Spark takes them: types that Spark has not are widened where that loses nothing, and refused otherwise.
+"""Arrow columns in Spark's types: a type that Spark lacks is widened if that loses nothing, and
+refused otherwise.
 
-uint8, uint16, uint32        the next larger signed integer
-uint64                       decimal(20, 0)
-float16                      float
-timestamp                    microseconds, and UTC if it has a zone; a value finer than that is refused when it is read
-duration, date64, time32/64  day-time interval, date, time
-dictionary                   its values
-large, fixed-size and view   the plain type
-null, struct, list, map      the same, of such types
+    uint8, uint16, uint32        the next larger signed integer
+    uint64                       decimal(20, 0)
+    float16                      float
+    timestamp                    microseconds, UTC if it has a zone; reading refuses finer values
+    duration, date64, time32/64  day-time interval, date, time
+    dictionary                   its values
+    large, fixed-size and view   the plain type
+    null, struct, list, map      the same, of such types
 """
 
 from __future__ import annotations
@@ -32,11 +33,15 @@ _DECIMAL_DIGITS_MAX = 38
 
 
 def spark_schema(schema: pa.Schema, what: str) -> StructType:
-    """Translate a schema. Raises: UserError, with `what` and the column, for a type that Spark has no place for."""
+    """Translate a schema.
+
+    Raises: UserError, with `what` and the column, for a type without a place in Spark.
+    """
     fields = []
     for field in schema:
         try:
-            # Without metadata: Spark would take what pandas or another writer noted there for its own.
+            # Without metadata: Spark would misread the notes of pandas or another writer as its
+            # own.
             fields.append(pa.field(field.name, _spark_type(field.type), field.nullable))
         except pa.ArrowNotImplementedError:
             raise UserError(
@@ -47,7 +52,10 @@ def spark_schema(schema: pa.Schema, what: str) -> StructType:
 
 
 def spark_batch(batch: pa.RecordBatch, schema: StructType, what: str) -> pa.RecordBatch:
-    """Bring the columns that `schema` names into exactly the types that Spark expects. Raises: UserError for a value that does not fit."""
+    """Bring the columns of `schema` into exactly the types that Spark expects.
+
+    Raises: UserError for a value that does not fit.
+    """
     target = to_arrow_schema(schema, timezone="UTC")
     columns = []
     for field in target:
@@ -65,7 +73,7 @@ def _cast(column: pa.Array, type_: pa.DataType) -> pa.Array:
 
 
 def _spark_type(type_: pa.DataType) -> pa.DataType:
-    """What Spark's own conversion takes. Raises: ArrowNotImplementedError."""
+    """Return the type that Spark's own conversion takes. Raises: ArrowNotImplementedError."""
     is_ = pa.types
     if type_ in _WIDER:
         return _WIDER[type_]

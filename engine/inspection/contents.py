@@ -1,20 +1,23 @@
-"""What a checkpoint holds, as Arrow tables: an operator's state, or the records that were in flight along an edge.
+"""The content of a checkpoint as Arrow tables: an operator's state, or the in-flight records of an
+edge.
 
-A `View` is one of these, with its schema and the pieces that it consists of; each piece is read by itself, so that many
-readers can share the work. Reading goes through the same functions as a restore does (`snapshots.py`), and refuses
-damage with the same words.
+A `View` is one state or one edge, with its schema and pieces; each piece is read by itself, so that
+many readers can share the work. Reading uses the functions of a restore (`storage/snapshots.py`),
+and refuses damage with the same words.
 
-Columns that are ours begin with two underscores. State has `__subtask` (that kept it) before the columns of the stored
-table; in-flight records have
+Our columns begin with two underscores. State has `__subtask` (the subtask that kept it) before the
+columns of the stored table; in-flight records have
 
     __edge      the edge's key, "producer->consumer/port"
-    __producer  subtask that sent it
-    __consumer  subtask that it was going to (side "replay": that still has to replay it)
-    __side      "input": received, not consumed; "output": overtaken in the sender's queue; "replay": left of the attempt before
-    __position  of the record in its channel; null for "replay", whose channel is no more
+    __producer  the subtask that sent the record
+    __consumer  the subtask that was to receive it (side "replay": that still has to replay it)
+    __side      "input": received, not consumed; "output": overtaken in the sender's queue;
+                "replay": left of the attempt before
+    __position  of the record in its channel; null for "replay", since that channel has ended
 
-before the columns of the record. What is left of a rescale names its records through the edge's partitioner: a hash is
-noted in the metadata, a user's own function is not, and such records are refused, not guessed.
+before the columns of the record. The edge's partitioner tells apart which records a rescale has
+left to replay: metadata notes the columns of a hash, but no function of a user, so such records are
+refused, not guessed.
 """
 
 from __future__ import annotations
@@ -65,7 +68,7 @@ class StatePiece:
 
 @dataclass(frozen=True, slots=True)
 class InFlightPiece:
-    """Stored records of one channel, at one side of it; `subtask` is the end that stored them."""
+    """Stored records of one side of one channel; `subtask` is the end that stored them."""
 
     edge: EdgeInfo
     subtask: int
@@ -74,7 +77,10 @@ class InFlightPiece:
 
 @dataclass(frozen=True, slots=True)
 class DatabasePiece:
-    """One state in one subtask's embedded database; `parallelism` is its task's. All its files are fetched to read it."""
+    """One state in one subtask's embedded database; `parallelism` is its task's.
+
+    Reading fetches all files of the database.
+    """
 
     parallelism: int
     subtask: int
@@ -87,7 +93,8 @@ Piece = StatePiece | DatabasePiece | InFlightPiece
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """One state of one operator, or the in-flight records of one edge. Pickles, with the URL of its store.
+    """One state of one operator, or the in-flight records of one edge. Pickles, with the URL of its
+    store.
 
     Attributes:
         what: for errors: "state 'total' of 'totals'".
@@ -104,17 +111,21 @@ class View:
     pieces: tuple[Piece, ...]
 
     def read(self, piece: Piece) -> Iterator[pa.RecordBatch]:
-        """Read one piece, in batches of bounded size. Raises: UserError if it is damaged, StorageUnreachable."""
+        """Read one piece, in batches of bounded size.
+
+        Raises: UserError if it is damaged, StorageUnreachable.
+        """
         for table in self.tables(piece):
             if not table.schema.equals(self.schema):
                 raise UserError(
-                    f"{self.where}: its pieces differ, in one the columns are {table.schema.names} and in another {self.schema.names}"
+                    f"{self.where}: its pieces differ, in one the columns are {table.schema.names}"
+                    f" and in another {self.schema.names}"
                 )
             yield from table.to_batches(max_chunksize=_ROWS)
 
     @property
     def where(self) -> str:
-        """For errors: which checkpoint, and what of it."""
+        """Name the checkpoint and the part of it, for errors."""
         return f"chk-{self.checkpoint} of job {self.job!r}, {self.what}"
 
     def tables(self, piece: Piece) -> Iterator[pa.Table]:
@@ -132,7 +143,10 @@ class View:
 
 
 def state_of(opened: Opened, operator: str, state: str | None = None) -> View:
-    """View a state; `state` may be None where the operator has one only. Raises: UserError, StorageUnreachable."""
+    """View a state; `state` may be None where the operator has one only.
+
+    Raises: UserError, StorageUnreachable.
+    """
     metadata = opened.metadata
     pieces: list[StatePiece | DatabasePiece] = [
         StatePiece(metadata.tasks[snapshot.task].parallelism, snapshot.index, handle)
@@ -162,12 +176,16 @@ def state_of(opened: Opened, operator: str, state: str | None = None) -> View:
 
 
 def in_flight_on(opened: Opened, edge: str) -> View:
-    """View the in-flight records of an edge. Without any, the schema is of our columns alone. Raises: UserError, StorageUnreachable."""
+    """View the in-flight records of an edge.
+
+    Without any, the schema is of our columns alone. Raises: UserError, StorageUnreachable.
+    """
     edges = opened.metadata.edges
     if edge not in {info.key for info in edges}:
         known = ", ".join(info.key for info in edges) or "none"
         raise UserError(
-            f"chk-{opened.metadata.checkpoint} of job {opened.job!r} has no edge {edge!r}; it has {known}"
+            f"chk-{opened.metadata.checkpoint} of job {opened.job!r} has no edge {edge!r}; it has"
+            f" {known}"
         )
     pieces = [
         InFlightPiece(edges[handle.edge], snapshot.index, handle)
@@ -229,7 +247,7 @@ def _state_name(piece: StatePiece | DatabasePiece) -> str:
 
 
 def _database_columns(view: View, piece: DatabasePiece) -> pa.Schema:
-    """The columns are noted beside the files, which need not be read for them."""
+    """Return the columns from the metadata; the files need not be read for them."""
     try:
         with answers(view.store.url):
             database = _database(view.store, view.job, view.max_parallelism, piece)
@@ -292,11 +310,14 @@ def _in_flight(
 def _passes(
     edge: EdgeInfo, max_parallelism: int, batch: pa.RecordBatch, parallelism: int, consumer: int
 ) -> pa.Array:
-    """Which records an earlier rescale gave to `consumer`: the edge's partitioner, from what the metadata says of it."""
+    """Return the mask of records that an earlier rescale gave to `consumer`, by the edge's
+    partitioner in the metadata.
+    """
     if edge.partitioning != Hash.name:
         how = edge.partitioning or "a partitioner that it does not name"
         raise UserError(
-            f"in-flight records of edge {edge.key!r} were left of a rescale and are told apart by {how}, which needs the"
+            f"in-flight records of edge {edge.key!r} were left of a rescale and are told apart by"
+            f" {how}, which needs the"
             " program; take a checkpoint when they have been replayed"
         )
     splitter = Hash(tuple(edge.columns), max_parallelism).open(0, 1, parallelism, 0)

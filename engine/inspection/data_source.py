@@ -7,10 +7,12 @@
         .option("checkpoint", "latest").option("operator", "totals").option("state", "total")
         .load()
     )
-    queued = spark.read.format("headrace").option("path", ...).option("edge", "orders->totals/0").load()
+    reader = spark.read.format("headrace").option("path", ...)
+    queued = reader.option("edge", "orders->totals/0").load()
 
-The program that wrote the checkpoint is not needed. The schema is that of what is stored (`inspection/contents.py` adds
-columns that say where each row lay), and each subtask's piece is a partition. Executors import headrace.
+The program that wrote the checkpoint is not needed. The schema is that of what is stored
+(`inspection/contents.py` adds columns that say where each row lay), and each subtask's piece is a
+partition. Executors import headrace.
 
 Source: PySpark 4, `pyspark.sql.datasource`.
 """
@@ -37,7 +39,8 @@ class HeadraceDataSource(DataSource):
     """Reads an operator's state, or an edge's in-flight records, of one checkpoint or savepoint.
 
     Options:
-        path: the checkpoint directory (a path or any fsspec URL), or the path of one checkpoint in it.
+        path: the checkpoint directory (a path or any fsspec URL), or the path of one checkpoint in
+            it.
         job: needed where the directory holds several.
         checkpoint: a number, or "latest" (the default).
         operator: whose state.
@@ -51,7 +54,7 @@ class HeadraceDataSource(DataSource):
         return "headrace"
 
     def schema(self) -> StructType:
-        """The columns of what is stored, in Spark's types."""
+        """The stored columns, in Spark's types."""
         view = _view(self.options)
         return spark_schema(view.schema, view.what)
 
@@ -62,11 +65,13 @@ class HeadraceDataSource(DataSource):
         for field in schema:
             if field.name not in found.names:
                 raise UserError(
-                    f"{view.what} has no column {field.name!r}; {did_you_mean(field.name, found.names)}"
+                    f"{view.what} has no column {field.name!r};"
+                    f" {did_you_mean(field.name, found.names)}"
                 )
             if field.dataType != found[field.name].dataType:
                 raise UserError(
-                    f"{view.what}: column {field.name!r} is of type {found[field.name].dataType.simpleString()},"
+                    f"{view.what}: column {field.name!r} is of type"
+                    f" {found[field.name].dataType.simpleString()},"
                     f" not {field.dataType.simpleString()}; cast it after reading"
                 )
         return _Reader(view, schema)
@@ -93,7 +98,7 @@ class _Reader(DataSourceReader):
 
 
 def _view(options: Mapping[str, str]) -> View:
-    """What the options mean. Raises: UserError, StorageUnreachable."""
+    """Return the view that the options ask for. Raises: UserError, StorageUnreachable."""
     for option in options:
         if option.lower() not in OPTIONS:
             raise UserError(
@@ -104,7 +109,8 @@ def _view(options: Mapping[str, str]) -> View:
         raise UserError('format("headrace") needs option("path", DIR), a checkpoint directory')
     if (operator is None) == (edge is None):
         raise UserError(
-            'format("headrace") needs either option("operator", NAME) for state or option("edge", KEY) for in-flight records'
+            'format("headrace") needs either option("operator", NAME) for state or option("edge",'
+            " KEY) for in-flight records"
         )
     opened = open_checkpoint(path, options.get("job"), _number(options.get("checkpoint", "latest")))
     if operator is not None:

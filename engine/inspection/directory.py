@@ -1,4 +1,4 @@
-"""Which job and which checkpoint of a directory somebody means, for those who look and do not run.
+"""Find the job and the checkpoint that a reader of a directory means.
 
 Nothing here writes to the storage or makes its directory.
 """
@@ -29,7 +29,7 @@ _CHECKPOINT = re.compile(r"(?P<root>.+)/(?P<job>[^/]+)/(?:chk|sav)-(?P<number>\d
 
 @dataclass(frozen=True, slots=True)
 class Opened:
-    """A complete checkpoint, and the store that it lies in (which pickles as its URL)."""
+    """A complete checkpoint and its store (which pickles as its URL)."""
 
     store: FsspecStore
     job: str
@@ -38,7 +38,7 @@ class Opened:
 
 @contextmanager
 def answers(url: str) -> Iterator[None]:
-    """Turn storage errors into those that a user sees. Raises: UserError, StorageUnreachable."""
+    """Turn storage errors into errors for a user. Raises: UserError, StorageUnreachable."""
     try:
         yield
     except StoreUncertain as error:
@@ -61,7 +61,10 @@ def chosen_jobs(store: Store, url: str, job: str | None) -> list[str]:
 
 
 def single_job(store: Store, url: str, job: str | None) -> str:
-    """Return the folder of `job`, or of the only job. Raises: UserError if there are none or several."""
+    """Return the folder of `job`, or of the only job.
+
+    Raises: UserError if there are none or several.
+    """
     found = chosen_jobs(store, url, job)
     if len(found) == 1:
         return found[0]
@@ -73,7 +76,10 @@ def single_job(store: Store, url: str, job: str | None) -> str:
 
 
 def complete_number(store: Store, url: str, job: str, number: int | None) -> int:
-    """Return `number`, or the newest, of a complete checkpoint. Raises: UserError if there is none."""
+    """Return `number`, or the newest, of a complete checkpoint.
+
+    Raises: UserError if there is none.
+    """
     complete = complete_checkpoints(store, job)
     if number is None and complete:
         return complete[0]
@@ -88,9 +94,11 @@ def open_checkpoint(url: str, job: str | None = None, number: int | None = None)
     """Find a complete checkpoint or savepoint.
 
     Args:
-        url: a checkpoint directory, or the path of one checkpoint in it (it ends in JOB/chk-N or JOB/sav-N).
-        job: may be None where there is one.
-        number: None is the newest. A damaged one is refused, not passed over: a reader asked for it, or for the newest.
+        url: a checkpoint directory, or the path of one checkpoint in it (it ends in JOB/chk-N or
+            JOB/sav-N).
+        job: may be None if the directory holds one job.
+        number: None is the newest. A damaged checkpoint is refused, not passed over: the reader
+            asked for this one.
 
     Raises: UserError, StorageUnreachable.
     """

@@ -1,1 +1,3 @@
-"""Workers as threads or processes of this machine. Launchers only: they know how to start and end a worker and nothing of what it does."""
+"""Workers as threads or processes of this machine. A launcher starts and ends workers, and knows
+nothing of their work.
+"""

@@ -1,8 +1,9 @@
-"""The process of one worker, once it was forked (`template.py`).
+"""The process of one worker, forked by `template.py`.
 
-The parent writes one message into a pipe and keeps the pipe open. The message holds the job's secret, which is why it comes
-this way and not as argument or environment. The pipe's end is the parent's death: whatever the parent dies of, the kernel
-closes its descriptors, and the child leaves at once. On Linux the kernel kills the child as well, see `die_with_parent`.
+The parent writes one message into a pipe and keeps the pipe open. The message holds the job's
+secret, and therefore comes neither as an argument nor in the environment. The end of the pipe means
+the parent's death: the kernel closes the descriptors of a dead process, and the child leaves at
+once. On Linux the kernel kills the child as well, see `die_with_parent`.
 
 Message: length, 8 bytes big-endian, then cloudpickle of (entry, program, incarnation, host).
 """
@@ -24,7 +25,7 @@ from ..contract.launcher import Entry, Incarnation, WorkerProgram
 _LENGTH = struct.Struct(">Q")
 _PR_SET_PDEATHSIG = 1
 
-#: Exit code of a child whose parent vanished; nobody is left to read it but a test.
+#: Exit code of a child whose parent vanished, for tests.
 ORPHANED = 75
 
 
@@ -36,7 +37,9 @@ def encode(entry: Entry, program: WorkerProgram, incarnation: Incarnation, host:
 
 
 def work(control: int) -> None:
-    """Read the message from this pipe, run the worker, return when it ends; what it raises is the end of the process."""
+    """Read the message from this pipe, run the worker, return when it ends; an exception of the
+    worker ends the process.
+    """
     length = _LENGTH.unpack(_read_exactly(control, _LENGTH.size))[0]
     # Pickle is right here: only the parent holds the other end of this pipe.
     entry, program, incarnation, host = pickle.loads(_read_exactly(control, length))
@@ -45,8 +48,11 @@ def work(control: int) -> None:
 
 
 def die_with_parent(parent: int) -> None:
-    """On Linux: be killed when the thread ends that made this process, which also holds when a third process has inherited
-    the pipe or user code hogs the interpreter. `parent` is that thread's process; it may have died already."""
+    """On Linux: be killed when the thread that forked this process ends.
+
+    That holds as well when a third process has inherited the pipe, or user code hogs the
+    interpreter. `parent` is that thread's process, which may have died already.
+    """
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
         if os.getppid() != parent:
@@ -67,5 +73,5 @@ def _read_exactly(control: int, size: int) -> bytes:
 def _leave_at_end_of(control: int) -> None:
     while os.read(control, 1):
         pass
-    # Not sys.exit: nothing that user code left behind may delay it.
+    # Not sys.exit: leftovers of user code may not delay the end.
     os._exit(ORPHANED)

@@ -1,10 +1,12 @@
-"""The template process as launchers see it: they ask for a worker and get something to wait for.
+"""The template process as launchers see it: a launcher asks for a worker and gets a `Forked` to
+wait for.
 
-One template serves all launchers of a job, those that a rescale brings too. It is started with the first worker, anew when it
-has died, and ends when the last launcher has left. When it dies Linux kills its forks; all of them count as ended.
+One template serves all launchers of a job, those of a rescale included. The template starts with
+the first worker, starts again after its death, and ends when the last launcher has left. When it
+dies Linux kills its forks; all count as ended.
 
-A thread starts the template, reads what it says, and lives as long as it does: Linux sends the parent-death signal when the
-*thread* that forked ends.
+A thread starts the template, reads its replies, and lives as long as the template: Linux sends the
+parent-death signal when the *thread* that forked ends.
 """
 
 from __future__ import annotations
@@ -22,7 +24,9 @@ from .template import ENDED, FORK, KILL, REPLY, REQUEST
 
 
 class Forked:
-    """One worker process. `control` is our end of its pipe, and the caller's to close: that ends the worker."""
+    """One worker process. `control` is our end of its pipe; the caller closes it, and thereby ends
+    the worker.
+    """
 
     def __init__(self, template: _Template, number: int, control: int) -> None:
         self.control = control
@@ -33,18 +37,20 @@ class Forked:
         self._error: OSError | None = None
 
     def kill(self) -> None:
-        """Kill it and all it has spawned, if it has not ended."""
+        """Kill the process and its descendants, unless it has ended."""
         self._template.request(KILL, self._number)
 
     def wait(self) -> int:
-        """Wait for its end; returns the exit code, negative: killed by that signal. Raises: OSError: it could not be made."""
+        """Wait for the end and return the exit code, negative for a signal. Raises: OSError: the
+        fork was refused.
+        """
         self._over.wait()
         if self._error is not None:
             raise self._error
         return self._code
 
     def end(self, code: int, error: OSError | None = None) -> None:
-        """It has ended, or was never made."""
+        """Note that the process has ended, or was never made."""
         self._code, self._error = code, error
         self._over.set()
 
@@ -58,12 +64,12 @@ class Forks:
         self._template: _Template | None = None
 
     def enter(self) -> None:
-        """One more launcher uses it."""
+        """Count one more launcher."""
         with self._lock:
             self._users += 1
 
     def leave(self) -> None:
-        """One launcher less; with the last one the template ends, and what is left of its forks."""
+        """Count one launcher less; the last one ends the template and its remaining forks."""
         with self._lock:
             self._users -= 1
             assert self._users >= 0, "left more often than entered"
@@ -121,12 +127,12 @@ class _Template:
         return forked
 
     def request(self, kind: bytes, number: int) -> None:
-        """Ask for something of a fork; one that died with its template needs nothing."""
+        """Send a request about a fork, unless the template has died, and its forks with it."""
         with self._lock, contextlib.suppress(OSError):
             self._socket.sendall(REQUEST.pack(kind, number))
 
     def end(self) -> None:
-        """End it; it has nothing to put in order."""
+        """End the template; it has nothing to put in order."""
         assert self._process is not None, "it was started"
         self._process.kill()
         self._thread.join()

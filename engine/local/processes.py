@@ -1,12 +1,13 @@
 """Workers as processes of this machine: true parallelism, and a worker that can be killed.
 
-They are forks of one process that has imported the engine (`forks.py`), so one that takes a dead one's
-place is there within milliseconds. Each worker has a thread here that asks for the process, hands it
-the program, and waits for its end; so a SIGKILL is noticed within milliseconds, too.
+Workers are forks of one process that has imported the engine (`forks.py`), so the replacement of a
+dead worker runs within milliseconds. For each worker a thread here asks for the process, hands the
+program over, and waits for the end; so a SIGKILL is noticed within milliseconds as well.
 
-Workers have the `sys.path`, environment and working directory that this process had when the first of
-them was started, so they import what it imports, wherever they start and whatever PYTHONPATH said. Each leads a process group of its own: Ctrl-C at the terminal reaches the
-driver alone, which stops the job in order, and what a worker has spawned can be killed with it.
+Workers have the `sys.path`, environment and working directory that this process had when the first
+worker started; they import the same modules, wherever they start and whatever PYTHONPATH said. Each
+worker leads a process group of its own: Ctrl-C at the terminal reaches the driver alone, which
+stops the job in order, and a kill takes a worker's descendants along.
 """
 
 from __future__ import annotations
@@ -42,7 +43,10 @@ class ProcessLauncher:
         on_exit: OnExit | None = None,
         forks: Forks | None = None,
     ) -> None:
-        """Prepare `workers` processes that run `entry`; `on_exit` is told when one ends. `forks`: those of the launcher before."""
+        """Prepare `workers` processes that run `entry`; `on_exit` is told when one ends.
+
+        `forks`: those of the launcher before.
+        """
         assert workers >= 1, f"{workers} workers"
         self._workers = workers
         self._entry = entry
@@ -78,7 +82,7 @@ class ProcessLauncher:
             self._begin(Incarnation(worker, 0))
 
     def replace(self, worker: int, number: int, lost: int = -1) -> None:
-        """Kill what is left of `worker`, frozen processes too, and start it again."""
+        """Kill the remains of `worker`, frozen processes too, and start it again."""
         assert 0 <= worker < self._workers, f"worker {worker} of {self._workers}"
         with self._lock:
             previous = self._processes.get(worker)
@@ -87,7 +91,9 @@ class ProcessLauncher:
         self._begin(Incarnation(worker, number))
 
     def stop(self, timeout_s: float) -> None:
-        """Wait for the processes up to `timeout_s`, then kill them and all they spawned."""
+        """Wait for the processes up to `timeout_s`, then kill the remaining ones and their
+        descendants.
+        """
         with self._lock:
             self._stopped = True
         self._join(timeout_s)
@@ -149,7 +155,9 @@ class ProcessLauncher:
 
 
 def _converse(process: Forked, message: bytes) -> int:
-    """Hand over the message, wait for the end, return the exit code. Raises: OSError: there could be no process."""
+    """Hand the message over, wait for the end, return the exit code. Raises: OSError: the process
+    could not be made.
+    """
     try:
         # A child that dies while it reads breaks the pipe; its exit code says why.
         with contextlib.suppress(BrokenPipeError):

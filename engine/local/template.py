@@ -1,19 +1,21 @@
-"""The process from which workers are forked: `python -P -m headrace.engine.local.template`, started by `forks`.
+"""The process from which workers are forked: `python -P -m headrace.engine.local.template`, started
+by `forks`.
 
-It has imported what a worker imports, which takes a good second; a fork of it is a worker some milliseconds later, and shares
-that memory. So a dead worker's successor, and those of a rescale, start at once. Spark's daemon does the same.
+The template has imported everything that a worker imports, which takes a good second; a fork is a
+worker some milliseconds later, and shares that memory. So the replacement of a dead worker, and the
+workers of a rescale, start at once. Spark's daemon does the same.
 
-Its standard input is a socket, over which come requests, and go replies. It does nothing else: it never runs the program.
-What it must not have when it forks is a thread of ours; those of Arrow's allocator and of NumPy's library know about forks.
-Not `multiprocessing`'s fork server: that runs the user's main module once more in every fork, and serves one process as a whole.
+Standard input is a socket for requests and replies. The template never runs the program. It must
+have no thread of ours when it forks; the threads of Arrow's allocator and of NumPy's library know
+about forks. Not `multiprocessing`'s fork server: that server runs the user's main module once more
+in every fork, and serves one process as a whole.
 
-    request  1 byte kind: F fork, with the worker's end of its pipe attached; K kill what is left of it
-             8 bytes number, big-endian, chosen by the other side
-    reply    1 byte kind: E ended, R refused to fork
-             8 bytes number
-             4 bytes exit code, signed, or errno
+    request  1 byte kind: F fork, with the worker's end of its pipe attached; K kill the remains of
+        a fork 8 bytes number, big-endian, chosen by the other side
+    reply    1 byte kind: E ended, R refused to fork 8 bytes number 4 bytes exit code, signed, or
+        errno
 
-The end of the socket is the parent's death.
+The end of the socket means the parent's death.
 """
 
 from __future__ import annotations
@@ -48,10 +50,11 @@ def main() -> None:
     die_with_parent(os.getppid())
     requests = socket.socket(fileno=_take_stdin())
     import_all()
-    # Also because the collector of a worker would otherwise write to every page that it shares with us.
+    # The collector of a worker would also write to every page shared with the template.
     freeze_loaded()
     control = Template(requests).serve()
-    # What user code draws from must differ between workers; Python's own generator sees to that itself.
+    # User code must draw different numbers in each worker; Python's own generator sees to that
+    # itself.
     np.random.seed()
     work(control)
 
@@ -61,12 +64,14 @@ class Template:
 
     def __init__(self, requests: socket.socket) -> None:
         self._requests = requests
-        #: {process id: number} of those that have not been reaped, and its inverse.
+        #: {process id: number} of the forks not reaped yet, and its inverse.
         self._numbers: dict[int, int] = {}
         self._pids: dict[int, int] = {}
 
     def serve(self) -> int:
-        """Serve until the other side is gone, which ends the process. Returns in a fork alone: its end of its pipe."""
+        """Serve until the other side is gone, which ends the process. Returns in a fork alone: the
+        fork's end of its pipe.
+        """
         woken, wakes = socket.socketpair()
         wakes.setblocking(False)
         signal.set_wakeup_fd(wakes.fileno(), warn_on_full_buffer=False)
@@ -104,7 +109,7 @@ class Template:
             os.close(control)
             self._reply(REFUSED, number, error.errno or 0)
             return None
-        # Both do it, or whoever comes first could find the group missing.
+        # Parent and child both set the group, or the first to need the group could find it missing.
         with contextlib.suppress(OSError):
             os.setpgid(pid, 0)
         if not pid:
@@ -115,7 +120,9 @@ class Template:
         return None
 
     def _kill(self, number: int) -> None:
-        """Kill what it is and what it has spawned; one that was reaped is another's number by now, perhaps."""
+        """Kill a fork and its descendants; the number of a reaped fork may belong to another
+        process by now.
+        """
         pid = self._pids.get(number)
         if pid is not None:
             with contextlib.suppress(ProcessLookupError):

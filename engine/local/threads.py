@@ -1,10 +1,10 @@
 """Workers as threads of this process: for notebooks, tests and small jobs.
 
 One worker by default, hosting every slot, so that all channels are hand-overs within it. With
-`workers=n` the slots are spread over n of them, which then talk through real sockets.
+`workers=n` the slots are spread over n workers, which talk through real sockets.
 
-A thread cannot be killed. A worker that ignores the coordinator's stop outlives `stop`, which
-says so in the log; being a daemon thread it does not keep the process alive.
+A thread cannot be killed. A worker that ignores the coordinator's stop outlives `stop`, which says
+so in the log; being a daemon thread, it does not keep the process alive.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ class ThreadLauncher:
             thread.start()
 
     def stop(self, timeout_s: float) -> None:
-        """Wait for the threads up to `timeout_s`; those that still run are named in the log."""
+        """Wait for the threads up to `timeout_s`; the log names those that still run."""
         with self._lock:
             self._stopped = True
         deadline_s = time.monotonic() + timeout_s

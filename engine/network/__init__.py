@@ -1,1 +1,4 @@
-"""Sockets of one process: connections that authenticate, frames in and out, one network thread. The content of frames is opaque here."""
+"""Sockets of one process: authenticated connections, frames in and out, one network thread.
+
+The room never looks into a frame.
+"""

@@ -1,12 +1,14 @@
 """One TCP connection, seen from the network thread: handshake, then frames, without ever blocking.
 
-`FrameReader` reads large bodies straight to where their batches will live and everything else through a small staging
-area, so that one system call brings many small frames and no large one is copied twice. `FrameWriter` encodes only what
-the socket is about to take: a frame that waits costs no bytes, and many small ones leave in one call. Few and large
-calls matter more than their cost suggests: each one gives the GIL away and has to win it back.
+`FrameReader` reads large bodies straight to their final buffers and all other bytes through a small
+staging area: one system call brings many small frames, and no large frame is copied twice.
+`FrameWriter` encodes only the frames that the socket is about to take: a waiting frame costs no
+bytes, and many small frames leave in one call. Few and large calls matter more than their cost
+suggests, because each call gives the GIL away and has to win it back.
 
-A connection moves through its phases in one direction and knows nothing of selectors, ids or other connections; whatever
-is wrong with it is a `ConnectionLost` with a reason a person can read. Not here: deadlines, which the network keeps.
+A connection moves through its phases in one direction and knows nothing of selectors, ids or other
+connections. Every fault is a `ConnectionLost` with a reason for a person to read. The network keeps
+the deadlines.
 """
 
 from __future__ import annotations
@@ -44,11 +46,12 @@ from headrace.channels.wire import (
 #: Asked of the kernel for each direction of a connection.
 SOCKET_BUFFER_BYTES: Final = 1024 * 1024
 
-#: Frames that wait for a peer that does not read. Credit bounds the data far below; a peer at this limit is lost.
+#: Frames that wait for a peer that does not read. Credit bounds the data far below; a peer at this
+#: limit is lost.
 OUTBOX_FRAMES_MAX: Final = 262_144
 
 _STAGING_BYTES: Final = 64 * 1024
-#: What one connection may read or write before others get their turn; soft.
+#: Soft limit on the bytes that one connection reads or writes before the others get a turn.
 _TURN_BYTES: Final = 4 * 1024 * 1024
 #: Encoded ahead of the socket; soft, by one frame.
 _AHEAD_BYTES: Final = 1024 * 1024
@@ -71,7 +74,7 @@ class Phase(Enum):
     GREETING = "greeting"
     #: Frames go both ways.
     OPEN = "open"
-    #: We have closed it: what was queued leaves, nothing is received.
+    #: We have closed: queued frames leave, and we receive no more.
     CLOSING = "closing"
 
 
@@ -82,7 +85,8 @@ class FrameReader:
         self._socket = sock
         self._decoder = decoder
         self._staging = memoryview(bytearray(_STAGING_BYTES))
-        #: Bytes [start, end) of the staging area belong to frames not decoded yet; empty while a body is incomplete.
+        #: Bytes [start, end) of the staging area belong to frames not decoded yet; empty while a
+        #: body is incomplete.
         self._start = 0
         self._end = 0
         self._header: FrameHeader | None = None
@@ -93,9 +97,10 @@ class FrameReader:
     def receive(self, frames: list[Frame]) -> int:
         """Read once and append the frames that are complete now.
 
-        Returns how many bytes came, negative if the socket has no more for now.
+        Returns the number of bytes read, negative if the socket has no more for now. Frames
+        appended before an error are good.
 
-        Raises: ConnectionLost at the end of the stream, WireError, OSError. What was appended before is good.
+        Raises: ConnectionLost at the end of the stream, WireError, OSError.
         """
         missing = len(self._missing)
         try:
@@ -140,7 +145,7 @@ class FrameReader:
         self._missing = body[staged:]
 
     def _compact(self) -> None:
-        """Move what is left to the front; always less than one header."""
+        """Move the remaining bytes, always less than one header, to the front."""
         left = self._end - self._start
         assert left < HEADER_BYTES, f"{left} bytes not decoded"
         if left:
@@ -166,13 +171,16 @@ class FrameWriter:
         self._encoder = encoder
 
     def queue(self, frame: Frame) -> None:
-        """Add a frame to what `flush` sends. Raises: ConnectionLost if the peer has let too many wait."""
+        """Add a frame for `flush` to send. Raises: ConnectionLost if the peer has let too many
+        wait.
+        """
         if len(self._frames) >= OUTBOX_FRAMES_MAX:
             raise ConnectionLost(f"the peer let {OUTBOX_FRAMES_MAX} frames wait")
         self._frames.append(frame)
 
     def flush(self) -> bool:
-        """Send until nothing is left, the socket is full or the turn is over; True if nothing is left.
+        """Send until the queue is empty, the socket is full or the turn is over; True: the queue is
+        empty.
 
         Raises: WireError, OSError.
         """
@@ -212,7 +220,8 @@ class FrameWriter:
 class Connection:
     """One connection from its first byte to its last.
 
-    Every method may raise ConnectionLost, WireError, HandshakeError or OSError; after that only `shut` may be called.
+    Every method may raise ConnectionLost, WireError, HandshakeError or OSError; after an error only
+    `shut` may be called.
     """
 
     def __init__(
@@ -248,7 +257,9 @@ class Connection:
         self._say(self._handshake.hello())
 
     def receive(self, frames: list[Frame]) -> int:
-        """Read what is there, at most one turn, and append the frames. Returns the number of bytes."""
+        """Read available bytes, at most one turn, and append the frames. Returns the number of
+        bytes.
+        """
         match self.phase:
             case Phase.GREETING:
                 return self._receive_greeting()
@@ -260,7 +271,7 @@ class Connection:
                 return 0
 
     def flush(self) -> bool:
-        """Send what is queued, at most one turn; True if nothing is left or nothing may be sent yet."""
+        """Send queued frames, at most one turn; True: none is left, or none may be sent yet."""
         if self.phase not in (Phase.OPEN, Phase.CLOSING):
             return True
         done = self.writer.flush()
@@ -272,7 +283,9 @@ class Connection:
         return done
 
     def close_gently(self) -> bool:
-        """Receive no more, send what is queued, then end. False if nothing was agreed yet: just `shut` it."""
+        """Receive no more, send the queued frames, then end. False before the handshake is over:
+        `shut` the connection.
+        """
         if self.phase is not Phase.OPEN:
             return False
         self.phase = Phase.CLOSING
@@ -302,7 +315,7 @@ class Connection:
         return len(data)
 
     def _receive_greeting(self) -> int:
-        """Read not a byte more than the message: frames may follow it."""
+        """Read the message and not a byte more: frames may follow."""
         try:
             data = self.socket.recv(self._greeting_bytes - len(self._greeting))
         except BlockingIOError:
@@ -354,7 +367,7 @@ def prepare(sock: socket.socket) -> None:
 
 
 def reason_of(error: Exception) -> str:
-    """What ended a connection, for the one who reads the log."""
+    """Return the reason why a connection ended, for the log."""
     match error:
         case WireError() | ConnectionLost():
             return str(error)

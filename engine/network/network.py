@@ -1,13 +1,15 @@
 """The network: the only sockets of a process, driven by one thread.
 
-Workers and the coordinator use the same class. Other threads give it commands, which never block: they go into a queue,
-and the thread is woken only if it sleeps. What happens comes back as lists of events through `deliver`, called in the
-network thread with everything that was ready, so that the owner thread wakes up once for many frames.
+Workers and the coordinator use the same class. Other threads give commands, which never block: a
+command goes into a queue, and wakes the thread only if the thread sleeps. Events come back in lists
+through `deliver`, called in the network thread with everything that was ready, so that the owner
+thread wakes up once for many frames.
 
-Why one thread: under the GIL more threads are slower, not faster, since every system call has to win it back; and a table
-that one thread owns needs no lock. Why not asyncio: its streams took three times as long for a round trip.
+Why one thread: under the GIL more threads are slower, not faster, since every system call has to
+win the GIL back; and a table that one thread owns needs no lock. Why not asyncio: its streams took
+three times as long for a round trip.
 
-Not here: what the thread does with the sockets (`reactor.py`) and with their bytes (`connection.py`).
+`reactor.py` handles the sockets, `connection.py` their bytes.
 """
 
 from __future__ import annotations
@@ -81,7 +83,9 @@ _Command = _Send | _Connect | _Close | _Listen | _Stop
 
 
 class Network:
-    """All connections of a process. `start` it once and `stop` it once; every thread may call the rest."""
+    """All connections of a process. Call `start` once and `stop` once; every thread may call the
+    other methods.
+    """
 
     def __init__(
         self,
@@ -94,15 +98,15 @@ class Network:
         handshake_ns: int = HANDSHAKE_NS,
         half_open_max: int = HALF_OPEN_MAX,
     ) -> None:
-        """Prepare; nothing happens before `start`.
+        """Prepare; the thread begins with `start`.
 
         Args:
             secret: the job's; at least 16 bytes.
             identity: ours; its epoch is replaced by that of the connection.
             deliver: called in the network thread; must only enqueue.
             schemas: schema of an edge, LookupError if unknown; called in the network thread.
-            accept: whether to talk to a peer that proved who it is, at either end; called in the network thread,
-                must be quick and change nothing.
+            accept: whether to talk to a peer that has proven its identity, at either end; called in
+                the network thread, must be quick and change nothing.
         """
         self._deliver = deliver
         self._ids = count(1)
@@ -130,9 +134,11 @@ class Network:
         self._thread.start()
 
     def stop(self) -> None:
-        """End everything: each known connection gets its Disconnected, the thread ends, no descriptor stays open.
+        """End everything: each known connection gets its Disconnected, the thread ends, all
+        descriptors are closed.
 
-        What is queued gets one attempt; `close` a connection and await its peer if the last frames matter.
+        Queued frames get one attempt; `close` a connection and await its peer if the last frames
+        matter.
         """
         assert threading.current_thread() is not self._thread, "the network cannot join itself"
         self._command(_Stop())
@@ -142,9 +148,11 @@ class Network:
             self._thread.join()
 
     def listen(self, host: str) -> tuple[str, int]:
-        """Accept connections at a free port of one address of ours, and return the numeric address and port.
+        """Accept connections at a free port of one address of ours, and return the numeric address
+        and port.
 
-        Raises: OSError if the address is not ours; ValueError for an address that means every interface.
+        Raises: OSError if the address is not ours; ValueError for an address that means every
+        interface.
         """
         family, address = _resolve(host, 0)
         if ipaddress.ip_address(address[0].partition("%")[0]).is_unspecified:
@@ -164,7 +172,7 @@ class Network:
     def connect(self, address: tuple[str, int], epoch: int) -> ConnectionId:
         """Begin to connect to a host and port for an epoch; Connected or Disconnected follows.
 
-        Frames may be sent at once, they wait. A host name is looked up here, in the caller's thread; a numeric
+        Frames may be sent at once, and wait. The caller's thread looks a host name up; a numeric
         address never blocks.
         """
         connection = self._next_id()
@@ -177,15 +185,17 @@ class Network:
         return connection
 
     def send(self, connection: ConnectionId, frame: Frame) -> None:
-        """Queue a frame. Never blocks; a frame for a connection that is gone is dropped."""
+        """Queue a frame. Never blocks; drops a frame for a connection that has ended."""
         self._command(_Send(connection, frame))
 
     def close(self, connection: ConnectionId) -> None:
-        """Receive nothing more from a connection, send what is queued, and end it. Its Disconnected comes at once."""
+        """Receive no more from a connection, send its queued frames, and end it. Its Disconnected
+        comes at once.
+        """
         self._command(_Close(connection))
 
     def statistics(self) -> NetworkStatistics:
-        """Counts; each is right, together they may be of slightly different moments."""
+        """Return the counts; each is right, together they may be of slightly different moments."""
         return self._reactor.statistics()
 
     def _next_id(self) -> ConnectionId:
@@ -193,8 +203,8 @@ class Network:
 
     def _command(self, command: _Command) -> None:
         self._commands.append(command)
-        # The thread says that it sleeps before it looks at the queue a last time, and we look in
-        # the opposite order: either it finds the command or we find it asleep.
+        # The thread announces its sleep before the last look at the queue, and we look in the
+        # opposite order: either the thread finds the command, or we find the thread asleep.
         if self._sleeping:
             self._sleeping = False
             with contextlib.suppress(OSError):
@@ -244,7 +254,9 @@ class Network:
                 assert_never(command)
 
     def _finish(self) -> None:
-        """End every connection, also when a bug ended the thread: whoever waits for a peer must hear of it."""
+        """End every connection, also when a bug ended the thread: a thread that waits for a peer
+        must hear of the end.
+        """
         self._reactor.close_all()
         self._waker.close()
         self._ended = True
@@ -252,7 +264,7 @@ class Network:
         self._deliver_events()
 
     def _discard_commands(self) -> None:
-        """Nobody will perform them; a listener among them has to be closed, though."""
+        """Drop commands that came too late; close a listener among them."""
         with contextlib.suppress(IndexError):
             while True:
                 command = self._commands.popleft()
@@ -261,7 +273,7 @@ class Network:
 
 
 def _resolve(host: str, port: int) -> tuple[socket.AddressFamily, SocketAddress]:
-    """Turn a host name or address into the first numeric address it stands for. Raises: OSError."""
+    """Return the first numeric address of a host name or address. Raises: OSError."""
     family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
     assert isinstance(address[0], str), f"an address of an unknown family: {address}"
     return family, address

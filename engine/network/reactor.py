@@ -1,12 +1,13 @@
 """The reactor: every connection of a process, one selector, one thread, no locks.
 
-It is the part of the network that only the network thread touches. `select` waits for sockets and handles what is ready,
-the commands change the table, `finish_round` sends what they queued and gives up what is overdue; events pile
-up until `take_events`. `network.py` brings the thread and the commands of others.
+The reactor is the part of the network that only the network thread touches. `select` waits for
+sockets and handles the ready ones, commands change the table, `finish_round` sends queued frames
+and gives up overdue connections; events pile up until `take_events`. `network.py` brings the thread
+and the commands of other threads.
 
-A peer that has not proven itself gets at most a challenge, two seconds and one of few places; a newcomer takes the place of
-the oldest, so that slow strangers cannot keep a quick friend out. Not here: reconnecting, heartbeats, fencing (the
-`accept` callback decides), credit, TLS.
+A peer that has not proven its identity gets at most a challenge, two seconds and one of few places;
+a newcomer takes the place of the oldest, so that slow strangers cannot keep a quick friend out. Not
+here: reconnecting, heartbeats, fencing (the `accept` callback decides), credit, TLS.
 """
 
 from __future__ import annotations
@@ -69,7 +70,7 @@ class Received:
 
 @dataclass(frozen=True, slots=True)
 class Disconnected:
-    """The last event of a connection: of each that was Connected, and of each that `connect` returned."""
+    """The last event of a connection that was Connected or that `connect` returned."""
 
     connection: ConnectionId
     reason: str
@@ -83,9 +84,9 @@ class NetworkStatistics:
     """Counts since the start.
 
     Attributes:
-        open: connections that stand now.
-        half_open: peers that have not proven themselves, now.
-        refused: connections that ended before the peer had proven itself.
+        open: connections now.
+        half_open: peers now that have not proven their identity.
+        refused: connections that ended before the peer had proven its identity.
         broken: connections closed because of a bad frame.
         last_failure: why the last refused or broken connection ended; empty if none was.
     """
@@ -129,7 +130,7 @@ class Reactor:
         self._deadlines: dict[ConnectionId, int] = {}
         #: Accepted, not proven, oldest first. A subset of the keys of `_deadlines`.
         self._half_open: dict[ConnectionId, None] = {}
-        #: Connections that somebody knows by id and that have not had their Disconnected.
+        #: Connections known by id to other threads that have not had their Disconnected.
         self._known: set[ConnectionId] = set()
         #: Connections with something to flush before the round ends; a dict for its order.
         self._dirty: dict[ConnectionId, None] = {}
@@ -146,12 +147,14 @@ class Reactor:
         self._last_failure = ""
 
     def wake_by(self, wakened: socket.socket) -> None:
-        """Let bytes at this non-blocking socket end a `select`. It becomes ours to close."""
+        """Let bytes at this non-blocking socket end a `select`. The reactor closes the socket."""
         self._wakened = wakened
         self._selector.register(wakened, selectors.EVENT_READ, wakened)
 
     def select(self, *, wait: bool) -> None:
-        """Handle what is ready; with `wait`, sleep until something is or a deadline has come."""
+        """Handle all ready sockets; with `wait`, sleep until a socket is ready or a deadline has
+        come.
+        """
         for key, mask in self._selector.select(self._patience() if wait else 0):
             if isinstance(key.data, int):
                 self._ready(ConnectionId(key.data), mask)
@@ -161,7 +164,7 @@ class Reactor:
                 self._accept_all(key.data)
 
     def finish_round(self) -> None:
-        """Send what was queued since the last round, give up what is overdue."""
+        """Send the frames queued since the last round, and give up overdue connections."""
         dirty, self._dirty = self._dirty, {}
         for connection in dirty:
             self._flush(connection)
@@ -177,12 +180,15 @@ class Reactor:
                 self._selector.register(listener, selectors.EVENT_READ, listener)
 
     def take_events(self) -> list[NetworkEvent]:
-        """What happened since the last call, in order."""
+        """Return the events since the last call, in order."""
         events, self._events = self._events, []
         return events
 
     def listen(self, listener: socket.socket) -> None:
-        """Accept connections from a listening, non-blocking socket. It becomes ours to close."""
+        """Accept connections from a listening, non-blocking socket.
+
+        The reactor closes the socket.
+        """
         self._listeners.append(listener)
         if self._accept_again_ns is None:
             self._selector.register(listener, selectors.EVENT_READ, listener)
@@ -217,7 +223,9 @@ class Reactor:
         self._events.append(Disconnected(connection, reason_of(error)))
 
     def queue(self, connection: ConnectionId, frame: Frame) -> None:
-        """Send a frame before the round ends, or as soon as the socket takes it; drop it if nobody is there."""
+        """Send a frame before the round ends, or as soon as the socket takes it; drop it if the
+        connection has ended.
+        """
         target = self._connections.get(connection)
         if target is None or target.phase is Phase.CLOSING:
             return
@@ -229,7 +237,7 @@ class Reactor:
             self._dirty[connection] = None
 
     def close(self, connection: ConnectionId) -> None:
-        """Report the end at once; what was queued still leaves."""
+        """Report the end at once; queued frames still leave."""
         target = self._connections.get(connection)
         if target is None:
             return
@@ -292,7 +300,10 @@ class Reactor:
             self._add(connection, sock, handshake, selectors.EVENT_READ)
 
     def _pause_accepting(self, error: OSError) -> None:
-        """Out of descriptors, most likely. The listener stays readable, so it must leave the selector or we would spin."""
+        """Stop accepting: most likely the process is out of descriptors.
+
+        The listener stays readable, so it must leave the selector or the thread would spin.
+        """
         self._last_failure = f"cannot accept: {reason_of(error)}"
         if self._accept_again_ns is None:
             self._accept_again_ns = time.monotonic_ns() + _ACCEPT_PAUSE_NS
@@ -342,7 +353,7 @@ class Reactor:
             failure = error
         if before is Phase.GREETING and target.phase is Phase.OPEN:
             self._opened(connection, target)
-        # What came before a failure was good, and its sender may have been told so.
+        # Frames before a failure were good, and their sender may know that they arrived.
         self._events.extend(Received(connection, frame) for frame in frames)
         self._frames_received += len(frames)
         if failure is not None:

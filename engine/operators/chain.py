@@ -90,6 +90,8 @@ class Chain:
         self._clocked: list[tuple[int, ProcessingTimeOperator]] = []
         #: (operator name, instance) of all that is open, head first.
         self._members: list[tuple[str, SourceReader | Operator | SinkWriter]] = []
+        #: Those that may keep a database; asked once, as `_late`.
+        self._keepers: list[tuple[str, KeepsDatabase]] = []
 
     def open(self) -> None:
         """Make and open the instances, head first. After a failure `close` releases those that were opened."""
@@ -98,6 +100,7 @@ class Chain:
             # Named before it is opened: one that fails half-way still holds what is to be closed.
             self._members.append((plan.name, member))
             member.open(context)
+        self._keepers = [(name, m) for name, m in self._members if isinstance(m, KeepsDatabase)]
         self._progress = Progress(self._operators)
         self._tell_splits()
 
@@ -178,8 +181,7 @@ class Chain:
 
     def databases(self) -> list[tuple[str, DatabaseSnapshot]]:
         """Freeze the operators' databases, with their names."""
-        keepers = [(name, m) for name, m in self._members if isinstance(m, KeepsDatabase)]
-        frozen = [(name, member.freeze_database()) for name, member in keepers]
+        frozen = [(name, keeper.freeze_database()) for name, keeper in self._keepers]
         return [(name, database) for name, database in frozen if database is not None]
 
     def close(self) -> None:

@@ -1,7 +1,9 @@
-"""From sinks to the execution plan: validate, settle parallelism, chain, number, and make sure it can be shipped.
+"""From sinks to the execution plan: validate, set parallelism, chain, number, and check that the
+plan can be shipped.
 
-Task and edge indexes follow the logical graph's order, so the same program gives the same plan. What must outlive a change of
-the program (state, in-flight data) is addressed by operator names instead: an edge's key is "producer->consumer/port".
+Task and edge indexes follow the logical graph's order, so the same program gives the same plan.
+State and in-flight data outlive a change of the program, so operator names address them: an edge's
+key is "producer->consumer/port".
 """
 
 from __future__ import annotations
@@ -27,7 +29,8 @@ def build_plan(
     """Make the plan of a job.
 
     Args:
-        parallelism: of operators that set none; None: one subtask per CPU, at most `max_parallelism`.
+        parallelism: of operators that set none; None: one subtask per CPU, at most
+            `max_parallelism`.
 
     Raises: UserError, see `check_graph`, and when an operator cannot be pickled.
     """
@@ -59,7 +62,9 @@ def _edges(
     width: dict[Node, int],
     max_parallelism: int,
 ) -> tuple[EdgePlan, ...]:
-    """The inputs of every chain's head, by consumer and port; a producer is always the tail of its chain."""
+    """The inputs of every chain's head, by consumer and port; a producer is always the tail of its
+    chain.
+    """
     task_of = {node: index for index, chain in enumerate(found) for node in chain}
     edges: list[EdgePlan] = []
     for consumer, chain in enumerate(found):
@@ -84,7 +89,9 @@ def _edges(
 
 
 def _side(edge: Input) -> str:
-    """What of an edge's key tells its records from those of the main output; format, never change."""
+    """Return the part of an edge's key that tells late records from the main output; format, never
+    change.
+    """
     return "" if edge.output is Output.MAIN else f" ({edge.output.value})"
 
 
@@ -118,7 +125,10 @@ def _operator_plan(job: str, node: Node, name: str) -> OperatorPlan:
 
 
 def _time_role(factory: Callable[..., Any] | None) -> EventTimeRole:
-    """What watermarks are to what `factory` makes. Only a class can tell before it is called; the chain looks again when it has been."""
+    """Return the role of watermarks for the products of `factory`.
+
+    Only a class can tell before it is called; the chain looks again afterwards.
+    """
     while isinstance(factory, functools.partial):
         factory = factory.func
     if factory is None:
@@ -129,7 +139,7 @@ def _time_role(factory: Callable[..., Any] | None) -> EventTimeRole:
 
 
 def _committer_factory(job: str, node: Node, name: str) -> Callable[[], SinkCommitter] | None:
-    """What makes the committer of a sink, or None if it needs none, which only the sink can tell."""
+    """Return the factory of a sink's committer, or None if the sink says that it needs none."""
     if node.committer is None or node.committer(job, name) is None:
         return None
     return functools.partial(_committer, node.committer, job, name)
@@ -144,7 +154,9 @@ def _committer(
 
 
 def _check_shippable(node: Node, plan: OperatorPlan) -> None:
-    """Pickle the operator as the launchers will, and its custom partitioning, so that failing is cheap and has a name."""
+    """Pickle the operator and its custom partitioning as the launchers will, so that failing is
+    cheap and has a name.
+    """
     # Not at the top: it imports pyspark, which users who only build a graph need not wait for.
     from pyspark import cloudpickle
 

@@ -1,11 +1,12 @@
 """Chaining: which neighbours become one task.
 
-Two operators are fused when nothing has to move between them: the consumer's only input is the producer's main output, nobody else takes
-from the producer, both have the same parallelism, and no partitioning was asked for. Inside a chain batches are handed on
-by plain calls, without a queue.
+Two operators are fused when nothing has to move between them: the consumer's only input is the
+producer's main output, the producer has no other consumer, both have the same parallelism, and no
+partitioning was asked for. Inside a chain batches are handed on by plain calls, without a queue.
 
-A sink is not fused behind a user's function. A checkpoint waits for the running call of a task with a sink, since what the
-sink wrote cannot be taken back; it must not for that reason wait for the user's function as well.
+A sink is not fused behind a user's function. A checkpoint waits for the running call of a task with
+a sink, since the sink's writes cannot be taken back; fused, the checkpoint would wait for the
+user's function as well.
 """
 
 from __future__ import annotations

@@ -1,8 +1,10 @@
-"""The logical graph: operators as the user wrote them, before chaining and before any parallelism is known.
+"""The logical graph: operators as the user wrote them, before chaining and before any parallelism
+is known.
 
-A node points at its inputs, so a graph is the set of nodes that its sinks can reach: a value, with no registry and no hidden
-global. Partitionings such as `rebalance` or `union` are not nodes but facts about an input. All orders follow from the
-order in which the user wrote sinks and inputs; the same program always gives the same graph.
+A node points at its inputs, so a graph is the set of nodes that its sinks can reach: a value, with
+no registry and no hidden global. Partitionings such as `rebalance` or `union` are not nodes but
+facts about an input. All orders follow from the order in which the user wrote sinks and inputs; the
+same program always gives the same graph.
 """
 
 from __future__ import annotations
@@ -20,7 +22,7 @@ from ..contract.operators import Operator, SinkCommitter, SinkWriter, SourceRead
 
 
 class Role(Enum):
-    """What a node is to the runtime."""
+    """Role of a node in the runtime."""
 
     SOURCE = "source"
     OPERATOR = "operator"
@@ -29,7 +31,10 @@ class Role(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Keyed:
-    """Partition by the hash of `columns`. The partitioner itself needs the job's number of key groups."""
+    """Partition by the hash of `columns`.
+
+    The partitioner itself needs the job's number of key groups.
+    """
 
     columns: tuple[str, ...]
 
@@ -38,11 +43,13 @@ class Output(Enum):
     """Which of a node's outputs an input takes from."""
 
     MAIN = "main"
-    #: Records that came too late for it, as they came in. Flink's side output, of the one kind that is needed.
+    #: Late records of the node, as they came in. Flink's side output, of the one kind that is
+    #: needed.
     LATE = "late"
 
 
-#: How records reach the subtasks of a consumer. None leaves it to the plan: forward at equal parallelism, else rebalance.
+#: How records reach the subtasks of a consumer. None leaves it to the plan: forward at equal
+#: parallelism, else rebalance.
 Partitioning = Keyed | Partitioner | None
 
 
@@ -62,7 +69,7 @@ class Input:
 
     @property
     def schema(self) -> pa.Schema:
-        """Of the records that come in."""
+        """Of the incoming records."""
         if self.output is Output.MAIN:
             return self.node.schema
         assert self.node.late is not None, f"{self.node.label} has no late records"
@@ -73,21 +80,24 @@ class Input:
         return replace(self, partitioning=partitioning)
 
 
-# eq=False: two nodes are the same only if they are one object. Equal calls make two operators.
+# eq=False: each object is a node of its own. Equal calls make two operators.
 @dataclass(frozen=True, slots=True, eq=False)
 class Node:
     """One operator of a job.
 
     Attributes:
-        kind: the API's word for it ("map", "read.parquet"), from which unnamed operators get a name.
+        kind: the API's word for it ("map", "read.parquet"), from which unnamed operators get a
+            name.
         role: source, operator or sink.
         name: the user's `name=`.
         inputs: by port; none for a source.
         schema: of what it emits; of what it takes for a sink.
-        operator: makes an instance for a subtask; called with the keyword `operator`, its name. Set for OPERATOR.
+        operator: makes an instance for a subtask; called with the keyword `operator`, its name. Set
+            for OPERATOR.
         reader: the same for SOURCE, called without arguments.
         writer: the same for SINK, called without arguments.
-        committer: makes a sink's committer from the names of job and sink, or None if it needs none.
+        committer: makes a sink's committer from the names of job and sink, or None if it needs
+            none.
         parallelism: the user's `parallelism=`.
         stateful: keeps state, which must be found again by name.
         idle_after_ns: of one that makes watermarks: without records for so long it counts as idle.
@@ -133,7 +143,7 @@ class LogicalGraph:
 
     @staticmethod
     def of(sinks: Sequence[Node]) -> LogicalGraph:
-        """Collect what `sinks` reach, in an order that only the program determines.
+        """Collect all nodes that `sinks` reach, in an order that only the program determines.
 
         Raises: UserError on a cycle.
         """
@@ -141,7 +151,7 @@ class LogicalGraph:
         return LogicalGraph(nodes, _names(nodes))
 
     def consumers(self) -> dict[Node, list[Node]]:
-        """{node: its consumers, once for each input that takes from it}."""
+        """Return {node: its consumers, once for each input from the node}."""
         found: dict[Node, list[Node]] = {node: [] for node in self.nodes}
         for node in self.nodes:
             for edge in node.inputs:
@@ -150,7 +160,9 @@ class LogicalGraph:
 
 
 def _producers_first(sinks: Sequence[Node]) -> tuple[Node, ...]:
-    """Depth-first post-order, without recursion: a pipeline may be longer than Python's stack is deep."""
+    """Depth-first post-order, without recursion: a pipeline may be longer than Python's stack is
+    deep.
+    """
     done: dict[Node, None] = {}
     open_: set[Node] = set()
     stack = [(node, False) for node in reversed(sinks)]
@@ -169,7 +181,7 @@ def _producers_first(sinks: Sequence[Node]) -> tuple[Node, ...]:
 
 
 def _names(nodes: Sequence[Node]) -> dict[Node, str]:
-    """The users' names, and "kind-1", "kind-2" for the rest, passing over names that users took."""
+    """Return the users' names, and "kind-1", "kind-2" for the rest, passing over users' names."""
     taken = {node.name for node in nodes}
     counts: dict[str, int] = {}
     names: dict[Node, str] = {}

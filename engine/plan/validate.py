@@ -1,8 +1,9 @@
-"""What makes a job impossible, found before anything starts.
+"""Everything that makes a job impossible, found before anything starts.
 
-Whatever one call can know about itself (an unknown column, a schema that does not fit) is refused by that call, through the
-functions below, so that the traceback shows the line. What only the whole graph shows is refused by `check_graph`.
-Each refusal is a `UserError` of one sentence: what, where, what to do.
+A fault that one call can know (an unknown column, a schema that does not fit) is refused by that
+call, through the functions below, so that the traceback shows the line. `check_graph` refuses
+faults that only the whole graph shows. Each refusal is a `UserError` of one sentence: what, where,
+what to do.
 """
 
 from __future__ import annotations
@@ -21,7 +22,10 @@ from .graph import LogicalGraph, Node, Role
 
 
 def check_columns(columns: Iterable[str], schema: pa.Schema, *, where: str) -> None:
-    """Refuse names that are not exactly one column of `schema`. `where` begins the sentence: "key_by"."""
+    """Refuse names that are not exactly one column of `schema`.
+
+    `where` begins the sentence: "key_by".
+    """
     for column in columns:
         if not isinstance(column, str):
             raise UserError(f"{where} takes column names, got {column!r}")
@@ -58,32 +62,34 @@ def check_event_time(column: str, schema: pa.Schema, *, where: str) -> None:
 
 
 def require_event_time(event_time: str | None, schema: pa.Schema, *, where: str) -> str:
-    """Return a stream's event-time column; refuse a stream that has none, and propose one."""
+    """Return a stream's event-time column; refuse a stream without one, and propose one."""
     if event_time is not None:
         return event_time
     candidates = [field.name for field in schema if pa.types.is_timestamp(field.type)]
     column = candidates[0] if candidates else "time"
     raise UserError(
-        f"{where} needs to know which column holds the time of an event, and how late records may be; "
+        f"{where} needs to know which column holds the time of an event, and how late records may"
+        " be; "
         f'for example .with_watermark("{column}", "10s") before it'
     )
 
 
 def check_aggregations(aggregations: Mapping[str, object], schema: pa.Schema) -> None:
-    """Refuse what is no aggregation, or one of a column that does not exist."""
+    """Refuse a value that is no aggregation, or an aggregation of a column that does not exist."""
     if not aggregations:
         raise UserError("aggregate needs at least one aggregation, such as n=hr.count()")
     for column, aggregation in aggregations.items():
         if not isinstance(aggregation, Aggregation):
             raise UserError(
-                f"aggregate: {column}={aggregation!r} is not an aggregation; write {column}=hr.sum(...)"
+                f"aggregate: {column}={aggregation!r} is not an aggregation; write"
+                f" {column}=hr.sum(...)"
             )
         if aggregation.column is not None:
             check_columns([aggregation.column], schema, where=f"aggregate: {column}")
 
 
 def check_schema(schema: object, *, where: str) -> None:
-    """Refuse a declared schema that is none, repeats a name or holds dictionary columns."""
+    """Refuse a declared schema that is no schema, repeats a name or holds dictionary columns."""
     if not isinstance(schema, pa.Schema):
         raise UserError(f"{where}: schema= takes a pyarrow schema, got {schema!r}")
     for name in schema.names:
@@ -92,7 +98,8 @@ def check_schema(schema: object, *, where: str) -> None:
     for field in schema:
         if holds_dictionary(field.type):
             raise UserError(
-                f"{where}: column {field.name!r} is dictionary-encoded, which streams do not carry; "
+                f"{where}: column {field.name!r} is dictionary-encoded, which streams do not"
+                " carry; "
                 "cast it to its plain type, such as string"
             )
 
@@ -110,12 +117,13 @@ def check_union(schemas: Sequence[pa.Schema]) -> None:
 
 
 def check_graph(graph: LogicalGraph, *, max_parallelism: int, parallelism: int) -> None:
-    """Refuse what only the whole graph shows.
+    """Refuse faults that only the whole graph shows.
 
     Args:
         parallelism: of operators that set none.
 
-    Raises: UserError for a repeated or missing name, a missing source or sink, and parallelism out of range.
+    Raises: UserError for a repeated or missing name, a missing source or sink, and parallelism out
+    of range.
     """
     _check_ends(graph)
     _check_names(graph)
@@ -127,23 +135,24 @@ def check_graph(graph: LogicalGraph, *, max_parallelism: int, parallelism: int) 
 
 
 def check_parallelism(value: object, *, where: str, limit: int = MAX_PARALLELISM_LIMIT) -> None:
-    """Refuse what is not a whole number from 1 to `limit`."""
+    """Refuse a value other than a whole number from 1 to `limit`."""
     if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= limit:
         raise UserError(f"{where}={value!r} is not a whole number from 1 to {limit}")
 
 
 def require_name(name: object, *, kind: str, proposal: str, why: str) -> str:
-    """Return `name`; refuse None or what cannot be an identity, and propose one."""
+    """Return `name`; refuse None or a name that cannot be an identity, and propose one."""
     if name is None:
         raise UserError(f"{kind} needs name=, {why}; for example name={proposal!r}")
     return check_name(name, kind=kind)
 
 
 def check_name(name: object, *, kind: str) -> str:
-    """Return `name`; refuse what cannot stand in paths, edge keys and metric labels."""
+    """Return `name`; refuse a name that cannot stand in paths, edge keys and metric labels."""
     if not isinstance(name, str) or not name:
         raise UserError(f"{kind}: name={name!r} is not a name; write a short word such as 'orders'")
-    # "->" separates the ends of an edge key and "/" its port; the rest would not survive a path or a table.
+    # "->" separates the ends of an edge key and "/" its port; other characters would not survive a
+    # path or a table.
     if "/" in name or "->" in name or not name.isprintable() or name != name.strip():
         raise UserError(
             f"{kind}: name={name!r} may not hold '/', '->', line breaks or outer spaces"
@@ -203,5 +212,6 @@ def _check_below(parallelism: int, max_parallelism: int, *, who: str) -> None:
     if parallelism > max_parallelism:
         raise UserError(
             f"{who} has parallelism {parallelism}, above max_parallelism {max_parallelism}; "
-            "lower the one or raise the other (state kept so far is lost if max_parallelism changes)"
+            "lower the one or raise the other (state kept so far is lost if max_parallelism"
+            " changes)"
         )

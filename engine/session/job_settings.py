@@ -5,9 +5,7 @@ from __future__ import annotations
 from headrace.channels.events import CheckpointMode
 
 from ..contract.options import Checkpoints, RunOptions
-from ..coordinator.pending import CheckpointRules
-from ..coordinator.restarts import RestartRules
-from ..coordinator.rules import CoordinatorRules
+from ..coordinator.rules import CheckpointRules, CoordinatorRules, RestartRules
 
 #: Without a checkpoint directory only the last checkpoint exists, in memory; it may take as long as it likes.
 _FOREVER_NS = 10**18

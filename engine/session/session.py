@@ -29,8 +29,8 @@ from ..contract.outcomes import JobResult
 from ..contract.places import absolute
 from ..coordinator import coordinator_events as d
 from ..coordinator.coordinator import Coordinator
-from ..coordinator.leftovers import find_leftovers
-from ..coordinator.pending import SavepointOrder
+from ..coordinator.coordinator_events import SavepointOrder
+from ..coordinator.earlier_runs import find_earlier_runs
 from ..coordinator.rules import Phase
 from ..drivers import claiming
 from ..drivers.coordinator_driver import CoordinatorDriver, Status
@@ -309,7 +309,7 @@ class PreparedJob:
         epoch = _claim(store, job)
         found = claimed(self._find(restore), self._tasks)
         claiming.record(found, store, job)
-        left = find_leftovers(store, job, found.own, found.checkpoint_next, found.place)
+        earlier = find_earlier_runs(store, job, found.own, found.checkpoint_next, found.place)
         launcher = self._made.launcher
         workers = range(launcher.workers)
         slots = [slots_of_worker(w, workers=len(workers), slots=self._plan.slots) for w in workers]
@@ -323,11 +323,11 @@ class PreparedJob:
             checkpoint_next=found.checkpoint_next,
             assign=self._assign,
             epoch=epoch,
-            left=left,
+            earlier=earlier,
             adapt=self._adapt,
         )
         driver = self._driver or self._launch(self._made)
-        for warning in (*found.warnings, *left.warnings):
+        for warning in (*found.warnings, *earlier.warnings):
             driver.warn(warning)
         driver.start(machine)
         return RunningJob(self._plan, driver, launcher, self._directory)

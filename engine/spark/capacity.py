@@ -1,11 +1,11 @@
-"""What a Spark session can carry, asked before the workers are submitted: slots and addresses.
+"""The slots and addresses of a Spark session, asked before the workers are submitted.
 
-Every worker occupies a slot for the life of the job and waits for all its peers, so one slot too
-few is a job that hangs. Spark itself knows the number of tasks it can run at once, for every kind
-of cluster and with `spark.task.cpus` considered: it needs the same answer for barrier jobs. That
-method is private to Spark's own code, which the JVM does not enforce.
+Every worker occupies a slot for the life of the job and waits for all its peers, so a job with one
+slot too few would hang. Spark knows the number of tasks that can run at once, for every kind of
+cluster and with `spark.task.cpus` considered, since barrier jobs need the answer. That method is
+private to Spark's own code, which the JVM does not enforce.
 
-`require_slots` does not look at what other jobs of the same session occupy at the moment; `active_tasks` does.
+`require_slots` ignores other jobs of the session; `active_tasks` counts them.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ def classic_context(spark: SparkSession) -> SparkContext:
     """Return the session's context.
 
     Raises:
-        UserError: it has none, being a Spark Connect session.
+        UserError: a Spark Connect session has none.
     """
     try:
         return spark.sparkContext
@@ -46,10 +46,10 @@ def driver_address(context: SparkContext) -> str:
 
 
 def require_slots(context: SparkContext, needed: int, *, timeout_s: float) -> None:
-    """Return when Spark can run `needed` tasks at once; a cluster gets `timeout_s` to grow to it.
+    """Return when Spark can run `needed` tasks at once; a cluster gets `timeout_s` to grow.
 
     Raises:
-        UserError: it cannot, or would start workers twice.
+        UserError: Spark has too few slots, or would start workers twice.
     """
     if context.getConf().get("spark.speculation", "false") == "true":
         raise UserError(
@@ -84,6 +84,8 @@ def active_tasks(context: SparkContext) -> int:
 
 
 def grows_on_demand(context: SparkContext) -> bool:
-    """Executors come when tasks wait for them, so there are none to count before."""
+    """Return True if executors come only when tasks wait for them, so that none can be counted
+    before.
+    """
     local = context._jsc.sc().isLocal()
     return not local and context.getConf().get("spark.dynamicAllocation.enabled") == "true"

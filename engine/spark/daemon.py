@@ -1,8 +1,9 @@
-"""Spark's Python daemon with the worker's imports done: `python -m headrace.engine.spark.daemon`, started by executors.
+"""Spark's Python daemon with the worker's imports done: `python -m headrace.engine.spark.daemon`,
+started by executors.
 
-An executor starts one such daemon and has it fork a process per task. What the daemon has imported, every worker has at
-its birth; otherwise each one that takes a dead one's place spends a good second on Arrow and the engine, which is most of
-what a recovery takes.
+An executor starts one such daemon, which forks a process per task. Every worker is born with the
+daemon's imports; otherwise the replacement of a dead worker would spend a good second on importing
+Arrow and the engine, most of the time of a recovery.
 """
 
 from __future__ import annotations

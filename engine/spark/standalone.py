@@ -1,8 +1,8 @@
 """A standalone Spark cluster on this machine, in pieces that can be killed one by one.
 
-Each node is a Worker process; it starts an executor per application, and that a Python process per
-task, all as on a real cluster. So this is where the claims about lost workers, executors and nodes
-are tried, on loopback only.
+Each node is a Worker process, which starts an executor per application and a Python process per
+task, as on a real cluster. Tests try the claims about lost workers, executors and nodes here, on
+loopback only.
 
 Needs Linux: the processes below a node are found in /proc.
 """
@@ -85,7 +85,7 @@ class StandaloneCluster:
         return len(self._workers) - 1
 
     def processes(self, node: int) -> list[int]:
-        """Return the process ids of all that runs on a node."""
+        """Return the process ids of a node and its descendants."""
         return descendants(self._workers[node].pid)
 
     def executors(self, node: int) -> list[int]:
@@ -95,7 +95,7 @@ class StandaloneCluster:
         ]
 
     def kill_node(self, node: int) -> None:
-        """SIGKILL a node and all that runs on it at once, as if it had lost power."""
+        """SIGKILL a node and its descendants at once, as in a power failure."""
         _kill_tree(self._workers[node])
 
     def stop(self) -> None:
@@ -166,7 +166,7 @@ def _command(pid: int) -> bytes:
 
 
 def _kill_tree(root: subprocess.Popen[bytes]) -> None:
-    """SIGKILL a process and all below it. The root first: it would start others anew."""
+    """SIGKILL a process and its descendants, the root first: it would start others anew."""
     if root.poll() is None:
         below = descendants(root.pid)
         root.kill()

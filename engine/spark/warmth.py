@@ -1,11 +1,12 @@
-"""Keeps idle executors ready to take a dead worker's place.
+"""Keeps idle executors ready to replace a dead worker.
 
-An executor that has never run a Python task starts its Python daemon, and loads a good deal of Spark's own classes, when the
-first one comes: two seconds and more, at the very moment when a job stands still. So each new executor with a free slot is given a
-task that does next to nothing. One such task for every free slot, and all of them last long enough to be under way
-together: that is how Spark is made to give each executor one.
+An executor that has never run a Python task starts its Python daemon, and loads many of Spark's own
+classes, with the first task: two seconds and more, at the very moment when a job stands still. So
+each new executor with a free slot gets a task that does next to nothing. One such task for every
+free slot, all under way together, makes Spark give each executor one.
 
-Costs an idle executor the memory of one daemon. Not on local masters, whose only executor is always in use.
+Costs an idle executor the memory of one daemon. Not on local masters, whose only executor is always
+in use.
 """
 
 from __future__ import annotations
@@ -23,12 +24,14 @@ _log = logging.getLogger(__name__)
 
 #: How often to look for new executors.
 _LOOK_S = 0.5
-#: A worker that dies meanwhile waits for its slot no longer than this.
+#: A worker that dies meanwhile waits no longer than this for its slot.
 _TASK_S = 0.3
 
 
 class Warmth:
-    """Looks for executors that nobody has used, beside the job of `workers` long tasks in the same context."""
+    """Looks for executors without any task so far, beside the job of `workers` long tasks in the
+    same context.
+    """
 
     def __init__(self, context: SparkContext, *, workers: int, group: str) -> None:
         """Prepare; `group` names the job group of the tasks."""

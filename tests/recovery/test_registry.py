@@ -116,6 +116,32 @@ def test_given_up_checkpoints_that_build_on_each_other_go_together() -> None:
     assert swept(registry) == NOTHING
 
 
+def test_the_first_checkpoint_of_an_attempt_goes_twice_as_older_attempts_may_log_under_it() -> None:
+    registry = SharedStateRegistry()
+    registry.attempt_begins(1)
+    completed(registry, 1, "chk-1/a")
+    completed(registry, 2)
+    completed(registry, 3, "chk-1/a")
+    for number in (1, 2):
+        registry.let_go(number)
+    assert swept(registry) == Deletable((1, 2), frozenset({"chk-1/a"}))
+    completed(registry, 4)
+    assert swept(registry) == Deletable((1,), frozenset({"chk-1/a"})), "3 names it"
+    completed(registry, 5)
+    assert swept(registry) == NOTHING, "twice is enough"
+
+
+def test_a_checkpoint_of_an_earlier_run_may_have_been_the_first_of_an_attempt() -> None:
+    registry = SharedStateRegistry()
+    registry.adopt(1, frozenset())
+    completed(registry, 2)
+    for number in (1, 2):
+        registry.let_go(number)
+    assert swept(registry) == Deletable((1, 2))
+    completed(registry, 3)
+    assert swept(registry) == Deletable((1,))
+
+
 def test_what_a_given_up_checkpoint_was_built_on_is_kept_as_long_as_somebody_may_build_on_it() -> (
     None
 ):

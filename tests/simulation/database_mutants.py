@@ -12,13 +12,13 @@ from typing import Any
 import pytest
 
 from headrace.engine.contract.operators import DatabaseSnapshot
-from headrace.engine.coordinator.ledger import Ledger
+from headrace.engine.coordinator.retention import Retention
 from headrace.engine.drivers.persistence import Persistence, persistence_of
 from headrace.engine.simulation.campaign import worker_process
 from headrace.engine.simulation.campaign.log_structured import LogDatabase
 from headrace.engine.state.rocks.database import RocksDatabase
 from headrace.engine.storage.databases import Stored, StoredFiles
-from headrace.recovery.registry import Deletable, SharedStateRegistry, references
+from headrace.recovery.registry import Deletable, SharedStateRegistry
 
 from .mutants import Mutant
 
@@ -83,21 +83,22 @@ def files_of_the_attempt_before_are_known_by_their_names(patch: pytest.MonkeyPat
 
 @mutant
 def a_checkpoint_that_is_given_up_takes_shared_files_along(patch: pytest.MonkeyPatch) -> None:
-    given_up, sweep = Ledger.given_up, Ledger.deletable
+    given_up, sweep = Retention.given_up, Retention._deletable
     doomed: dict[int, set[str]] = {}
 
-    def give_up(self: Ledger, checkpoint: int) -> None:
+    def give_up(self: Retention, checkpoint: int) -> None:
         given_up(self, checkpoint)
-        if self.newest is not None:
-            shared = {path for path in references(self.newest) if path.startswith("shared/")}
+        for newest in self._retained[-1:]:
+            named = self._registry._complete[newest]
+            shared = {path for path in named if path.startswith("shared/")}
             doomed.setdefault(id(self), set()).update(shared)
 
-    def sweeping(self: Ledger) -> Deletable:
+    def sweeping(self: Retention) -> Deletable:
         found = sweep(self)
         return replace(found, files=(*found.files, *sorted(doomed.pop(id(self), ()))))
 
-    patch.setattr(Ledger, "given_up", give_up)
-    patch.setattr(Ledger, "deletable", sweeping)
+    patch.setattr(Retention, "given_up", give_up)
+    patch.setattr(Retention, "_deletable", sweeping)
 
 
 @mutant

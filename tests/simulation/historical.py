@@ -18,8 +18,7 @@ from headrace.channels.alignment import Alignment, AlignmentOutcome
 from headrace.channels.events import Barrier, CheckpointMode
 from headrace.channels.gate import InputChannel
 from headrace.engine.contract import messages as m
-from headrace.engine.coordinator.ledger import Ledger
-from headrace.engine.coordinator.roster import Roster
+from headrace.engine.coordinator.retention import Retention
 from headrace.engine.drivers import worker_performer as performer
 from headrace.engine.simulation.campaign.worker_process import WorkerProcess
 from headrace.engine.simulation.sink import SystemCommitter
@@ -28,9 +27,10 @@ from headrace.engine.worker.cuts import Cuts
 from headrace.inflight import segment
 from headrace.inflight.writer import AdHoc
 from headrace.recovery.layout import segment_path
-from headrace.recovery.registry import Deletable, references
+from headrace.recovery.registry import Deletable
 
 from ..engine.storage import test_databases_lifetime as lifetime
+from .mutants import MUTANTS
 from .planted import (
     Catalogue,
     by_campaign,
@@ -236,20 +236,20 @@ def a_late_abort_deletes_a_referenced_file(patch: pytest.MonkeyPatch) -> None:
 
     Here: whoever gives a checkpoint up deletes the in-flight files of the newest complete one, to which it may have referred.
     """
-    given_up, sweep = Ledger.given_up, Ledger.deletable
-    doomed: WeakKeyDictionary[Ledger, frozenset[str]] = WeakKeyDictionary()
+    given_up, sweep = Retention.given_up, Retention._deletable
+    doomed: WeakKeyDictionary[Retention, frozenset[str]] = WeakKeyDictionary()
 
-    def give_up(self: Ledger, checkpoint: int) -> None:
+    def give_up(self: Retention, checkpoint: int) -> None:
         given_up(self, checkpoint)
-        if self.newest is not None:
-            doomed[self] = references(self.newest)
+        for newest in self._retained[-1:]:
+            doomed[self] = self._registry._complete[newest]
 
-    def sweep_more(self: Ledger) -> Deletable:
+    def sweep_more(self: Retention) -> Deletable:
         found = sweep(self)
         return replace(found, files=(*found.files, *sorted(doomed.pop(self, frozenset()))))
 
-    patch.setattr(Ledger, "given_up", give_up)
-    patch.setattr(Ledger, "deletable", sweep_more)
+    patch.setattr(Retention, "given_up", give_up)
+    patch.setattr(Retention, "_deletable", sweep_more)
 
 
 def a_flipped_bit(seed: int) -> str:
@@ -331,16 +331,7 @@ def a_zombie_is_not_fenced(patch: pytest.MonkeyPatch) -> None:
 
     Here: the coordinator lets whoever comes with a worker's number take that worker's place.
     """
-    whole = Roster.register
-
-    def register(self: Roster, connection: int, message: Any, now_ns: int) -> bool:
-        if self.of(connection) is not None:
-            return False
-        self.remove(message.worker)
-        self._newest.pop(message.worker, None)
-        return whole(self, connection, message, now_ns)
-
-    patch.setattr(Roster, "register", register)
+    MUTANTS["older_incarnation_is_accepted"](patch)
 
 
 @historical("KIP-664, hanging transactions", 1)

@@ -10,7 +10,7 @@ import pytest
 
 from headrace.channels.events import Barrier, CheckpointMode
 from headrace.channels.partitioners import Custom
-from headrace.engine.coordinator.roster import Roster
+from headrace.engine.coordinator.workers import Workers
 from headrace.engine.drivers import restore
 from headrace.engine.simulation.campaign import chains, worker_tasks
 from headrace.engine.worker.subtask import Subtask
@@ -120,10 +120,10 @@ def a_worker_that_never_spoke_is_forgotten(patch: pytest.MonkeyPatch) -> None:
     Here: the cluster is complete when all that ever registered are there.
     """
 
-    def complete(self: Roster) -> bool:
+    def complete(self: Workers) -> bool:
         return bool(self._members) and len(self._members) == len(self._newest)
 
-    patch.setattr(Roster, "complete", property(complete))
+    patch.setattr(Workers, "complete", property(complete))
 
 
 # --- another parallelism ----------------------------------------------------------------------------------------------

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from headrace.channels.gate import InputChannel
-from headrace.engine.coordinator.deletion import Deletion
-from headrace.engine.coordinator.ledger import Ledger
+from headrace.engine.coordinator.retention import Retention
 from headrace.recovery.registry import Deletable, SharedStateRegistry
 
 from .mutants import Mutant
@@ -27,14 +27,22 @@ def mutant(function: Mutant) -> Mutant:
 
 @mutant
 def files_go_although_metadata_stays(patch: pytest.MonkeyPatch) -> None:
-    whole = Ledger.withdrawn
-    patch.setattr(Ledger, "withdrawn", lambda self, asked, gone: whole(self, asked, asked))
+    whole = Retention.withdrawn
+
+    def withdrawn(self: Retention, event: Any) -> Any:
+        return whole(self, replace(event, gone=event.asked))
+
+    patch.setattr(Retention, "withdrawn", withdrawn)
 
 
 @mutant
 def a_refused_deletion_is_forgotten(patch: pytest.MonkeyPatch) -> None:
-    whole = Ledger.deleted
-    patch.setattr(Ledger, "deleted", lambda self, left: whole(self, Deletable()))
+    whole = Retention.deleted
+
+    def deleted(self: Retention, event: Any) -> None:
+        whole(self, replace(event, left=Deletable()))
+
+    patch.setattr(Retention, "deleted", deleted)
 
 
 @mutant
@@ -62,7 +70,7 @@ def what_comes_late_is_not_looked_for_again(patch: pytest.MonkeyPatch) -> None:
 
 @mutant
 def the_job_ends_without_a_last_sweep(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(Deletion, "finish", lambda self, effects: not self.awaits)
+    patch.setattr(Retention, "end", lambda self: [])
 
 
 @mutant

@@ -19,10 +19,11 @@ from headrace.channels.events import Barrier, Watermark
 from headrace.channels.gate import Gate, InputChannel
 from headrace.channels.subpartition import Overtaken, QueuedEvent, Subpartition
 from headrace.engine.coordinator import coordinator_events as d
-from headrace.engine.coordinator.checkpointing import FINE, Checkpointing
+from headrace.engine.coordinator.checkpoints import Checkpoints
 from headrace.engine.coordinator.coordinator import Coordinator
-from headrace.engine.coordinator.ledger import Ledger
-from headrace.engine.coordinator.roster import Roster
+from headrace.engine.coordinator.retention import Retention
+from headrace.engine.coordinator.transactions import Transactions
+from headrace.engine.coordinator.workers import Workers
 from headrace.engine.drivers.persistence import Persistence, persistence_of
 from headrace.engine.operators.chain import Chain
 from headrace.engine.operators.split_times import SplitTimes
@@ -220,7 +221,7 @@ def what_arrives_before_its_barrier_is_not_captured(patch: pytest.MonkeyPatch) -
 @mutant
 def what_is_not_captured_passes_the_tile_check(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Cuts, "buffer_arrived", lambda self, channel, buffer: None)
-    patch.setattr(Checkpointing, "_untiled", lambda self, pending: [])
+    patch.setattr(Checkpoints, "_untiled", lambda self, pending: [])
 
 
 @mutant
@@ -231,7 +232,7 @@ def overtaken_output_is_not_persisted(patch: pytest.MonkeyPatch) -> None:
         return replace(whole(self, barrier), buffers=())
 
     patch.setattr(Subpartition, "overtake", overtake)
-    patch.setattr(Checkpointing, "_untiled", lambda self, pending: [])
+    patch.setattr(Checkpoints, "_untiled", lambda self, pending: [])
 
 
 @mutant
@@ -246,7 +247,7 @@ def input_of_the_running_work_is_not_captured(patch: pytest.MonkeyPatch) -> None
             self.given = given
 
     patch.setattr(InputChannel, "captured", captured)
-    patch.setattr(Checkpointing, "_untiled", lambda self, pending: [])
+    patch.setattr(Checkpoints, "_untiled", lambda self, pending: [])
 
 
 @mutant
@@ -261,12 +262,12 @@ def checkpoint_during_recovery_forgets_what_is_left_to_replay(patch: pytest.Monk
 
 @mutant
 def referenced_files_are_deleted(patch: pytest.MonkeyPatch) -> None:
-    whole = Ledger.deletable
+    whole = Retention._deletable
 
-    def deletable(self: Ledger) -> Deletable:
+    def deletable(self: Retention) -> Deletable:
         return replace(whole(self), keep=frozenset())
 
-    patch.setattr(Ledger, "deletable", deletable)
+    patch.setattr(Retention, "_deletable", deletable)
 
 
 # --- the in-flight log ------------------------------------------------------------------------------------------------
@@ -323,7 +324,7 @@ def log_of_the_attempt_before_is_named(patch: pytest.MonkeyPatch) -> None:
 
 @mutant
 def savepoint_does_not_wait_for_the_commit_of_its_transactions(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(Checkpointing, "_held", lambda self: [])
+    patch.setattr(Checkpoints, "_held", lambda self: [])
 
 
 # --- durability and commits -------------------------------------------------------------------------------------------
@@ -345,50 +346,49 @@ def worker_acknowledges_before_its_file_is_durable(patch: pytest.MonkeyPatch) ->
 
 @mutant
 def checkpoint_is_announced_before_its_metadata_is_durable(patch: pytest.MonkeyPatch) -> None:
-    ready, written = Checkpointing.write_ready, Checkpointing.written
+    ready, written = Checkpoints.write_ready, Checkpoints.written
 
-    def announce(self: Checkpointing, now_ns: int, effects: Any) -> Any:
-        verdict = ready(self, now_ns, effects)
+    def announce(self: Checkpoints, now_ns: int) -> Any:
+        effects = ready(self, now_ns)
         if self._writing is None:
-            return verdict
-        number = self._writing[0].number
-        return written(self, number, now_ns, running=True, effects=effects)
+            return effects
+        return effects + written(self, self._writing[0].number, now_ns, running=True)
 
-    def ignored(self: Checkpointing, *arguments: Any, **named: Any) -> Any:
-        return FINE
+    def ignored(self: Checkpoints, *arguments: Any, **named: Any) -> Any:
+        return []
 
-    patch.setattr(Checkpointing, "write_ready", announce)
-    patch.setattr(Checkpointing, "written", ignored)
-    patch.setattr(Checkpointing, "discarded", ignored)
+    patch.setattr(Checkpoints, "write_ready", announce)
+    patch.setattr(Checkpoints, "written", ignored)
+    patch.setattr(Checkpoints, "discarded", ignored)
 
 
 @mutant
 def transactions_are_committed_before_the_metadata(patch: pytest.MonkeyPatch) -> None:
-    whole = Checkpointing.write_ready
+    whole = Checkpoints.write_ready
 
-    def write_ready(self: Checkpointing, now_ns: int, effects: list[Any]) -> Any:
-        verdict = whole(self, now_ns, effects)
+    def write_ready(self: Checkpoints, now_ns: int) -> Any:
+        effects = whole(self, now_ns)
         for place, effect in enumerate(effects):
             if isinstance(effect, d.WriteMetadata):
                 number, transactions = effect.metadata.checkpoint, effect.metadata.transactions
                 effects.insert(place, d.CommitTransactions(number, tuple(transactions)))
                 break
-        return verdict
+        return effects
 
-    patch.setattr(Checkpointing, "write_ready", write_ready)
+    patch.setattr(Checkpoints, "write_ready", write_ready)
 
 
 @mutant
 def commit_is_forgotten_on_restore(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(Ledger, "uncommitted", property(lambda self: ()))
+    patch.setattr(Transactions, "uncommitted", property(lambda self: ()))
 
 
 @mutant
 def unconfirmed_transactions_are_not_carried_over(patch: pytest.MonkeyPatch) -> None:
-    def carry_over(self: Ledger, transactions: Any) -> list[Any]:
+    def carry_over(self: Transactions, transactions: Any) -> list[Any]:
         return [t for t in transactions if t.id not in self._uncommitted]
 
-    patch.setattr(Ledger, "carry_over", carry_over)
+    patch.setattr(Transactions, "carry_over", carry_over)
 
 
 @mutant
@@ -406,7 +406,7 @@ def transactions_of_a_cancelled_checkpoint_are_lost(patch: pytest.MonkeyPatch) -
 
 @mutant
 def what_earlier_drivers_left_is_forgotten(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(Ledger, "_adopt", lambda self, left: None)
+    patch.setattr(Retention, "_adopt", lambda self, earlier: None)
 
 
 @mutant
@@ -414,15 +414,16 @@ def restart_chooses_its_checkpoint_while_metadata_is_written(patch: pytest.Monke
     leave, deploy = Coordinator._leave_attempt, Coordinator._deploy
     chosen: dict[int, Any] = {}
 
-    def choose(self: Coordinator, reason: str, effects: Any, **how: Any) -> None:
-        leave(self, reason, effects, **how)
-        chosen[id(self)] = self._ledger.newest
+    def choose(self: Coordinator, reason: str, **how: Any) -> Any:
+        chosen[id(self)] = self._checkpoints.newest
+        return leave(self, reason, **how)
 
-    def deploy_chosen(self: Coordinator, effects: Any) -> None:
-        newest = self._ledger.newest
-        self._ledger.newest = chosen.get(id(self), newest)
-        deploy(self, effects)
-        self._ledger.newest = newest
+    def deploy_chosen(self: Coordinator) -> Any:
+        newest = self._checkpoints.newest
+        self._checkpoints.newest = chosen.get(id(self), newest)
+        effects = deploy(self)
+        self._checkpoints.newest = newest
+        return effects
 
     patch.setattr(Coordinator, "_leave_attempt", choose)
     patch.setattr(Coordinator, "_deploy", deploy_chosen)
@@ -430,19 +431,17 @@ def restart_chooses_its_checkpoint_while_metadata_is_written(patch: pytest.Monke
 
 @mutant
 def cancelled_checkpoint_still_completes(patch: pytest.MonkeyPatch) -> None:
-    whole = Checkpointing.give_up
+    whole = Checkpoints.give_up
 
-    def give_up(
-        self: Checkpointing, checkpoint: int, reason: str, now_ns: int, effects: Any
-    ) -> Any:
+    def give_up(self: Checkpoints, checkpoint: int, reason: str, now_ns: int) -> Any:
         pending = self._pending.get(checkpoint)
-        verdict = whole(self, checkpoint, reason, now_ns, effects)
+        effects = whole(self, checkpoint, reason, now_ns)
         if pending is not None:
             pending.created_ns = now_ns
             self._pending[checkpoint] = pending
-        return verdict
+        return effects
 
-    patch.setattr(Checkpointing, "give_up", give_up)
+    patch.setattr(Checkpoints, "give_up", give_up)
 
 
 # --- fencing and recovery ---------------------------------------------------------------------------------------------
@@ -462,15 +461,18 @@ def worker_does_not_compare_epochs(patch: pytest.MonkeyPatch) -> None:
 
 @mutant
 def older_incarnation_is_accepted(patch: pytest.MonkeyPatch) -> None:
-    whole = Roster.register
+    whole = Workers.admits
 
-    def register(self: Roster, connection: int, message: Any, now_ns: int) -> bool:
-        if 0 <= message.worker < len(self._slots) and self.of(connection) is None:
-            self.remove(message.worker)
-            self._newest[message.worker] = message.incarnation - 1
-        return whole(self, connection, message, now_ns)
+    def admits(self: Workers, message: Any) -> bool:
+        member = self._members.get(message.worker)
+        repeated = member is not None and member.incarnation == message.incarnation
+        if not repeated and not whole(self, message):
+            if member is not None:
+                del self._members[member.worker], self._connections[member.connection]
+            self._newest.pop(message.worker, None)
+        return whole(self, message)
 
-    patch.setattr(Roster, "register", register)
+    patch.setattr(Workers, "admits", admits)
 
 
 @mutant

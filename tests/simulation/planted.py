@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 import pytest
 
 from headrace.channels.events import CheckpointMode
-from headrace.engine.coordinator.checkpointing import Checkpointing
+from headrace.engine.coordinator.checkpoints import Checkpoints
 from headrace.engine.simulation.campaign.faults import FaultProfile
 from headrace.engine.simulation.campaign.matrix import (
     PARALLELISM_MAX,
@@ -127,4 +127,4 @@ def nothing_was_in_flight(seed: int) -> str:
 
 def without_tile_check(patch: pytest.MonkeyPatch) -> None:
     """The coordinator's own check would find it first; the simulation must not need that."""
-    patch.setattr(Checkpointing, "_untiled", lambda self, pending: [])
+    patch.setattr(Checkpoints, "_untiled", lambda self, pending: [])

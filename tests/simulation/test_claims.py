@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from headrace.channels.events import CheckpointMode
-from headrace.engine.coordinator.ledger import Ledger
+from headrace.engine.coordinator.retention import Retention
 from headrace.engine.drivers import claiming
 from headrace.engine.simulation.campaign.faults import no_faults
 from headrace.engine.simulation.campaign.scenario import draw_scenario
@@ -59,13 +59,13 @@ def test_what_is_retained_is_kept() -> None:
 def test_a_claim_that_goes_while_it_is_replayed_is_a_violation(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(Ledger, "started", lambda self, metadata: None)
+    monkeypatch.setattr(Retention, "started", lambda self, metadata: None)
     found = {run(seed).violation for seed in REPLAYED_LONG}
     assert any("not found" in violation for violation in found)
 
 
 def test_a_claim_that_nobody_releases_is_a_violation(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Ledger, "subsumed_claims", lambda self: [])
+    monkeypatch.setattr(Retention, "_release", lambda self: [])
     assert any("is subsumed, and still claimed" in violation for violation in violations())
 
 

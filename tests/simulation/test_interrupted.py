@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from headrace.engine.coordinator.checkpointing import Checkpointing
+from headrace.engine.coordinator.checkpoints import Checkpoints
 from headrace.engine.simulation.campaign.world import World
 
 from .interrupted import Interrupted, scenario
@@ -38,17 +38,17 @@ def test_a_job_that_checkpoints_only_what_has_recovered_stands_still(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """FLIP-547: checkpointing during recovery."""
-    trigger_due = Checkpointing.trigger_due
+    trigger_due = Checkpoints.trigger_due
     worlds: list[World] = []
 
-    def recovered(self: Checkpointing, now_ns: int, **arguments: Any) -> None:
+    def recovered(self: Checkpoints, now_ns: int, **arguments: Any) -> Any:
         logs = worlds[0].env.watch._attempts[self._epoch].replaying.values()
         if all(end.is_over for end in logs):
-            trigger_due(self, now_ns, **arguments)
-        else:
-            self._schedule.triggered(now_ns)
+            return trigger_due(self, now_ns, **arguments)
+        self._schedule.triggered(now_ns)
+        return []
 
-    monkeypatch.setattr(Checkpointing, "trigger_due", recovered)
+    monkeypatch.setattr(Checkpoints, "trigger_due", recovered)
     world = Interrupted(0, scenario(0, (2,)), KILLS)
     worlds.append(world)
     assert world.run().violation == ""

@@ -31,6 +31,7 @@ SEEDS = {
     15589: "a sink did nothing but pre-commit, as in 3320, two checkpoints at once",
     18395: "a sink did nothing but pre-commit, as in 3320, three checkpoints at once",
     31826: "checkpoints that were let go stayed when a job finished whose last commits had failed",
+    12857575: "a worker that was cut off logged under the next attempt's number after its deletion",
 }
 
 

@@ -1,10 +1,10 @@
-"""A campaign: many seeds on all cores, and what they found.
+"""A campaign: many seeds on all cores, and their violations.
 
     python -m headrace.engine.simulation.campaign --seeds 20000
     python -m headrace.engine.simulation.campaign --seed 734 --trace
 
-Exit code 0: no violation, and every fault that must happen has happened; 3: otherwise. A small campaign cannot meet every fault, so
-coverage is demanded from `COVERAGE_SEEDS_MIN` seeds on.
+Exit code 0: no violation, and every mandatory fault has happened; 3: otherwise. A small campaign
+cannot meet every fault, so coverage is demanded from `COVERAGE_SEEDS_MIN` seeds on.
 """
 
 from __future__ import annotations
@@ -30,11 +30,13 @@ from .equivalence import compare_modes
 from .faults import CRASH_POINT_NAMES
 from .world import Report, simulate
 
-#: Seeds that are run without looking for garbage in between; also what one task of a worker process runs.
+#: Seeds that are run without looking for garbage in between; also the size of a worker process's
+#: task.
 _CHUNK_SEEDS = 25
 #: A campaign of so many seeds must have met every fault and crash point.
 COVERAGE_SEEDS_MIN = 10_000
-#: A campaign of so many seeds in mode unaligned must have persisted in-flight data, or the mode is off.
+#: A campaign of so many seeds in mode unaligned must have persisted in-flight data, or the mode is
+#: off.
 IN_FLIGHT_SEEDS_MIN = 50
 #: Violations that are shown in full.
 _SHOWN_MAX = 20
@@ -47,11 +49,11 @@ Run = Callable[[int], Report]
 
 @dataclass(slots=True)
 class Result:
-    """What a campaign found.
+    """The findings of a campaign.
 
     Attributes:
-        mode: the mode that all runs had; None: each its own.
-        violations: {seed: which promise was broken}.
+        mode: the mode of all runs; None: each its own.
+        violations: {seed: the broken promise}.
     """
 
     mode: CheckpointMode | None = None
@@ -68,7 +70,7 @@ class Result:
 
     @property
     def missing(self) -> list[str]:
-        """What never happened though it must have, in a campaign of this size."""
+        """Return mandatory events that never happened, in a campaign of this size."""
         if self.seeds >= COVERAGE_SEEDS_MIN:
             return self.coverage.missing((*REQUIRED, *CRASH_POINT_NAMES))
         if self.mode is CheckpointMode.UNALIGNED and self.seeds >= IN_FLIGHT_SEEDS_MIN:
@@ -92,7 +94,10 @@ def run_campaign(
     mode: CheckpointMode | None = None,
     compared: bool = False,
 ) -> Result:
-    """Run the seeds in `jobs` processes; 1 means this one. `compared`: each in every mode (`equivalence.py`)."""
+    """Run the seeds in `jobs` processes; 1 means this one.
+
+    `compared`: each in every mode (`equivalence.py`).
+    """
     began_s = time.monotonic()
     result = Result(mode)
     run = compare_modes if compared else functools.partial(simulate, faults=faults, mode=mode)
@@ -124,7 +129,7 @@ def quiet() -> None:
 
 
 def prepare_process() -> None:
-    """Make a process ready that does nothing but run seeds: what was imported is no garbage, and is never looked at again."""
+    """Prepare a process that only runs seeds: the collector skips imported objects from now on."""
     quiet()
     gc.freeze()
 
@@ -143,7 +148,8 @@ def _run_chunk(seeds: Sequence[int], run: Run) -> list[Report]:
 def uncollected() -> Iterator[None]:
     """Do without the garbage collector inside, and collect at the end.
 
-    A world is full of cycles and short-lived: looking for garbage while it runs costs a tenth of the speed and more.
+    A world is full of cycles and short-lived: looking for garbage while it runs costs a tenth of
+    the speed and more.
     """
     collects = gc.isenabled()
     gc.disable()
@@ -162,7 +168,7 @@ def _progress(result: Result) -> None:
         print(line, end="", file=sys.stderr, flush=True)
 
 
-# --- the command ------------------------------------------------------------------------------------------------------
+# --- the command ----------------------------------------------------------------------------------
 
 
 def command_of(seed: int, mode: CheckpointMode | None, faults: bool) -> str:

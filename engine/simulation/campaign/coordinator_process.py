@@ -22,10 +22,8 @@ from ...contract.errors import StorageUnreachable, UserError
 from ...contract.launcher import slots_of_worker
 from ...coordinator import coordinator_events as d
 from ...coordinator.coordinator import Coordinator
-from ...coordinator.leftovers import Leftovers, find_leftovers
-from ...coordinator.pending import CheckpointRules
-from ...coordinator.restarts import RestartRules
-from ...coordinator.rules import CoordinatorRules
+from ...coordinator.earlier_runs import EarlierRuns, find_earlier_runs
+from ...coordinator.rules import CheckpointRules, CoordinatorRules, RestartRules
 from ...drivers import claiming
 from ...drivers.coordinator_performer import (
     Sinks,
@@ -108,11 +106,11 @@ class CoordinatorProcess(Process):
             return
         restore = prepared.restore
         self.machine = _machine(self.env, prepared)
-        self.env.coverage.count("older checkpoints adopted", len(prepared.left.older))
-        self.env.coverage.count("abandoned checkpoints adopted", len(prepared.left.abandoned))
+        self.env.coverage.count("older checkpoints adopted", len(prepared.earlier.older))
+        self.env.coverage.count("abandoned checkpoints adopted", len(prepared.earlier.abandoned))
         found = 0 if restore.metadata is None else restore.metadata.checkpoint
         self.env.storage.audit.inherited(found, self.env.plan.job)
-        self.env.orphans.begins(self.machine, [m.checkpoint for m in prepared.left.others])
+        self.env.orphans.begins(self.machine, [m.checkpoint for m in prepared.earlier.others])
         if restore.metadata is not None:
             self._count_rescale(restore.metadata)
         for worker in range(self.env.settings.workers):
@@ -318,7 +316,7 @@ class _Prepared:
 
     epoch: int
     restore: Restore
-    left: Leftovers
+    earlier: EarlierRuns
 
 
 def _prepare(store: _Sleeper, env: Environment) -> _Prepared | None:
@@ -330,8 +328,8 @@ def _prepare(store: _Sleeper, env: Environment) -> _Prepared | None:
         epoch = catalog.claim_epoch(store, job)
         restore = _latest(store, env)
         claiming.record(restore, store, job)
-        left = find_leftovers(store, job, restore.own, restore.checkpoint_next, restore.place)
-        return _Prepared(epoch, restore, left)
+        earlier = find_earlier_runs(store, job, restore.own, restore.checkpoint_next, restore.place)
+        return _Prepared(epoch, restore, earlier)
     except (StoreError, StorageUnreachable):
         return None
 
@@ -379,7 +377,7 @@ def _machine(env: Environment, prepared: _Prepared) -> Coordinator:
         checkpoint_next=restore.checkpoint_next,
         assign=assign,
         epoch=prepared.epoch,
-        left=prepared.left,
+        earlier=prepared.earlier,
     )
 
 

@@ -1,6 +1,8 @@
-"""Disturbances: what befalls a world at random times: deaths, broken connections, wrong clocks, full storage, returning dead.
+"""Disturbances of a world at random times: deaths, broken connections, wrong clocks, full storage,
+zombies.
 
-How likely each is says the fault profile; crashes at named points of the protocol are the processes' own (`environment.py`).
+The fault profile holds their likelihoods; processes crash at named points of the protocol by
+themselves (`environment.py`).
 """
 
 from __future__ import annotations
@@ -23,7 +25,7 @@ class Disturbances:
         self.zombies = Zombies(world)
 
     def schedule(self) -> None:
-        """Draw what will happen, and when."""
+        """Draw the disturbances and their times."""
         profile = self._world.faults.profile
         for rate, happen in (
             (profile.worker_crashes, self._crash_worker),
@@ -62,7 +64,9 @@ class Disturbances:
             )
 
     def _pause_coordinator(self) -> None:
-        """It freezes; somebody believes it dead and starts another; later it goes on where it was."""
+        """Freeze the coordinator; a supervisor believes it dead and starts another; later it wakes
+        and goes on.
+        """
         world = self._world
         coordinator, rng = world.coordinator, world.scheduler.rng
         if coordinator is None or not coordinator.alive or coordinator.paused:

@@ -1,7 +1,8 @@
-"""Draining in a simulated world: somebody ends the job's input in the midst of it.
+"""Draining in a simulated world: a user ends the job's input in the midst of it.
 
-What had been read by then must come out, worked on to its end, and nothing else. How far that is say the sources' places in the last checkpoint.
-A driver that dies takes the request with it: then the job goes on, and its whole input comes out, also where some sources had ended already.
+Exactly the records read by then must come out, worked on to the end. The sources' positions in the
+last checkpoint tell which. A driver that dies takes the request with it: then the job goes on, and
+its whole input comes out, even if some sources had ended already.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ _AGAIN_NS = 3 * MILLISECOND_NS
 
 
 class Draining:
-    """Who was asked to drain the job of one world, and what must come out then."""
+    """The drain request of one world, and the output that must follow."""
 
     def __init__(self, world: World) -> None:
         self._world = world
@@ -50,7 +51,7 @@ class Draining:
         self._world.coverage.count("drains asked for")
 
     def reference(self) -> Reference:
-        """What must have come out of the job, which has ended. Raises Violation."""
+        """Return the output that the ended job must have. Raises Violation."""
         world = self._world
         whole = world.scenario.reference
         if not self._asked:

@@ -1,7 +1,7 @@
-"""What every simulated process of a run shares: the scheduler, the network, storage, the job, and those who watch.
+"""The parts that all simulated processes of a run share: scheduler, network, storage, job, oracles.
 
-`Process` holds what the worker's and the coordinator's processes have in common: a clock of their own that may jump, a life that may
-end at a crash point, and a wake-up at the deadline that their machine names.
+`Process` is the common part of a worker's and a coordinator's process: a clock of its own that may
+jump, a life that may end at a crash point, and a wake-up at the deadline of its machine.
 """
 
 from __future__ import annotations
@@ -31,13 +31,14 @@ class Settings:
     """The job's settings in a run; times in virtual nanoseconds.
 
     Attributes:
-        workers: how many; slots are spread over them.
+        workers: number of workers; slots are spread over them.
         work_ns: shortest and longest time of a piece of work.
         slow_tasks: indexes of tasks whose work takes eight times as long.
         log: sizes of the in-flight log, where there is one.
-        savepoints: so many are asked for.
+        savepoints: number of requested savepoints.
         databases: indexes of tasks whose keyed state lies in databases.
-        claim_after: another job claims the checkpoint that completes as this one, counted from 1; None: none is claimed.
+        claim_after: another job claims the checkpoint that completes as this one, counted from 1;
+            None: no job does.
     """
 
     mode: CheckpointMode
@@ -60,7 +61,10 @@ class Settings:
 
 @dataclass(frozen=True, slots=True)
 class Environment:
-    """The shared parts of one run. `claim`: path of the checkpoint of another job that this one claims; empty: it claims none."""
+    """The shared parts of one run.
+
+    `claim`: path of the checkpoint of another job that this job claims; empty: none.
+    """
 
     scheduler: Scheduler
     faults: Faults
@@ -81,7 +85,7 @@ class Process:
 
     Attributes:
         alive: neither crashed nor ended.
-        paused: alive, but its machine or virtual machine is frozen; what it had begun outside goes on, and what it hears waits.
+        paused: alive, but frozen; calls to the outside go on, and messages wait.
     """
 
     def __init__(self, env: Environment, name: str, ended: Callable[[], None]) -> None:
@@ -95,10 +99,10 @@ class Process:
         self._clock_highest_ns = 0
         self._wake_at_ns: int | None = None
 
-    # --- the clock ----------------------------------------------------------------------------------------------
+    # --- the clock --------------------------------------------------------------------------------
 
     def clock_ns(self) -> int:
-        """What this process believes the time to be."""
+        """Return the time by this process's clock."""
         return self.env.scheduler.now_ns + self._clock_offset_ns
 
     def jump_clock(self, by_ns: int) -> None:
@@ -108,14 +112,14 @@ class Process:
         self._wake_later()
 
     def mend_clock(self) -> None:
-        """Bring a clock that stands behind what it has shown back to it: it goes on from there."""
+        """Move a clock that stands behind an earlier reading up to that reading."""
         behind_ns = self._clock_highest_ns - self.clock_ns()
         if behind_ns > 0:
             self._clock_offset_ns += behind_ns
             self._wake_later()
 
     def next_deadline_ns(self) -> int | None:
-        """When the machine wants to be woken, in its own time."""
+        """Return the machine's next deadline, by the process's clock."""
         raise NotImplementedError
 
     def wake(self) -> None:
@@ -142,7 +146,7 @@ class Process:
         else:
             self._wake_later()
 
-    # --- pauses ---------------------------------------------------------------------------------------------------
+    # --- pauses -----------------------------------------------------------------------------------
 
     def pause(self, duration_ns: int) -> None:
         """Freeze for a while."""
@@ -151,7 +155,7 @@ class Process:
         self.env.scheduler.after(duration_ns, self._resume)
 
     def when_awake(self, action: Callable[[], None]) -> None:
-        """Do it now, or, paused, when the pause is over."""
+        """Call now, or at the end of the pause."""
         if self.paused:
             self._held.append(action)
         else:
@@ -164,15 +168,19 @@ class Process:
         for action in held:
             action()
 
-    # --- life ---------------------------------------------------------------------------------------------------
+    # --- life -------------------------------------------------------------------------------------
 
     def reached(self, point: str) -> bool:
         """Come to a crash point; True: the process has died before the effect."""
+        if not self.env.faults.awaits(point):
+            return not self.alive
         self.env.faults.reached(point)
         return self._crash_at(point, after=False)
 
     def passed(self, point: str) -> bool:
         """Leave a crash point; True: the process has died after the effect."""
+        if not self.env.faults.awaits(point):
+            return not self.alive
         return self._crash_at(point, after=True)
 
     def _crash_at(self, point: str, *, after: bool) -> bool:
@@ -191,23 +199,27 @@ class Process:
         self._ended()
 
     def gone(self) -> None:
-        """Forget what a dead process cannot hold; for subclasses."""
+        """Forget everything that a dead process cannot hold; for subclasses."""
 
 
 _SHOWN = ("epoch", "worker", "subtask", "checkpoint", "channel", "reason")
-#: {type: (its name, those of `_SHOWN` that it has)}: asked for every event and effect of a run.
-_shown_of: dict[type, tuple[str, tuple[str, ...]]] = {}
+#: {type: makes its short name}: asked for every event and effect of a run.
+_shown_of: dict[type, Callable[[Any], str]] = {}
 
 
 def shown(value: Any) -> str:
     """A short name for an event, effect or message in the trace."""
-    kind = type(value)
-    message = getattr(value, "message", None)
-    if message is not None and not isinstance(message, str):
-        return f"{kind.__name__}({type(message).__name__})"
-    known = _shown_of.get(kind)
-    if known is None:
-        fields = tuple(field for field in _SHOWN if hasattr(value, field))
-        known = _shown_of[kind] = kind.__name__, fields
-    name, fields = known
-    return f"{name}({' '.join([f'{field}={getattr(value, field)!s}' for field in fields])})"
+    show = _shown_of.get(type(value))
+    if show is None:
+        show = _shown_of[type(value)] = _shower(value)
+    return show(value)
+
+
+def _shower(value: Any) -> Callable[[Any], str]:
+    """Return a function that makes the short names of all values of this type."""
+    name = type(value).__name__
+    if hasattr(value, "message") and not isinstance(value.message, str):
+        return lambda value: f"{name}({type(value.message).__name__})"
+    fields = [field for field in _SHOWN if hasattr(value, field)]
+    template = f"{name}({' '.join(f'{field}={{0.{field}!s}}' for field in fields)})"
+    return template.format if fields else lambda value: template

@@ -1,8 +1,9 @@
 """Mode equivalence: the same seed, job and input in every checkpoint mode show the same output.
 
-Without faults, since at-least-once may repeat records only after a failure. Each run is held against the reference as always; besides, what the sinks
-show in one mode is compared with what they show in the others: all records as a multiset, and the records of each key in order, along the
-paths that keep it. So a mistake of the reference cannot hide a difference.
+Without faults, since at-least-once may repeat records only after a failure. Each run is compared
+with the reference as always; besides, the sinks' output in one mode is compared with the other
+modes: all records as a multiset, and the records of each key in order, along the paths that keep
+it. So a mistake of the reference cannot hide a difference.
 """
 
 from __future__ import annotations
@@ -18,12 +19,15 @@ from ..scheduler import MILLISECOND_NS
 from .scenario import Scenario, draw_scenario
 from .world import Report, World
 
-#: What is compared: (multiset of records by sink, {sink, its subtask, key, source, split, path: records in order}).
+#: Output to compare: (multiset of records by sink, {sink, its subtask, key, source, split, path:
+#: records in order}).
 Output = tuple[Counter[tuple[str, int, int, int]], dict[tuple[str | int, ...], list[int]]]
 
 
 def variants(seed: int) -> dict[str, Scenario]:
-    """The scenario of a seed, at one parallelism and without faults, in every mode, with either way to write in-flight data."""
+    """The scenario of a seed, at one parallelism and without faults, in every mode, with either way
+    to write in-flight data.
+    """
     rng = random.Random(f"scenario {seed}")
     drawn = draw_scenario(rng, faults=False, mode=CheckpointMode.ALIGNED)
 
@@ -81,7 +85,7 @@ def _output(world: World) -> Output:
 
 
 def _difference(first: str, expected: Output, found: Output) -> str:
-    """In which way `found` is not what the mode `first` showed; empty: in none."""
+    """Return how `found` differs from the output of the mode `first`; empty: not at all."""
     missing, extra = expected[0] - found[0], found[0] - expected[0]
     if missing or extra:
         return f"{first} shows {dict(missing)} more, {dict(extra)} less"

@@ -1,10 +1,11 @@
-"""Faults: what may go wrong in a run, how likely, and until when.
+"""Faults: their kinds and likelihoods in a run, and their end.
 
-A profile is drawn from the seed, so that most runs see a few kinds of fault often and not all of them seldom (swarm testing). All
-faults stop at `until_ns`; after that the world must come to rest by itself, which is how liveness is checked.
+The seed determines the profile, so that most runs see a few kinds of fault often and not all of
+them seldom (swarm testing). All faults stop at `until_ns`; after that the world must come to rest
+by itself, which checks liveness.
 
-Crash points are targeted: a profile names some protocol points ("before WriteMetadata, the second time"), and the process that
-reaches one dies there.
+Crash points are targeted: a profile names some protocol points ("before WriteMetadata, the second
+time"), and the process that reaches one dies there.
 
 Source: the fault model of FoundationDB and TigerBeetle's VOPR; swarm testing: Groce et al. 2012.
 """
@@ -19,7 +20,8 @@ from typing import NamedTuple
 from ..coverage import Coverage
 from ..scheduler import MILLISECOND_NS, Scheduler
 
-#: Effects of the coordinator before and after which it may crash (points 1-10 and 18-21 of the fault model).
+#: Effects of the coordinator before and after which it may crash (points 1-10 and 18-21 of the
+#: fault model).
 COORDINATOR_POINTS = (
     "ClaimEpoch",
     "RecoverSinks",
@@ -54,7 +56,9 @@ WORKER_POINTS = (
 
 
 class CrashPoint(NamedTuple):
-    """Where to crash: at the `occurrence`-th time that the effect named `effect` is performed, before or after it."""
+    """Where to crash: at the `occurrence`-th time that the effect named `effect` is performed,
+    before or after it.
+    """
 
     effect: str
     after: bool
@@ -74,22 +78,27 @@ CRASH_POINT_NAMES = tuple(
 
 @dataclass(frozen=True, slots=True)
 class FaultProfile:
-    """How likely each fault is. Rates are expected numbers of occurrences in the run; odds are per call, 0 to 1.
+    """Likelihoods of the faults.
+
+    Rates are expected numbers of occurrences in the run; odds are per call, 0 to 1.
 
     Attributes:
         until_ns: when faults stop.
         crash_points: where processes die.
         worker_crashes, coordinator_crashes: rates of deaths at random times.
-        pauses: rate of coordinators that freeze, so that somebody starts another beside them.
-        severed, half_open, partitions, clock_jumps, zombies: rates of what happens to connections, clocks and the coordinator's door.
+        pauses: rate of coordinators that freeze, so that a supervisor starts another beside them.
+        severed, half_open, partitions, clock_jumps, zombies: rates of faults of connections, clocks
+            and the coordinator's door.
         network_delay_ns: the longest delay of a message on a healthy link.
         storage_delay_ns: the longest time of a call to storage.
         sink_delay_ns: the longest time of a call to the sinks' system.
-        storage_rejects, storage_uncertain: odds that a call fails, without effect or with an open outcome.
+        storage_rejects, storage_uncertain: odds that a call fails, without effect or with an open
+            outcome.
         deletions_refused: odds that a call to delete is refused, besides.
         storage_full: rate of periods in which nothing can be written.
         torn_writes: odds that a write under way when its process dies leaves half an object.
-        commit_fails: odds that a call to the sink's system fails, half of them after it took effect.
+        commit_fails: odds that a call to the sink's system fails, half of them after it took
+            effect.
     """
 
     until_ns: int = 0
@@ -127,7 +136,7 @@ def draw_profile(rng: random.Random) -> FaultProfile:
     def odds(highest: float) -> float:
         return rng.uniform(0.01, highest) if rng.random() < 0.35 else 0.0
 
-    # What came later is drawn apart, so that a seed keeps its other draws.
+    # Later additions are drawn apart, so that a seed keeps its other draws.
     state = rng.getstate()
     deletions_refused = odds(0.5)
     rng.setstate(state)
@@ -200,6 +209,10 @@ class Faults:
     def happens(self, odds: float) -> bool:
         """Draw whether a fault of these odds happens now."""
         return odds > 0.0 and self.active and self.scheduler.rng.random() < odds
+
+    def awaits(self, effect: str) -> bool:
+        """Some process dies at this effect some time; every other effect is passed by."""
+        return effect in self._points
 
     def reached(self, effect: str) -> None:
         """A process is about to perform `effect`; asked once, before `crashes`."""

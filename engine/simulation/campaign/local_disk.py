@@ -10,6 +10,9 @@ import tempfile
 from ...contract.operators import HEAP, StateBackend
 from ..coverage import Coverage
 
+#: Folders here cost no disk. A system without it has them among its temporary files.
+_IN_MEMORY = "/dev/shm"
+
 
 class LocalDisk:
     """Folders for databases; nobody finds that of another, or of a dead process, again."""
@@ -36,6 +39,10 @@ class LocalDisk:
             shutil.rmtree(self._root)
 
     def _folder(self) -> str:
-        self._root = self._root or tempfile.mkdtemp(prefix="headrace-simulation-")
+        self._root = self._root or tempfile.mkdtemp(prefix="headrace-simulation-", dir=_place())
         self._folders += 1
         return os.path.join(self._root, str(self._folders))
+
+
+def _place() -> str | None:
+    return _IN_MEMORY if os.access(_IN_MEMORY, os.W_OK) else None

@@ -1,12 +1,14 @@
-"""The rescale matrix: from every parallelism to every other, over every kind of edge, with full queues.
+"""The rescale matrix: from every parallelism to every other, over every kind of edge, with full
+queues.
 
     python -m headrace.engine.simulation.campaign.matrix --seeds 200
     python -m headrace.engine.simulation.campaign.matrix --seeds 60 --operators
     python -m headrace.engine.simulation.campaign.matrix --pair 3:5 --seed 17 --trace
 
-A run is a small job with backpressure and unaligned checkpoints that goes from one parallelism to the other; in every third run it goes back in
-the midst of the replay, so that filters are stacked; in every fourth there are faults. The seed names
-the edge, or, with --operators, what reads it.
+A run is a small job with backpressure and unaligned checkpoints that goes from one parallelism to
+the other; in every third run it goes back in the midst of the replay, so that filters are stacked;
+in every fourth there are faults. The seed names the edge, or, with --operators, the operator that
+reads it.
 
 Exit code 0: no violation, and every pair had records in flight when it was rescaled; 3: otherwise.
 """
@@ -67,7 +69,8 @@ EDGES: dict[str, tuple[Kind, tuple[tuple[int, Partitioner], ...]]] = {
     "mixed exchanges": (Kind.MAP, ((0, _CUSTOM), (1, Rebalance()), (0, Forward()))),
 }
 
-#: The same for operators that look at time or at a second stream; their state lies in databases in every second run.
+#: The same for operators that look at time or at a second stream; their state lies in databases in
+#: every second run.
 OPERATORS: dict[str, tuple[Kind, tuple[tuple[int, Partitioner], ...]]] = {
     "windows": (Kind.SLIDING, ((0, _HASH),)),
     "sessions": (Kind.SESSIONS, ((0, _HASH),)),
@@ -147,12 +150,12 @@ def _settings(rng: random.Random, graph: Graph) -> Settings:
     )
 
 
-# --- running ----------------------------------------------------------------------------------------------------------
+# --- running --------------------------------------------------------------------------------------
 
 
 @dataclass(slots=True)
 class PairResult:
-    """What the runs of one pair came to."""
+    """The result of all runs of one pair."""
 
     old: int
     new: int
@@ -203,7 +206,7 @@ def run_matrix(
             yield future.result()
 
 
-# --- the command ------------------------------------------------------------------------------------------------------
+# --- the command ----------------------------------------------------------------------------------
 
 
 def _arguments() -> argparse.Namespace:
@@ -249,7 +252,8 @@ def line_of(result: PairResult) -> str:
         f" {counts['filters stacked twice']} filters stacked, {len(result.violations)} violations"
     )
     for seed, text in sorted(result.violations.items())[:3]:
-        command = f"python -m headrace.engine.simulation.campaign.matrix --pair {result.old}:{result.new} --seed {seed} --trace"
+        pair = f"--pair {result.old}:{result.new} --seed {seed}"
+        command = f"python -m headrace.engine.simulation.campaign.matrix {pair} --trace"
         command += " --operators" * result.operators
         line += f"\n  {command}\n    {text}"
     return line

@@ -1,11 +1,13 @@
-"""The simulated network: connections that are FIFO each way, and what can happen to them.
+"""The simulated network: connections that are FIFO each way, and their faults.
 
-Messages of one direction arrive in order, each after a delay of its own; across connections anything may overtake. A connection can be
-severed (both ends learn it, what was on its way is lost), be half open (one direction falls silent, its end learns
-much later), be held up by a partition that heals (what was sent then arrives late, in order), or be left by a host that
-died (nobody says anything).
+Messages of one direction arrive in order, each after a delay of its own; across connections
+anything may overtake. A connection can be severed (both ends learn it, messages on their way are
+lost), be half open (one direction falls silent, its end learns much later), be held up by a
+partition that heals (messages arrive late, in order), or be left by a host that died (no end is
+told).
 
-As TCP does, a connection never loses, repeats or reorders within itself: the wire's own checks are tested elsewhere.
+As TCP does, a connection never loses, repeats or reorders within itself: the wire's own checks are
+tested elsewhere.
 """
 
 from __future__ import annotations
@@ -32,7 +34,7 @@ class Endpoint(Protocol):
         ...
 
     def connected(self, connection: int, greeting: Any) -> None:
-        """A connection is open; `greeting` is what the other side said of itself."""
+        """A connection is open; `greeting` identifies the other side."""
         ...
 
     def received(self, connection: int, message: Any) -> None:
@@ -77,7 +79,10 @@ class Network:
         self._listeners[address] = endpoint
 
     def connect(self, address: tuple[str, int], initiator: Endpoint, mine: Any, theirs: Any) -> int:
-        """Open a connection; both sides hear `connected`, or the initiator `disconnected`. Messages may be sent at once."""
+        """Open a connection; both sides hear `connected`, or the initiator `disconnected`.
+
+        Messages may be sent at once.
+        """
         self._numbers += 1
         number = self._numbers
         listener = self._listeners.get(address)
@@ -95,7 +100,7 @@ class Network:
             self._enqueue(number, self._towards_other(number, sender), message)
 
     def close(self, number: int, closer: Endpoint) -> None:
-        """End it in order: what was sent before still arrives. The closer hears nothing more."""
+        """End it in order: earlier messages still arrive. The closer hears nothing more."""
         if number not in self.connections:
             return
         side = self._towards_other(number, closer)
@@ -103,14 +108,19 @@ class Network:
         self._enqueue(number, side, _Close())
 
     def vanish(self, endpoint: Endpoint, *, host: bool) -> None:
-        """A process died. Its host says so to the peers, unless it died as well; then they learn it much later."""
+        """A process died.
+
+        Its host tells the peers, unless it died as well; then they learn it much later.
+        """
         for number, directions in list(self.connections.items()):
             for side in (0, 1):
                 if directions[1 - side].receiver is endpoint and not directions[side].ended:
                     self._abandoned(number, side, host=host)
 
     def sever(self, number: int) -> None:
-        """Both ends learn, each in its time, that the connection is gone; what is on its way is lost."""
+        """Tell both ends, each in its time, that the connection is gone; messages on their way are
+        lost.
+        """
         for side in (0, 1):
             self._end_later(number, side, "connection reset", self._delay_ns())
 
@@ -135,7 +145,7 @@ class Network:
             if not a.ended and not b.ended and a.receiver.alive and b.receiver.alive
         ]
 
-    # --- inside -------------------------------------------------------------------------------------------------
+    # --- inside -----------------------------------------------------------------------------------
 
     def _towards_other(self, number: int, sender: Endpoint) -> int:
         return 1 if self.connections[number][0].receiver is sender else 0

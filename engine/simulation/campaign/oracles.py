@@ -1,9 +1,10 @@
-"""Oracles: what must hold whatever went wrong, checked from outside the engine.
+"""Oracles: promises that hold through every fault, checked from outside the engine.
 
-`watch.py` compares what passes in channels with what checkpoints hold. Here:
+`watch.py` compares the records in channels with the content of checkpoints. Here:
 
-`check_output` compares what became visible in the sinks with the reference: every record as often as it must, the places of keyed
-lists without forks, and order per key where the edges promise it. `check_credit` compares both ends of each channel.
+`check_output` compares the visible output of the sinks with the reference: every record as often as
+it must be there, the places of keyed lists without forks, and order per key where the edges promise
+it. `check_credit` compares both ends of each channel.
 """
 
 from __future__ import annotations
@@ -28,16 +29,17 @@ from ..watch import Violation
 from .faults import FaultProfile
 from .storage import SimulatedStorage
 
-# --- credit -----------------------------------------------------------------------------------------------------------
+# --- credit ---------------------------------------------------------------------------------------
 
 
 def check_credit(
     subtasks: Mapping[SubtaskId, Subtask], plan: ExecutionPlan, window_bytes: int, cover: Coverage
 ) -> None:
-    """Both ends of each channel, where both are given: nothing beyond what was granted, nothing granted twice, and nothing lost.
+    """Check both ends of each channel: nothing sent beyond the grant, nothing granted twice, and
+    nothing lost.
 
-    What came in is queued, handed out, or has been given back. An end where nothing waits has granted more than half its window: less is held back only as
-    long as it is not worth a frame.
+    Received bytes are queued, handed out, or have been given back. An idle end has granted more
+    than half its window: it holds less back only as long as that is not worth a frame.
     """
     for id, subtask in subtasks.items():
         for channel, subpartition in subtask._subpartitions.items():
@@ -62,11 +64,13 @@ def check_credit(
                 raise Violation(f"channel {channel}: more bytes were received than sent")
 
 
-# --- storage ----------------------------------------------------------------------------------------------------------
+# --- storage --------------------------------------------------------------------------------------
 
 
 def check_newest(storage: SimulatedStorage, job: str, cover: Coverage) -> None:
-    """What the newest complete checkpoint refers to is there, whole; what it does not refer to is counted."""
+    """Check that every file of the newest complete checkpoint is there, whole; count the other
+    files.
+    """
     metadata, _ = catalog.newest_valid(storage, job)
     if metadata is None:
         return
@@ -81,9 +85,11 @@ def check_newest(storage: SimulatedStorage, job: str, cover: Coverage) -> None:
 
 
 def check_retained(storage: SimulatedStorage, job: str, retain: int, profile: FaultProfile) -> None:
-    """All is over, and no more complete checkpoints are left than are to be retained, however many drivers wrote them.
+    """Check at the end that no more complete checkpoints are left than are to be retained, however
+    many drivers wrote them.
 
-    Where storage may refuse to delete, tear metadata, or a driver that gave way may write late, more may be left.
+    More may be left where storage may refuse to delete, metadata may be torn, or a driver that gave
+    way may write late.
     """
     if not deletes_for_certain(profile):
         return
@@ -93,7 +99,9 @@ def check_retained(storage: SimulatedStorage, job: str, retain: int, profile: Fa
 
 
 def deletes_for_certain(profile: FaultProfile) -> bool:
-    """What is to go in the end is gone: storage neither refuses nor tears, and nobody wakes up late."""
+    """Return whether every deletion must succeed by the end: storage neither refuses nor tears, and
+    no process wakes up late.
+    """
     return not (
         profile.storage_rejects
         or profile.deletions_refused
@@ -103,7 +111,7 @@ def deletes_for_certain(profile: FaultProfile) -> bool:
     )
 
 
-# --- output -----------------------------------------------------------------------------------------------------------
+# --- output ---------------------------------------------------------------------------------------
 
 
 def check_output(
@@ -114,7 +122,10 @@ def check_output(
     splits: int,
     rescaled: bool = False,
 ) -> None:
-    """What is visible at the end of the job. `splits`: of each source; `rescaled`: the job's parallelism has changed on the way."""
+    """Check the visible output at the end of the job.
+
+    `splits`: of each source; `rescaled`: the job's parallelism has changed on the way.
+    """
     copied = reference.copied if rescaled else set()
     ordered = reference.ordered - (reference.forwarded if rescaled else set())
     exact = mode is not CheckpointMode.AT_LEAST_ONCE
@@ -174,7 +185,7 @@ def _some(records: Counter[Record]) -> str:
 
 
 def _check_places(reference: Reference, system: SinkSystem) -> None:
-    """No two records at one place of a list, none beyond its end."""
+    """Refuse two records at one place of a list, and a record beyond its end."""
     holders: dict[tuple[int, int, int], int] = {}
     for sink in reference.sinks:
         for _, (id, key, _, by, nth, _) in system.rows(sink):
@@ -198,7 +209,7 @@ def _check_order(
     ordered: Collection[int],
     splits: int,
 ) -> None:
-    """Records of one source split and key, along a path that keeps order, become visible in order."""
+    """Check the order of visible records of one source split and key, on paths that keep it."""
     last: dict[tuple[int, int, int, int], int] = {}
     for _, (id, key, path, *_) in rows:
         if path not in ordered:

@@ -20,7 +20,7 @@ from headrace.recovery.registry import SharedStateRegistry, references
 
 from ...coordinator import coordinator_events as d
 from ...coordinator.coordinator import Coordinator
-from ...coordinator.ledger import Ledger
+from ...coordinator.retention import Retention
 from ...coordinator.rules import Phase
 from ..coverage import Coverage
 from ..watch import Violation
@@ -50,7 +50,7 @@ class Orphans:
         self._sweeps = 0
         #: {number: sweeps that had been answered when it was last under way, retained or still to come}
         self._live: dict[int, int] = {}
-        self._following = 0
+        self._checkpoint_next = 0
         #: Numbers of this driver's savepoints. One that was frozen may have used the same.
         self._savepoints: set[int] = set()
         #: The first number triggered in the present round.
@@ -67,7 +67,7 @@ class Orphans:
         self._since, self._live, self._savepoints = {}, {}, set()
         self._rounds, self._round_from = 0, self._next_number
         self._sweep, self._refused, self._last = None, False, None
-        self._following = self._next_number
+        self._checkpoint_next = self._next_number
         self._look()
         known = self._registry._complete.keys() | self._registry._limits.keys()
         self._exempt = {path for path in self._since if not self._is_adopted(path, known)}
@@ -112,7 +112,7 @@ class Orphans:
                 self._refused = self._refused and self._sweep is not None
             case _:
                 return
-        if not machine._checkpoints.deletion.awaits:
+        if not machine._retention.awaits:
             self._swept()
 
     def _swept(self) -> None:
@@ -145,19 +145,19 @@ class Orphans:
     # --- who may name what --------------------------------------------------------------------------------------
 
     @property
-    def _ledger(self) -> Ledger:
+    def _retention(self) -> Retention:
         assert self._machine is not None, "some driver has begun"
-        return self._machine._ledger
+        return self._machine._retention
 
     @property
     def _registry(self) -> SharedStateRegistry:
-        return self._ledger._registry
+        return self._retention._registry
 
     @property
     def _next_number(self) -> int:
         """Of the next checkpoint; the registry learns of numbers of earlier drivers only when it is begun."""
         assert self._machine is not None, "some driver has begun"
-        return self._machine._checkpoints._following
+        return self._machine._checkpoints._checkpoint_next
 
     def _standing(self) -> int:
         registry = self._registry
@@ -179,7 +179,7 @@ class Orphans:
                 self._since[path] = self._rounds
                 late = self._sweeps - self._live.get(number, -2) >= 2
                 of_another = self._is_of_savepoint(path) and number not in self._savepoints
-                if of_another or (late and number < self._following):
+                if of_another or (late and number < self._checkpoint_next):
                     self._exempt.add(path)
         named = frozenset[str]().union(*self._names.values())
         self._since = {
@@ -201,9 +201,10 @@ class Orphans:
         if parsed is None:  # a shared file
             return f"{self._prefix}chk-{number}/metadata" in self._storage.objects
         if parsed.name == "metadata" and parsed.kind is CheckpointKind.CHECKPOINT:
-            ledger = self._ledger
-            newest = 0 if ledger.newest is None else ledger.newest.checkpoint
-            return number in ledger._retained or number in self._spared or number > newest
+            assert self._machine is not None, "some driver has begun"
+            newest = self._machine._checkpoints.newest
+            retained = number in self._retention._retained or number in self._spared
+            return retained or number > (0 if newest is None else newest.checkpoint)
         return f"{path.rpartition('/')[0]}/metadata" in self._storage.objects
 
     def _number(self, path: str) -> int | None:
@@ -211,10 +212,10 @@ class Orphans:
         return owner(path.removeprefix(self._prefix)) if parsed is None else parsed.number
 
     def _note_numbers(self) -> None:
-        self._savepoints |= self._ledger._savepoints.keys()
-        following, self._following = self._following, self._next_number
-        live = {*self._registry._under_way, *self._ledger._retained}
-        for number in live.union(range(following, self._following)):
+        self._savepoints |= self._retention._savepoints.keys()
+        before, self._checkpoint_next = self._checkpoint_next, self._next_number
+        live = {*self._registry._under_way, *self._retention._retained}
+        for number in live.union(range(before, self._checkpoint_next)):
             self._live[number] = self._sweeps
 
     def _named_in(self, path: str) -> frozenset[str]:

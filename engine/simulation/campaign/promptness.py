@@ -1,7 +1,9 @@
-"""How long an unaligned checkpoint may take: hops, storage and the work of sinks, but nothing of what other user code does.
+"""The longest duration of an unaligned checkpoint: hops, storage and the work of sinks, but no
+other user code.
 
-A barrier that overtakes needs one message from each task to the next; a sink lets its running write end, and then flushes. What is queued
-anywhere, and how slow the operators are, must not matter. That holds to the nanosecond when no fault stretches the delays.
+A barrier that overtakes needs one message from each task to the next; a sink lets its running write
+end, and then flushes. Queues and slow operators must not matter. That holds to the nanosecond when
+no fault stretches the delays.
 """
 
 from __future__ import annotations
@@ -24,10 +26,12 @@ def duration_max_ns(plan: ExecutionPlan, settings: Settings, profile: FaultProfi
     if settings.concurrent > 1 or settings.savepoints:
         return None  # its metadata may wait for those of older ones
     if settings.databases:
-        return None  # as many files are written, one after the other, as a database has merged and flushed
+        # A database writes all its merged and flushed files, one after the other.
+        return None
     slow = any(task.is_sink and task.index in settings.slow_tasks for task in plan.tasks)
     write_ns = settings.work_ns[1] * (SLOWNESS if slow else 1)
-    # Trigger, a hop from each task to the next, acknowledgement; each may queue behind another that is due at the same time.
+    # Trigger, a hop from each task to the next, acknowledgement; each may queue behind another that
+    # is due at the same time.
     hops_ns = (len(plan.tasks) + 1) * (profile.network_delay_ns + MILLISECOND_NS // 10)
     # A piece of the in-flight log that is being written is waited for.
     storage_ns = (4 if settings.limits.logs else 2) * profile.storage_delay_ns

@@ -1,7 +1,8 @@
-"""Oracle of a rescale: what a checkpoint holds, and what the new subtasks are given of it.
+"""Oracle of a rescale: the shares of a checkpoint that the new subtasks get.
 
-Every record in flight goes to exactly one new consumer, and to the one that the partitioner names where it names one; of a broadcast each new
-consumer gets what one old consumer still had to read. Keyed rows have one new owner each.
+Every in-flight record goes to exactly one new consumer, the one that the partitioner names if it
+names one; of a broadcast each new consumer gets the records that one old consumer still had to
+read. Keyed rows have one new owner each.
 """
 
 from __future__ import annotations
@@ -32,7 +33,10 @@ def check_redistribution(
     store: Store,
     coverage: Coverage,
 ) -> None:
-    """Raises Violation. `assigned` is what the subtasks of `plan` start from."""
+    """Compare shares and checkpoint.
+
+    Raises Violation. `assigned`: the start of each subtask of `plan`.
+    """
     for edge in plan.edges:
         _check_edge(metadata, plan, edge, assigned, store)
     _check_keyed(metadata, plan, assigned, store)
@@ -105,7 +109,9 @@ def _check_keyed(
     assigned: Sequence[SubtaskSnapshot],
     store: Store,
 ) -> None:
-    """Of tasks of which nothing had finished: what a finished subtask kept may have served its purpose."""
+    """Check tasks without a finished subtask: the state of a finished one may have served its
+    purpose.
+    """
     finished = {s.task for s in metadata.subtasks if s.finished}
     names = {o for i, t in enumerate(metadata.tasks) if i not in finished for o in t.operators}
     before: Counter[tuple[str, str, _Row]] = Counter()

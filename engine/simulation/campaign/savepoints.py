@@ -15,7 +15,7 @@ from headrace.channels.events import CheckpointMode
 from headrace.recovery import catalog
 
 from ...coordinator import coordinator_events as d
-from ...coordinator.pending import SavepointOrder
+from ...coordinator.coordinator_events import SavepointOrder
 from ..scheduler import MILLISECOND_NS
 from ..sink import TransactionStatus
 from ..watch import Violation

@@ -1,6 +1,7 @@
-"""Scenarios: what a seed stands for, drawn before the run begins: the job, its settings, its faults.
+"""Scenarios: the meaning of a seed, drawn before the run begins: the job, its settings, its faults.
 
-What came later is drawn apart (`rng.getstate()`, draw, `rng.setstate()`), so that a seed keeps its other draws when a draw is added.
+Later additions are drawn apart (`rng.getstate()`, draw, `rng.setstate()`), so that a seed keeps its
+other draws.
 """
 
 from __future__ import annotations
@@ -36,11 +37,11 @@ _ROWS_MAX = 1200
 
 @dataclass(frozen=True, slots=True)
 class Scenario:
-    """What a seed stands for.
+    """The meaning of a seed.
 
     Attributes:
         rescales: the versions of the job after the first, in order.
-        drain_ns: when somebody asks for its input to end; None: nobody does.
+        drain_ns: when a user asks for the end of input; None: never.
     """
 
     graph: Graph
@@ -80,7 +81,9 @@ def draw_scenario(
 
 
 def _bounded(graph: Graph) -> tuple[Graph, Reference]:
-    """The graph with no more records than its tasks can handle in a short run, and what it must put out."""
+    """The graph with no more records than its tasks can handle in a short run, and what it must put
+    out.
+    """
     reference = reference_of(graph)
     while reference.total_rows > _ROWS_MAX and graph.rows > 2:
         graph = replace(graph, rows=graph.rows // 2)
@@ -91,7 +94,7 @@ def _bounded(graph: Graph) -> tuple[Graph, Reference]:
 def _draw_settings(rng: random.Random, graph: Graph, mode: CheckpointMode) -> Settings:
     slots = max(task.parallelism for task in graph.tasks)
     tasks = len(graph.tasks)
-    # Settings that came later are drawn apart, so that a seed keeps its other draws.
+    # Later settings are drawn apart, so that a seed keeps its other draws.
     state = rng.getstate()
     alignment_timeout_ns = rng.choice((None, None, 0, 2, 20))
     debloat = rng.choice((None, Debloat(20 * MILLISECOND_NS, floor_bytes=16)))
@@ -103,7 +106,8 @@ def _draw_settings(rng: random.Random, graph: Graph, mode: CheckpointMode) -> Se
     rng.setstate(state)
     slow = rng.sample(range(tasks), 1) if rng.random() < 0.3 else []
     timeout_ns = rng.choice((40, 300, 5000)) * MILLISECOND_NS
-    # Where a checkpoint may well expire, expiring must not fail the attempt, or some jobs would never get anywhere.
+    # Where a checkpoint may well expire, expiring must not fail the attempt, or some jobs would
+    # never get anywhere.
     patient = timeout_ns > SECOND_NS
     return Settings(
         mode=mode,

@@ -1,8 +1,10 @@
-"""A simulated world: one job, its processes, its faults, from the first worker to the end of the job.
+"""A simulated world: one job, its processes, its faults, from the first worker to the end of the
+job.
 
-`simulate(seed)` draws everything from the seed: the job, its settings, the faults. The coordinator's process may die; somebody then starts
-the job's program again with `restore="latest"`, as a user or a supervisor would, until it finishes. Faults stop at some time; if the job
-has not finished a while later, that is a violation too.
+`simulate(seed)` draws everything from the seed: the job, its settings, the faults. The
+coordinator's process may die; a supervisor then starts the job's program again with
+`restore="latest"`, until it finishes. Faults stop at some time; a job that has not finished a while
+later is a violation too.
 """
 
 from __future__ import annotations
@@ -43,8 +45,9 @@ from .worker_process import WorkerProcess
 
 #: After the faults have stopped, the job must finish in this time.
 _REST_NS = 60 * SECOND_NS
-#: In which ways a job may fail, to be run again: a clock that jumps by an hour makes workers seem to be late; the very last commit
-#: has no attempt after it that could repeat it; a coordinator's own claim whose outcome it never learned looks like a rival's.
+#: Failures after which a job may be run again: a clock that jumps by an hour makes workers seem to
+#: be late; the very last commit has no later attempt that could repeat it; a coordinator's own
+#: claim with an unknown outcome looks like a rival's.
 _EXPLAINED = ("did not start in time", "the commit of chk-", "another coordinator")
 #: After its end, everybody who had to do with the job must be gone in this time.
 _FAREWELL_NS = 4 * SECOND_NS
@@ -56,12 +59,12 @@ _CREDIT_STEPS = 16
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """What came of a run.
+    """The result of a run.
 
     Attributes:
-        violation: which promise was broken; empty: none.
-        trace_hash: the same for the same seed and the same code.
-        virtual_ns: how long the job took.
+        violation: the broken promise; empty: none.
+        trace_hash: equal for equal seeds and code.
+        virtual_ns: the job's duration.
     """
 
     seed: int
@@ -111,7 +114,7 @@ class World:
         self.rescaled = False
         self._generation = 0
         self._ended_ns = 0
-        #: Versions to come, and the one that whoever starts the job next starts.
+        #: Versions to come, and the version of the next start of the job.
         self._rescales = list(scenario.rescales)
         self._wanted: Rescale | None = None
         self._rescale_due = False
@@ -171,13 +174,14 @@ class World:
         self._ended_ns = scheduler.now_ns
         self._let_rest()
         if self.coordinator is not None and self.coordinator.has_left:
-            # Otherwise it died after the job's last commit, and what it had not deleted is left to a next run.
+            # Otherwise the driver died after the job's last commit, and files that it had not
+            # deleted are left to a next run.
             env = self.env
             check_retained(env.storage, env.plan.job, env.settings.retain, self.scenario.profile)
         check_released(self)
 
     def _let_rest(self) -> None:
-        """All is over: after a while nobody is left."""
+        """Let the ended job's processes end: after a while none may be left."""
         scheduler = self.scheduler
         end_ns = max(scheduler.now_ns, self.faults.profile.until_ns) + _FAREWELL_NS
         while scheduler.now_ns < end_ns and scheduler.step():
@@ -201,7 +205,7 @@ class World:
         self._claims.completed(number)
         self._check_rescale()
 
-    # --- versions of the job ------------------------------------------------------------------------------------
+    # --- versions of the job ----------------------------------------------------------------------
 
     def _check_rescale(self) -> None:
         coordinator = self.coordinator
@@ -212,7 +216,9 @@ class World:
             self.scheduler.after(self._rescales[0].delay_ns, self._rescale)
 
     def _rescale(self) -> None:
-        """Somebody wants the job at another parallelism: the present version ends, and the next goes on from the newest checkpoint."""
+        """Take the job to another parallelism: the present version ends, and the next goes on from
+        the newest checkpoint.
+        """
         if self.finished or (self.coordinator is not None and self.coordinator.result is not None):
             return  # it has ended: whoever kills it while it tidies up starts nothing in its place
         self._wanted = self._rescales.pop(0)
@@ -231,7 +237,7 @@ class World:
                 coordinator.die(host=self.scheduler.rng.random() < 0.4, why="killed")
 
     def _next_version(self) -> None:
-        """Whoever starts the job again starts the version that is wanted now."""
+        """Note the version that the next start of the job runs."""
         wanted, self._wanted = self._wanted, None
         if wanted is None:
             return
@@ -243,10 +249,10 @@ class World:
         watch = _watch(plan, settings, self.scenario.profile)
         self.env = replace(self.env, plan=plan, settings=settings, watch=watch)
 
-    # --- processes ----------------------------------------------------------------------------------------------
+    # --- processes --------------------------------------------------------------------------------
 
     def _start_coordinator(self) -> None:
-        """Somebody runs the job's program: it goes on where the last complete checkpoint is."""
+        """Run the job's program again, from the last complete checkpoint."""
         if self.finished:
             return
         self._next_version()
@@ -285,7 +291,7 @@ class World:
         self.scheduler.after(delay_ns, self._start_coordinator)
 
     def replace_coordinator(self, delay_ns: int) -> None:
-        """Somebody believes that the present coordinator is dead and starts another, after this time."""
+        """Start another coordinator after this time, in the belief that the present one is dead."""
         believed_dead = self.coordinator
 
         def start() -> None:
@@ -316,7 +322,7 @@ class World:
         )
         self.workers.append(process)
 
-    # --- oracles ------------------------------------------------------------------------------------------------
+    # --- oracles ----------------------------------------------------------------------------------
 
     def _check_credit(self) -> None:
         """Compare both ends of the channels of the newest attempt that runs."""

@@ -1,7 +1,8 @@
-"""Zombies: processes that were given up come back, and say again what they said before.
+"""Zombies: processes that were given up come back, and repeat their old messages.
 
-What a worker once told its coordinator is told again, on a new connection, by somebody who holds an old incarnation's number or
-none at all: late acknowledgements, late failures, repeated registrations. None of it may change anything.
+On a new connection, a zombie that holds an old incarnation's number, or none, tells the coordinator
+what a worker once told it: late acknowledgements, late failures, repeated registrations. None may
+change anything.
 """
 
 from __future__ import annotations
@@ -17,14 +18,16 @@ _MESSAGES_MAX = 12
 
 
 class Zombies:
-    """The returning dead of one world."""
+    """The zombies of one world."""
 
     def __init__(self, world: World) -> None:
         self._world = world
         self.alive = True
 
     def knock(self) -> None:
-        """Connect to the coordinator and repeat what workers said to it, first an old registration or nothing."""
+        """Connect to the coordinator and repeat messages of workers, first an old registration or
+        nothing.
+        """
         world = self._world
         rng, coordinator = world.scheduler.rng, world.coordinator
         if coordinator is None or not coordinator.alive or not coordinator.heard:

@@ -1,39 +1,50 @@
-"""Exhaustive exploration of a small scope: every interleaving of what can happen, each state once.
+"""Exhaustive exploration of a small scope: every interleaving of events, each state once.
 
     python -m headrace.engine.simulation.exploration [SCOPE ...]
 
-What can happen next in a state of the world is any of: the head of a queue is delivered; a piece of work, a write or a read ends; storage or the
-sinks answer; a process's clock comes to its next deadline; a process dies. States of one distance from the beginning are explored together,
-so the first violation is met on a shortest way, which is shown.
+The next event in a state of the world is any of: the head of a queue is delivered; a piece of work,
+a write or a read ends; storage or the sinks answer; a process's clock comes to its next deadline; a
+process dies. States of one distance from the beginning are explored together, so the first
+violation has a shortest way, which is shown.
 
-Sound reductions, all of which drop only what no process and no check can see:
+Sound reductions, all of which drop only differences that no process and no check can see:
 
-- The clocks of processes are independent, and move by their own timers only. That is more than real time allows.
-- A storage call takes effect with its answer. In between only a death of the caller could tell the difference, and then every number
-  of calls done is tried.
-- That a subtask has finished is heard at once, in the step that put it at the head of its queue, unless it is the last one: the coordinator then
-  only adds it to a set, which commutes with all else that it can hear, and which a failed attempt's successor makes anew (an ample set of one).
-- When the job has ended for the coordinator, workers have nothing under way, nobody can die any more and the last words of the dead have been
-  heard, workers hear what is still on its way to them before storage and sinks answer for the last time: the coordinator sends nothing
-  any more and ignores what it hears, and workers that only listen touch neither files nor the sinks' system. What they hear depends on
-  each other alone, and all orders of that are tried (a persistent set).
-- Of a dead worker's messages all, some or none still arrive. A dead driver takes its workers with it, at once: they could reach nobody.
-- A channel whose credit exceeds all records there are gets no credit messages, and what was granted of it is forgotten: it depends on when
-  the queue happened to be empty, and holds nobody back. Scopes with little credit have it all.
-- Messages of an attempt to a worker that has abandoned it are dropped: its driver has closed the connection.
-- What pieces of work, files, acknowledgements and messages have in no order is sorted; counters and times that only metrics show are
-  forgotten, and so is which barrier came last.
+- The clocks of processes are independent, and move by their own timers only. That is more than real
+  time allows.
+- A storage call takes effect with its answer. In between only a death of the caller could tell the
+  difference, and then every number of calls done is tried.
+- The coordinator hears of a finished subtask at once, in the step that put the message at the head
+  of its queue, unless it is the last subtask: the coordinator then only adds it to a set, which
+  commutes with every other message, and which the successor of a failed attempt makes anew (an
+  ample set of one).
+- When the job has ended for the coordinator, workers have nothing under way, no process can die any
+  more and the last messages of dead processes have been heard, workers hear their remaining
+  messages before storage and sinks answer for the last time: the coordinator sends nothing any more
+  and ignores messages, and workers that only listen touch neither files nor the sinks' system.
+  Their messages depend on each other alone, and all orders of these are tried (a persistent set).
+- Of a dead worker's messages all, some or none still arrive. A dead driver takes its workers with
+  it, at once: they could reach no process.
+- A channel whose credit exceeds all existing records gets no credit messages, and its grants are
+  forgotten: they depend on when the queue happened to be empty, and hold no record back. Scopes
+  with little credit have all of them.
+- Messages of an attempt to a worker that has abandoned it are dropped: its driver has closed the
+  connection.
+- Unordered contents of pieces of work, files, acknowledgements and messages are sorted; counters
+  and times that only metrics show are forgotten, and so is which barrier came last.
 
-Out of scope: heartbeats and their absence, connections that break while both ends live, storage that fails, workers that outlive their driver;
-the seeded campaigns have those. States are told apart by 64 bits of hash; two in ten million would be taken for one in one exploration of
-a hundred thousand.
+Out of scope: heartbeats and their absence, connections that break while both ends live, storage
+that fails, workers that outlive their driver; the seeded campaigns have those. States are told
+apart by 64 bits of hash; in an exploration of a hundred thousand states the odds that two are
+confused are two in ten million.
 
-Checked: the machines' own assertions after every step; of every complete checkpoint that each record is in exactly one place; in every state
-without a next one that the job has ended and the sink shows every record once. A state without a next one in which the job has not
-ended is a deadlock.
+Checked: the machines' own assertions after every step; of every complete checkpoint that each
+record is in exactly one place; in every state without a next event that the job has ended and the
+sink shows every record once. A state without a next event in which the job has not ended is a
+deadlock.
 
-Sources: the reduction by what commutes is Godefroid's (ample and persistent sets, 1996); that a step is made once for each state of its process is
-the idea of local model checking (Guerraoui and Yabandeh, NSDI 2011), here without giving up any check of the whole.
+Sources: ample and persistent sets (Godefroid 1996); a step is made once for each state of its
+process, the idea of local model checking (Guerraoui and Yabandeh, NSDI 2011), here without giving
+up any check of the whole.
 """
 
 from __future__ import annotations
@@ -54,11 +65,12 @@ EXIT_FOUND = 3
 
 @dataclass(slots=True)
 class Found:
-    """What an exploration met.
+    """The findings of an exploration.
 
     Attributes:
-        interleavings: ways through the scope from beginning to end; those that run into a state met on a shorter way are not counted.
-        trace: what happened on the way to the violation.
+        interleavings: ways through the scope from beginning to end; ways that run into a state met
+            on a shorter way do not count.
+        trace: the events on the way to the violation.
     """
 
     states: int = 0
@@ -74,7 +86,9 @@ class Found:
 
 
 def explore(scope: Scope, *, states_max: int | None = None, traced: bool = False) -> Found:
-    """Explore the whole scope, or until the first violation, which is then explained; or until there are `states_max` states."""
+    """Explore the whole scope, or until the first violation, with its trace; or until there are
+    `states_max` states.
+    """
     found = _search(scope, states_max, traced=traced)
     return _search(scope, states_max, traced=True) if found.violation and not traced else found
 
@@ -132,7 +146,8 @@ def _way(came: dict[Row, tuple[Row, Hashable]], row: Row) -> list[str]:
 
 ALIGNED, UNALIGNED = CheckpointMode.ALIGNED, CheckpointMode.UNALIGNED
 WORKERS, DRIVER = (0, 1), (2,)
-#: {name: scope} that `make explore` explores, each to its end; those whose name begins with "short" are part of the tests.
+#: {name: scope} that `make explore` explores, each to its end; those whose name begins with "short"
+#: are part of the tests.
 SCOPES: dict[str, Scope] = {
     "short-aligned": Scope(ALIGNED, rows=(1, 0)),
     "short-unaligned": Scope(UNALIGNED, rows=(0, 0)),
@@ -167,7 +182,8 @@ def main() -> int:
 def describe(found: Found) -> str:
     """In words."""
     summary = (
-        f"{found.states:,} states, {found.transitions:,} transitions, {found.interleavings:.1e} interleavings"
+        f"{found.states:,} states, {found.transitions:,} transitions, {found.interleavings:.1e}"
+        " interleavings"
         f" of up to {found.depth - 1} events, {found.steps:,} steps of machines,"
         f" {found.in_flight:,} records in flight, {found.elapsed_s:.1f} s:"
         f" {found.violation or 'no violation'}"

@@ -1,11 +1,13 @@
-"""Whole states as small numbers: equal states have equal numbers, and a number gives the state back.
+"""Whole states as small numbers: equal states have equal numbers, and a number gives the state
+back.
 
-A state is a graph of mutable machines. Two encodings are made of it. The *key* tells states apart: it holds every attribute of every
-object, and no references to what came before, so that it does not depend on which equal parts are one object. The *image* brings the state
-back, as a graph of its own. What never changes (the plan, the scope, the contents of files) is in neither but by its name.
+A state is a graph of mutable machines, with two encodings. The *key* tells states apart: it holds
+every attribute of every object, and no back references, so that it does not depend on which equal
+parts are one object. The *image* brings the state back, as a graph of its own. Constants (the plan,
+the scope, the contents of files) appear in both by name only.
 
-The order of a set is a matter of its history, so whoever asks for a number has built sets anew (`in_order`) if it can; two numbers of one state
-cost time, nothing else.
+The order of a set depends on its history, so callers build sets anew (`in_order`) where they can;
+two numbers of one state cost time, nothing else.
 """
 
 from __future__ import annotations
@@ -22,7 +24,7 @@ from typing import Any
 
 
 def in_order(items: Iterable[Any]) -> set[Any]:
-    """A set whose order depends on nothing but its items."""
+    """Return a set whose order depends on its items alone."""
     ordered: set[Any] = set()
     ordered.update(sorted(items))
     return ordered
@@ -44,7 +46,7 @@ class _Decoder(pickle.Unpickler):
 
 
 class _Reducers(dict[type, Callable[[Any], Any]]):
-    """How objects of a class are taken apart; pickle's own way asks each object for its fields anew."""
+    """Takes objects apart by class; pickle's own way asks each object for its fields anew."""
 
     def __init__(self, constants: dict[str, Any], *, whole: bool) -> None:
         super().__init__({type(value): _naming(name) for name, value in constants.items()})
@@ -85,7 +87,10 @@ def _reducer(kind: type, *, whole: bool) -> Callable[[Any], Any]:
 
 
 class States:
-    """Numbers for states of one kind. `constants`: {name: object that every state refers to and none changes}, of types of their own."""
+    """Numbers for states of one kind.
+
+    `constants`: {name: object that every state refers to and none changes}, of types of their own.
+    """
 
     def __init__(self, constants: dict[str, Any]) -> None:
         self._constants = constants
@@ -126,7 +131,7 @@ class Values:
         self.values: list[Any] = []
 
     def number(self, key: Hashable, value: Any = None) -> int:
-        """The number of what `key` stands for: `value`, or the key itself."""
+        """Return the number of `key`, and keep `value`, or the key itself, under it."""
         found = self._numbers.get(key)
         if found is None:
             found = self._numbers[key] = len(self.values)

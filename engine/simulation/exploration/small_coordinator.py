@@ -19,9 +19,7 @@ from headrace.recovery.store import AlreadyExists, NotFound
 from ...contract.execution import ExecutionPlan
 from ...coordinator import coordinator_events as d
 from ...coordinator.coordinator import Coordinator
-from ...coordinator.pending import CheckpointRules
-from ...coordinator.restarts import RestartRules
-from ...coordinator.rules import CoordinatorRules, Phase
+from ...coordinator.rules import CheckpointRules, CoordinatorRules, Phase, RestartRules
 from ...drivers.coordinator_performer import (
     Sinks,
     claim_epoch,
@@ -328,9 +326,9 @@ def without_history(state: CoordinatorState) -> None:
         pending.acknowledged = dict(sorted(pending.acknowledged.items()))
     state.machine._finished = in_order(state.machine._finished)
     checkpoints._channels = in_order(checkpoints._channels)
-    roster = state.machine._roster
-    roster._members = dict(sorted(roster._members.items()))
-    roster._newest = dict(sorted(roster._newest.items()))
-    roster._connections = dict(sorted(roster._connections.items()))
-    for member in roster._members.values():
+    workers = state.machine._workers
+    workers._members = dict(sorted(workers._members.items()))
+    workers._newest = dict(sorted(workers._newest.items()))
+    workers._connections = dict(sorted(workers._connections.items()))
+    for member in workers._members.values():
         member.seen_ns = 0

@@ -1,4 +1,7 @@
-"""Is a complete checkpoint of a small scope a consistent cut? Told by the records themselves, without any position."""
+"""Is a complete checkpoint of a small scope a consistent cut?
+
+Judged by the records themselves, without any position.
+"""
 
 from __future__ import annotations
 
@@ -15,8 +18,11 @@ from .small_scope import KEYED, SOURCE, SPAN, Contents, Rows
 
 
 def check_cut(metadata: CheckpointMetadata, contents: Contents, system: System) -> int:
-    """Every record that a source has read is in flight to the keyed operator or in its state; every one in its state is in flight to the
-    sink, or in a transaction that is committed or named. Returns how many are in flight. Raises Violation."""
+    """Check a cut, and return the number of records in flight. Raises Violation.
+
+    Every record that a source has read is in flight to the keyed operator or in its state; every
+    record in its state is in flight to the sink, or in a transaction that is committed or named.
+    """
     read: list[Hashable] = []
     seen: list[Hashable] = []
     totals: list[Hashable] = []

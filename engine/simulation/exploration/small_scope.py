@@ -1,9 +1,12 @@
-"""Small jobs for exhaustive exploration: a handful of records, two sources, two workers, one keyed operator, one sink.
+"""Small jobs for exhaustive exploration: a handful of records, two sources, two workers, one keyed
+operator, one sink.
 
-The machines are the product's own; what surrounds them is reduced to what they can see. A batch is a tuple of records (`Rows`) with the three
-attributes that machines ask for. A file is its name: what it holds is looked up in `Contents` by the number that stands in the handle as its
-offset, so that a handle says by itself what reading it yields. An operator is a few lines whose state does not depend on the order in
-which records of different sources meet, so that runs that differ in nothing else become the same state.
+The machines are the product's own; their surroundings are reduced to the parts that they can see. A
+batch is a tuple of records (`Rows`) with the three attributes that machines ask for. A file is a
+name: `Contents` finds its content by the number that stands in the handle as its offset, so that a
+handle alone tells the result of reading. An operator is a few lines whose state does not depend on
+the order in which records of different sources meet, so that runs that differ in nothing else
+become the same state.
 """
 
 from __future__ import annotations
@@ -40,14 +43,15 @@ SPAN = 10
 ROW_BYTES = 10
 #: More than any run sends.
 UNLIMITED_BYTES = 1 << 30
-#: From trigger to trigger, and from trigger to what may happen to a checkpoint; each process's time is moved by its own timers alone.
+#: From trigger to trigger, and from trigger to what may happen to a checkpoint; each process's time
+#: is moved by its own timers alone.
 INTERVAL_NS = 1000
 MOMENT_NS = 1
 NEVER_NS = 1 << 50
 
 
 class Rows(NamedTuple):
-    """A batch, as far as the machines look at one."""
+    """A batch, with the attributes that machines look at."""
 
     ids: tuple[Hashable, ...]
 
@@ -63,17 +67,17 @@ class Rows(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Scope:
-    """What is explored.
+    """Size of an exploration.
 
     Attributes:
         turns: aligned checkpoints may become unaligned at any moment (alignment timeout).
         rows: records of each source subtask.
         keyed: subtasks of the keyed operator.
-        periodic: checkpoints besides the one that ends the job.
-        window_rows: credit of a channel; None: more than there are records, so that none waits for it.
-        expiries: so many checkpoints may be given up, at any moment.
-        crashes: so many processes may die, at any moment.
-        victims: which: 0 and 1 are workers, 2 is the coordinator.
+        periodic: checkpoints besides the last one of the job.
+        window_rows: credit of a channel; None: more than all records.
+        expiries: number of checkpoints that may be given up, at any moment.
+        crashes: number of processes that may die, at any moment.
+        victims: processes that may die: 0 and 1 are workers, 2 is the coordinator.
     """
 
     mode: CheckpointMode
@@ -127,7 +131,9 @@ class Scope:
         return ExecutionPlan("job", tasks, edges, SOURCES)
 
     def expected(self) -> list[Hashable]:
-        """What the sink must show in the end, sorted: every record, and each keyed subtask's total of all that it saw."""
+        """Return the sink's final output, sorted: every record, and each keyed subtask's total of
+        all its records.
+        """
         ids = [s * SPAN + i for s, rows in enumerate(self.rows) for i in range(rows)]
         totals = [
             (subtask, tuple(sorted(id for id in ids if self.target(id) == subtask)))
@@ -145,7 +151,7 @@ def _never() -> NoReturn:
 
 
 class Contents:
-    """What stored files hold, by number; equal contents have equal numbers."""
+    """The contents of stored files, by number; equal contents have equal numbers."""
 
     def __init__(self) -> None:
         self._values: list[Any] = []
@@ -165,10 +171,10 @@ class Contents:
 
 @dataclass(slots=True)
 class SmallTask:
-    """The operator of one subtask: committed state, and what the running work has written.
+    """The operator of one subtask: committed state, and the writes of the running work.
 
-    The state of a source is how many records it has read, of the keyed operator which ones it has seen, of the sink how many transactions
-    it has begun.
+    The state of a source is the number of records read, of the keyed operator the set of its
+    records, of the sink the number of transactions begun.
     """
 
     scope: Scope
@@ -205,7 +211,7 @@ class SmallTask:
                 assert_never(work)
 
     def commit(self) -> None:
-        """Publish what the work wrote."""
+        """Publish the writes of the work."""
         self.state = self.written
 
     def _poll(self, number: int) -> WorkDone:

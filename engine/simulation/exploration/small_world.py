@@ -1,7 +1,9 @@
-"""The world of a small scope: its processes and what is between them, as rows of numbers, and all that can happen next.
+"""The world of a small scope: its processes and their queues, as rows of numbers, and all possible
+next events.
 
-A process sees nothing but itself and what is given to it, so a step of a process depends on its own number and the event alone, and is made once
-however many states of the world it occurs in; the rest is arithmetic on rows. `exploration.py` says what is reduced, and why that is sound.
+A process sees only itself and its input, so a step of a process depends on its own number and the
+event alone, and is made once however many states of the world it occurs in; the rest is arithmetic
+on rows. `exploration.py` lists the reductions, and why they are sound.
 """
 
 from __future__ import annotations
@@ -25,7 +27,8 @@ from .small_cut import check_cut
 from .small_scope import SOURCES, Contents, Scope
 from .small_worker import Output, WorkerState
 
-#: Places in a row: coordinator, workers, queues (towards worker, from worker, from worker to the other), files, system, crashes left.
+#: Places in a row: coordinator, workers, queues (towards worker, from worker, from worker to the
+#: other), files, system, crashes left.
 C, W, TO, FROM, PEER, FILES, SYSTEM, LEFT = 0, 1, 3, 5, 7, 9, 10, 11
 Row = tuple[int, ...]
 #: In a worker's place: its process is dead, or has stopped.
@@ -35,7 +38,9 @@ COORDINATOR = 2
 
 
 class _Door(NamedTuple):
-    """Of a coordinator: its clock may go on, storage is to answer, sinks are, it hears nobody any more, nothing is under way either."""
+    """Of a coordinator: its clock may go on, storage is to answer, sinks are, it hears nobody any
+    more, nothing is under way either.
+    """
 
     timer: bool
     storing: bool
@@ -45,15 +50,17 @@ class _Door(NamedTuple):
 
 
 class SmallWorld:
-    """The processes of a small scope, and what is between them.
+    """The processes of a small scope, and their queues.
 
     Attributes:
         steps: steps of a machine that were made; all others were looked up.
-        in_flight: records in flight in the checkpoints that were completed.
+        in_flight: records in flight in completed checkpoints.
     """
 
     def __init__(self, scope: Scope, *, reduced: bool = True) -> None:
-        """`reduced`: leave out what commutes (see `exploration.py`); otherwise nothing is left out, to compare."""
+        """`reduced`: leave out commuting events (see `exploration.py`); otherwise nothing is left
+        out, to compare.
+        """
         self._reduced = reduced
         self.steps = 0
         self.in_flight = 0
@@ -67,7 +74,7 @@ class SmallWorld:
         self._queues = Values()
         self._files = Values()
         self._systems = Values()
-        #: {what is given to which process: (what becomes of it, what it does to others)}
+        #: {input of a process: (the process afterwards, its effects on others)}
         self._made: dict[Hashable, tuple[int, tuple[Output, ...]]] = {}
         #: {process: what it can do by itself}
         self._menus: dict[int, tuple[bool, tuple[tuple[int, tuple[str, ...], str], ...], int]] = {}
@@ -75,7 +82,7 @@ class SmallWorld:
         self._quiet: dict[tuple[int, int], bool] = {}
         self._empty = self._queues.number(())
 
-    # --- rows ---------------------------------------------------------------------------------------------------
+    # --- rows -------------------------------------------------------------------------------------
 
     def start(self) -> Row:
         """The job's program is started."""
@@ -87,7 +94,7 @@ class SmallWorld:
         return self._settled(tuple(row))
 
     def successors(self, row: Row) -> Iterator[tuple[Hashable, Row]]:
-        """All that can happen next: (a name for it, the state then)."""
+        """Return all next events: (a name, the state afterwards)."""
         for label, then in self._moves(row):
             yield label, self._settled(then) if self._reduced else then
 
@@ -113,7 +120,9 @@ class SmallWorld:
         return [worker for worker in range(SOURCES) if row[W + worker] != DEAD]
 
     def _is_farewell(self, row: Row) -> bool:
-        """The coordinator hears nobody any more, nobody else can die, and workers have nothing under way: see the module's text."""
+        """Return whether the coordinator has ended, no other process can die, and workers have
+        nothing under way (module docstring).
+        """
         return (
             self._door(row[C]).deaf
             and not row[LEFT]
@@ -122,7 +131,7 @@ class SmallWorld:
         )
 
     def check_end(self, row: Row) -> None:
-        """Nothing can happen any more. Raises Violation unless the job has ended well."""
+        """Check a state without a next event. Raises Violation unless the job has ended well."""
         state: CoordinatorState = self._coordinators.state(row[C])
         if not state.ended:
             raise Violation(f"nothing happens any more: {state.machine.describe()}")
@@ -134,15 +143,15 @@ class SmallWorld:
             raise Violation("a transaction is open at the end")
 
     def outcome(self, row: Row) -> Hashable:
-        """What storage and the sinks' system hold, in no order."""
+        """Return the content of storage and of the sinks' system, unordered."""
         system: System = self._systems.values[row[SYSTEM]]
         files: Files = self._files.values[row[FILES]]
         return tuple(sorted(files.items())), frozenset(system.transactions.items())
 
-    # --- moves --------------------------------------------------------------------------------------------------
+    # --- moves ------------------------------------------------------------------------------------
 
     def _settled(self, row: Row) -> Row:
-        """The state when all is heard whose hearing need not be put off."""
+        """Return the state after all messages that need not wait are heard."""
         while self._reduced and not self._door(row[C]).ended:
             eager = self._eager(row)
             if eager is None:
@@ -151,7 +160,7 @@ class SmallWorld:
         return row
 
     def _eager(self, row: Row) -> Row | None:
-        """A message whose hearing need not be put off: see the module's text."""
+        """Return a message that need not wait: see the module docstring."""
         for worker in range(SOURCES):
             queue = self._queues.values[row[FROM + worker]]
             if queue and self._is_quiet(row[C], queue[0]):
@@ -161,7 +170,7 @@ class SmallWorld:
         return None
 
     def _is_quiet(self, coordinator: int, number: int) -> bool:
-        """It is of a subtask's end, and not of the last one's."""
+        """Return whether the message tells a subtask's end, and not the last one's."""
         key = coordinator, number
         quiet = self._quiet.get(key)
         if quiet is None:
@@ -209,7 +218,7 @@ class SmallWorld:
             yield (worker, name), self._worker(list(row), worker, event_)
 
     def _arrivals_of_the_dead(self, row: Row) -> Iterator[tuple[Hashable, Row]]:
-        """What a dead process had sent may be lost on the way; that it is gone is heard in any case."""
+        """Lose any number of a dead process's messages; its end is heard in any case."""
         for place in (*range(FROM, FROM + SOURCES), *range(PEER, PEER + SOURCES)):
             if self._may_be_lost(row, place):
                 then = list(row)
@@ -231,7 +240,9 @@ class SmallWorld:
                 yield (victim, "dies"), tuple(then)
 
     def _coordinator_dies(self, row: Row) -> Iterator[tuple[Hashable, Row]]:
-        """With every number of its calls done; somebody starts the program again."""
+        """Let the coordinator die with every number of its calls done; a supervisor starts the
+        program again.
+        """
         state: CoordinatorState = self._coordinators.state(row[C])
         if state.ended:
             return
@@ -254,7 +265,7 @@ class SmallWorld:
             self._start_driver(then, held, (state.triggered, state.expired))
             yield ("coordinator", "dies", files, system), tuple(then)
 
-    # --- steps of processes -------------------------------------------------------------------------------------
+    # --- steps of processes -----------------------------------------------------------------------
 
     def _coordinator(self, row: list[int], event: tuple[Any, ...]) -> Row:
         key = (COORDINATOR, row[C], event)
@@ -326,7 +337,7 @@ class SmallWorld:
                         return state.step(w.PeerLost(epoch, other, "closed"))
         raise AssertionError(event)
 
-    # --- what they do to others ---------------------------------------------------------------------------------
+    # --- what they do to others -------------------------------------------------------------------
 
     def _from_coordinator(self, row: list[int], output: Output) -> None:
         match output:
@@ -379,7 +390,7 @@ class SmallWorld:
                 raise AssertionError(output)
 
     def _gone(self, row: list[int], worker: int, how: str) -> None:
-        """The process is no more; those to whom it was connected hear so, after what it said before."""
+        """Remove the process; its peers hear of the end after its messages."""
         other, link = 1 - worker, self._menu(row[W + worker])[2]
         row[W + worker] = DEAD
         row[TO + worker] = row[PEER + other] = self._empty
@@ -424,7 +435,7 @@ class SmallWorld:
         register = m.Register(worker, incarnation, f"worker-{worker}", 1, 0)
         self._push(row, FROM + worker, ("control", m.encode(register)), register)
 
-    # --- what a process can do by itself ------------------------------------------------------------------------
+    # --- what a process can do by itself ----------------------------------------------------------
 
     def _door(self, number: int) -> _Door:
         door = self._doors.get(number)
@@ -440,7 +451,9 @@ class SmallWorld:
         return door
 
     def _menu(self, number: int) -> tuple[bool, tuple[tuple[int, tuple[str, ...], str], ...], int]:
-        """Of a worker: its clock may go on; (place, files it reads, name) of what is under way; its open connection."""
+        """Of a worker: its clock may go on; (place, files it reads, name) of what is under way; its
+        open connection.
+        """
         menu = self._menus.get(number)
         if menu is None:
             state: WorkerState = self._workers.state(number)

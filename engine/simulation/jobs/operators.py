@@ -29,10 +29,10 @@ class Stamp(StatelessOperator):
 
     def process(self, batch: pa.RecordBatch, port: int) -> Iterable[pa.RecordBatch]:
         """Set `path` and `sender`."""
-        path = batch.column(2).to_numpy() * PATH_STEP + self._task + 1
-        sender = np.full(batch.num_rows, self._index, np.int64)
-        columns = [*batch.columns[:2], pa.array(path), *batch.columns[3:5], pa.array(sender)]
-        yield pa.RecordBatch.from_arrays(columns, schema=SCHEMA)
+        id, key, path, by, nth, _ = batch.columns
+        stamped = pa.array(path.to_numpy() * PATH_STEP + self._task + 1)
+        sender = pa.array(np.full(batch.num_rows, self._index, np.int64))
+        yield pa.RecordBatch.from_arrays([id, key, stamped, by, nth, sender], schema=SCHEMA)
 
 
 #: A path is a number in this base: a digit a task.

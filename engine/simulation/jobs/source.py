@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import random
 from collections.abc import Sequence
+from typing import Any
 
+import numpy as np
 import pyarrow as pa
 
 from ...contract.operators import (
@@ -28,8 +30,8 @@ ID_SPAN = 1_000_000
 _OFFSET = pa.schema([("split", pa.int64()), ("next", pa.int64())])
 
 
-def key_of(id: int, keys: int) -> int:
-    """The key of a record: scattered, but the same for all who ask."""
+def key_of(id: Any, keys: int) -> Any:
+    """The key of a record: scattered, but the same for all who ask; works on numbers and arrays."""
     return (id * 2654435761 >> 7) % keys
 
 
@@ -56,11 +58,11 @@ class RecordsReader:
     def open(self, context: OperatorContext) -> None:
         """Make the records of this subtask's splits."""
         for split in range(context.index, self._splits, context.parallelism):
-            ids = list(records_of(self._source, self._rows)[split :: self._splits])
-            zeros = [0] * len(ids)
-            keys = [key_of(id, self._keys) for id in ids]
-            columns = [ids, keys, zeros, zeros, zeros, [context.index] * len(ids)]
-            arrays = [pa.array(column, pa.int64()) for column in columns]
+            ids = np.array(records_of(self._source, self._rows)[split :: self._splits], np.int64)
+            zeros = np.zeros(len(ids), np.int64)
+            sender = np.full(len(ids), context.index, np.int64)
+            columns = [ids, key_of(ids, self._keys), zeros, zeros, zeros, sender]
+            arrays = [pa.array(column) for column in columns]
             self._own[split] = pa.record_batch(arrays, schema=SCHEMA)
         self._next = dict.fromkeys(self._own, 0)
         self._committed = dict(self._next)

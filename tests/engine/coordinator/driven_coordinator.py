@@ -13,9 +13,7 @@ from headrace.engine.contract.execution import EdgePlan, ExecutionPlan, Operator
 from headrace.engine.contract.operators import SinkWriter, SourceReader
 from headrace.engine.coordinator import coordinator_events as d
 from headrace.engine.coordinator.coordinator import Coordinator
-from headrace.engine.coordinator.pending import CheckpointRules
-from headrace.engine.coordinator.restarts import RestartRules
-from headrace.engine.coordinator.rules import CoordinatorRules, Phase
+from headrace.engine.coordinator.rules import CheckpointRules, CoordinatorRules, Phase, RestartRules
 from headrace.recovery.metadata import (
     ChannelPosition,
     CheckpointMetadata,
@@ -60,8 +58,8 @@ PLAN = ExecutionPlan(
 )
 
 
-def noted(effect: d.CoordinatorEffect) -> str | None:
-    """An effect as text; notices are for people and left out."""
+def noted(effect: d.PartEffect) -> str | None:
+    """An effect or finding as text; notices are for people and left out."""
     match effect:
         case d.SendMessage(connection, message):
             return f"{type(message).__name__} to {connection}"
@@ -88,9 +86,22 @@ def noted(effect: d.CoordinatorEffect) -> str | None:
             return f"answer {request}: {checkpoint or failure}"
         case d.JobEnded(outcome, reason, _):
             return f"{outcome.value}: {reason}"
+        case d.AttemptBroken(reason):
+            return f"attempt broken: {reason}"
+        case d.JobBroken(reason):
+            return f"job broken: {reason}"
+        case d.LastCheckpointCompleted(checkpoint, savepoint, whole):
+            return f"last {checkpoint}{' saved' * savepoint}{' whole' * whole}"
+        case d.LastSavepointFailed(reason):
+            return f"last savepoint failed: {reason}"
         case d.Notice():
             return None
     return f"other {effect}"
+
+
+def texts(effects: Sequence[d.PartEffect]) -> list[str]:
+    """All effects as text, without notices."""
+    return [text for text in map(noted, effects) if text is not None]
 
 
 class Driven:
@@ -182,8 +193,7 @@ class Driven:
                     self.metadata[metadata.checkpoint] = metadata
                 case d.Notice(kind, words):
                     self.notices.append(f"{kind.value}: {words}")
-        texts = [noted(effect) for effect in effects]
-        return [text for text in texts if text is not None]
+        return texts(effects)
 
 
 def snapshots(slot: int, finished: bool = False) -> list[SubtaskSnapshot]:
@@ -212,11 +222,11 @@ def a_checkpoint(number: int, *transactions: str) -> CheckpointMetadata:
     )
 
 
-def deployed(subject: Driven, epoch: int = 1) -> None:
+def deployed(subject: Driven, epoch: int = 1, *, register: bool = True) -> None:
     """Bring a started coordinator to the point where all workers are told to start."""
     subject.step(d.EpochClaimed(epoch))
     subject.step(d.SinksRecovered(epoch))
-    for worker in (0, 1):
+    for worker in (0, 1) if register else ():
         subject.register(worker)
     assert subject.both(m.Deployed(epoch)) == ["Start to 0", "Start to 1"]
 

@@ -22,7 +22,7 @@ from .driven_coordinator import (
     with_checkpoint_under_way,
 )
 
-# --- the beginning ----------------------------------------------------------------------------------------------------
+# --- the beginning --------------------------------------------------------------------------------
 
 
 def test_a_job_begins_with_an_epoch_then_sinks_then_workers() -> None:
@@ -56,6 +56,23 @@ def test_a_deploy_names_peers_checkpoint_and_the_workers_own_snapshots() -> None
     assert first.origin == "file:///other"
     assert [(p.worker, p.port, p.slots) for p in first.workers] == [(0, 1000, [0]), (1, 1001, [1])]
     assert (first.restore, second.restore) == (snapshots(0), snapshots(1))
+
+
+def test_an_attempt_says_what_it_starts_from() -> None:
+    fresh = running()
+    assert fresh.notices == ["running: attempt 1 runs from the beginning"]
+    subject = Driven(restore=a_checkpoint(7), origin="file:///other")
+    subject.start()
+    deployed(subject)
+    subject.at(100 * MS)
+    subject.checkpoint(8)
+    failed(subject)
+    subject.at(110 * MS)
+    deployed(subject, epoch=2, register=False)
+    assert [notice for notice in subject.notices if notice.startswith("running")] == [
+        "running: attempt 1 runs from chk-7",
+        "running: attempt 2 runs from chk-8",
+    ]
 
 
 def test_what_the_restored_checkpoint_pre_committed_is_committed_again() -> None:
@@ -108,7 +125,7 @@ def test_sinks_that_cannot_be_recovered_are_tried_again_in_a_new_epoch() -> None
     assert subject.step(d.EpochClaimed(2)) == ["recover sinks in 2: []"]
 
 
-# --- failures and restarts --------------------------------------------------------------------------------------------
+# --- failures and restarts ------------------------------------------------------------------------
 
 
 def test_a_failed_attempt_is_abandoned_and_the_next_starts_from_the_newest_checkpoint() -> None:
@@ -232,7 +249,7 @@ def test_what_comes_from_an_older_attempt_is_fenced() -> None:
     assert subject.both(m.Deployed(2)) == ["Start to 0", "Start to 1"]
 
 
-# --- workers come and go ----------------------------------------------------------------------------------------------
+# --- workers come and go --------------------------------------------------------------------------
 
 
 def test_a_lost_worker_is_replaced_and_the_others_stay() -> None:
@@ -310,7 +327,7 @@ def test_a_launcher_that_gives_up_ends_the_job() -> None:
     assert effects[-1] == "failed: the cluster is gone"
 
 
-# --- damaged checkpoints ----------------------------------------------------------------------------------------------
+# --- damaged checkpoints --------------------------------------------------------------------------
 
 
 def with_a_damaged_checkpoint() -> Driven:

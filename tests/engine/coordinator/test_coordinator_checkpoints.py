@@ -25,7 +25,7 @@ from .driven_coordinator import (
     with_checkpoint_under_way,
 )
 
-# --- checkpoints ------------------------------------------------------------------------------------------------------
+# --- checkpoints ----------------------------------------------------------------------------------
 
 
 def test_a_checkpoint_is_complete_only_after_its_metadata_and_committed_after_that() -> None:
@@ -113,6 +113,24 @@ def test_files_of_a_cancelled_checkpoint_go_with_the_next_that_completes() -> No
     assert subject.step(d.MetadataWritten(2))[-2:] == ["withdraw 1", "delete 1"]
 
 
+def test_the_first_checkpoint_of_an_attempt_is_deleted_twice() -> None:
+    """A worker of the attempt before that is cut off logs for its number, even after it went."""
+    subject = with_checkpoint_under_way()
+    subject.checkpoint(1)
+    failed(subject)
+    subject.at(200 * MS)
+    subject.step(d.EpochClaimed(2))
+    subject.step(d.SinksRecovered(2))
+    subject.both(m.Deployed(2))
+    deletions = []
+    for number in (2, 3, 4, 5):
+        subject.at(number * 200 * MS)
+        subject.acknowledge(number)
+        deletions.append(subject.step(d.MetadataWritten(number))[-1])
+        subject.step(d.TransactionsCommitted(number))
+    assert deletions == ["delete 1", "delete 1 2", "delete 2 3", "delete 4"]
+
+
 def test_a_checkpoint_that_takes_too_long_is_cancelled() -> None:
     subject = with_checkpoint_under_way()
     assert subject.machine.next_deadline_ns() == 600 * MS
@@ -175,7 +193,7 @@ def test_an_acknowledgement_of_an_unknown_checkpoint_is_counted_and_dropped() ->
     assert subject.machine.fenced == 2
 
 
-# --- the end ----------------------------------------------------------------------------------------------------------
+# --- the end --------------------------------------------------------------------------------------
 
 
 def test_when_all_have_finished_a_last_checkpoint_is_committed_and_the_job_ends() -> None:
@@ -344,6 +362,66 @@ def test_of_a_stop_and_a_drain_the_first_counts(first: d.StopKind, second: d.Sto
     subject.step(d.StopRequested(first))
     assert subject.step(d.StopRequested(second)) == []
     assert subject.step(d.StopRequested(d.StopKind.NOW))[-1] == "stopped: stopped at once"
+
+
+def test_the_first_stop_counts_and_whoever_comes_later_is_told() -> None:
+    subject = running()
+    assert subject.step(d.StopRequested(d.StopKind.DRAIN, request=1)) == [
+        "Drain to 0",
+        "Drain to 1",
+    ]
+    later = d.StopRequested(d.StopKind.WITH_CHECKPOINT, request=2)
+    assert subject.step(later) == ["answer 2: the job is ending already"]
+
+
+def test_a_job_that_is_about_to_end_cannot_be_stopped() -> None:
+    subject = with_checkpoint_under_way()
+    subject.acknowledge(1, "a")
+    subject.step(d.StopRequested(d.StopKind.NOW))
+    assert subject.machine.phase is Phase.CLOSING
+    later = d.StopRequested(d.StopKind.DRAIN, request=3)
+    assert subject.step(later) == ["answer 3: the job is ending already"]
+    subject.step(d.MetadataWritten(1))
+    assert subject.step(d.TransactionsCommitted(1))[-1] == "stopped: stopped at once"
+
+
+def test_who_waits_for_the_last_savepoint_is_answered_once() -> None:
+    subject = running()
+    order = d.SavepointOrder()
+    stop = d.StopRequested(d.StopKind.WITH_CHECKPOINT, savepoint=order, request=7)
+    effects = subject.step(stop) + subject.acknowledge(1, "a")
+    effects += subject.step(d.MetadataWritten(1)) + subject.step(d.TransactionsCommitted(1))
+    assert [effect for effect in effects if effect.startswith("answer")] == ["answer 7: 1"]
+    assert effects[-1] == "stopped: savepoint 1 covers everything"
+
+
+def test_who_waits_for_the_last_savepoint_is_told_that_the_job_ended_without_it() -> None:
+    subject = running()
+    order = d.SavepointOrder()
+    subject.step(d.StopRequested(d.StopKind.DRAIN, savepoint=order, request=7))
+    effects = subject.step(d.LauncherFailed("gone"))
+    assert "answer 7: the job ended without it: gone" in effects
+
+
+def test_when_the_last_savepoint_fails_the_job_may_be_stopped_again() -> None:
+    subject = running()
+    order = d.SavepointOrder()
+    subject.step(d.StopRequested(d.StopKind.WITH_CHECKPOINT, savepoint=order, request=7))
+    effects = subject.said(0, m.Decline(1, 1, "disk full"))
+    assert effects == ["Cancelled to 0", "Cancelled to 1", "answer 7: disk full"]
+    assert subject.machine.phase is Phase.RUNNING
+    again = d.StopRequested(d.StopKind.WITH_CHECKPOINT, request=8)
+    assert subject.step(again) == ["Trigger to 0", "Trigger to 1"]
+
+
+def test_when_the_last_savepoint_of_a_drained_job_fails_a_new_attempt_reads_on() -> None:
+    subject = running()
+    order = d.SavepointOrder()
+    subject.step(d.StopRequested(d.StopKind.DRAIN, savepoint=order, request=7))
+    finished(subject)
+    effects = subject.said(0, m.Decline(1, 1, "disk full"))
+    assert effects[2:] == ["answer 7: disk full", "Abandon to 0", "Abandon to 1"]
+    assert subject.machine.phase is Phase.RESTARTING
 
 
 def test_a_job_that_has_not_started_is_drained_when_it_has() -> None:

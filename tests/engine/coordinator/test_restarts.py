@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from headrace.engine.coordinator.restarts import RestartRules, Restarts
+from headrace.engine.coordinator.restarts import Restarts
+from headrace.engine.coordinator.rules import RestartRules
 
 
 def test_the_pause_doubles_up_to_its_limit_and_then_it_gives_up() -> None:

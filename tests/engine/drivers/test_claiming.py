@@ -13,7 +13,7 @@ import pytest
 
 import headrace as hr
 from headrace.engine.contract.errors import StorageUnreachable
-from headrace.engine.coordinator.leftovers import find_leftovers
+from headrace.engine.coordinator.earlier_runs import find_earlier_runs
 from headrace.engine.drivers.claiming import claimer_of, record, release, stake
 from headrace.engine.drivers.restore import Restore, resolve
 from headrace.engine.storage.checkpoint_storage import FsspecStore
@@ -85,8 +85,8 @@ def test_who_finds_nothing_newer_goes_on_from_what_was_claimed(two: Two) -> None
         assert found.claim == place
     catalog.publish(two.own, a_checkpoint(14))
     assert two.resolve("latest").metadata == a_checkpoint(14)
-    left = find_leftovers(two.own, "job", a_checkpoint(14), 15)
-    assert left.claims == (place,), "it is retained, and goes, like an older one"
+    earlier = find_earlier_runs(two.own, "job", a_checkpoint(14), 15)
+    assert earlier.claims == (place,), "it is retained, and goes, like an older one"
 
 
 def test_the_same_command_goes_on_with_the_same_claim(two: Two) -> None:
@@ -124,8 +124,8 @@ def test_the_other_job_is_not_started_from_what_was_claimed(two: Two) -> None:
             resolve(two.other, "job", restore, two.other_directory)
     catalog.publish(two.other, a_checkpoint(10))
     assert resolve(two.other, "job", "latest", two.other_directory).metadata == a_checkpoint(10)
-    left = find_leftovers(two.other, "job", a_checkpoint(10), 11)
-    assert (left.older, left.others) == ((), (a_checkpoint(9),)), "nor deleted by it"
+    earlier = find_earlier_runs(two.other, "job", a_checkpoint(10), 11)
+    assert (earlier.older, earlier.others) == ((), (a_checkpoint(9),)), "nor deleted by it"
 
 
 @pytest.mark.parametrize("restore", ["latest", 4])
@@ -195,9 +195,9 @@ def test_storage_that_does_not_answer_is_not_the_users_mistake(
 def test_a_claim_that_is_of_another_history_is_kept_and_told(two: Two) -> None:
     catalog.publish(two.own, a_checkpoint(3))
     place = two.claim().claim
-    left = find_leftovers(two.own, "job", a_checkpoint(3), 15)
-    assert (left.claims, left.foreign_claims) == ((), (place,))
-    assert left.warnings == (
+    earlier = find_earlier_runs(two.own, "job", a_checkpoint(3), 15)
+    assert (earlier.claims, earlier.other_claims) == ((), (place,))
+    assert earlier.warnings == (
         f"{place} was claimed by an earlier run, whose history this one does not continue: it is kept",
     )
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,16 +14,19 @@ import headrace as hr
 from headrace.channels.events import CheckpointMode
 from headrace.engine.contract import messages as m
 from headrace.engine.coordinator import coordinator_events as d
-from headrace.engine.coordinator.checkpointing import FINE, Checkpointing
-from headrace.engine.coordinator.ledger import Ledger
-from headrace.engine.coordinator.pending import CheckpointRules, SavepointOrder, Wish
-from headrace.engine.coordinator.roster import Roster
+from headrace.engine.coordinator.checkpoints import Checkpoints
+from headrace.engine.coordinator.coordinator_events import CheckpointRequested, SavepointOrder
+from headrace.engine.coordinator.retention import Retention
+from headrace.engine.coordinator.rules import CheckpointRules
+from headrace.engine.coordinator.transactions import Transactions
+from headrace.engine.coordinator.workers import Workers
 from headrace.engine.storage.checkpoint_storage import open_store
 from headrace.recovery import catalog
 from headrace.recovery.metadata import TransactionRecord
 from headrace.recovery.registry import references
 
-from ..coordinator.driven_coordinator import PLAN, noted, snapshots
+from ..coordinator import driven_coordinator as driven
+from ..coordinator.driven_coordinator import PLAN, snapshots, texts
 
 RULES = CheckpointRules(
     interval_ns=None,
@@ -39,42 +43,49 @@ class Subject:
     """Both workers are there, an attempt runs; effects as text."""
 
     def __init__(self, rules: CheckpointRules = RULES) -> None:
-        roster = Roster([[0], [1]])
+        workers = Workers([[0], [1]], driven.RULES)
         for worker in (0, 1):
-            roster.register(worker, m.Register(worker, 0, "host", 1000, 1), 0)
-        self.ledger = Ledger(None, retain=1)
-        mode = CheckpointMode.ALIGNED
-        self.machine = Checkpointing(PLAN, mode, rules, roster, self.ledger, 1)
+            workers.register(worker, m.Register(worker, 0, "host", 1000, 1), 0)
+        self.transactions = Transactions(None)
+        self.retention = Retention(None, retain=1)
+        self.machine = Checkpoints(
+            PLAN,
+            CheckpointMode.ALIGNED,
+            rules,
+            None,
+            1,
+            workers=workers,
+            transactions=self.transactions,
+            retention=self.retention,
+        )
         self.machine.begin(1, 0)
-        self.effects: list[d.CoordinatorEffect] = []
         self.messages: list[m.ToWorker] = []
 
     def wish(self, request: int, savepoint: SavepointOrder | None = None) -> list[str]:
-        self.machine.requested(Wish(request, savepoint))
+        self.machine.requested(CheckpointRequested(request, savepoint))
         return self.advance()
 
     def advance(self, *, last: bool = False) -> list[str]:
-        assert self.machine.write_ready(0, self.effects) == FINE
-        self.machine.trigger_due(0, last=last, effects=self.effects)
-        return self.told()
+        ready = self.machine.write_ready(0)
+        return self.told(ready + self.machine.trigger_due(0, last=last))
 
     def acknowledge(self, checkpoint: int, *transactions: str) -> list[str]:
         records = [TransactionRecord("out", id, {}) for id in transactions]
         for worker in (0, 1):
             message = m.Acknowledge(1, checkpoint, snapshots(worker), records if worker else [])
-            assert self.machine.acknowledged(worker, message)
+            assert self.machine.is_pending(checkpoint)
+            self.machine.acknowledged(worker, message)
         return self.advance()
 
     def written(self, checkpoint: int) -> list[str]:
-        written = self.machine.written
-        assert written(checkpoint, 0, running=True, effects=self.effects).failure == ""
-        return self.told()
+        return self.told(self.machine.written(checkpoint, 0, running=True))
 
-    def told(self) -> list[str]:
-        effects, self.effects = self.effects, []
+    def told(self, effects: Sequence[d.PartEffect]) -> list[str]:
         self.machine.check(running=True)
         self.messages = [e.message for e in effects if isinstance(e, d.SendMessage)]
-        return [text for text in map(noted, effects) if text is not None]
+        told = texts(effects)
+        assert not any(text.startswith("attempt broken") for text in told)
+        return told
 
 
 # --- the machine ------------------------------------------------------------------------------------------------------
@@ -89,7 +100,7 @@ def test_a_savepoint_commits_nothing_and_takes_no_checkpoints_place() -> None:
     assert subject.messages[0] == m.Trigger(1, 2, "aligned", 0, "")
     assert subject.acknowledge(2) == ["write 2: []"]
     assert subject.written(2) == ["answer 2: 2"]
-    newest = subject.ledger.newest
+    newest = subject.machine.newest
     assert newest is not None
     assert newest.checkpoint == 1, "where an attempt starts"
 
@@ -103,7 +114,7 @@ def test_a_savepoint_waits_until_its_transactions_are_committed_by_a_checkpoint_
     assert subject.acknowledge(2, "a", "b") == ["write 2: ['a', 'b']"]
     assert subject.written(2)[-1] == "commit 2: ['a', 'b']"
     assert subject.advance() == []
-    subject.ledger.committed(2)
+    subject.transactions.committed(2)
     assert subject.advance() == ["write 1: []"]
     # What is deleted is what may have been logged for a chk-1 that never was.
     assert subject.written(1) == ["answer 1: 1", "withdraw 1"]
@@ -117,7 +128,7 @@ def test_a_savepoint_waits_for_a_commit_that_is_under_way_and_that_no_worker_rep
     subject.written(1)
     subject.wish(2, HERE)
     assert subject.acknowledge(2) == [], "and no other checkpoint is needed for that"
-    subject.ledger.committed(1)
+    subject.transactions.committed(1)
     assert subject.advance() == ["write 2: []"]
 
 
@@ -125,12 +136,11 @@ def test_a_checkpoint_that_was_to_commit_for_a_savepoint_and_was_given_up_is_rep
     subject = Subject(RULES.__class__(None, 0, 500, 5, 1, 1))
     subject.wish(1, HERE)
     subject.acknowledge(1, "a")
-    assert subject.machine.give_up(2, "a worker declined", 0, subject.effects) == FINE
-    subject.told()
+    subject.told(subject.machine.give_up(2, "a worker declined", 0))
     assert subject.advance() == ["Trigger to 0", "Trigger to 1"]
     subject.acknowledge(3, "a")
     subject.written(3)
-    subject.ledger.committed(3)
+    subject.transactions.committed(3)
     assert subject.advance() == ["write 1: []"]
 
 
@@ -138,15 +148,13 @@ def test_the_last_checkpoint_commits_for_a_savepoint_too() -> None:
     subject = Subject(RULES.__class__(None, 0, 500, 5, 1, 1))
     subject.wish(1, HERE)
     subject.acknowledge(1, "a")
-    subject.machine.give_up(2, "a worker declined", 0, subject.effects)
-    subject.told()
+    subject.told(subject.machine.give_up(2, "a worker declined", 0))
     assert subject.advance(last=True) == ["Trigger to 0", "Trigger to 1"]
     subject.acknowledge(3, "a")
     subject.written(3)
-    subject.machine.leave("the job has ended", subject.effects, complete=True)
-    subject.ledger.committed(3)
-    assert subject.machine.write_ready(0, subject.effects) == FINE
-    assert subject.told() == ["write 1: []"]
+    assert subject.machine.leave("the job has ended", complete=True) == []
+    subject.transactions.committed(3)
+    assert subject.told(subject.machine.write_ready(0)) == ["write 1: []"]
 
 
 def test_a_savepoint_that_overtakes_does_not_wait_for_a_checkpoint_that_stands_in_a_queue() -> None:
@@ -171,15 +179,13 @@ def test_a_checkpoint_that_completes_leaves_an_older_savepoint_under_way() -> No
 def test_a_savepoint_that_is_given_up_is_no_failure_of_the_job_and_leaves_nothing() -> None:
     subject = Subject()
     subject.wish(1, SavepointOrder("memory://elsewhere", number_min=7))
-    verdict = subject.machine.expire(600, subject.effects)
-    assert verdict == FINE
-    assert subject.told()[-1] == "answer 1: it took longer than the timeout"
+    told = subject.told(subject.machine.expire(600))
+    assert told[-1] == "answer 1: it took longer than the timeout"
     subject.wish(2)
     subject.acknowledge(8)
-    subject.machine.written(8, 0, running=True, effects=subject.effects)
-    assert subject.told()[-1] == "withdraw 7"
-    subject.machine.deletion.withdrawn(d.CheckpointsWithdrawn((7,), (7,)), subject.effects)
-    assert subject.told() == ["delete 7 7 of memory://elsewhere"]
+    assert subject.written(8)[-1] == "withdraw 7"
+    withdrawn = subject.retention.withdrawn(d.CheckpointsWithdrawn((7,), (7,)))
+    assert texts(withdrawn) == ["delete 7 7 of memory://elsewhere"]
 
 
 # --- running jobs -----------------------------------------------------------------------------------------------------

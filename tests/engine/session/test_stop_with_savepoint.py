@@ -15,7 +15,7 @@ from headrace.channels.events import CheckpointMode
 from headrace.engine.contract import messages as m
 from headrace.engine.contract.errors import HeadraceError
 from headrace.engine.coordinator import coordinator_events as d
-from headrace.engine.coordinator.pending import SavepointOrder
+from headrace.engine.coordinator.coordinator_events import SavepointOrder
 from headrace.engine.coordinator.rules import Phase
 from headrace.engine.drivers.coordinator_performer import Sinks, write_metadata
 from headrace.engine.drivers.restore import resolve

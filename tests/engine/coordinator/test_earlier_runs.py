@@ -1,4 +1,4 @@
-"""Leftovers: what earlier runs left is found, and told apart by whose history it is of."""
+"""EarlierRuns: what earlier runs left is found, and told apart by whose history it is of."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 import headrace as hr
 from headrace.engine.contract.errors import StorageUnreachable
-from headrace.engine.coordinator.leftovers import NOTHING_LEFT, Leftovers, find_leftovers
+from headrace.engine.coordinator.earlier_runs import NO_EARLIER_RUNS, EarlierRuns, find_earlier_runs
 from headrace.engine.storage.checkpoint_storage import FsspecStore
 from headrace.recovery import catalog
 from headrace.recovery.layout import metadata_path, segment_path, shared_path
@@ -30,19 +30,19 @@ def with_complete(store: FsspecStore, *numbers: int) -> FsspecStore:
 
 
 def test_without_a_directory_nothing_is_left() -> None:
-    assert find_leftovers(None, "job", None, 1) == NOTHING_LEFT
+    assert find_earlier_runs(None, "job", None, 1) == NO_EARLIER_RUNS
 
 
 def test_what_is_older_than_the_restored_one_is_of_its_history(store: FsspecStore) -> None:
     with_complete(store, 2, 3, 5, 6)
-    left = find_leftovers(store, "job", a_checkpoint(5), 7)
-    assert left == Leftovers(older=(a_checkpoint(2), a_checkpoint(3)), others=(a_checkpoint(6),))
+    left = find_earlier_runs(store, "job", a_checkpoint(5), 7)
+    assert left == EarlierRuns(older=(a_checkpoint(2), a_checkpoint(3)), others=(a_checkpoint(6),))
 
 
 def test_a_run_that_starts_afresh_has_no_history(store: FsspecStore) -> None:
     with_complete(store, 2, 3)
-    left = find_leftovers(store, "job", None, 4)
-    assert left == Leftovers(others=(a_checkpoint(2), a_checkpoint(3)))
+    left = find_earlier_runs(store, "job", None, 4)
+    assert left == EarlierRuns(others=(a_checkpoint(2), a_checkpoint(3)))
 
 
 def test_files_of_checkpoints_that_were_never_complete_are_found(store: FsspecStore) -> None:
@@ -51,7 +51,7 @@ def test_files_of_checkpoints_that_were_never_complete_are_found(store: FsspecSt
     store.put(shared_path("job", 1, 0, 1, "a" * 16), b"an SST file")
     store.put(shared_path("job", 9, 0, 1, "a" * 16), b"of a number that this run gives out itself")
     store.put("job/sav-4/worker-0-e1.segment", b"part of a savepoint")
-    assert find_leftovers(store, "job", a_checkpoint(2), 5).abandoned == (1, 3)
+    assert find_earlier_runs(store, "job", a_checkpoint(2), 5).abandoned == (1, 3)
 
 
 def test_nothing_counts_as_abandoned_where_a_complete_one_cannot_be_read(
@@ -60,7 +60,7 @@ def test_nothing_counts_as_abandoned_where_a_complete_one_cannot_be_read(
     with_complete(store, 2, 4)
     store.put(segment_path("job", 3, 0, 1), b"part")
     store.put(metadata_path("job", 4), b"rubbish")
-    assert find_leftovers(store, "job", a_checkpoint(2), 5) == NOTHING_LEFT
+    assert find_earlier_runs(store, "job", a_checkpoint(2), 5) == NO_EARLIER_RUNS
 
 
 def test_storage_that_does_not_answer_is_said(
@@ -71,7 +71,7 @@ def test_storage_that_does_not_answer_is_said(
 
     monkeypatch.setattr(FsspecStore, "list", silent)
     with pytest.raises(StorageUnreachable, match="no answer"):
-        find_leftovers(store, "job", None, 1)
+        find_earlier_runs(store, "job", None, 1)
 
 
 def a_job(folder: Path, retain: int) -> hr.Job:

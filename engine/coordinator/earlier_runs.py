@@ -1,0 +1,118 @@
+"""Checkpoints and claims of earlier runs in a job's folder, looked for before the job runs.
+
+A driver that dies between a completion and the following deletion leaves superfluous checkpoints
+behind, and files of checkpoints never completed. The next run counts, retains and deletes all of
+its own history. Checkpoints of other histories belong to the user: newer ones than the start of the
+run, or all if the run starts from elsewhere or afresh. Their files are counted, so that no deletion
+takes one along. Checkpoints claimed by another job count likewise: the other job deletes them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from headrace.recovery import catalog, claims, elsewhere
+from headrace.recovery.codec import CorruptMetadata, UnsupportedVersion
+from headrace.recovery.elsewhere import Elsewhere
+from headrace.recovery.metadata import CheckpointMetadata
+from headrace.recovery.store import NotFound, Store, StoreError
+
+from ..contract.errors import StorageUnreachable
+
+
+@dataclass(frozen=True, slots=True)
+class EarlierRuns:
+    """Checkpoints in the job's folder, without savepoints and the start of this run.
+
+    Attributes:
+        older: complete checkpoints of the history continued by this run, oldest first.
+        others: complete checkpoints of other histories.
+        abandoned: numbers with files, but not complete.
+        claims: unreleased claims of the continued history, lowest number first.
+        other_claims: unreleased claims of other histories.
+    """
+
+    older: tuple[CheckpointMetadata, ...] = ()
+    others: tuple[CheckpointMetadata, ...] = ()
+    abandoned: tuple[int, ...] = ()
+    claims: tuple[Elsewhere, ...] = ()
+    other_claims: tuple[Elsewhere, ...] = ()
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """A sentence for the user about each claim of another history."""
+        return tuple(
+            f"{claim} was claimed by an earlier run, whose history this one does not continue:"
+            " it is kept"
+            for claim in self.other_claims
+        )
+
+
+NO_EARLIER_RUNS = EarlierRuns()
+
+
+def find_earlier_runs(
+    store: Store | None,
+    job: str,
+    restored: CheckpointMetadata | None,
+    checkpoint_next: int,
+    place: Elsewhere | None = None,
+) -> EarlierRuns:
+    """Look for checkpoints and claims of earlier runs, after an epoch is claimed.
+
+    From then on the owner of an older epoch completes nothing. Records of savepoints with which
+    earlier runs ended are deleted when a newer checkpoint has followed.
+
+    Args:
+        restored: start of the run in this folder; None: elsewhere, or afresh.
+        checkpoint_next: the first number of this run.
+        place: record of a start elsewhere, if there is one.
+
+    Raises: StorageUnreachable.
+    """
+    if store is None:
+        return NO_EARLIER_RUNS
+    try:
+        complete = catalog.complete_checkpoints(store, job, savepoints=False)
+        found = _loaded(store, job, complete)
+        abandoned = [n for n in catalog.abandoned_checkpoints(store, job) if n < checkpoint_next]
+        places, _ = elsewhere.noted(store, job)
+        taken = claims.claimed_checkpoints(store, job)
+        start = _start(restored, place)
+        for each in places:
+            if not each.claimed and each.number < start:
+                elsewhere.forget(store, job, each.number)
+    except StoreError as error:
+        raise StorageUnreachable(f"the checkpoint directory cannot be read: {error}") from error
+    if len(found) < len(complete):
+        # An unreadable checkpoint may name any file: some that look abandoned may be among them.
+        abandoned = []
+    older = [m for m in found if m.checkpoint < start and m.checkpoint not in taken]
+    held = [each for each in places if each.claimed]
+    own = [each for each in held if each.number < start or each == place]
+    return EarlierRuns(
+        older=tuple(older),
+        others=tuple(m for m in found if m not in older and m.checkpoint != start),
+        abandoned=tuple(abandoned),
+        claims=tuple(own),
+        other_claims=tuple(each for each in held if each not in own),
+    )
+
+
+def _start(restored: CheckpointMetadata | None, place: Elsewhere | None) -> int:
+    """Checkpoints below this number belong to the history of the run; 0: none does."""
+    if restored is not None:
+        return restored.checkpoint
+    return 0 if place is None or place.claimed else place.number
+
+
+def _loaded(store: Store, job: str, numbers: Iterable[int]) -> list[CheckpointMetadata]:
+    """The readable checkpoints, oldest first."""
+    found = []
+    for number in sorted(numbers):
+        try:
+            found.append(catalog.load(store, job, number))
+        except (CorruptMetadata, UnsupportedVersion, NotFound):
+            continue
+    return found

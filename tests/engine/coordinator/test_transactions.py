@@ -1,0 +1,150 @@
+"""Transactions: open from the checkpoint that names them until their commit is confirmed."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from headrace.engine.coordinator.coordinator_events import CommitTransactions, RecoverSinks
+from headrace.engine.coordinator.transactions import Transactions
+from headrace.recovery.metadata import CheckpointMetadata, TransactionRecord
+
+from .driven_coordinator import a_checkpoint
+
+
+def record(id: str) -> TransactionRecord:
+    return TransactionRecord("out", id, {})
+
+
+def metadata(checkpoint: int, transactions: Sequence[TransactionRecord] = ()) -> CheckpointMetadata:
+    return a_checkpoint(checkpoint, *(transaction.id for transaction in transactions))
+
+
+def complete(transactions: Transactions, checkpoint: int, *fresh: str) -> None:
+    """Complete a checkpoint that names what is new and what is left over."""
+    carried = transactions.carry_over(map(record, fresh))
+    ordered = transactions.commit(metadata(checkpoint, carried))
+    assert ordered == [CommitTransactions(checkpoint, tuple(carried))]
+    transactions.check()
+
+
+def open_ids(transactions: Transactions) -> list[str]:
+    return [t.id for t in transactions.uncommitted]
+
+
+def test_a_transaction_is_open_from_completion_to_confirmation() -> None:
+    transactions = Transactions(None)
+    complete(transactions, 1, "b", "a")
+    assert (open_ids(transactions), transactions.committing) == (["b", "a"], True), (
+        "as pre-committed"
+    )
+    transactions.committed(1)
+    assert (open_ids(transactions), transactions.committing) == ([], False)
+
+
+def test_what_is_not_confirmed_rides_with_the_next_checkpoint() -> None:
+    transactions = Transactions(None)
+    complete(transactions, 1, "a")
+    complete(transactions, 2, "b")
+    assert open_ids(transactions) == ["a", "b"]
+    transactions.committed(1)
+    assert open_ids(transactions) == ["b"]
+    assert transactions.committing
+    transactions.committed(2)
+    assert (open_ids(transactions), transactions.committing) == ([], False)
+
+
+def test_a_repeat_of_what_is_confirmed_is_not_committed_twice() -> None:
+    transactions = Transactions(None)
+    complete(transactions, 1, "a")
+    transactions.committed(1)
+    complete(transactions, 2, "a", "b")
+    assert open_ids(transactions) == ["b"]
+
+
+def test_a_commit_confirmed_while_the_next_metadata_is_written_is_not_forgotten() -> None:
+    transactions = Transactions(None)
+    complete(transactions, 1, "a")
+    carried = transactions.carry_over([record("b")])
+    transactions.committed(1)
+    transactions.commit(metadata(2, carried))
+    transactions.check()
+    assert open_ids(transactions) == ["b"]
+
+
+def test_a_commit_that_failed_stays_open_until_a_recovery_repeats_it() -> None:
+    transactions = Transactions(None)
+    complete(transactions, 1, "a")
+    transactions.commit_failed(1)
+    assert (open_ids(transactions), transactions.committing) == (["a"], False)
+    transactions.recovered()
+    assert open_ids(transactions) == []
+
+
+def test_a_restored_checkpoints_transactions_are_committed_again() -> None:
+    transactions = Transactions(metadata(4, [record("a")]))
+    assert open_ids(transactions) == ["a"]
+    assert not transactions.committing
+
+
+def test_falling_back_to_an_older_checkpoint_forgets_the_newer() -> None:
+    transactions = Transactions(None)
+    for number in (1, 2):
+        complete(transactions, number)
+        transactions.committed(number)
+    transactions.restored(metadata(1, [record("a")]))
+    assert open_ids(transactions) == ["a"]
+    transactions.restored(None)
+    assert open_ids(transactions) == []
+
+
+@given(st.lists(st.sampled_from(["complete", "confirm", "fail"]), max_size=30))
+def test_every_transaction_is_named_by_each_checkpoint_until_it_is_confirmed(
+    script: list[str],
+) -> None:
+    """So a restore from any checkpoint commits what nobody has confirmed, and never loses one."""
+    transactions = Transactions(None)
+    number, unconfirmed = 0, set[str]()
+    for step in script:
+        if step == "complete":
+            number += 1
+            unconfirmed.add(f"t{number:02d}")
+            complete(transactions, number, f"t{number:02d}")
+        elif number and step == "confirm":
+            transactions.committed(number)
+            unconfirmed.clear()
+        elif number:
+            transactions.commit_failed(number)
+        assert open_ids(transactions) == sorted(unconfirmed)
+
+
+def test_a_recovery_of_the_sinks_commits_what_is_open() -> None:
+    transactions = Transactions(None)
+    complete(transactions, 1, "a")
+    assert transactions.recover(7) == [RecoverSinks(7, (record("a"),))]
+
+
+def test_the_last_commit_is_repeated_as_far_as_it_is_open() -> None:
+    transactions = Transactions(None)
+    complete(transactions, 1, "a")
+    complete(transactions, 2, "b")
+    transactions.committed(1)
+    transactions.commit_failed(2)
+    assert transactions.commit_again() == [CommitTransactions(2, (record("b"),))]
+    assert transactions.committing
+    transactions.committed(2)
+    assert (open_ids(transactions), transactions.committing) == ([], False)
+
+
+def test_nothing_is_repeated_that_was_never_committed() -> None:
+    with pytest.raises(AssertionError, match="nothing was ever committed"):
+        Transactions(None).commit_again()
+
+
+def test_the_state_can_be_read_as_text() -> None:
+    transactions = Transactions(None)
+    complete(transactions, 1, "a")
+    assert transactions.describe() == "uncommitted=1"
