@@ -31,7 +31,7 @@ def bound(declared: Any) -> tuple[Any, KeyedState, CurrentKey]:
 
 
 def test_a_value_is_there_until_it_expires_and_then_the_default_is() -> None:
-    state, _, current = in_memory(value_state(pa.int64(), default=7, ttl="10s"))
+    state, _, current = bound(value_state(pa.int64(), default=7, ttl="10s"))
     state.value = 1
     current.now_ns = 10 * SECOND - 1
     assert (state.value, state.exists) == (1, True)
@@ -40,7 +40,7 @@ def test_a_value_is_there_until_it_expires_and_then_the_default_is() -> None:
 
 
 def test_each_write_begins_it_anew_and_a_late_one_does_not_shorten_it() -> None:
-    state, _, current = in_memory(value_state(pa.int64(), ttl="10s"))
+    state, _, current = bound(value_state(pa.int64(), ttl="10s"))
     current.now_ns = 8 * SECOND
     state.value = 1
     current.now_ns = 3 * SECOND
@@ -50,7 +50,7 @@ def test_each_write_begins_it_anew_and_a_late_one_does_not_shorten_it() -> None:
 
 
 def test_a_list_begins_anew_behind_one_that_has_expired() -> None:
-    state, _, current = in_memory(list_state(pa.int64(), ttl="10s"))
+    state, _, current = bound(list_state(pa.int64(), ttl="10s"))
     state.append(1)
     state.commit()
     current.now_ns = 10 * SECOND
@@ -60,7 +60,7 @@ def test_a_list_begins_anew_behind_one_that_has_expired() -> None:
 
 
 def test_a_map_begins_anew_behind_one_that_has_expired() -> None:
-    state, stamps, current = in_memory(map_state(pa.string(), pa.int64(), ttl="10s"))
+    state, stamps, current = bound(map_state(pa.string(), pa.int64(), ttl="10s"))
     state["x"] = 1
     state.commit()
     stamps.commit()
@@ -71,7 +71,7 @@ def test_a_map_begins_anew_behind_one_that_has_expired() -> None:
 
 
 def test_what_is_cleared_is_written_nowhere() -> None:
-    state, stamps, _ = in_memory(value_state(pa.int64(), ttl="10s"))
+    state, stamps, _ = bound(value_state(pa.int64(), ttl="10s"))
     state.value = 1
     state.clear()
     state.commit()
@@ -81,7 +81,7 @@ def test_what_is_cleared_is_written_nowhere() -> None:
 
 
 def test_a_sweep_removes_what_has_expired_some_keys_at_a_time() -> None:
-    state, stamps, current = in_memory(value_state(pa.int64(), ttl="10s"))
+    state, stamps, current = bound(value_state(pa.int64(), ttl="10s"))
     for number in range(10):
         current.key, current.now_ns = str(number), number * SECOND
         state.value = number
@@ -95,7 +95,7 @@ def test_a_sweep_removes_what_has_expired_some_keys_at_a_time() -> None:
 
 
 def test_a_sweep_spares_what_the_call_has_written() -> None:
-    state, stamps, current = in_memory(value_state(pa.int64(), ttl="10s"))
+    state, stamps, current = bound(value_state(pa.int64(), ttl="10s"))
     state.value = 1
     state.commit()
     stamps.commit()
