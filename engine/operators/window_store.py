@@ -179,7 +179,8 @@ class WindowStore:
         """Tell when stored rows fire or, if they have, when they are dropped."""
         last = times_of(rows, END, self._operator) - 1
         fired = rows.column(FIRED).to_numpy(zero_copy_only=False)
-        return last + kept_ns * fired.astype(np.int64)
+        due: Times = last + kept_ns * fired.astype(np.int64)
+        return due
 
     def compacted(
         self, kept_ns: int, watermark_ns: int

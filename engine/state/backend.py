@@ -58,7 +58,7 @@ ABSENT: Final = Mark()
 class ValueTable(Protocol):
     """Committed values of one declared state, by key. Neither side changes a value in place."""
 
-    def get(self, key: Key, default: Cell = None, /) -> Cell:
+    def get(self, key: Key, default: Cell, /) -> Cell:
         """Return the value, or `default`."""
         ...
 

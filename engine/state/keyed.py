@@ -53,7 +53,7 @@ class CurrentKey:
 class _Unbound:
     """The table of a state that no operator has opened: empty."""
 
-    def get(self, key: Key, default: Cell = None, /) -> Cell:
+    def get(self, key: Key, default: Cell, /) -> Cell:
         return default
 
     def merge(self, written: dict[Key, Cell]) -> None:
@@ -114,6 +114,7 @@ class KeyedState(ABC):
             if now_ns < self._swept_ns + ttl_ns // _ROUNDS_PER_TTL:
                 return
             self._swept_ns = now_ns
+        some: list[tuple[Key, Any]]
         some, self._round_over = stamps._committed.some(count_max)
         for key, written_ns in some:
             if written_ns + ttl_ns <= now_ns and key not in stamps._written:
@@ -161,7 +162,8 @@ class KeyedState(ABC):
         self._touch()
         own: Any = ABSENT if expired else self._written.get(key)
         if own is None:
-            own = self._written[key] = make(self._committed.get(key, ()))
+            held: Any = self._committed.get(key, ())
+            own = self._written[key] = make(held)
         elif own is ABSENT:
             own = self._written[key] = make()
         return own
@@ -172,7 +174,7 @@ class KeyedState(ABC):
         if stamps is None:
             return
         now_ns = self._current.now_ns
-        before = ABSENT if self._is_expired() else stamps._read()
+        before: Any = ABSENT if self._is_expired() else stamps._read()
         # A record that comes late does not make state older than it is.
         written_ns = now_ns if before is ABSENT else max(before, now_ns)
         stamps._written[self._current.key] = ABSENT if cleared else written_ns

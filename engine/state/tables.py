@@ -57,7 +57,7 @@ def table_of_items(
 
 def key_columns(keys: Sequence[Key], count: int) -> Sequence[Sequence[Cell]]:
     """Split Python keys into `count` columns: a key of several columns is a tuple."""
-    return [keys] if count == 1 else list(zip(*keys, strict=True))  # type: ignore[arg-type]
+    return [keys] if count == 1 else list(zip(*keys, strict=True))
 
 
 def to_arrow(value: Cell) -> Cell:

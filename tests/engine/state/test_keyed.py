@@ -67,7 +67,7 @@ def test_none_is_a_value_and_not_the_default() -> None:
 
 
 def test_a_value_changed_in_place_does_not_change_the_state() -> None:
-    path = value_state(pa.list_(pa.int64()), default=[]).bind("path", CurrentKey(1))
+    path = in_memory(value_state(pa.list_(pa.int64()), default=[]), "path", CurrentKey(1))
     mine = [1]
     path.value = mine
     mine.append(2)
