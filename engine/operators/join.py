@@ -1,11 +1,12 @@
 """Joins of two streams by key and event time.
 
-A record is joined with those of the other side that are there already, and kept until the watermark says that none can come any more to
-which it would belong. An interval join matches by distance in time, a windowed join by window; to both, a record has a *time* (its own, or
-the start of its window) and the other's must lie within fixed bounds of it. So the pairs come as soon as both records are there, those of a windowed
-join too; what an outer join leaves unmatched comes when the watermark has passed.
+A record is joined with the stored records of the other side, and kept until the watermark excludes further matches. An
+interval join matches by distance in time, a windowed join by window; in both, a record has a *time* (its own, or the
+start of its window), and the times of a pair differ within fixed bounds. So pairs are emitted as soon as both records
+are there, also by a windowed join; unmatched records of an outer join are emitted when the watermark has passed.
 
-A record with a time that the watermark has passed (whose window it has passed) is late: it is dropped and counted. A null key meets nothing, as in SQL.
+Records behind the watermark (with windows behind the watermark) are late: they are dropped and counted. A null key
+matches nothing, as in SQL.
 
 Source: Flink's `IntervalJoinOperator`; deviations: outer joins, and windowed joins that do not wait for the window's end.
 """
@@ -148,7 +149,7 @@ class JoinOperator(JudgesLateness):
         self._sides[side].add(batch, time, matched)
 
     def advance(self, watermark_ns: int, rows_max: int) -> Advanced:
-        """Let go of the records that can meet nothing any more; of an outer join, emit those that never did."""
+        """Drop expired records; of an outer join, emit unmatched ones."""
         self._time.advance(watermark_ns)
         self._opened().begin()
         batches: list[pa.RecordBatch] = []
@@ -208,7 +209,7 @@ class JoinOperator(JudgesLateness):
     def _probe(
         self, side: int, batch: pa.RecordBatch, time: Times, matched: Mask
     ) -> Iterator[pa.RecordBatch]:
-        """Emit the pairs with the other side's records; note on both sides who has met one."""
+        """Emit the pairs with the other side's records; mark matches on both sides."""
         mine = self._inputs[side]
         low, high = self._bounds.low_ns, self._bounds.high_ns
         if side == 1:
@@ -224,7 +225,7 @@ class JoinOperator(JudgesLateness):
     def _met(
         self, side: int, batch: pa.RecordBatch, run: Run, hashes: Hashes, low: Times, high: Times
     ) -> tuple[Rows, Rows]:
-        """Find who meets whom. Returns pairs (row of the batch, row of the run)."""
+        """Find matches. Returns pairs (row of the batch, row of the run)."""
         mine, theirs = self._inputs[side], self._inputs[1 - side]
         probing, found = run.probe(hashes, low, high)
         equal = equal_keys(batch, mine.keys, probing, run.rows, theirs.keys, found)

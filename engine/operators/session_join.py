@@ -4,11 +4,12 @@ The sessions are those of an aggregate over the union of both sides that counts 
 themselves lie beside it. When the watermark has passed the end of a session, every record of its left side is joined with every one
 of its right, and all of them are forgotten. A session of one side alone is what an outer join emits unmatched.
 
-A closed session is first taken out of the sessions and then emitted, over several calls if it makes many pairs. What is not emitted yet is
-state of its own, so that a checkpoint may come in between, and no record can join a session that is closed.
+A closed session is first taken out of the sessions and then emitted, over several calls if its pairs are many. Closed
+sessions are state of their own until all pairs are emitted: a checkpoint may come in between, and no record can join a
+closed session.
 
-A record is late as in `session.py`: it is dropped and counted. A null key meets nothing, as in SQL: such a record is a session alone, and an outer
-join emits it at once.
+Late records are dropped and counted, as in `session.py`. A null key matches nothing, as in SQL: its record is a session
+alone, and an outer join emits the record at once.
 
 Source: Flink's window join with `EventTimeSessionWindows`; deviations: outer joins, and what `session.py` says of lateness.
 """

@@ -1,12 +1,12 @@
 """Aggregates over windows of keys: what tumbling, sliding and session windows have in common, and the first two.
 
-Every row of the result is a key, a window and its aggregates. It is emitted when the watermark passes the window's end. With `lateness` the window is
-kept for that long beyond, and each batch with records for it emits it again, as it is then. Records whose windows are all past and dropped
-are late: they are given out for the chain's late output, and counted.
+Every row of the result is a key, a window and its aggregates, emitted when the watermark passes the window's end.
+With `lateness` the window is kept for so long beyond its end, and each batch with records for the window emits the
+window again. Records are late when all their windows are dropped: they go to the chain's late output and are counted.
 
 No Python runs per record: a batch becomes windows, the windows' slots, and a scatter per aggregate. Firing is cut into
-slices. The operator is also its table's `DueRowsAtHand`: a window is due when it fires and then, with lateness, when
-it is dropped.
+slices. The operator is also its table's `DueRowsAtHand`: a window is due at its end, and with lateness a second time,
+to be dropped.
 
 Source: Flink's `WindowOperator` with `EventTimeTrigger`, accumulating; deviation: a late batch emits one update per window, not one per record.
 """
@@ -83,7 +83,7 @@ class WindowOperator(JudgesLateness, ABC):
         self.open_in(context, keyed_backend(self._stated, context))
 
     def open_in(self, context: OperatorContext, backend: KeyedBackend) -> None:
-        """Open with a backend that may hold other tables as well; it is committed and closed here."""
+        """Open with a backend, perhaps of other tables too; the operator commits and closes the backend."""
         super().open(context)
         self._backend = backend
         self._rows: DueTable = backend.due_rows(self)
@@ -142,7 +142,7 @@ class WindowOperator(JudgesLateness, ABC):
         return Advanced(batches, done)
 
     def passed(self, batch: pa.RecordBatch) -> Times | int:
-        """Tell the watermark that counts for each record; one number if it is the same for all."""
+        """Tell the watermark of each record; one number if all have the same."""
         return self._time.of(batch, self._spec.keys)
 
     def commit(self) -> None:
@@ -232,7 +232,7 @@ class WindowOperator(JudgesLateness, ABC):
         return self._store.due_at(rows, self._lateness_ns)
 
     def due(self, until_ns: int) -> Slots:
-        """See `DueRowsAtHand`. In memory windows are dropped by compaction, so only firing ones are due."""
+        """See `DueRowsAtHand`. In memory compaction drops windows, so only firing windows are due."""
         return self._store.due(until_ns)
 
     def next_due(self, slots: Slots | None = None) -> int:
@@ -252,7 +252,7 @@ class WindowOperator(JudgesLateness, ABC):
         return times_of(batch, self._spec.event_time, self._operator)
 
     def _emits(self, changed: Slots) -> Slots:
-        """Tell which of the windows that a batch changed are emitted with it: those that have fired."""
+        """Select the changed windows to be emitted with their batch: fired windows."""
         past = changed[self._fires_again(changed)] if self._lateness_ns else changed[:0]
         self._store.fire_at.working[past] = NEVER
         return past

@@ -1,8 +1,8 @@
 """Windows of keys with their aggregates: the state that every window operator works on.
 
-A row is one window of one key: its bounds, when it fires, and one value of each aggregate, in columns (`engine.state.columns`). Rows are
-numbered by whoever indexes them, and are never taken back one by one: a row that is done with stays until `compacted` makes a new store of
-the rest. The old store is left as it is, so a checkpoint may be taken from it until the new one is committed.
+A row is one window of one key: bounds, firing time, and one value of each aggregate, in columns
+(`engine.state.columns`). The operator numbers rows. Dead rows stay until `compacted` makes a new store of the rest; the
+old store remains unchanged, so checkpoints may read the old store until the new store is committed.
 """
 
 from __future__ import annotations
@@ -131,7 +131,7 @@ class WindowStore:
         ]
 
     def next_due(self, slots: Slots | None = None) -> int:
-        """The lowest watermark at which one of some rows fires, or of all; `NEVER` if none does."""
+        """The lowest watermark at which one of these rows fires, or of all; `NEVER`: none fires."""
         rows = slice(self.count) if slots is None else slots
         return int(self.fire_at.working[rows].min(initial=NEVER))
 
@@ -151,7 +151,7 @@ class WindowStore:
         return pa.RecordBatch.from_arrays(columns, schema=schema)
 
     def freeze(self, kept_ns: int, watermark_ns: int) -> Callable[[], pa.RecordBatch]:
-        """Copy the committed rows that live: those not fired, or fired less than `kept_ns` of event time ago."""
+        """Copy the committed live rows: not fired, or fired less than `kept_ns` of event time ago."""
         count = self.committed
         keys = self.keys.freeze()
         key, start, last, fire_at, gone = (column.freeze(count) for column in self._columns)
@@ -176,7 +176,7 @@ class WindowStore:
         return _live(last, fire_at, gone, kept_ns, watermark_ns)
 
     def due_at(self, rows: pa.RecordBatch, kept_ns: int) -> Times:
-        """Tell when stored rows fire or, if they have, when they are dropped."""
+        """Tell when stored rows fire or, once fired, when they are dropped."""
         last = times_of(rows, END, self._operator) - 1
         fired = rows.column(FIRED).to_numpy(zero_copy_only=False)
         due: Times = last + kept_ns * fired.astype(np.int64)
@@ -239,7 +239,7 @@ class WindowStore:
 
 
 def window_of(schema: pa.Schema) -> str:
-    """Tell what the columns of stored windows say about them; empty where nothing was noted."""
+    """Tell size and step of stored windows from the metadata of their columns; empty if unknown."""
     noted: bytes = (schema.field(START).metadata or {}).get(_WINDOW, b"")
     return noted.decode()
 

@@ -113,7 +113,7 @@ class RowsAtHand(Protocol):
         ...
 
     def load(self, slots: Slots, rows: pa.RecordBatch) -> None:
-        """Take stored rows; they count as committed."""
+        """Take stored rows, as committed ones."""
         ...
 
     def stage(self, slots: Slots) -> None:
@@ -130,7 +130,7 @@ class RowsAtHand(Protocol):
 
 
 class DueRowsAtHand(RowsAtHand, Protocol):
-    """Rows at hand that are due at a time, perhaps again later, and then end."""
+    """Rows at hand with a due time, perhaps a second one, and an end."""
 
     def live(self, slots: Slots) -> Mask:
         """Tell the rows that have not ended."""
@@ -141,11 +141,11 @@ class DueRowsAtHand(RowsAtHand, Protocol):
         ...
 
     def due(self, until_ns: int) -> Slots:
-        """Find the rows at hand that are due up to `until_ns`, the earliest first."""
+        """Find rows at hand due up to `until_ns`, the earliest first."""
         ...
 
     def next_due(self, slots: Slots | None = None) -> int:
-        """Return the earliest due time of some rows, or of all."""
+        """Return the earliest due time of these rows, or of all."""
         ...
 
 
@@ -153,7 +153,7 @@ class RowTable(Protocol):
     """A table of rows, of which the operator has some at hand, or all. `KeyedBackend.begin` may forget them."""
 
     def recall(self) -> None:
-        """Load the stored values of all rows that the operator has numbered since `begin`."""
+        """Load the stored values of all rows numbered since `begin`."""
         ...
 
     def recall_keys(self) -> None:
@@ -177,22 +177,22 @@ class DueTable(RowTable, Protocol):
     """A table of rows with an index of due times."""
 
     def due(self, until_ns: int, rows_max: int) -> tuple[Slots, bool]:
-        """Bring rows to hand that are due up to `until_ns`, the earliest first; say whether there are no more."""
+        """Bring rows due up to `until_ns` to hand, the earliest first; say whether all of them are."""
         ...
 
     def passed(self, slots: Slots) -> None:
-        """Store the rows of the last `due` as they are now, without those that have ended."""
+        """Store the rows of the last `due` as they are now; ended rows are deleted."""
         ...
 
 
 class Held(Protocol):
-    """Records that `RecordTable.find` has found, as a sorted run."""
+    """Found records, as a sorted run."""
 
     @property
     def run(self) -> Run: ...
 
     def met(self, rows: Rows) -> None:
-        """Mark records that have met one of the other side."""
+        """Mark records as matched by the other side."""
         ...
 
     def drop(self, rows: Rows) -> None:
@@ -202,11 +202,11 @@ class Held(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Expired:
-    """Records that expired without having met one of the other side.
+    """Expired records without a match on the other side.
 
     Attributes:
-        count: records that count towards the limit of the call.
-        done: there are no more.
+        count: records towards the limit of the call.
+        done: no expired record is left.
     """
 
     rows: pa.RecordBatch
@@ -219,7 +219,7 @@ class RecordTable(Protocol):
     """Many records of each key, found by the hash of the key and by time."""
 
     def add(self, batch: pa.RecordBatch, time: Times, matched: Mask) -> None:
-        """Keep records; `matched` marks those that have met one of the other side."""
+        """Keep records; `matched` marks records with a match on the other side."""
         ...
 
     def load(self, batch: pa.RecordBatch, time: Times, matched: Mask) -> None:
@@ -269,7 +269,7 @@ class KeyedBackend(Protocol):
 
         Args:
             kept_ns: records expire so long after their time; None: the operator drops them.
-            unmatched: `expired` returns the records that have met none.
+            unmatched: `expired` returns the records without a match.
         """
         ...
 

@@ -1,10 +1,11 @@
 """Timers, in event time and in processing time: per key, the times at which its function wants to be called.
 
-Timers are keyed state: what is committed is a dictionary of immutable tuples, the writes of the running work are aside, and a snapshot copies
-the dictionary. They stay in memory whatever keeps the other states, because the next one to fire is asked for all the time.
+Timers are keyed state: a dictionary of committed immutable tuples, with the writes of the running work aside; a
+snapshot copies the dictionary. Timers stay in memory on every backend, because every call asks for the next timer.
 
-Beside them is a heap of (time, key) to find what is due. It belongs to the subtask's thread, is neither committed nor stored, and may name
-timers that are gone: an entry counts only if its timer is still set. After a restore it is made again.
+Beside them is a heap of (time, key), which finds due timers. The heap belongs to the subtask's thread, is neither
+committed nor stored, and may name deleted timers: an entry counts only if its timer is still set. A restore makes a
+new heap.
 """
 
 from __future__ import annotations

@@ -6,7 +6,7 @@ keys of a range of key groups lie together, whatever the states.
 
 A value is *packed* when every column of it is integer-like or a float: per column one byte as above and 8 bytes, little-endian.
 One other column is MessagePack if it is text, bytes, or lists, maps and structs of what MessagePack can tell apart; in all other cases it is
-an Arrow record batch of one row. Several columns are what `rocks_values.py` says. No code is stored, nothing is pickled.
+an Arrow record batch of one row. Several columns are what `values.py` says. No code is stored, nothing is pickled.
 
 Format, never change: checkpoints hold it.
 """

@@ -38,9 +38,10 @@ def _third(stated: StateBackend, context: OperatorContext) -> KeyedBackend:
 
 
 @pytest.fixture(autouse=True, scope="module")
-def in_memory(request: pytest.FixtureRequest) -> Iterator[None]:
-    """Put the third backend in the place of the heap."""
+def in_memory(request: pytest.FixtureRequest) -> Iterator[str]:
+    """Put the third backend in the place of the heap; yields which of them is there."""
+    kind = getattr(request, "param", "heap")
     with pytest.MonkeyPatch.context() as patch:
-        if getattr(request, "param", "heap") == "third":
+        if kind == "third":
             patch.setitem(backends.BACKENDS, "heap", _third)
-        yield
+        yield kind
