@@ -82,13 +82,19 @@ class WorkerLauncher(Protocol):
         """Address of this machine on which the coordinator listens, so that all workers reach it."""
         ...
 
-    def start(self, program: WorkerProgram, on_failure: Callable[[str], None]) -> None:
+    def start(
+        self,
+        program: WorkerProgram,
+        on_failure: Callable[[str], None],
+        on_exit: OnExit | None = None,
+    ) -> None:
         """Start all workers; returns without waiting for them to connect.
 
         Args:
-            program: what they run.
+            program: runs in each worker.
             on_failure: called from another thread, at most once, with one sentence, when workers
                 can no longer be provided and the job must fail. Not called after `stop`.
+            on_exit: told of workers that end, where the platform does not start them again itself.
 
         Raises:
             UserError: the machine or cluster cannot hold the workers.
@@ -103,6 +109,20 @@ class WorkerLauncher(Protocol):
         Args:
             lost: number of the newest incarnation that has registered; -1: none has.
         """
+        ...
+
+    def successor(self, slots: int) -> WorkerLauncher | None:
+        """Make the launcher of the job that takes this one's place, with so many slots.
+
+        None: only when this launcher has stopped can another be made, from nothing.
+
+        Raises:
+            UserError: the slots cannot be had, even without this launcher's own workers.
+        """
+        ...
+
+    def has_room_beside(self, workers: int) -> bool:
+        """So many workers of a successor can run beside this launcher's own."""
         ...
 
     def stop(self, timeout_s: float) -> None:

@@ -31,7 +31,7 @@ class MessageReceived:
 
 @dataclass(frozen=True, slots=True)
 class ConnectionLost:
-    """A connection has ended without the coordinator's doing."""
+    """A connection has ended."""
 
     connection: int
     reason: str
@@ -48,7 +48,7 @@ class WorkerExited:
 
 @dataclass(frozen=True, slots=True)
 class LauncherFailed:
-    """The launcher cannot start workers any more."""
+    """Workers cannot be started any more, or no older checkpoint can be looked for."""
 
     reason: str
 
@@ -242,7 +242,7 @@ class SendMessage:
 
 @dataclass(frozen=True, slots=True)
 class CloseConnection:
-    """Close a connection after all earlier messages have left; no ConnectionLost follows."""
+    """Close a connection after all earlier messages have left."""
 
     connection: int
 
@@ -327,7 +327,10 @@ class ReleaseClaim:
 
 @dataclass(frozen=True, slots=True)
 class FindCheckpoint:
-    """Look for the newest complete checkpoint older than `below`. Answered by CheckpointFound."""
+    """Look for the newest complete checkpoint older than `below`.
+
+    Answered by CheckpointFound, or by LauncherFailed when storage fails.
+    """
 
     below: int
 

@@ -14,7 +14,6 @@ class Restarts:
     def __init__(self, rules: RestartRules) -> None:
         self._rules = rules
         self.in_a_row = 0
-        self.total = 0
         #: The last failure of the program, and how often it has come in a row.
         self._story = ""
         self._told = 0
@@ -37,5 +36,4 @@ class Restarts:
             return None
         doubled = self._rules.backoff_ns << min(self.in_a_row, 32)
         self.in_a_row += 1
-        self.total += 1
         return min(doubled, self._rules.backoff_max_ns)

@@ -11,7 +11,7 @@ import logging
 import queue
 import threading
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import assert_never
@@ -21,7 +21,6 @@ import msgspec
 from headrace.channels.handshake import Identity
 from headrace.channels.wire import ControlFrame
 from headrace.recovery.metadata import CheckpointMetadata, SharedFile
-from headrace.recovery.store import Store
 
 from ..contract import messages as m
 from ..contract.clock import now_ns
@@ -38,19 +37,21 @@ from ..network.network import (
     NetworkEvent,
     Received,
 )
-from .claiming import release
+from .checkpoint_directory import CheckpointDirectory
 from .coordinator_performer import (
+    CoordinatorPerformer,
+    SinkEffect,
     Sinks,
-    claim_epoch,
-    delete_files,
-    find_checkpoint,
-    recover_sinks,
-    withdraw_checkpoints,
-    write_metadata,
+    StorageEffect,
+    perform_on_sinks,
+    perform_on_storage,
 )
-from .standby import InboxItem, Standby
+from .early_workers import EarlyWorkers, StateFetched
 
 _log = logging.getLogger(__name__)
+
+#: None: look at the clock again.
+InboxItem = d.CoordinatorEvent | list[NetworkEvent] | None
 
 #: Notices and checkpoints that a status remembers.
 _REMEMBERED = 1000
@@ -82,7 +83,7 @@ class Status:
     workers: Mapping[int, int] = field(default_factory=dict)
 
 
-class CoordinatorDriver:
+class CoordinatorDriver(CoordinatorPerformer):
     """Runs the coordinator of one job; `listen`, `start`, then wait for `ended`.
 
     Workers may come before `start`: what they say waits for the machine.
@@ -90,19 +91,15 @@ class CoordinatorDriver:
 
     def __init__(
         self,
-        job: str,
+        directory: CheckpointDirectory,
         secret: bytes,
         launcher: WorkerLauncher,
-        store: Store | None,
         sinks: Sinks,
-        directory: str = "",
     ) -> None:
-        self._job = job
-        #: URL of `store`.
+        self._job = job = directory.job
         self._directory = directory
         self._machine: Coordinator | None = None
         self._launcher = launcher
-        self._store = store
         self._sinks = sinks
         self._inbox: queue.SimpleQueue[InboxItem] = queue.SimpleQueue()
         self._network = Network(
@@ -112,7 +109,7 @@ class CoordinatorDriver:
             schemas=_no_schema,
             accept=lambda peer: peer.role == "worker",
         )
-        self._standby = Standby(self._inbox, self._network, self._replace)
+        self._early = EarlyWorkers(launcher.workers)
         self._storage = ThreadPoolExecutor(1, thread_name_prefix="coordinator-storage")
         self._committing = ThreadPoolExecutor(1, thread_name_prefix="coordinator-sinks")
         self._thread = threading.Thread(target=self._run, name=f"coordinator-{job}", daemon=True)
@@ -142,13 +139,24 @@ class CoordinatorDriver:
         self._network.start()
         return self._network.listen(host)
 
-    def await_workers(self, workers: int, timeout_s: float) -> str:
-        """Wait, before `start`, until so many workers have registered. Returns what went wrong; empty: nothing."""
-        return self._standby.await_workers(workers, timeout_s)
+    def await_workers(self, timeout_s: float) -> str:
+        """Wait, before `start`, until all workers have registered. Returns what went wrong; empty: nothing."""
+        early = self._early
+        self._hear_early(lambda: bool(early.failure) or not early.missing, timeout_s)
+        if early.missing and not early.failure:
+            return f"workers {', '.join(map(str, early.missing))} did not start in time"
+        return early.failure
 
     def fetch_ahead(self, files: Mapping[int, Sequence[SharedFile]], timeout_s: float) -> int:
-        """Have workers that have registered fetch what they will restore, by worker, before `start`; returns how many bytes they have."""
-        return self._standby.fetch_ahead(files, timeout_s)
+        """Have workers that have registered fetch files that they will restore, by worker, before `start`.
+
+        Returns how many bytes they have, after at most `timeout_s`.
+        """
+        early = self._early
+        for connection, order in early.fetch(files):
+            self._network.send(ConnectionId(connection), ControlFrame(m.encode(order)))
+        self._hear_early(lambda: not early.fetching, timeout_s)
+        return early.fetched_bytes
 
     def start(self, machine: Coordinator) -> None:
         """Let the machine begin; the workers have been launched."""
@@ -195,8 +203,8 @@ class CoordinatorDriver:
     def discard(self) -> None:
         """End without a `start`: workers that have come, or still come, are sent away."""
         assert self._machine is None, "it was started"
-        for item in self._standby.early:
-            self._take(item)
+        for event in self._early.events:
+            self._step(event)
         self._close()
 
     def status(self) -> Status:
@@ -222,8 +230,8 @@ class CoordinatorDriver:
         assert machine is not None, "started with a machine"
         try:
             self._perform_all(machine.start(now_ns()))
-            for item in self._standby.early:
-                self._take(item)
+            for event in self._early.events:
+                self._step(event)
             while self.result is None:
                 self._turn(machine)
         except _ProgramEnded:
@@ -251,15 +259,29 @@ class CoordinatorDriver:
             self._step(d.TimePassed())
 
     def _take(self, item: InboxItem) -> None:
+        for event in self._events(item):
+            if not isinstance(event, StateFetched):  # which came too late
+                self._step(event)
+
+    def _hear_early(self, done: Callable[[], bool], timeout_s: float) -> None:
+        """Give the early workers what comes, until `done` or for so long."""
+        deadline_ns = now_ns() + int(timeout_s * 1e9)
+        with contextlib.suppress(queue.Empty):
+            while not done():
+                item = self._inbox.get(timeout=max(0.0, (deadline_ns - now_ns()) / 1e9))
+                for event in self._events(item):
+                    self._perform_all(self._early.take(event))
+
+    def _events(self, item: InboxItem) -> Iterator[d.CoordinatorEvent | StateFetched]:
         if isinstance(item, list):
             for event in item:
-                self._network_event(event)
+                yield from self._network_event(event)
         elif isinstance(item, d.WorkerExited):
             # That a worker has ended which was replaced already is no news, and no reason to replace its successor.
             if item.incarnation >= self._incarnations.get(item.worker, 0):
-                self._step(item)
+                yield item
         elif item is not None:
-            self._step(item)
+            yield item
 
     def _step(self, event: d.CoordinatorEvent) -> None:
         machine = self._machine
@@ -267,33 +289,33 @@ class CoordinatorDriver:
             d.turned_away(event) if machine is None else machine.step(event, now_ns())
         )
 
-    def _network_event(self, event: NetworkEvent) -> None:
+    def _network_event(self, event: NetworkEvent) -> Iterator[d.CoordinatorEvent | StateFetched]:
         match event:
             case Received(connection, frame):
                 if isinstance(frame, ControlFrame):
-                    self._received(connection, frame.body)
+                    yield self._received(connection, frame.body)
             case Disconnected(connection, reason):
-                self._step(d.ConnectionLost(connection, reason))
+                yield d.ConnectionLost(connection, reason)
             case Connected():
                 pass
             case _:
                 assert_never(event)
 
-    def _received(self, connection: ConnectionId, body: bytes) -> None:
+    def _received(self, connection: ConnectionId, body: bytes) -> d.CoordinatorEvent | StateFetched:
         try:
             message = m.decode_for_coordinator(body)
         except msgspec.DecodeError as error:
             # Whoever sends this is broken, though it knows the secret: it is lost, the job is not.
             self._network.close(connection)
-            self._step(d.ConnectionLost(connection, f"it sent what is no message: {error}"))
-            return
-        if isinstance(message, m.FetchedAhead):
-            return  # too late to be waited for
-        if isinstance(message, m.Heartbeat):
-            self._heartbeat(message)
-        if isinstance(message, m.Register):
-            self._registered(message)
-        self._step(d.MessageReceived(connection, message))
+            return d.ConnectionLost(connection, f"it sent what is no message: {error}")
+        match message:
+            case m.FetchedAhead(fetched_bytes):
+                return StateFetched(connection, fetched_bytes)
+            case m.Heartbeat():
+                self._heartbeat(message)
+            case m.Register():
+                self._registered(message)
+        return d.MessageReceived(connection, message)
 
     def _heartbeat(self, message: m.Heartbeat) -> None:
         with self._lock:
@@ -314,50 +336,24 @@ class CoordinatorDriver:
         for effect in effects:
             self._perform(effect)
 
-    def _perform(self, effect: d.CoordinatorEffect) -> None:
-        match effect:
-            case d.SendMessage(connection, message):
-                self._network.send(ConnectionId(connection), ControlFrame(m.encode(message)))
-            case d.CloseConnection(connection):
-                self._network.close(ConnectionId(connection))
-            case d.ClaimEpoch(above):
-                self._store_then(lambda: [claim_epoch(self._store, self._job, above)])
-            case d.WriteMetadata(metadata, target, last):
-                self._store_then(
-                    lambda: write_metadata(self._store, metadata, target=target, last=last)
-                )
-            case d.FindCheckpoint(below):
-                self._store_then(lambda: [find_checkpoint(self._store, self._job, below)])
-            case d.WithdrawCheckpoints(numbers, patient):
-                self._store_then(
-                    lambda: [withdraw_checkpoints(self._store, self._job, numbers, patient=patient)]
-                )
-            case d.DeleteFiles(what, patient):
-                self._store_then(
-                    lambda: [delete_files(self._store, self._job, what, patient=patient)]
-                )
-            case d.ReleaseClaim(place, patient):
-                self._store_then(
-                    lambda: [
-                        release(self._store, self._job, self._directory, place, patient=patient)
-                    ]
-                )
-            case d.RecoverSinks(epoch, records):
-                self._commit_then(
-                    lambda: recover_sinks(self._store, self._job, self._sinks, epoch, records)
-                )
-            case d.CommitTransactions(checkpoint, records):
-                self._commit_then(lambda: self._sinks.commit(checkpoint, records))
-            case d.ReplaceWorker(worker):
-                self._replace(worker)
-            case d.RequestAnswered():
-                self._answers.pop(effect.request)(effect)
-            case d.Notice():
-                self._notice(effect)
-            case d.JobEnded():
-                self.result = effect
-            case _:
-                assert_never(effect)
+    def _send(self, connection: int, message: m.ToWorker) -> None:
+        self._network.send(ConnectionId(connection), ControlFrame(m.encode(message)))
+
+    def _close_connection(self, connection: int) -> None:
+        self._network.close(ConnectionId(connection))
+
+    def _store(self, effect: StorageEffect) -> None:
+        def run() -> None:
+            for event in perform_on_storage(effect, self._directory):
+                self._inbox.put(event)
+
+        self._submit(self._storage, run)
+
+    def _sink(self, effect: SinkEffect) -> None:
+        def run() -> None:
+            self._inbox.put(perform_on_sinks(effect, self._sinks, self._directory))
+
+        self._submit(self._committing, run)
 
     def _replace(self, worker: int) -> None:
         number = self._incarnations.get(worker, 0) + 1
@@ -365,15 +361,11 @@ class CoordinatorDriver:
         lost, _ = self._pids.get(worker, (-1, 0))
         self._launcher.replace(worker, number, lost)
 
-    def _store_then(self, do: Callable[[], list[d.CoordinatorEvent]]) -> None:
-        def run() -> None:
-            for event in do():
-                self._inbox.put(event)
+    def _answer(self, answer: d.RequestAnswered) -> None:
+        self._answers.pop(answer.request)(answer)
 
-        self._submit(self._storage, run)
-
-    def _commit_then(self, do: Callable[[], d.CoordinatorEvent]) -> None:
-        self._submit(self._committing, lambda: self._inbox.put(do()))
+    def _end(self, ended: d.JobEnded) -> None:
+        self.result = ended
 
     def _submit(self, pool: ThreadPoolExecutor, run: Callable[[], None]) -> None:
         try:

@@ -1,16 +1,19 @@
-"""What the coordinator's effects do with storage and sinks; runs in the driver's storage and sink threads.
+"""Performs the coordinator's effects, in threads as in virtual time.
 
-Each function does one effect and returns the event that answers it. None of them raises.
+`CoordinatorPerformer` says where each effect goes. Effects on storage and sinks take time: a subclass decides when `perform_on_storage` and
+`perform_on_sinks` run. Both return the events that answer the effect, and never raise.
 """
 
 from __future__ import annotations
 
 import logging
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import assert_never
 
-from headrace.recovery import catalog, elsewhere
-from headrace.recovery.codec import CorruptMetadata
+from headrace.recovery import catalog, claims, elsewhere
+from headrace.recovery.codec import CorruptMetadata, UnsupportedVersion
 from headrace.recovery.metadata import CheckpointMetadata, TransactionRecord
 from headrace.recovery.registry import Deletable
 from headrace.recovery.store import (
@@ -22,10 +25,12 @@ from headrace.recovery.store import (
     StoreUncertain,
 )
 
+from ..contract import messages as m
 from ..contract.errors import HeadraceError
 from ..contract.operators import SinkCommitter, Transaction
 from ..coordinator import coordinator_events as d
 from ..storage.checkpoint_storage import open_store
+from .checkpoint_directory import CheckpointDirectory
 
 _log = logging.getLogger(__name__)
 
@@ -35,6 +40,111 @@ _REPEATS = 5
 _PAUSE_S = 0.2
 
 Answer = d.CoordinatorEvent
+
+StorageEffect = (
+    d.ClaimEpoch
+    | d.WriteMetadata
+    | d.FindCheckpoint
+    | d.WithdrawCheckpoints
+    | d.DeleteFiles
+    | d.ReleaseClaim
+)
+SinkEffect = d.RecoverSinks | d.CommitTransactions
+
+
+class CoordinatorPerformer(ABC):
+    """Performs the coordinator's effects; subclasses do whatever needs a network, storage, a launcher or time."""
+
+    def _perform(self, effect: d.CoordinatorEffect) -> None:
+        match effect:
+            case d.SendMessage(connection, message):
+                self._send(connection, message)
+            case d.CloseConnection(connection):
+                self._close_connection(connection)
+            case (
+                d.ClaimEpoch()
+                | d.WriteMetadata()
+                | d.FindCheckpoint()
+                | d.WithdrawCheckpoints()
+                | d.DeleteFiles()
+                | d.ReleaseClaim()
+            ):
+                self._store(effect)
+            case d.RecoverSinks() | d.CommitTransactions():
+                self._sink(effect)
+            case d.ReplaceWorker(worker):
+                self._replace(worker)
+            case d.RequestAnswered():
+                self._answer(effect)
+            case d.Notice():
+                self._notice(effect)
+            case d.JobEnded():
+                self._end(effect)
+            case _:
+                assert_never(effect)
+
+    @abstractmethod
+    def _send(self, connection: int, message: m.ToWorker) -> None:
+        """Send a worker a message."""
+
+    @abstractmethod
+    def _close_connection(self, connection: int) -> None:
+        """Close a connection when all that was sent before has left."""
+
+    @abstractmethod
+    def _store(self, effect: StorageEffect) -> None:
+        """Have `perform_on_storage` run after all earlier ones, and post the answers."""
+
+    @abstractmethod
+    def _sink(self, effect: SinkEffect) -> None:
+        """Have `perform_on_sinks` run after all earlier ones, and post the answer."""
+
+    @abstractmethod
+    def _replace(self, worker: int) -> None:
+        """Start another incarnation of a worker."""
+
+    @abstractmethod
+    def _answer(self, answer: d.RequestAnswered) -> None:
+        """Give a request its answer."""
+
+    @abstractmethod
+    def _notice(self, notice: d.Notice) -> None:
+        """Tell people and tests."""
+
+    @abstractmethod
+    def _end(self, ended: d.JobEnded) -> None:
+        """The job has ended."""
+
+
+def perform_on_storage(effect: StorageEffect, directory: CheckpointDirectory) -> list[Answer]:
+    """Perform one effect on the job's checkpoint directory."""
+    store, job, sleep = directory.store, directory.job, directory.sleep
+    match effect:
+        case d.ClaimEpoch(above):
+            return [claim_epoch(store, job, above)]
+        case d.WriteMetadata(metadata, target, last):
+            return write_metadata(store, metadata, sleep, target, last=last)
+        case d.FindCheckpoint(below):
+            return [find_checkpoint(store, job, below)]
+        case d.WithdrawCheckpoints(numbers, patient):
+            return [withdraw_checkpoints(store, job, numbers, patient=patient, sleep=sleep)]
+        case d.DeleteFiles(what, patient):
+            return [delete_files(store, job, what, patient=patient, sleep=sleep)]
+        case d.ReleaseClaim(place, patient):
+            return [release_claim(directory, place, patient=patient)]
+        case _:
+            assert_never(effect)
+
+
+def perform_on_sinks(effect: SinkEffect, sinks: Sinks, directory: CheckpointDirectory) -> Answer:
+    """Perform one effect on the outside systems of the job's sinks."""
+    match effect:
+        case d.RecoverSinks(epoch, records):
+            return recover_sinks(directory.store, directory.job, sinks, epoch, records)
+        case d.CommitTransactions(checkpoint, records):
+            return sinks.commit(checkpoint, records)
+        case _:
+            assert_never(effect)
 
 
 def claim_epoch(store: Store | None, job: str, above: int) -> Answer:
@@ -182,6 +292,36 @@ def _delete_once(store: Store, job: str, what: Deletable) -> Deletable:
 
 def _delete_partial(store: Store, job: str, number: int, target: str) -> None:
     catalog.delete_partial_savepoint(_store_of(target, store), job, number)
+
+
+def release_claim(
+    directory: CheckpointDirectory, place: elsewhere.Elsewhere, *, patient: bool = False
+) -> d.ClaimReleased:
+    """Delete a claimed checkpoint that is subsumed, then its record. `patient`: try several times."""
+    assert directory.store is not None, "a job without checkpoints claims none"
+    reason = ""
+    for _ in tries(patient, directory.sleep):
+        try:
+            left = _release_once(directory, place)
+            elsewhere.forget(directory.store, directory.job, place.number)
+            return d.ClaimReleased(place, left)
+        except Exception as error:
+            told = isinstance(error, StoreError | HeadraceError)
+            reason = str(error) if told else repr(error)
+    left = f"{place}, which this job has claimed, could not be deleted ({reason})"
+    return d.ClaimReleased(place, left, again=True)
+
+
+def _release_once(directory: CheckpointDirectory, place: elsewhere.Elsewhere) -> str:
+    """Returns a sentence about files that stay for good; empty: none do."""
+    there = directory.at(place.directory)
+    try:
+        claims.release(there, place.job, place.checkpoint, place.kind, directory.claimer)
+    except (claims.AlreadyClaimed, claims.NotReleased) as error:
+        return f"{place}, which this job has claimed, stays and is nobody's: {error}"
+    except (CorruptMetadata, UnsupportedVersion) as error:
+        return f"files of {place}, which this job has claimed, stay: {error}"
+    return ""
 
 
 def recover_sinks(

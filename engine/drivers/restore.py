@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import msgspec
@@ -28,9 +28,7 @@ from ..contract.places import absolute
 from ..contract.suggestion import did_you_mean
 from ..storage.checkpoint_storage import open_store
 from ..worker.wiring import channels_to
-
-#: Opens the checkpoint directory of a URL.
-Open = Callable[[str], Store]
+from .checkpoint_directory import Open
 
 _CHECKPOINT_PATH = re.compile(r"(?P<root>.+)/(?P<job>[^/]+)/(?:chk|sav)-(?P<number>\d+)/?")
 

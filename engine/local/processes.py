@@ -40,17 +40,13 @@ class ProcessLauncher:
         *,
         workers: int,
         entry: Entry = default_entry,
-        on_exit: OnExit | None = None,
         forks: Forks | None = None,
     ) -> None:
-        """Prepare `workers` processes that run `entry`; `on_exit` is told when one ends.
-
-        `forks`: those of the launcher before.
-        """
+        """Prepare `workers` processes that run `entry`. `forks`: of the launcher before."""
         assert workers >= 1, f"{workers} workers"
         self._workers = workers
         self._entry = entry
-        self._on_exit = on_exit
+        self._on_exit: OnExit | None = None
         self._program: WorkerProgram | None = None
         self._on_failure: Callable[[str], None] | None = None
         self._lock = threading.Lock()
@@ -73,11 +69,16 @@ class ProcessLauncher:
         """Loopback: the workers are on this machine."""
         return _HOST
 
-    def start(self, program: WorkerProgram, on_failure: Callable[[str], None]) -> None:
+    def start(
+        self,
+        program: WorkerProgram,
+        on_failure: Callable[[str], None],
+        on_exit: OnExit | None = None,
+    ) -> None:
         """Start all worker processes; `on_failure` is called when the system refuses one."""
         assert self._program is None, "a launcher serves one start"
         self._program = program
-        self._on_failure = on_failure
+        self._on_failure, self._on_exit = on_failure, on_exit
         for worker in range(self._workers):
             self._begin(Incarnation(worker, 0))
 
@@ -104,11 +105,13 @@ class ProcessLauncher:
             self._left = True
             self._forks.leave()
 
-    def heir(self, workers: int, on_exit: OnExit | None = None) -> ProcessLauncher:
-        """Make a launcher of so many workers that are forked from the same process."""
-        return ProcessLauncher(
-            workers=workers, entry=self._entry, on_exit=on_exit, forks=self._forks
-        )
+    def successor(self, slots: int) -> ProcessLauncher:
+        """Make a launcher of a worker for each slot; they are forked from the same process."""
+        return ProcessLauncher(workers=slots, entry=self._entry, forks=self._forks)
+
+    def has_room_beside(self, workers: int) -> bool:
+        """A machine has room for any number of processes."""
+        return True
 
     def _join(self, timeout_s: float) -> None:
         deadline_s = time.monotonic() + timeout_s

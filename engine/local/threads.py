@@ -30,13 +30,12 @@ class ThreadLauncher:
         *,
         workers: int = 1,
         entry: Entry = default_entry,
-        on_exit: OnExit | None = None,
     ) -> None:
-        """Prepare `workers` threads that run `entry`; `on_exit` is told when one ends."""
+        """Prepare `workers` threads that run `entry`."""
         assert workers >= 1, f"{workers} workers"
         self._workers = workers
         self._entry = entry
-        self._on_exit = on_exit
+        self._on_exit: OnExit | None = None
         self._program: WorkerProgram | None = None
         self._lock = threading.Lock()
         self._stopped = False
@@ -53,10 +52,15 @@ class ThreadLauncher:
         """Loopback: the workers are in this process."""
         return _HOST
 
-    def start(self, program: WorkerProgram, on_failure: Callable[[str], None]) -> None:
+    def start(
+        self,
+        program: WorkerProgram,
+        on_failure: Callable[[str], None],
+        on_exit: OnExit | None = None,
+    ) -> None:
         """Start all worker threads. `on_failure` is never called: a thread can always be had."""
         assert self._program is None, "a launcher serves one start"
-        self._program = program
+        self._program, self._on_exit = program, on_exit
         for worker in range(self._workers):
             self.replace(worker, 0)
 
@@ -74,6 +78,14 @@ class ThreadLauncher:
                 return
             self._threads.append(thread)
             thread.start()
+
+    def successor(self, slots: int) -> ThreadLauncher:
+        """Make a launcher of as many threads, which share out the slots."""
+        return ThreadLauncher(workers=self._workers, entry=self._entry)
+
+    def has_room_beside(self, workers: int) -> bool:
+        """A thread can always be had."""
+        return True
 
     def stop(self, timeout_s: float) -> None:
         """Wait for the threads up to `timeout_s`; the log names those that still run."""

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import secrets
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeout
 from contextlib import suppress
@@ -17,29 +17,29 @@ from pyspark import cloudpickle
 from headrace.channels.events import CheckpointMode
 from headrace.recovery import assignment, catalog, redistribution
 from headrace.recovery.layout import CheckpointKind, checkpoint_folder
-from headrace.recovery.metadata import CheckpointMetadata, SharedFile, SubtaskSnapshot
+from headrace.recovery.metadata import CheckpointMetadata, SubtaskSnapshot
 from headrace.recovery.renaming import NoSuchName, renamed
-from headrace.recovery.store import Store, StoreError
+from headrace.recovery.store import StoreError
 
 from ..contract.errors import HeadraceError, JobFailed, StorageUnreachable, UserError
 from ..contract.execution import ExecutionPlan
-from ..contract.launcher import WorkerLauncher, WorkerProgram, slots_of_worker
+from ..contract.launcher import WorkerLauncher, WorkerProgram
 from ..contract.options import RunOptions
 from ..contract.outcomes import JobResult
 from ..contract.places import absolute
 from ..coordinator import coordinator_events as d
-from ..coordinator.coordinator import Coordinator
 from ..coordinator.coordinator_events import SavepointOrder
-from ..coordinator.earlier_runs import find_earlier_runs
 from ..coordinator.rules import Phase
-from ..drivers import claiming
+from ..drivers.checkpoint_directory import CheckpointDirectory
 from ..drivers.coordinator_driver import CoordinatorDriver, Status
 from ..drivers.coordinator_performer import Sinks
+from ..drivers.early_workers import files_by_worker
 from ..drivers.restore import Restore, claimed, in_new_names, new_tasks, resolve
+from ..drivers.start import prepare
 from ..storage.checkpoint_storage import open_store
 from .compatibility import check_states
 from .job_settings import coordinator_rules, worker_settings
-from .launchers import Made, make_launcher, take_place
+from .launchers import make_launcher, worker_exited
 from .metrics import metrics_of
 
 #: How often somebody who waits for the start looks.
@@ -161,7 +161,7 @@ class RunningJob:
         Raises: UserError, StorageUnreachable, when it could not run; nothing has changed then.
         """
         if self._driver.settled.is_set():
-            # What its launcher shares with an heir may be about to end with it.
+            # A session that its launcher shares with a successor may be about to end with it.
             self.wait_for_workers()
         prepared = PreparedJob(plan, options, self)
         try:
@@ -239,23 +239,25 @@ class PreparedJob:
         self._store = None if checkpoints is None else open_store(self._directory)
         self._tasks = new_tasks(plan)
         self._before = before
-        self._made: Made | None = None
+        self._launcher: WorkerLauncher | None = None
         if before is not None:
-            self._made = take_place(plan.job, options, plan.slots, before.launcher)
+            self._launcher = before.launcher.successor(plan.slots)
         #: There from the moment when the workers are started.
         self._driver: CoordinatorDriver | None = None
 
     def launch_beside(self) -> None:
         """Start the workers if there is room for them beside the other job's."""
-        if self._made is not None and self._made.has_room:
-            self._launch(self._made)
+        before, launcher = self._before, self._launcher
+        if before is None or launcher is None:
+            return
+        if before.launcher.has_room_beside(launcher.workers):
+            self._launch(launcher)
 
     def await_workers(self) -> None:
         """Wait until the workers that were started ahead are there. Raises: HeadraceError when they do not come."""
-        if self._driver is None or self._made is None:
+        if self._driver is None:
             return
-        timeout_s = self._options.workers.start_timeout_ns / 1e9
-        reason = self._driver.await_workers(self._made.launcher.workers, timeout_s)
+        reason = self._driver.await_workers(self._options.workers.start_timeout_ns / 1e9)
         if reason:
             raise HeadraceError(reason)
 
@@ -265,19 +267,13 @@ class PreparedJob:
         That is the files of databases in the last complete checkpoint of the job that still runs, which the next one will name again.
         """
         checkpoints = self._before.status().checkpoints if self._before is not None else ()
-        if self._driver is None or self._made is None or not checkpoints:
+        if self._driver is None or self._launcher is None or not checkpoints:
             return 0
         try:
             subtasks = self._assign(self._adapt(checkpoints[-1]))
         except redistribution.Incompatible:
             return 0  # which `begin` says of the checkpoint that counts
-        workers = self._made.launcher.workers
-        wanted = {
-            worker: files_of(
-                subtasks, slots_of_worker(worker, workers=workers, slots=self._plan.slots)
-            )
-            for worker in range(workers)
-        }
+        wanted = files_by_worker(subtasks, workers=self._launcher.workers, slots=self._plan.slots)
         return self._driver.fetch_ahead(wanted, self._options.workers.start_timeout_ns / 1e9)
 
     def begin(self, restore: str | int | None) -> RunningJob:
@@ -292,42 +288,31 @@ class PreparedJob:
         """It will not begin: see that no worker stays."""
         if self._driver is not None:
             self._driver.discard()
-        elif self._made is not None:
-            self._made.launcher.stop(timeout_s=0.0)
-        self._driver = self._made = None
+        elif self._launcher is not None:
+            self._launcher.stop(timeout_s=0.0)
+        self._driver = self._launcher = None
 
     def _begin(self, restore: str | int | None) -> RunningJob:
         self._check(restore)
         if self._driver is None and self._before is not None:
             self._before.wait_for_workers()
-        if self._made is None:
-            self._made = make_launcher(self._plan.job, self._options, self._plan.slots)
-        # All that can be the user's mistake has been looked at. From here on no older coordinator of the job completes a checkpoint; it may
-        # have completed one since we looked, so we look again.
-        job, store = self._plan.job, self._store
-        claiming.stake(self._find(restore), store, job, self._directory)
-        epoch = _claim(store, job)
-        found = claimed(self._find(restore), self._tasks)
-        claiming.record(found, store, job)
-        earlier = find_earlier_runs(store, job, found.own, found.checkpoint_next, found.place)
-        launcher = self._made.launcher
-        workers = range(launcher.workers)
-        slots = [slots_of_worker(w, workers=len(workers), slots=self._plan.slots) for w in workers]
-        machine = Coordinator(
-            self._plan,
-            [list(held) for held in slots],
-            coordinator_rules(self._options),
-            restore=found.metadata,
-            origin=found.origin,
-            claim=found.claim,
-            checkpoint_next=found.checkpoint_next,
-            assign=self._assign,
-            epoch=epoch,
-            earlier=earlier,
-            adapt=self._adapt,
+        if self._launcher is None:
+            self._launcher = make_launcher(self._plan.job, self._options, self._plan.slots)
+        launcher = self._launcher
+        # All that can be the user's mistake has been looked at.
+        start = prepare(
+            CheckpointDirectory(self._plan.job, self._store, self._directory),
+            lambda: claimed(self._find(restore), self._tasks),
         )
-        driver = self._driver or self._launch(self._made)
-        for warning in (*found.warnings, *earlier.warnings):
+        machine = start.coordinator(
+            self._plan,
+            launcher.workers,
+            coordinator_rules(self._options),
+            self._assign,
+            self._adapt,
+        )
+        driver = self._driver or self._launch(launcher)
+        for warning in (*start.restore.warnings, *start.earlier.warnings):
             driver.warn(warning)
         driver.start(machine)
         return RunningJob(self._plan, driver, launcher, self._directory)
@@ -362,15 +347,17 @@ class PreparedJob:
             metadata, self._tasks, self._plan.max_parallelism, allow_unclaimed=unclaimed
         )
 
-    def _launch(self, made: Made) -> CoordinatorDriver:
+    def _launch(self, launcher: WorkerLauncher) -> CoordinatorDriver:
         """Open the server and launch the workers."""
-        plan, options, launcher = self._plan, self._options, made.launcher
+        plan, options = self._plan, self._options
         secret = secrets.token_bytes(32)
         driver = CoordinatorDriver(
-            plan.job, secret, launcher, self._store, _sinks_of(plan), self._directory
+            CheckpointDirectory(plan.job, self._store, self._directory),
+            secret,
+            launcher,
+            _sinks_of(plan),
         )
         self._driver = driver
-        made.exits.append(driver.post)
         host = options.workers.advertise_host or launcher.coordinator_host
         program = WorkerProgram(
             job=plan.job,
@@ -380,7 +367,11 @@ class PreparedJob:
             slots=plan.slots,
             settings=worker_settings(options),
         )
-        launcher.start(program, lambda reason: driver.post(d.LauncherFailed(reason)))
+        launcher.start(
+            program,
+            lambda reason: driver.post(d.LauncherFailed(reason)),
+            lambda incarnation, code: driver.post(worker_exited(incarnation, code)),
+        )
         return driver
 
 
@@ -389,13 +380,6 @@ def start_job(plan: ExecutionPlan, options: RunOptions) -> RunningJob:
     if options.claim and options.restore is None:
         raise UserError("claim has nothing to claim: give restore=, or leave claim out")
     return PreparedJob(plan, options).begin(options.restore)
-
-
-def files_of(subtasks: Sequence[SubtaskSnapshot], slots: range) -> list[SharedFile]:
-    """Files of databases that the subtasks in these slots restore, each once."""
-    databases = (d for subtask in subtasks if subtask.index in slots for d in subtask.databases)
-    found = {file.path: file for database in databases for file in database.shared}
-    return list(found.values())
 
 
 def _sinks_of(plan: ExecutionPlan) -> Sinks:
@@ -415,13 +399,4 @@ def _number_min(directory: str, job: str) -> int:
     except StoreError as error:
         raise StorageUnreachable(
             f"the directory of the savepoint cannot be read: {error}"
-        ) from error
-
-
-def _claim(store: Store | None, job: str) -> int:
-    try:
-        return 1 if store is None else catalog.claim_epoch(store, job)
-    except StoreError as error:
-        raise StorageUnreachable(
-            f"an epoch of job {job!r} could not be claimed: {error}"
         ) from error

@@ -28,7 +28,7 @@ from collections.abc import Callable, Iterable, Iterator
 from pyspark import InheritableThread, TaskContext
 from pyspark.sql import SparkSession
 
-from ..contract.launcher import Entry, Incarnation, WorkerProgram
+from ..contract.launcher import Entry, Incarnation, OnExit, WorkerProgram
 from ..drivers.entry import default_entry
 from .capacity import (
     active_tasks,
@@ -63,6 +63,7 @@ class SparkLauncher:
         workers: int,
         entry: Entry = default_entry,
         stops_session: bool = False,
+        embedded: bool = False,
         registration_timeout_s: float = 30.0,
         session: SharedSession | None = None,
     ) -> None:
@@ -71,10 +72,11 @@ class SparkLauncher:
         Args:
             spark: the session; its settings decide how often a failed worker is started again.
             workers: number of tasks, each of which takes one of Spark's slots.
-            entry: what a task runs.
-            stops_session: the session is this launcher's own, and ends with it and its heirs.
+            entry: runs in each task.
+            stops_session: the session is this launcher's own, and ends with it and its successors.
+            embedded: a larger session can be made when this one has ended.
             registration_timeout_s: how long `start` waits for a cluster's executors.
-            session: of the launcher that this one is an heir of.
+            session: of the launcher before.
 
         Raises:
             UserError: the session is one of Spark Connect.
@@ -84,7 +86,7 @@ class SparkLauncher:
         self._context = classic_context(spark)
         self._workers = workers
         self._entry = entry
-        self._session = session or SharedSession(spark, stops=stops_session)
+        self._session = session or SharedSession(spark, stops=stops_session, embedded=embedded)
         self._session.enter()
         self._left = False
         self._registration_timeout_s = registration_timeout_s
@@ -104,7 +106,12 @@ class SparkLauncher:
         """The address on which executors reach the driver."""
         return self._coordinator_host
 
-    def start(self, program: WorkerProgram, on_failure: Callable[[str], None]) -> None:
+    def start(
+        self,
+        program: WorkerProgram,
+        on_failure: Callable[[str], None],
+        on_exit: OnExit | None = None,
+    ) -> None:
         """Submit the job; waits only for a cluster's executors, and only if there are too few yet.
 
         Raises:
@@ -122,15 +129,6 @@ class SparkLauncher:
         self._thread.start()
         self._warmth.start()
 
-    @property
-    def is_open(self) -> bool:
-        """True while the session lives: some launcher of it was not stopped."""
-        return self._session.is_open
-
-    def can_hold(self, workers: int) -> bool:
-        """Spark has as many slots, or may get them."""
-        return grows_on_demand(self._context) or slots(self._context) >= workers
-
     def has_room_beside(self, workers: int) -> bool:
         """So many slots are free, of those that this launcher's own workers and other jobs of the
         session leave.
@@ -138,21 +136,32 @@ class SparkLauncher:
         busy = max(self._workers, active_tasks(self._context))
         return slots(self._context) >= busy + workers
 
-    def heir(self, workers: int) -> SparkLauncher:
-        """Make a launcher of so many workers on the same session, which then ends with the later of
-        the two.
+    def successor(self, slots: int) -> SparkLauncher | None:
+        """Make a launcher of a worker for each slot on the same session, which then ends with the
+        later of the two.
+
+        None: the session is this launcher's own and has ended, or has to be made anew with more
+        slots.
 
         Raises:
             UserError: Spark has too few slots, even without this launcher's own workers.
         """
-        require_slots(self._context, workers, timeout_s=0.0)
+        if not self._session.is_open:
+            return None
+        if self._session.embedded and not self._can_hold(slots):
+            return None
+        require_slots(self._context, slots, timeout_s=0.0)
         return SparkLauncher(
             self._spark,
-            workers=workers,
+            workers=slots,
             entry=self._entry,
             registration_timeout_s=self._registration_timeout_s,
             session=self._session,
         )
+
+    def _can_hold(self, workers: int) -> bool:
+        """Spark has as many slots, or may get them."""
+        return grows_on_demand(self._context) or slots(self._context) >= workers
 
     def replace(self, worker: int, number: int, lost: int = -1) -> None:
         """Have Spark end the lost task attempt, so that Spark starts the task again, with a new

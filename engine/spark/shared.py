@@ -12,9 +12,15 @@ from pyspark.sql import SparkSession
 class SharedSession:
     """Counts the users of a session. Thread-safe."""
 
-    def __init__(self, spark: SparkSession, *, stops: bool) -> None:
-        """Share `spark`; with `stops`, the last user stops it."""
+    def __init__(self, spark: SparkSession, *, stops: bool, embedded: bool = False) -> None:
+        """Share `spark`.
+
+        Args:
+            stops: the session ends with its last user.
+            embedded: a larger session can be made when this one has ended.
+        """
         self.spark = spark
+        self.embedded = embedded
         self._stops = stops
         self._users = 0
         self._ended = False

@@ -47,12 +47,16 @@ class FilesAhead:
 
     Args:
         folder: names a folder that does not exist; its parent does, on the file system where databases are opened.
+        threads: so many files are fetched at once.
     """
 
-    def __init__(self, store: Store, job: str, folder: Callable[[], str]) -> None:
+    def __init__(
+        self, store: Store, job: str, folder: Callable[[], str], threads: int = _FETCH_THREADS
+    ) -> None:
         self._store = store
         self._job = job
         self._new_folder = folder
+        self._threads = threads
         self._lock = threading.Lock()
         self._folders: list[str] = []
         self._fetched: dict[_Key, _Fetched] = {}
@@ -70,7 +74,7 @@ class FilesAhead:
         except OSError:
             return 0
         numbered = [replace(file, name=f"{n}-{file.name}") for n, file in enumerate(files)]
-        with ThreadPoolExecutor(_FETCH_THREADS, thread_name_prefix="ahead") as pool:
+        with ThreadPoolExecutor(self._threads, thread_name_prefix="ahead") as pool:
             return sum(pool.map(lambda file: self._fetch(file, folder), numbered))
 
     def take(self, file: SharedFile, folder: str) -> bool:

@@ -6,6 +6,7 @@ import msgspec
 import pytest
 import xxhash
 
+from headrace.engine.simulation.memory_store import MemoryStore
 from headrace.inflight.segment import SegmentBuilder, table_to_ipc
 from headrace.recovery.catalog import (
     NoValidCheckpoint,
@@ -25,12 +26,12 @@ from headrace.recovery.metadata import (
 )
 from headrace.recovery.store import StoreRejected
 
-from .test_catalog import TABLE, DictStore, written
+from .test_catalog import TABLE, written
 
 SHARED = shared_path("orders", 1, 0, 1, xxhash.xxh3_64_hexdigest(b"keys and values"))
 
 
-def with_database(store: DictStore, number: int) -> CheckpointMetadata:
+def with_database(store: MemoryStore, number: int) -> CheckpointMetadata:
     """Let checkpoint `number` also hold a database, whose large file was written for checkpoint 1."""
     metadata = written(store, number)
     path = segment_path("orders", number, 9, 1)
@@ -54,11 +55,11 @@ def with_database(store: DictStore, number: int) -> CheckpointMetadata:
 
 
 @pytest.fixture
-def store() -> DictStore:
-    return DictStore()
+def store() -> MemoryStore:
+    return MemoryStore()
 
 
-def test_every_flipped_bit_of_a_database_is_found(store: DictStore) -> None:
+def test_every_flipped_bit_of_a_database_is_found(store: MemoryStore) -> None:
     with_database(store, 2)
     assert verify(store, "orders", 2) == []
     for path in (SHARED, segment_path("orders", 2, 9, 1)):
@@ -72,7 +73,7 @@ def test_every_flipped_bit_of_a_database_is_found(store: DictStore) -> None:
 
 
 @pytest.mark.parametrize("tail", [None, b"", b"keys and valu", b"keys and values, and more"])
-def test_a_shared_file_of_another_length_is_found(store: DictStore, tail: bytes | None) -> None:
+def test_a_shared_file_of_another_length_is_found(store: MemoryStore, tail: bytes | None) -> None:
     with_database(store, 2)
     if tail is None:
         del store.objects[SHARED]
@@ -86,7 +87,7 @@ def test_a_shared_file_of_another_length_is_found(store: DictStore, tail: bytes 
 
 
 def test_shared_files_go_with_the_checkpoint_they_were_written_for_unless_they_are_kept(
-    store: DictStore,
+    store: MemoryStore,
 ) -> None:
     with_database(store, 1)
     other = shared_path("orders", 11, 0, 1, "0" * 16)
@@ -98,7 +99,7 @@ def test_shared_files_go_with_the_checkpoint_they_were_written_for_unless_they_a
 
 
 def test_storage_that_refuses_to_read_a_shared_file_says_nothing_about_the_file(
-    store: DictStore,
+    store: MemoryStore,
 ) -> None:
     file = with_database(store, 2).subtasks[0].databases[0].shared[0]
     refusals = iter([True])

@@ -23,7 +23,6 @@ from headrace.engine.coordinator.checkpoints import Checkpoints
 from headrace.engine.coordinator.coordinator import Coordinator
 from headrace.engine.coordinator.retention import Retention
 from headrace.engine.coordinator.transactions import Transactions
-from headrace.engine.coordinator.workers import Workers
 from headrace.engine.drivers.persistence import Persistence, persistence_of
 from headrace.engine.operators.chain import Chain
 from headrace.engine.operators.split_times import SplitTimes
@@ -461,18 +460,18 @@ def worker_does_not_compare_epochs(patch: pytest.MonkeyPatch) -> None:
 
 @mutant
 def older_incarnation_is_accepted(patch: pytest.MonkeyPatch) -> None:
-    whole = Workers.admits
+    whole = Coordinator._register
 
-    def admits(self: Workers, message: Any) -> bool:
-        member = self._members.get(message.worker)
-        repeated = member is not None and member.incarnation == message.incarnation
-        if not repeated and not whole(self, message):
+    def register(self: Coordinator, connection: int, message: Any) -> Any:
+        workers = self._workers
+        if workers.of(connection) is None and not workers.admits(message):
+            member = workers._members.pop(message.worker, None)
             if member is not None:
-                del self._members[member.worker], self._connections[member.connection]
-            self._newest.pop(message.worker, None)
-        return whole(self, message)
+                del workers._connections[member.connection]
+            workers._newest.pop(message.worker, None)
+        return whole(self, connection, message)
 
-    patch.setattr(Workers, "admits", admits)
+    patch.setattr(Coordinator, "_register", register)
 
 
 @mutant

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from msgspec.structs import replace
 
 from headrace.engine.simulation.campaign.storage import SimulatedStorage
 from headrace.recovery import catalog
@@ -70,3 +71,17 @@ def test_metadata_that_comes_before_its_files_is_told() -> None:
     storage = SimulatedStorage()
     catalog.publish(storage, _metadata())
     assert storage.audit.broken == f"job/chk-1/metadata is there, and ['{FILE}'] are not"
+
+
+def _without_its_file(epoch: int) -> SimulatedStorage:
+    """chk-2 of epoch 3 is complete; chk-1 of `epoch` comes when its file is gone."""
+    storage = SimulatedStorage()
+    newer = SubtaskSnapshot(0, 0, finished=False, states=[], received=[], sent=[])
+    catalog.publish(storage, replace(_metadata(), checkpoint=2, epoch=3, subtasks=[newer]))
+    catalog.publish(storage, replace(_metadata(), epoch=epoch))
+    return storage
+
+
+def test_a_frozen_driver_may_complete_what_a_newer_one_has_deleted() -> None:
+    assert not _without_its_file(epoch=1).audit.broken
+    assert "metadata is there, and" in _without_its_file(epoch=3).audit.broken

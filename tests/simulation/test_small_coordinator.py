@@ -20,21 +20,22 @@ SCOPE = Scope(CheckpointMode.ALIGNED)
 PREPARED, COMMITTED = TransactionStatus.PREPARED, TransactionStatus.COMMITTED
 
 
-def begun() -> CoordinatorState:
-    return CoordinatorState.begin(SCOPE, SCOPE.plan(), {}, (0, 0))[0]
+def new() -> CoordinatorState:
+    return CoordinatorState(SCOPE, SCOPE.plan())
 
 
-def test_it_begins_with_a_claim_that_storage_answers() -> None:
-    state, calls = begun(), Calls({}, System())
-    assert [type(effect) for effect in state.storing] == [d.ClaimEpoch]
+def test_it_begins_with_a_start_that_storage_answers() -> None:
+    state, calls = new(), Calls({}, System())
+    assert state.stores
+    assert not state.timer_due()
     assert state.store(calls) == []
-    assert list(calls.files) == ["job/epochs/1"]
+    assert list(calls.objects) == ["job/epochs/1"]
     assert [type(effect) for effect in state.sinking] == [d.RecoverSinks]
     assert not state.timer_due()
 
 
 def test_a_dead_process_has_made_as_many_calls_as_it_could() -> None:
-    state = begun()
+    state = new()
     records = tuple(TransactionRecord("sink", id, {}) for id in ("a", "b"))
     state.sinking.append(d.CommitTransactions(1, records))
     transactions = dict.fromkeys(("a", "b"), (PREPARED, ()))
@@ -47,12 +48,14 @@ def test_a_dead_process_has_made_as_many_calls_as_it_could() -> None:
         else:
             state.partly(calls, sinks_first=False)
         committed = [status is COMMITTED for status, _ in calls.system.transactions.values()]
-        done.append((len(calls.files), *committed))
+        done.append((len(calls.objects), *committed))
     assert done == [(0, False, False), (1, False, False), (1, True, False), (1, True, True)]
 
 
 def test_a_commit_of_what_was_aborted_is_a_violation() -> None:
-    state = begun()
+    state = new()
+    state.store(Calls({}, System()))
+    state.sinking.clear()
     state.sinking.append(d.CommitTransactions(1, (TransactionRecord("sink", "a", {}),)))
     system = System({"a": (TransactionStatus.ABORTED, ())})
     (output, *_) = state.sink(Calls({}, system))

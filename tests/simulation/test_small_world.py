@@ -27,19 +27,21 @@ def last(world: SmallWorld, way: int) -> Row:
     return row
 
 
-def test_at_the_start_both_workers_register_and_storage_is_asked() -> None:
+def labels(world: SmallWorld, row: Row) -> list[object]:
+    return [label[0] for label, _ in world.successors(row) if isinstance(label, tuple)]
+
+
+def test_workers_that_register_wait_until_storage_has_answered_the_start() -> None:
     world = SmallWorld(SCOPE)
-    moves = list(world.successors(world.start()))
-    assert [label[0] for label, _ in moves if isinstance(label, tuple)] == [
-        "hear",
-        "hear",
-        "storage answers",
-    ]
+    assert labels(world, world.start()) == ["storage answers"]
+    ((_, begun),) = world.successors(world.start())
+    assert labels(world, begun) == ["hear", "hear", "sinks answer"]
 
 
 def test_moves_of_different_processes_commute() -> None:
     world = SmallWorld(SCOPE)
-    (_, one), (_, other), *_ = world.successors(world.start())
+    ((_, begun),) = world.successors(world.start())
+    (_, one), (_, other), *_ = world.successors(begun)
     after_one = {then for _, then in world.successors(one)}
     assert after_one & {then for _, then in world.successors(other)}
 

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from .conftest import Roster
 
 PROGRAM = WorkerProgram("job", ("127.0.0.1", 9), b"secret", b"plan", 2)
-WAIT_S = 60.0
+WAIT_S = 240.0
 
 pytestmark = pytest.mark.spark
 
@@ -69,20 +69,21 @@ def test_workers_get_the_program_and_an_address_and_end_without_complaint(
         assert report.read_text().split()[1:] == ["127.0.0.1", "secret"]
 
 
-def test_an_heir_works_beside_the_one_before_where_there_is_room(
+def test_a_successor_works_beside_the_one_before_where_there_is_room(
     spark: SparkSession, roster: Roster
 ) -> None:
     first = SparkLauncher(spark, workers=1, entry=roster.entry())
     first.start(PROGRAM, unexpected)
     roster.wait_for(0, starts=1)
     assert (first.has_room_beside(1), first.has_room_beside(2)) == (True, False)
-    second = first.heir(1)
+    second = first.successor(1)
+    assert second is not None
     second.start(PROGRAM, unexpected)
     assert len(roster.wait_for(0, starts=2)) == 2
     # The second one's worker takes the last slot, whoever asks.
     wait_for(lambda: not first.has_room_beside(1))
     with pytest.raises(UserError, match="the job needs 3 slots, Spark has 2"):
-        first.heir(3)
+        first.successor(3)
     roster.stop()
     first.stop(WAIT_S)
     second.stop(WAIT_S)

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 
 from headrace.recovery.codec import CorruptMetadata, UnsupportedVersion, decode_metadata
 from headrace.recovery.layout import CheckpointKind, job_folder, parse_checkpoint_path, store_path
+from headrace.recovery.metadata import CheckpointMetadata
 from headrace.recovery.registry import references
 
 _METADATA = "metadata"
@@ -73,11 +74,24 @@ class StorageAudit:
         except (CorruptMetadata, UnsupportedVersion):
             return
         files = frozenset(store_path(metadata.job, file) for file in references(metadata))
+        missing = sorted(file for file in files if file not in self._objects)
+        if missing and self._is_overtaken(metadata):
+            return
         self._live[path] = files
         self._named += Counter(files)
-        missing = sorted(file for file in files if file not in self._objects)
         if missing:
             self._break(f"{path} is there, and {missing[:3]} are not")
+
+    def _is_overtaken(self, late: CheckpointMetadata) -> bool:
+        """A newer driver has completed a later checkpoint, and deleted this one's files, while its own driver was frozen."""
+        for path in self._live:
+            parsed = parse_checkpoint_path(path)
+            assert parsed is not None, path
+            if parsed.job == job_folder(late.job) and parsed.number > late.checkpoint:
+                newer = decode_metadata(self._objects[path], path)
+                if newer.epoch > late.epoch:
+                    return True
+        return False
 
     def deletes(self, path: str) -> None:
         """It is about to go."""

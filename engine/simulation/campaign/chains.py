@@ -9,6 +9,7 @@ from headrace.recovery.metadata import SubtaskSnapshot
 
 from ...contract.operators import Restored
 from ...operators.chain import Chain
+from ...storage.ahead import FilesAhead
 from ...storage.snapshots import restored_states
 from ...worker.subtask_events import (
     AdvanceWork,
@@ -56,8 +57,9 @@ def states_of(
     snapshot: SubtaskSnapshot | None,
     load: LoadAttempt,
     store: FaultyReads,
+    ahead: FilesAhead | None = None,
 ) -> Mapping[str, Sequence[Restored]] | None:
-    """What the subtask starts from, by operator; None: from nothing."""
+    """What the subtask starts from, by operator; None: from nothing. `ahead`: files of the job's own that are here already."""
     if snapshot is None:
         return None
     return restored_states(
@@ -67,6 +69,7 @@ def states_of(
         max_parallelism=env.plan.max_parallelism,
         parallelism=env.plan.tasks[id.task].parallelism,
         foreign=bool(load.origin),
+        ahead=None if load.origin else ahead,
     )
 
 

@@ -7,34 +7,31 @@ call (see `storage.py`), so that the process can die between any two.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
-from dataclasses import dataclass
-from functools import partial
-from typing import Any, assert_never
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
-from headrace.recovery import assignment, catalog
-from headrace.recovery.elsewhere import Elsewhere
-from headrace.recovery.metadata import CheckpointMetadata, SubtaskSnapshot
-from headrace.recovery.store import StoreError
+from headrace.recovery import assignment
+from headrace.recovery.layout import metadata_path
+from headrace.recovery.metadata import CheckpointMetadata, SharedFile
 
 from ...contract import messages as m
 from ...contract.errors import StorageUnreachable, UserError
-from ...contract.launcher import slots_of_worker
+from ...contract.execution import ExecutionPlan
 from ...coordinator import coordinator_events as d
-from ...coordinator.coordinator import Coordinator
-from ...coordinator.earlier_runs import EarlierRuns, find_earlier_runs
+from ...coordinator.coordinator import Assign, Coordinator
 from ...coordinator.rules import CheckpointRules, CoordinatorRules, RestartRules
-from ...drivers import claiming
+from ...drivers.checkpoint_directory import CheckpointDirectory
 from ...drivers.coordinator_performer import (
+    CoordinatorPerformer,
+    SinkEffect,
     Sinks,
-    claim_epoch,
-    delete_files,
-    find_checkpoint,
-    recover_sinks,
-    withdraw_checkpoints,
-    write_metadata,
+    StorageEffect,
+    perform_on_sinks,
+    perform_on_storage,
 )
+from ...drivers.early_workers import EarlyWorkers, StateFetched
 from ...drivers.restore import Restore, new_tasks, resolve
+from ...drivers.start import Start, prepare
 from ..scheduler import MILLISECOND_NS, SECOND_NS
 from ..sink import SystemCommitter
 from .claims import check_unread, seen_as
@@ -48,7 +45,7 @@ OWN = "memory://its-own"
 _RESTARTS_MAX = 10_000
 
 
-class CoordinatorProcess(Process):
+class CoordinatorProcess(Process, CoordinatorPerformer):
     """One run of the job's driver program.
 
     Args:
@@ -69,7 +66,7 @@ class CoordinatorProcess(Process):
         ended: Callable[[CoordinatorProcess], None],
         saved: Callable[[int, int], None],
     ) -> None:
-        super().__init__(env, f"coordinator {generation}", lambda: ended(self))
+        Process.__init__(self, env, f"coordinator {generation}", lambda: ended(self))
         self.generation = generation
         self.address = (f"coordinator-{generation}", 1)
         self.result: d.JobEnded | None = None
@@ -79,43 +76,63 @@ class CoordinatorProcess(Process):
         self._saved = saved
         #: None until an epoch is claimed and a checkpoint chosen.
         self.machine: Coordinator | None = None
-        #: Checkpoints that it has completed.
+        #: Its workers, before there is a machine.
+        self.early = EarlyWorkers(env.settings.workers)
+        self._launched = False
+        #: Checkpoints that it has completed, and the newest of them.
         self.completed = 0
+        self.newest: CheckpointMetadata | None = None
         #: Every epoch that was its own.
         self.epochs: set[int] = set()
         self._storage = Stepper(self, env.faults, env.storage, "store call", self._end_when_done)
         self._sinking = Stepper(self, env.faults, _Outside(env), "sink call", self._end_when_done)
-        self._sink_replay = Replay()
-        self._sinks = Sinks(
-            {name: SystemCommitter(name, self._call_sink) for name in _sink_names(env)}
-        )
         self._incarnations: dict[int, int] = {}
         #: Told of every checkpoint that completes.
         self.on_checkpoint: Callable[[int], None] = lambda number: None
+        #: Told that an early worker has said something, or ended.
+        self.on_early: Callable[[], None] = lambda: None
         #: The latest messages of workers, as they came.
         self.heard: deque[bytes] = deque(maxlen=40)
         env.network.listen(self.address, self)
 
-    def start(self) -> None:
-        """Claim an epoch, choose the newest checkpoint, launch the workers and begin; as `session.start_job` does."""
-        self._storage.submit(lambda replay: _prepare(_Sleeper(replay), self.env), self._prepared)
+    def launch(self) -> None:
+        """Start the workers, if they have not been started."""
+        if not self._launched:
+            self._launched = True
+            for worker in range(self.env.settings.workers):
+                self._launch(self, worker, 0)
 
-    def _prepared(self, prepared: _Prepared | None) -> None:
-        if prepared is None:
+    def fetch_ahead(self, files: Mapping[int, Sequence[SharedFile]]) -> None:
+        """Have early workers fetch files, by worker."""
+        for connection, order in self.early.fetch(files):
+            self.env.network.send(connection, self, m.encode(order))
+
+    def start(self, restore: int = 0) -> None:
+        """Take the steps of a start on storage, then launch the workers and begin. `restore`: a checkpoint's number; 0: the newest."""
+        claim = self.env.claim
+        self._storage.submit(
+            lambda replay: _prepare(_directory(self.env, replay), restore, claim), self._begin
+        )
+
+    def _begin(self, start: Start | None) -> None:
+        if start is None:
             self.die(host=False, why="cannot reach its storage")
             return
-        restore = prepared.restore
-        self.machine = _machine(self.env, prepared)
-        self.env.coverage.count("older checkpoints adopted", len(prepared.earlier.older))
-        self.env.coverage.count("abandoned checkpoints adopted", len(prepared.earlier.abandoned))
+        env, restore, earlier = self.env, start.restore, start.earlier
+        self.machine = start.coordinator(
+            env.plan, env.settings.workers, _rules(env.settings), _assign(env.plan)
+        )
+        env.coverage.count("older checkpoints adopted", len(earlier.older))
+        env.coverage.count("abandoned checkpoints adopted", len(earlier.abandoned))
         found = 0 if restore.metadata is None else restore.metadata.checkpoint
-        self.env.storage.audit.inherited(found, self.env.plan.job)
-        self.env.orphans.begins(self.machine, [m.checkpoint for m in prepared.earlier.others])
+        env.storage.audit.inherited(found, env.plan.job)
+        env.orphans.begins(self.machine, [m.checkpoint for m in earlier.others])
         if restore.metadata is not None:
             self._count_rescale(restore.metadata)
-        for worker in range(self.env.settings.workers):
-            self._launch(self, worker, 0)
+        self.launch()
         self._perform_all(self.machine.start(self.clock_ns()))
+        for event in self.early.events:
+            self.post(event)
         self._wake_later()
 
     def _count_rescale(self, metadata: CheckpointMetadata) -> None:
@@ -129,10 +146,13 @@ class CoordinatorProcess(Process):
 
     def post(self, event: d.CoordinatorEvent) -> None:
         """Something has happened."""
-        if not self.alive or self.result is not None or self.machine is None:
+        if not self.alive or self.result is not None:
             return
         if self.paused:
             self.when_awake(lambda: self.post(event))
+            return
+        if self.machine is None:
+            self._hear_early(event)
             return
         fenced, phase = self.machine.fenced, self.machine.phase
         self.epochs.add(self.machine.epoch)
@@ -145,6 +165,11 @@ class CoordinatorProcess(Process):
         self.env.coverage.count("messages fenced by the coordinator", fenced)
         self._perform_all(effects)
         self._wake_later()
+
+    def _hear_early(self, event: d.CoordinatorEvent | StateFetched) -> None:
+        if self._launched:
+            self._perform_all(self.early.take(event))
+            self.on_early()
 
     def next_deadline_ns(self) -> int | None:
         """See `Process`."""
@@ -163,8 +188,12 @@ class CoordinatorProcess(Process):
 
     def received(self, connection: int, message: Any) -> None:
         """See `Endpoint`."""
-        self.heard.append(message)
-        self.post(d.MessageReceived(connection, m.decode_for_coordinator(message)))
+        said = m.decode_for_coordinator(message)
+        if not isinstance(said, m.FetchedAhead):
+            self.heard.append(message)
+            self.post(d.MessageReceived(connection, said))
+        elif self.alive and self.machine is None:
+            self.when_awake(lambda: self._hear_early(StateFetched(connection, said.fetched_bytes)))
 
     def disconnected(self, connection: int, reason: str) -> None:
         """See `Endpoint`."""
@@ -177,87 +206,69 @@ class CoordinatorProcess(Process):
             point = _point_of(effect)
             if self.reached(point):
                 return
-            assert self.machine is not None, "nothing else has effects"
-            self.env.orphans.ordered(self.machine, effect)
+            if self.machine is not None:
+                self.env.orphans.ordered(self.machine, effect)
             self._perform(effect)
             if self.passed(point):
                 return
 
-    def _perform(self, effect: d.CoordinatorEffect) -> None:
-        env = self.env
-        match effect:
-            case d.SendMessage(connection, message):
-                env.network.send(connection, self, m.encode(message))
-            case d.CloseConnection(connection):
-                env.network.close(connection, self)
-            case d.ClaimEpoch(above):
-                self._store(partial(claim_epoch, job=env.plan.job, above=above))
-            case d.WriteMetadata(metadata, last=last):
-                self._store(partial(_write, metadata=metadata, last=last))
-            case d.FindCheckpoint(below):
-                self._store(partial(find_checkpoint, job=env.plan.job, below=below))
-            case d.WithdrawCheckpoints(numbers, patient):
-                self._store(
-                    partial(_withdraw, job=env.plan.job, checkpoints=numbers, patient=patient)
-                )
-            case d.DeleteFiles(what, patient):
-                self._store(partial(_delete, job=env.plan.job, what=what, patient=patient))
-            case d.ReleaseClaim(place, patient):
-                self._store(partial(_release, job=env.plan.job, place=place, patient=patient))
-            case d.RecoverSinks(epoch, records):
-                self._sink(
-                    lambda: recover_sinks(
-                        ReplayStore(self._sink_replay), env.plan.job, self._sinks, epoch, records
-                    )
-                )
-            case d.CommitTransactions(checkpoint, records):
-                self._sink(lambda: self._sinks.commit(checkpoint, records))
-            case d.ReplaceWorker(worker):
-                number = self._incarnations.get(worker, 0) + 1
-                self._incarnations[worker] = number
-                delay_ns = env.scheduler.rng.randint(1, 30) * MILLISECOND_NS
-                env.scheduler.after(delay_ns, lambda: self._replace(worker, number))
-            case d.RequestAnswered():
-                if effect.checkpoint is not None:
-                    self._saved(effect.request, effect.checkpoint)
-            case d.Notice():
-                self._notice(effect)
-            case d.JobEnded():
-                self.result = effect
-                self._end_when_done()
-            case _:
-                assert_never(effect)
+    def _send(self, connection: int, message: m.ToWorker) -> None:
+        self.env.network.send(connection, self, m.encode(message))
 
-    def _replace(self, worker: int, number: int) -> None:
-        if self.alive and self.result is None:
-            self._launch(self, worker, number)
+    def _close_connection(self, connection: int) -> None:
+        self.env.network.close(connection, self)
 
-    def _store(self, function: Callable[[Any], Any]) -> None:
-        def answered(result: Any) -> None:
-            for event in result if isinstance(result, list) else [result] if result else []:
+    def _store(self, effect: StorageEffect) -> None:
+        def answered(events: list[d.CoordinatorEvent]) -> None:
+            for event in events:
                 self.post(event)
 
-        self._storage.submit(lambda replay: function(_Sleeper(replay)), answered)
+        def run(replay: Replay) -> list[d.CoordinatorEvent]:
+            return perform_on_storage(effect, _directory(self.env, replay))
 
-    def _sink(self, function: Callable[[], d.CoordinatorEvent]) -> None:
+        self._storage.submit(run, answered)
+
+    def _sink(self, effect: SinkEffect) -> None:
         def run(replay: Replay) -> d.CoordinatorEvent:
-            self._sink_replay = replay
-            return function()
+            committers = {
+                name: SystemCommitter(name, replay.call) for name in _sink_names(self.env)
+            }
+            return perform_on_sinks(effect, Sinks(committers), _directory(self.env, replay))
 
         self._sinking.submit(run, self.post)
 
-    def _call_sink(self, method: str, *arguments: Any) -> Any:
-        return self._sink_replay.call(method, *arguments)
+    def _replace(self, worker: int) -> None:
+        number = self._incarnations.get(worker, 0) + 1
+        self._incarnations[worker] = number
+        scheduler = self.env.scheduler
+        delay_ns = scheduler.rng.randint(1, 30) * MILLISECOND_NS
+        scheduler.after(delay_ns, lambda: self._relaunch(worker, number))
+
+    def _relaunch(self, worker: int, number: int) -> None:
+        if self.alive and self.result is None:
+            self._launch(self, worker, number)
+
+    def _answer(self, answer: d.RequestAnswered) -> None:
+        if answer.checkpoint is not None:
+            self._saved(answer.request, answer.checkpoint)
+
+    def _end(self, ended: d.JobEnded) -> None:
+        self.result = ended
+        self._end_when_done()
 
     def _notice(self, notice: d.Notice) -> None:
         self.env.scheduler.trace(f"{self.name}: {notice.kind.value}: {notice.text}")
         match notice.kind:
             case d.NoticeKind.CHECKPOINT:
                 assert notice.checkpoint is not None, "a complete checkpoint has metadata"
-                self.env.watch.completed(notice.checkpoint, self.env.storage)
+                number = notice.checkpoint.checkpoint
+                # A driver that was frozen may tell of a checkpoint that a newer one has subsumed.
+                if metadata_path(notice.checkpoint.job, number) in self.env.storage.objects:
+                    self.env.watch.completed(notice.checkpoint, self.env.storage)
                 self.env.coverage.count("checkpoints completed")
                 self.completed += 1
-                self.on_checkpoint(notice.checkpoint.checkpoint)
+                self.newest = notice.checkpoint
+                self.on_checkpoint(number)
             case d.NoticeKind.CHECKPOINT_FAILED:
                 self.env.coverage.count("checkpoints given up")
                 check_unread(notice.text)
@@ -284,101 +295,39 @@ class _Outside:
         return getattr(self._env.storage if method == "list" else self._env.sinks, method)
 
 
-class _Sleeper(ReplayStore):
-    """A store that also lets virtual time pass."""
-
-    def sleep(self, seconds: float) -> None:
-        """Pause the function."""
-        self._replay.call("sleep", seconds)
+def _directory(env: Environment, replay: Replay) -> CheckpointDirectory:
+    """The job's directory, whose calls go through `replay`; all other directories lie in the same storage."""
+    store = ReplayStore(replay)
+    return CheckpointDirectory(env.plan.job, store, OWN, lambda url: store, store.sleep)
 
 
-def _write(store: _Sleeper, metadata: CheckpointMetadata, last: bool) -> Any:
-    return write_metadata(store, metadata, sleep=store.sleep, last=last)
-
-
-def _release(store: _Sleeper, job: str, place: Elsewhere, patient: bool) -> Any:
-    return claiming.release(
-        store, job, OWN, place, lambda url: store, patient=patient, sleep=store.sleep
-    )
-
-
-def _withdraw(store: _Sleeper, **what: Any) -> Any:
-    return withdraw_checkpoints(store, **what, sleep=store.sleep)
-
-
-def _delete(store: _Sleeper, **what: Any) -> Any:
-    return delete_files(store, **what, sleep=store.sleep)
-
-
-@dataclass(frozen=True, slots=True)
-class _Prepared:
-    """What a driver knows before it launches anything."""
-
-    epoch: int
-    restore: Restore
-    earlier: EarlierRuns
-
-
-def _prepare(store: _Sleeper, env: Environment) -> _Prepared | None:
-    """The epoch first: from then on no older driver completes a checkpoint. None: storage cannot be reached."""
+def _prepare(directory: CheckpointDirectory, restore: int, claim: str) -> Start | None:
+    """Take the steps of the start. None: storage does not answer, and somebody starts the job again."""
     try:
-        job = env.plan.job
-        if env.claim and not _staked(store, env):
-            return None
-        epoch = catalog.claim_epoch(store, job)
-        restore = _latest(store, env)
-        claiming.record(restore, store, job)
-        earlier = find_earlier_runs(store, job, restore.own, restore.checkpoint_next, restore.place)
-        return _Prepared(epoch, restore, earlier)
-    except (StoreError, StorageUnreachable):
+        return prepare(directory, lambda: _found(directory, restore, claim))
+    except StorageUnreachable:
         return None
-
-
-def _staked(store: _Sleeper, env: Environment) -> bool:
-    """Claim what is to be claimed where it lies. False: its folder cannot be written now, and whoever starts the job tries again."""
-    restore = _latest(store, env)
-    try:
-        claiming.stake(restore, store, env.plan.job, OWN, lambda url: store)
     except UserError as error:
-        if "cannot be written" in str(error):
-            return False
+        # A rival may have subsumed the checkpoint of a rescale.
+        if restore or "cannot be written" in str(error):
+            return None
         raise
-    return True
 
 
-def _latest(store: _Sleeper, env: Environment) -> Restore:
-    """What `restore="latest"` finds; without any complete checkpoint the job claims what it is to claim, or starts afresh."""
-    job = env.plan.job
+def _found(directory: CheckpointDirectory, restore: int, claim: str) -> Restore:
+    """The checkpoint of this number; 0: the one that "latest" names; without any the job claims `claim`, if given, or starts afresh."""
+    store, job = directory.store, directory.job
+    if restore:
+        return resolve(store, job, restore, OWN, open_=directory.open)
     try:
-        return resolve(store, job, "latest", OWN, open_=lambda url: store)
+        return resolve(store, job, "latest", OWN, open_=directory.open)
     except UserError:
-        claim = env.claim or None
-        return resolve(store, job, claim, OWN, claim=True, open_=lambda url: store)
+        return resolve(store, job, claim or None, OWN, claim=True, open_=directory.open)
 
 
-def _machine(env: Environment, prepared: _Prepared) -> Coordinator:
-    settings, plan, restore = env.settings, env.plan, prepared.restore
+def _assign(plan: ExecutionPlan) -> Assign:
     tasks = new_tasks(plan)
-
-    def assign(metadata: CheckpointMetadata) -> list[SubtaskSnapshot]:
-        return assignment.assign(metadata, tasks, plan.max_parallelism)
-
-    slots = [
-        list(slots_of_worker(worker, workers=settings.workers, slots=plan.slots))
-        for worker in range(settings.workers)
-    ]
-    return Coordinator(
-        plan,
-        slots,
-        _rules(settings),
-        restore=restore.metadata,
-        origin=restore.origin,
-        claim=restore.claim,
-        checkpoint_next=restore.checkpoint_next,
-        assign=assign,
-        epoch=prepared.epoch,
-        earlier=prepared.earlier,
-    )
+    return lambda metadata: assignment.assign(metadata, tasks, plan.max_parallelism)
 
 
 def _rules(settings: Settings) -> CoordinatorRules:

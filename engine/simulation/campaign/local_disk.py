@@ -6,12 +6,33 @@ import os
 import random
 import shutil
 import tempfile
+from collections.abc import Callable
+
+from headrace.recovery.metadata import SharedFile
+from headrace.recovery.store import Store
 
 from ...contract.operators import HEAP, StateBackend
+from ...storage.ahead import FilesAhead
 from ..coverage import Coverage
 
 #: Folders here cost no disk. A system without it has them among its temporary files.
 _IN_MEMORY = "/dev/shm"
+
+
+class _CountedFiles(FilesAhead):
+    """Fetches in one thread, so that the order of faults is the seed's, and counts the files that a restore takes."""
+
+    def __init__(
+        self, store: Store, job: str, folder: Callable[[], str], coverage: Coverage
+    ) -> None:
+        super().__init__(store, job, folder, threads=1)
+        self._coverage = coverage
+
+    def take(self, file: SharedFile, folder: str) -> bool:
+        """See `FilesAhead.take`."""
+        taken = super().take(file, folder)
+        self._coverage.count("files restored that were fetched ahead", taken)
+        return taken
 
 
 class LocalDisk:
@@ -31,14 +52,19 @@ class LocalDisk:
         from .log_structured import LogStructured
 
         engine = LogStructured(self._rng, self._coverage)
-        return StateBackend("rocksdb", folder=self._folder, engine=engine)
+        return StateBackend("rocksdb", folder=self.folder, engine=engine)
+
+    def files_ahead(self, store: Store, job: str) -> FilesAhead:
+        """What a worker that starts before its coordinator begins may fetch."""
+        return _CountedFiles(store, job, self.folder, self._coverage)
 
     def close(self) -> None:
         """The run is over."""
         if self._root:
             shutil.rmtree(self._root)
 
-    def _folder(self) -> str:
+    def folder(self) -> str:
+        """Name a folder that does not exist yet."""
         self._root = self._root or tempfile.mkdtemp(prefix="headrace-simulation-", dir=_place())
         self._folders += 1
         return os.path.join(self._root, str(self._folders))

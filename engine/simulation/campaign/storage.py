@@ -16,61 +16,39 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from headrace.recovery.store import (
-    AlreadyExists,
-    Content,
-    NotFound,
-    StoreRejected,
-    StoreUncertain,
-    joined,
-)
+from headrace.recovery.store import Content, StoreRejected, StoreUncertain, joined
 
+from ..memory_store import MemoryStore
 from ..scheduler import MICROSECOND_NS
 from .audit import StorageAudit
 from .faults import Faults
 
 
-class SimulatedStorage:
-    """Durable named objects; the methods are those of `Store`, at once and without faults."""
+class SimulatedStorage(MemoryStore):
+    """Durable named objects, at once and without faults; every change is audited."""
 
     def __init__(self) -> None:
-        self.objects: dict[str, bytes] = {}
+        super().__init__()
         self.audit = StorageAudit(self.objects)
-
-    def put(self, path: str, data: Content) -> None:
-        """See `Store.put`."""
-        content = joined(data)
-        self.audit.writes(path, content)
-        self.objects[path] = content
 
     def create(self, path: str, data: bytes) -> None:
         """See `Store.create`."""
-        if path in self.objects:
-            raise AlreadyExists(path, "already exists")
-        self.objects[path] = bytes(data)
+        super().create(path, data)
         self.audit.created(path)
-
-    def get(self, path: str, offset: int = 0, length: int | None = None) -> bytes:
-        """See `Store.get`."""
-        if path not in self.objects:
-            raise NotFound(path, "not found")
-        data = self.objects[path][offset:]
-        if length is None:
-            return data
-        if len(data) < length:
-            raise StoreRejected(path, f"{length} bytes at {offset}, only {len(data)} are there")
-        return data[:length]
-
-    def list(self, prefix: str) -> list[str]:
-        """See `Store.list`."""
-        return sorted(path for path in self.objects if path.startswith(prefix))
 
     def delete(self, path: str) -> None:
         """See `Store.delete`."""
         self.audit.gone(path)
+        super().delete(path)
+
+    def _write(self, path: str, data: bytes) -> None:
+        self.audit.writes(path, data)
+        super()._write(path, data)
+
+    def _remove(self, path: str) -> None:
         if path in self.objects:
             self.audit.deletes(path)
-            del self.objects[path]
+            super()._remove(path)
 
     def tear(self, path: str, data: bytes) -> None:
         """Leave the first half of an object that was being created."""
@@ -127,7 +105,7 @@ class Replay:
 
 
 class ReplayStore:
-    """A `Store` whose calls go through a `Replay`."""
+    """A `Store` whose calls go through a `Replay`, which also lets virtual time pass."""
 
     def __init__(self, replay: Replay) -> None:
         self._replay = replay
@@ -153,6 +131,10 @@ class ReplayStore:
     def delete(self, path: str) -> None:
         """See `Store.delete`."""
         self._replay.call("delete", path)
+
+    def sleep(self, seconds: float) -> None:
+        """Let so much time pass before the next call."""
+        self._replay.call("sleep", seconds)
 
 
 class Caller(Protocol):

@@ -17,6 +17,7 @@ from ...contract import messages as m
 from ...contract.operators import DatabaseSnapshot
 from ...drivers.persistence import CheckpointWrite, Frozen, persistence_of
 from ...drivers.worker_performer import LoadedAttempt, Performer, persisted
+from ...storage.ahead import FilesAhead
 from ...storage.snapshots import Foreign, Written
 from ...worker import worker_events as w
 from ...worker.attempt import DataFrame
@@ -71,6 +72,9 @@ class WorkerProcess(Process, Performer[_Loaded, int]):
         Performer.__init__(self, machine, env.plan, limits)
         self.number = number
         self._control = -1
+        reads: Any = FaultyReads(env.faults, env.storage)  # only `get` is asked for
+        #: Until the first attempt; a later one follows upon a failure, and looks at everything again.
+        self._ahead: FilesAhead | None = env.disk.files_ahead(reads, env.plan.job)
         self._files = SimulatedCheckpointFiles(env, self, self._file_ended)
         self._log_files = SimulatedLogFiles(env, self, number, self._piece_written)
         env.network.listen(address, self)
@@ -114,7 +118,11 @@ class WorkerProcess(Process, Performer[_Loaded, int]):
     def received(self, connection: int, message: Any) -> None:
         """See `Endpoint`."""
         if connection == self._control:
-            self._step(w.ControlReceived(m.decode_for_worker(message)))
+            told = m.decode_for_worker(message)
+            if isinstance(told, m.FetchAhead):
+                self._fetch_ahead(told)
+            else:
+                self._step(w.ControlReceived(told))
         elif (frame := self._peers.received(connection, message)) is not None:
             self._step(frame)
 
@@ -125,7 +133,7 @@ class WorkerProcess(Process, Performer[_Loaded, int]):
         elif (lost := self._peers.disconnected(connection, reason)) is not None:
             self._step(lost)
 
-    def _report(self, message: m.ToCoordinator) -> None:
+    def _report(self, message: m.ToCoordinator | m.FetchedAhead) -> None:
         self.env.network.send(self._control, self, m.encode(message))
 
     def _send(self, connection: int, frame: DataFrame) -> None:
@@ -138,6 +146,19 @@ class WorkerProcess(Process, Performer[_Loaded, int]):
     def _close_connection(self, connection: int) -> None:
         self.env.network.close(connection, self)
 
+    # --- state that is fetched ahead ----------------------------------------------------------------------------
+
+    def _fetch_ahead(self, order: m.FetchAhead) -> None:
+        ahead = self._ahead
+
+        def fetch() -> None:
+            if self.alive:
+                fetched_bytes = 0 if ahead is None else ahead.fetch(order.files)
+                self.env.coverage.count("bytes fetched ahead", fetched_bytes)
+                self._report(m.FetchedAhead(fetched_bytes))
+
+        self.env.scheduler.after(self._files.delay_ns(), fetch)
+
     # --- work and attempts --------------------------------------------------------------------------------------
 
     def _run(self, effect: RunWork) -> None:
@@ -149,7 +170,10 @@ class WorkerProcess(Process, Performer[_Loaded, int]):
     def _load(self, effect: w.LoadAttempt) -> None:
         persistence = persistence_of(self.env.settings.limits, self.env.settings.log)
         foreign = Foreign(self.env.storage, effect.job) if effect.origin else None
-        tasks = SimulatedTasks(self.env, self, effect, self._step)
+        ahead, self._ahead = self._ahead, None
+        if ahead is not None:
+            ahead.stop()
+        tasks = SimulatedTasks(self.env, self, effect, self._step, ahead)
         self._loaded = _Loaded(effect.epoch, persistence, foreign, tasks)
         tasks.start()
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from headrace.recovery.store import StoreError
 
 from ...operators.chain import Chain
+from ...storage.ahead import FilesAhead
 from ...storage.snapshots import CorruptState
 from ...worker import worker_events as w
 from ...worker.subtask_events import RunWork, SubtaskId, Work, WorkDone
@@ -40,11 +41,13 @@ class SimulatedTasks:
         process: Process,
         effect: w.LoadAttempt,
         deliver: Callable[[w.WorkerEvent], None],
+        ahead: FilesAhead | None,
     ) -> None:
         self._env = env
         self._process = process
         self._effect = effect
         self._deliver = deliver
+        self._ahead = ahead
         self._tasks: dict[SubtaskId, _Task] = {}
         self._abandoned = False
 
@@ -89,9 +92,15 @@ class SimulatedTasks:
     def abandon(self) -> None:
         """They are not wanted any more; each ends after the piece that it runs now."""
         self._abandoned = True
+        self._drop_ahead()
         for task in self._tasks.values():
             if not task.busy:
                 task.chain.close()
+
+    def _drop_ahead(self) -> None:
+        ahead, self._ahead = self._ahead, None
+        if ahead is not None:
+            ahead.drop()
 
     def _open(self) -> None:
         if not self._process.alive or self._abandoned:
@@ -102,7 +111,7 @@ class SimulatedTasks:
         try:
             for id in effect.subtasks:
                 chain = open_chain(env, id, effect.epoch)
-                states = states_of(env, id, snapshots.get(id), effect, store)
+                states = states_of(env, id, snapshots.get(id), effect, store, self._ahead)
                 chain.open()
                 if states is not None:
                     chain.restore(states)
@@ -118,6 +127,7 @@ class SimulatedTasks:
             return
         if effect.checkpoint:
             env.coverage.count("restored from a checkpoint")
+        self._drop_ahead()
         self._deliver(w.AttemptLoaded(effect.epoch))
 
     def _end(self, task: _Task, effect: RunWork, done: WorkDone | Exception) -> None:

@@ -38,6 +38,7 @@ from .network import Network
 from .oracles import check_credit, check_newest, check_output, check_retained
 from .orphans import Orphans
 from .promptness import duration_max_ns
+from .rescaling import Rescaling
 from .savepoints import Savepoints
 from .scenario import Scenario, draw_scenario
 from .storage import SimulatedStorage
@@ -118,6 +119,8 @@ class World:
         self._rescales = list(scenario.rescales)
         self._wanted: Rescale | None = None
         self._rescale_due = False
+        #: The live rescale that is under way.
+        self._rescaling: Rescaling | None = None
         #: Older coordinators that still live.
         self._rivals = 0
         #: Checkpoints completed by earlier runs of the present version.
@@ -227,6 +230,12 @@ class World:
         coordinator = self.coordinator
         assert coordinator is not None, "some coordinator was started"
         match self._wanted.ending:
+            case Ending.RESCALE if coordinator.machine is not None and coordinator.alive:
+                after = self._driver(self._env_of(self._wanted))
+                self._wanted = None
+                self._rescaling = Rescaling(coordinator, after, self._take_over)
+            case Ending.RESCALE:
+                coordinator.die(host=False, why="stopped before it had begun")
             case Ending.STOP:
                 coordinator.post(d.StopRequested(d.StopKind.WITH_CHECKPOINT))
             case Ending.SAVEPOINT:
@@ -236,18 +245,33 @@ class World:
             case Ending.KILL:
                 coordinator.die(host=self.scheduler.rng.random() < 0.4, why="killed")
 
+    def _take_over(self, checkpoint: int) -> None:
+        """The next version of a live rescale goes on from this checkpoint."""
+        rescaling, self._rescaling = self._rescaling, None
+        assert rescaling is not None, "some rescale is under way"
+        self._adopt(rescaling.after.env)
+        self.coordinator = rescaling.after
+        self.coverage.count("rescales that took over")
+        rescaling.after.start(checkpoint)
+        self._check_rescale()
+
     def _next_version(self) -> None:
         """Note the version that the next start of the job runs."""
         wanted, self._wanted = self._wanted, None
-        if wanted is None:
-            return
-        self.rescaled = True
-        self._completed, self._rescale_due = 0, False
+        if wanted is not None:
+            self._adopt(self._env_of(wanted))
+
+    def _env_of(self, wanted: Rescale) -> Environment:
         graph = at_parallelism(self.scenario.graph, wanted.parallelism)
         plan = plan_of(graph, self.scheduler.rng, self.env.sinks)
         settings = replace(self.env.settings, workers=wanted.workers)
         watch = _watch(plan, settings, self.scenario.profile)
-        self.env = replace(self.env, plan=plan, settings=settings, watch=watch)
+        return replace(self.env, plan=plan, settings=settings, watch=watch)
+
+    def _adopt(self, env: Environment) -> None:
+        self.rescaled = True
+        self._completed, self._rescale_due = 0, False
+        self.env = env
 
     # --- processes --------------------------------------------------------------------------------
 
@@ -255,25 +279,34 @@ class World:
         """Run the job's program again, from the last complete checkpoint."""
         if self.finished:
             return
+        if self._rescaling is not None:
+            self._rescaling.discard("another driver is started")
         self._next_version()
+        process = self.coordinator = self._driver(self.env)
+        self.scheduler.trace(f"coordinator {self._generation} starts")
+        process.start()
+        self._check_rescale()
+
+    def _driver(self, env: Environment) -> CoordinatorProcess:
         self._generation += 1
         process = CoordinatorProcess(
-            self.env,
+            env,
             self._generation,
             launch=self._launch,
             ended=self._coordinator_ended,
             saved=self._savepoints.completed,
         )
         process.on_checkpoint = self._checkpoint_completed
-        self.coordinator = process
-        self.scheduler.trace(f"coordinator {self._generation} starts")
-        process.start()
-        self._check_rescale()
+        return process
 
     def _coordinator_ended(self, process: CoordinatorProcess) -> None:
         result = process.result
         if result is not None and "another coordinator" in result.reason:
             self.coverage.count("coordinator gave way to a rival")
+        if self._rescaling is not None and process is self._rescaling.after:
+            self._rescaling.ended(process)
+            self._rescaling, self._rescale_due = None, False
+            return
         if process is not self.coordinator:
             self._rivals -= 1
             return
@@ -281,14 +314,19 @@ class World:
         process.completed = 0
         if result is not None and result.outcome is d.Outcome.FINISHED:
             self.finished = True
+            if self._rescaling is not None:
+                self._rescaling.discard("the job has finished")
             return
         reason = ""
         if result is not None and result.outcome is d.Outcome.FAILED:
             reason = result.reason
         if reason and not any(known in reason for known in _EXPLAINED):
             raise Violation(f"the job failed, which none of the faults explains: {reason}")
-        delay_ns = self.scheduler.rng.randint(1, 60) * MILLISECOND_NS
-        self.scheduler.after(delay_ns, self._start_coordinator)
+        if self._rescaling is not None:
+            self._rescaling.ended(process)
+        if self.coordinator is process:
+            delay_ns = self.scheduler.rng.randint(1, 60) * MILLISECOND_NS
+            self.scheduler.after(delay_ns, self._start_coordinator)
 
     def replace_coordinator(self, delay_ns: int) -> None:
         """Start another coordinator after this time, in the belief that the present one is dead."""

@@ -10,25 +10,28 @@ from collections import deque
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, assert_never
+from typing import Any
 
 from headrace.recovery import assignment, catalog
 from headrace.recovery.metadata import CheckpointMetadata, SubtaskSnapshot
-from headrace.recovery.store import AlreadyExists, NotFound
 
+from ...contract import messages as m
 from ...contract.execution import ExecutionPlan
 from ...coordinator import coordinator_events as d
 from ...coordinator.coordinator import Coordinator
 from ...coordinator.rules import CheckpointRules, CoordinatorRules, Phase, RestartRules
+from ...drivers.checkpoint_directory import CheckpointDirectory
 from ...drivers.coordinator_performer import (
+    CoordinatorPerformer,
+    SinkEffect,
     Sinks,
-    claim_epoch,
-    delete_files,
-    find_checkpoint,
-    withdraw_checkpoints,
-    write_metadata,
+    StorageEffect,
+    perform_on_sinks,
+    perform_on_storage,
 )
-from ...drivers.restore import new_tasks
+from ...drivers.restore import Restore, new_tasks
+from ...drivers.start import Start, prepare
+from ..memory_store import MemoryStore
 from ..sink import SystemCommitter, TransactionStatus
 from .interning import in_order
 from .small_scope import INTERVAL_NS, MOMENT_NS, NEVER_NS, SOURCES, Scope
@@ -55,11 +58,12 @@ class Died(BaseException):
     """The caller is dead: no further call is made. Not an Exception: nobody handles one's own death."""
 
 
-class Calls:
+class Calls(MemoryStore):
     """Makes calls to storage and sinks; only the first `allowed` that change something, if given."""
 
     def __init__(self, files: Files, system: System, allowed: int | None = None) -> None:
-        self.files = dict(files)
+        super().__init__()
+        self.objects.update(files)
         self.system = System(dict(system.transactions))
         self._left = allowed
 
@@ -69,32 +73,14 @@ class Calls:
                 raise Died
             self._left -= 1
 
-    def put(self, path: str, data: bytes) -> None:
-        """See `Store.put`."""
+    def _write(self, path: str, data: bytes) -> None:
         self._changes()
-        self.files[path] = bytes(data)
+        super()._write(path, data)
 
-    def create(self, path: str, data: bytes) -> None:
-        """See `Store.create`."""
-        if path in self.files:
-            raise AlreadyExists(path, "already exists")
-        self.put(path, data)
-
-    def get(self, path: str, offset: int = 0, length: int | None = None) -> bytes:
-        """See `Store.get`."""
-        if path not in self.files:
-            raise NotFound(path, "not found")
-        return self.files[path][offset : None if length is None else offset + length]
-
-    def list(self, prefix: str) -> list[str]:
-        """See `Store.list`."""
-        return sorted(path for path in self.files if path.startswith(prefix))
-
-    def delete(self, path: str) -> None:
-        """See `Store.delete`."""
-        if path in self.files:
+    def _remove(self, path: str) -> None:
+        if path in self.objects:
             self._changes()
-            del self.files[path]
+            super()._remove(path)
 
     def sink(self, method: str, *arguments: Any) -> Any:
         """A call to the sinks' system: `commit`, `abort` or `open`."""
@@ -126,65 +112,68 @@ class Assign:
 
 @dataclass(slots=True)
 class CoordinatorState:
-    """One driver process. `triggered`, `expired`: how much of the scope is used up."""
+    """One driver process, which begins with a start.
+
+    Attributes:
+        machine: None until storage has answered the calls of the start.
+        triggered: periodic checkpoints of the scope that are used up.
+        expired: the same of expiries.
+    """
 
     scope: Scope
     plan: ExecutionPlan
-    machine: Coordinator
+    machine: Coordinator | None = None
     clock_ns: int = 0
     triggered: int = 0
     expired: int = 0
     #: {worker: its incarnation}
     incarnations: dict[int, int] = field(default_factory=lambda: dict.fromkeys(range(SOURCES), 0))
-    storing: deque[d.CoordinatorEffect] = field(default_factory=deque)
-    sinking: deque[d.CoordinatorEffect] = field(default_factory=deque)
+    storing: deque[StorageEffect] = field(default_factory=deque)
+    sinking: deque[SinkEffect] = field(default_factory=deque)
 
-    @staticmethod
-    def begin(
-        scope: Scope, plan: ExecutionPlan, files: Files, used: tuple[int, int]
-    ) -> tuple[CoordinatorState, list[Output]]:
-        """The job's program is started: it goes on from the newest complete checkpoint. `used`: of the scope, see there."""
-        store: Any = Calls(files, System())
-        newest = max(catalog.complete_checkpoints(store, plan.job), default=None)
-        machine = Coordinator(
-            plan,
-            [[worker] for worker in range(SOURCES)],
-            _rules(scope),
-            restore=None if newest is None else catalog.load(store, plan.job, newest),
-            checkpoint_next=catalog.next_checkpoint_number(store, plan.job),
-            assign=Assign(plan),
-        )
-        state = CoordinatorState(scope, plan, machine, triggered=used[0], expired=used[1])
-        outputs: list[Output] = []
-        state._perform_all(machine.start(0), outputs)
-        return state, outputs
+    @property
+    def begun(self) -> Coordinator:
+        """The machine, which is there once the start is through."""
+        assert self.machine is not None, "storage has yet to answer"
+        return self.machine
+
+    @property
+    def stores(self) -> bool:
+        """Storage has something to answer."""
+        return self.machine is None or bool(self.storing)
+
+    @property
+    def deaf(self) -> bool:
+        """The job has ended."""
+        return self.machine is not None and self.machine.phase is Phase.ENDED
 
     @property
     def ended(self) -> bool:
         """The job has ended, and nothing is under way."""
-        return self.machine.phase is Phase.ENDED and not self.storing and not self.sinking
+        return self.deaf and not self.storing and not self.sinking
 
     # --- what may happen ----------------------------------------------------------------------------------------
 
     def timer_due(self) -> bool:
         """Its clock may come to the next deadline, as far as the scope lets it."""
-        deadline_ns = self.machine.next_deadline_ns()
-        if deadline_ns is None or deadline_ns >= NEVER_NS:
+        machine = self.machine
+        deadline_ns = None if machine is None else machine.next_deadline_ns()
+        if machine is None or deadline_ns is None or deadline_ns >= NEVER_NS:
             return False
-        checkpoints = self.machine._checkpoints
-        if self.machine.phase is Phase.RUNNING and checkpoints._pending:
+        if machine.phase is Phase.RUNNING and machine._checkpoints._pending:
             return self.expired < self.scope.expiries
-        if self.machine.phase is Phase.RUNNING:
+        if machine.phase is Phase.RUNNING:
             return self.triggered < self.scope.periodic
         return True
 
     def pass_time(self) -> list[Output]:
         """The clock comes to the next deadline."""
-        deadline_ns = self.machine.next_deadline_ns()
+        machine = self.begun
+        deadline_ns = machine.next_deadline_ns()
         assert deadline_ns is not None, "nobody waits"
         self.clock_ns = max(self.clock_ns, deadline_ns)
-        if self.machine.phase is Phase.RUNNING:
-            pending = bool(self.machine._checkpoints._pending)
+        if machine.phase is Phase.RUNNING:
+            pending = bool(machine._checkpoints._pending)
             self.expired += pending
             self.triggered += not pending
         return self.post(d.TimePassed())
@@ -202,18 +191,24 @@ class CoordinatorState:
     def post(self, event: d.CoordinatorEvent) -> list[Output]:
         """Give the machine an event and do what it says."""
         outputs: list[Output] = []
-        if self.machine.phase is not Phase.ENDED:
-            effects = self.machine.step(event, self.clock_ns)
-            self.machine.check()
+        if not self.deaf:
+            effects = self.begun.step(event, self.clock_ns)
+            self.begun.check()
             self._perform_all(effects, outputs)
         return outputs
 
     def store(self, calls: Calls) -> list[Output]:
-        """The oldest order to storage is carried out and answered."""
-        effect = self.storing.popleft()
-        answers = _storage_function(effect, self.plan.job)(calls)
+        """The start, or the oldest order to storage, is carried out and answered."""
         outputs: list[Output] = []
-        for event in answers if isinstance(answers, list) else [answers] if answers else []:
+        if self.machine is None:
+            start = self._prepare(calls)
+            self.machine = start.coordinator(
+                self.plan, SOURCES, _rules(self.scope), Assign(self.plan)
+            )
+            self._perform_all(self.machine.start(0), outputs)
+            return outputs
+        effect = self.storing.popleft()
+        for event in perform_on_storage(effect, _directory(self.plan.job, calls)):
             if isinstance(event, d.MetadataWritten):
                 assert isinstance(effect, d.WriteMetadata), effect
                 outputs.append(Output("complete", effect.metadata))
@@ -222,48 +217,74 @@ class CoordinatorState:
 
     def sink(self, calls: Calls) -> list[Output]:
         """The oldest order to the sinks is carried out and answered."""
-        event = _sink_function(self.sinking.popleft())(calls)
+        event = _on_sinks(self.sinking.popleft(), self.plan.job, calls)
         refused = [Output("violation", event.reason)] if isinstance(event, d.SinkFailed) else []
         return refused + self.post(event)
 
     def partly(self, calls: Calls, *, sinks_first: bool) -> None:
         """The process has died amid its orders: `calls` lets some of their calls be made. Raises Died."""
-        functions = [_storage_function(effect, self.plan.job) for effect in list(self.storing)[:1]]
-        functions += [_sink_function(effect) for effect in list(self.sinking)[:1]]
-        for function in functions[::-1] if sinks_first else functions:
-            function(calls)
+        job = self.plan.job
+        orders: list[Callable[[], object]] = []
+        if self.machine is None:
+            orders.append(partial(self._prepare, calls))
+        orders += [
+            partial(perform_on_storage, effect, _directory(job, calls))
+            for effect in list(self.storing)[:1]
+        ]
+        orders += [partial(_on_sinks, effect, job, calls) for effect in list(self.sinking)[:1]]
+        for order in orders[::-1] if sinks_first else orders:
+            order()
 
-    # --- effects ------------------------------------------------------------------------------------------------
+    def _prepare(self, calls: Calls) -> Start:
+        directory = _directory(self.plan.job, calls)
+        return prepare(directory, lambda: _newest(directory))
 
     def _perform_all(self, effects: list[d.CoordinatorEffect], outputs: list[Output]) -> None:
+        performer = _Performer(self, outputs)
         for effect in effects:
-            match effect:
-                case d.SendMessage(connection, message):
-                    if connection == self.connection(connection % SOURCES):
-                        outputs.append(Output("worker", (connection % SOURCES, message)))
-                case (
-                    d.ClaimEpoch()
-                    | d.WriteMetadata()
-                    | d.FindCheckpoint()
-                    | d.WithdrawCheckpoints()
-                    | d.DeleteFiles()
-                ):
-                    self.storing.append(effect)
-                case d.RecoverSinks() | d.CommitTransactions():
-                    self.sinking.append(effect)
-                case d.ReplaceWorker(worker):
-                    self.incarnations[worker] += 1
-                    outputs.append(Output("launch", (worker, self.incarnations[worker])))
-                case d.Notice(d.NoticeKind.ATTEMPT_FAILED, text):
-                    if "broken invariant" in text or "does not tile" in text:
-                        outputs.append(Output("violation", text))
-                case d.JobEnded(outcome, reason, _):
-                    if outcome is not d.Outcome.FINISHED:
-                        outputs.append(Output("violation", f"the job failed: {reason}"))
-                case d.Notice() | d.RequestAnswered() | d.CloseConnection() | d.ReleaseClaim():
-                    pass  # nobody claims anything here
-                case _:
-                    assert_never(effect)
+            performer.perform(effect)
+
+
+class _Performer(CoordinatorPerformer):
+    """Puts effects on storage and sinks into the state's queues, and all others into `outputs`."""
+
+    def __init__(self, state: CoordinatorState, outputs: list[Output]) -> None:
+        self._state = state
+        self._outputs = outputs
+
+    def perform(self, effect: d.CoordinatorEffect) -> None:
+        """Perform one effect."""
+        self._perform(effect)
+
+    def _send(self, connection: int, message: m.ToWorker) -> None:
+        worker = connection % SOURCES
+        if connection == self._state.connection(worker):
+            self._outputs.append(Output("worker", (worker, message)))
+
+    def _close_connection(self, connection: int) -> None:
+        pass  # the worker is dead, or stops by itself
+
+    def _store(self, effect: StorageEffect) -> None:
+        self._state.storing.append(effect)
+
+    def _sink(self, effect: SinkEffect) -> None:
+        self._state.sinking.append(effect)
+
+    def _replace(self, worker: int) -> None:
+        self._state.incarnations[worker] += 1
+        self._outputs.append(Output("launch", (worker, self._state.incarnations[worker])))
+
+    def _answer(self, answer: d.RequestAnswered) -> None:
+        raise AssertionError("nobody asks for anything here")
+
+    def _notice(self, notice: d.Notice) -> None:
+        failed = notice.kind is d.NoticeKind.ATTEMPT_FAILED
+        if failed and ("broken invariant" in notice.text or "does not tile" in notice.text):
+            self._outputs.append(Output("violation", notice.text))
+
+    def _end(self, ended: d.JobEnded) -> None:
+        if ended.outcome is not d.Outcome.FINISHED:
+            self._outputs.append(Output("violation", f"the job failed: {ended.reason}"))
 
 
 def _rules(scope: Scope) -> CoordinatorRules:
@@ -283,50 +304,40 @@ def _rules(scope: Scope) -> CoordinatorRules:
     )
 
 
-def _storage_function(effect: d.CoordinatorEffect, job: str) -> Callable[[Any], Any]:
-    match effect:
-        case d.ClaimEpoch(above):
-            return partial(claim_epoch, job=job, above=above)
-        case d.WriteMetadata(metadata):
-            return partial(write_metadata, metadata=metadata, sleep=_no_sleep)
-        case d.FindCheckpoint(below):
-            return partial(find_checkpoint, job=job, below=below)
-        case d.WithdrawCheckpoints(numbers):
-            return partial(withdraw_checkpoints, job=job, checkpoints=numbers)
-        case d.DeleteFiles(what):
-            return partial(delete_files, job=job, what=what)
-        case _:
-            raise AssertionError(f"{effect} is not storage's business")
+def _directory(job: str, calls: Calls) -> CheckpointDirectory:
+    return CheckpointDirectory(job, calls, sleep=_no_sleep)
+
+
+def _newest(directory: CheckpointDirectory) -> Restore:
+    """The newest complete checkpoint. Files of workers have no content here, so `resolve` would find them damaged."""
+    store, job = directory.at(""), directory.job
+    newest = max(catalog.complete_checkpoints(store, job), default=None)
+    metadata = None if newest is None else catalog.load(store, job, newest)
+    return Restore(metadata, "", catalog.next_checkpoint_number(store, job))
 
 
 def _no_sleep(seconds: float) -> None:
     raise AssertionError("storage of a small scope does not fail")
 
 
-def _sink_function(effect: d.CoordinatorEffect) -> Callable[[Calls], d.CoordinatorEvent]:
-    def run(calls: Calls) -> d.CoordinatorEvent:
-        sinks = Sinks({"sink": SystemCommitter("sink", calls.sink)})
-        match effect:
-            case d.RecoverSinks(epoch, records):
-                return sinks.recover(epoch, records)
-            case d.CommitTransactions(checkpoint, records):
-                return sinks.commit(checkpoint, records)
-            case _:
-                raise AssertionError(f"{effect} is not the sinks' business")
-
-    return run
+def _on_sinks(effect: SinkEffect, job: str, calls: Calls) -> d.CoordinatorEvent:
+    sinks = Sinks({"sink": SystemCommitter("sink", calls.sink)})
+    return perform_on_sinks(effect, sinks, _directory(job, calls))
 
 
 def without_history(state: CoordinatorState) -> None:
     """Forget what no later step looks at, and in which order things came that have none."""
-    state.machine.fenced = 0
-    checkpoints = state.machine._checkpoints
+    machine = state.machine
+    if machine is None:
+        return
+    machine.fenced = 0
+    checkpoints = machine._checkpoints
     written = [] if checkpoints._writing is None else [checkpoints._writing[0]]
     for pending in (*checkpoints._pending.values(), *written):
         pending.acknowledged = dict(sorted(pending.acknowledged.items()))
-    state.machine._finished = in_order(state.machine._finished)
+    machine._finished = in_order(machine._finished)
     checkpoints._channels = in_order(checkpoints._channels)
-    workers = state.machine._workers
+    workers = machine._workers
     workers._members = dict(sorted(workers._members.items()))
     workers._newest = dict(sorted(workers._newest.items()))
     workers._connections = dict(sorted(workers._connections.items()))

@@ -38,11 +38,12 @@ COORDINATOR = 2
 
 
 class _Door(NamedTuple):
-    """Of a coordinator: its clock may go on, storage is to answer, sinks are, it hears nobody any
-    more, nothing is under way either.
+    """A coordinator's state: its clock may go on, its start is through, storage is to answer,
+    sinks are, the job has ended, all orders are answered too.
     """
 
     timer: bool
+    begun: bool
     storing: bool
     sinking: bool
     deaf: bool
@@ -90,7 +91,7 @@ class SmallWorld:
         row[FILES] = self._of_files({})
         row[SYSTEM] = self._of_system(System())
         row[LEFT] = self._scope.crashes
-        self._start_driver(row, {}, (0, 0))
+        self._start_driver(row, (0, 0))
         return self._settled(tuple(row))
 
     def successors(self, row: Row) -> Iterator[tuple[Hashable, Row]]:
@@ -134,7 +135,7 @@ class SmallWorld:
         """Check a state without a next event. Raises Violation unless the job has ended well."""
         state: CoordinatorState = self._coordinators.state(row[C])
         if not state.ended:
-            raise Violation(f"nothing happens any more: {state.machine.describe()}")
+            raise Violation(f"nothing happens any more: {state.begun.describe()}")
         system: System = self._systems.values[row[SYSTEM]]
         shown = sorted(system.of(TransactionStatus.COMMITTED), key=repr)
         if shown != self._scope.expected():
@@ -152,7 +153,7 @@ class SmallWorld:
 
     def _settled(self, row: Row) -> Row:
         """Return the state after all messages that need not wait are heard."""
-        while self._reduced and not self._door(row[C]).ended:
+        while self._reduced and self._door(row[C]).begun and not self._door(row[C]).ended:
             eager = self._eager(row)
             if eager is None:
                 break
@@ -176,7 +177,7 @@ class SmallWorld:
         if quiet is None:
             quiet, (_, message) = False, self._messages.values[number]
             if isinstance(message, m.TaskFinished):
-                machine = self._coordinators.state(coordinator).machine
+                machine = self._coordinators.state(coordinator).begun
                 ended = machine._finished | {(message.task, message.subtask)}
                 total = sum(task.parallelism for task in self._plan.tasks)
                 running = machine.phase is Phase.RUNNING and message.epoch == machine.epoch
@@ -188,7 +189,7 @@ class SmallWorld:
         door = self._door(row[C])
         for worker in range(SOURCES):
             queue = self._queues.values[row[FROM + worker]]
-            if queue:
+            if queue and door.begun:
                 then = list(row)
                 then[FROM + worker] = self._queues.number(queue[1:])
                 event = ("hear", worker, queue[0])
@@ -246,7 +247,7 @@ class SmallWorld:
         state: CoordinatorState = self._coordinators.state(row[C])
         if state.ended:
             return
-        outcomes: dict[tuple[int, int], Files] = {}
+        outcomes: set[tuple[int, int]] = set()
         for sinks_first in (False, True):
             allowed, died = 0, True
             while died:
@@ -258,11 +259,11 @@ class SmallWorld:
                     died = False
                 except Died:
                     allowed += 1
-                outcomes[self._of_files(calls.files), self._of_system(calls.system)] = calls.files
-        for (files, system), held in outcomes.items():
+                outcomes.add((self._of_files(calls.objects), self._of_system(calls.system)))
+        for files, system in sorted(outcomes):
             then = list(row)
             then[FILES], then[SYSTEM], then[LEFT] = files, system, row[LEFT] - 1
-            self._start_driver(then, held, (state.triggered, state.expired))
+            self._start_driver(then, (state.triggered, state.expired))
             yield ("coordinator", "dies", files, system), tuple(then)
 
     # --- steps of processes -----------------------------------------------------------------------
@@ -293,7 +294,7 @@ class SmallWorld:
             case ("store", number):
                 calls = Calls(self._files.values[number], System())
                 outputs = state.store(calls)
-                return [Output("files", self._of_files(calls.files)), *outputs]
+                return [Output("files", self._of_files(calls.objects)), *outputs]
             case ("sink", number):
                 calls = Calls({}, self._systems.values[number])
                 outputs = state.sink(calls)
@@ -417,14 +418,13 @@ class SmallWorld:
         number = self._messages.number(key, value)
         row[place] = self._queues.number((*self._queues.values[row[place]], number))
 
-    def _start_driver(self, row: list[int], files: Files, used: tuple[int, int]) -> None:
-        state, outputs = CoordinatorState.begin(self._scope, self._plan, files, used)
-        small_coordinator.without_history(state)
+    def _start_driver(self, row: list[int], used: tuple[int, int]) -> None:
+        """Somebody starts the job's program; workers register while its driver talks to storage. `used`: of the scope."""
+        triggered, expired = used
+        state = CoordinatorState(self._scope, self._plan, triggered=triggered, expired=expired)
         row[C] = self._coordinators.number(state)
         for worker in range(SOURCES):
             self._launch(row, worker, 0)
-        for output in outputs:
-            self._from_coordinator(row, output)
 
     def _launch(self, row: list[int], worker: int, incarnation: int) -> None:
         state = WorkerState.begin(self._scope, self._plan, self._contents, worker)
@@ -443,9 +443,10 @@ class SmallWorld:
             state: CoordinatorState = self._coordinators.state(number)
             door = self._doors[number] = _Door(
                 state.timer_due(),
-                bool(state.storing),
+                state.machine is not None,
+                state.stores,
                 bool(state.sinking),
-                state.machine.phase is Phase.ENDED,
+                state.deaf,
                 state.ended,
             )
         return door

@@ -21,6 +21,8 @@ class Ending(Enum):
 
     #: With a last checkpoint.
     STOP = "stop"
+    #: As a live handle rescales: the next version's workers start, and fetch state, before the last checkpoint, an unaligned one.
+    RESCALE = "rescale"
     #: With a savepoint.
     SAVEPOINT = "savepoint"
     #: At once; what no checkpoint covers is done again.
@@ -60,6 +62,8 @@ def _draw_rescale(rng: random.Random, graph: Graph) -> Rescale:
     state = rng.getstate()
     if ending is Ending.STOP and rng.random() < 0.5:
         ending = Ending.SAVEPOINT
+    elif ending is not Ending.KILL and rng.random() < 0.6:
+        ending = Ending.RESCALE
     rng.setstate(state)
     return Rescale(
         ending=ending,

@@ -9,15 +9,15 @@ from headrace.engine.coordinator.rules import RestartRules
 def test_the_pause_doubles_up_to_its_limit_and_then_it_gives_up() -> None:
     restarts = Restarts(RestartRules(attempts_max=5, backoff_ns=10, backoff_max_ns=50))
     assert [restarts.next_wait_ns() for _ in range(7)] == [10, 20, 40, 50, 50, None, None]
-    assert (restarts.in_a_row, restarts.total) == (5, 5)
+    assert restarts.in_a_row == 5
 
 
-def test_progress_sets_the_count_back_but_not_the_total() -> None:
+def test_progress_sets_the_count_back() -> None:
     restarts = Restarts(RestartRules(attempts_max=2, backoff_ns=10, backoff_max_ns=50))
     assert [restarts.next_wait_ns() for _ in range(2)] == [10, 20]
     restarts.progress()
     assert [restarts.next_wait_ns() for _ in range(3)] == [10, 20, None]
-    assert restarts.total == 4
+    assert restarts.in_a_row == 2
 
 
 def test_no_attempts_means_that_the_first_failure_is_the_end() -> None:

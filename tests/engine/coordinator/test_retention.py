@@ -12,6 +12,7 @@ from headrace.engine.coordinator import coordinator_events as d
 from headrace.engine.coordinator.earlier_runs import EarlierRuns
 from headrace.engine.coordinator.retention import Retention
 from headrace.engine.drivers.coordinator_performer import delete_files, withdraw_checkpoints
+from headrace.engine.simulation.memory_store import MemoryStore
 from headrace.inflight.handle import BufferHandle, ChannelStateHandle
 from headrace.recovery import catalog
 from headrace.recovery.elsewhere import Elsewhere
@@ -20,7 +21,6 @@ from headrace.recovery.metadata import CheckpointMetadata, StateHandle, SubtaskS
 from headrace.recovery.registry import Deletable, references
 from headrace.recovery.store import StoreError, StoreRejected, StoreUncertain
 
-from ..storage.fake_store import FakeStore
 from .driven_coordinator import Driven, a_checkpoint, running
 
 metadata = a_checkpoint
@@ -250,14 +250,14 @@ class Job:
     """Retention, its orders, and storage that refuses some deletions."""
 
     def __init__(self, retain: int = 1) -> None:
-        self.store = FakeStore()
+        self.store = MemoryStore()
         self.retention = Retention(None, retain)
         self.effects: list[d.CoordinatorEffect] = []
         self.paused = 0
 
     def refuse(self, paths: Sequence[str], how: type[StoreError], *, happened: bool) -> None:
         """From now on."""
-        delete = FakeStore.delete
+        delete = MemoryStore.delete
 
         def refusing(path: str) -> None:
             if path not in paths:
@@ -343,7 +343,7 @@ def test_what_storage_refuses_is_not_asked_for_again_before_the_next_occasion() 
     job.refuse(DELETIONS, StoreRejected, happened=False)
     job.complete(1)
     job.complete(2)
-    assert job.store.calls.count("delete") == 0
+    assert job.store.methods.count("delete") == 0
     assert not job.retention.awaits
     assert not job.effects
     assert job.paused == 0

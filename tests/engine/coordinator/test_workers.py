@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import pytest
 
-from headrace.engine.contract.messages import Deployed, PeerAddress, Register
+from headrace.engine.contract.messages import PeerAddress, Register, Start
 from headrace.engine.coordinator.coordinator_events import ConnectionLost, WorkerExited
 from headrace.engine.coordinator.workers import Member, Workers
 
@@ -68,7 +68,7 @@ def test_a_message_to_all_goes_to_every_member_by_number() -> None:
     subject = Subject()
     subject.register(1)
     subject.register(0, 3)
-    assert texts(subject.workers.send_all(Deployed(1))) == ["Deployed to 30", "Deployed to 1"]
+    assert texts(subject.workers.send_all(Start(1))) == ["Start to 30", "Start to 1"]
 
 
 def test_every_member_gets_the_snapshots_of_its_slots_and_all_addresses() -> None:

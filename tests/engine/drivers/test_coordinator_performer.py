@@ -18,6 +18,7 @@ from headrace.engine.drivers.coordinator_performer import (
     withdraw_checkpoints,
     write_metadata,
 )
+from headrace.engine.simulation.memory_store import MemoryStore
 from headrace.recovery import catalog
 from headrace.recovery.layout import epoch_path, metadata_path
 from headrace.recovery.metadata import CheckpointMetadata, TransactionRecord
@@ -27,13 +28,11 @@ from headrace.recovery.store import (
     StoreUncertain,
 )
 
-from ..storage.fake_store import FakeStore
-
 
 @pytest.fixture
-def store(monkeypatch: pytest.MonkeyPatch) -> FakeStore:
+def store(monkeypatch: pytest.MonkeyPatch) -> MemoryStore:
     monkeypatch.setattr(storage, "_PAUSE_S", 0.0)
-    return FakeStore()
+    return MemoryStore()
 
 
 def metadata(checkpoint: int, epoch: int = 1) -> CheckpointMetadata:
@@ -56,18 +55,18 @@ def metadata(checkpoint: int, epoch: int = 1) -> CheckpointMetadata:
 # --- epochs -----------------------------------------------------------------------------------------------------------
 
 
-def test_epochs_rise_with_every_claim(store: FakeStore) -> None:
+def test_epochs_rise_with_every_claim(store: MemoryStore) -> None:
     assert claim_epoch(store, "job", 0) == d.EpochClaimed(1)
     assert claim_epoch(store, "job", 1) == d.EpochClaimed(2)
     assert claim_epoch(store, "other", 0) == d.EpochClaimed(1)
 
 
-def test_a_new_coordinator_takes_over_from_whoever_was_there(store: FakeStore) -> None:
+def test_a_new_coordinator_takes_over_from_whoever_was_there(store: MemoryStore) -> None:
     store.create(epoch_path("job", 41), b"")
     assert claim_epoch(store, "job", 0) == d.EpochClaimed(42)
 
 
-def test_a_coordinator_that_finds_a_higher_epoch_than_its_own_stops(store: FakeStore) -> None:
+def test_a_coordinator_that_finds_a_higher_epoch_than_its_own_stops(store: MemoryStore) -> None:
     store.create(epoch_path("job", 1), b"")
     store.create(epoch_path("job", 2), b"")
     answer = claim_epoch(store, "job", 1)
@@ -77,13 +76,13 @@ def test_a_coordinator_that_finds_a_higher_epoch_than_its_own_stops(store: FakeS
 
 
 @pytest.mark.parametrize("method", ["list", "create"])
-def test_a_claim_that_storage_refuses_can_be_repeated(store: FakeStore, method: str) -> None:
+def test_a_claim_that_storage_refuses_can_be_repeated(store: MemoryStore, method: str) -> None:
     store.fail(method, StoreRejected)
     assert isinstance(claim_epoch(store, "job", 0), d.EpochClaimFailed)
     assert claim_epoch(store, "job", 0) == d.EpochClaimed(1)
 
 
-def test_a_claim_whose_outcome_is_unknown_is_left_behind(store: FakeStore) -> None:
+def test_a_claim_whose_outcome_is_unknown_is_left_behind(store: MemoryStore) -> None:
     store.fail("create", StoreUncertain, happened=True)
     assert claim_epoch(store, "job", 0) == d.EpochClaimed(2)
 
@@ -95,25 +94,25 @@ def test_without_storage_epochs_are_counted_in_memory() -> None:
 # --- metadata ---------------------------------------------------------------------------------------------------------
 
 
-def test_written_metadata_are_visible(store: FakeStore) -> None:
+def test_written_metadata_are_visible(store: MemoryStore) -> None:
     assert write_metadata(store, metadata(3)) == [d.MetadataWritten(3)]
     assert catalog.load(store, "job", 3) == metadata(3)
 
 
-def test_an_uncertain_write_is_repeated_until_it_is_certain(store: FakeStore) -> None:
+def test_an_uncertain_write_is_repeated_until_it_is_certain(store: MemoryStore) -> None:
     store.fail("create", StoreUncertain, StoreUncertain)
     assert write_metadata(store, metadata(3)) == [d.MetadataWritten(3)]
-    assert store.calls.count("create") == 3
+    assert store.methods.count("create") == 3
 
 
-def test_a_write_that_happened_although_its_reply_was_lost_counts_once(store: FakeStore) -> None:
+def test_a_write_that_happened_although_its_reply_was_lost_counts_once(store: MemoryStore) -> None:
     store.fail("create", StoreUncertain, happened=True)
     assert write_metadata(store, metadata(3)) == [d.MetadataWritten(3)]
     assert catalog.complete_checkpoints(store, "job") == [3]
 
 
 def test_a_checkpoint_that_is_visible_is_not_taken_back_because_storage_does_not_answer(
-    store: FakeStore,
+    store: MemoryStore,
 ) -> None:
     """Another driver may have started from it."""
     create = store.create
@@ -124,11 +123,11 @@ def test_a_checkpoint_that_is_visible_is_not_taken_back_because_storage_does_not
 
     store.create = created  # type: ignore[method-assign]  # from then on listing fails, twice
     assert write_metadata(store, metadata(3), sleep=lambda seconds: None) == [d.MetadataWritten(3)]
-    assert store.calls.count("list") == 4
-    assert "delete" not in store.calls
+    assert store.methods.count("list") == 4
+    assert "delete" not in store.methods
 
 
-def test_a_refused_write_is_discarded_for_certain(store: FakeStore) -> None:
+def test_a_refused_write_is_discarded_for_certain(store: MemoryStore) -> None:
     store.put("job/chk-3/worker-0-e1.segment", b"data")
     store.fail("create", StoreRejected)
     (answer,) = write_metadata(store, metadata(3))
@@ -138,27 +137,28 @@ def test_a_refused_write_is_discarded_for_certain(store: FakeStore) -> None:
     assert list(store.objects) == ["job/chk-3/worker-0-e1.segment"], "it may serve the next one"
 
 
-def test_a_write_that_stays_uncertain_is_repeated_and_never_taken_back(store: FakeStore) -> None:
+def test_a_write_that_stays_uncertain_is_repeated_and_never_taken_back(store: MemoryStore) -> None:
     """A rival may have started from it."""
     store.fail("create", *[StoreUncertain] * 9, happened=True)
     assert write_metadata(store, metadata(3)) == [d.MetadataWritten(3)]
-    assert "delete" not in store.calls
+    assert "delete" not in store.methods
 
 
 @pytest.mark.parametrize("happened", [True, False])
 def test_a_refusal_after_an_uncertain_write_says_nothing_about_that(
-    store: FakeStore, happened: bool
+    store: MemoryStore, happened: bool
 ) -> None:
-    store.plan["create"] = [(StoreUncertain, happened), (StoreRejected, False)]
+    store.fail("create", StoreUncertain, happened=happened)
+    store.fail("create", StoreRejected)
     store.fail("get", StoreUncertain, StoreRejected)
     (answer,) = write_metadata(store, metadata(3))
     assert isinstance(answer, d.MetadataWritten if happened else d.MetadataDiscarded)
     assert catalog.complete_checkpoints(store, "job") == ([3] if happened else [])
-    assert "delete" not in store.calls
+    assert "delete" not in store.methods
 
 
 def test_a_coordinator_whose_write_is_uncertain_gives_way_to_a_rival_and_leaves_it(
-    store: FakeStore,
+    store: MemoryStore,
 ) -> None:
     def rival(seconds: float) -> None:
         store.objects[epoch_path("job", 2)] = b""
@@ -170,7 +170,7 @@ def test_a_coordinator_whose_write_is_uncertain_gives_way_to_a_rival_and_leaves_
     assert catalog.complete_checkpoints(store, "job") == [3]
 
 
-def test_a_coordinator_with_an_older_epoch_writes_nothing(store: FakeStore) -> None:
+def test_a_coordinator_with_an_older_epoch_writes_nothing(store: MemoryStore) -> None:
     store.create(epoch_path("job", 2), b"")
     superseded, discarded = write_metadata(store, metadata(3, epoch=1))
     assert isinstance(superseded, d.Superseded), "known before the coordinator goes on"
@@ -178,7 +178,7 @@ def test_a_coordinator_with_an_older_epoch_writes_nothing(store: FakeStore) -> N
     assert not catalog.complete_checkpoints(store, "job")
 
 
-def test_a_checkpoint_that_somebody_else_completed_is_left_alone(store: FakeStore) -> None:
+def test_a_checkpoint_that_somebody_else_completed_is_left_alone(store: MemoryStore) -> None:
     catalog.publish(store, metadata(3, epoch=7))
     superseded, discarded = write_metadata(store, metadata(3, epoch=1))
     assert isinstance(superseded, d.Superseded)
@@ -193,20 +193,20 @@ def test_without_storage_a_checkpoint_is_complete_at_once() -> None:
 # --- finding and deleting ---------------------------------------------------------------------------------------------
 
 
-def test_the_newest_checkpoint_below_the_damaged_one_is_found(store: FakeStore) -> None:
+def test_the_newest_checkpoint_below_the_damaged_one_is_found(store: MemoryStore) -> None:
     for number in (1, 2, 3, 4):
         catalog.publish(store, metadata(number))
     assert find_checkpoint(store, "job", 4) == d.CheckpointFound(metadata(3))
 
 
-def test_damaged_metadata_on_the_way_are_passed_over(store: FakeStore) -> None:
+def test_damaged_metadata_on_the_way_are_passed_over(store: MemoryStore) -> None:
     for number in (1, 2, 3):
         catalog.publish(store, metadata(number))
     store.put(metadata_path("job", 2), b"rubbish")
     assert find_checkpoint(store, "job", 3) == d.CheckpointFound(metadata(1))
 
 
-def test_that_there_is_none_is_an_answer(store: FakeStore) -> None:
+def test_that_there_is_none_is_an_answer(store: MemoryStore) -> None:
     catalog.publish(store, metadata(3))
     assert find_checkpoint(store, "job", 3) == d.CheckpointFound(None)
     assert find_checkpoint(None, "job", 3) == d.CheckpointFound(None)
@@ -214,7 +214,7 @@ def test_that_there_is_none_is_an_answer(store: FakeStore) -> None:
 
 @pytest.mark.parametrize("method", ["list", "get"])
 def test_storage_that_does_not_answer_is_not_taken_for_an_empty_one(
-    store: FakeStore, method: str
+    store: MemoryStore, method: str
 ) -> None:
     catalog.publish(store, metadata(1))
     store.fail(method, StoreUncertain)
@@ -222,7 +222,7 @@ def test_storage_that_does_not_answer_is_not_taken_for_an_empty_one(
     assert isinstance(answer, d.LauncherFailed)
 
 
-def test_a_withdrawn_checkpoint_is_gone_and_then_its_files_are(store: FakeStore) -> None:
+def test_a_withdrawn_checkpoint_is_gone_and_then_its_files_are(store: MemoryStore) -> None:
     catalog.publish(store, metadata(1))
     store.put("job/chk-1/worker-0-e1.segment", b"data")
     store.put("job/chk-10/worker-0-e1.segment", b"data")
@@ -239,7 +239,7 @@ def test_without_storage_nothing_is_left() -> None:
 
 
 def test_files_that_others_refer_to_stay_until_they_are_named() -> None:
-    store = FakeStore()
+    store = MemoryStore()
     store.put("job/chk-1/worker-0-e1.segment", b"data")
     shared = "chk-1/worker-0-e1.segment"
     delete_files(store, "job", Deletable((1,), frozenset({shared})))
@@ -250,11 +250,12 @@ def test_files_that_others_refer_to_stay_until_they_are_named() -> None:
 
 @pytest.mark.parametrize("happened", [True, False])
 def test_what_is_not_certainly_withdrawn_does_not_count_as_that(
-    store: FakeStore, happened: bool
+    store: MemoryStore, happened: bool
 ) -> None:
     for number in (1, 2, 3):
         catalog.publish(store, metadata(number))
-    store.plan["delete"] = [(StoreUncertain, happened), (StoreRejected, False)]
+    store.fail("delete", StoreUncertain, happened=happened)
+    store.fail("delete", StoreRejected)
     answer = withdraw_checkpoints(store, "job", (1, 2, 3))
     assert answer == d.CheckpointsWithdrawn((1, 2, 3), (3,))
     # One that is absent, perhaps because nobody said that it was deleted, is withdrawn.
@@ -262,7 +263,7 @@ def test_what_is_not_certainly_withdrawn_does_not_count_as_that(
     assert answer == d.CheckpointsWithdrawn((1, 2, 7), (1, 2, 7))
 
 
-def test_what_is_left_is_told_and_the_rest_is_deleted(store: FakeStore) -> None:
+def test_what_is_left_is_told_and_the_rest_is_deleted(store: MemoryStore) -> None:
     savepoint = "job/sav-4/worker-0-e1.segment"
     for path in ("job/chk-1/a", "job/chk-2/b", "job/chk-3/c", "job/chk-3/d", savepoint):
         store.put(path, b"data")
@@ -286,7 +287,7 @@ def test_what_is_left_is_told_and_the_rest_is_deleted(store: FakeStore) -> None:
 
 @pytest.mark.parametrize(("refusals", "gone"), [(4, (1,)), (5, ())])
 def test_when_the_job_ends_storage_is_asked_several_times_but_not_for_ever(
-    store: FakeStore, refusals: int, gone: tuple[int, ...]
+    store: MemoryStore, refusals: int, gone: tuple[int, ...]
 ) -> None:
     catalog.publish(store, metadata(1))
     store.fail("delete", *[StoreRejected] * refusals)
@@ -342,7 +343,7 @@ def test_recovery_reaches_every_sink_so_that_each_aborts_what_is_open() -> None:
 
 def test_sinks_are_not_recovered_by_a_coordinator_that_was_replaced() -> None:
     """What is open in them is its successor's."""
-    store, committer = FakeStore(), FakeCommitter()
+    store, committer = MemoryStore(), FakeCommitter()
     sinks = Sinks({"one": committer})
     assert catalog.claim_epoch(store, "job") == 1
     assert recover_sinks(store, "job", sinks, 1, []) == d.SinksRecovered(1)
@@ -353,7 +354,7 @@ def test_sinks_are_not_recovered_by_a_coordinator_that_was_replaced() -> None:
 
 
 def test_sinks_are_not_recovered_when_nobody_knows_whether_there_is_a_successor() -> None:
-    store, committer = FakeStore(), FakeCommitter()
+    store, committer = MemoryStore(), FakeCommitter()
     store.fail("list", StoreRejected)
     answer = recover_sinks(store, "job", Sinks({"one": committer}), 1, [])
     assert isinstance(answer, d.SinkFailed)
@@ -365,7 +366,7 @@ def test_without_storage_there_is_no_successor() -> None:
 
 
 def test_a_rival_that_claims_the_next_epoch_first_wins() -> None:
-    store = FakeStore()
+    store = MemoryStore()
     store.create(epoch_path("job", 2), b"")
     store.list = lambda prefix: [epoch_path("job", 1)]  # type: ignore[method-assign]  # as it was when we looked
     assert isinstance(claim_epoch(store, "job", above=1), d.Superseded)

@@ -40,7 +40,7 @@ def test_a_worker_spares_its_own_process_and_no_other(thread: str, frozen: bool)
 import gc
 from threading import Thread
 from types import SimpleNamespace
-from headrace.engine.runtime import worker_main
+from headrace.engine.drivers import worker_process as worker_main
 
 class Refused(Exception):
     pass
@@ -64,4 +64,4 @@ class Settings(dict):
 {thread}
 assert (gc.get_freeze_count() > 0) is {frozen}
 """
-    subprocess.run([sys.executable, "-P", "-c", program], check=True, timeout=60)
+    subprocess.run([sys.executable, "-P", "-c", program], check=True, timeout=300)

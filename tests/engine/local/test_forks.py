@@ -43,16 +43,16 @@ def told(folder: Path, name: str) -> tuple[int, int, int]:
     return pid, parent, drawn
 
 
-def test_workers_and_those_of_an_heir_come_from_one_process_and_draw_their_own_numbers(
+def test_workers_and_those_of_a_successor_come_from_one_process_and_draw_their_own_numbers(
     tmp_path: Path,
 ) -> None:
     first = ProcessLauncher(workers=2, entry=telling(tmp_path, "worker"))
     first.start(PROGRAM, unexpected)
     workers = [told(tmp_path, f"worker-{number}.0") for number in range(2)]
-    second = first.heir(1)
-    second._entry = telling(tmp_path, "heir")
+    second = first.successor(1)
+    second._entry = telling(tmp_path, "successor")
     second.start(PROGRAM, unexpected)
-    workers.append(told(tmp_path, "heir-0.0"))
+    workers.append(told(tmp_path, "successor-0.0"))
     assert len({parent for _, parent, _ in workers}) == 1
     assert len({drawn for _, _, drawn in workers}) == 3
     first.stop(0.0)
@@ -67,10 +67,8 @@ def test_when_the_template_dies_its_workers_do_and_their_successors_come_from_an
     tmp_path: Path,
 ) -> None:
     exits: queue.Queue[tuple[Incarnation, int]] = queue.Queue()
-    launcher = ProcessLauncher(
-        workers=1, entry=telling(tmp_path, "worker"), on_exit=lambda *report: exits.put(report)
-    )
-    launcher.start(PROGRAM, unexpected)
+    launcher = ProcessLauncher(workers=1, entry=telling(tmp_path, "worker"))
+    launcher.start(PROGRAM, unexpected, lambda *report: exits.put(report))
     pid, template, _ = told(tmp_path, "worker-0.0")
     os.kill(template, signal.SIGKILL)
     assert exits.get(timeout=WAIT_S) == (Incarnation(0, 0), -signal.SIGKILL)

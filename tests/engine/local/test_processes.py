@@ -50,10 +50,8 @@ def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def test_a_killed_worker_is_noticed_replaced_and_nothing_survives_stop(elsewhere: Path) -> None:
     exits: queue.Queue[tuple[Incarnation, int]] = queue.Queue()
-    launcher = ProcessLauncher(
-        workers=2, entry=forever(elsewhere), on_exit=lambda *report: exits.put(report)
-    )
-    launcher.start(PROGRAM, unexpected)
+    launcher = ProcessLauncher(workers=2, entry=forever(elsewhere))
+    launcher.start(PROGRAM, unexpected, lambda *report: exits.put(report))
     first, other = pid_of(elsewhere, 0, 0), pid_of(elsewhere, 1, 0)
     os.kill(first, signal.SIGKILL)
     assert exits.get(timeout=WAIT_S) == (Incarnation(0, 0), -signal.SIGKILL)
@@ -100,9 +98,9 @@ def test_return_and_exception_are_told_apart_and_a_large_plan_arrives(elsewhere:
             raise RuntimeError("lost")
 
     exits: queue.Queue[tuple[Incarnation, int]] = queue.Queue()
-    launcher = ProcessLauncher(workers=2, entry=entry, on_exit=lambda *report: exits.put(report))
+    launcher = ProcessLauncher(workers=2, entry=entry)
     program = WorkerProgram("job", ("127.0.0.1", 1), b"key", bytes(3_000_000), 2)
-    launcher.start(program, unexpected)
+    launcher.start(program, unexpected, lambda *report: exits.put(report))
     ended = dict(exits.get(timeout=WAIT_S) for _ in range(2))
     assert ended == {Incarnation(0, 0): 0, Incarnation(1, 0): 1}
     launcher.stop(WAIT_S)

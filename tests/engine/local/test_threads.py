@@ -10,7 +10,7 @@ from headrace.engine.contract.launcher import Incarnation, WorkerProgram
 from headrace.engine.local.threads import ThreadLauncher
 
 PROGRAM = WorkerProgram("job", ("127.0.0.1", 1), b"secret", b"plan", 4)
-WAIT_S = 10.0
+WAIT_S = 120.0
 
 
 def unexpected(reason: str) -> None:
@@ -52,8 +52,8 @@ def test_a_worker_that_raises_is_reported_and_can_be_replaced() -> None:
         if incarnation.number == 0:
             raise RuntimeError("lost")
 
-    launcher = ThreadLauncher(entry=entry, on_exit=lambda *report: exits.put(report))
-    launcher.start(PROGRAM, unexpected)
+    launcher = ThreadLauncher(entry=entry)
+    launcher.start(PROGRAM, unexpected, lambda *report: exits.put(report))
     assert exits.get(timeout=WAIT_S) == (Incarnation(0, 0), 1)
     launcher.replace(0, 5)
     assert exits.get(timeout=WAIT_S) == (Incarnation(0, 5), 0)

@@ -67,7 +67,7 @@ class Subject:
 
     def advance(self, *, last: bool = False) -> list[str]:
         ready = self.machine.write_ready(0)
-        return self.told(ready + self.machine.trigger_due(0, last=last))
+        return self.told([*ready, *self.machine.trigger_due(0, last=last)])
 
     def acknowledge(self, checkpoint: int, *transactions: str) -> list[str]:
         records = [TransactionRecord("out", id, {}) for id in transactions]

@@ -16,6 +16,7 @@ import pytest
 from msgspec.structs import replace
 
 from headrace.engine.contract.operators import DatabaseFiles, DatabaseSnapshot, StateLayout
+from headrace.engine.simulation.memory_store import MemoryStore
 from headrace.engine.storage import databases
 from headrace.engine.storage.databases import Destination, StoredFiles, write_databases
 from headrace.inflight.segment import SegmentBuilder
@@ -29,8 +30,6 @@ from headrace.recovery.metadata import (
     TaskInfo,
 )
 from headrace.recovery.registry import Deletable, SharedStateRegistry, references
-
-from ...recovery.test_catalog import DictStore
 
 SEEDS = 80
 STEPS = 60
@@ -64,7 +63,7 @@ class UnderWay:
 class World:
     rng: random.Random
     retained: int
-    store: DictStore = field(default_factory=DictStore)
+    store: MemoryStore = field(default_factory=MemoryStore)
     registry: SharedStateRegistry = field(default_factory=SharedStateRegistry)
     stored: StoredFiles = field(default_factory=StoredFiles)
     known: dict[str, SharedFile] = field(default_factory=dict)

@@ -14,18 +14,19 @@ import pytest
 import headrace as hr
 from headrace.engine.contract.errors import StorageUnreachable
 from headrace.engine.coordinator.earlier_runs import find_earlier_runs
-from headrace.engine.drivers.claiming import claimer_of, record, release, stake
+from headrace.engine.drivers.checkpoint_directory import CheckpointDirectory
+from headrace.engine.drivers.coordinator_performer import release_claim
 from headrace.engine.drivers.restore import Restore, resolve
+from headrace.engine.drivers.start import acquire_claim, prepare
 from headrace.engine.storage.checkpoint_storage import FsspecStore
-from headrace.recovery import catalog, claims, elsewhere
+from headrace.recovery import catalog, elsewhere
 from headrace.recovery.elsewhere import Elsewhere
-from headrace.recovery.layout import CheckpointKind, claimed_path, metadata_path
+from headrace.recovery.layout import metadata_path
 from headrace.recovery.store import StoreRejected, StoreUncertain
 
 from ..coordinator.driven_coordinator import a_checkpoint
 
-CHK = CheckpointKind.CHECKPOINT
-WAIT_S = 30.0
+WAIT_S = 120.0
 
 
 class Two:
@@ -42,15 +43,14 @@ class Two:
 
     def claim(self) -> Restore:
         """What a driver does until it launches something."""
-        found = self.resolve(self.path)
-        stake(found, self.own, "job", self.own_directory)
-        catalog.claim_epoch(self.own, "job")
-        record(found, self.own, "job")
-        return found
+        return prepare(self.directory(), lambda: self.resolve(self.path)).restore
+
+    def directory(self, **how: Any) -> CheckpointDirectory:
+        return CheckpointDirectory("job", self.own, self.own_directory, **how)
 
     def release(self, place: Elsewhere | None) -> Any:
         assert place is not None
-        return release(self.own, "job", self.own_directory, place)
+        return release_claim(self.directory(), place)
 
 
 @pytest.fixture
@@ -98,7 +98,7 @@ def test_the_same_command_goes_on_with_the_same_claim(two: Two) -> None:
 def test_a_driver_that_died_before_it_noted_the_claim_is_followed_by_the_same_command(
     two: Two,
 ) -> None:
-    stake(two.resolve(two.path), two.own, "job", two.own_directory)
+    acquire_claim(two.resolve(two.path), two.directory())
     assert elsewhere.places(two.own, "job") == []
     two.claim()
     assert elsewhere.places(two.own, "job") == [10]
@@ -112,7 +112,7 @@ def test_a_second_job_is_refused_and_told_who_has_it(two: Two, tmp_path: Path) -
     with pytest.raises(
         hr.UserError, match=f"job 'job' with its checkpoints in {two.own_directory}"
     ):
-        stake(found, store, "job", third)
+        acquire_claim(found, CheckpointDirectory("job", store, third))
     assert catalog.newest_epoch(store, "job") is None
     assert catalog.newest_epoch(two.other, "job") == 1, "the first is not superseded"
 
@@ -158,7 +158,7 @@ def test_a_folder_that_cannot_be_written_is_refused_before_anything_is_done(
 
     monkeypatch.setattr(FsspecStore, "create", refusing)
     with pytest.raises(hr.UserError, match=r"cannot be written \(.*read-only\); leave claim out"):
-        stake(found, two.own, "job", two.own_directory)
+        acquire_claim(found, two.directory())
     assert catalog.newest_epoch(two.other, "job") is None
 
 
@@ -173,7 +173,7 @@ def test_what_its_own_job_subsumes_before_it_is_fenced_is_not_claimed(
 
     monkeypatch.setattr(catalog, "claim_epoch", late)
     with pytest.raises(hr.UserError, match="was subsumed by its own job before it could be"):
-        stake(found, two.own, "job", two.own_directory)
+        acquire_claim(found, two.directory())
     assert two.other.list("job/chk-") == []
 
 
@@ -187,9 +187,24 @@ def test_storage_that_does_not_answer_is_not_the_users_mistake(
 
     monkeypatch.setattr(FsspecStore, "create", silent)
     with pytest.raises(StorageUnreachable):
-        stake(found, two.own, "job", two.own_directory, lambda _: two.other)
-    with pytest.raises(StorageUnreachable):
-        record(found, two.own, "job")
+        acquire_claim(found, two.directory(open=lambda _: two.other))
+    with pytest.raises(StorageUnreachable, match="an epoch of job 'job' could not be claimed"):
+        prepare(two.directory(), lambda: two.resolve(None))
+
+
+def test_a_claim_that_cannot_be_recorded_starts_nothing(
+    two: Two, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    create = FsspecStore.create
+
+    def silent(self: FsspecStore, path: str, data: bytes) -> None:
+        if "/elsewhere/" in path:
+            raise StoreUncertain(path, "timed out")
+        create(self, path, data)
+
+    monkeypatch.setattr(FsspecStore, "create", silent)
+    with pytest.raises(StorageUnreachable, match="the claim could not be noted"):
+        two.claim()
 
 
 def test_a_claim_that_is_of_another_history_is_kept_and_told(two: Two) -> None:
@@ -234,7 +249,8 @@ def test_a_release_that_fails_is_to_be_tried_again(
                 raise StoreRejected(path, "not now")
 
         patched.setattr(FsspecStore, "delete", refusing)
-        answer = release(two.own, "job", two.own_directory, place, lambda url: two.other)  # type: ignore[arg-type]  # claimed
+        assert place is not None
+        answer = release_claim(two.directory(open=lambda _: two.other), place)
     assert answer.again
     assert "not now" in answer.left
     assert elsewhere.places(two.own, "job") == [10], "the next driver knows it too"
@@ -320,7 +336,7 @@ def test_a_job_goes_on_from_what_it_has_claimed_and_deletes_it(
 
 def test_what_others_there_name_is_whole_afterwards(tmp_path: Path) -> None:
     old = tmp_path / "old"
-    job = job_of(tmp_path)
+    job = job_of(tmp_path, None)
     handle = job.start(**options_of(old, "rocksdb", retain=3))
     wait_until("three are complete", lambda: handle.status().completed >= 3)
     handle.stop()
@@ -329,9 +345,12 @@ def test_what_others_there_name_is_whole_afterwards(tmp_path: Path) -> None:
     before = catalog.complete_checkpoints(store, "job")
     assert len(before) == 3
     path = f"{old}/job/chk-{newest}"
-    job.run(**options_of(tmp_path / "new"), restore=path, claim=True)
-    after = catalog.complete_checkpoints(store, "job")
-    assert after == [number for number in before if number != newest]
+    after = [number for number in before if number != newest]
+    heir = job.start(**options_of(tmp_path / "new"), restore=path, claim=True)
+    wait_until("it goes", lambda: catalog.complete_checkpoints(store, "job") == after)
+    heir.stop()
+    heir.wait(WAIT_S)
+    assert catalog.complete_checkpoints(store, "job") == after
     assert [catalog.verify(store, "job", number) for number in after] == [[], []]
 
 
@@ -393,12 +412,3 @@ def test_what_is_claimed_and_damaged_fails_the_job_and_stays(tmp_path: Path) -> 
 def test_a_claim_of_nothing_is_the_users_mistake(tmp_path: Path) -> None:
     with pytest.raises(hr.UserError, match="claim has nothing to claim: give restore="):
         job_of(tmp_path).run(**options_of(tmp_path / "new"), claim=True)
-
-
-def test_a_claimer_is_known_by_its_directory_from_the_root(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    expected = claims.Claimer(directory=f"{tmp_path}/ckpt", job="job")
-    assert claimer_of("ckpt", "job") == expected
-    assert claimed_path("job", 9, CHK) == "job/chk-9/claimed"

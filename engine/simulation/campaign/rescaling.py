@@ -1,0 +1,106 @@
+"""A rescale as the live handle makes it, in a simulated world.
+
+The workers of the next version start beside those of the present one, register, and fetch files of the newest complete checkpoint. Then the present
+version takes an unaligned checkpoint and ends, and the next begins from that. When the workers do not come the rescale is given up, and the present
+version goes on. When the present version ends in another way, or the next version's driver dies, its workers go, and somebody starts the job
+again as it was.
+
+A live handle differs in one thing: it also begins the next version of a job that came to its end meanwhile, which then ends at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from enum import Enum, auto
+
+from headrace.channels.events import CheckpointMode
+from headrace.recovery import assignment
+
+from ...coordinator import coordinator_events as d
+from ...drivers.early_workers import files_by_worker
+from ...drivers.restore import new_tasks
+from ..scheduler import MILLISECOND_NS
+from .coordinator_process import CoordinatorProcess
+
+
+class _Phase(Enum):
+    STARTING = auto()
+    FETCHING = auto()
+    STOPPING = auto()
+    OVER = auto()
+
+
+class Rescaling:
+    """One rescale.
+
+    Args:
+        before: the driver of the present version.
+        after: the driver of the next version, which has done nothing yet.
+        take_over: called when the next version is to begin, from a checkpoint's number.
+    """
+
+    def __init__(
+        self,
+        before: CoordinatorProcess,
+        after: CoordinatorProcess,
+        take_over: Callable[[int], None],
+    ) -> None:
+        self._before = before
+        self.after = after
+        self._take_over = take_over
+        self._phase = _Phase.STARTING
+        after.on_early = self._look
+        after.launch()
+        rng = after.env.scheduler.rng
+        timeout_ns = rng.choice((3, 100, 1000)) * MILLISECOND_NS
+        after.env.scheduler.after(timeout_ns, self._timeout)
+
+    def ended(self, process: CoordinatorProcess) -> None:
+        """One of the two drivers has ended."""
+        if self._phase is _Phase.OVER:
+            return
+        stopped = process.result is not None and process.result.outcome is d.Outcome.STOPPED
+        if process is self._before and stopped and self._phase is _Phase.STOPPING:
+            self._phase = _Phase.OVER
+            if process.newest is not None:
+                self._take_over(process.newest.checkpoint)
+                return
+        self.discard("the other driver is not there to be followed")
+
+    def discard(self, why: str) -> None:
+        """The next version does not begin."""
+        self._phase = _Phase.OVER
+        self.after.env.coverage.count("rescales given up")
+        self.after.die(host=False, why=f"discarded: {why}")
+
+    def _look(self) -> None:
+        early = self.after.early
+        if self._phase is _Phase.STARTING and early.failure:
+            self.discard(early.failure)
+        elif self._phase is _Phase.STARTING and not early.missing:
+            self._phase = _Phase.FETCHING
+            self._fetch()
+        if self._phase is _Phase.FETCHING and not early.fetching:
+            self._stop()
+
+    def _fetch(self) -> None:
+        """Order what the newest complete checkpoint names, most of which the last one will name again."""
+        env, plan = self.after.env, self.after.env.plan
+        if self._before.newest is None:
+            return
+        tasks = new_tasks(plan)
+        subtasks = assignment.assign(self._before.newest, tasks, plan.max_parallelism)
+        workers = env.settings.workers
+        self.after.fetch_ahead(files_by_worker(subtasks, workers=workers, slots=plan.slots))
+
+    def _stop(self) -> None:
+        self._phase = _Phase.STOPPING
+        kind = d.StopKind.WITH_CHECKPOINT
+        self._before.post(d.StopRequested(kind, CheckpointMode.UNALIGNED))
+
+    def _timeout(self) -> None:
+        """Workers that have not come are not waited for, and state that has not is left out."""
+        if self._phase is _Phase.STARTING:
+            self.discard("workers did not start in time")
+        elif self._phase is _Phase.FETCHING:
+            self._stop()
