@@ -2,26 +2,35 @@
 # Needs Python 3.11 or newer; Java is found, or installed into .venv by pip.
 
 PYTHON ?= python3
-#: Seeds of `make simulate`, FIRST:LAST.
-SEEDS ?= 0:1000
+#: Seeds of `make simulate`: FIRST:LAST, or how many from a seed drawn at random (1,000).
+#: Seeds of `make rescale-matrix`: how many of each pair.
+SEEDS ?=
 
 BIN := .venv/bin
 READY := .venv/ready
+#: One more than there are cores: many tests wait for other processes.
+PROCESSES := $(shell expr $$(getconf _NPROCESSORS_ONLN) + 1)
+#: tests/conftest.py says which process runs what.
+PYTEST := $(BIN)/pytest --numprocesses=$(PROCESSES) --dist=loadgroup --no-loadscope-reorder
+MATRIX := $(BIN)/python -m headrace.engine.simulation.campaign.matrix $(if $(SEEDS),--seeds $(SEEDS))
 #: Exits with 3 when there is no Java that Spark runs on.
 FIND_JAVA := from headrace.engine.spark.java import has_java; exit(0 if has_java() else 3)
 
-.PHONY: demo test simulate explore rescale-matrix bench faults \
-    check check-format check-lint check-tidy check-imports check-types
+.PHONY: demo test simulate explore rescale-matrix matrix-edges matrix-operators mutants bench \
+    faults check check-format check-lint check-tidy check-imports check-types
 
 demo: $(READY)
 	$(BIN)/headrace demo
 
-# All tests, the slow ones too.
+# All tests, and the campaigns in short; some minutes on two cores. Campaigns have goals of their
+# own: simulate, rescale-matrix, mutants, explore, faults.
 test: $(READY)
-	$(BIN)/pytest
+	$(PYTEST)
 
-# What can be said without running the product. `make -k check` goes on after a finding.
-check: check-format check-lint check-tidy check-imports check-types
+# What can be said without running the product: five checks side by side, each to its end.
+check: $(READY)
+	@$(MAKE) --no-print-directory --keep-going --jobs=2 --output-sync=target \
+	    check-types check-tidy check-imports check-lint check-format
 
 check-format: $(READY)
 	$(BIN)/ruff format --check
@@ -42,13 +51,24 @@ check-types: $(READY)
 explore: $(READY)
 	$(BIN)/python -m headrace.engine.simulation.exploration
 
-# 1,000 seeds take about a minute on two cores.
+# Whole jobs under faults. Without SEEDS the range is drawn and printed; 1,000 seeds take about a
+# minute on two cores.
 simulate: $(READY)
-	$(BIN)/python -m headrace.engine.simulation.campaign --seeds $(SEEDS)
+	$(BIN)/python -m headrace.engine.simulation.campaign $(if $(SEEDS),--seeds $(SEEDS))
 
-# Every parallelism from 1 to 8 to every other, over every kind of edge; about half an hour on two cores.
-rescale-matrix: $(READY)
-	$(BIN)/python -m headrace.engine.simulation.campaign.matrix
+# Every parallelism from 1 to 8 to every other, over every kind of edge, then into every kind of
+# operator; about half an hour each on two cores, with SEEDS=10 two minutes.
+rescale-matrix: matrix-edges matrix-operators
+
+matrix-edges: $(READY)
+	$(MATRIX)
+
+matrix-operators: $(READY)
+	$(MATRIX) --operators
+
+# Planted bugs, which the simulation must find, without being told where at first.
+mutants: $(READY)
+	$(PYTEST) tests/simulation -m mutant --long
 
 # Saves the figures in .benchmarks and compares them with the last saved ones.
 bench: $(READY)
@@ -56,6 +76,7 @@ bench: $(READY)
 	    --override-ini 'python_files=test_*.py' --benchmark-only --benchmark-autosave \
 	    $(if $(wildcard .benchmarks/*/*.json),--benchmark-compare)
 
+# Kills real processes, at length.
 faults: $(READY)
 	$(BIN)/pytest tests/faults --long
 

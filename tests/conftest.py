@@ -1,9 +1,98 @@
-"""For all tests."""
+"""For all tests: Hypothesis without deadlines, `--long`, and which process runs what, and when.
+
+Tests run in several processes (`make test`). A process takes whole files, whose fixtures its tests
+share. Tests of an embedded Spark share a process, which can have only one session at a time. Long
+tests are taken one by one, and first: a long one at the end would leave the other cores idle.
+
+Temporary files lie in memory where there is room, unless TMPDIR says otherwise: databases and
+checkpoints flush thousands of small files, and a test that waits for the disk shows nothing more.
+"""
 
 from __future__ import annotations
 
+import os
+import shutil
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
 from hypothesis import settings
+
+from headrace.engine.spark.standalone import QUICK_JAVA
 
 # How long an example takes says more about what else the machine does than about the code.
 settings.register_profile("headrace", deadline=None)
 settings.load_profile("headrace")
+
+_MEMORY = Path("/dev/shm")
+#: Room that the tests need at most, with those of other processes.
+_MEMORY_BYTES_MIN = 4 << 30
+
+#: Tests with these marks are taken one by one, and begun after those of Spark, before all others.
+_LONG = ("slow", "mutant")
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Add the switch of `make faults` and `make mutants`."""
+    parser.addoption("--long", action="store_true", help="long campaigns instead of short ones")
+
+
+def pytest_configure() -> None:
+    """Put temporary files into memory, and keep Spark quick; for child processes too."""
+    os.environ.setdefault("SPARK_SUBMIT_OPTS", QUICK_JAVA)
+    if "TMPDIR" not in os.environ and _has_room(_MEMORY):
+        os.environ["TMPDIR"] = str(_MEMORY)
+        tempfile.tempdir = None
+
+
+def _has_room(folder: Path) -> bool:
+    return folder.is_dir() and shutil.disk_usage(folder).free >= _MEMORY_BYTES_MIN
+
+
+@pytest.fixture
+def long(request: pytest.FixtureRequest) -> bool:
+    """Whether long campaigns are wanted."""
+    return bool(request.config.getoption("--long"))
+
+
+@pytest.fixture
+def only_long() -> None:
+    """For tests that take long, or vary another test that is enough every day."""
+
+
+# First, because pytest-xdist reads the groups in the same hook.
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Skip long campaigns; in each of several processes, group the tests, the long ones first."""
+    if not config.getoption("--long"):
+        for item in items:
+            # Not in the fixture, before which a module's Spark session would be started.
+            if "only_long" in _fixtures(item):
+                item.add_marker(pytest.mark.skip(reason="long: run `make faults`"))
+    if not hasattr(config, "workerinput"):
+        return
+    for item in items:
+        group = _group_of(item)
+        if group and not item.get_closest_marker("xdist_group"):
+            item.add_marker(pytest.mark.xdist_group(group))
+    items.sort(key=_turn)
+
+
+def _group_of(item: pytest.Item) -> str:
+    """What shares a process; empty: the test is taken alone."""
+    if "spark" in _fixtures(item):
+        return "spark"
+    return "" if _is_long(item) else item.nodeid.partition("::")[0]
+
+
+def _turn(item: pytest.Item) -> int:
+    return 0 if item.get_closest_marker("spark") else 1 if _is_long(item) else 2
+
+
+def _is_long(item: pytest.Item) -> bool:
+    return any(item.get_closest_marker(mark) for mark in _LONG)
+
+
+def _fixtures(item: pytest.Item) -> Sequence[str]:
+    return getattr(item, "fixturenames", ())

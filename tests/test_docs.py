@@ -67,7 +67,7 @@ def run(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
         env=environment | {"HEADRACE_RUNNER": "threads"},
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=300,
         check=False,
     )
 

@@ -24,6 +24,9 @@ import pyspark
 
 from .java import use_java
 
+#: A JVM that lives for a minute compiles more than that is worth.
+QUICK_JAVA = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+
 _HOST = "127.0.0.1"
 _POLL_S = 0.05
 
@@ -60,8 +63,9 @@ class StandaloneCluster:
             self.master_url = self._log_says(
                 "master", self._master, r"Starting Spark master at (\S+)"
             )
-            for _ in range(self._nodes):
-                self.add_node()
+            names = [self._start_node() for _ in range(self._nodes)]
+            for name, node in zip(names, self._workers, strict=True):
+                self._await_node(name, node)
         except BaseException:
             self.stop()
             raise
@@ -77,12 +81,18 @@ class StandaloneCluster:
 
     def add_node(self) -> int:
         """Start one more node, wait until the master knows it, and return its number."""
+        self._await_node(self._start_node(), self._workers[-1])
+        return len(self._workers) - 1
+
+    def _start_node(self) -> str:
         name = f"node-{len(self._workers)}"
         work = ["--work-dir", str(self._folder / name)]
         node = self._daemon("worker.Worker", name, [*self._resources, *work, self.master_url])
         self._workers.append(node)
+        return name
+
+    def _await_node(self, name: str, node: subprocess.Popen[bytes]) -> None:
         self._log_says(name, node, r"Successfully registered with master (\S+)")
-        return len(self._workers) - 1
 
     def processes(self, node: int) -> list[int]:
         """Return the process ids of a node and its descendants."""
@@ -110,6 +120,7 @@ class StandaloneCluster:
             "SPARK_HOME": str(home),
             "SPARK_LOCAL_IP": _HOST,
             "SPARK_DAEMON_MEMORY": "256m",
+            "SPARK_DAEMON_JAVA_OPTS": QUICK_JAVA,
         }
         common = ["--host", _HOST, "--webui-port", "0"]
         with (self._folder / f"{name}.log").open("wb") as log:

@@ -20,7 +20,7 @@ def run(folder: Path, name: str, *words: str) -> list[dict[str, int]]:
         cwd=folder,
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=300,
         check=False,
     )
     assert done.returncode == 0, done.stderr

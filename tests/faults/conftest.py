@@ -1,6 +1,6 @@
-"""What the fault tests share: waiting, looking at processes, a driver that can be killed, and the switch for long campaigns.
+"""What the fault tests share: waiting, looking at processes, and a driver that can be killed.
 
-`make faults` runs long ones (`--long`); `make test` the same tests with fewer kills.
+`make faults` runs long campaigns (`--long`); `make test` the same tests with fewer kills.
 """
 
 from __future__ import annotations
@@ -22,25 +22,8 @@ import pytest
 
 from headrace.bench.audit import AuditedJob, judge
 
-WAIT_S = 60.0
+WAIT_S = 240.0
 DRIVER = Path(__file__).with_name("driver.py")
-
-
-def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addoption("--long", action="store_true", help="long campaigns instead of short ones")
-
-
-@pytest.fixture
-def long(request: pytest.FixtureRequest) -> bool:
-    """Whether long campaigns are wanted; without the option when pytest was not started on this folder."""
-    return bool(request.config.getoption("--long", default=False))
-
-
-@pytest.fixture
-def only_long(long: bool) -> None:
-    """For tests that take long, or vary another one that is enough every day."""
-    if not long:
-        pytest.skip("long: run `make faults`")
 
 
 def wait_for(condition: Callable[[], Any], what: str = "condition") -> Any:

@@ -11,7 +11,7 @@ import headrace as hr
 from headrace.bench.audit import AuditedJob
 from headrace.engine.coordinator.coordinator_events import NoticeKind
 
-from .conftest import assert_prefix, wait_for
+from .conftest import WAIT_S, assert_prefix, wait_for
 
 pytestmark = pytest.mark.slow
 
@@ -60,7 +60,7 @@ def test_a_job_goes_up_to_its_bound_under_load_and_back_when_it_idles(tmp_path: 
         checkpoints_more(handle, 2)
         assert orders(handle) == [(1, 2), (2, MOST), (MOST, 2), (2, 1)]
         handle.stop()
-        assert handle.wait(60.0).restarts == 0
+        assert handle.wait(WAIT_S).restarts == 0
     finally:
         handle.cancel()
     assert_prefix(audited)

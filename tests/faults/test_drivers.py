@@ -19,7 +19,14 @@ from headrace.engine.coordinator.coordinator_events import NoticeKind
 from headrace.engine.coordinator.rules import Phase
 from headrace.engine.drivers import coordinator_driver
 
-from .conftest import StartDriver, assert_no_repeats, assert_prefix, wait_for, wait_until_dead
+from .conftest import (
+    WAIT_S,
+    StartDriver,
+    assert_no_repeats,
+    assert_prefix,
+    wait_for,
+    wait_until_dead,
+)
 
 pytestmark = pytest.mark.slow
 
@@ -167,7 +174,7 @@ def test_workers_cut_off_from_the_coordinator_are_started_anew(
         wait_for(lambda: handle.status().phase is Phase.RUNNING, "the next attempt")
         assert cut_off.isdisjoint(handle.status().workers.values())
         audited.hurry()
-        handle.wait(60.0)
+        handle.wait(WAIT_S)
     finally:
         handle.cancel()
     kinds = [notice.kind for _, notice in handle.status().notices]
@@ -219,7 +226,7 @@ def test_a_program_that_ends_while_its_job_runs_says_so_in_one_sentence(tmp_path
         check=True,
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=300,
     )
     said = "the program ended while job 'job' ran: it ends at once, as if cancelled; call wait() on its handle to let it go on"
     assert ended.stderr.splitlines() == [said]

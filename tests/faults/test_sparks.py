@@ -17,6 +17,7 @@ from headrace.engine.spark.session import open_session
 from headrace.engine.spark.standalone import descendants
 
 from .conftest import (
+    WAIT_S,
     StartDriver,
     assert_no_repeats,
     assert_prefix,
@@ -54,7 +55,7 @@ def test_two_jobs_in_a_row_on_a_given_session_which_stays(
     handle = started(cancelled, spark)
     workers = sorted(handle.status().workers.values())
     handle.cancel()
-    handle.wait(60.0)
+    handle.wait(WAIT_S)
     # Spark is told to end the tasks; their processes may take a moment, and must not show.
     finished = audited_in(tmp_path / "finished")
     finished.hurry()
@@ -70,7 +71,7 @@ def test_a_frozen_worker_is_ended_through_spark_and_its_successor_goes_on(
     tmp_path: Path, spark: SparkSession
 ) -> None:
     audited = audited_in(tmp_path)
-    quick = hr.Network(heartbeat="0.1s", heartbeat_timeout="1s")
+    quick = hr.Network(heartbeat="0.1s", heartbeat_timeout="3s")
     handle = audited.build(network=quick).start(spark=spark)
     wait_for(lambda: handle.status().completed >= 1, "a checkpoint")
     frozen = handle.status().workers[1]
@@ -84,7 +85,7 @@ def test_a_frozen_worker_is_ended_through_spark_and_its_successor_goes_on(
     done = handle.status().completed
     wait_for(lambda: handle.status().completed > done, "another checkpoint")
     audited.hurry()
-    handle.wait(60.0)
+    handle.wait(WAIT_S)
     assert audited.verdict().exact, audited.verdict()
 
 
@@ -98,7 +99,7 @@ def test_a_worker_frozen_while_its_job_is_cancelled_shows_nothing_when_it_wakes(
     os.kill(frozen, signal.SIGSTOP)
     try:
         handle.cancel()
-        handle.wait(60.0)
+        handle.wait(WAIT_S)
         visible = audited.visible().num_rows
     finally:
         # Spark may have killed it by now: that is as good.
@@ -123,7 +124,7 @@ def test_a_killed_worker_of_an_embedded_spark_is_replaced_alone(
     wait_for(lambda: handle.status().phase is Phase.RUNNING, "the next attempt")
     assert handle.status().workers[0] == before[0]
     audited.hurry()
-    handle.wait(60.0)
+    handle.wait(WAIT_S)
     assert audited.verdict().exact, audited.verdict()
 
 

@@ -21,7 +21,7 @@ from headrace.engine.session import session
 from headrace.engine.storage import checkpoint_storage as storage
 from headrace.recovery.store import Content, Store, StoreError, StoreRejected, StoreUncertain
 
-from .conftest import assert_prefix, wait_for
+from .conftest import WAIT_S, assert_prefix, wait_for
 
 pytestmark = pytest.mark.slow
 
@@ -110,7 +110,7 @@ def test_a_storage_that_fails_for_a_while_costs_checkpoints_but_not_the_job(
         writes.failing = range(0)
         wait_for(lambda: handle.status().completed > done, "a checkpoint once storage is back")
         audited.hurry()
-        result = handle.wait(60.0)
+        result = handle.wait(WAIT_S)
     finally:
         handle.cancel()
     assert result.restarts == 0
@@ -157,7 +157,7 @@ def test_a_checkpoint_directory_that_vanishes_is_made_again(tmp_path: Path) -> N
         wait_for(lambda: handle.status().restarts >= 1, "the restart")
         wait_for(lambda: handle.status().phase is Phase.RUNNING, "the next attempt")
         audited.hurry()
-        handle.wait(60.0)
+        handle.wait(WAIT_S)
     finally:
         handle.cancel()
     assert audited.verdict().exact, audited.verdict()
@@ -173,7 +173,7 @@ def halted(audited: AuditedJob) -> None:
     handle = audited.build(checkpoints=kept).start("threads")
     wait_for(lambda: handle.status().completed >= 5, "five checkpoints")
     handle.cancel()
-    handle.wait(60.0)
+    handle.wait(WAIT_S)
     assert_prefix(audited)
 
 
@@ -212,7 +212,7 @@ def test_a_damaged_newest_checkpoint_is_never_used(
         handle = audited.build().start("threads", restore="latest")
         try:
             audited.hurry()
-            handle.wait(60.0)
+            handle.wait(WAIT_S)
         finally:
             handle.cancel()
     warned = [n.text for _, n in handle.status().notices if n.kind is NoticeKind.WARNING]

@@ -23,7 +23,7 @@ from headrace.engine.coordinator.rules import Phase
 from headrace.engine.local.forks import Forked
 from headrace.recovery.metadata import CheckpointMetadata
 
-from .conftest import assert_prefix, is_alive, wait_for, wait_until_dead
+from .conftest import WAIT_S, assert_prefix, is_alive, wait_for, wait_until_dead
 
 pytestmark = pytest.mark.slow
 
@@ -43,7 +43,7 @@ def running(job: hr.Job) -> Iterator[hr.JobHandle]:
     finally:
         handle.cancel()
         with contextlib.suppress(hr.JobFailed):
-            handle.wait(60.0)
+            handle.wait(WAIT_S)
 
 
 def attempts(handle: hr.JobHandle) -> int:
@@ -71,7 +71,7 @@ def test_records_count_once_through_kills_at_random_moments(tmp_path: Path, long
             with contextlib.suppress(ProcessLookupError):
                 os.kill(rng.choice(pids), signal.SIGKILL)
         audited.hurry()
-        result = handle.wait(60.0)
+        result = handle.wait(WAIT_S)
     assert result.restarts >= 1
     assert audited.verdict().exact, audited.verdict()
 
@@ -95,7 +95,7 @@ def test_records_count_once_through_kills_with_their_state_on_disk(
             with contextlib.suppress(ProcessLookupError):
                 os.kill(rng.choice(pids), signal.SIGKILL)
         audited.hurry()
-        result = handle.wait(60.0)
+        result = handle.wait(WAIT_S)
     assert result.restarts >= 1
     assert audited.verdict().exact, audited.verdict()
     assert any(s.databases for s in newest(handle).subtasks)
@@ -106,7 +106,7 @@ def test_a_frozen_worker_is_replaced_and_what_it_does_when_it_wakes_stays_invisi
 ) -> None:
     """The launcher would kill it at once; this one only starts the replacement, as a lost machine would have it."""
     audited = AuditedJob(tmp_path, int(RATE_PER_S * 20), RATE_PER_S, interval="0.3s")
-    quick = hr.Network(heartbeat="0.1s", heartbeat_timeout="1s")
+    quick = hr.Network(heartbeat="0.1s", heartbeat_timeout="3s")
     with surviving_zombies() as zombies, running(audited.build(network=quick)) as handle:
         wait_for(lambda: handle.status().completed >= 1, "a checkpoint")
         frozen = handle.status().workers[1]
@@ -121,7 +121,7 @@ def test_a_frozen_worker_is_replaced_and_what_it_does_when_it_wakes_stays_invisi
         wait_until_dead([frozen])
         assert attempts(handle) == 2, "the zombie disturbed its successor"
         audited.hurry()
-        handle.wait(60.0)
+        handle.wait(WAIT_S)
     assert audited.verdict().exact, audited.verdict()
 
 
@@ -187,7 +187,7 @@ def test_a_worker_busy_in_a_user_s_function_rolls_back_in_place(tmp_path: Path) 
         after = handle.status().workers
         assert after[1 - other] == busy
         assert after[other] != before[other]
-        handle.wait(60.0)
+        handle.wait(WAIT_S)
     sequences = pq.read_table(tmp_path / "out")["sequence"].to_pylist()
     assert sorted(sequences) == list(range(15_000))
 
@@ -223,7 +223,7 @@ def test_a_kill_amid_a_long_call_is_exact_from_a_checkpoint_that_was_cut_during_
         kept = sum(h.end - h.first for s in newest(handle).subtasks for h in s.inflight)
         assert kept, "the call's own input is in flight"
         os.kill(int(called.read_text()), signal.SIGKILL)
-        handle.wait(60.0)
+        handle.wait(WAIT_S)
     sequences = pq.read_table(tmp_path / "out")["sequence"].to_pylist()
     assert sorted(sequences) == list(range(30_000))
 
@@ -234,7 +234,7 @@ def test_cancelling_leaves_no_process_and_no_half_visible_output(tmp_path: Path)
         wait_for(lambda: handle.status().completed >= 2, "two checkpoints")
         pids = sorted(handle.status().workers.values())
         handle.cancel()
-        handle.wait(60.0)
+        handle.wait(WAIT_S)
         assert not any(map(is_alive, pids))
     assert_prefix(audited)
     assert not list(audited.output.rglob("*.tmp"))

@@ -1,10 +1,11 @@
-"""How a bug of another system is put back, and looked for: what `historical.py` and `historical_recovery.py` have in common."""
+"""How a planted bug is looked for, and how bugs of other systems are put back."""
 
 from __future__ import annotations
 
 import random
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from itertools import chain
 
 import pytest
 
@@ -20,12 +21,16 @@ from headrace.engine.simulation.campaign.scenario import draw_scenario
 from headrace.engine.simulation.campaign.world import World, simulate
 from headrace.engine.simulation.scheduler import MILLISECOND_NS, SECOND_NS
 
-from .mutants import Mutant
+from .mutants import SLIPS, Mutant
 
 #: Says what is wrong in run number `seed`; empty: nothing.
 Search = Callable[[int], str]
 #: Runs of which one at least must have persisted in-flight data.
 _PAIR_SEEDS = 6
+#: Runs of the short search, when the known one finds the bug no more.
+_SHORT_SEEDS = 30
+#: Runs of the long search before the known one.
+_UNAIDED_SEEDS = 150
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +66,33 @@ class Catalogue:
             return plant
 
         return enter
+
+
+def assert_found(
+    plant: Mutant,
+    search: Search,
+    known: int,
+    patch: pytest.MonkeyPatch,
+    *,
+    seeds_max: int,
+    long: bool,
+) -> None:
+    """Plant a bug and look for it, without finding anything before.
+
+    Args:
+        known: a run that found it. The short search begins with it, and tries few others. The long
+            search begins without help, and tries up to `seeds_max`.
+    """
+    assert not search(known), "the engine is at fault, not the mutant"
+    plant(patch)
+    seeds = chain((known,), range(min(_SHORT_SEEDS, seeds_max)))
+    if long:
+        seeds = chain(range(min(_UNAIDED_SEEDS, seeds_max)), (known,), range(seeds_max))
+    found = ((seed, violation) for seed in seeds if (violation := search(seed)))
+    seed, violation = next(found, (known, ""))
+    assert violation, "not found any more; `make mutants` tries more runs"
+    assert not violation.startswith(SLIPS), violation
+    print(f"found by run {seed}: {violation}")
 
 
 # --- searches ---------------------------------------------------------------------------------------------------------

@@ -2,30 +2,24 @@
 
 from __future__ import annotations
 
-from itertools import chain
 from pathlib import Path
 
 import pytest
 
 from . import historical, historical_recovery
-from .mutants import SLIPS
+from .planted import assert_found
 
 BUGS = historical.historical.bugs | historical_recovery.historical.bugs
-#: Seeds tried for each when its own finds it no more.
+#: Seeds of the long search.
 SEEDS_MAX = 500
 DOCUMENT = Path(__file__).resolve().parents[2] / "docs" / "historical-bugs.md"
 
 
-@pytest.mark.slow
+@pytest.mark.mutant
 @pytest.mark.parametrize("name", sorted(BUGS))
-def test_the_bug_is_found_in_which(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_bug_is_found_in_which(name: str, monkeypatch: pytest.MonkeyPatch, long: bool) -> None:
     bug = BUGS[name]
-    assert not bug.search(bug.seed), "the engine is at fault, not the mutant"
-    bug.plant(monkeypatch)
-    found = map(bug.search, chain((bug.seed,), range(SEEDS_MAX)))
-    violation = next(filter(None, found), "")
-    assert violation, f"{bug.bug} is not found"
-    assert not violation.startswith(SLIPS), violation
+    assert_found(bug.plant, bug.search, bug.seed, monkeypatch, seeds_max=SEEDS_MAX, long=long)
 
 
 def test_the_document_lists_exactly_these() -> None:

@@ -17,11 +17,11 @@ from headrace.engine.simulation.scheduler import MILLISECOND_NS
 
 def test_of_two_coordinators_one_wins_and_nothing_is_committed_twice_or_lost() -> None:
     met: Counter[str] = Counter()
-    for seed in range(40):
+    for seed in range(16):
         scenario = draw_scenario(random.Random(f"rivals {seed}"), faults=False)
         profile = replace(no_faults(), until_ns=300 * MILLISECOND_NS, pauses=2.5)
         report = World(seed, replace(scenario, profile=profile)).run()
         assert not report.violation, f"seed {seed}"
         met.update(report.coverage)
-    assert met["coordinator paused"] > 20
-    assert met["coordinator gave way to a rival"] > 5
+    assert met["coordinator paused"] > 8
+    assert met["coordinator gave way to a rival"] > 2

@@ -11,7 +11,7 @@ from pyspark.sql import SparkSession
 from headrace.engine.contract.launcher import Entry, Incarnation, WorkerProgram
 from headrace.engine.spark.session import open_session
 
-WAIT_S = 60.0
+WAIT_S = 240.0
 
 
 @pytest.fixture(scope="session")

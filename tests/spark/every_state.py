@@ -14,7 +14,7 @@ import headrace as hr
 from headrace.recovery.metadata import CheckpointMetadata
 from headrace.recovery.sizes import sizes_of
 
-WAIT_S = 60.0
+WAIT_S = 240.0
 KEYS = 7
 AT = pa.timestamp("ms")
 CLICKS = pa.schema([("id", pa.int64()), ("key", pa.int64()), ("at", AT)])

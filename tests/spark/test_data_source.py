@@ -92,8 +92,11 @@ def test_columns_can_be_chosen_by_a_schema(spark: SparkSession, folder: Path) ->
         ({"edge": "numbers->slow/0", "state": "s"}, "goes with option"),
     ],
 )
-def test_mistakes_are_told(
-    spark: SparkSession, folder: Path, options: dict[str, str], said: str
-) -> None:
-    with pytest.raises(PySparkException, match=said):
-        read(spark, folder, **options)
+def test_mistakes_are_told(folder: Path, options: dict[str, str], said: str) -> None:
+    with pytest.raises(hr.UserError, match=said):
+        hr.HeadraceDataSource({"path": str(folder), **options}).schema()
+
+
+def test_spark_passes_on_what_is_told(spark: SparkSession, folder: Path) -> None:
+    with pytest.raises(PySparkException, match="has no operator 'nobody'"):
+        read(spark, folder, operator="nobody")

@@ -22,7 +22,8 @@ from headrace.recovery.sizes import held_on
 
 from .every_state import KEYS, checkpointed, every_state
 
-pytestmark = pytest.mark.spark
+# One process, which takes the checkpoints once.
+pytestmark = [pytest.mark.spark, pytest.mark.xdist_group("spark")]
 
 Taken = tuple[Path, CheckpointMetadata]
 

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from .conftest import Roster
 
 PROGRAM = WorkerProgram("job", ("127.0.0.1", 9), b"secret", b"plan", 2)
-WAIT_S = 60.0
+WAIT_S = 240.0
 
 pytestmark = pytest.mark.spark
 

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.spark
 
-WAIT_S = 60.0
+WAIT_S = 240.0
 
 #: A driver of its own, since this process has a Spark session already. It runs the roster's
 #: entry on the cluster until FOLDER/stop exists, then prints "stopped".
@@ -31,6 +31,7 @@ from pathlib import Path
 from headrace.engine.contract.launcher import WorkerProgram
 from headrace.engine.spark.launcher import SparkLauncher
 from headrace.engine.spark.session import open_session
+from headrace.engine.spark.standalone import QUICK_JAVA
 
 master, folder = sys.argv[1], Path(sys.argv[2])
 
@@ -44,6 +45,7 @@ def entry(program, incarnation, host):
 
 settings = {
     "spark.executor.memory": "512m",
+    "spark.executor.extraJavaOptions": QUICK_JAVA,
     "spark.driver.host": "127.0.0.1",
     "spark.driver.bindAddress": "127.0.0.1",
 }
@@ -60,7 +62,7 @@ print("stopped", launcher.coordinator_host, failures)
 
 @pytest.fixture
 def cluster(tmp_path: Path) -> Iterator[StandaloneCluster]:
-    with StandaloneCluster(tmp_path / "cluster", nodes=3) as cluster:
+    with StandaloneCluster(tmp_path / "cluster", nodes=3, start_timeout_s=WAIT_S) as cluster:
         yield cluster
 
 
@@ -87,7 +89,7 @@ def test_a_lost_python_worker_executor_and_node_each_restart_alone(
         pid = roster.newest(1, starts=4)
         assert roster.pids(0) == {number: undisturbed}
         roster.stop()
-        output, _ = driver.communicate(timeout=60)
+        output, _ = driver.communicate(timeout=WAIT_S)
     finally:
         driver.kill()
         driver.wait()

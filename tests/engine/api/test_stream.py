@@ -222,9 +222,10 @@ def keyed() -> Any:
             lambda: keyed().process(FraudModel, schema=OTHER),
             "process needs name=, by which its state is found again; for example name='fraud-model'",
         ),
-        (
+        pytest.param(
             lambda: keyed().process(same, schema=OTHER, name="fraud"),
             f"process takes a StatefulProcessor, got {same!r}",
+            id="process takes a StatefulProcessor",
         ),
         (
             lambda: loose().union(orders().select("customer")),

@@ -304,6 +304,6 @@ def alone(*words: str, hide_java: bool = False) -> subprocess.CompletedProcess[s
         [sys.executable, "-c", (hidden if hide_java else "") + run],
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=300,
         check=False,
     )

@@ -99,7 +99,7 @@ def test_the_slow_stage_takes_its_time_whatever_there_is_to_do() -> None:
 def test_the_demonstration_keeps_its_promise() -> None:
     code = "import sys; from headrace.engine.cli.main import main; sys.exit(main(['demo']))"
     done = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, timeout=180, check=False
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=300, check=False
     )
     assert done.returncode == 0, done.stderr
     assert done.stderr.rstrip().endswith(" after the kill, 0 missing, 0 extra")

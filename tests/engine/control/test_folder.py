@@ -61,7 +61,7 @@ def test_a_link_in_place_of_the_folder_is_refused(tmp_path: Path) -> None:
         running(tmp_path / "run")
 
 
-@pytest.mark.parametrize("pid", [os.getpid(), 2**22 + 1])
+@pytest.mark.parametrize("pid", [os.getpid(), 2**22 + 1], ids=["given anew", "free"])
 def test_the_file_of_a_process_that_is_gone_is_removed(tmp_path: Path, pid: int) -> None:
     """Also when the number was given to another process."""
     path = publish(tmp_path / "run", "orders", "127.0.0.1", 1, SECRET)

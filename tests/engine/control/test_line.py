@@ -16,7 +16,7 @@ from headrace.engine.control.line import Line, LineBroken, answer, dial
 from headrace.engine.control.messages import MESSAGE_BYTES_MAX
 
 SECRET = bytes(32)
-WAIT_S = 10.0
+WAIT_S = 120.0
 
 
 class Answering:

@@ -12,7 +12,7 @@ from headrace.engine.control import messages as m
 from headrace.engine.control.client import ask
 from headrace.engine.control.folder import running
 
-WAIT_S = 60.0
+WAIT_S = 120.0
 _JOB = """
 import headrace as hr
 if __name__ == "__main__":

@@ -19,7 +19,7 @@ from headrace.engine.control.client import ask
 from headrace.engine.control.folder import running
 from headrace.engine.control.server import ControlEndpoint, open_control
 
-WAIT_S = 10.0
+WAIT_S = 120.0
 
 
 class FakeJob:

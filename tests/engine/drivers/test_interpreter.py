@@ -60,4 +60,4 @@ def run():
 {thread}
 assert (gc.get_freeze_count() > 0) is {frozen}
 """
-    subprocess.run([sys.executable, "-P", "-c", program], check=True, timeout=60)
+    subprocess.run([sys.executable, "-P", "-c", program], check=True, timeout=300)

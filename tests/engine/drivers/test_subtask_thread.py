@@ -31,7 +31,7 @@ from headrace.engine.worker.subtask_events import (
 )
 from headrace.engine.worker.worker_events import WorkEnded, WorkFailed
 
-WAIT_S = 10.0
+WAIT_S = 120.0
 ME = SubtaskId(1, 0)
 BATCH = pa.record_batch({"x": pa.array([1, 2, 3], pa.int64())})
 States = dict[str, list[RestoredState]]

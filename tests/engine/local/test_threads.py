@@ -10,7 +10,7 @@ from headrace.engine.contract.launcher import Incarnation, WorkerProgram
 from headrace.engine.local.threads import ThreadLauncher
 
 PROGRAM = WorkerProgram("job", ("127.0.0.1", 1), b"secret", b"plan", 4)
-WAIT_S = 10.0
+WAIT_S = 120.0
 
 
 def unexpected(reason: str) -> None:

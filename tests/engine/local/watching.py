@@ -9,7 +9,7 @@ from pathlib import Path
 from headrace.engine.contract.launcher import WorkerProgram
 
 PROGRAM = WorkerProgram("job", ("127.0.0.1", 1), b"open sesame", b"plan", 2)
-WAIT_S = 20.0
+WAIT_S = 120.0
 
 
 def unexpected(reason: str) -> None:

@@ -37,7 +37,7 @@ WORKER = Identity("job", "worker", worker=1, incarnation=2, epoch=0)
 COORDINATOR = Identity("job", "coordinator", worker=0, incarnation=1, epoch=0)
 CHANNEL = ChannelId(0, 1, 2)
 SCHEMA = pa.schema([("key", pa.int64()), ("text", pa.string())])
-DEADLINE_SECONDS = 20.0
+DEADLINE_SECONDS = 120.0
 
 
 def schemas(edge: int) -> pa.Schema:

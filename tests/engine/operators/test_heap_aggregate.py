@@ -181,7 +181,7 @@ def test_a_snapshot_in_another_thread_is_a_prefix_of_the_commits() -> None:
         idle.clear()
         operator.commit()
         rows += size + round_ * 500
-    thread.join(30)
+    thread.join(60)
     assert done.is_set()
     assert taken >= 40
     assert sum(table_of(operator)["n"].to_pylist()) == rows

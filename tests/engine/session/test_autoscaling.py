@@ -18,7 +18,7 @@ from headrace.engine.coordinator.rules import Phase
 from headrace.engine.drivers.coordinator_driver import Status
 from headrace.engine.session.autoscaling import autoscale
 
-WAIT_S = 60.0
+WAIT_S = 120.0
 
 
 class PressedJob:

@@ -22,7 +22,7 @@ from headrace.recovery.sizes import sizes_of
 
 ROWS = 12_000
 KEYS = 11
-WAIT_S = 60.0
+WAIT_S = 120.0
 #: So much is in flight before a job is cancelled.
 LOADED_ROWS = 800
 NARROW = hr.Network(buffer="2KiB", window="16KiB")

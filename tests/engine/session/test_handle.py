@@ -18,7 +18,7 @@ from headrace.engine.coordinator.rules import Phase
 from headrace.engine.drivers.coordinator_driver import Status
 from headrace.engine.session.handle import JobHandle, Session, Successor
 
-DEADLINE_S = 10.0
+DEADLINE_S = 120.0
 STATUS = Status(Phase.RUNNING, 1, 0, {}, ((1, Notice(NoticeKind.RUNNING, "runs")),), (), 3)
 
 

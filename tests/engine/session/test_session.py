@@ -20,7 +20,7 @@ import headrace as hr
 
 ROWS = 3_000
 KEYS = 17
-WAIT_S = 30.0
+WAIT_S = 120.0
 Rows = list[dict[str, Any]]
 
 
@@ -284,7 +284,7 @@ def test_a_job_that_is_cancelled_while_its_workers_start_ends_at_once() -> None:
     sink = numbers(None, rate=1_000).write.blackhole(name="out")
     handle = hr.Job("job", sink, parallelism=1).start("threads")
     handle.cancel()
-    handle.wait(5.0)
+    handle.wait(20.0)
 
 
 def test_restoring_what_is_not_there_is_the_users_mistake(tmp_path: Path) -> None:

@@ -18,7 +18,7 @@ import headrace as hr
 
 ROWS = 6_000
 KEYS = 13
-WAIT_S = 60.0
+WAIT_S = 120.0
 RATE = 5_000.0
 AT = pa.timestamp("ms")
 CLICKS = pa.schema([("id", pa.int64()), ("key", pa.int64()), ("at", AT)])

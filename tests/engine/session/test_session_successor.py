@@ -17,7 +17,7 @@ from headrace.engine.coordinator.rules import Phase
 from headrace.engine.drivers.coordinator_driver import CoordinatorDriver
 from headrace.engine.session.session import RunningJob, start_job
 
-WAIT_S = 30.0
+WAIT_S = 120.0
 
 
 def endless(name: str = "totals") -> hr.Job:

@@ -46,7 +46,7 @@ def written(store: Store | None, threads: ThreadPoolExecutor) -> tuple[LogFiles,
     inbox: queue.SimpleQueue[PieceWritten] = queue.SimpleQueue()
     files = LogFiles(store, "job", 2, threads, inbox.put)
     files.write(3, PIECE)
-    return files, inbox.get(timeout=10)
+    return files, inbox.get(timeout=300)
 
 
 def test_a_piece_lies_beside_its_checkpoint_and_comes_back(

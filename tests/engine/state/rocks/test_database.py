@@ -90,7 +90,7 @@ def test_the_owner_thread_does_not_wait_while_files_are_linked(
 
     def slow(*arguments: object) -> None:
         linking.set()
-        assert go_on.wait(20)
+        assert go_on.wait(60)
         link(*arguments)  # type: ignore[arg-type]
 
     monkeypatch.setattr(rocks_files, "checkpoint", slow)
@@ -99,7 +99,7 @@ def test_the_owner_thread_does_not_wait_while_files_are_linked(
     found: list[dict[bytes, bytes]] = []
     storage = threading.Thread(target=lambda: found.append(held(first)))
     storage.start()
-    assert linking.wait(20)
+    assert linking.wait(60)
     commit(database, {key(1): b"b"})
     second = database.snapshot()
     second.release()
@@ -107,7 +107,7 @@ def test_the_owner_thread_does_not_wait_while_files_are_linked(
     assert [layer.writes["raw"][key(1)] for layer in database.layers] == [b"b", b"c"]
     assert database.get_many([key(1)]) == [b"a"]
     go_on.set()
-    storage.join(20)
+    storage.join(60)
     assert found == [{key(1): b"a"}]
 
 
@@ -192,7 +192,7 @@ def test_work_goes_on_while_files_are_flushed_and_linked(
 
     def slow(*arguments: object) -> None:
         flushing.set()
-        assert go_on.wait(20)
+        assert go_on.wait(60)
         make(*arguments)  # type: ignore[arg-type]
 
     monkeypatch.setattr(rocks_files, "checkpoint", slow)
@@ -201,7 +201,7 @@ def test_work_goes_on_while_files_are_flushed_and_linked(
     found: list[dict[bytes, bytes]] = []
     storage = threading.Thread(target=lambda: found.append(held(first)))
     storage.start()
-    assert flushing.wait(20)
+    assert flushing.wait(60)
     for number in range(10):
         database.settle()
         commit(database, {key(1): b"%d" % number})
@@ -209,7 +209,7 @@ def test_work_goes_on_while_files_are_flushed_and_linked(
         later.release()
         assert database.recent("raw") == {key(1): b"%d" % number}
     go_on.set()
-    storage.join(20)
+    storage.join(60)
     assert found == [{key(1): b"a"}]
     database.settle()
     assert database.recent("raw") == {}

@@ -86,7 +86,7 @@ def test_a_copy_opens_without_logs_and_locks(tmp_path: Path) -> None:
 
 def at_rest(database: Any) -> None:
     """Wait until nothing is being merged, as between the checkpoints of a job."""
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + 60
     calm = 0
     while calm < 3:
         assert time.monotonic() < deadline
