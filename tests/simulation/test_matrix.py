@@ -51,7 +51,7 @@ def test_every_second_round_of_seeds_takes_ranges_for_custom_functions() -> None
 @pytest.mark.parametrize("old", EVERY)
 def test_every_pair_keeps_every_promise_on_some_edge(old: int) -> None:
     for new in EVERY:
-        # The edges take turns over the pairs.
+        # The edges take turns over the pairs, with a custom function and with ranges.
         result = run_pair(old, new, [(old * PARALLELISM_MAX + new) % (2 * len(EDGES))])
         assert not result.violations, line_of(result)
 
