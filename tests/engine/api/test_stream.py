@@ -193,8 +193,10 @@ def keyed() -> Any:
         ),
         (
             lambda: keyed().aggregate(n=count(), name="totals", state=State(directory="here")),
-            "aggregate: state.directory='here' belongs to the job: give it hr.Job(...,"
-            " state=hr.State(directory=...))",
+            (
+                "aggregate: state.directory='here' belongs to the job: give it hr.Job(...,"
+                " state=hr.State(directory=...))"
+            ),
         ),
         (
             lambda: keyed().aggregate(n=3, name="totals"),
@@ -210,8 +212,10 @@ def keyed() -> Any:
         ),
         (
             lambda: keyed().aggregate(n=count(), name="totals", emit="final", ttl="1h"),
-            'aggregate: emit="final" gives every key when the input ends, but ttl= forgets keys'
-            " before; use one of them",
+            (
+                'aggregate: emit="final" gives every key when the input ends, but ttl= forgets keys'
+                " before; use one of them"
+            ),
         ),
         (
             lambda: keyed().aggregate(n=count(), name="totals", ttl=0),
@@ -223,8 +227,10 @@ def keyed() -> Any:
         ),
         (
             lambda: keyed().process(FraudModel, schema=OTHER),
-            "process needs name=, by which its state is found again; for example"
-            " name='fraud-model'",
+            (
+                "process needs name=, by which its state is found again; for example"
+                " name='fraud-model'"
+            ),
         ),
         pytest.param(
             lambda: keyed().process(same, schema=OTHER, name="fraud"),

@@ -42,8 +42,10 @@ ONCE = ("--runner", "threads", "--set", "restart.attempts=0")
         ),
         (
             'one = orders.map(dict, name="same")\njob = job_of(one.map(dict, name="same"))',
-            "two operators are named 'same': map at program.py:9 and map at program.py:10; rename"
-            " one",
+            (
+                "two operators are named 'same': map at program.py:9 and map at program.py:10; rename"
+                " one"
+            ),
         ),
         (
             "job = job_of(hr.Stream((), pa.schema([])))",
@@ -55,8 +57,10 @@ ONCE = ("--runner", "threads", "--set", "restart.attempts=0")
         ),
         (
             'job = job_of(hr.read.parquet("nowhere/*.parquet", name="files"))',
-            "program.py, line 9: no file matches 'nowhere/*.parquet': check the path, or create it"
-            " first",
+            (
+                "program.py, line 9: no file matches 'nowhere/*.parquet': check the path, or create it"
+                " first"
+            ),
         ),
     ],
     ids=["column", "schemas", "names", "no-source", "no-sink", "no-file"],

@@ -104,14 +104,18 @@ def test_a_pyproject_without_our_table_is_passed_over(tmp_path: Path) -> None:
         (
             {"checkpoints.intervall": "1s"},
             {},
-            "command line: there is no option 'checkpoints.intervall'; did you mean"
-            " 'checkpoints.interval'?",
+            (
+                "command line: there is no option 'checkpoints.intervall'; did you mean"
+                " 'checkpoints.interval'?"
+            ),
         ),
         (
             {},
             {"HEADRACE_PARALELISM": "2"},
-            "the environment variable HEADRACE_PARALELISM sets no option; did you mean"
-            " 'HEADRACE_PARALLELISM'?",
+            (
+                "the environment variable HEADRACE_PARALELISM sets no option; did you mean"
+                " 'HEADRACE_PARALLELISM'?"
+            ),
         ),
         ({"spark": "x"}, {}, "command line: 'spark' can only be set in code"),
         (
