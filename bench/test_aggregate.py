@@ -16,8 +16,7 @@ import pytest
 
 from headrace.engine.contract.operators import OperatorContext
 from headrace.engine.operators import aggregations as agg
-from headrace.engine.operators.aggregate import AggregateOperator
-from headrace.engine.operators.heap_aggregate import Emit
+from headrace.engine.operators.aggregate import AggregateOperator, Emit
 
 KEYS = 100_000
 BATCH_ROWS = 8192

@@ -1,4 +1,4 @@
-"""Where a worker begins: what the launchers call in the worker's process or thread."""
+"""The entry of a worker: launchers call it in the worker's process or thread."""
 
 from __future__ import annotations
 
@@ -26,16 +26,18 @@ _WORK_TARGET_NS = 20_000_000
 
 
 class WorkerStopped(Exception):
-    """The worker ended because its coordinator was gone, not because it was told to."""
+    """The worker ended because its coordinator was gone, not because the coordinator said so."""
 
 
 def run_worker(program: WorkerProgram, incarnation: Incarnation, host: str) -> None:
-    """Run one worker until the coordinator ends it. Peers reach it at `host`.
+    """Run one worker until the coordinator ends it. `host`: this machine's address, for peers.
 
-    Raises: WorkerStopped when the coordinator is lost, so that the launcher may start it again.
+    Raises WorkerStopped when the coordinator is lost, so that the launcher may start the worker
+    again.
     """
     hand_over_soon()
-    # The program came through the launcher's own channel (a parent's pipe, or Spark), not our network.
+    # The program came through the launcher's own channel (a pipe of the parent, or Spark), never
+    # over our network.
     plan: ExecutionPlan = cloudpickle.loads(program.plan)
     if threading.current_thread() is threading.main_thread():
         # The process is this worker's own, and not the user's.

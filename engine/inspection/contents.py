@@ -40,7 +40,7 @@ from ..contract.errors import UserError
 from ..contract.operators import RestoredDatabase
 from ..state.tables import KEY_GROUP
 from ..storage.checkpoint_storage import FsspecStore
-from ..storage.databases import read_databases
+from ..storage.databases import Origin, read_databases
 from ..storage.snapshots import CorruptState, passes_of, read_buffer, read_states
 from .directory import Opened, answers
 
@@ -270,7 +270,8 @@ def _database(
     store: Store, job: str, max_parallelism: int, piece: DatabasePiece
 ) -> RestoredDatabase:
     groups = key_group_range(max_parallelism, piece.parallelism, piece.subtask)
-    found = read_databases(store, job, [piece.handle], groups, max_parallelism, foreign=True)
+    origin = Origin(store, job, ours=False)
+    found = read_databases(origin, [piece.handle], groups, max_parallelism)
     return found[piece.handle.operator][0]
 
 

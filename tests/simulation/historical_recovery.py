@@ -13,7 +13,8 @@ from headrace.channels.events import Barrier, CheckpointMode
 from headrace.channels.partitioners.custom import Custom
 from headrace.channels.partitioners.partitioner import Affinity, Redistribution
 from headrace.engine.coordinator.workers import Workers
-from headrace.engine.simulation.campaign import chains, worker_tasks
+from headrace.engine.drivers import loading
+from headrace.engine.simulation.campaign import worker_tasks
 from headrace.engine.worker.subtask import Subtask
 from headrace.engine.worker.subtask_events import EventArrived
 from headrace.engine.worker.worker import Phase, Worker
@@ -101,17 +102,18 @@ def state_is_recovered_once_and_never_again(patch: pytest.MonkeyPatch) -> None:
 
     Here: a subtask's state is restored once; the next time it is left empty.
     """
-    whole = chains.states_of
+    whole = loading.read_restored
     seen: WeakKeyDictionary[Any, set[Any]] = WeakKeyDictionary()
 
-    def states(env: Any, id: Any, snapshot: Any, *rest: Any) -> Any:
-        found, done = whole(env, id, snapshot, *rest), seen.setdefault(env.scheduler, set())
+    def states(plan: Any, id: Any, snapshot: Any, origin: Any, ahead: Any) -> Any:
+        found = whole(plan, id, snapshot, origin, ahead)
+        done = seen.setdefault(origin.store._storage, set())
         again = id in done and snapshot is not None
         if snapshot is not None:
             done.add(id)
         return {} if again else found
 
-    patch.setattr(worker_tasks, "states_of", states)
+    patch.setattr(worker_tasks, "read_restored", states)
 
 
 @historical("bytewax #181", 243)

@@ -28,7 +28,7 @@ def test_the_same_seed_draws_the_same_job() -> None:
 
 
 #: They take the place of others: test_timed_graphs.py, test_versions.py.
-LATER = {Kind.GATHER, Kind.ALARMS, Kind.CONNECT, *TIMED}
+LATER = {Kind.GATHER, Kind.ALARMS, Kind.CONNECT, Kind.CO_PROCESS, *TIMED}
 
 
 def test_all_kinds_of_tasks_and_edges_and_parallelisms_occur() -> None:

@@ -74,6 +74,10 @@ OPERATORS: dict[str, tuple[Kind, tuple[tuple[int, Partitioner], ...]]] = {
     "sessions": (Kind.SESSIONS, ((0, _HASH),)),
     "join": (Kind.JOIN, ((0, _HASH), (1, _HASH))),
     "join of windows": (Kind.WINDOW_JOIN, ((0, _HASH), (1, _HASH))),
+    "join of sessions": (Kind.SESSION_JOIN, ((0, _HASH), (1, _HASH))),
+    "co-processor": (Kind.CO_PROCESS, ((0, _HASH), (1, _HASH))),
+    "declared state with a ttl": (Kind.LIVES, ((0, _HASH),)),
+    "aggregate with a ttl": (Kind.EXPIRING, ((0, _HASH),)),
     "connect": (Kind.CONNECT, ((0, _HASH), (1, Broadcast()))),
     "alarms": (Kind.ALARMS, ((0, _HASH),)),
 }

@@ -22,17 +22,17 @@ from headrace.channels.partitioners.hash import Hash
 
 from ...contract.execution import EdgePlan, ExecutionPlan, OperatorPlan, TaskPlan
 from ...contract.operators import SourceStatus, Transaction
-from ...operators.chain import Outputs
-from ...worker.subtask_events import (
+from ...operators.work import (
     AdvanceWork,
     FinishWork,
+    Outputs,
     PollWork,
     PrecommitWork,
     ProcessWork,
-    SubtaskId,
     Work,
     WorkDone,
 )
+from ...worker.subtask_events import SubtaskId
 from ...worker.subtask_spec import Limits
 from ..watch import Violation
 

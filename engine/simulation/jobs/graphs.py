@@ -55,16 +55,26 @@ class Kind(Enum):
     JOIN = "join"
     #: Keyed: the same with those that are in the same windows.
     WINDOW_JOIN = "window join"
+    #: Keyed: the same with those of the other side in windows of activity.
+    SESSION_JOIN = "session join"
+    #: Keyed: counts and sums in state that expires, ...
+    LIVES = "lives"
+    #: ... and with an aggregate whose keys expire.
+    EXPIRING = "expiring"
     #: Keyed: holds records back until the clock has come to a timer.
     ALARMS = "alarms"
     #: Keyed: a history of all inputs but the last, which is broadcast; totals of that, from each subtask, at the end of input.
     CONNECT = "connect"
+    #: Keyed: a history of both its streams, with totals of each at the end of input.
+    CO_PROCESS = "co-process"
     SINK = "sink"
 
 
-JOINS = (Kind.JOIN, Kind.WINDOW_JOIN)
-TIMED = (Kind.BUCKETS, Kind.WINDOWS, Kind.SLIDING, Kind.SESSIONS, Kind.LATE, *JOINS)
-KEYED = (Kind.HISTORY, Kind.TOTALS, Kind.ALARMS, Kind.CONNECT, *TIMED)
+JOINS = (Kind.JOIN, Kind.WINDOW_JOIN, Kind.SESSION_JOIN)
+WINDOWED = (Kind.BUCKETS, Kind.WINDOWS, Kind.SLIDING, Kind.SESSIONS)
+MORTAL = (Kind.LIVES, Kind.EXPIRING)
+TIMED = (*WINDOWED, Kind.LATE, *JOINS, *MORTAL)
+KEYED = (Kind.HISTORY, Kind.TOTALS, Kind.ALARMS, Kind.CONNECT, Kind.CO_PROCESS, *TIMED)
 #: What they emit is no record that came in: its path begins there.
 ANEW = (Kind.TOTALS, Kind.GATHER, *TIMED)
 
@@ -79,13 +89,27 @@ class TaskSpec:
 
 
 @dataclass(frozen=True, slots=True)
+class Change:
+    """Another partitioner for one edge: input `port` of task `task`."""
+
+    task: int
+    port: int
+    partitioner: Partitioner
+
+
+@dataclass(frozen=True, slots=True)
 class Graph:
-    """A job: tasks in topological order; `rows` of each source in `splits`, spread over `keys` keys."""
+    """A job: tasks in topological order, and sources of `rows` records in `splits` and `keys`.
+
+    Attributes:
+        changes: partitioners of all versions of the job after the first.
+    """
 
     tasks: tuple[TaskSpec, ...]
     rows: int
     keys: int
     splits: int = 4
+    changes: tuple[Change, ...] = ()
 
     @property
     def slots(self) -> int:
@@ -93,18 +117,30 @@ class Graph:
         return max(task.parallelism for task in self.tasks)
 
     def describe(self) -> str:
-        """One line per task."""
-        return "\n".join(
+        """One line per task and change."""
+        tasks = [
             f"{index}: {task.kind.value} x{task.parallelism} "
             + " ".join(f"<-{producer} {partitioner.name}" for producer, partitioner in task.inputs)
             for index, task in enumerate(self.tasks)
-        )
+        ]
+        changes = [f"{c.task}/{c.port}: later {c.partitioner.name}" for c in self.changes]
+        return "\n".join((*tasks, *changes))
 
 
 def at_parallelism(graph: Graph, parallelism: Sequence[int]) -> Graph:
     """The same job with other numbers of subtasks, by task."""
     pairs = zip(graph.tasks, parallelism, strict=True)
     return replace(graph, tasks=tuple(replace(task, parallelism=p) for task, p in pairs))
+
+
+def changed(graph: Graph) -> Graph:
+    """The same job with the partitioners of its later versions."""
+    tasks = list(graph.tasks)
+    for change in graph.changes:
+        inputs = list(tasks[change.task].inputs)
+        inputs[change.port] = (inputs[change.port][0], change.partitioner)
+        tasks[change.task] = replace(tasks[change.task], inputs=tuple(inputs))
+    return replace(graph, tasks=tuple(tasks))
 
 
 def behind(tasks: Sequence[TaskSpec], index: int) -> list[int]:
