@@ -114,9 +114,9 @@ class KeyedState(ABC):
             if now_ns < self._swept_ns + ttl_ns // _ROUNDS_PER_TTL:
                 return
             self._swept_ns = now_ns
-        some: list[tuple[Key, Any]]
         some, self._round_over = stamps._committed.some(count_max)
-        for key, written_ns in some:
+        for key, stamp in some:
+            written_ns: Any = stamp
             if written_ns + ttl_ns <= now_ns and key not in stamps._written:
                 self._written[key] = stamps._written[key] = ABSENT
 
