@@ -142,6 +142,7 @@ class _Run:
             Confirmed(),
             stored=self.stored,
         )
+        self.stored.stored(self.number, written.files)
         return written.databases[_SUBTASK][0]
 
     def _timed(self, call: Callable[[], None]) -> None:

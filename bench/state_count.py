@@ -24,7 +24,7 @@ import pyarrow as pa
 
 import headrace as hr
 from headrace.channels.buffer import Buffer, ChannelId
-from headrace.channels.partitioners import Hash
+from headrace.channels.partitioners.hash import Hash
 from headrace.channels.wire import BufferFrame, FrameDecoder, FrameEncoder
 from headrace.engine.connectors.sequence import SequenceSource
 from headrace.engine.contract.operators import OperatorContext, Snapshot, StateBackend
@@ -231,11 +231,12 @@ class _Checkpoints:
             if (frozen := self._operator.freeze_database()) is not None:
                 states.append(("n", frozen))
             cut = Cut(_SUBTASK, self.number, False, (), (), (), (), (), 0, 0)
-            write_checkpoint(
+            written = write_checkpoint(
                 *(self._store, "bench", self.number, 0, 1, {_SUBTASK: states}, [cut]),
                 Confirmed(),
                 stored=self._stored,
             )
+            self._stored.stored(self.number, written.files)
             self._stored.confirmed(self.number)
 
 

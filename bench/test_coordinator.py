@@ -14,7 +14,7 @@ import pytest
 from pytest_benchmark.fixture import BenchmarkFixture
 
 from headrace.channels.events import CheckpointMode
-from headrace.channels.partitioners import Rebalance
+from headrace.channels.partitioners.rebalance import Rebalance
 from headrace.engine.contract import messages as m
 from headrace.engine.contract.execution import EdgePlan, ExecutionPlan, OperatorPlan, TaskPlan
 from headrace.engine.contract.operators import Operator, SourceReader

@@ -18,7 +18,11 @@ import pytest
 from pytest_benchmark.fixture import BenchmarkFixture
 
 from headrace.channels.hashing import hash_rows
-from headrace.channels.partitioners import Custom, Hash, Partitioner, Rebalance, Shuffle
+from headrace.channels.partitioners.custom import Custom
+from headrace.channels.partitioners.hash import Hash
+from headrace.channels.partitioners.partitioner import Partitioner
+from headrace.channels.partitioners.rebalance import Rebalance
+from headrace.channels.partitioners.shuffle import Shuffle
 
 ROWS = [512, 4096, 8192, 32768]
 CONSUMERS = [2, 3, 8, 32, 128]

@@ -16,7 +16,7 @@ from pytest_benchmark.fixture import BenchmarkFixture
 
 from headrace.channels.buffer import Buffer, ChannelId
 from headrace.channels.events import Barrier, CheckpointMode
-from headrace.engine.operators.chain import Outputs
+from headrace.engine.operators.work import Outputs, WorkDone
 from headrace.engine.worker.subtask import Subtask
 from headrace.engine.worker.subtask_events import (
     BufferArrived,
@@ -24,7 +24,6 @@ from headrace.engine.worker.subtask_events import (
     EventArrived,
     RunWork,
     SubtaskId,
-    WorkDone,
 )
 from headrace.engine.worker.subtask_spec import Limits, SubtaskSpec
 

@@ -14,12 +14,11 @@ Not here: the worker itself (`worker_main`), and the `Entry` that runs it (`entr
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Protocol
 
-#: What a worker setting can be: plain data, so that it means the same in every process.
-Setting = int | str | float
+from .options import Checkpoints, Network, State
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +34,7 @@ class WorkerProgram:
         secret: the job's key, with which workers and coordinator prove who they are.
         plan: cloudpickle of the execution plan and its factories, made by the driver.
         slots: number of slots of the job, spread over the workers by `slots_of_worker`.
-        settings: the worker's options by name.
+        checkpoints: None: no checkpoint leaves the worker's memory.
     """
 
     job: str
@@ -43,7 +42,9 @@ class WorkerProgram:
     secret: bytes = field(repr=False)
     plan: bytes = field(repr=False)
     slots: int
-    settings: Mapping[str, Setting] = field(default_factory=dict)
+    checkpoints: Checkpoints | None = None
+    network: Network = field(default_factory=Network)
+    state: State = field(default_factory=State)
 
 
 @dataclass(frozen=True, slots=True)

@@ -41,7 +41,7 @@ def read_all(replay: Replay) -> int:
     orders = replay.wanted()
     for order in orders:
         batch = pa.record_batch({"x": pa.array(content(order.handle), pa.int64())})
-        replay.has_read(order.read, batch)
+        replay.was_read(order.number, batch)
     return len(orders)
 
 
@@ -99,7 +99,7 @@ def test_a_channel_whose_buffer_is_read_does_not_wait_for_one_whose_is_not() -> 
     handles = [channel(stored(1, 1)), channel(stored(2, 1), producer=1)]
     replay = Replay(handles, PORTS)
     _, second = replay.wanted()
-    replay.has_read(second.read, pa.record_batch({"x": [200]}))
+    replay.was_read(second.number, pa.record_batch({"x": [200]}))
     given = replay.next_input(10)
     assert given is not None
     assert values_of(given) == [200]
@@ -108,9 +108,9 @@ def test_a_channel_whose_buffer_is_read_does_not_wait_for_one_whose_is_not() -> 
 def test_a_buffer_that_is_read_too_early_waits_for_the_one_before_it() -> None:
     replay = Replay([channel(stored(1, 1), stored(2, 1))], PORTS)
     first, second = replay.wanted()
-    replay.has_read(second.read, pa.record_batch({"x": [200]}))
+    replay.was_read(second.number, pa.record_batch({"x": [200]}))
     assert replay.next_input(10) is None
-    replay.has_read(first.read, pa.record_batch({"x": [100]}))
+    replay.was_read(first.number, pa.record_batch({"x": [100]}))
     assert drained(replay) == [100, 200]
 
 
@@ -158,15 +158,15 @@ def test_an_order_says_whose_partitioner_the_filters_mean() -> None:
 def test_an_order_is_carried_out_once() -> None:
     replay = Replay([channel(stored(1, 1), stored(2, 1))], PORTS)
     first, _ = replay.wanted()
-    replay.has_read(first.read, pa.record_batch({"x": [1]}))
+    replay.was_read(first.number, pa.record_batch({"x": [1]}))
     with pytest.raises(AssertionError, match="came twice"):
-        replay.has_read(first.read, pa.record_batch({"x": [1]}))
+        replay.was_read(first.number, pa.record_batch({"x": [1]}))
 
 
 def test_what_was_not_ordered_cannot_come() -> None:
     replay = Replay([channel(stored(1, 1))], PORTS)
     with pytest.raises(AssertionError, match="was not ordered"):
-        replay.has_read(0, pa.record_batch({"x": [1]}))
+        replay.was_read(0, pa.record_batch({"x": [1]}))
 
 
 # --- ports ------------------------------------------------------------------------------------------------------------

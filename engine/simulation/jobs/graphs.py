@@ -15,15 +15,14 @@ from typing import Any
 
 import pyarrow as pa
 
-from headrace.channels.partitioners import (
-    Broadcast,
-    Custom,
-    Forward,
-    Hash,
-    Partitioner,
-    Rebalance,
-    Shuffle,
-)
+from headrace.channels.partitioners.broadcast import Broadcast
+from headrace.channels.partitioners.by_range import ByRange
+from headrace.channels.partitioners.custom import Custom
+from headrace.channels.partitioners.forward import Forward
+from headrace.channels.partitioners.hash import Hash
+from headrace.channels.partitioners.partitioner import Partitioner
+from headrace.channels.partitioners.rebalance import Rebalance
+from headrace.channels.partitioners.shuffle import Shuffle
 
 MAX_PARALLELISM = 16
 
@@ -56,16 +55,26 @@ class Kind(Enum):
     JOIN = "join"
     #: Keyed: the same with those that are in the same windows.
     WINDOW_JOIN = "window join"
+    #: Keyed: the same with those of the other side in windows of activity.
+    SESSION_JOIN = "session join"
+    #: Keyed: counts and sums in state that expires, ...
+    LIVES = "lives"
+    #: ... and with an aggregate whose keys expire.
+    EXPIRING = "expiring"
     #: Keyed: holds records back until the clock has come to a timer.
     ALARMS = "alarms"
     #: Keyed: a history of all inputs but the last, which is broadcast; totals of that, from each subtask, at the end of input.
     CONNECT = "connect"
+    #: Keyed: a history of both its streams, with totals of each at the end of input.
+    CO_PROCESS = "co-process"
     SINK = "sink"
 
 
-JOINS = (Kind.JOIN, Kind.WINDOW_JOIN)
-TIMED = (Kind.BUCKETS, Kind.WINDOWS, Kind.SLIDING, Kind.SESSIONS, Kind.LATE, *JOINS)
-KEYED = (Kind.HISTORY, Kind.TOTALS, Kind.ALARMS, Kind.CONNECT, *TIMED)
+JOINS = (Kind.JOIN, Kind.WINDOW_JOIN, Kind.SESSION_JOIN)
+WINDOWED = (Kind.BUCKETS, Kind.WINDOWS, Kind.SLIDING, Kind.SESSIONS)
+MORTAL = (Kind.LIVES, Kind.EXPIRING)
+TIMED = (*WINDOWED, Kind.LATE, *JOINS, *MORTAL)
+KEYED = (Kind.HISTORY, Kind.TOTALS, Kind.ALARMS, Kind.CONNECT, Kind.CO_PROCESS, *TIMED)
 #: What they emit is no record that came in: its path begins there.
 ANEW = (Kind.TOTALS, Kind.GATHER, *TIMED)
 
@@ -80,13 +89,27 @@ class TaskSpec:
 
 
 @dataclass(frozen=True, slots=True)
+class Change:
+    """Another partitioner for one edge: input `port` of task `task`."""
+
+    task: int
+    port: int
+    partitioner: Partitioner
+
+
+@dataclass(frozen=True, slots=True)
 class Graph:
-    """A job: tasks in topological order; `rows` of each source in `splits`, spread over `keys` keys."""
+    """A job: tasks in topological order, and sources of `rows` records in `splits` and `keys`.
+
+    Attributes:
+        changes: partitioners of all versions of the job after the first.
+    """
 
     tasks: tuple[TaskSpec, ...]
     rows: int
     keys: int
     splits: int = 4
+    changes: tuple[Change, ...] = ()
 
     @property
     def slots(self) -> int:
@@ -94,18 +117,30 @@ class Graph:
         return max(task.parallelism for task in self.tasks)
 
     def describe(self) -> str:
-        """One line per task."""
-        return "\n".join(
+        """One line per task and change."""
+        tasks = [
             f"{index}: {task.kind.value} x{task.parallelism} "
             + " ".join(f"<-{producer} {partitioner.name}" for producer, partitioner in task.inputs)
             for index, task in enumerate(self.tasks)
-        )
+        ]
+        changes = [f"{c.task}/{c.port}: later {c.partitioner.name}" for c in self.changes]
+        return "\n".join((*tasks, *changes))
 
 
 def at_parallelism(graph: Graph, parallelism: Sequence[int]) -> Graph:
     """The same job with other numbers of subtasks, by task."""
     pairs = zip(graph.tasks, parallelism, strict=True)
     return replace(graph, tasks=tuple(replace(task, parallelism=p) for task, p in pairs))
+
+
+def changed(graph: Graph) -> Graph:
+    """The same job with the partitioners of its later versions."""
+    tasks = list(graph.tasks)
+    for change in graph.changes:
+        inputs = list(tasks[change.task].inputs)
+        inputs[change.port] = (inputs[change.port][0], change.partitioner)
+        tasks[change.task] = replace(tasks[change.task], inputs=tuple(inputs))
+    return replace(graph, tasks=tuple(tasks))
 
 
 def behind(tasks: Sequence[TaskSpec], index: int) -> list[int]:
@@ -123,6 +158,12 @@ def has_copies(tasks: Sequence[TaskSpec], index: int) -> bool:
         isinstance(edge, Broadcast) or has_copies(tasks, producer)
         for producer, edge in tasks[index].inputs
     )
+
+
+#: By key, as `by_key` is; jobs have at most 16 keys.
+RANGES = ByRange("key", ("1", "2", "3", "5", "7", "9", "12"))
+#: Share of the custom edges that are ranges.
+_RANGED = 0.3
 
 
 def by_key(batch: pa.RecordBatch, consumers: int) -> Any:
@@ -154,6 +195,22 @@ def draw_graph(rng: random.Random, *, keyed_totals: bool) -> Graph:
         producers = loose[number::sinks] or [rng.randrange(candidates)]
         tasks.append(_draw_task(rng, tasks, Kind.SINK, parallelism(), producers))
     return Graph(tuple(tasks), rng.choice((8, 16, 24, 40)), rng.choice((1, 3, 8)))
+
+
+def with_ranges(graph: Graph, rng: random.Random) -> Graph:
+    """The same job, where some records go by the range of their key in place of a function of it."""
+    # What came later is drawn apart, so that a seed keeps its other draws.
+    state = rng.getstate()
+    tasks = [
+        replace(task, inputs=tuple((p, _ranged(edge, rng)) for p, edge in task.inputs))
+        for task in graph.tasks
+    ]
+    rng.setstate(state)
+    return replace(graph, tasks=tuple(tasks))
+
+
+def _ranged(edge: Partitioner, rng: random.Random) -> Partitioner:
+    return RANGES if isinstance(edge, Custom) and rng.random() < _RANGED else edge
 
 
 def _draw_task(

@@ -12,15 +12,31 @@ import random
 from collections.abc import Sequence
 from dataclasses import replace
 
-from headrace.channels.partitioners import Broadcast, Hash, Partitioner
+from headrace.channels.partitioners.broadcast import Broadcast
+from headrace.channels.partitioners.hash import Hash
+from headrace.channels.partitioners.partitioner import Partitioner
 
-from .graphs import ANEW, JOINS, MAX_PARALLELISM, Graph, Kind, TaskSpec, behind, has_copies
+from .graphs import (
+    ANEW,
+    JOINS,
+    MAX_PARALLELISM,
+    MORTAL,
+    TIMED,
+    WINDOWED,
+    Graph,
+    Kind,
+    TaskSpec,
+    behind,
+    has_copies,
+)
 
 #: Share of the jobs in which histories become something else, and share of the histories in those.
 _JOBS, _TASKS = 0.5, 0.7
-_IN_TIME = (Kind.BUCKETS, Kind.WINDOWS, Kind.SLIDING, Kind.SESSIONS, *JOINS)
+_IN_TIME = (*WINDOWED, Kind.JOIN, Kind.WINDOW_JOIN)
 #: What comes out of them is not, or not when, what left the sources.
-_OUT_OF_TIME = (*ANEW, Kind.ALARMS, Kind.CONNECT)
+_OUT_OF_TIME = (*ANEW, Kind.ALARMS, Kind.CONNECT, Kind.CO_PROCESS)
+#: Share of the jobs with kinds of `with_later_kinds`, and share of the tasks that fit.
+_LATER_JOBS, _LATER_TASKS = 0.25, 0.7
 
 
 def with_time(graph: Graph, rng: random.Random, *, exact: bool) -> Graph:
@@ -33,6 +49,35 @@ def with_time(graph: Graph, rng: random.Random, *, exact: bool) -> Graph:
             kind = rng.choice(_kinds(tasks, index) if exact else [Kind.ALARMS])
             tasks[index] = replace(task, kind=kind, inputs=_inputs(tasks, index, kind, rng))
     return replace(graph, tasks=tuple(tasks))
+
+
+def with_later_kinds(graph: Graph, rng: random.Random) -> Graph:
+    """Turn some histories, windows and joins into session joins, co-processors and lives.
+
+    `rng` draws nothing else, so a seed keeps its other draws. Records come once.
+    """
+    if rng.random() >= _LATER_JOBS:
+        return graph
+    tasks = list(graph.tasks)
+    for index, task in enumerate(tasks):
+        kinds = _later_kinds(tasks, index)
+        if kinds and rng.random() < _LATER_TASKS:
+            kind = rng.choice(kinds)
+            tasks[index] = replace(task, kind=kind, inputs=_inputs(tasks, index, kind, rng))
+    return replace(graph, tasks=tuple(tasks))
+
+
+def _later_kinds(tasks: Sequence[TaskSpec], index: int) -> list[Kind]:
+    """Kinds of `with_later_kinds` that fit, where later tasks have their kinds already."""
+    kind = tasks[index].kind
+    if kind in JOINS:
+        return [Kind.SESSION_JOIN]
+    if kind in WINDOWED:
+        return [*MORTAL]
+    if kind is not Kind.HISTORY or any(tasks[i].kind in TIMED for i in behind(tasks, index)):
+        return []
+    kinds = [Kind.CO_PROCESS] * bool(_tellers(tasks, index))
+    return [*kinds, Kind.SESSION_JOIN, *MORTAL] if _is_in_time(tasks, index) else kinds
 
 
 def _kinds(tasks: Sequence[TaskSpec], index: int) -> list[Kind]:
@@ -58,8 +103,9 @@ def _inputs(
 ) -> tuple[tuple[int, Partitioner], ...]:
     """The edges that the task has as this kind: a join needs two, and what is told comes last."""
     inputs = tasks[index].inputs
-    if kind in JOINS and len(inputs) == 1:
-        earlier = [i for i in range(index) if _leaves_in_time(tasks, i)]
+    if kind in (*JOINS, Kind.CO_PROCESS) and len(inputs) == 1:
+        in_time = [i for i in range(index) if _leaves_in_time(tasks, i)]
+        earlier = _tellers(tasks, index) if kind is Kind.CO_PROCESS else in_time
         return (*inputs, (rng.choice(earlier), Hash(("key",), MAX_PARALLELISM)))
     if kind is Kind.CONNECT:
         return (*inputs, (rng.choice(_tellers(tasks, index)), Broadcast()))

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator
 from ...operators.windows import TimeWindow
 from .event_time import time_of, told_of
 from .graphs import Kind
+from .lives import TTL_NS
 from .windows import DISTANCE_NS, GAP_NS, SLIDING, TUMBLING, pair_of
 
 #: {(id, key): how often}.
@@ -37,10 +38,35 @@ def pairs_of(kind: Kind, left: Records, right: Records) -> Records:
     of_left, of_right = _by_key(left), _by_key(right)
     for key in of_left.keys() | of_right.keys():
         one, other = of_left.get(key, []), of_right.get(key, [])
-        pairs = _close(one, other) if kind is Kind.JOIN else _in_windows(one, other)
-        for id, times in pairs:
+        for id, times in _pairs(kind, one, other):
             told[id, key] += times
     return told
+
+
+def lives_of(records: Records) -> Records:
+    """A record for each that comes, with the count and sum of its key since the last gap."""
+    told: Records = Counter()
+    for key, found in _by_key(records).items():
+        n = total = 0
+        last_ns: int | None = None
+        for time_ns, id, times in sorted(found):
+            if last_ns is not None and time_ns - last_ns >= TTL_NS:
+                n = total = 0
+            last_ns = time_ns
+            for _ in range(times):
+                n, total = n + 1, total + id
+                told[told_of(n, total, time_ns), key] += 1
+    return told
+
+
+def _pairs(kind: Kind, left: _OfKey, right: _OfKey) -> Iterator[tuple[int, int]]:
+    """Pairs of one key, and how often each is told."""
+    if kind is Kind.JOIN:
+        yield from _close(left, right)
+        return
+    groups = _both_in_sessions if kind is Kind.SESSION_JOIN else _both_in_windows
+    for one, other in groups(left, right):
+        yield from _met(one, other)
 
 
 def _windows(kind: Kind, records: _OfKey) -> Iterator[tuple[int, _OfKey]]:
@@ -75,17 +101,29 @@ def _close(left: _OfKey, right: _OfKey) -> Iterator[tuple[int, int]]:
             yield pair_of(-1, id), times
 
 
-def _in_windows(left: _OfKey, right: _OfKey) -> Iterator[tuple[int, int]]:
+def _both_in_windows(left: _OfKey, right: _OfKey) -> Iterator[tuple[_OfKey, _OfKey]]:
     of_left, of_right = _by_window(SLIDING, left), _by_window(SLIDING, right)
     for start in of_left.keys() | of_right.keys():
-        one, other = of_left.get(start, []), of_right.get(start, [])
-        for _, id, times in one:
-            for _, partner, others_times in other:
-                yield pair_of(id, partner), times * others_times
-            if not other:
-                yield pair_of(id, -1), times
-        for _, id, times in other if not one else ():
-            yield pair_of(-1, id), times
+        yield of_left.get(start, []), of_right.get(start, [])
+
+
+def _both_in_sessions(left: _OfKey, right: _OfKey) -> Iterator[tuple[_OfKey, _OfKey]]:
+    """Sessions of both sides together, cut into the records of either side."""
+    for _, session in _sessions([*left, *right]):
+        first, last = session[0][0], session[-1][0]
+        one, other = ([r for r in side if first <= r[0] <= last] for side in (left, right))
+        yield one, other
+
+
+def _met(left: _OfKey, right: _OfKey) -> Iterator[tuple[int, int]]:
+    """All pairs of two sides, or the records of the only side."""
+    for _, id, times in left:
+        for _, partner, others_times in right:
+            yield pair_of(id, partner), times * others_times
+        if not right:
+            yield pair_of(id, -1), times
+    for _, id, times in right if not left else ():
+        yield pair_of(-1, id), times
 
 
 def _by_key(records: Records) -> dict[int, _OfKey]:

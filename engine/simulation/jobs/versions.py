@@ -7,13 +7,36 @@ next begins in the midst of its replay). Each goes on from the newest checkpoint
 from __future__ import annotations
 
 import random
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
 
-from headrace.channels.partitioners import Broadcast, Partitioner, Rebalance
+from headrace.channels.partitioners.broadcast import Broadcast
+from headrace.channels.partitioners.custom import Custom
+from headrace.channels.partitioners.forward import Forward
+from headrace.channels.partitioners.hash import Hash
+from headrace.channels.partitioners.partitioner import Partitioner
+from headrace.channels.partitioners.rebalance import Rebalance
+from headrace.channels.partitioners.shuffle import Shuffle
 
 from ..scheduler import MILLISECOND_NS
-from .graphs import KEYED, Graph, Kind, behind, has_copies
+from .graphs import (
+    KEYED,
+    MAX_PARALLELISM,
+    Change,
+    Graph,
+    Kind,
+    TaskSpec,
+    behind,
+    by_key,
+    has_copies,
+)
+
+#: Share of the jobs with changed partitioners, of the edges that fit, and of those jobs that keep
+#: their parallelism where the partitioners change.
+_CHANGED_JOBS, _CHANGED_EDGES, _WIDTHS_KEPT = 0.3, 0.6, 0.3
+#: Tasks that pass on each record by itself, whichever subtask gets it.
+_INDIFFERENT = (Kind.MAP, Kind.DROP, Kind.SINK)
 
 
 class Ending(Enum):
@@ -72,6 +95,52 @@ def _draw_rescale(rng: random.Random, graph: Graph) -> Rescale:
         parallelism=parallelism,
         workers=rng.randint(1, max(parallelism)),
     )
+
+
+def with_changes(
+    graph: Graph, rescales: tuple[Rescale, ...], rng: random.Random
+) -> tuple[Graph, tuple[Rescale, ...]]:
+    """The job and its versions, with other partitioners from the second version on.
+
+    `rng` draws nothing else. Later versions keep the partitioners: filters of an edge by which an
+    earlier version rescaled must be read by the partitioner that made them.
+    """
+    if not rescales or rng.random() >= _CHANGED_JOBS:
+        return graph, rescales
+    changes = tuple(
+        Change(index, port, rng.choice(_others(graph.tasks, index, edge)))
+        for index, task in enumerate(graph.tasks)
+        for port, (_, edge) in enumerate(task.inputs)
+        if _may_change(task, edge) and rng.random() < _CHANGED_EDGES
+    )
+    first, *others = rescales
+    if changes and first.ending is Ending.RESCALE:
+        first = replace(first, ending=Ending.STOP)  # a live rescale runs the same program
+    if changes and rng.random() < _WIDTHS_KEPT:
+        kept = tuple(task.parallelism for task in graph.tasks)
+        first = replace(first, parallelism=kept, workers=rng.randint(1, max(kept)))
+    return replace(graph, changes=changes), (first, *others)
+
+
+def _may_change(task: TaskSpec, edge: Partitioner) -> bool:
+    """Keyed tasks stay keyed, and of copies some were worked on."""
+    return task.kind in _INDIFFERENT and not isinstance(edge, Broadcast)
+
+
+def _others(tasks: Sequence[TaskSpec], index: int, edge: Partitioner) -> list[Partitioner]:
+    """Partitioners that may come in place of `edge`, on an edge into task `index`."""
+    hashes = [Hash((column,), MAX_PARALLELISM) for column in ("key", "id")]
+    found = [Rebalance(), Shuffle(), Forward(), *hashes, Custom(by_key)]
+    if _may_copy(tasks, index):
+        found.append(Broadcast())
+    return [other for other in found if other != edge]
+
+
+def _may_copy(tasks: Sequence[TaskSpec], index: int) -> bool:
+    """Nothing counts what enters task `index`."""
+    late = [i for i, task in enumerate(tasks) if task.kind is Kind.LATE]
+    counted = any(index in behind(tasks, i) for i in late)
+    return not counted and all(tasks[i].kind in _INDIFFERENT for i in behind(tasks, index))
 
 
 def rescalable(graph: Graph, rng: random.Random, *, gather: bool) -> Graph:

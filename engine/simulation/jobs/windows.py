@@ -21,6 +21,7 @@ from ...operators import aggregations
 from ...operators.join import Interval, JoinOperator
 from ...operators.join_input import JoinInput
 from ...operators.session import SessionOperator
+from ...operators.session_join import SessionJoinOperator
 from ...operators.stateless import StatelessOperator
 from ...operators.window import TimeWindowOperator
 from ...operators.window_output import window_schema
@@ -30,11 +31,11 @@ from .event_time import BUCKET_NS, time_of, told_of
 from .source import SCHEMA
 
 _TIME: Final = pa.field("time", pa.timestamp("ns"))
-_TIMED: Final = SCHEMA.append(_TIME)
+TIMED_SCHEMA: Final = SCHEMA.append(_TIME)
 _SUMS: Final = {"n": aggregations.count(), "total": aggregations.sum("id")}
-_WINDOWS: Final = window_schema(["key"], "time", _SUMS, _TIMED)
-_SPEC: Final = WindowAggregate(["key"], "time", 0, _SUMS, _TIMED, _WINDOWS)
-_SIDE: Final = JoinInput(("key",), "time", _TIMED)
+_WINDOWS: Final = window_schema(["key"], "time", _SUMS, TIMED_SCHEMA)
+_SPEC: Final = WindowAggregate(["key"], "time", 0, _SUMS, TIMED_SCHEMA, _WINDOWS)
+_SIDE: Final = JoinInput(("key",), "time", TIMED_SCHEMA)
 
 TUMBLING: Final = TimeWindow(BUCKET_NS, BUCKET_NS)
 SLIDING: Final = TimeWindow(105, 35)
@@ -51,14 +52,14 @@ LATE_STEP: Final = 1 << 10
 _FIRST_WINDOW: Final = 16
 
 
-def _timed(batch: pa.RecordBatch, times: Any = None) -> pa.RecordBatch:
+def timed(batch: pa.RecordBatch, times: Any = None) -> pa.RecordBatch:
     times = time_of(batch.column(0).to_numpy()) if times is None else times
     return pa.RecordBatch.from_arrays(
-        [*batch.columns, pa.array(times).view(_TIME.type)], schema=_TIMED
+        [*batch.columns, pa.array(times).view(_TIME.type)], schema=TIMED_SCHEMA
     )
 
 
-def _record(ids: Any, keys: pa.Array, nth: Any = None) -> pa.RecordBatch:
+def record(ids: Any, keys: pa.Array, nth: Any = None) -> pa.RecordBatch:
     zeros = pa.array(np.zeros(len(keys), np.int64))
     nth = zeros if nth is None else pa.array(nth)
     return pa.RecordBatch.from_arrays(
@@ -78,7 +79,7 @@ class Windows(TimeWindowOperator):
 
     def process(self, batch: pa.RecordBatch, port: int) -> Iterable[pa.RecordBatch]:
         """Take in records with their times."""
-        return super().process(_timed(batch), port)
+        return super().process(timed(batch), port)
 
 
 class Sessions(SessionOperator):
@@ -89,7 +90,7 @@ class Sessions(SessionOperator):
 
     def process(self, batch: pa.RecordBatch, port: int) -> Iterable[pa.RecordBatch]:
         """Take in records with their times."""
-        return super().process(_timed(batch), port)
+        return super().process(timed(batch), port)
 
 
 class WindowsTold(StatelessOperator):
@@ -98,7 +99,7 @@ class WindowsTold(StatelessOperator):
     def process(self, batch: pa.RecordBatch, port: int) -> Iterable[pa.RecordBatch]:
         """A record per window that tells what was in it."""
         counts, totals = batch.column("n").to_numpy(), batch.column("total").to_numpy()
-        yield _record(told_of(counts, totals, _ends(batch) - 1), batch.column("key"))
+        yield record(told_of(counts, totals, _ends(batch) - 1), batch.column("key"))
 
 
 class Late(TimeWindowOperator):
@@ -111,11 +112,11 @@ class Late(TimeWindowOperator):
         """Take in records; tell those that come too late."""
         ids = batch.column(0).to_numpy()
         yield from self._told(
-            super().process(_timed(batch, time_of(ids) - _LAG_NS * (ids % 3 == 0)), port)
+            super().process(timed(batch, time_of(ids) - _LAG_NS * (ids % 3 == 0)), port)
         )
         for late in super().take_late():
             ids = late.column(0).to_numpy()
-            yield _record(ids * LATE_STEP, late.column("key"), np.ones(len(ids), np.int64))
+            yield record(ids * LATE_STEP, late.column("key"), np.ones(len(ids), np.int64))
 
     def advance(self, watermark_ns: int, rows_max: int) -> Advanced:
         """Tell the windows that end."""
@@ -130,7 +131,7 @@ class Late(TimeWindowOperator):
         for batch in windows:
             number = _ends(batch) // BUCKET_NS + _FIRST_WINDOW
             ids = batch.column("total").to_numpy() * LATE_STEP + number
-            yield _record(ids, batch.column("key"), batch.column("n"))
+            yield record(ids, batch.column("key"), batch.column("n"))
 
 
 class Joined(JoinOperator):
@@ -141,7 +142,18 @@ class Joined(JoinOperator):
 
     def process(self, batch: pa.RecordBatch, port: int) -> Iterator[pa.RecordBatch]:
         """Take in records with their times."""
-        return super().process(_timed(batch), port)
+        return super().process(timed(batch), port)
+
+
+class SessionJoined(SessionJoinOperator):
+    """Joins the records of the first input with those of the others in their session, likewise."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(_SIDE, _SIDE, SessionWindow(GAP_NS), "full", 1, operator=name)
+
+    def process(self, batch: pa.RecordBatch, port: int) -> Iterator[pa.RecordBatch]:
+        """Take in records with their times."""
+        return super().process(timed(batch), port)
 
 
 class PairsTold(StatelessOperator):
@@ -150,7 +162,7 @@ class PairsTold(StatelessOperator):
     def process(self, batch: pa.RecordBatch, port: int) -> Iterable[pa.RecordBatch]:
         """A record per pair that tells who met."""
         ids = (pc.fill_null(batch.column(name), -1).to_numpy() for name in ("id", "id_right"))
-        yield _record(pair_of(*ids), batch.column("key"))
+        yield record(pair_of(*ids), batch.column("key"))
 
 
 def pair_of(left: Any, right: Any) -> Any:

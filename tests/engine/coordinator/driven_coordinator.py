@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import pyarrow as pa
 
 from headrace.channels.events import CheckpointMode
-from headrace.channels.partitioners import Forward
+from headrace.channels.partitioners.forward import Forward
 from headrace.engine.contract import messages as m
 from headrace.engine.contract.execution import EdgePlan, ExecutionPlan, OperatorPlan, TaskPlan
 from headrace.engine.contract.operators import SinkWriter, SourceReader

@@ -12,7 +12,10 @@ import pyarrow.compute as pc
 import pytest
 from pyspark import cloudpickle
 
-from headrace.channels.partitioners import Broadcast, Forward, Hash, Rebalance
+from headrace.channels.partitioners.broadcast import Broadcast
+from headrace.channels.partitioners.forward import Forward
+from headrace.channels.partitioners.hash import Hash
+from headrace.channels.partitioners.rebalance import Rebalance
 from headrace.engine.api.read import batches
 from headrace.engine.api.stream import Stream
 from headrace.engine.api.write import SinkHandle

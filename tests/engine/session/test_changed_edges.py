@@ -42,6 +42,7 @@ EDGES: dict[str, Edge] = {
     "hash": lambda s: s.key_by("key").stream,
     "hash by another column": lambda s: s.key_by("sequence").stream,
     "custom": lambda s: s.partition_by(by_rest, "sequence"),
+    "range": lambda s: s.partition_by_range("sequence", [300, 1000, 6000]),
     "broadcast": lambda s: s.broadcast(),
 }
 
@@ -120,6 +121,8 @@ def seen(folder: Path, column: str = "sequence") -> Counter[int]:
         ("hash", "hash by another column"),
         ("hash", "custom"),
         ("custom", "hash"),
+        ("shuffle", "range"),
+        ("range", "range"),
     ],
 )
 def test_records_in_flight_come_once_by_the_new_partitioner(

@@ -88,9 +88,10 @@ def evens_first(batch: pa.RecordBatch, consumers: int) -> npt.ArrayLike:
         (lambda stream: stream.shuffle(), 1),
         (lambda stream: stream.broadcast(), 2),
         (lambda stream: stream.partition_by(evens_first, "sequence"), 1),
+        (lambda stream: stream.partition_by_range("sequence", [10, 500, 501]), 1),
         (lambda stream: stream.rebalance().select("sequence", "key", parallelism=3).rebalance(), 1),
     ],
-    ids=["rebalance", "shuffle", "broadcast", "custom", "three-in-the-middle"],
+    ids=["rebalance", "shuffle", "broadcast", "custom", "range", "three-in-the-middle"],
 )
 def test_every_edge_delivers_every_record(
     edge: Callable[[hr.Stream], hr.Stream], times: int

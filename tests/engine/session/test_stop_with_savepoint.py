@@ -20,7 +20,7 @@ from headrace.engine.coordinator.rules import Phase
 from headrace.engine.drivers.coordinator_performer import Sinks, write_metadata
 from headrace.engine.drivers.restore import resolve
 from headrace.engine.storage.checkpoint_storage import FsspecStore
-from headrace.recovery import catalog, elsewhere
+from headrace.recovery import catalog, links
 from headrace.recovery.metadata import CheckpointMetadata, TransactionRecord
 from headrace.recovery.store import Store, StoreRejected
 
@@ -203,7 +203,7 @@ def a_savepoint(number: int, epoch: int = 1) -> CheckpointMetadata:
 
 def latest(store: FsspecStore, directory: Path) -> Any:
     found = resolve(store, "job", "latest", str(directory))
-    return found.metadata, found.origin, found.checkpoint_next, found.unfulfilled
+    return found.metadata, found.origin, found.checkpoint_next, found.dangling
 
 
 class Refusing(FsspecStore):
@@ -243,7 +243,7 @@ def test_a_savepoint_of_one_who_is_superseded_is_no_point_of_the_history(tmp_pat
     first, second = write_metadata(store, a_savepoint(1), last=True)
     assert isinstance(first, d.Superseded)
     assert isinstance(second, d.MetadataDiscarded)
-    assert elsewhere.places(store, "job") == []
+    assert links.numbers(store, "job") == []
 
 
 # --- running jobs -----------------------------------------------------------------------------------------------------

@@ -249,7 +249,9 @@ def by_name(monkeypatch: pytest.MonkeyPatch) -> None:
     """SPARK-43404: a retry takes a file of the same name and size for the same file."""
     stored = StoredFiles.stored
 
-    def remember(self: StoredFiles, checkpoint: int, files: dict[str, databases.Stored]) -> None:
+    def remember(
+        self: StoredFiles, checkpoint: int, files: dict[str, databases.SharedFiles]
+    ) -> None:
         for found in files.values():
             SEEN.update(found)
         stored(self, checkpoint, files)

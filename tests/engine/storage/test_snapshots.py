@@ -14,7 +14,7 @@ from headrace.engine.contract.operators import StateKind, StateSnapshot
 from headrace.engine.storage.checkpoint_storage import FsspecStore
 from headrace.engine.storage.snapshots import (
     CorruptState,
-    Foreign,
+    Origin,
     Written,
     read_buffer,
     read_states,
@@ -215,8 +215,8 @@ def test_what_is_left_to_replay_is_named_again_or_copied_from_elsewhere(tmp_path
     left = Cut(ONE, 8, False, (), (), (), (), (handle,), 0, 0)
     named = write_checkpoint(other, "job", 8, 0, 4, {ONE: []}, [left], Confirmed())
     assert named.inflight[ONE] == [handle]
-    foreign = Foreign(other, "job")
-    copied = write_checkpoint(own, "job", 8, 0, 4, {ONE: []}, [left], Confirmed(), foreign)
+    origin = Origin(other, "job", ours=False)
+    copied = write_checkpoint(own, "job", 8, 0, 4, {ONE: []}, [left], Confirmed(), origin)
     (moved,) = copied.inflight[ONE]
     assert moved.buffers[0].path == "chk-8/worker-0-e4.segment"
     assert read_buffer(own, "job", moved.buffers[0], everything)["x"].to_pylist() == [*range(6)]
