@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING as _TYPE_CHECKING
 
 if _TYPE_CHECKING:
     from .engine.api import read as read
-    from .engine.api.keyed import KeyedStream as KeyedStream
     from .engine.api.read import from_source as from_source
+    from .engine.api.stream import KeyedStream as KeyedStream
     from .engine.api.stream import Stream as Stream
-    from .engine.api.windowed import WindowedStream as WindowedStream
+    from .engine.api.stream import WindowedStream as WindowedStream
     from .engine.api.write import SinkHandle as SinkHandle
     from .engine.contract.connectors import Sink as Sink
     from .engine.contract.connectors import Source as Source
@@ -73,9 +73,9 @@ _HOMES = {
     "State": ".engine.contract.options",
     "Workers": ".engine.contract.options",
     "from_source": ".engine.api.read",
-    "KeyedStream": ".engine.api.keyed",
+    "KeyedStream": ".engine.api.stream",
     "Stream": ".engine.api.stream",
-    "WindowedStream": ".engine.api.windowed",
+    "WindowedStream": ".engine.api.stream",
     "SinkHandle": ".engine.api.write",
     "Aggregation": ".engine.operators.aggregations",
     "count": ".engine.operators.aggregations",

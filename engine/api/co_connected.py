@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import Any
 
 import pyarrow as pa
 
@@ -15,22 +16,21 @@ from ..operators.process import StatefulProcessor, declared_states, expires, has
 from ..plan.validate import check_schema, require_event_time, require_name
 from ..state.broadcast import BroadcastState
 from .backend import stated_backend
-from .stream import STATE, Stream
-
-if TYPE_CHECKING:
-    from .keyed import KeyedStream
+from .flow import STATE, Flow, S
 
 
 def co_connected(
-    left: KeyedStream,
-    right: KeyedStream,
+    left: Flow[S],
+    left_keys: Sequence[str],
+    right: Flow[Any],
+    right_keys: Sequence[str],
     processor: object,
     *,
     schema: pa.Schema,
     name: str | None,
     parallelism: int | None,
     state: State | None,
-) -> Stream:
+) -> S:
     """Connect two keyed streams; see `KeyedStream.connect`. Raises: UserError."""
     class_: type[CoProcessor]
     if isinstance(processor, CoProcessor):
@@ -40,28 +40,30 @@ def co_connected(
     else:
         raise UserError(f"connect with a keyed stream takes a CoProcessor, got {processor!r}")
     _check_processor(class_)
-    _check_keys(left, right)
-    event_times = [_event_time(class_, side) for side in (left.stream, right.stream)]
+    _check_keys(left, left_keys, right, right_keys)
+    event_times = [_event_time(class_, side) for side in (left, right)]
     proposal = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "-", class_.__name__).lower()
     name = require_name(name, kind="connect", proposal=proposal, why=STATE)
     check_schema(schema, where="connect")
     one, other = (
-        CoInput(side.columns, side.stream.schema, event_time if expires(class_) else None)
-        for side, event_time in zip((left, right), event_times, strict=True)
+        CoInput(tuple(keys), side.schema, event_time if expires(class_) else None)
+        for side, keys, event_time in zip(
+            (left, right), (left_keys, right_keys), event_times, strict=True
+        )
     )
     operator = partial(
         CoProcessOperator,
         processor,
         one,
         other,
-        len(left.stream.inputs),
+        len(left.inputs),
         schema,
         backend=stated_backend(state, kind="connect"),
     )
-    both = left.stream.inputs + right.stream.inputs
+    both = left.inputs + right.inputs
     # A stream without watermarks holds back those of the other.
-    timed = left.stream.event_time if right.stream.event_time is not None else None
-    return Stream(both, left.stream.schema, timed).then(
+    timed = left.event_time if right.event_time is not None else None
+    stream: S = left.over(both, left.schema, timed).then(
         "connect",
         operator,
         schema,
@@ -70,6 +72,7 @@ def co_connected(
         stateful=True,
         runs_user_code=True,
     )
+    return stream
 
 
 def _check_processor(class_: type[CoProcessor]) -> None:
@@ -88,15 +91,17 @@ def _check_processor(class_: type[CoProcessor]) -> None:
             )
 
 
-def _check_keys(left: KeyedStream, right: KeyedStream) -> None:
-    if len(left.columns) != len(right.columns):
+def _check_keys(
+    left: Flow[Any], left_keys: Sequence[str], right: Flow[Any], right_keys: Sequence[str]
+) -> None:
+    if len(left_keys) != len(right_keys):
         raise UserError(
-            f"connect takes a stream keyed by as many columns as this one ({len(left.columns)}),"
+            f"connect takes a stream keyed by as many columns as this one ({len(left_keys)}),"
             " got "
-            f"{len(right.columns)}: {', '.join(right.columns)}"
+            f"{len(right_keys)}: {', '.join(right_keys)}"
         )
-    for one, other in zip(left.columns, right.columns, strict=True):
-        types = left.stream.schema.field(one).type, right.stream.schema.field(other).type
+    for one, other in zip(left_keys, right_keys, strict=True):
+        types = left.schema.field(one).type, right.schema.field(other).type
         if types[0] != types[1]:
             raise UserError(
                 f"connect: {one!r} is {types[0]} on the left and {other!r} is {types[1]} on the"
@@ -105,7 +110,7 @@ def _check_keys(left: KeyedStream, right: KeyedStream) -> None:
             )
 
 
-def _event_time(class_: type[CoProcessor], stream: Stream) -> str | None:
+def _event_time(class_: type[CoProcessor], stream: Flow[Any]) -> str | None:
     """Return a stream's event-time column, which it must have where time matters.
 
     Raises: UserError.

@@ -17,11 +17,11 @@ from ..operators.process import declared_states, expires, has_processing_timers,
 from ..plan.validate import check_schema, require_event_time, require_name
 from ..state.broadcast import BroadcastState
 from .backend import stated_backend
-from .stream import STATE, Stream
+from .flow import STATE, Flow, S
 
 
 def connected(
-    main: Stream,
+    main: Flow[S],
     keys: tuple[str, ...],
     rules: object,
     processor: object,
@@ -30,9 +30,9 @@ def connected(
     name: str | None,
     parallelism: int | None,
     state: State | None = None,
-) -> Stream:
+) -> S:
     """Connect a stream with a broadcast one; see `Stream.connect`. Raises: UserError."""
-    if not isinstance(rules, Stream):
+    if not isinstance(rules, Flow):
         raise UserError(f"connect takes a stream, got {rules!r}")
     if not all(isinstance(edge.partitioning, Broadcast) for edge in rules.inputs):
         raise UserError(
@@ -73,8 +73,8 @@ def connected(
     operator = partial(make, processor, keys, ports, main.schema, schema, backend=backend)
     # A stream without watermarks holds back those of the other.
     event_time = None if rules.event_time is None else main.event_time
-    both = Stream(main.inputs + rules.inputs, main.schema, event_time)
-    return both.then(
+    both = main.over(main.inputs + rules.inputs, main.schema, event_time)
+    stream: S = both.then(
         "connect",
         operator,
         schema,
@@ -83,3 +83,4 @@ def connected(
         stateful=True,
         runs_user_code=True,
     )
+    return stream

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from functools import partial
-from typing import get_args
+from typing import Any, get_args
 
 from ..contract.errors import UserError
 from ..contract.options import State
@@ -21,15 +21,15 @@ from ..plan.validate import check_keys, require_name
 from ..state.backend import ADDED
 from ..state.runs import MATCHED, TIME
 from .backend import stated_backend
-from .stream import STATE, Stream
-from .windowed import durations_of, event_time_of
+from .flow import STATE, Flow, S, event_time_of
+from .windowed import durations_of
 
 #: "column", ["column", ...], or {left column: right column}.
 On = str | Sequence[str] | Mapping[str, str]
 
 
 def joined(
-    left: Stream,
+    left: Flow[S],
     right: object,
     on: On,
     *,
@@ -40,9 +40,9 @@ def joined(
     name: str | None,
     parallelism: int | None,
     state: State | None,
-) -> Stream:
+) -> S:
     """Join two streams; see `Stream.join`. Raises: UserError."""
-    if not isinstance(right, Stream):
+    if not isinstance(right, Flow):
         raise UserError(f"join takes a stream, got {right!r}")
     if how not in get_args(How):
         raise UserError(f"join: how={how!r} is unknown; {did_you_mean(str(how), get_args(How))}")
@@ -60,9 +60,10 @@ def joined(
     )
     operator = partial(make, how, len(left.inputs), backend=backend)
     both = left.partitioned(Keyed(left_keys)).inputs + right.partitioned(Keyed(right_keys)).inputs
-    return Stream(both, out).then(
+    stream: S = left.over(both, out).then(
         "join", operator, out, name=name, parallelism=parallelism, stateful=True
     )
+    return stream
 
 
 def _keys(on: On) -> tuple[tuple[str, ...], tuple[str, ...]]:
@@ -73,7 +74,7 @@ def _keys(on: On) -> tuple[tuple[str, ...], tuple[str, ...]]:
 
 
 def _check_keys(
-    left: Stream, left_keys: Sequence[str], right: Stream, right_keys: Sequence[str]
+    left: Flow[Any], left_keys: Sequence[str], right: Flow[Any], right_keys: Sequence[str]
 ) -> None:
     check_keys(left_keys, left.schema, where="join: left")
     check_keys(right_keys, right.schema, where="join: right")
@@ -87,7 +88,7 @@ def _check_keys(
             )
 
 
-def _input(stream: Stream, keys: tuple[str, ...], side: str) -> JoinInput:
+def _input(stream: Flow[Any], keys: tuple[str, ...], side: str) -> JoinInput:
     column, _ = event_time_of(stream, where=f"join: the {side} stream")
     for name in (TIME.name, MATCHED.name, *ADDED, *RESERVED):
         if name in stream.schema.names:

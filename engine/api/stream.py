@@ -1,4 +1,4 @@
-"""Streams: a pipeline written as a value.
+"""Streams, keyed and windowed ones too: a pipeline written as a value.
 
 A `Stream` names the outputs that a consumer would read, and their schema; every method returns a
 new stream and runs no job. Two consumers of a stream share its operator. A call checks the names,
@@ -7,6 +7,8 @@ columns and schemas that it states; `Job.plan` checks the whole job.
 Batches are `pyarrow.RecordBatch`; the methods that take a function of a batch or an Arrow
 expression are the fast ones. `map`, `flat_map` and `filter` with a function handle one row at a
 time and are one to two orders of magnitude slower.
+
+Methods of several arguments are functions of flows in modules beside this one (`joined.py`).
 """
 
 from __future__ import annotations
@@ -14,7 +16,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -29,41 +30,43 @@ from ..contract.errors import UserError
 from ..contract.options import State
 from ..contract.units import Duration, duration_ns
 from ..contract.user_code import Row
+from ..operators.aggregate import Emit
+from ..operators.aggregations import Aggregation
 from ..operators.batch import BatchFunction, FilterOperator, MapBatchesOperator, SelectOperator
+from ..operators.co_process import CoProcessor
 from ..operators.connect import BroadcastProcessor
 from ..operators.join import How
+from ..operators.process import StatefulProcessor
 from ..operators.row import FilterFunctionOperator, FlatMapOperator, MapOperator
 from ..operators.watermark import WatermarkOperator
 from ..operators.windows import Window
-from ..plan.graph import Input, Keyed, Node, Partitioning, Role
+from ..plan.graph import Input, Keyed, Output
 from ..plan.validate import (
     check_columns,
     check_event_time,
     check_keys,
-    check_name,
     check_parallelism,
     check_schema,
     check_union,
     require_name,
 )
-from .call_site import call_site
+from .aggregated import aggregated
+from .co_connected import co_connected
+from .connected import connected
 from .expressions import check_filter, projected_schema
-
-if TYPE_CHECKING:
-    from .joined import On
-    from .keyed import KeyedStream
-    from .write import Write
+from .flow import STATE, Flow
+from .joined import On, joined
+from .processed import processed
+from .windowed import check_window, window_aggregated
+from .write import Write
 
 RowFunction = Callable[[Row], Row]
 FlatRowFunction = Callable[[Row], Iterable[Row] | None]
 RowPredicate = Callable[[Row], bool]
 
-#: Why an operator that keeps state needs a name.
-STATE = "by which its state is found again"
-
 
 @dataclass(frozen=True, slots=True)
-class Stream:
+class Stream(Flow["Stream"]):
     """Records on their way, lazily.
 
     Every method that adds an operator takes `name=`, the operator's identity in errors, metrics and
@@ -77,9 +80,11 @@ class Stream:
             operators keep the column.
     """
 
-    inputs: tuple[Input, ...]
-    schema: pa.Schema
-    event_time: str | None = None
+    def over(
+        self, inputs: tuple[Input, ...], schema: pa.Schema, event_time: str | None = None
+    ) -> Stream:
+        """Return a stream of other inputs."""
+        return Stream(inputs, schema, event_time)
 
     def map(
         self,
@@ -241,8 +246,6 @@ class Stream:
 
     def key_by(self, *columns: str) -> KeyedStream:
         """Bring records that agree in `columns` to one subtask, in order per producing subtask."""
-        from .keyed import KeyedStream  # keyed.py is built on this module
-
         check_keys(columns, self.schema, where="key_by")
         return KeyedStream(self.partitioned(Keyed(columns)), columns)
 
@@ -295,8 +298,6 @@ class Stream:
             name is taken), and of a windowed join window_start and window_end. The result has no
             watermark of its own.
         """
-        from .joined import joined  # joined.py is built on this module
-
         return joined(
             self,
             other,
@@ -330,8 +331,6 @@ class Stream:
             schema: of the results.
             name: required.
         """
-        from .connected import connected  # connected.py is built on this module
-
         return connected(
             self, (), rules, processor, schema=schema, name=name, parallelism=parallelism
         )
@@ -380,14 +379,7 @@ class Stream:
     @property
     def write(self) -> Write:
         """The sinks: `stream.write.parquet("out/", name="out")`."""
-        from .write import Write  # write.py is built on this module
-
         return Write(self)
-
-    def partitioned(self, partitioning: Partitioning) -> Stream:
-        """This stream under `partitioning`, which replaces an earlier partitioning."""
-        inputs = tuple(edge.partitioned(partitioning) for edge in self.inputs)
-        return Stream(inputs, self.schema, self.event_time)
 
     def _declared(self, kind: str, function: object, schema: pa.Schema | None) -> pa.Schema:
         """Check a function and the schema of its results; return that schema."""
@@ -398,55 +390,233 @@ class Stream:
         check_schema(schema, where=kind)
         return schema
 
-    def then(
+
+@dataclass(frozen=True, slots=True)
+class KeyedStream:
+    """A stream whose records meet by key, with the operators that keep state per key.
+
+    Attributes:
+        stream: partitioned by `columns`.
+        columns: the key.
+    """
+
+    stream: Stream
+    columns: tuple[str, ...]
+
+    def aggregate(
         self,
-        kind: str,
-        operator: Callable[..., Any],
+        *,
+        name: str | None = None,
+        emit: Emit = "changes",
+        ttl: Duration | None = None,
+        parallelism: int | None = None,
+        state: State | None = None,
+        **aggregations: Aggregation,
+    ) -> Stream:
+        """Keep running aggregates per key: `aggregate(amount=hr.sum("amount"), n=hr.count(),
+        name="totals")`.
+
+        Args:
+            name: required.
+            emit: "changes": each batch's changed keys with their new values; "final": every key
+                once, when the input ends.
+            ttl: "1h": a key without a record for so long, in event time, is forgotten, and begins
+                anew with its next record; None: never. The time of a record is its own, or the
+                watermark where that has passed it. Forgetting emits nothing. A checkpoint of an
+                aggregate with a ttl cannot be restored into an aggregate without, nor the other way
+                round.
+            state: where the state lies, if not where the job's does.
+            aggregations: {column of the result: aggregation}.
+
+        Returns: a stream of the key columns followed by one column per aggregation.
+        """
+        return aggregated(
+            self.stream,
+            self.columns,
+            aggregations,
+            name=name,
+            emit=emit,
+            ttl=ttl,
+            parallelism=parallelism,
+            state=state,
+        )
+
+    def window(self, window: Window, *, lateness: Duration = 0) -> WindowedStream:
+        """Cut the stream into windows of event time:
+        `window(hr.tumbling("1m")).aggregate(n=hr.count(), name="per-minute")`.
+
+        Args:
+            window: `hr.tumbling("1m")`, `hr.sliding("1m", every="10s")` or `hr.session("30s")`.
+            lateness: for how long after its end a window is kept, to be emitted anew when late
+                records come for it.
+        """
+        column, lateness_ns = check_window(self.stream, window, lateness)
+        return WindowedStream(self, window, column, lateness_ns)
+
+    def join(
+        self,
+        other: KeyedStream,
+        *,
+        within: Duration | None = None,
+        between: tuple[Duration, Duration] | None = None,
+        window: Window | None = None,
+        how: How = "inner",
+        name: str | None = None,
+        parallelism: int | None = None,
+        state: State | None = None,
+    ) -> Stream:
+        """Join with another keyed stream whose keys are equal, as `Stream.join` does."""
+        if not isinstance(other, KeyedStream) or len(other.columns) != len(self.columns):
+            raise UserError(
+                f"join takes a stream keyed by as many columns as this one ({len(self.columns)}),"
+                f" got {other!r}"
+            )
+        return self.stream.join(
+            other.stream,
+            dict(zip(self.columns, other.columns, strict=True)),
+            within=within,
+            between=between,
+            window=window,
+            how=how,
+            name=name,
+            parallelism=parallelism,
+            state=state,
+        )
+
+    def connect(
+        self,
+        other: Stream | KeyedStream,
+        processor: type[BroadcastProcessor | CoProcessor] | BroadcastProcessor | CoProcessor,
+        *,
         schema: pa.Schema,
+        name: str | None = None,
+        parallelism: int | None = None,
+        state: State | None = None,
+    ) -> Stream:
+        """As `Stream.connect`, with state per key beside the broadcast state; or process two keyed
+        streams together.
+
+        Args:
+            other: a stream after `broadcast()`, for a `BroadcastProcessor`; or a stream after
+                `key_by` with keys of the same types, for a `CoProcessor`, which finds the same
+                state for records of either side.
+            state: where the state per key lies, if not where the job's does; broadcast state is in
+                memory always.
+        """
+        if isinstance(other, KeyedStream):
+            return co_connected(
+                self.stream,
+                self.columns,
+                other.stream,
+                other.columns,
+                processor,
+                schema=schema,
+                name=name,
+                parallelism=parallelism,
+                state=state,
+            )
+        return connected(
+            self.stream,
+            self.columns,
+            other,
+            processor,
+            schema=schema,
+            name=name,
+            parallelism=parallelism,
+            state=state,
+        )
+
+    def process(
+        self,
+        processor: StatefulProcessor | type[StatefulProcessor],
+        *,
+        schema: pa.Schema,
+        name: str | None = None,
+        parallelism: int | None = None,
+        state: State | None = None,
+    ) -> Stream:
+        """Run a processor with declared state per key, and timers if it implements `on_timer` or
+        `on_processing_timer`.
+
+        Args:
+            processor: a `StatefulProcessor` subclass, or an instance.
+            schema: of the emitted records.
+            name: required.
+            state: where the state lies, if not where the job's does.
+        """
+        return processed(
+            self.stream,
+            self.columns,
+            processor,
+            schema=schema,
+            name=name,
+            parallelism=parallelism,
+            state=state,
+        )
+
+
+class WindowResult(Stream):
+    """The results of a windowed aggregate, with the late records beside them."""
+
+    __slots__ = ()
+
+    @property
+    def late(self) -> Stream:
+        """The records whose windows were past, as they came in.
+
+        Without a consumer they are dropped, and counted.
+        """
+        node = self.inputs[0].node
+        assert node.late is not None, f"{node.label} has no late records"
+        return Stream((Input(node, output=Output.LATE),), node.late)
+
+
+@dataclass(frozen=True, slots=True)
+class WindowedStream:
+    """A keyed stream cut into windows.
+
+    Attributes:
+        keyed: the stream and its key.
+        event_time: the column that tells when a record happened.
+        lateness_ns: for how long a window is kept, and changed by late records, after its end.
+    """
+
+    keyed: KeyedStream
+    window: Window
+    event_time: str
+    lateness_ns: int
+
+    def aggregate(
+        self,
         *,
         name: str | None = None,
         parallelism: int | None = None,
-        runs_user_code: bool = False,
-        stateful: bool = False,
-        idle_after_ns: int | None = None,
-        late: pa.Schema | None = None,
-    ) -> Stream:
-        """Add an operator of one's own: what all the methods above come down to.
+        state: State | None = None,
+        **aggregations: Aggregation,
+    ) -> WindowResult:
+        """Aggregate each key's records by window: `aggregate(n=hr.count(), name="per-minute")`.
+
+        A window is emitted once the watermark has passed its end, and with lateness again after
+        each batch with late records.
 
         Args:
-            kind: the word for it, from which an unnamed operator gets its name.
-            operator: makes an `Operator`; called in each subtask with the keyword `operator`, the
-                operator's name.
-            schema: of the results.
-            runs_user_code: a call may take long; then a sink behind it becomes a task of its own.
-            stateful: keeps state; then `name` is required.
-            idle_after_ns: for an operator that makes watermarks: without records for so long it
-                counts as idle.
-            late: schema of the records that it may hand out as late (`take_late`).
+            name: required.
+            state: where the windows lie, if not where the job's state does.
+            aggregations: {column of the result: aggregation}.
+
+        Returns: a stream of the key columns, window_start, window_end, and one column per
+        aggregation; `late` has the late records. The result has no watermark: for further windows,
+        give it one, as in `with_watermark("window_start", "0s")`.
         """
-        if name is not None:
-            check_name(name, kind=kind)
-        if parallelism is not None:
-            check_parallelism(parallelism, where=f"{kind}: parallelism")
-        node = Node(
-            kind=kind,
-            role=Role.OPERATOR,
+        result = window_aggregated(
+            self.keyed.stream,
+            self.keyed.columns,
+            self.window,
+            aggregations,
+            event_time=self.event_time,
+            lateness_ns=self.lateness_ns,
             name=name,
-            inputs=self.inputs,
-            schema=schema,
-            operator=operator,
             parallelism=parallelism,
-            stateful=stateful,
-            runs_user_code=runs_user_code,
-            idle_after_ns=idle_after_ns,
-            late=late,
-            built_at=call_site(),
+            state=state,
         )
-        return Stream((Input(node),), schema, _kept(self.event_time, schema))
-
-
-def _kept(event_time: str | None, schema: pa.Schema) -> str | None:
-    """The event-time column, if it is still a column of timestamps."""
-    if event_time is None or schema.names.count(event_time) != 1:
-        return None
-    return event_time if pa.types.is_timestamp(schema.field(event_time).type) else None
+        return WindowResult(result.inputs, result.schema)

@@ -17,7 +17,7 @@ from ..contract.connectors import Delivery, Sink
 from ..plan.graph import Node, Role
 from ..plan.validate import check_parallelism, require_name
 from .call_site import call_site
-from .stream import Stream
+from .flow import Flow
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +53,7 @@ class Write:
     in the sink.
     """
 
-    stream: Stream
+    stream: Flow[Any]
 
     def parquet(
         self,

@@ -9,8 +9,8 @@ import pytest
 
 import headrace as hr
 from headrace.channels.partitioners.hash import Hash
-from headrace.engine.api.keyed import KeyedStream
 from headrace.engine.api.read import batches
+from headrace.engine.api.stream import KeyedStream
 from headrace.engine.contract.errors import UserError
 
 AT = pa.timestamp("ms")
