@@ -30,7 +30,7 @@ from typing import Any, get_args
 import headrace as hr
 from headrace.engine.coordinator.coordinator_events import NoticeKind
 from headrace.engine.coordinator.rules import Phase
-from headrace.engine.drivers.coordinator_driver import Status
+from headrace.engine.drivers.status import Status
 
 from .audit import AuditedJob, Verdict
 from .measure import percentile

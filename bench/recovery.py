@@ -46,7 +46,7 @@ import headrace as hr
 from headrace.engine.connectors.sequence import SequenceSource
 from headrace.engine.coordinator.coordinator_events import NoticeKind
 from headrace.engine.coordinator.rules import Phase
-from headrace.engine.drivers.coordinator_driver import Status
+from headrace.engine.drivers.status import Status
 from headrace.recovery.metadata import CheckpointMetadata
 from headrace.recovery.sizes import held_on, sizes_of
 

@@ -11,7 +11,7 @@ import re
 from dataclasses import dataclass
 
 from headrace.engine.coordinator.coordinator_events import NoticeKind
-from headrace.engine.drivers.coordinator_driver import Status
+from headrace.engine.drivers.status import Status
 from headrace.recovery.sizes import held_on, sizes_of
 
 _RUNS = re.compile(r"attempt (\d+) runs from (?:chk-(\d+)|the beginning)")

@@ -21,7 +21,7 @@ from headrace.engine.cli.main import app
 from headrace.engine.contract.messages import SubtaskNumbers
 from headrace.engine.contract.options import GROUPS, RunOptions
 from headrace.engine.coordinator.rules import Phase
-from headrace.engine.drivers.coordinator_driver import Status
+from headrace.engine.drivers.status import Status
 from headrace.engine.session.metrics import metrics_of
 from headrace.engine.session.settings import options_by_key
 from headrace.recovery.metadata import CheckpointMetadata

@@ -21,7 +21,7 @@ from ..contract.errors import UserError
 from ..contract.execution import ExecutionPlan
 from ..contract.outcomes import JobResult
 from ..coordinator.rules import Phase
-from ..drivers.coordinator_driver import Status
+from ..drivers.status import Status
 from .follow import follow, listening, start
 from .identifiers import SLOW, TOTALS, identifiers_job, plain_count, written
 from .numbers import seconds, size

@@ -20,7 +20,7 @@ from typing import Any
 from ..contract.options import RunOptions
 from ..contract.outcomes import JobResult
 from ..coordinator.coordinator_events import Notice, NoticeKind
-from ..drivers.coordinator_driver import Status
+from ..drivers.status import Status
 from ..session.handle import JobHandle
 from ..session.job import Job
 from .reporter import Reporter

@@ -15,7 +15,7 @@ from rich.table import Table
 from rich.text import Text
 
 from ..contract.execution import ExecutionPlan
-from ..drivers.coordinator_driver import Status
+from ..drivers.status import Status
 from .numbers import mebibytes, rate
 from .rates import Meter, TaskRates
 from .standing import bottleneck, counted, last_checkpoint

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ..contract.execution import ExecutionPlan
-from ..drivers.coordinator_driver import Status
+from ..drivers.status import Status
 
 _WINDOW_NS = 4_000_000_000
 #: Looks closer together than this say nothing new.

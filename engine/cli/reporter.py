@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from typing import Any, Protocol
 
 from ..contract.execution import ExecutionPlan
-from ..drivers.coordinator_driver import Status
+from ..drivers.status import Status
 from .rates import Meter
 from .standing import progress_fields, summary
 

@@ -8,7 +8,7 @@ from typing import Any
 from headrace.recovery import sizes
 from headrace.recovery.metadata import CheckpointMetadata
 
-from ..drivers.coordinator_driver import Status
+from ..drivers.status import Status
 from .numbers import mebibytes, milliseconds, rate, seconds, size
 from .rates import TaskRates, slowest
 

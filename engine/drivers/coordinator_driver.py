@@ -14,7 +14,6 @@ import threading
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
 from typing import assert_never
 
 import msgspec
@@ -48,6 +47,7 @@ from .coordinator_performer import (
     perform_on_storage,
 )
 from .early_workers import EarlyWorkers, StateFetched
+from .status import Status
 
 _log = logging.getLogger(__name__)
 
@@ -60,28 +60,6 @@ _REMEMBERED = 1000
 
 class _ProgramEnded(Exception):
     """Python takes no more work, for the main thread has ended."""
-
-
-@dataclass(frozen=True, slots=True)
-class Status:
-    """A look at a running job.
-
-    Attributes:
-        numbers: {(task, subtask): its latest numbers}, in the attempt that runs.
-        notices: (running number, notice), the latest ones, oldest first.
-        checkpoints: the latest complete ones, oldest first.
-        completed: how many completed in all.
-        workers: {worker: process id of its newest incarnation}, on the machine where that runs.
-    """
-
-    phase: Phase
-    epoch: int
-    restarts: int
-    numbers: Mapping[tuple[int, int], m.SubtaskNumbers]
-    notices: tuple[tuple[int, d.Notice], ...]
-    checkpoints: tuple[CheckpointMetadata, ...]
-    completed: int
-    workers: Mapping[int, int] = field(default_factory=dict)
 
 
 class CoordinatorDriver(CoordinatorPerformer):

@@ -36,9 +36,10 @@ from ..contract.operators import (
     StateBackend,
     Transaction,
 )
-from .progress import ChainTime, Progress, WatermarkGenerator
+from .progress import Progress, WatermarkGenerator
 from .work import (
     AdvanceWork,
+    ChainTime,
     FinishWork,
     Outputs,
     PollWork,

@@ -8,13 +8,14 @@ input all windows close.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Sequence
-from typing import Final, NamedTuple, Protocol, runtime_checkable
+from typing import Protocol, runtime_checkable
 
 import pyarrow as pa
 
 from headrace.channels.events import MAX_WATERMARK, MIN_WATERMARK
 
 from ..contract.operators import EventTimeOperator, Operator, Polled
+from .work import ChainTime
 
 #: Passes a batch on to the operator at a position, and yields what comes out of the tail.
 Feed = Callable[[int, pa.RecordBatch], Iterator[pa.RecordBatch]]
@@ -54,26 +55,6 @@ class SplitGenerator(WatermarkGenerator, Protocol):
             empty: no record came.
         """
         ...
-
-
-class ChainTime(NamedTuple):
-    """What a call of a chain says of event time.
-
-    Attributes:
-        watermark_ns: has come out of the tail.
-        pending: an operator has more to emit for the watermark that it was told.
-        spoke: records came to a generator of the chain in this call.
-        due_ns: when the first processing-time timer of the chain is due, in nanoseconds since 1970; None: none is set.
-    """
-
-    watermark_ns: int = MIN_WATERMARK
-    pending: bool = False
-    spoke: bool = False
-    due_ns: int | None = None
-
-
-#: What a call says that had nothing to do with event time.
-NO_TIME: Final = ChainTime()
 
 
 class Progress:

@@ -7,11 +7,13 @@ result goes back to the machine as an event.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Final, NamedTuple
 
 import pyarrow as pa
 
+from headrace.channels.events import MIN_WATERMARK
+
 from ..contract.operators import SourceStatus, Transaction
-from .progress import NO_TIME, ChainTime
 
 #: By output edge: (target among the edge's channels, batch, its size in bytes), in order of
 #: emission. The subtask's thread takes the size: asking Arrow for it gives the GIL away, and the
@@ -62,6 +64,26 @@ class PrecommitWork:
 
 
 Work = ProcessWork | PollWork | AdvanceWork | FinishWork | PrecommitWork
+
+
+class ChainTime(NamedTuple):
+    """What a call of a chain says of event time.
+
+    Attributes:
+        watermark_ns: has come out of the tail.
+        pending: an operator has more to emit for the watermark that it was told.
+        spoke: records came to a generator of the chain in this call.
+        due_ns: when the first processing-time timer of the chain is due, in nanoseconds since 1970; None: none is set.
+    """
+
+    watermark_ns: int = MIN_WATERMARK
+    pending: bool = False
+    spoke: bool = False
+    due_ns: int | None = None
+
+
+#: What a call says that had nothing to do with event time.
+NO_TIME: Final = ChainTime()
 
 
 @dataclass(frozen=True, slots=True)

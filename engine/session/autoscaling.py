@@ -17,7 +17,7 @@ from ..coordinator.autoscale import Autoscaler, AutoscaleRules, Looked, RescaleE
 from ..coordinator.rules import Phase
 
 if TYPE_CHECKING:
-    from ..drivers.coordinator_driver import Status
+    from ..drivers.status import Status
 
 _log = logging.getLogger(__name__)
 

@@ -24,7 +24,7 @@ from ..plan.validate import check_parallelism
 if TYPE_CHECKING:
     from ..contract.execution import ExecutionPlan
     from ..contract.options import RunOptions
-    from ..drivers.coordinator_driver import Status
+    from ..drivers.status import Status
 
 
 class Session(Protocol):

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from headrace.channels.events import MAX_WATERMARK, MIN_WATERMARK
 
 from ..contract.execution import ExecutionPlan
-from ..drivers.coordinator_driver import Status
+from ..drivers.status import Status
 
 
 def metrics_of(plan: ExecutionPlan, status: Status, wall_ns: int) -> Mapping[str, float]:

@@ -32,11 +32,12 @@ from ..coordinator import coordinator_events as d
 from ..coordinator.coordinator_events import SavepointOrder
 from ..coordinator.rules import Phase
 from ..drivers.checkpoint_directory import CheckpointDirectory
-from ..drivers.coordinator_driver import CoordinatorDriver, Status
+from ..drivers.coordinator_driver import CoordinatorDriver
 from ..drivers.coordinator_performer import Sinks
 from ..drivers.early_workers import files_by_worker
 from ..drivers.restore import Restore, claimed, in_new_names, new_tasks, resolve
 from ..drivers.start import prepare
+from ..drivers.status import Status
 from ..storage.checkpoint_storage import open_store
 from .compatibility import check_states
 from .coordinator_rules import coordinator_rules

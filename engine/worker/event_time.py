@@ -18,39 +18,13 @@ Source: Flink's watermark alignment of several inputs and its idleness (behaviou
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Final
-
 from headrace.channels.events import MAX_WATERMARK, MIN_WATERMARK, Watermark
 from headrace.channels.gate import Gate
 
 from ..contract.execution import EventTimeRole
-from ..operators.progress import ChainTime
-from ..operators.work import (
-    AdvanceWork,
-)
+from ..operators.work import AdvanceWork, ChainTime
 from .result_partition import ResultPartition
-
-
-@dataclass(frozen=True, slots=True)
-class EventTimeSpec:
-    """Event time of a subtask, as specified.
-
-    Attributes:
-        idle_after_ns: where the chain makes watermarks: time without records after which the chain
-            is idle; None: never.
-        restored: the operators were given state back.
-        watermark_ns: event time in the restored state.
-    """
-
-    role: EventTimeRole = EventTimeRole.PASSES
-    idle_after_ns: int | None = None
-    restored: bool = False
-    watermark_ns: int = MIN_WATERMARK
-
-
-#: A subtask that starts afresh, and whose operators do not look at event time.
-NO_EVENT_TIME: Final = EventTimeSpec()
+from .subtask_spec import EventTimeSpec
 
 
 class EventTime:

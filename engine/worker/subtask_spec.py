@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Final
 
 from headrace.channels.buffer import ChannelId
 from headrace.channels.credit import Debloat
@@ -13,7 +14,7 @@ from headrace.channels.subpartition import Subpartition
 from headrace.inflight.handle import ChannelStateHandle
 from headrace.recovery.metadata import ChannelPosition
 
-from .event_time import NO_EVENT_TIME, EventTimeSpec
+from ..contract.execution import EventTimeRole
 from .subtask_events import SubtaskId
 
 
@@ -42,6 +43,27 @@ class Limits:
     alignment_timeout_ns: int | None = None
     logs: bool = False
     compresses: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class EventTimeSpec:
+    """Event time of a subtask, as specified.
+
+    Attributes:
+        idle_after_ns: where the chain makes watermarks: time without records after which the chain
+            is idle; None: never.
+        restored: the operators were given state back.
+        watermark_ns: event time in the restored state.
+    """
+
+    role: EventTimeRole = EventTimeRole.PASSES
+    idle_after_ns: int | None = None
+    restored: bool = False
+    watermark_ns: int = MIN_WATERMARK
+
+
+#: A subtask that starts afresh, and whose operators do not look at event time.
+NO_EVENT_TIME: Final = EventTimeSpec()
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,9 +9,8 @@ from headrace.channels.events import MIN_WATERMARK
 from headrace.recovery.metadata import ChannelPosition, SubtaskSnapshot
 
 from ..contract.execution import EdgePlan, ExecutionPlan, TaskPlan
-from .event_time import EventTimeSpec
 from .subtask_events import SubtaskId
-from .subtask_spec import Limits, SubtaskSpec
+from .subtask_spec import EventTimeSpec, Limits, SubtaskSpec
 
 
 def subtasks_of(plan: ExecutionPlan, slots: Iterable[int]) -> list[SubtaskId]:

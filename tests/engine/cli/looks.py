@@ -6,7 +6,7 @@ import headrace as hr
 from headrace.engine.contract.messages import SubtaskNumbers
 from headrace.engine.coordinator.coordinator_events import Notice, NoticeKind
 from headrace.engine.coordinator.rules import Phase
-from headrace.engine.drivers.coordinator_driver import Status
+from headrace.engine.drivers.status import Status
 from headrace.recovery.metadata import CheckpointMetadata
 
 #: Two tasks: "numbers" and "totals -> out".

@@ -13,7 +13,7 @@ from headrace.engine.contract.errors import JobFailed, UserError
 from headrace.engine.contract.options import RunOptions
 from headrace.engine.contract.outcomes import JobResult
 from headrace.engine.coordinator.coordinator_events import Notice, NoticeKind
-from headrace.engine.drivers.coordinator_driver import Status
+from headrace.engine.drivers.status import Status
 from headrace.engine.session.handle import JobHandle
 from headrace.engine.session.job import Job
 

@@ -20,8 +20,8 @@ from headrace.engine.drivers.subtask_thread import (
     ThreadEvent,
 )
 from headrace.engine.operators.chain import Chain
-from headrace.engine.operators.progress import ChainTime
 from headrace.engine.operators.work import (
+    ChainTime,
     FinishWork,
     PollWork,
     PrecommitWork,

@@ -13,7 +13,8 @@ from headrace.engine.contract.operators import (
     RestoredState,
     StateSnapshot,
 )
-from headrace.engine.operators.progress import ChainTime, Progress
+from headrace.engine.operators.progress import Progress
+from headrace.engine.operators.work import ChainTime
 
 
 def batch(*numbers: int) -> pa.RecordBatch:

@@ -17,7 +17,7 @@ from headrace.engine.contract.messages import SubtaskNumbers
 from headrace.engine.contract.outcomes import JobResult, Rescaled
 from headrace.engine.coordinator.autoscale import AutoscaleRules
 from headrace.engine.coordinator.rules import Phase
-from headrace.engine.drivers.coordinator_driver import Status
+from headrace.engine.drivers.status import Status
 from headrace.engine.session.autoscaling import autoscale
 
 WAIT_S = 120.0

@@ -15,7 +15,7 @@ from headrace.engine.contract.options import RunOptions
 from headrace.engine.contract.outcomes import JobResult
 from headrace.engine.coordinator.coordinator_events import Notice, NoticeKind
 from headrace.engine.coordinator.rules import Phase
-from headrace.engine.drivers.coordinator_driver import Status
+from headrace.engine.drivers.status import Status
 from headrace.engine.session.handle import JobHandle, Session, Successor
 
 DEADLINE_S = 120.0

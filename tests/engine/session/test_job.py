@@ -22,7 +22,7 @@ from headrace.engine.contract.operators import Transaction
 from headrace.engine.contract.options import Checkpoints, Network, RunOptions
 from headrace.engine.contract.outcomes import JobResult
 from headrace.engine.coordinator.rules import Phase
-from headrace.engine.drivers.coordinator_driver import Status
+from headrace.engine.drivers.status import Status
 from headrace.engine.session.handle import Session, Successor
 from headrace.engine.session.job import Job
 

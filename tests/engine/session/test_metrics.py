@@ -10,7 +10,7 @@ import headrace as hr
 from headrace.channels.events import MAX_WATERMARK, MIN_WATERMARK
 from headrace.engine.contract.messages import SubtaskNumbers
 from headrace.engine.coordinator.rules import Phase
-from headrace.engine.drivers.coordinator_driver import Status
+from headrace.engine.drivers.status import Status
 from headrace.engine.session.metrics import metrics_of
 from headrace.recovery.metadata import CheckpointMetadata
 

@@ -17,7 +17,6 @@ from headrace.engine.operators.work import (
     ProcessWork,
     WorkDone,
 )
-from headrace.engine.worker.event_time import NO_EVENT_TIME, EventTimeSpec
 from headrace.engine.worker.subtask import Subtask
 from headrace.engine.worker.subtask_events import (
     BufferArrived,
@@ -37,7 +36,7 @@ from headrace.engine.worker.subtask_events import (
     SubtaskId,
     TakeSnapshot,
 )
-from headrace.engine.worker.subtask_spec import Limits, SubtaskSpec
+from headrace.engine.worker.subtask_spec import NO_EVENT_TIME, EventTimeSpec, Limits, SubtaskSpec
 from headrace.recovery.metadata import ChannelPosition
 
 ROW_BYTES = 8

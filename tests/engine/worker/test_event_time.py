@@ -14,9 +14,7 @@ from headrace.channels.events import (
 )
 from headrace.engine.contract.execution import EventTimeRole
 from headrace.engine.contract.operators import SourceStatus
-from headrace.engine.operators.progress import ChainTime
-from headrace.engine.operators.work import WorkDone
-from headrace.engine.worker.event_time import EventTimeSpec
+from headrace.engine.operators.work import ChainTime, WorkDone
 from headrace.engine.worker.subtask_events import (
     CheckpointTriggered,
     CreditGranted,
@@ -24,6 +22,7 @@ from headrace.engine.worker.subtask_events import (
     EventArrived,
     InputDrained,
 )
+from headrace.engine.worker.subtask_spec import EventTimeSpec
 from headrace.recovery.metadata import ChannelPosition
 
 from .driven_subtask import LIMITS, A, B, Driven, X, barrier, batch
