@@ -37,6 +37,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from headrace.engine.contract.execution import SubtaskId
 from headrace.engine.contract.operators import DatabaseSnapshot, RestoredDatabase, StateLayout
 from headrace.engine.drivers.interpreter import freeze_loaded, hand_over_soon
 from headrace.engine.state.rocks import files as rocks_files
@@ -45,9 +46,9 @@ from headrace.engine.state.rocks.files import RocksSizes
 from headrace.engine.storage.checkpoint_storage import FsspecStore
 from headrace.engine.storage.databases import StoredFiles
 from headrace.engine.storage.snapshots import write_checkpoint
-from headrace.engine.worker.subtask_events import Cut, SubtaskId
+from headrace.engine.worker.subtask_events import Cut
 from headrace.inflight.confirmed import Confirmed
-from headrace.recovery.metadata import DatabaseHandle
+from headrace.recovery.handles import DatabaseHandle
 
 from .ticks import Longest, Ticks
 

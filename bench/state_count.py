@@ -20,6 +20,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 from unittest import mock
 
@@ -30,16 +31,18 @@ from headrace.channels.buffer import Buffer, ChannelId
 from headrace.channels.partitioners.hash import Hash
 from headrace.channels.wire import BufferFrame, FrameDecoder, FrameEncoder
 from headrace.engine.connectors.sequence import SequenceSource
+from headrace.engine.contract.execution import SubtaskId
 from headrace.engine.contract.operators import OperatorContext, Snapshot, StateBackend
 from headrace.engine.contract.options import Runner
 from headrace.engine.operators import aggregations
 from headrace.engine.operators.aggregate import AggregateOperator
+from headrace.engine.state.rocks.backend import open_backend
 from headrace.engine.state.rocks.codecs import KeyCodec, PackedValues
 from headrace.engine.state.rocks.database import RocksDatabase
 from headrace.engine.storage.checkpoint_storage import FsspecStore
 from headrace.engine.storage.databases import StoredFiles
 from headrace.engine.storage.snapshots import write_checkpoint
-from headrace.engine.worker.subtask_events import Cut, SubtaskId
+from headrace.engine.worker.subtask_events import Cut
 from headrace.inflight.confirmed import Confirmed
 
 from .measure import all_batches, run_and_measure
@@ -179,7 +182,8 @@ def _count(kind: str, records: int, keys: int, checkpoints: int, parts: Parts) -
     source = SequenceSource(rows=records, key_count=keys, batch_rows=32_768)
     with tempfile.TemporaryDirectory(prefix="headrace-bench-") as folder:
         names = itertools.count()
-        backend = StateBackend(kind, folder=lambda: f"{folder}/{next(names)}")
+        databases = partial(open_backend, folder=lambda: f"{folder}/{next(names)}")
+        backend = StateBackend(kind, databases=databases)
         operator = AggregateOperator(["key"], {"n": aggregations.count()}, _SCHEMA, "final")
         operator.open(OperatorContext("bench", "count", 0, 1, _GROUPS, 1, backend))
         take = _Checkpoints(FsspecStore(f"{folder}/checkpoints"), operator, parts)

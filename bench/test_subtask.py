@@ -18,15 +18,10 @@ from pytest_benchmark.fixture import BenchmarkFixture
 
 from headrace.channels.buffer import Buffer, ChannelId
 from headrace.channels.events import Barrier, CheckpointMode
+from headrace.engine.contract.execution import SubtaskId
 from headrace.engine.operators.work import Outputs, WorkDone
 from headrace.engine.worker.subtask import Subtask
-from headrace.engine.worker.subtask_events import (
-    BufferArrived,
-    CutTaken,
-    EventArrived,
-    RunWork,
-    SubtaskId,
-)
+from headrace.engine.worker.subtask_events import BufferArrived, CutTaken, EventArrived, RunWork
 from headrace.engine.worker.subtask_spec import Limits, SubtaskSpec
 
 ROWS = 512

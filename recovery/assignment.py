@@ -21,14 +21,8 @@ from headrace.channels.events import CheckpointMode
 from headrace.channels.keygroups import key_group_range
 
 from .event_time import restored_channel, restored_operator
-from .metadata import (
-    ChannelPosition,
-    CheckpointMetadata,
-    DatabaseHandle,
-    StateHandle,
-    SubtaskSnapshot,
-    TaskInfo,
-)
+from .handles import DatabaseHandle, StateHandle
+from .metadata import ChannelPosition, CheckpointMetadata, SubtaskSnapshot, TaskInfo
 from .redistribution import Incompatible, NewEdge, check_moved, in_flight_of, old_edges
 
 _IN_FLIGHT = "in-flight records of edge"

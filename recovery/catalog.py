@@ -23,13 +23,13 @@ from headrace.inflight.segment import (
     CorruptBlob,
     InvalidTable,
     check_header,
-    checksum_of,
     inflate,
     read_blob,
     table_from_ipc,
 )
 
 from .codec import CorruptMetadata, decode_metadata, encode_metadata
+from .handles import FileHandle, SharedFile, StateHandle, StateSchema
 from .layout import (
     CheckpointKind,
     checkpoint_folder,
@@ -47,7 +47,8 @@ from .layout import (
     shared_prefix,
     store_path,
 )
-from .metadata import CheckpointMetadata, FileHandle, SharedFile, StateHandle, StateSchema
+from .metadata import CheckpointMetadata
+from .shared_files import read_shared
 from .store import (
     AlreadyExists,
     NotFound,
@@ -216,30 +217,6 @@ def verify(store: Store, job: str, number: int) -> list[str]:
     for file in _shared(metadata):
         problems += _verify_shared(store, store_path(job, file.path), file)
     return problems
-
-
-def read_shared(store: Store, job: str, file: SharedFile) -> bytes:
-    """Read a shared file whole and compare its checksum.
-
-    Raises: CorruptBlob, NotFound, StoreError.
-    """
-    path = store_path(job, file.path)
-    try:
-        store.get(path, max(0, file.length - 1), min(1, file.length))
-    except NotFound:
-        raise
-    except StoreRejected as refused:
-        # To ask again is no use if the file ends too early, which it may be for every other refusal.
-        if len(store.get(path)) < file.length:
-            raise CorruptBlob(0, f"{file.length} bytes", refused.reason) from refused
-        raise
-    data = store.get(path)
-    if len(data) != file.length:
-        raise CorruptBlob(0, f"{file.length} bytes", f"{len(data)} bytes")
-    found = checksum_of(data)
-    if found != file.checksum:
-        raise CorruptBlob(0, f"xxh3 {file.checksum}", f"xxh3 {found}")
-    return data
 
 
 def publish(store: Store, metadata: CheckpointMetadata) -> None:

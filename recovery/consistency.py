@@ -20,17 +20,9 @@ from headrace.channels.keygroups import MAX_PARALLELISM_LIMIT
 from headrace.inflight.handle import BufferHandle, ChannelStateHandle
 from headrace.inflight.segment import BLOB_BYTES_MAX, LZ4_RATIO_MAX
 
+from .handles import DatabaseHandle, FileHandle, SharedFile, StateHandle, StateSchema
 from .layout import is_plain_path
-from .metadata import (
-    ChannelPosition,
-    CheckpointMetadata,
-    DatabaseHandle,
-    FileHandle,
-    SharedFile,
-    StateHandle,
-    StateSchema,
-    SubtaskSnapshot,
-)
+from .metadata import ChannelPosition, CheckpointMetadata, SubtaskSnapshot
 
 #: How pieces of state are redistributed (the values of `engine.operators.base.StateKind`).
 STATE_KINDS = frozenset({"keyed", "list", "union", "broadcast"})

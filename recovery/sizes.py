@@ -14,7 +14,8 @@ from dataclasses import dataclass
 
 from headrace.inflight.handle import BufferHandle, ChannelStateHandle
 
-from .metadata import CheckpointMetadata, FileHandle, SharedFile, StateHandle, SubtaskSnapshot
+from .handles import FileHandle, SharedFile, StateHandle
+from .metadata import CheckpointMetadata, SubtaskSnapshot
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,11 +22,10 @@ from ..contract.execution import ExecutionPlan
 from ..contract.outcomes import JobResult
 from ..coordinator.rules import Phase
 from ..drivers.status import Status
-from .follow import follow, listening, start
+from .follow import announce, follow, listening, start
 from .identifiers import SLOW, TOTALS, identifiers_job, plain_count, written
 from .numbers import seconds, size
 from .reporter import Reporter, open_reporter
-from .run import announce
 
 #: Duration of the slow stage in all, whatever the size of the library and the number of words.
 _SLOW_S = 18.0

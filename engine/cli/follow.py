@@ -1,4 +1,4 @@
-"""Follow a running job to its end: tell its events, and listen for Ctrl-C.
+"""Start a job and follow it to its end: tell its events, and listen for Ctrl-C.
 
 The first Ctrl-C (or SIGTERM) asks the job to take a last checkpoint and end; the second ends it at
 once. Handlers of our own count the signals, since a KeyboardInterrupt could come up in any line,
@@ -17,6 +17,7 @@ from concurrent.futures import Future
 from types import FrameType
 from typing import Any
 
+from ..contract.execution import ExecutionPlan
 from ..contract.options import RunOptions
 from ..contract.outcomes import JobResult
 from ..coordinator.coordinator_events import Notice, NoticeKind
@@ -24,7 +25,7 @@ from ..drivers.status import Status
 from ..session.handle import JobHandle
 from ..session.job import Job
 from .reporter import Reporter
-from .standing import checkpoint_fields
+from .standing import checkpoint_fields, counted
 
 _LOOK_EVERY_S = 0.1
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
@@ -86,6 +87,43 @@ def listening() -> Iterator[Interrupts]:
         yield interrupts
     finally:
         interrupts.restore()
+
+
+def announce(job: Job, plan: ExecutionPlan, options: RunOptions, reporter: Reporter) -> None:
+    """Say what is about to run: what and where, checkpoints, and what each sink promises."""
+    checkpoints = options.checkpoints
+    lines = [
+        f"job {job.name}: {counted(len(plan.tasks), 'task')} on {counted(plan.slots, 'slot')}, "
+        + _place(options)
+    ]
+    if checkpoints is None:
+        lines.append("  checkpoints: none, so a failure starts from the beginning")
+    else:
+        every = "on request" if checkpoints.interval is None else f"every {checkpoints.interval}"
+        lines.append(f"  checkpoints: {every}, {checkpoints.mode}, in {checkpoints.directory}")
+    lines += [f"  sink {name}: {delivery}" for name, delivery in job.deliveries.items()]
+    reporter.event(
+        "starting",
+        "\n".join(lines),
+        job=job.name,
+        runner=options.runner,
+        master=options.master,
+        slots=plan.slots,
+        tasks=[task.name for task in plan.tasks],
+        checkpoint_directory=None if checkpoints is None else checkpoints.directory,
+        checkpoint_interval=None if checkpoints is None else checkpoints.interval,
+        mode=None if checkpoints is None else checkpoints.mode,
+        restore=options.restore,
+        sinks=dict(job.deliveries),
+    )
+
+
+def _place(options: RunOptions) -> str:
+    if options.runner != "spark":
+        return f"as {options.runner} of this machine"
+    return (
+        f"on Spark at {options.master}" if options.master else "on Spark embedded in this process"
+    )
 
 
 def start(job: Job, options: RunOptions) -> JobHandle:

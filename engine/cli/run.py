@@ -9,12 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from ..contract.errors import UserError
-from ..contract.execution import ExecutionPlan
-from ..contract.options import RunOptions
 from ..contract.outcomes import JobResult
-from ..session.job import Job
 from ..session.settings import find_settings_file, layered
-from .follow import follow, listening, start
+from .follow import announce, follow, listening, start
 from .numbers import seconds
 from .reporter import Reporter, open_reporter, print_object
 from .standing import counted
@@ -57,35 +54,6 @@ def parsed(assignments: Sequence[str]) -> dict[str, str]:
     return settings
 
 
-def announce(job: Job, plan: ExecutionPlan, options: RunOptions, reporter: Reporter) -> None:
-    """Say what is about to run: what and where, checkpoints, and what each sink promises."""
-    checkpoints = options.checkpoints
-    lines = [
-        f"job {job.name}: {counted(len(plan.tasks), 'task')} on {counted(plan.slots, 'slot')}, "
-        + _place(options)
-    ]
-    if checkpoints is None:
-        lines.append("  checkpoints: none, so a failure starts from the beginning")
-    else:
-        every = "on request" if checkpoints.interval is None else f"every {checkpoints.interval}"
-        lines.append(f"  checkpoints: {every}, {checkpoints.mode}, in {checkpoints.directory}")
-    lines += [f"  sink {name}: {delivery}" for name, delivery in job.deliveries.items()]
-    reporter.event(
-        "starting",
-        "\n".join(lines),
-        job=job.name,
-        runner=options.runner,
-        master=options.master,
-        slots=plan.slots,
-        tasks=[task.name for task in plan.tasks],
-        checkpoint_directory=None if checkpoints is None else checkpoints.directory,
-        checkpoint_interval=None if checkpoints is None else checkpoints.interval,
-        mode=None if checkpoints is None else checkpoints.mode,
-        restore=options.restore,
-        sinks=dict(job.deliveries),
-    )
-
-
 def conclude(result: JobResult, reporter: Reporter, *, outcome: str) -> None:
     """Say how the job ended."""
     parts = [counted(result.checkpoints, "checkpoint"), counted(result.restarts, "restart")]
@@ -102,14 +70,6 @@ def conclude(result: JobResult, reporter: Reporter, *, outcome: str) -> None:
         restarts=result.restarts,
         last_checkpoint=result.last_checkpoint,
         collected={name: table.num_rows for name, table in result.collected.items()},
-    )
-
-
-def _place(options: RunOptions) -> str:
-    if options.runner != "spark":
-        return f"as {options.runner} of this machine"
-    return (
-        f"on Spark at {options.master}" if options.master else "on Spark embedded in this process"
     )
 
 

@@ -11,12 +11,23 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum
+from typing import NamedTuple
 
 import pyarrow as pa
 
 from headrace.channels.partitioners.partitioner import Partitioner
 
 from .operators import Operator, SinkCommitter, SinkWriter, SourceReader
+
+
+class SubtaskId(NamedTuple):
+    """Parallel instance number `subtask` (from 0) of the task with index `task` in the plan."""
+
+    task: int
+    subtask: int
+
+    def __str__(self) -> str:
+        return f"t{self.task}.{self.subtask}"
 
 
 class EventTimeRole(Enum):

@@ -9,7 +9,7 @@ lives on for seconds. Each start of a worker therefore carries a number, `Incarn
 whoever meets two of them obeys the higher. A launcher promises rising numbers, not the end of the
 older incarnation.
 
-Not here: the worker itself (`worker_main`), and the `Entry` that runs it (`entry`).
+Not here: the worker itself (`drivers/worker_process.py`), and the `Entry` that runs it.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from .options import Checkpoints, Network, State
+from .options import Checkpoints, Network, RunOptions, State
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,3 +142,7 @@ def slots_of_worker(worker: int, *, workers: int, slots: int) -> range:
     """Return the slots that `worker` hosts: consecutive ones, spread as evenly as possible."""
     assert 0 <= worker < workers, f"worker {worker} of {workers}"
     return range(worker * slots // workers, (worker + 1) * slots // workers)
+
+
+#: Makes the launcher that options name, for a job of so many slots. Raises: UserError.
+LauncherMaker = Callable[[str, RunOptions, int], WorkerLauncher]

@@ -11,7 +11,8 @@ from __future__ import annotations
 import msgspec
 
 from headrace.channels.events import MIN_WATERMARK
-from headrace.recovery.metadata import SharedFile, SubtaskSnapshot, TransactionRecord
+from headrace.recovery.handles import SharedFile
+from headrace.recovery.metadata import SubtaskSnapshot, TransactionRecord
 
 
 class _Message(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag=True, array_like=True):

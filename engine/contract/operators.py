@@ -19,7 +19,7 @@ from typing import Any, Protocol, runtime_checkable
 
 import pyarrow as pa
 
-from headrace.recovery.metadata import SharedFile
+from headrace.recovery.handles import SharedFile
 
 
 class StateKind(Enum):
@@ -138,16 +138,14 @@ class StateBackend:
 
     Attributes:
         kind: "heap" or "rocksdb".
-        folder: names a folder for one database, which does not exist; its parent does.
-        engine: opens and copies databases, as `state/rocks/files.py` does; None: that does. (The
-            simulation has one of its own.)
+        databases: makes the keyed backend of an operator that states a database; None: there is no
+            place for databases.
     """
 
     kind: str = "heap"
     write_buffer_bytes: int = 64 << 20
     block_cache_bytes: int = 64 << 20
-    folder: Callable[[], str] | None = None
-    engine: Any = None
+    databases: Callable[[StateBackend, OperatorContext], Any] | None = None
 
 
 HEAP = StateBackend()

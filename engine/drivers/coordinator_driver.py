@@ -20,7 +20,8 @@ import msgspec
 
 from headrace.channels.handshake import Identity
 from headrace.channels.wire import ControlFrame
-from headrace.recovery.metadata import CheckpointMetadata, SharedFile
+from headrace.recovery.handles import SharedFile
+from headrace.recovery.metadata import CheckpointMetadata
 
 from ..contract import messages as m
 from ..contract.clock import now_ns

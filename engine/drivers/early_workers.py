@@ -12,7 +12,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from headrace.recovery.metadata import SharedFile, SubtaskSnapshot
+from headrace.recovery.handles import SharedFile
+from headrace.recovery.metadata import SubtaskSnapshot
 
 from ..contract import messages as m
 from ..contract.launcher import slots_of_worker

@@ -2,21 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from headrace.recovery.metadata import SubtaskSnapshot
 from headrace.recovery.store import Store
 
-from ..contract.execution import ExecutionPlan
-from ..contract.operators import Restored, StateBackend
+from ..contract.execution import ExecutionPlan, SubtaskId
+from ..contract.operators import OperatorContext, Restored, StateBackend
 from ..operators.chain import Chain
+from ..state.backend import KeyedBackend
 from ..storage.ahead import FilesAhead
 from ..storage.checkpoint_storage import open_store
 from ..storage.snapshots import CorruptState, Origin, restored_states
-from ..worker.subtask_events import SubtaskId
 from ..worker.worker_events import LoadAttempt
 
 States = Mapping[str, Sequence[Restored]]
+
+
+def open_database(
+    stated: StateBackend, context: OperatorContext, *, folder: Callable[[], str]
+) -> KeyedBackend:
+    """Make an operator's backend over a database in the folder that `folder` names."""
+    # Not at the top: jobs on the heap need not wait for rocksdict.
+    from ..state.rocks.backend import open_backend
+
+    return open_backend(stated, context, folder=folder)
 
 
 def make_chain(

@@ -15,10 +15,11 @@ from headrace.inflight.confirmed import Confirmed
 from headrace.inflight.log import USUAL, Continuous, LogLimits
 from headrace.inflight.writer import AdHoc, InflightWriter, Piece
 
+from ..contract.execution import SubtaskId
 from ..contract.operators import Snapshot
 from ..storage.databases import StoredFiles, release_all
 from ..storage.snapshots import Written
-from ..worker.subtask_events import Cut, SubtaskId
+from ..worker.subtask_events import Cut
 from ..worker.subtask_spec import Limits
 from ..worker.worker_events import CheckpointPersisted, PersistCheckpoint
 

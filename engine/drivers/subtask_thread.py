@@ -15,12 +15,12 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from ..contract.errors import HeadraceError, UserCodeError
+from ..contract.execution import SubtaskId
 from ..contract.operators import Restored
 from ..operators.chain import Chain
 from ..operators.work import (
     Work,
 )
-from ..worker.subtask_events import SubtaskId
 from ..worker.worker_events import WorkEnded, WorkFailed
 
 

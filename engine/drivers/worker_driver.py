@@ -25,7 +25,7 @@ from headrace.recovery.store import Store, StoreError
 from ..contract import messages as m
 from ..contract.clock import now_ns
 from ..contract.errors import HeadraceError
-from ..contract.execution import ExecutionPlan
+from ..contract.execution import ExecutionPlan, SubtaskId
 from ..contract.operators import HEAP, StateBackend
 from ..network.network import (
     Connected,
@@ -40,11 +40,11 @@ from ..storage.ahead import FilesAhead
 from ..storage.log_files import LogFiles, PieceWritten
 from ..storage.working_folder import WorkingFolder
 from ..worker import worker_events as w
-from ..worker.subtask_events import ReadBuffer, RunWork, SubtaskId
+from ..worker.subtask_events import ReadBuffer, RunWork
 from ..worker.subtask_spec import Limits
 from ..worker.worker import Worker
 from ..worker.worker_events import DataFrame
-from .loading import make_chain, origin_of, read_restored
+from .loading import make_chain, open_database, origin_of, read_restored
 from .persistence import CheckpointStored, CheckpointWrite, persistence_of
 from .subtask_thread import (
     Leaving,
@@ -298,7 +298,8 @@ class WorkerDriver(Performer[_Loaded, ConnectionId]):
         ahead, self._ahead = self._ahead, None
         if ahead is not None:
             ahead.stop()
-        backend = replace(self._settings.backend, folder=self._working.new)
+        databases = partial(open_database, folder=self._working.new)
+        backend = replace(self._settings.backend, databases=databases)
         origin = origin_of(effect, self._store)
         threads = {
             id: SubtaskThread(

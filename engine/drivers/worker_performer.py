@@ -17,7 +17,7 @@ from headrace.recovery.store import Store, StoreError
 
 from ..contract import messages as m
 from ..contract.errors import HeadraceError
-from ..contract.execution import ExecutionPlan
+from ..contract.execution import ExecutionPlan, SubtaskId
 from ..operators.chain import Chain
 from ..storage.log_files import PieceWritten
 from ..storage.snapshots import (
@@ -36,7 +36,6 @@ from ..worker.subtask_events import (
     LogBuffer,
     ReadBuffer,
     RunWork,
-    SubtaskId,
     TakeSnapshot,
 )
 from ..worker.subtask_spec import Limits

@@ -33,7 +33,8 @@ from headrace.channels.keygroups import key_group_range
 from headrace.channels.partitioners.partitioner import Partitioner
 from headrace.channels.partitioners.registry import UnknownPartitioner, partitioner_named
 from headrace.inflight.handle import ChannelStateHandle
-from headrace.recovery.metadata import CheckpointMetadata, DatabaseHandle, EdgeInfo, StateHandle
+from headrace.recovery.handles import DatabaseHandle, StateHandle
+from headrace.recovery.metadata import CheckpointMetadata, EdgeInfo
 from headrace.recovery.store import Store
 
 from ..contract.errors import UserError

@@ -20,7 +20,6 @@ import time
 from collections.abc import Callable
 
 from ..contract.launcher import Entry, Incarnation, OnExit, WorkerProgram
-from ..drivers.entry import default_entry
 from .child import encode
 from .forks import Forked, Forks
 
@@ -39,7 +38,7 @@ class ProcessLauncher:
         self,
         *,
         workers: int,
-        entry: Entry = default_entry,
+        entry: Entry,
         forks: Forks | None = None,
     ) -> None:
         """Prepare `workers` processes that run `entry`. `forks`: of the launcher before."""

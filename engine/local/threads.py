@@ -15,7 +15,6 @@ import time
 from collections.abc import Callable
 
 from ..contract.launcher import Entry, Incarnation, OnExit, WorkerProgram
-from ..drivers.entry import default_entry
 
 _log = logging.getLogger(__name__)
 
@@ -29,7 +28,7 @@ class ThreadLauncher:
         self,
         *,
         workers: int = 1,
-        entry: Entry = default_entry,
+        entry: Entry,
     ) -> None:
         """Prepare `workers` threads that run `entry`."""
         assert workers >= 1, f"{workers} workers"

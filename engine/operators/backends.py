@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 import pyarrow as pa
-
-from headrace.channels.keygroups import key_group_range
 
 from ..contract.operators import OperatorContext, StateBackend
 from ..state.backend import KeyedBackend
@@ -15,38 +13,14 @@ from ..state.heap.backend import HeapBackend
 from ..state.keyed import CurrentKey, KeyedState
 
 
-def heap(stated: StateBackend, context: OperatorContext) -> KeyedBackend:
-    """Make a backend in memory."""
-    return HeapBackend(context.max_parallelism)
-
-
-def rocksdb(stated: StateBackend, context: OperatorContext) -> KeyedBackend:
-    """Make a backend on disk; the folder of its database appears at the first use."""
-    # Not at the top: jobs on the heap need not wait for rocksdict.
-    from ..state.rocks.backend import RocksBackend
-    from ..state.rocks.database import RocksDatabase
-    from ..state.rocks.files import RocksSizes
-
-    assert context.backend.folder is not None, "a worker names a folder for databases"
-    groups = key_group_range(context.max_parallelism, context.parallelism, context.index)
-    sizes = RocksSizes(stated.write_buffer_bytes, stated.block_cache_bytes)
-    name = f"{context.operator}/{context.index}"
-    engine = context.backend.engine
-    database = RocksDatabase(context.backend.folder(), name, groups, sizes, engine=engine)
-    return RocksBackend(database, context.max_parallelism)
-
-
-#: By `StateBackend.kind`. A new backend is a folder below `engine/state/` and an entry here.
-BACKENDS: dict[str, Callable[[StateBackend, OperatorContext], KeyedBackend]] = {
-    "heap": heap,
-    "rocksdb": rocksdb,
-}
-
-
 def keyed_backend(stated: StateBackend | None, context: OperatorContext) -> KeyedBackend:
     """Make the backend that the operator states, or else the job's."""
     chosen = stated or context.backend
-    return BACKENDS[chosen.kind](chosen, context)
+    if chosen.kind == "heap":
+        return HeapBackend(context.max_parallelism)
+    assert context.backend.databases is not None, "a worker has a place for databases"
+    backend: KeyedBackend = context.backend.databases(chosen, context)
+    return backend
 
 
 def bound_states(

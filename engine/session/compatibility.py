@@ -10,8 +10,9 @@ from __future__ import annotations
 import pyarrow as pa
 
 from headrace.inflight.segment import InvalidTable, schema_from_ipc
+from headrace.recovery.handles import StateHandle, StateSchema
 from headrace.recovery.layout import store_path
-from headrace.recovery.metadata import CheckpointMetadata, StateHandle, StateSchema
+from headrace.recovery.metadata import CheckpointMetadata
 from headrace.recovery.store import NotFound, Store, StoreError, StoreRejected
 
 from ..contract.errors import StorageUnreachable

@@ -178,6 +178,7 @@ class Job:
         # Here, not above: it brings the launchers, for which a program that only plans need not wait.
         from ..control.server import open_control
         from .autoscaling import autoscale as start_autoscale
+        from .launchers import make_launcher
         from .session import start_job
 
         plan = self.plan(options.parallelism)
@@ -190,7 +191,7 @@ class Job:
             other = self.plan(parallelism)
             return running.successor(other, replace(options, parallelism=parallelism))
 
-        session = start_job(plan, options)
+        session = start_job(plan, options, make_launcher)
         handle = JobHandle(
             self.name,
             session,

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from ..contract.launcher import Incarnation, WorkerLauncher
+from ..contract.launcher import Incarnation, WorkerLauncher, WorkerProgram
 from ..contract.options import RunOptions
-from ..coordinator import coordinator_events as d
 
 
 def make_launcher(job: str, options: RunOptions, slots: int) -> WorkerLauncher:
@@ -12,22 +11,26 @@ def make_launcher(job: str, options: RunOptions, slots: int) -> WorkerLauncher:
     if options.runner == "threads":
         from ..local.threads import ThreadLauncher
 
-        return ThreadLauncher(workers=1)
+        return ThreadLauncher(workers=1, entry=worker)
     if options.runner == "processes":
         from ..local.processes import ProcessLauncher
 
-        return ProcessLauncher(workers=slots)
+        return ProcessLauncher(workers=slots, entry=worker)
     from ..spark.launcher import SparkLauncher
     from ..spark.session import open_session
 
     if options.spark is not None:
-        return SparkLauncher(options.spark, workers=slots)
+        return SparkLauncher(options.spark, workers=slots, entry=worker)
     session = open_session(job, slots=slots, master=options.master)
     embedded = options.master is None
-    return SparkLauncher(session, workers=slots, stops_session=True, embedded=embedded)
+    return SparkLauncher(
+        session, workers=slots, entry=worker, stops_session=True, embedded=embedded
+    )
 
 
-def worker_exited(incarnation: Incarnation, code: int) -> d.WorkerExited:
-    """Say to the coordinator how a worker ended."""
-    reason = f"its process was killed by signal {-code}" if code < 0 else f"exit code {code}"
-    return d.WorkerExited(incarnation.worker, incarnation.number, reason)
+def worker(program: WorkerProgram, incarnation: Incarnation, host: str) -> None:
+    """Run a worker (an `Entry`), in its own process or thread."""
+    # Not at the top: only a worker needs what it imports.
+    from ..drivers.worker_process import run_worker
+
+    run_worker(program, incarnation, host)

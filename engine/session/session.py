@@ -24,7 +24,7 @@ from headrace.recovery.store import StoreError
 
 from ..contract.errors import HeadraceError, JobFailed, StorageUnreachable, UserError
 from ..contract.execution import ExecutionPlan
-from ..contract.launcher import WorkerLauncher, WorkerProgram
+from ..contract.launcher import Incarnation, LauncherMaker, WorkerLauncher, WorkerProgram
 from ..contract.options import RunOptions
 from ..contract.outcomes import JobResult
 from ..contract.places import absolute
@@ -41,7 +41,6 @@ from ..drivers.status import Status
 from ..storage.checkpoint_storage import open_store
 from .compatibility import check_states
 from .coordinator_rules import coordinator_rules
-from .launchers import make_launcher, worker_exited
 from .metrics import metrics_of
 
 #: How often somebody who waits for the start looks.
@@ -57,8 +56,10 @@ class RunningJob:
         driver: CoordinatorDriver,
         launcher: WorkerLauncher,
         directory: str,
+        make_launcher: LauncherMaker,
     ) -> None:
         self._plan = plan
+        self._make_launcher = make_launcher
         self._driver = driver
         self._launcher = launcher
         #: URL of the checkpoint directory; empty: there is none.
@@ -172,7 +173,7 @@ class RunningJob:
         if self._driver.settled.is_set():
             # A session that its launcher shares with a successor may be about to end with it.
             self.wait_for_workers()
-        prepared = PreparedJob(plan, options, self)
+        prepared = PreparedJob(plan, options, self._make_launcher, self)
         try:
             prepared.launch_beside()
         except BaseException:
@@ -239,8 +240,13 @@ class PreparedJob:
     """
 
     def __init__(
-        self, plan: ExecutionPlan, options: RunOptions, before: RunningJob | None = None
+        self,
+        plan: ExecutionPlan,
+        options: RunOptions,
+        make_launcher: LauncherMaker,
+        before: RunningJob | None = None,
     ) -> None:
+        self._make_launcher = make_launcher
         checkpoints = options.checkpoints
         self._plan = plan
         self._options = options
@@ -310,7 +316,7 @@ class PreparedJob:
         if self._driver is None and self._before is not None:
             self._before.wait_for_workers()
         if self._launcher is None:
-            self._launcher = make_launcher(self._plan.job, self._options, self._plan.slots)
+            self._launcher = self._make_launcher(self._plan.job, self._options, self._plan.slots)
         launcher = self._launcher
         # All that can be the user's mistake has been looked at.
         start = prepare(
@@ -328,7 +334,7 @@ class PreparedJob:
         for warning in (*start.restore.warnings, *start.earlier.warnings):
             driver.warn(warning)
         driver.start(machine)
-        return RunningJob(self._plan, driver, launcher, self._directory)
+        return RunningJob(self._plan, driver, launcher, self._directory, self._make_launcher)
 
     def _check(self, restore: str | int | None) -> None:
         """Find mistakes of the user's before anything starts."""
@@ -390,11 +396,11 @@ class PreparedJob:
         return driver
 
 
-def start_job(plan: ExecutionPlan, options: RunOptions) -> RunningJob:
+def start_job(plan: ExecutionPlan, options: RunOptions, make_launcher: LauncherMaker) -> RunningJob:
     """Start a job. Raises UserError, StorageUnreachable before anything runs."""
     if options.claim and options.restore is None:
         raise UserError("claim has nothing to claim: give restore=, or leave claim out")
-    return PreparedJob(plan, options).begin(options.restore)
+    return PreparedJob(plan, options, make_launcher).begin(options.restore)
 
 
 def _sinks_of(plan: ExecutionPlan) -> Sinks:
@@ -415,3 +421,9 @@ def _number_min(directory: str, job: str) -> int:
         raise StorageUnreachable(
             f"the directory of the savepoint cannot be read: {error}"
         ) from error
+
+
+def worker_exited(incarnation: Incarnation, code: int) -> d.WorkerExited:
+    """Say to the coordinator how a worker ended."""
+    reason = f"its process was killed by signal {-code}" if code < 0 else f"exit code {code}"
+    return d.WorkerExited(incarnation.worker, incarnation.number, reason)

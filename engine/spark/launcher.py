@@ -29,7 +29,6 @@ from pyspark import InheritableThread, TaskContext
 from pyspark.sql import SparkSession
 
 from ..contract.launcher import Entry, Incarnation, OnExit, WorkerProgram
-from ..drivers.entry import default_entry
 from .capacity import (
     active_tasks,
     classic_context,
@@ -61,7 +60,7 @@ class SparkLauncher:
         spark: SparkSession,
         *,
         workers: int,
-        entry: Entry = default_entry,
+        entry: Entry,
         stops_session: bool = False,
         embedded: bool = False,
         registration_timeout_s: float = 30.0,

@@ -24,7 +24,7 @@ from dataclasses import dataclass
 from msgspec.structs import replace
 
 from headrace.inflight.segment import CorruptBlob
-from headrace.recovery.metadata import SharedFile
+from headrace.recovery.handles import SharedFile
 from headrace.recovery.store import Store, StoreError
 
 from .shared_files import Identity, bring, identity_of

@@ -31,18 +31,13 @@ from headrace.inflight.segment import (
     table_to_ipc,
 )
 from headrace.inflight.stored import Stored
+from headrace.recovery.handles import DatabaseHandle, FileHandle, SharedFile, StateSchema
 from headrace.recovery.layout import (
     CheckpointKind,
     handle_path,
     savepoint_file_path,
     shared_path,
     store_path,
-)
-from headrace.recovery.metadata import (
-    DatabaseHandle,
-    FileHandle,
-    SharedFile,
-    StateSchema,
 )
 from headrace.recovery.store import Content, NotFound, Store, StoreRejected, joined, parts_of
 
@@ -290,7 +285,7 @@ def _tables(
 ) -> list[RestoredState]:
     # Not at the top: jobs on the heap need not wait for rocksdict.
     from ..state.rocks import files as rocks_files
-    from ..state.rocks.keyed import tables_of
+    from ..state.rocks.tables import tables_of
 
     with tempfile.TemporaryDirectory(prefix="headrace-") as folder:
         fetch(folder)

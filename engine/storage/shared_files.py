@@ -17,9 +17,9 @@ from collections.abc import Iterator
 from typing import NamedTuple, Protocol, runtime_checkable
 
 from headrace.inflight.segment import CorruptBlob, checksum_of_parts
-from headrace.recovery.catalog import read_shared
+from headrace.recovery.handles import SharedFile
 from headrace.recovery.layout import parse_shared_path, store_path
-from headrace.recovery.metadata import SharedFile
+from headrace.recovery.shared_files import read_shared
 from headrace.recovery.store import Store
 
 #: Fits into the processor's cache, so that the checksum finds there what was read.

@@ -28,6 +28,7 @@ from headrace.inflight.segment import (
     table_to_ipc,
 )
 from headrace.inflight.writer import Piece, write_buffers
+from headrace.recovery.handles import DatabaseHandle, StateHandle
 from headrace.recovery.layout import (
     CheckpointKind,
     handle_path,
@@ -35,11 +36,12 @@ from headrace.recovery.layout import (
     segment_path,
     store_path,
 )
-from headrace.recovery.metadata import DatabaseHandle, StateHandle, SubtaskSnapshot
+from headrace.recovery.metadata import SubtaskSnapshot
 from headrace.recovery.store import NotFound, Store, StoreError, StoreRejected
 
+from ..contract.execution import SubtaskId
 from ..contract.operators import Restored, RestoredState, Snapshot, StateKind, StateSnapshot
-from ..worker.subtask_events import CapturedRun, Cut, SubtaskId
+from ..worker.subtask_events import CapturedRun, Cut
 from .ahead import FilesAhead
 from .checkpoint_storage import open_store
 from .databases import (

@@ -16,7 +16,7 @@ from headrace.channels.events import Barrier
 from headrace.channels.wire import BufferFrame, CreditFrame, EventFrame
 
 from ..contract import messages as m
-from ..contract.execution import ExecutionPlan
+from ..contract.execution import ExecutionPlan, SubtaskId
 from .checkpoints import Checkpoints
 from .subtask import Subtask
 from .subtask_events import (
@@ -37,7 +37,6 @@ from .subtask_events import (
     SubtaskEffect,
     SubtaskEvent,
     SubtaskFinished,
-    SubtaskId,
     TakeSnapshot,
 )
 from .subtask_spec import SubtaskSpec

@@ -12,8 +12,8 @@ from headrace.recovery import metadata
 from headrace.recovery.metadata import SubtaskSnapshot, TransactionRecord
 
 from ..contract import messages as m
-from ..contract.execution import ExecutionPlan
-from .subtask_events import Cut, Hold, SubtaskId
+from ..contract.execution import ExecutionPlan, SubtaskId
+from .subtask_events import Cut, Hold
 from .worker_events import CheckpointPersisted, PersistCheckpoint
 
 

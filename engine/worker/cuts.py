@@ -27,16 +27,9 @@ from headrace.channels.subpartition import Overtaken, Subpartition
 from headrace.inflight.handle import ChannelStateHandle
 from headrace.recovery.metadata import ChannelPosition
 
+from ..contract.execution import SubtaskId
 from ..contract.operators import Transaction
-from .subtask_events import (
-    CapturedRun,
-    Cut,
-    CutTaken,
-    DeclineCheckpoint,
-    Hold,
-    SubtaskEffect,
-    SubtaskId,
-)
+from .subtask_events import CapturedRun, Cut, CutTaken, DeclineCheckpoint, Hold, SubtaskEffect
 
 #: An aligned barrier may stand behind data while so many newer checkpoints overtake it; then it
 #: still means nothing.

@@ -8,7 +8,6 @@ that the next task need not wait for a copy of state.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import NamedTuple
 
 import pyarrow as pa
 
@@ -18,19 +17,9 @@ from headrace.inflight.handle import ChannelStateHandle
 from headrace.inflight.replay import ReadOrder
 from headrace.recovery.metadata import ChannelPosition
 
+from ..contract.execution import SubtaskId
 from ..contract.operators import Transaction
 from ..operators.work import Work, WorkDone
-
-
-class SubtaskId(NamedTuple):
-    """Parallel instance number `subtask` (from 0) of the task with index `task` in the plan."""
-
-    task: int
-    subtask: int
-
-    def __str__(self) -> str:
-        return f"t{self.task}.{self.subtask}"
-
 
 # --- events ---------------------------------------------------------------------------------------
 

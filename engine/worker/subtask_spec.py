@@ -14,8 +14,7 @@ from headrace.channels.subpartition import Subpartition
 from headrace.inflight.handle import ChannelStateHandle
 from headrace.recovery.metadata import ChannelPosition
 
-from ..contract.execution import EventTimeRole
-from .subtask_events import SubtaskId
+from ..contract.execution import EventTimeRole, SubtaskId
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,8 +8,7 @@ from headrace.channels.buffer import ChannelId
 from headrace.channels.events import MIN_WATERMARK
 from headrace.recovery.metadata import ChannelPosition, SubtaskSnapshot
 
-from ..contract.execution import EdgePlan, ExecutionPlan, TaskPlan
-from .subtask_events import SubtaskId
+from ..contract.execution import EdgePlan, ExecutionPlan, SubtaskId, TaskPlan
 from .subtask_spec import EventTimeSpec, Limits, SubtaskSpec
 
 

@@ -9,9 +9,11 @@ from dataclasses import dataclass, field
 
 from headrace.channels.wire import BufferFrame, CreditFrame, EventFrame
 from headrace.inflight.handle import ChannelStateHandle
-from headrace.recovery.metadata import DatabaseHandle, StateHandle, SubtaskSnapshot
+from headrace.recovery.handles import DatabaseHandle, StateHandle
+from headrace.recovery.metadata import SubtaskSnapshot
 
 from ..contract import messages as m
+from ..contract.execution import SubtaskId
 from ..operators.work import (
     WorkDone,
 )
@@ -22,7 +24,6 @@ from .subtask_events import (
     LogBuffer,
     ReadBuffer,
     RunWork,
-    SubtaskId,
     TakeSnapshot,
 )
 

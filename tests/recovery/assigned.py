@@ -11,13 +11,8 @@ from headrace.channels.partitioners.hash import Hash
 from headrace.channels.partitioners.partitioner import Partitioner
 from headrace.inflight.handle import BufferHandle, ChannelStateHandle
 from headrace.recovery.assignment import NewTask, assign
-from headrace.recovery.metadata import (
-    CheckpointMetadata,
-    EdgeInfo,
-    StateHandle,
-    SubtaskSnapshot,
-    TaskInfo,
-)
+from headrace.recovery.handles import StateHandle
+from headrace.recovery.metadata import CheckpointMetadata, EdgeInfo, SubtaskSnapshot, TaskInfo
 from headrace.recovery.redistribution import NewEdge
 
 GROUPS = 16

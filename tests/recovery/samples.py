@@ -7,16 +7,18 @@ from typing import Any
 import msgspec
 
 from headrace.inflight.handle import BufferHandle, ChannelStateHandle
-from headrace.recovery.metadata import (
-    ChannelPosition,
-    CheckpointMetadata,
+from headrace.recovery.handles import (
     DatabaseHandle,
-    EdgeInfo,
     FileHandle,
-    Hold,
     SharedFile,
     StateHandle,
     StateSchema,
+)
+from headrace.recovery.metadata import (
+    ChannelPosition,
+    CheckpointMetadata,
+    EdgeInfo,
+    Hold,
     SubtaskSnapshot,
     TaskInfo,
     TransactionRecord,

@@ -13,11 +13,10 @@ from msgspec.structs import replace
 
 from headrace.channels.keygroups import key_group_range
 from headrace.recovery.assignment import NewTask, assign
+from headrace.recovery.handles import DatabaseHandle, StateHandle
 from headrace.recovery.metadata import (
     ChannelPosition,
     CheckpointMetadata,
-    DatabaseHandle,
-    StateHandle,
     SubtaskSnapshot,
     TaskInfo,
 )

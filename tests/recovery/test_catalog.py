@@ -34,6 +34,7 @@ from headrace.recovery.catalog import (
     withdraw,
 )
 from headrace.recovery.codec import CorruptMetadata, UnsupportedVersion
+from headrace.recovery.handles import StateHandle
 from headrace.recovery.layout import (
     CheckpointKind,
     epoch_path,
@@ -41,12 +42,7 @@ from headrace.recovery.layout import (
     metadata_path,
     segment_path,
 )
-from headrace.recovery.metadata import (
-    CheckpointMetadata,
-    StateHandle,
-    SubtaskSnapshot,
-    TaskInfo,
-)
+from headrace.recovery.metadata import CheckpointMetadata, SubtaskSnapshot, TaskInfo
 from headrace.recovery.store import (
     AlreadyExists,
     NotFound,

@@ -15,17 +15,12 @@ from headrace.recovery.catalog import (
     delete_written,
     newest_valid,
     publish,
-    read_shared,
     verify,
 )
+from headrace.recovery.handles import DatabaseHandle, FileHandle, SharedFile, StateSchema
 from headrace.recovery.layout import handle_path, metadata_path, segment_path, shared_path
-from headrace.recovery.metadata import (
-    CheckpointMetadata,
-    DatabaseHandle,
-    FileHandle,
-    SharedFile,
-    StateSchema,
-)
+from headrace.recovery.metadata import CheckpointMetadata
+from headrace.recovery.shared_files import read_shared
 from headrace.recovery.store import StoreRejected
 
 from .test_catalog import TABLE, written

@@ -18,8 +18,9 @@ from headrace.recovery.claims import (
     claimed_checkpoints,
     release,
 )
+from headrace.recovery.handles import StateHandle
 from headrace.recovery.layout import CheckpointKind, claimed_path, metadata_path
-from headrace.recovery.metadata import CheckpointMetadata, StateHandle, SubtaskSnapshot, TaskInfo
+from headrace.recovery.metadata import CheckpointMetadata, SubtaskSnapshot, TaskInfo
 from headrace.recovery.store import StoreRejected
 
 CHK, SAV = CheckpointKind.CHECKPOINT, CheckpointKind.SAVEPOINT

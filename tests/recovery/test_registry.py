@@ -10,16 +10,15 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from headrace.inflight.handle import BufferHandle, ChannelStateHandle
-from headrace.recovery.layout import owner
-from headrace.recovery.metadata import (
-    CheckpointMetadata,
+from headrace.recovery.handles import (
     DatabaseHandle,
     FileHandle,
     SharedFile,
     StateHandle,
     StateSchema,
-    SubtaskSnapshot,
 )
+from headrace.recovery.layout import owner
+from headrace.recovery.metadata import CheckpointMetadata, SubtaskSnapshot
 from headrace.recovery.registry import Deletable, SharedStateRegistry, references
 
 NOTHING = Deletable()

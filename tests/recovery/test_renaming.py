@@ -6,11 +6,10 @@ import pytest
 from msgspec.structs import replace
 
 from headrace.inflight.handle import BufferHandle, ChannelStateHandle
+from headrace.recovery.handles import DatabaseHandle, StateHandle
 from headrace.recovery.metadata import (
     CheckpointMetadata,
-    DatabaseHandle,
     EdgeInfo,
-    StateHandle,
     SubtaskSnapshot,
     TaskInfo,
     TransactionRecord,

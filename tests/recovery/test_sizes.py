@@ -9,15 +9,8 @@ from collections.abc import Sequence
 from msgspec.structs import replace
 
 from headrace.inflight.handle import BufferHandle, ChannelStateHandle
-from headrace.recovery.metadata import (
-    CheckpointMetadata,
-    DatabaseHandle,
-    FileHandle,
-    SharedFile,
-    StateHandle,
-    SubtaskSnapshot,
-    TaskInfo,
-)
+from headrace.recovery.handles import DatabaseHandle, FileHandle, SharedFile, StateHandle
+from headrace.recovery.metadata import CheckpointMetadata, SubtaskSnapshot, TaskInfo
 from headrace.recovery.sizes import CheckpointSizes, Held, held_on, sizes_of, stored_by
 
 OWN = "chk-7/worker-0-e1.segment"

@@ -7,8 +7,9 @@ from msgspec.structs import replace
 
 from headrace.engine.simulation.campaign.storage import SimulatedStorage
 from headrace.recovery import catalog
+from headrace.recovery.handles import StateHandle
 from headrace.recovery.layout import handle_path, segment_path
-from headrace.recovery.metadata import CheckpointMetadata, StateHandle, SubtaskSnapshot, TaskInfo
+from headrace.recovery.metadata import CheckpointMetadata, SubtaskSnapshot, TaskInfo
 
 FILE = segment_path("job", 1, 0, 1)
 

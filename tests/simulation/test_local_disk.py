@@ -13,9 +13,8 @@ from headrace.engine.simulation.coverage import Coverage
 def test_no_two_databases_share_a_folder_and_nothing_is_left() -> None:
     disk = LocalDisk(random.Random(1), Coverage())
     assert disk.backend(database=False) is HEAP
-    backend = disk.backend(database=True)
-    assert backend.folder is not None
-    folders = {backend.folder(), backend.folder()}
+    assert disk.backend(database=True).kind == "rocksdb"
+    folders = {disk.folder(), disk.folder()}
     assert len(folders) == 2
     (root,) = {os.path.dirname(folder) for folder in folders}
     assert os.path.isdir(root)

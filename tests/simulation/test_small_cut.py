@@ -12,12 +12,8 @@ from headrace.engine.simulation.exploration.small_scope import Contents, Rows
 from headrace.engine.simulation.sink import TransactionStatus
 from headrace.engine.simulation.watch import Violation
 from headrace.inflight.handle import BufferHandle, ChannelStateHandle
-from headrace.recovery.metadata import (
-    CheckpointMetadata,
-    StateHandle,
-    SubtaskSnapshot,
-    TransactionRecord,
-)
+from headrace.recovery.handles import StateHandle
+from headrace.recovery.metadata import CheckpointMetadata, SubtaskSnapshot, TransactionRecord
 
 
 def cut(

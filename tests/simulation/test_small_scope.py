@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from headrace.channels.events import CheckpointMode
+from headrace.engine.contract.execution import SubtaskId
 from headrace.engine.contract.operators import SourceStatus
 from headrace.engine.operators.work import (
     FinishWork,
@@ -22,7 +23,6 @@ from headrace.engine.simulation.exploration.small_scope import (
     SmallTask,
 )
 from headrace.engine.simulation.watch import Violation
-from headrace.engine.worker.subtask_events import SubtaskId
 
 SCOPE = Scope(CheckpointMode.UNALIGNED, rows=(2, 1), keyed=2)
 

@@ -109,8 +109,8 @@ def test_numbers_rise_from_one_submission_to_the_next(spark: SparkSession, roste
         launcher.stop(WAIT_S)
 
 
-def test_too_few_slots_are_an_error_at_submission(spark: SparkSession) -> None:
-    launcher = SparkLauncher(spark, workers=3)
+def test_too_few_slots_are_an_error_at_submission(spark: SparkSession, roster: Roster) -> None:
+    launcher = SparkLauncher(spark, workers=3, entry=roster.entry())
     with pytest.raises(UserError, match=r"needs 3 slots, Spark has 2 \(master local\[2,4\]\)"):
         launcher.start(PROGRAM, unexpected)
     launcher.stop(0.0)

@@ -11,8 +11,9 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from headrace.recovery import assignment
+from headrace.recovery.handles import SharedFile
 from headrace.recovery.layout import metadata_path
-from headrace.recovery.metadata import CheckpointMetadata, SharedFile
+from headrace.recovery.metadata import CheckpointMetadata
 
 from ...contract import messages as m
 from ...contract.errors import StorageUnreachable, UserError

@@ -7,8 +7,9 @@ import random
 import shutil
 import tempfile
 from collections.abc import Callable
+from functools import partial
 
-from headrace.recovery.metadata import SharedFile
+from headrace.recovery.handles import SharedFile
 from headrace.recovery.store import Store
 
 from ...contract.operators import HEAP, StateBackend
@@ -49,10 +50,12 @@ class LocalDisk:
         if not database:
             return HEAP
         # Not at the top: runs without databases need not wait for rocksdict.
+        from ...state.rocks.backend import open_backend
         from .log_structured import LogStructured
 
         engine = LogStructured(self._rng, self._coverage)
-        return StateBackend("rocksdb", folder=self.folder, engine=engine)
+        databases = partial(open_backend, folder=self.folder, engine=engine)
+        return StateBackend("rocksdb", databases=databases)
 
     def files_ahead(self, store: Store, job: str) -> FilesAhead:
         """What a worker that starts before its coordinator begins may fetch."""

@@ -22,8 +22,7 @@ from typing import Any
 import msgspec
 
 from ...state.rocks import files as rocks_files
-from ...state.rocks.codecs import group_start
-from ...state.rocks.files import Entry, RocksSizes
+from ...state.rocks.files import Entry, RocksSizes, group_start
 from ...state.rocks.rows import Pair
 from ..coverage import Coverage
 

@@ -17,9 +17,8 @@ from headrace.recovery import catalog
 from headrace.recovery.layout import store_path
 from headrace.recovery.registry import references
 
-from ...contract.execution import ExecutionPlan
+from ...contract.execution import ExecutionPlan, SubtaskId
 from ...worker.subtask import Subtask
-from ...worker.subtask_events import SubtaskId
 from ..coverage import Coverage
 from ..jobs.reference import Record, Reference
 from ..jobs.source import ID_SPAN

@@ -14,6 +14,7 @@ from headrace.inflight.writer import Piece
 from headrace.recovery.layout import owner
 
 from ...contract import messages as m
+from ...contract.execution import SubtaskId
 from ...contract.operators import DatabaseSnapshot
 from ...drivers.persistence import CheckpointStored, CheckpointWrite, Frozen, persistence_of
 from ...drivers.worker_performer import LoadedAttempt, Performer
@@ -22,12 +23,7 @@ from ...operators.work import PrecommitWork
 from ...storage.ahead import FilesAhead
 from ...storage.snapshots import Origin, Written
 from ...worker import worker_events as w
-from ...worker.subtask_events import (
-    ReadBuffer,
-    RunWork,
-    SubtaskId,
-    TakeSnapshot,
-)
+from ...worker.subtask_events import ReadBuffer, RunWork, TakeSnapshot
 from ...worker.worker import Worker
 from ...worker.worker_events import DataFrame
 from ..scheduler import MICROSECOND_NS

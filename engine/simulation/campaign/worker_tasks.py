@@ -11,6 +11,7 @@ from typing import Any
 
 from headrace.recovery.store import StoreError
 
+from ...contract.execution import SubtaskId
 from ...drivers.loading import make_chain, read_restored
 from ...drivers.worker_performer import open_failed
 from ...operators.chain import Chain
@@ -21,10 +22,7 @@ from ...operators.work import (
 from ...storage.ahead import FilesAhead
 from ...storage.snapshots import CorruptState, Origin
 from ...worker import worker_events as w
-from ...worker.subtask_events import (
-    RunWork,
-    SubtaskId,
-)
+from ...worker.subtask_events import RunWork
 from ..scheduler import MICROSECOND_NS, MILLISECOND_NS
 from .claims import seen_as
 from .environment import Environment, Process

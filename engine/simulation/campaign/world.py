@@ -16,10 +16,9 @@ from dataclasses import dataclass, replace
 
 from headrace.channels.events import CheckpointMode
 
-from ...contract.execution import ExecutionPlan
+from ...contract.execution import ExecutionPlan, SubtaskId
 from ...coordinator import coordinator_events as d
 from ...worker.subtask import Subtask
-from ...worker.subtask_events import SubtaskId
 from ..coverage import Coverage
 from ..jobs.graph_plans import plan_of
 from ..jobs.graphs import Graph, at_parallelism, changed

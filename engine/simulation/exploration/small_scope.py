@@ -20,7 +20,7 @@ import pyarrow as pa
 from headrace.channels.events import CheckpointMode
 from headrace.channels.partitioners.hash import Hash
 
-from ...contract.execution import EdgePlan, ExecutionPlan, OperatorPlan, TaskPlan
+from ...contract.execution import EdgePlan, ExecutionPlan, OperatorPlan, SubtaskId, TaskPlan
 from ...contract.operators import SourceStatus, Transaction
 from ...operators.work import (
     AdvanceWork,
@@ -32,7 +32,6 @@ from ...operators.work import (
     Work,
     WorkDone,
 )
-from ...worker.subtask_events import SubtaskId
 from ...worker.subtask_spec import Limits
 from ..watch import Violation
 

@@ -16,11 +16,11 @@ from msgspec import structs
 from headrace.channels.wire import CreditFrame
 from headrace.inflight.handle import BufferHandle, ChannelStateHandle
 from headrace.inflight.writer import AdHoc, Piece
+from headrace.recovery.handles import StateHandle
 from headrace.recovery.layout import handle_path, segment_path
-from headrace.recovery.metadata import StateHandle
 
 from ...contract import messages as m
-from ...contract.execution import ExecutionPlan
+from ...contract.execution import ExecutionPlan, SubtaskId
 from ...drivers.persistence import CheckpointStored, CheckpointWrite, Persistence
 from ...storage.snapshots import Written
 from ...worker import worker_events as w
@@ -32,7 +32,6 @@ from ...worker.subtask_events import (
     LogBuffer,
     ReadBuffer,
     RunWork,
-    SubtaskId,
     TakeSnapshot,
 )
 from ...worker.worker import Worker

@@ -3,18 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from typing import Any
 
 import pyarrow as pa
 
+from headrace.channels.keygroups import key_group_range
+
 from ...contract.operators import (
     DatabaseSnapshot,
+    OperatorContext,
     RestoredDatabase,
     RestoredState,
+    StateBackend,
     StateLayout,
     StateSnapshot,
 )
 from ..backend import Cell, DueRowsAtHand, Key, RowsAtHand
 from .database import RocksDatabase
+from .files import RocksSizes
 from .keyed import RocksKeyed
 from .records import Numbers, RocksRecords
 from .table import RocksDueTable, RocksTable
@@ -126,3 +132,24 @@ class RocksBackend:
 
 def _is(wanted: StateLayout | None, found: StateLayout) -> bool:
     return wanted is not None and found.keys == wanted.keys and found.schema.equals(wanted.schema)
+
+
+def open_backend(
+    stated: StateBackend,
+    context: OperatorContext,
+    *,
+    folder: Callable[[], str],
+    engine: Any = None,
+) -> RocksBackend:
+    """Make an operator's backend; the folder of its database appears at the first use.
+
+    Args:
+        folder: names a folder for one database, which does not exist; its parent does.
+        engine: opens and copies databases, as `files.py` does; None: `files.py`. The simulation has
+            an engine of its own.
+    """
+    groups = key_group_range(context.max_parallelism, context.parallelism, context.index)
+    sizes = RocksSizes(stated.write_buffer_bytes, stated.block_cache_bytes)
+    name = f"{context.operator}/{context.index}"
+    database = RocksDatabase(folder(), name, groups, sizes, engine=engine)
+    return RocksBackend(database, context.max_parallelism)

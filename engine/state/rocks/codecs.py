@@ -258,11 +258,6 @@ def groups_of(stored: Sequence[bytes]) -> KeyGroups:
     return np.frombuffer(b"".join(key[:2] for key in stored), ">u2").astype(np.uint16)
 
 
-def group_start(group: int) -> bytes:
-    """Return what is not above any stored key of `group`, and above all of the groups before."""
-    return group.to_bytes(2, "big")
-
-
 def _put(matrix: Bytes, at: int, array: pa.Array, found: Values) -> None:
     """Write one column of nine bytes; under a null lies zero."""
     valid = validity(array)

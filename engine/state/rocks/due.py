@@ -19,9 +19,9 @@ from headrace.channels.events import MAX_WATERMARK, MIN_WATERMARK
 from headrace.channels.keygroups import KeyGroups
 
 from ...contract.operators import StateLayout
-from .codecs import KeyCodec, group_start, groups_of
+from .codecs import KeyCodec, groups_of
 from .database import RocksDatabase
-from .files import Entry
+from .files import Entry, group_start
 from .rows import RocksRows
 
 Times = npt.NDArray[np.int64]

@@ -32,7 +32,6 @@ from rocksdict import (
     WriteOptions,
 )
 
-from .codecs import group_start
 from .links import link_database
 
 #: A stored key and its value; None deletes it.
@@ -63,6 +62,11 @@ class RocksSizes:
 
     write_buffer_bytes: int = 64 << 20
     block_cache_bytes: int = 64 << 20
+
+
+def group_start(group: int) -> bytes:
+    """Return what is not above any stored key of `group`, and above all of the groups before."""
+    return group.to_bytes(2, "big")
 
 
 def open_database(folder: str, sizes: RocksSizes, *, read_only: bool = False) -> Rdict:

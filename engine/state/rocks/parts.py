@@ -20,11 +20,10 @@ from typing import Any, Protocol
 
 from rocksdict import Rdict, ReadOptions
 
-from headrace.recovery.metadata import SharedFile
+from headrace.recovery.handles import SharedFile
 
 from ...contract.operators import RestoredDatabase
-from .codecs import group_start
-from .files import Entry, RocksSizes
+from .files import Entry, RocksSizes, group_start
 
 #: So many databases one operator of one subtask may have.
 PARTS_MAX = 8

@@ -14,15 +14,9 @@ from headrace.engine.storage.checkpoint_storage import FsspecStore
 from headrace.inflight.handle import BufferHandle, ChannelStateHandle
 from headrace.inflight.segment import SegmentBuilder, table_to_ipc
 from headrace.recovery.catalog import publish
+from headrace.recovery.handles import StateHandle
 from headrace.recovery.layout import handle_path, segment_path
-from headrace.recovery.metadata import (
-    CheckpointMetadata,
-    EdgeInfo,
-    Hold,
-    StateHandle,
-    SubtaskSnapshot,
-    TaskInfo,
-)
+from headrace.recovery.metadata import CheckpointMetadata, EdgeInfo, Hold, SubtaskSnapshot, TaskInfo
 from headrace.recovery.store import StoreUncertain
 
 #: Start delay, alignment, sync and async, in nanoseconds.

@@ -6,13 +6,8 @@ import msgspec
 import pytest
 
 from headrace.engine.contract import messages as m
-from headrace.recovery.metadata import (
-    ChannelPosition,
-    SharedFile,
-    StateHandle,
-    SubtaskSnapshot,
-    TransactionRecord,
-)
+from headrace.recovery.handles import SharedFile, StateHandle
+from headrace.recovery.metadata import ChannelPosition, SubtaskSnapshot, TransactionRecord
 
 HANDLE = StateHandle("totals", "sums", "keyed", "chk-7/worker-0-e1.segment", 8, 99, "0" * 16, 3)
 SNAPSHOT = SubtaskSnapshot(

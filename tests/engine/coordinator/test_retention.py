@@ -15,9 +15,10 @@ from headrace.engine.drivers.coordinator_performer import delete_files, withdraw
 from headrace.engine.simulation.memory_store import MemoryStore
 from headrace.inflight.handle import BufferHandle, ChannelStateHandle
 from headrace.recovery import catalog
+from headrace.recovery.handles import StateHandle
 from headrace.recovery.layout import store_path
 from headrace.recovery.links import CheckpointLink
-from headrace.recovery.metadata import CheckpointMetadata, StateHandle, SubtaskSnapshot, TaskInfo
+from headrace.recovery.metadata import CheckpointMetadata, SubtaskSnapshot, TaskInfo
 from headrace.recovery.registry import Deletable, references
 from headrace.recovery.store import StoreError, StoreRejected, StoreUncertain
 

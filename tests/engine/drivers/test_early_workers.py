@@ -7,7 +7,7 @@ import pytest
 from headrace.engine.contract import messages as m
 from headrace.engine.coordinator import coordinator_events as d
 from headrace.engine.drivers.early_workers import EarlyWorkers, StateFetched
-from headrace.recovery.metadata import SharedFile
+from headrace.recovery.handles import SharedFile
 
 
 def registers(worker: int, connection: int) -> d.MessageReceived:

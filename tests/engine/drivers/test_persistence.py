@@ -6,15 +6,16 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from headrace.channels.buffer import Buffer, ChannelId
+from headrace.engine.contract.execution import SubtaskId
 from headrace.engine.contract.operators import DatabaseFiles, DatabaseSnapshot
 from headrace.engine.drivers.persistence import CheckpointStored, CheckpointWrite, Persistence
 from headrace.engine.storage.snapshots import Written
-from headrace.engine.worker.subtask_events import Cut, SubtaskId
+from headrace.engine.worker.subtask_events import Cut
 from headrace.engine.worker.worker_events import PersistCheckpoint
 from headrace.inflight.confirmed import Confirmed
 from headrace.inflight.handle import ChannelStateHandle
 from headrace.inflight.writer import AdHoc, Piece
-from headrace.recovery.metadata import SharedFile
+from headrace.recovery.handles import SharedFile
 
 ONE, TWO = SubtaskId(0, 0), SubtaskId(1, 0)
 

@@ -11,6 +11,7 @@ import pyarrow as pa
 import pytest
 
 from headrace.engine.contract.errors import UserCodeError, UserError
+from headrace.engine.contract.execution import SubtaskId
 from headrace.engine.contract.operators import RestoredState, SourceStatus, StateKind, Transaction
 from headrace.engine.drivers.subtask_thread import (
     Leaving,
@@ -28,7 +29,6 @@ from headrace.engine.operators.work import (
     ProcessWork,
     Work,
 )
-from headrace.engine.worker.subtask_events import SubtaskId
 from headrace.engine.worker.worker_events import WorkEnded, WorkFailed
 
 WAIT_S = 120.0

@@ -5,10 +5,10 @@ from __future__ import annotations
 from headrace.channels.buffer import ChannelId
 from headrace.channels.wire import CreditFrame
 from headrace.engine.contract.errors import UserError
+from headrace.engine.contract.execution import SubtaskId
 from headrace.engine.drivers.worker_performer import Peers, open_failed
 from headrace.engine.storage.snapshots import CorruptState
 from headrace.engine.worker import worker_events as w
-from headrace.engine.worker.subtask_events import SubtaskId
 from headrace.recovery.store import StoreUncertain
 
 _FRAME = CreditFrame(ChannelId(0, 0, 1), 10)

@@ -14,12 +14,13 @@ import pytest
 from headrace.channels.buffer import Buffer, ChannelId
 from headrace.channels.partitioners.hash import Hash
 from headrace.engine.contract.errors import UserError
+from headrace.engine.contract.execution import SubtaskId
 from headrace.engine.contract.operators import StateKind, StateSnapshot
 from headrace.engine.inspection.contents import View, in_flight_on, state_of
 from headrace.engine.inspection.directory import Opened
 from headrace.engine.storage.checkpoint_storage import FsspecStore
 from headrace.engine.storage.snapshots import write_checkpoint
-from headrace.engine.worker.subtask_events import CapturedRun, Cut, SubtaskId
+from headrace.engine.worker.subtask_events import CapturedRun, Cut
 from headrace.inflight.confirmed import Confirmed
 from headrace.inflight.handle import ChannelStateHandle
 from headrace.recovery.metadata import CheckpointMetadata, EdgeInfo, SubtaskSnapshot, TaskInfo

@@ -98,7 +98,7 @@ def test_a_fork_that_the_system_refuses_fails_the_job(
 
     monkeypatch.setattr("headrace.engine.local.forks.subprocess.Popen", refusing)
     reasons: queue.Queue[str] = queue.Queue()
-    launcher = ProcessLauncher(workers=1)
+    launcher = ProcessLauncher(workers=1, entry=telling(tmp_path, "worker"))
     launcher.start(PROGRAM, reasons.put)
     assert "cannot start worker process 0" in reasons.get(timeout=WAIT_S)
     launcher.stop(0.0)

@@ -119,10 +119,12 @@ def test_children_die_with_a_parent_that_was_killed(tmp_path: Path) -> None:
     wait_for(lambda: not any(is_alive(pid) for pid in pids))
 
 
-def test_a_system_that_refuses_processes_fails_the_job(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_system_that_refuses_processes_fails_the_job(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     reasons: queue.Queue[str] = queue.Queue()
     monkeypatch.setattr(sys, "executable", "/nonexistent/python")
-    launcher = ProcessLauncher(workers=2)
+    launcher = ProcessLauncher(workers=2, entry=forever(tmp_path))
     launcher.start(PROGRAM, reasons.put)
     assert "cannot start worker process" in reasons.get(timeout=WAIT_S)
     launcher.stop(WAIT_S)

@@ -9,9 +9,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from headrace.engine.contract.operators import OperatorContext, StateBackend
 from headrace.engine.operators import backends
-from headrace.engine.state.backend import KeyedBackend
 
 from ..state.sorted_dict import SortedBackend
 
@@ -33,15 +31,11 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         metafunc.parametrize("in_memory", ["heap", "third"], indirect=True, scope="module")
 
 
-def _third(stated: StateBackend, context: OperatorContext) -> KeyedBackend:
-    return SortedBackend(context.max_parallelism)
-
-
 @pytest.fixture(autouse=True, scope="module")
 def in_memory(request: pytest.FixtureRequest) -> Iterator[str]:
     """Put the third backend in the place of the heap; yields which of them is there."""
     kind = getattr(request, "param", "heap")
     with pytest.MonkeyPatch.context() as patch:
         if kind == "third":
-            patch.setitem(backends.BACKENDS, "heap", _third)
+            patch.setattr(backends, "HeapBackend", SortedBackend)
         yield kind

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import shutil
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 
 import pyarrow as pa
@@ -19,7 +20,8 @@ from headrace.engine.contract.operators import (
     StateBackend,
 )
 from headrace.engine.state.rocks import files as rocks_files
-from headrace.engine.state.rocks.keyed import tables_of
+from headrace.engine.state.rocks.backend import open_backend
+from headrace.engine.state.rocks.tables import tables_of
 
 MAX_PARALLELISM = 16
 SMALL = rocks_files.RocksSizes(1 << 20, 1 << 20)
@@ -39,7 +41,8 @@ def context(
     def new() -> str:
         return str(folder / f"database-{next(_NUMBERS)}")
 
-    backend = StateBackend(kind, SMALL.write_buffer_bytes, SMALL.block_cache_bytes, new)
+    databases = partial(open_backend, folder=new)
+    backend = StateBackend(kind, SMALL.write_buffer_bytes, SMALL.block_cache_bytes, databases)
     return OperatorContext("job", "totals", index, parallelism, MAX_PARALLELISM, 1, backend)
 
 

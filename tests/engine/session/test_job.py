@@ -18,6 +18,7 @@ from headrace.engine.api.write import SinkHandle
 from headrace.engine.connectors.memory import CollectSink
 from headrace.engine.contract.errors import UserError
 from headrace.engine.contract.execution import ExecutionPlan
+from headrace.engine.contract.launcher import LauncherMaker
 from headrace.engine.contract.operators import Transaction
 from headrace.engine.contract.options import Checkpoints, Network, RunOptions
 from headrace.engine.contract.outcomes import JobResult
@@ -25,6 +26,7 @@ from headrace.engine.coordinator.rules import Phase
 from headrace.engine.drivers.status import Status
 from headrace.engine.session.handle import Session, Successor
 from headrace.engine.session.job import Job
+from headrace.engine.session.launchers import make_launcher
 
 #: The same class, to be called with arguments that a type checker refuses too.
 loose: Any = Job
@@ -98,7 +100,8 @@ class PreparedSession:
         return 0
 
     def begin(self, restore: int) -> Session:
-        return self._launches.start_job(self._plan, replace(self._options, restore=restore))
+        options = replace(self._options, restore=restore)
+        return self._launches.start_job(self._plan, options, make_launcher)
 
     def discard(self) -> None:
         """Nothing is there."""
@@ -111,7 +114,9 @@ class Launches:
         self.plans: list[ExecutionPlan] = []
         self.options: list[RunOptions] = []
 
-    def start_job(self, plan: ExecutionPlan, options: RunOptions) -> Session:
+    def start_job(
+        self, plan: ExecutionPlan, options: RunOptions, make_launcher: LauncherMaker
+    ) -> Session:
         self.plans.append(plan)
         self.options.append(options)
         return EndedSession(self)

@@ -1,15 +1,18 @@
-"""Which launcher a job gets, and how the end of a worker is told. Spark's: tests/spark."""
+"""The launcher that a job gets. Spark's: tests/spark."""
 
 from __future__ import annotations
 
+import subprocess
+import sys
+
 import pytest
 
-from headrace.engine.contract.launcher import Incarnation
+from headrace.engine.contract.launcher import Incarnation, WorkerProgram
 from headrace.engine.contract.options import RunOptions
-from headrace.engine.coordinator import coordinator_events as d
+from headrace.engine.drivers import worker_process as worker_main
 from headrace.engine.local.processes import ProcessLauncher
 from headrace.engine.local.threads import ThreadLauncher
-from headrace.engine.session.launchers import make_launcher, worker_exited
+from headrace.engine.session.launchers import make_launcher, worker
 
 
 def test_a_runner_has_a_launcher() -> None:
@@ -30,8 +33,17 @@ def test_here_the_workers_of_a_rescaled_job_start_beside_the_old_ones() -> None:
         assert before.has_room_beside(successor.workers)
 
 
-@pytest.mark.parametrize(
-    ("code", "reason"), [(-9, "its process was killed by signal 9"), (3, "exit code 3")]
-)
-def test_the_coordinator_is_told_how_a_process_ended(code: int, reason: str) -> None:
-    assert worker_exited(Incarnation(2, 5), code) == d.WorkerExited(2, 5, reason)
+def test_its_entry_runs_the_worker(monkeypatch: pytest.MonkeyPatch) -> None:
+    ran: list[tuple[object, ...]] = []
+    monkeypatch.setattr(worker_main, "run_worker", lambda *arguments: ran.append(arguments))
+    program = WorkerProgram("job", ("localhost", 1), b"", b"", slots=1)
+    worker(program, Incarnation(0, 1), "localhost")
+    assert ran == [(program, Incarnation(0, 1), "localhost")]
+
+
+def test_a_driver_does_not_import_a_worker() -> None:
+    program = (
+        "import sys, headrace.engine.session.launchers;"
+        " assert 'headrace.engine.drivers.worker_process' not in sys.modules"
+    )
+    subprocess.run([sys.executable, "-c", program], check=True, timeout=300)

@@ -19,6 +19,9 @@ import pyarrow.parquet as pq
 import pytest
 
 import headrace as hr
+from headrace.engine.contract.launcher import Incarnation
+from headrace.engine.coordinator import coordinator_events as d
+from headrace.engine.session.session import worker_exited
 
 ROWS = 3_000
 KEYS = 17
@@ -304,3 +307,10 @@ def test_a_job_leaves_no_thread_behind() -> None:
         return all(t.ident in before or "subtask" not in t.name for t in threading.enumerate())
 
     wait_until("the subtasks' threads end", gone)
+
+
+@pytest.mark.parametrize(
+    ("code", "reason"), [(-9, "its process was killed by signal 9"), (3, "exit code 3")]
+)
+def test_the_coordinator_is_told_how_a_process_ended(code: int, reason: str) -> None:
+    assert worker_exited(Incarnation(2, 5), code) == d.WorkerExited(2, 5, reason)

@@ -17,6 +17,7 @@ import headrace as hr
 from headrace.engine.contract.errors import HeadraceError, UserError
 from headrace.engine.coordinator.rules import Phase
 from headrace.engine.drivers.coordinator_driver import CoordinatorDriver
+from headrace.engine.session.launchers import make_launcher
 from headrace.engine.session.session import RunningJob, start_job
 
 WAIT_S = 120.0
@@ -32,7 +33,7 @@ def endless(name: str = "totals") -> hr.Job:
 def running(tmp_path: Path) -> Iterator[RunningJob]:
     job = endless()
     options = job.run_options("threads", parallelism=2, checkpoints=str(tmp_path))
-    session = start_job(job.plan(2), options)
+    session = start_job(job.plan(2), options, make_launcher)
     session.await_start()
     yield session
     session.cancel()
@@ -93,7 +94,7 @@ def test_a_beginning_that_fails_leaves_the_checkpoint_and_no_worker(
     assert workers() == 0
     again = endless()
     options = replace(options_of(again, tmp_path), restore=checkpoint)
-    session = start_job(again.plan(3), options)
+    session = start_job(again.plan(3), options, make_launcher)
     session.await_start()
     session.cancel()
     session.wait(WAIT_S)

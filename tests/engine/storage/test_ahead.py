@@ -16,8 +16,8 @@ from headrace.engine.storage import shared_files
 from headrace.engine.storage.ahead import FilesAhead
 from headrace.engine.storage.checkpoint_storage import FsspecStore
 from headrace.inflight.segment import checksum_of, checksum_of_parts
+from headrace.recovery.handles import SharedFile
 from headrace.recovery.layout import handle_path, shared_path
-from headrace.recovery.metadata import SharedFile
 from headrace.recovery.store import Store
 
 DATA = os.urandom((1 << 20) + 17)

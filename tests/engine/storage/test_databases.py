@@ -8,6 +8,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
+from headrace.engine.contract.execution import SubtaskId
 from headrace.engine.contract.operators import (
     DatabaseFiles,
     DatabaseSnapshot,
@@ -19,10 +20,11 @@ from headrace.engine.storage.ahead import FilesAhead
 from headrace.engine.storage.checkpoint_storage import FsspecStore
 from headrace.engine.storage.databases import CorruptState, Origin, StoredFiles, read_databases
 from headrace.engine.storage.snapshots import Written, restored_states, write_checkpoint
-from headrace.engine.worker.subtask_events import Cut, SubtaskId
+from headrace.engine.worker.subtask_events import Cut
 from headrace.inflight.confirmed import Confirmed
+from headrace.recovery.handles import DatabaseHandle, SharedFile
 from headrace.recovery.layout import CheckpointKind
-from headrace.recovery.metadata import DatabaseHandle, SharedFile, SubtaskSnapshot
+from headrace.recovery.metadata import SubtaskSnapshot
 from headrace.recovery.store import Content, StoreRejected
 
 ONE = SubtaskId(0, 0)

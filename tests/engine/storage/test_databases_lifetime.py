@@ -23,14 +23,9 @@ from headrace.engine.storage import databases
 from headrace.engine.storage.databases import Destination, StoredFiles, write_databases
 from headrace.inflight.segment import SegmentBuilder
 from headrace.recovery import catalog, registry
+from headrace.recovery.handles import DatabaseHandle, SharedFile
 from headrace.recovery.layout import handle_path, segment_path
-from headrace.recovery.metadata import (
-    CheckpointMetadata,
-    DatabaseHandle,
-    SharedFile,
-    SubtaskSnapshot,
-    TaskInfo,
-)
+from headrace.recovery.metadata import CheckpointMetadata, SubtaskSnapshot, TaskInfo
 from headrace.recovery.registry import Deletable, SharedStateRegistry, references
 
 SEEDS = 80

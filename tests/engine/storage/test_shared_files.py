@@ -13,8 +13,8 @@ import pytest
 from headrace.engine.storage.checkpoint_storage import FsspecStore
 from headrace.engine.storage.shared_files import bring
 from headrace.inflight.segment import CorruptBlob, checksum_of
+from headrace.recovery.handles import SharedFile
 from headrace.recovery.layout import handle_path, savepoint_file_path, shared_path
-from headrace.recovery.metadata import SharedFile
 from headrace.recovery.store import NotFound
 
 DATA = os.urandom((1 << 20) + 17)

@@ -12,6 +12,7 @@ import pyarrow.compute as pc
 import pytest
 
 from headrace.channels.buffer import Buffer, ChannelId
+from headrace.engine.contract.execution import SubtaskId
 from headrace.engine.contract.operators import StateKind, StateSnapshot
 from headrace.engine.storage.checkpoint_storage import FsspecStore
 from headrace.engine.storage.snapshots import (
@@ -22,9 +23,9 @@ from headrace.engine.storage.snapshots import (
     read_states,
     write_checkpoint,
 )
-from headrace.engine.worker.subtask_events import CapturedRun, Cut, SubtaskId
+from headrace.engine.worker.subtask_events import CapturedRun, Cut
 from headrace.inflight.confirmed import Confirmed
-from headrace.recovery.metadata import StateHandle
+from headrace.recovery.handles import StateHandle
 
 ONE, TWO = SubtaskId(0, 0), SubtaskId(1, 0)
 CHANNEL = ChannelId(0, 0, 0)

@@ -8,6 +8,7 @@ import pyarrow as pa
 
 from headrace.channels.buffer import Buffer, ChannelId
 from headrace.channels.events import Barrier, ChannelEvent, CheckpointMode, Watermark
+from headrace.engine.contract.execution import SubtaskId
 from headrace.engine.operators.work import (
     AdvanceWork,
     FinishWork,
@@ -33,7 +34,6 @@ from headrace.engine.worker.subtask_events import (
     SubtaskEffect,
     SubtaskEvent,
     SubtaskFinished,
-    SubtaskId,
     TakeSnapshot,
 )
 from headrace.engine.worker.subtask_spec import NO_EVENT_TIME, EventTimeSpec, Limits, SubtaskSpec

@@ -9,7 +9,13 @@ from headrace.channels.buffer import Buffer, ChannelId
 from headrace.channels.events import Barrier, CheckpointMode, EndOfInput
 from headrace.channels.partitioners.rebalance import Rebalance
 from headrace.channels.wire import BufferFrame, CreditFrame, EventFrame
-from headrace.engine.contract.execution import EdgePlan, ExecutionPlan, OperatorPlan, TaskPlan
+from headrace.engine.contract.execution import (
+    EdgePlan,
+    ExecutionPlan,
+    OperatorPlan,
+    SubtaskId,
+    TaskPlan,
+)
 from headrace.engine.contract.operators import Operator, SourceReader, SourceStatus
 from headrace.engine.operators.work import (
     Outputs,
@@ -25,7 +31,6 @@ from headrace.engine.worker.subtask_events import (
     DeadlineReached,
     RunWork,
     SubtaskFinished,
-    SubtaskId,
     TakeSnapshot,
 )
 from headrace.engine.worker.subtask_spec import Limits

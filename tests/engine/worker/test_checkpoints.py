@@ -6,9 +6,10 @@ import pytest
 
 from headrace.channels.buffer import ChannelId
 from headrace.engine.contract import messages as m
+from headrace.engine.contract.execution import SubtaskId
 from headrace.engine.contract.operators import Transaction
 from headrace.engine.worker.checkpoints import Checkpoints
-from headrace.engine.worker.subtask_events import Cut, Hold, SubtaskId
+from headrace.engine.worker.subtask_events import Cut, Hold
 from headrace.engine.worker.worker_events import CheckpointPersisted
 from headrace.recovery import metadata
 from headrace.recovery.metadata import TransactionRecord

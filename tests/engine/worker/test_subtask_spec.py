@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from headrace.channels.buffer import ChannelId
-from headrace.engine.worker.subtask_events import SubtaskId
+from headrace.engine.contract.execution import SubtaskId
 from headrace.engine.worker.subtask_spec import (
     Limits,
     SubtaskSpec,

@@ -11,9 +11,14 @@ from headrace.channels.partitioners.forward import Forward
 from headrace.channels.partitioners.hash import Hash
 from headrace.channels.partitioners.partitioner import Partitioner
 from headrace.channels.partitioners.rebalance import Rebalance
-from headrace.engine.contract.execution import EdgePlan, ExecutionPlan, OperatorPlan, TaskPlan
+from headrace.engine.contract.execution import (
+    EdgePlan,
+    ExecutionPlan,
+    OperatorPlan,
+    SubtaskId,
+    TaskPlan,
+)
 from headrace.engine.contract.operators import Operator, SinkWriter, SourceReader
-from headrace.engine.worker.subtask_events import SubtaskId
 from headrace.engine.worker.subtask_spec import Limits
 from headrace.engine.worker.wiring import channels_from, channels_to, subtask_specs, subtasks_of
 from headrace.recovery.metadata import ChannelPosition, SubtaskSnapshot

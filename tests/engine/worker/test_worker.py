@@ -12,15 +12,16 @@ from headrace.channels.events import Barrier, CheckpointMode, EndOfInput
 from headrace.channels.partitioners.rebalance import Rebalance
 from headrace.channels.wire import BufferFrame, EventFrame
 from headrace.engine.contract import messages as m
-from headrace.engine.contract.execution import EdgePlan, ExecutionPlan, OperatorPlan, TaskPlan
+from headrace.engine.contract.execution import (
+    EdgePlan,
+    ExecutionPlan,
+    OperatorPlan,
+    SubtaskId,
+    TaskPlan,
+)
 from headrace.engine.contract.operators import SinkWriter, SourceReader, SourceStatus, Transaction
 from headrace.engine.operators.work import WorkDone
-from headrace.engine.worker.subtask_events import (
-    CommitWork,
-    RunWork,
-    SubtaskId,
-    TakeSnapshot,
-)
+from headrace.engine.worker.subtask_events import CommitWork, RunWork, TakeSnapshot
 from headrace.engine.worker.subtask_spec import Limits
 from headrace.engine.worker.worker import Worker
 from headrace.engine.worker.worker_events import (
@@ -50,7 +51,8 @@ from headrace.engine.worker.worker_events import (
     WorkFailed,
 )
 from headrace.inflight.handle import ChannelStateHandle
-from headrace.recovery.metadata import Hold, StateHandle, TransactionRecord
+from headrace.recovery.handles import StateHandle
+from headrace.recovery.metadata import Hold, TransactionRecord
 
 SCHEMA = pa.schema([("x", pa.int64())])
 LIMITS = Limits(80, 800, 800, 4, 1_000)

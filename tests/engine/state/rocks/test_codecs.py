@@ -12,13 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace.channels.keygroups import key_groups
-from headrace.engine.state.rocks.codecs import (
-    ArrowValues,
-    KeyCodec,
-    PackedValues,
-    PlainValues,
-    group_start,
-)
+from headrace.engine.state.rocks.codecs import ArrowValues, KeyCodec, PackedValues, PlainValues
+from headrace.engine.state.rocks.files import group_start
 from headrace.engine.state.rocks.values import value_codec
 
 KEYS = pa.schema([("a", pa.int64()), ("b", pa.string()), ("c", pa.float32())])
