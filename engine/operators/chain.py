@@ -13,7 +13,7 @@ from typing import assert_never
 
 import pyarrow as pa
 
-from headrace.channels.partitioners import Splitter
+from headrace.channels.partitioners.partitioner import Splitter
 
 from ..contract.execution import EventTimeRole, OperatorPlan, TaskPlan
 from ..contract.operators import (

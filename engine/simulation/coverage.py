@@ -63,6 +63,12 @@ REQUIRED: tuple[str, ...] = (
     "rescales, cancel",
     "rescales, kill",
     "rescaled restores",
+    "restores by other partitioners",
+    "records in flight given out by another partitioner",
+    "tasks run to their end, session join",
+    "tasks run to their end, co-process",
+    "tasks run to their end, lives",
+    "tasks run to their end, expiring",
     "records re-filtered",
     "filters stacked twice",
 )

@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 from msgspec.structs import replace
 
 from headrace.channels.keygroups import key_group_range
-from headrace.channels.partitioners import Custom, Hash, Partitioner
+from headrace.channels.partitioners.partitioner import Partitioner
 from headrace.inflight.confirmed import Confirmed
 from headrace.inflight.handle import BufferHandle, ChannelStateHandle
 from headrace.inflight.segment import (
@@ -245,9 +245,7 @@ def passes_of(partitioner: Partitioner) -> Passes:
     """Return the test of records that are given out anew; the partitioner has affinity."""
 
     def passes(batch: pa.RecordBatch, parallelism: int, consumer: int) -> pa.Array:
-        assert isinstance(partitioner, Hash | Custom), f"{partitioner} has no affinity"
-        targets = partitioner.open(0, 1, parallelism, 0).targets(batch)
-        return pa.array(targets == consumer)
+        return pa.array(partitioner.router(parallelism)(batch) == consumer)
 
     return passes
 

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 from weakref import WeakKeyDictionary
 
 import pytest
 
 from headrace.channels.events import Barrier, CheckpointMode
-from headrace.channels.partitioners import Custom
+from headrace.channels.partitioners.custom import Custom
+from headrace.channels.partitioners.partitioner import Affinity, Redistribution
 from headrace.engine.coordinator.workers import Workers
-from headrace.engine.drivers import loading, restore
+from headrace.engine.drivers import loading
 from headrace.engine.simulation.campaign import worker_tasks
 from headrace.engine.worker.subtask import Subtask
 from headrace.engine.worker.subtask_events import EventArrived
@@ -147,14 +149,8 @@ def in_flight_data_of_a_custom_partitioner_go_anywhere(patch: pytest.MonkeyPatch
 
     Here: they are dealt out like those of a rebalance.
     """
-    whole = restore._new_edge
-
-    def edge(plan: Any) -> Any:
-        found = whole(plan)
-        custom = isinstance(plan.partitioner, Custom)
-        return replace(found, affinity=redistribution.Affinity.NONE) if custom else found
-
-    patch.setattr(restore, "_new_edge", edge)
+    patch.setattr(Custom, "affinity", Affinity.NONE)
+    patch.setattr(Custom, "redistribution", Redistribution.SHARES)
 
 
 @historical("FLINK-38267", 8, by_matrix)
@@ -166,8 +162,16 @@ def of_mixed_exchanges_only_the_first_is_dealt_out(patch: pytest.MonkeyPatch) ->
     whole = redistribution.in_flight_of
 
     def in_flight(metadata: Any, index: int, edge: Any, *rest: Any, moved: bool) -> Any:
-        first = kinds.setdefault(edge.key.partition("->")[2].partition("/")[0], edge.affinity)
-        return whole(metadata, index, replace(edge, affinity=first), *rest, moved=moved)
+        mine = edge.partitioner
+        first = kinds.setdefault(edge.key.partition("->")[2].partition("/")[0], mine)
+        mixed = SimpleNamespace(
+            name=mine.name,
+            key_columns=mine.key_columns,
+            parameters=mine.parameters,
+            affinity=first.affinity,
+            redistribution=first.redistribution,
+        )
+        return whole(metadata, index, replace(edge, partitioner=mixed), *rest, moved=moved)
 
     kinds: dict[str, Any] = {}
     snapshot = assignment._snapshot
@@ -186,4 +190,4 @@ def restored_records_are_not_filtered(patch: pytest.MonkeyPatch) -> None:
 
     Here: each consumer that may own some of the records takes them all.
     """
-    patch.setattr(redistribution, "_filtered", lambda handle, parallelism, subtask: handle)
+    patch.setattr(redistribution, "_filtered", lambda handles, parallelism, subtask: handles)

@@ -30,3 +30,16 @@ def in_flight_data_between_stateless_operators_is_skipped(patch: pytest.MonkeyPa
         return whole(metadata, index, edge, *rest, moved=moved) if stateful else []
 
     patch.setattr(assignment, "in_flight_of", in_flight)
+
+
+@mutant
+def records_in_flight_of_a_changed_partitioner_are_dropped(patch: pytest.MonkeyPatch) -> None:
+    whole = redistribution.in_flight_of
+
+    def in_flight(metadata: Any, index: int, edge: Any, *rest: Any, moved: bool) -> Any:
+        old = redistribution.old_edges(metadata, edge)
+        if old and redistribution._repartitioned(metadata, old, edge):
+            return []
+        return whole(metadata, index, edge, *rest, moved=moved)
+
+    patch.setattr(assignment, "in_flight_of", in_flight)

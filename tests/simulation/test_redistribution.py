@@ -30,6 +30,23 @@ def seeds() -> list[int]:
     return found[:30]
 
 
+def changed_seeds() -> list[int]:
+    """Some whose partitioners change."""
+    found = [
+        seed
+        for seed in range(400)
+        if draw_scenario(random.Random(f"scenario {seed}"), faults=False).graph.changes
+    ]
+    return found[:12]
+
+
+def test_records_that_go_where_the_old_partitioner_sent_them_are_noticed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(redistribution, "_repartitioned", lambda *_: False)
+    assert any("gets records of" in rescaled_run(seed) for seed in changed_seeds())
+
+
 def test_a_record_that_is_filtered_wrongly_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     whole = redistribution._filtered
 

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Iterator
 
 from headrace.channels.events import CheckpointMode
-from headrace.channels.partitioners import Broadcast
+from headrace.channels.partitioners.broadcast import Broadcast
 from headrace.engine.contract.execution import EventTimeRole
 from headrace.engine.simulation.campaign.scenario import draw_scenario
 from headrace.engine.simulation.jobs.graph_plans import plan_of
@@ -16,7 +16,7 @@ from headrace.engine.simulation.sink import SinkSystem
 
 
 def graphs(mode: CheckpointMode) -> list[Graph]:
-    rngs = [random.Random(f"scenario {seed}") for seed in range(600)]
+    rngs = [random.Random(f"scenario {seed}") for seed in range(900)]
     return [draw_scenario(rng, mode=mode).graph for rng in rngs]
 
 
@@ -33,7 +33,7 @@ def placed(*kinds: Kind) -> Iterator[tuple[Graph, int]]:
 
 def test_every_kind_is_drawn_in_several_places() -> None:
     kinds = Counter(task.kind for graph in GRAPHS for task in graph.tasks)
-    for kind in (*TIMED, Kind.ALARMS, Kind.CONNECT):
+    for kind in (*TIMED, Kind.ALARMS, Kind.CONNECT, Kind.CO_PROCESS):
         assert kinds[kind] >= 5, kind
     behind_timed = {
         graph.tasks[later].kind
@@ -51,13 +51,14 @@ def test_watermarks_are_made_at_all_sources_where_a_task_acts_on_them() -> None:
 
 
 def test_event_time_is_that_of_records_as_they_left_their_sources() -> None:
-    for graph, index in placed(*ANEW, Kind.ALARMS, Kind.CONNECT):
+    for graph, index in placed(*ANEW, Kind.ALARMS, Kind.CONNECT, Kind.CO_PROCESS):
         reached = {graph.tasks[later].kind for later in behind(graph.tasks, index)[1:]}
         assert not reached & set(TIMED), graph.describe()
 
 
-def test_a_join_has_two_inputs() -> None:
-    assert all(len(graph.tasks[index].inputs) > 1 for graph, index in placed(*JOINS))
+def test_joins_and_co_processors_have_two_inputs() -> None:
+    two = placed(*JOINS, Kind.CO_PROCESS)
+    assert all(len(graph.tasks[index].inputs) > 1 for graph, index in two)
 
 
 def test_nothing_counts_what_is_told_as_often_as_there_are_subtasks_or_in_pools() -> None:
@@ -72,5 +73,5 @@ def test_nothing_counts_what_is_told_as_often_as_there_are_subtasks_or_in_pools(
 
 def test_where_records_may_come_twice_only_alarms_are_drawn() -> None:
     found = {t.kind for g in graphs(CheckpointMode.AT_LEAST_ONCE) for t in g.tasks}
-    assert not found & {*TIMED, Kind.CONNECT}
+    assert not found & {*TIMED, Kind.CONNECT, Kind.CO_PROCESS}
     assert Kind.ALARMS in found

@@ -7,7 +7,8 @@ from itertools import pairwise
 
 from headrace.engine.simulation.jobs.event_time import bucket_of, time_of, told_of
 from headrace.engine.simulation.jobs.graphs import Kind
-from headrace.engine.simulation.jobs.timed_reference import pairs_of, windows_of
+from headrace.engine.simulation.jobs.lives import TTL_NS
+from headrace.engine.simulation.jobs.timed_reference import lives_of, pairs_of, windows_of
 from headrace.engine.simulation.jobs.windows import DISTANCE_NS, GAP_NS, SLIDING, pair_of
 
 RECORDS = Counter({(id, id % 2): 1 + id % 3 for id in range(40)})
@@ -59,3 +60,44 @@ def test_a_join_of_windows_tells_a_pair_for_each_window_that_both_are_in() -> No
     assert time_of(0) // SLIDING.every_ns == time_of(1) // SLIDING.every_ns
     told = pairs_of(Kind.WINDOW_JOIN, left, right)
     assert told == {(pair_of(0, 1), 1): 3, (pair_of(FAR, -1), 1): 3}
+
+
+def test_a_join_of_sessions_tells_pairs_that_records_between_them_bring_together() -> None:
+    ids = sorted(range(100), key=time_of)
+    times = [time_of(id) for id in ids]
+    at = next(
+        i
+        for i in range(len(ids))
+        if times[i + 2] - times[i] > GAP_NS
+        and times[i + 1] - times[i] <= GAP_NS >= times[i + 2] - times[i + 1]
+    )
+    first, between, last = ids[at : at + 3]
+    far = max(ids)
+    left, right = Counter({(first, 1): 2, (far, 1): 1}), Counter({(last, 1): 1, (far, 2): 1})
+    alone = {
+        (pair_of(first, -1), 1): 2,
+        (pair_of(far, -1), 1): 1,
+        (pair_of(-1, last), 1): 1,
+        (pair_of(-1, far), 2): 1,
+    }
+    assert pairs_of(Kind.SESSION_JOIN, left, right) == alone
+    met = {(pair_of(first, last), 1): 2, (pair_of(first, between), 1): 2}
+    found = pairs_of(Kind.SESSION_JOIN, left, right + Counter({(between, 1): 1}))
+    assert found == met | {(pair_of(far, -1), 1): 1, (pair_of(-1, far), 2): 1}
+
+
+def test_a_life_ends_where_the_next_record_is_a_ttl_later() -> None:
+    ids = sorted(range(100), key=time_of)
+    apart = ((a, b) for a in ids[9:] for b in ids if time_of(b) - time_of(a) == TTL_NS)
+    second, third = next(apart)
+    first = ids[ids.index(second) - 1]
+    assert 0 < time_of(second) - time_of(first) < TTL_NS
+    told = lives_of(Counter({(first, 1): 2, (second, 1): 1, (third, 1): 1, (third, 2): 1}))
+    at = time_of(first)
+    assert told == {
+        (told_of(1, first, at), 1): 1,
+        (told_of(2, 2 * first, at), 1): 1,
+        (told_of(3, 2 * first + second, time_of(second)), 1): 1,
+        (told_of(1, third, time_of(third)), 1): 1,
+        (told_of(1, third, time_of(third)), 2): 1,
+    }

@@ -3,14 +3,23 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 
-from headrace.channels.partitioners import Broadcast
-from headrace.engine.simulation.jobs.graphs import KEYED, Kind, draw_graph
-from headrace.engine.simulation.jobs.versions import Ending, draw_rescales, rescalable
+from headrace.channels.partitioners.broadcast import Broadcast
+from headrace.engine.simulation.jobs.graphs import KEYED, Kind, behind, changed, draw_graph
+from headrace.engine.simulation.jobs.reference import reference_of
+from headrace.engine.simulation.jobs.versions import (
+    Ending,
+    draw_rescales,
+    rescalable,
+    with_changes,
+)
 
 RNGS = [random.Random(seed) for seed in range(300)]
 GRAPHS = [rescalable(draw_graph(rng, keyed_totals=True), rng, gather=True) for rng in RNGS]
 CHAINS = [draw_rescales(rng, graph) for rng, graph in zip(RNGS, GRAPHS, strict=True)]
+PAIRS = zip(GRAPHS, CHAINS, strict=True)
+CHANGED = [with_changes(*pair, random.Random(seed)) for seed, pair in enumerate(PAIRS)]
 
 
 def test_every_way_to_end_and_one_to_three_versions_occur() -> None:
@@ -35,3 +44,48 @@ def test_no_keyed_task_reads_what_was_copied_and_some_tasks_gather() -> None:
                 copied.add(index)
                 assert task.kind not in KEYED
     assert any(task.kind is Kind.GATHER for graph in GRAPHS for task in graph.tasks)
+
+
+def test_some_jobs_change_partitioners_of_each_kind_and_some_keep_their_parallelism() -> None:
+    changes = [
+        (graph.tasks[c.task].inputs[c.port][1], c) for graph, _ in CHANGED for c in graph.changes
+    ]
+    kinds = {"forward", "rebalance", "shuffle", "hash", "custom"}
+    assert {change.partitioner.name for _, change in changes} == kinds | {"broadcast"}
+    assert {old.name for old, _ in changes} == kinds
+    assert all(old != change.partitioner for old, change in changes)
+    widths = [
+        (chain[0].parallelism, tuple(task.parallelism for task in graph.tasks))
+        for graph, chain in CHANGED
+        if graph.changes
+    ]
+    assert any(new == old for new, old in widths)
+    assert any(new != old for new, old in widths)
+
+
+def test_keyed_tasks_stay_keyed_and_nothing_counts_copies() -> None:
+    for graph, _ in CHANGED:
+        for change in graph.changes:
+            reached = {graph.tasks[i].kind for i in behind(graph.tasks, change.task)}
+            assert graph.tasks[change.task].kind not in (*KEYED, Kind.GATHER)
+            if isinstance(change.partitioner, Broadcast):
+                assert reached <= {Kind.MAP, Kind.DROP, Kind.SINK}, graph.describe()
+
+
+def test_later_versions_show_the_same_records_but_for_copies() -> None:
+    for graph, _ in CHANGED:
+        first, later = reference_of(graph), reference_of(changed(graph))
+        for sink, records in first.sinks.items():
+            pairs = (records, later.sinks[sink])
+            one, other = ({r for r in found if r.path not in first.copied} for found in pairs)
+            assert one == other
+
+
+def test_no_order_is_promised_along_an_edge_that_changes() -> None:
+    for graph, _ in CHANGED:
+        found = reference_of(graph)
+        last = {(c.task, c.port) for c in graph.changes if graph.tasks[c.task].kind is Kind.SINK}
+        unchanged = reference_of(replace(graph, changes=()))
+        assert found.forwarded >= unchanged.forwarded
+        if last:
+            assert found.forwarded

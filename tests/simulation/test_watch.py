@@ -10,11 +10,8 @@ from msgspec import structs
 
 from headrace.channels.buffer import ChannelId
 from headrace.channels.events import CheckpointMode
-from headrace.channels.partitioners import Forward
-from headrace.engine.operators.work import (
-    PollWork,
-    ProcessWork,
-)
+from headrace.channels.partitioners.forward import Forward
+from headrace.engine.operators.work import PollWork, ProcessWork
 from headrace.engine.simulation.campaign.storage import SimulatedStorage
 from headrace.engine.simulation.jobs.graph_plans import plan_of
 from headrace.engine.simulation.jobs.graphs import Graph, Kind, TaskSpec

@@ -9,11 +9,20 @@ from dataclasses import replace
 import pytest
 
 from headrace.channels.events import CheckpointMode
-from headrace.channels.partitioners import Broadcast, Hash
+from headrace.channels.partitioners.broadcast import Broadcast
+from headrace.channels.partitioners.hash import Hash
 from headrace.engine.simulation.campaign.oracles import check_output
 from headrace.engine.simulation.campaign.scenario import Scenario, draw_scenario
 from headrace.engine.simulation.campaign.world import World
-from headrace.engine.simulation.jobs.graphs import MAX_PARALLELISM, Graph, Kind, TaskSpec
+from headrace.engine.simulation.jobs.graphs import (
+    JOINS,
+    MAX_PARALLELISM,
+    WINDOWED,
+    WITH_TTL,
+    Graph,
+    Kind,
+    TaskSpec,
+)
 from headrace.engine.simulation.jobs.reference import reference_of
 from headrace.engine.simulation.jobs.versions import draw_rescales
 from headrace.engine.simulation.jobs.windows import LATE_STEP
@@ -45,8 +54,8 @@ def joined(kind: Kind) -> Graph:
     return Graph(tasks, rows=30, keys=3)
 
 
-GRAPHS = [windowed(kind) for kind in (Kind.WINDOWS, Kind.SLIDING, Kind.SESSIONS, Kind.LATE)]
-GRAPHS += [joined(kind) for kind in (Kind.JOIN, Kind.WINDOW_JOIN, Kind.CONNECT)]
+GRAPHS = [windowed(kind) for kind in (*WINDOWED[1:], Kind.LATE, *WITH_TTL)]
+GRAPHS += [joined(kind) for kind in (*JOINS, Kind.CONNECT, Kind.CO_PROCESS)]
 
 
 def scenario_of(graph: Graph, seed: int) -> Scenario:

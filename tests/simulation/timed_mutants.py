@@ -1,4 +1,6 @@
-"""Bugs in windows, joins, timers and connected streams that a failure or a rescale brings out, each of which the simulator must find.
+"""Bugs in operators of event time and of two streams; the simulator must find each.
+
+A failure or a rescale brings them out.
 
 As in `mutants.py`, a mutant is a function that patches the engine. Each comes with the job whose task it spoils.
 """
@@ -9,18 +11,27 @@ from collections.abc import Callable, Sequence
 from typing import Any
 from weakref import WeakKeyDictionary
 
+import numpy as np
 import pyarrow as pa
 import pytest
 
 from headrace.engine.contract.operators import RestoredDatabase, RestoredState, StateKind
+from headrace.engine.operators.co_process import CoProcessOperator
 from headrace.engine.operators.connect import ConnectOperator
+from headrace.engine.operators.expiring_aggregate import ExpiringAggregate
 from headrace.engine.operators.join import JoinOperator
-from headrace.engine.operators.join_runs import MATCHED
 from headrace.engine.operators.lateness import LateRecords
-from headrace.engine.operators.window_store import DUE_SUFFIX
+from headrace.engine.operators.process import ProcessOperator
+from headrace.engine.operators.session_join import SessionJoinOperator
+from headrace.engine.operators.session_records import SIDES
+from headrace.engine.operators.timed_process import TimedProcessOperator
+from headrace.engine.operators.window_store import NEVER
 from headrace.engine.simulation.jobs.graphs import Kind
+from headrace.engine.state.backend import DUE_SUFFIX
 from headrace.engine.state.broadcast import BroadcastState
+from headrace.engine.state.expiry import stamp_name
 from headrace.engine.state.rocks.database import RocksDatabase
+from headrace.engine.state.runs import MATCHED
 from headrace.engine.state.timers import TimerQueue
 
 from .mutants import Mutant
@@ -94,6 +105,60 @@ def who_has_met_is_forgotten_by_a_restore(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(JoinOperator, "_batches", unmatched)
 
 
+@spoils(Kind.SESSION_JOIN)
+def a_rescaled_session_join_forgets_one_side_of_moved_keys(patch: pytest.MonkeyPatch) -> None:
+    restore = SessionJoinOperator.restore
+
+    def one_sided(self: SessionJoinOperator, states: Sequence[RestoredState]) -> None:
+        right = [state for state in states if state.name == SIDES[1]]
+        restore(self, [state for state in states if state not in right[1:]])
+
+    patch.setattr(SessionJoinOperator, "restore", one_sided)
+
+
+@spoils(Kind.SESSION_JOIN)
+def sessions_are_not_restored_beside_their_records(patch: pytest.MonkeyPatch) -> None:
+    def nothing(self: SessionJoinOperator, states: Sequence[RestoredState]) -> Any:
+        return []
+
+    patch.setattr(SessionJoinOperator, "_of_sessions", nothing)
+
+
+# --- state that expires -----------------------------------------------------------------------------------------------
+
+
+@spoils(Kind.LIVES)
+def ttl_is_judged_by_the_clock(patch: pytest.MonkeyPatch) -> None:
+    now = TimedProcessOperator._now
+
+    def by_clock(self: TimedProcessOperator, batch: pa.RecordBatch) -> Any:
+        times = now(self, batch)
+        return None if times is None else np.full_like(times, self._current.clock_ns)
+
+    patch.setattr(TimedProcessOperator, "_now", by_clock)
+
+
+@spoils(Kind.LIVES)
+def when_state_was_written_is_not_restored(patch: pytest.MonkeyPatch) -> None:
+    restore = ProcessOperator.restore
+
+    def timeless(self: ProcessOperator, states: Sequence[RestoredState]) -> None:
+        restore(self, [state for state in states if not state.name.endswith(stamp_name(""))])
+
+    patch.setattr(ProcessOperator, "restore", timeless)
+
+
+@spoils(Kind.EXPIRING)
+def restored_keys_of_an_aggregate_do_not_expire(patch: pytest.MonkeyPatch) -> None:
+    load = ExpiringAggregate.load
+
+    def undying(self: ExpiringAggregate, slots: Any, rows: pa.RecordBatch) -> None:
+        load(self, slots, rows)
+        self._store.last.working[slots] = NEVER
+
+    patch.setattr(ExpiringAggregate, "load", undying)
+
+
 # --- timers by the clock ----------------------------------------------------------------------------------------------
 
 
@@ -116,6 +181,20 @@ def alarms_fire_again_after_a_restore(patch: pytest.MonkeyPatch) -> None:
 
     patch.setattr(TimerQueue, "pop", remembered)
     patch.setattr(TimerQueue, "freeze", frozen)
+
+
+# --- two streams ------------------------------------------------------------------------------------------------------
+
+
+@spoils(Kind.CO_PROCESS)
+def sides_are_mixed_up_by_a_restore(patch: pytest.MonkeyPatch) -> None:
+    restore = CoProcessOperator.restore
+
+    def left_alone(self: CoProcessOperator, states: Sequence[RestoredState]) -> None:
+        restore(self, states)
+        self._left_ports = 1 << 10
+
+    patch.setattr(CoProcessOperator, "restore", left_alone)
 
 
 # --- connected streams ------------------------------------------------------------------------------------------------

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from headrace.recovery import catalog, elsewhere
+from headrace.recovery import catalog, links
 from headrace.recovery.codec import CorruptMetadata, decode_metadata, encode_metadata
 from headrace.recovery.layout import CheckpointKind, checkpoint_folder, parse_checkpoint_path
 
@@ -90,7 +90,8 @@ class Claims:
     def _claimed(self, copy: _Copy) -> str:
         old = self._world
         settings = replace(old.scenario.settings, savepoints=0, claim_after=None)
-        scenario = replace(old.scenario, settings=settings, rescales=(), drain_ns=None)
+        graph = old.newest_graph
+        scenario = replace(old.scenario, graph=graph, settings=settings, rescales=(), drain_ns=None)
         new = type(old)(old.seed, scenario)
         new.rescaled = old.rescaled
         job = new.env.plan.job
@@ -114,7 +115,7 @@ def check_released(world: World) -> None:
         return
     number = int(path.rpartition("-")[2])
     folder = checkpoint_folder(EARLIER, number)
-    known = elsewhere.places(storage, job)
+    known = links.numbers(storage, job)
     left = storage.list(folder)
     whole = f"{folder}metadata" in left
     try:

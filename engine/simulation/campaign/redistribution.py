@@ -12,7 +12,12 @@ from collections.abc import Sequence
 
 import pyarrow as pa
 
-from headrace.channels.partitioners import Broadcast, Custom, Hash
+from headrace.channels.partitioners.broadcast import Broadcast
+from headrace.channels.partitioners.by_range import ByRange
+from headrace.channels.partitioners.custom import Custom
+from headrace.channels.partitioners.forward import Forward
+from headrace.channels.partitioners.hash import Hash
+from headrace.channels.partitioners.rebalance import Rebalance
 from headrace.inflight.handle import BufferHandle
 from headrace.recovery.metadata import CheckpointMetadata, SubtaskSnapshot
 from headrace.recovery.store import Store
@@ -22,8 +27,26 @@ from ...storage.snapshots import passes_of, read_buffer, read_states
 from ..coverage import Coverage
 from ..watch import Violation
 
+_BY_PARALLELISM = {Forward.name, Rebalance.name}
 #: The values of a record.
 _Row = tuple[object, ...]
+
+
+def is_rescaled(metadata: CheckpointMetadata, plan: ExecutionPlan) -> bool:
+    """Some task of the plan has another parallelism."""
+    return [t.parallelism for t in metadata.tasks] != [t.parallelism for t in plan.tasks]
+
+
+def is_repartitioned(metadata: CheckpointMetadata, plan: ExecutionPlan) -> bool:
+    """Some edge of the plan has another partitioner."""
+    return any(_is_repartitioned(metadata, edge) for edge in plan.edges)
+
+
+def _is_repartitioned(metadata: CheckpointMetadata, edge: EdgePlan) -> bool:
+    """A forward edge becomes a rebalance by the parallelism alone, and the other way."""
+    now = (edge.partitioner.name, getattr(edge.partitioner, "columns", ()))
+    before = {(e.partitioning, tuple(e.columns)) for e in metadata.edges if e.key == edge.key}
+    return not before <= {now} and {name for name, _ in (*before, now)} != _BY_PARALLELISM
 
 
 def check_redistribution(
@@ -38,7 +61,7 @@ def check_redistribution(
     Raises Violation. `assigned`: the start of each subtask of `plan`.
     """
     for edge in plan.edges:
-        _check_edge(metadata, plan, edge, assigned, store)
+        _check_edge(metadata, plan, edge, assigned, store, coverage)
     _check_keyed(metadata, plan, assigned, store)
     for buffer in (b for s in assigned for h in s.inflight for b in h.buffers if b.filters):
         coverage.count("records re-filtered", buffer.rows)
@@ -51,6 +74,7 @@ def _check_edge(
     edge: EdgePlan,
     assigned: Sequence[SubtaskSnapshot],
     store: Store,
+    coverage: Coverage,
 ) -> None:
     indexes = [i for i, e in enumerate(metadata.edges) if e.key == edge.key]
     old: dict[int, Counter[_Row]] = defaultdict(Counter)
@@ -70,18 +94,21 @@ def _check_edge(
         if s.task == edge.consumer
     }
     where = f"chk-{metadata.checkpoint}, edge {edge.key}"
+    before = sum(old.values(), Counter[_Row]())
+    other = _is_repartitioned(metadata, edge)
+    coverage.count("records in flight given out by another partitioner", other * before.total())
     if isinstance(edge.partitioner, Broadcast):
+        given = [before] if other else [*old.values(), Counter[_Row]()]
         for consumer, rows in new.items():
-            if rows not in old.values() and rows:
+            if rows not in given:
                 raise Violation(f"{where}: {consumer} gets the input of no one old consumer")
         return
-    before = sum(old.values(), Counter[_Row]())
     after = sum(new.values(), Counter[_Row]())
     if before != after:
         raise Violation(
             f"{where}: lost {sorted(before - after)[:5]}, doubled {sorted(after - before)[:5]}"
         )
-    if isinstance(edge.partitioner, Hash | Custom):
+    if isinstance(edge.partitioner, Hash | Custom | ByRange):
         _check_owners(where, edge, new)
 
 

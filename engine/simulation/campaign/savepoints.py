@@ -94,6 +94,7 @@ class Savepoints:
         old = self._world
         scenario = replace(
             old.scenario,
+            graph=old.newest_graph,
             profile=no_faults(),
             settings=replace(old.scenario.settings, savepoints=0),
             rescales=(),

@@ -14,10 +14,10 @@ from headrace.channels.events import CheckpointMode
 from headrace.inflight.log import USUAL, LogLimits
 
 from ...worker.subtask_spec import Limits
-from ..jobs.graphs import Graph, draw_graph
+from ..jobs.graphs import Graph, draw_graph, with_ranges
 from ..jobs.reference import Reference, reference_of
-from ..jobs.timed_graphs import with_time
-from ..jobs.versions import Rescale, draw_rescales, rescalable
+from ..jobs.timed_graphs import with_later_kinds, with_time
+from ..jobs.versions import Rescale, draw_rescales, rescalable, with_changes
 from ..scheduler import MILLISECOND_NS, SECOND_NS
 from .environment import Settings
 from .faults import FaultProfile, draw_profile, no_faults
@@ -59,6 +59,7 @@ def draw_scenario(
     mode: CheckpointMode | None = None,
 ) -> Scenario:
     """Draw job, settings and faults."""
+    later = _beside(rng)
     drawn = rng.choice(_MODES)
     mode = mode or drawn
     exact = mode is not CheckpointMode.AT_LEAST_ONCE
@@ -76,8 +77,19 @@ def draw_scenario(
         graph, _ = _bounded(rescalable(graph, rng, gather=exact))
         rescales = draw_rescales(rng, graph)
     # Last, and so apart.
-    graph, reference = _bounded(with_time(graph, rng, exact=exact))
+    graph, _ = _bounded(with_ranges(with_time(graph, rng, exact=exact), rng))
+    graph = with_later_kinds(graph, later) if exact else graph
+    graph, rescales = with_changes(graph, rescales, later)
+    graph, reference = _bounded(graph)
     return Scenario(graph, reference, settings, profile, rescales, drain_ns)
+
+
+def _beside(rng: random.Random) -> random.Random:
+    """A stream of its own, which follows from `rng` and takes nothing from it."""
+    state = rng.getstate()
+    beside = random.Random(f"{rng.random()}/later")
+    rng.setstate(state)
+    return beside
 
 
 def _bounded(graph: Graph) -> tuple[Graph, Reference]:

@@ -22,7 +22,7 @@ from ...worker.subtask import Subtask
 from ...worker.subtask_events import SubtaskId
 from ..coverage import Coverage
 from ..jobs.graph_plans import plan_of
-from ..jobs.graphs import at_parallelism
+from ..jobs.graphs import Graph, at_parallelism, changed
 from ..jobs.versions import Ending, Rescale
 from ..scheduler import MILLISECOND_NS, SECOND_NS, Scheduler
 from ..sink import SinkSystem
@@ -197,6 +197,12 @@ class World:
                 f"the job has ended, and still alive are: {left}, {self._rivals} rivals"
             )
 
+    @property
+    def newest_graph(self) -> Graph:
+        """The job as its present version joins the tasks, at the first version's parallelism."""
+        graph = self.scenario.graph
+        return changed(graph) if self.rescaled else graph
+
     def describe(self) -> str:
         """Where everybody stands."""
         machine = None if self.coordinator is None else self.coordinator.machine
@@ -262,7 +268,7 @@ class World:
             self._adopt(self._env_of(wanted))
 
     def _env_of(self, wanted: Rescale) -> Environment:
-        graph = at_parallelism(self.scenario.graph, wanted.parallelism)
+        graph = at_parallelism(changed(self.scenario.graph), wanted.parallelism)
         plan = plan_of(graph, self.scheduler.rng, self.env.sinks)
         settings = replace(self.env.settings, workers=wanted.workers)
         watch = _watch(plan, settings, self.scenario.profile)
@@ -387,6 +393,8 @@ class World:
             splits=scenario.graph.splits,
             rescaled=self.rescaled,
         )
+        for task in scenario.graph.tasks:
+            self.coverage.count(f"tasks run to their end, {task.kind.value}")
 
 
 def _watch(plan: ExecutionPlan, settings: Settings, profile: FaultProfile) -> Watch:

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple, NoReturn, assert_never
 import pyarrow as pa
 
 from headrace.channels.events import CheckpointMode
-from headrace.channels.partitioners import Hash
+from headrace.channels.partitioners.hash import Hash
 
 from ...contract.execution import EdgePlan, ExecutionPlan, OperatorPlan, TaskPlan
 from ...contract.operators import SourceStatus, Transaction

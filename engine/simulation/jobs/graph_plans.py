@@ -1,4 +1,4 @@
-"""The execution plan of a random job: which operators its tasks run, and how they are connected."""
+"""The execution plan of a random job: operators of tasks, and edges between tasks."""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ import functools
 import random
 from collections.abc import Callable, Mapping
 
-from headrace.channels.partitioners import Forward, Rebalance
+from headrace.channels.partitioners.forward import Forward
+from headrace.channels.partitioners.rebalance import Rebalance
 
 from ...contract.execution import EdgePlan, EventTimeRole, ExecutionPlan, OperatorPlan, TaskPlan
 from ...contract.operators import Operator
@@ -14,12 +15,13 @@ from ...operators import aggregations
 from ...operators.aggregate import AggregateOperator
 from ...operators.join import Interval
 from ...operators.process import ProcessOperator
-from ...operators.windows import TimeWindow
 from ..sink import SinkSystem, SystemCommitter, SystemWriter
 from .alarms import alarms
+from .co_processes import co_process
 from .connects import Connected
 from .event_time import Times, buckets
 from .graphs import MAX_PARALLELISM, TIMED, Graph, Kind
+from .lives import Expiring, in_order, lives
 from .operators import Drop, Gather, History, Records, Stamp
 from .source import SCHEMA, RecordsReader
 from .windows import (
@@ -29,6 +31,7 @@ from .windows import (
     Joined,
     Late,
     PairsTold,
+    SessionJoined,
     Sessions,
     Windows,
     WindowsTold,
@@ -40,14 +43,21 @@ _WINDOWS: Mapping[Kind, Callable[[str], Operator]] = {
     Kind.SLIDING: functools.partial(Windows, SLIDING),
     Kind.SESSIONS: Sessions,
 }
-_MATCHES: Mapping[Kind, Interval | TimeWindow] = {
-    Kind.JOIN: Interval(-DISTANCE_NS, DISTANCE_NS),
-    Kind.WINDOW_JOIN: SLIDING,
+_JOINS: Mapping[Kind, Callable[[str], Operator]] = {
+    Kind.JOIN: functools.partial(Joined, Interval(-DISTANCE_NS, DISTANCE_NS)),
+    Kind.WINDOW_JOIN: functools.partial(Joined, SLIDING),
+    Kind.SESSION_JOIN: SessionJoined,
 }
+_WITH_TTL: Mapping[Kind, Callable[[str], Operator]] = {
+    Kind.LIVES: lives,
+    Kind.EXPIRING: Expiring,
+}
+#: Sources of a job with a task of this kind make watermarks.
+_TELLING_TIME = (*TIMED, Kind.CO_PROCESS)
 
 
 def plan_of(graph: Graph, rng: random.Random, system: SinkSystem) -> ExecutionPlan:
-    """The graph as an execution plan whose sources draw from `rng` and whose sinks write to `system`."""
+    """The execution plan of the graph: sources draw from `rng`, sinks write to `system`."""
     edges: list[EdgePlan] = []
     for consumer, task in enumerate(graph.tasks):
         for port, (producer, partitioner) in enumerate(task.inputs):
@@ -83,7 +93,7 @@ def _operators(
                 RecordsReader, index, graph.rows, graph.keys, graph.splits, rng
             )
             source = OperatorPlan(name, source=reader, stateful=True)
-            if all(task.kind not in TIMED for task in graph.tasks):
+            if all(task.kind not in _TELLING_TIME for task in graph.tasks):
                 return (source,)
             return (source, OperatorPlan(f"{name}-times", operator=Times, time=EventTimeRole.MAKES))
         case Kind.MAP:
@@ -101,10 +111,13 @@ def _operators(
             return (_timed(name, _WINDOWS[kind]), told, stamp)
         case Kind.LATE:
             return (_timed(name, Late), stamp)
-        case Kind.JOIN | Kind.WINDOW_JOIN:
+        case Kind.JOIN | Kind.WINDOW_JOIN | Kind.SESSION_JOIN:
             told = OperatorPlan(f"{name}-told", operator=PairsTold)
-            joined = functools.partial(Joined, _MATCHES[kind])
-            return (_timed(name, joined), told, stamp)
+            return (_timed(name, _JOINS[kind]), told, stamp)
+        case Kind.LIVES | Kind.EXPIRING:
+            return (_timed(f"{name}-order", in_order), _timed(name, _WITH_TTL[kind]), stamp)
+        case Kind.CO_PROCESS:
+            return (_timed(name, functools.partial(co_process, index)), stamp)
         case Kind.CONNECT:
             main_ports = len(graph.tasks[index].inputs) - 1
             connected = functools.partial(Connected, index, main_ports, name)
@@ -120,7 +133,7 @@ def _operators(
             return (OperatorPlan(name, operator=gather, stateful=True),)
         case Kind.SINK:
             writer = functools.partial(SystemWriter, system)
-            # Committers are made by the coordinator's process, which has its own way to call the system.
+            # The coordinator's process makes committers, and calls the system in another way.
             committer = functools.partial(_no_committer, name)
             return (OperatorPlan(name, sink=writer, committer=committer, stateful=True),)
 

@@ -1,8 +1,9 @@
 """Random jobs for simulations: two to six tasks of every kind, joined by every kind of edge.
 
-A `Graph` is a small description from which both the execution plan (`graph_plans.py`) and the expected output (`reference.py`) are made.
-Stateful tasks run the product's own operators; the rest is plain columns of integers, so that a run stays short. Which of them look at time,
-and which are told something by a second stream, is drawn in `timed_graphs.py`.
+A `Graph` is a small description; the execution plan (`graph_plans.py`) and the expected output
+(`reference.py`) are made from the graph. Stateful tasks run the product's operators; the rest is
+plain columns of integers, so that a run stays short. `timed_graphs.py` draws the tasks that look at
+time, and the tasks with a second stream.
 """
 
 from __future__ import annotations
@@ -15,21 +16,20 @@ from typing import Any
 
 import pyarrow as pa
 
-from headrace.channels.partitioners import (
-    Broadcast,
-    Custom,
-    Forward,
-    Hash,
-    Partitioner,
-    Rebalance,
-    Shuffle,
-)
+from headrace.channels.partitioners.broadcast import Broadcast
+from headrace.channels.partitioners.by_range import ByRange
+from headrace.channels.partitioners.custom import Custom
+from headrace.channels.partitioners.forward import Forward
+from headrace.channels.partitioners.hash import Hash
+from headrace.channels.partitioners.partitioner import Partitioner
+from headrace.channels.partitioners.rebalance import Rebalance
+from headrace.channels.partitioners.shuffle import Shuffle
 
 MAX_PARALLELISM = 16
 
 
 class Kind(Enum):
-    """What a task does with its records."""
+    """How a task treats records."""
 
     SOURCE = "source"
     #: Marks the path.
@@ -40,9 +40,9 @@ class Kind(Enum):
     HISTORY = "history"
     #: Keyed: counts and sums, and emits one record per key at the end of input.
     TOTALS = "totals"
-    #: Reads a broadcast in full; state of the broadcast kind; emits one record per key at the end of input.
+    #: Reads a broadcast in full into broadcast state; emits a record per key at the end of input.
     GATHER = "gather"
-    #: Keyed: counts and sums by event time, and emits one record per key and bucket when a timer fires.
+    #: Keyed: counts and sums by event time; a timer emits a record per key and bucket.
     BUCKETS = "buckets"
     #: Keyed: the same with windows, ...
     WINDOWS = "windows"
@@ -50,29 +50,40 @@ class Kind(Enum):
     SLIDING = "sliding"
     #: ... and with windows of activity.
     SESSIONS = "sessions"
-    #: Keyed: windows of records of which some come too late: what is in which depends on the run, but each is in one or is told to be late.
+    #: Keyed: windows with late records: the run decides, but each record is in a window or late.
     LATE = "late"
-    #: Keyed: joins the records of the first input with those of the others that are close in event time.
+    #: Keyed: joins the first input with records of the others that are close in event time.
     JOIN = "join"
-    #: Keyed: the same with those that are in the same windows.
+    #: Keyed: the same by windows, ...
     WINDOW_JOIN = "window join"
+    #: ... and by windows of activity of both sides.
+    SESSION_JOIN = "session join"
+    #: Keyed: counts and sums in state that expires, ...
+    LIVES = "lives"
+    #: ... and with an aggregate whose keys expire.
+    EXPIRING = "expiring"
     #: Keyed: holds records back until the clock has come to a timer.
     ALARMS = "alarms"
-    #: Keyed: a history of all inputs but the last, which is broadcast; totals of that, from each subtask, at the end of input.
+    #: Keyed: a history of all inputs but the last, a broadcast; each subtask emits totals of the
+    #: broadcast at the end of input.
     CONNECT = "connect"
+    #: Keyed: a history of both its streams, with totals of each at the end of input.
+    CO_PROCESS = "co-process"
     SINK = "sink"
 
 
-JOINS = (Kind.JOIN, Kind.WINDOW_JOIN)
-TIMED = (Kind.BUCKETS, Kind.WINDOWS, Kind.SLIDING, Kind.SESSIONS, Kind.LATE, *JOINS)
-KEYED = (Kind.HISTORY, Kind.TOTALS, Kind.ALARMS, Kind.CONNECT, *TIMED)
-#: What they emit is no record that came in: its path begins there.
+JOINS = (Kind.JOIN, Kind.WINDOW_JOIN, Kind.SESSION_JOIN)
+WINDOWED = (Kind.BUCKETS, Kind.WINDOWS, Kind.SLIDING, Kind.SESSIONS)
+WITH_TTL = (Kind.LIVES, Kind.EXPIRING)
+TIMED = (*WINDOWED, Kind.LATE, *JOINS, *WITH_TTL)
+KEYED = (Kind.HISTORY, Kind.TOTALS, Kind.ALARMS, Kind.CONNECT, Kind.CO_PROCESS, *TIMED)
+#: These emit new records, whose paths begin there.
 ANEW = (Kind.TOTALS, Kind.GATHER, *TIMED)
 
 
 @dataclass(frozen=True, slots=True)
 class TaskSpec:
-    """A task: `inputs` are indexes of earlier tasks, each with the partitioner of its edge."""
+    """A task: `inputs` are indexes of earlier tasks, each with the edge's partitioner."""
 
     kind: Kind
     parallelism: int
@@ -80,13 +91,27 @@ class TaskSpec:
 
 
 @dataclass(frozen=True, slots=True)
+class Change:
+    """Another partitioner for an edge: input `port` of task `task`."""
+
+    task: int
+    port: int
+    partitioner: Partitioner
+
+
+@dataclass(frozen=True, slots=True)
 class Graph:
-    """A job: tasks in topological order; `rows` of each source in `splits`, spread over `keys` keys."""
+    """A job: tasks in topological order, and sources of `rows` records in `splits` and `keys`.
+
+    Attributes:
+        changes: partitioners of all versions of the job after the first.
+    """
 
     tasks: tuple[TaskSpec, ...]
     rows: int
     keys: int
     splits: int = 4
+    changes: tuple[Change, ...] = ()
 
     @property
     def slots(self) -> int:
@@ -94,22 +119,34 @@ class Graph:
         return max(task.parallelism for task in self.tasks)
 
     def describe(self) -> str:
-        """One line per task."""
-        return "\n".join(
+        """A line per task and change."""
+        tasks = [
             f"{index}: {task.kind.value} x{task.parallelism} "
             + " ".join(f"<-{producer} {partitioner.name}" for producer, partitioner in task.inputs)
             for index, task in enumerate(self.tasks)
-        )
+        ]
+        changes = [f"{c.task}/{c.port}: later {c.partitioner.name}" for c in self.changes]
+        return "\n".join((*tasks, *changes))
 
 
 def at_parallelism(graph: Graph, parallelism: Sequence[int]) -> Graph:
-    """The same job with other numbers of subtasks, by task."""
+    """The job with other numbers of subtasks, by task."""
     pairs = zip(graph.tasks, parallelism, strict=True)
     return replace(graph, tasks=tuple(replace(task, parallelism=p) for task, p in pairs))
 
 
+def changed(graph: Graph) -> Graph:
+    """The job with the partitioners of later versions."""
+    tasks = list(graph.tasks)
+    for change in graph.changes:
+        inputs = list(tasks[change.task].inputs)
+        inputs[change.port] = (inputs[change.port][0], change.partitioner)
+        tasks[change.task] = replace(tasks[change.task], inputs=tuple(inputs))
+    return replace(graph, tasks=tuple(tasks))
+
+
 def behind(tasks: Sequence[TaskSpec], index: int) -> list[int]:
-    """The task and all that its records can reach."""
+    """The task and all tasks downstream."""
     reached = {index}
     for later, task in enumerate(tasks):
         if any(producer in reached for producer, _ in task.inputs):
@@ -125,13 +162,19 @@ def has_copies(tasks: Sequence[TaskSpec], index: int) -> bool:
     )
 
 
+#: By key, as `by_key` is; jobs have at most 16 keys.
+RANGES = ByRange("key", ("1", "2", "3", "5", "7", "9", "12"))
+#: Share of the custom edges that are ranges.
+_RANGED = 0.3
+
+
 def by_key(batch: pa.RecordBatch, consumers: int) -> Any:
     """A custom partition function: the key itself."""
     return batch.column(1).to_numpy() % consumers
 
 
 def draw_graph(rng: random.Random, *, keyed_totals: bool) -> Graph:
-    """Draw a job. Without `keyed_totals` no task's output depends on how often it saw a record."""
+    """Draw a job. Without `keyed_totals` no task's output depends on how often a record came."""
     common = rng.randint(1, 4) if rng.random() < 0.6 else 0
 
     def parallelism() -> int:
@@ -154,6 +197,22 @@ def draw_graph(rng: random.Random, *, keyed_totals: bool) -> Graph:
         producers = loose[number::sinks] or [rng.randrange(candidates)]
         tasks.append(_draw_task(rng, tasks, Kind.SINK, parallelism(), producers))
     return Graph(tuple(tasks), rng.choice((8, 16, 24, 40)), rng.choice((1, 3, 8)))
+
+
+def with_ranges(graph: Graph, rng: random.Random) -> Graph:
+    """The same job, where some records go by the range of their key in place of a function of it."""
+    # What came later is drawn apart, so that a seed keeps its other draws.
+    state = rng.getstate()
+    tasks = [
+        replace(task, inputs=tuple((p, _ranged(edge, rng)) for p, edge in task.inputs))
+        for task in graph.tasks
+    ]
+    rng.setstate(state)
+    return replace(graph, tasks=tuple(tasks))
+
+
+def _ranged(edge: Partitioner, rng: random.Random) -> Partitioner:
+    return RANGES if isinstance(edge, Custom) and rng.random() < _RANGED else edge
 
 
 def _draw_task(

@@ -1,4 +1,6 @@
-"""What a random job must put out: its graph computed in one go, record by record, without an engine."""
+"""The expected output of a random job: the graph computed at once, record by record, without an
+engine.
+"""
 
 from __future__ import annotations
 
@@ -7,17 +9,23 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
-from headrace.channels.partitioners import Broadcast, Custom, Forward, Hash, Partitioner
+from headrace.channels.partitioners.broadcast import Broadcast
+from headrace.channels.partitioners.by_range import ByRange
+from headrace.channels.partitioners.custom import Custom
+from headrace.channels.partitioners.forward import Forward
+from headrace.channels.partitioners.hash import Hash
+from headrace.channels.partitioners.partitioner import Partitioner
 
+from .co_processes import totals_of
 from .connects import TOLD_PATH
-from .graphs import ANEW, TIMED, Graph, Kind, TaskSpec
+from .graphs import ANEW, JOINS, TIMED, WITH_TTL, Graph, Kind, TaskSpec
 from .operators import PATH_STEP, is_dropped
 from .source import key_of, records_of
-from .timed_reference import Records, pairs_of, windows_of
+from .timed_reference import Records, lives_of, pairs_of, windows_of
 
 
 class Record(NamedTuple):
-    """What does not depend on the order in which records meet."""
+    """The part of a record that does not depend on the order in which records meet."""
 
     id: int
     key: int
@@ -30,13 +38,16 @@ class Reference:
     """Expected output.
 
     Attributes:
-        sinks: {name of the sink: multiset of its records}.
-        places: {(history task, key): how many records enter it}.
-        ordered: paths along which the records of one source split and key keep their order.
-        forwarded: paths over a forward edge. It keeps its order as long as the parallelism stays: after that, another subtask reads what
-            follows than reads what is still in flight.
-        copied: paths over a broadcast edge. How many copies there are depends on the parallelism of the time.
-        pooled: paths from windows with late records. Which records are told together depends on the run; here each stands for itself.
+        sinks: {name of the sink: multiset of records}.
+        places: {(history task, key): how many records enter the list}.
+        ordered: paths along which the records of a source split and key keep their order.
+        forwarded: paths over an edge whose order a later version breaks: a forward edge, where
+            another subtask reads new records than reads the records in flight, or an edge with a
+            changed partitioner.
+        copied: paths over an edge that is a broadcast in some version. The number of copies depends
+            on the parallelism of the time.
+        pooled: paths from windows with late records. The run decides which records are told
+            together; here each record stands for itself.
     """
 
     sinks: dict[str, Counter[Record]] = field(default_factory=dict)
@@ -53,7 +64,7 @@ Places = Mapping[int, Mapping[int, int]]
 
 
 def reference_of(graph: Graph, read: Places | None = None) -> Reference:
-    """Compute the graph, of all records of its sources or of those that were `read`."""
+    """Compute the graph, of all records of the sources or of the `read` records."""
     reference = Reference()
     outputs: list[Counter[Record]] = []
     #: Paths by task; True: in order so far.
@@ -74,7 +85,7 @@ def reference_of(graph: Graph, read: Places | None = None) -> Reference:
                 reference.sinks[f"sink{index}"] = arriving
                 reference.ordered |= {path for path, kept in order.items() if kept}
                 leaving = Counter()
-            case Kind.JOIN | Kind.WINDOW_JOIN:
+            case kind if kind in JOINS:
                 leaving = _joined(index, task, outputs)
                 order = _stepped(index, task.kind, order)
             case Kind.CONNECT:
@@ -83,6 +94,10 @@ def reference_of(graph: Graph, read: Places | None = None) -> Reference:
                 order = _stepped(index, task.kind, order) | {_told_path(index): False}
                 leaving = _leaving(index, Kind.HISTORY, 1, main, reference)
                 leaving += _gathered(told, task.parallelism, _told_path(index))
+            case Kind.CO_PROCESS:
+                leaving = _leaving(index, Kind.HISTORY, 1, arriving, reference)
+                leaving += _totals_of_sides(index, task, outputs)
+                order = _stepped(index, task.kind, order) | {_told_path(index): False}
             case _:
                 leaving = _leaving(index, task.kind, task.parallelism, arriving, reference)
                 order = _stepped(index, task.kind, order)
@@ -97,11 +112,32 @@ def reference_of(graph: Graph, read: Places | None = None) -> Reference:
         if not kept
     }
     reference.ordered -= broken
-    reference.forwarded = _paths_over(graph, lambda _, edge: isinstance(edge, Forward))
-    reference.copied = _paths_over(graph, lambda _, edge: isinstance(edge, Broadcast))
+    later = {(change.task, change.port): change.partitioner for change in graph.changes}
+    reference.forwarded = _paths_over(
+        graph, lambda edge: isinstance(edge.partitioner, Forward) or edge.place in later
+    )
+    reference.copied = _paths_over(
+        graph,
+        lambda edge: (
+            isinstance(edge.partitioner, Broadcast) or isinstance(later.get(edge.place), Broadcast)
+        ),
+    )
     late = {index for index, task in enumerate(graph.tasks) if task.kind is Kind.LATE}
-    reference.pooled = _paths_over(graph, lambda producer, _: producer in late)
+    reference.pooled = _paths_over(graph, lambda edge: edge.producer in late)
     return reference
+
+
+class _Edge(NamedTuple):
+    """An edge of the graph; `place`: (consumer, port)."""
+
+    producer: int
+    partitioner: Partitioner
+    place: tuple[int, int]
+
+
+def _edges_into(graph: Graph, index: int) -> list[_Edge]:
+    inputs = graph.tasks[index].inputs
+    return [_Edge(*given, (index, port)) for port, given in enumerate(inputs)]
 
 
 def _with(task: TaskSpec, inputs: tuple[tuple[int, Partitioner], ...]) -> TaskSpec:
@@ -112,18 +148,19 @@ def _told_path(index: int) -> int:
     return TOLD_PATH * PATH_STEP + index + 1
 
 
-def _paths_over(graph: Graph, picked: Callable[[int, Partitioner], bool]) -> set[int]:
-    """Paths that reach a sink over an edge that is `picked` by its producer and partitioner."""
+def _paths_over(graph: Graph, picked: Callable[[_Edge], bool]) -> set[int]:
+    """Paths that reach a sink over a `picked` edge."""
     found: set[int] = set()
     #: By task: {path: it led over such an edge}.
     leaving: list[dict[int, bool]] = []
     for index, task in enumerate(graph.tasks):
         arriving: dict[int, bool] = {} if task.inputs else {0: False}
+        edges = _edges_into(graph, index)
         # What is told is told by records of their own.
-        told = task.inputs[-1:] if task.kind is Kind.CONNECT else ()
-        for producer, partitioner in task.inputs[: len(task.inputs) - len(told)]:
-            for path, over in leaving[producer].items():
-                arriving[path] = arriving.get(path, False) or over or picked(producer, partitioner)
+        told = edges[-1:] if task.kind is Kind.CONNECT else []
+        for edge in edges[: len(edges) - len(told)]:
+            for path, over in leaving[edge.producer].items():
+                arriving[path] = arriving.get(path, False) or over or picked(edge)
         match task.kind:
             case Kind.SOURCE:
                 leaving.append(arriving)
@@ -134,7 +171,9 @@ def _paths_over(graph: Graph, picked: Callable[[int, Partitioner], bool]) -> set
                 leaving.append({index + 1: any(arriving.values())})
             case _:
                 left = {p * PATH_STEP + index + 1: over for p, over in arriving.items()}
-                leaving.append(left | {_told_path(index): picked(*edge) for edge in told})
+                if task.kind is Kind.CO_PROCESS:
+                    left[_told_path(index)] = any(arriving.values())
+                leaving.append(left | {_told_path(index): picked(edge) for edge in told})
     return found
 
 
@@ -147,7 +186,7 @@ def _arriving(
         copies = task.parallelism if isinstance(partitioner, Broadcast) else 1
         for record, times in outputs[producer].items():
             arriving[record] += times * copies
-        keeps = isinstance(partitioner, Forward | Hash | Custom)
+        keeps = isinstance(partitioner, Forward | Hash | Custom | ByRange)
         for path, kept in orders[producer].items():
             # Two routes of one path (a union of both) would interleave.
             order[path] = kept and keeps and path not in order
@@ -163,6 +202,8 @@ def _leaving(
         return _gathered(arriving, parallelism, index + 1)
     if kind is Kind.LATE:
         return _told(index, _plain(arriving))
+    if kind in WITH_TTL:
+        return _told(index, lives_of(_plain(arriving)))
     if kind in TIMED:
         return _told(index, windows_of(kind, _plain(arriving)))
     leaving: Counter[Record] = Counter()
@@ -187,17 +228,33 @@ def _totals(arriving: Counter[Record], path: int) -> Counter[Record]:
 
 
 def _gathered(arriving: Counter[Record], parallelism: int, path: int) -> Counter[Record]:
-    """Every subtask gets a copy of each record, and tells what one of each comes to."""
+    """Every subtask gets a copy of each record, and tells the totals of one copy."""
     one = Counter({record: times // parallelism for record, times in arriving.items()})
     return Counter(dict.fromkeys(_totals(one, path), parallelism))
 
 
 def _joined(index: int, task: TaskSpec, outputs: list[Counter[Record]]) -> Counter[Record]:
-    sides: list[Records] = []
-    for inputs in (task.inputs[:1], task.inputs[1:]):
-        arriving = sum((outputs[producer] for producer, _ in inputs), Counter[Record]())
-        sides.append(_plain(arriving))
-    return _told(index, pairs_of(task.kind, *sides))
+    return _told(index, pairs_of(task.kind, *_sides(task, outputs)))
+
+
+def _totals_of_sides(index: int, task: TaskSpec, outputs: list[Counter[Record]]) -> Counter[Record]:
+    """A record for each key with the counts and sums of both sides."""
+    found: dict[int, list[tuple[int, int]]] = defaultdict(lambda: [(0, 0), (0, 0)])
+    for side, records in enumerate(_sides(task, outputs)):
+        for (id, key), times in records.items():
+            count, total = found[key][side]
+            found[key][side] = (count + times, total + id * times)
+    path = _told_path(index)
+    return Counter(Record(totals_of(*sides), key, path, 0) for key, sides in found.items())
+
+
+def _sides(task: TaskSpec, outputs: list[Counter[Record]]) -> tuple[Records, Records]:
+    """Records of the first input, and of the others."""
+    left, right = (
+        sum((outputs[producer] for producer, _ in inputs), Counter[Record]())
+        for inputs in (task.inputs[:1], task.inputs[1:])
+    )
+    return _plain(left), _plain(right)
 
 
 def _plain(arriving: Counter[Record]) -> Records:

@@ -1,10 +1,12 @@
-"""Windows and joins in simulated jobs: the product's operators over the event time of `event_time.py`.
+"""Windows and joins in simulated jobs: the product's operators over the event time of
+`event_time.py`.
 
-A window is told by one record that says what was in it. A join emits a record for each pair, and for each record that met none. So a window, pair or
-record that is lost, doubled or let go of too early shows in what the sinks hold. What they must tell is said in `timed_reference.py`.
+A record tells the content of each window. A join emits a record for each pair, and for each record
+without partner. So the sinks show a window, pair or record that is lost, doubled or forgotten too
+early. `timed_reference.py` computes the expected records.
 
-With records that come too late it depends on the run what each window holds. But none fires twice, and each record is in one window or is late: `Late`
-tells of each window what it held, and of each late record that it was late.
+With late records the run decides the content of each window. But no window fires twice, and each
+record is in a window or late: `Late` tells the content of each window, and each late record.
 """
 
 from __future__ import annotations
@@ -19,8 +21,9 @@ import pyarrow.compute as pc
 from ...contract.operators import Advanced
 from ...operators import aggregations
 from ...operators.join import Interval, JoinOperator
-from ...operators.join_runs import JoinInput
+from ...operators.join_input import JoinInput
 from ...operators.session import SessionOperator
+from ...operators.session_join import SessionJoinOperator
 from ...operators.stateless import StatelessOperator
 from ...operators.window import TimeWindowOperator
 from ...operators.window_output import window_schema
@@ -30,35 +33,35 @@ from .event_time import BUCKET_NS, time_of, told_of
 from .source import SCHEMA
 
 _TIME: Final = pa.field("time", pa.timestamp("ns"))
-_TIMED: Final = SCHEMA.append(_TIME)
+TIMED_SCHEMA: Final = SCHEMA.append(_TIME)
 _SUMS: Final = {"n": aggregations.count(), "total": aggregations.sum("id")}
-_WINDOWS: Final = window_schema(["key"], "time", _SUMS, _TIMED)
-_SPEC: Final = WindowAggregate(["key"], "time", 0, _SUMS, _TIMED, _WINDOWS)
-_SIDE: Final = JoinInput(("key",), "time", _TIMED)
+_WINDOWS: Final = window_schema(["key"], "time", _SUMS, TIMED_SCHEMA)
+_SPEC: Final = WindowAggregate(["key"], "time", 0, _SUMS, TIMED_SCHEMA, _WINDOWS)
+_SIDE: Final = JoinInput(("key",), "time", TIMED_SCHEMA)
 
 TUMBLING: Final = TimeWindow(BUCKET_NS, BUCKET_NS)
 SLIDING: Final = TimeWindow(105, 35)
-#: Odd: whether sessions of records that are just so far apart are one depends on the run, and times are even.
+#: Odd, and times are even: the run would decide on sessions that are exactly a gap apart.
 GAP_NS: Final = 25
 #: Records of a key that are at most this far apart are joined.
 DISTANCE_NS: Final = 40
 
-#: Every third record of `Late` has this much less time than it would have: that is later than the watermarks allow for.
+#: Every third record of `Late` is this much older than its id says, beyond the watermarks' delay.
 _LAG_NS: Final = 220
-#: The id of what `Late` tells: the sum of ids times this, plus the number of the window; 0: a late record.
+#: Ids of `Late`: the sum of ids times this, plus the number of the window; 0: a late record.
 LATE_STEP: Final = 1 << 10
 #: Windows are numbered from well before those of the earliest records.
 _FIRST_WINDOW: Final = 16
 
 
-def _timed(batch: pa.RecordBatch, times: Any = None) -> pa.RecordBatch:
+def timed(batch: pa.RecordBatch, times: Any = None) -> pa.RecordBatch:
     times = time_of(batch.column(0).to_numpy()) if times is None else times
     return pa.RecordBatch.from_arrays(
-        [*batch.columns, pa.array(times).view(_TIME.type)], schema=_TIMED
+        [*batch.columns, pa.array(times).view(_TIME.type)], schema=TIMED_SCHEMA
     )
 
 
-def _record(ids: Any, keys: pa.Array, nth: Any = None) -> pa.RecordBatch:
+def record(ids: Any, keys: pa.Array, nth: Any = None) -> pa.RecordBatch:
     zeros = pa.array(np.zeros(len(keys), np.int64))
     nth = zeros if nth is None else pa.array(nth)
     return pa.RecordBatch.from_arrays(
@@ -78,7 +81,7 @@ class Windows(TimeWindowOperator):
 
     def process(self, batch: pa.RecordBatch, port: int) -> Iterable[pa.RecordBatch]:
         """Take in records with their times."""
-        return super().process(_timed(batch), port)
+        return super().process(timed(batch), port)
 
 
 class Sessions(SessionOperator):
@@ -89,70 +92,81 @@ class Sessions(SessionOperator):
 
     def process(self, batch: pa.RecordBatch, port: int) -> Iterable[pa.RecordBatch]:
         """Take in records with their times."""
-        return super().process(_timed(batch), port)
+        return super().process(timed(batch), port)
 
 
 class WindowsTold(StatelessOperator):
     """Makes records of windows."""
 
     def process(self, batch: pa.RecordBatch, port: int) -> Iterable[pa.RecordBatch]:
-        """A record per window that tells what was in it."""
+        """Make a record per window that tells the content."""
         counts, totals = batch.column("n").to_numpy(), batch.column("total").to_numpy()
-        yield _record(told_of(counts, totals, _ends(batch) - 1), batch.column("key"))
+        yield record(told_of(counts, totals, _ends(batch) - 1), batch.column("key"))
 
 
 class Late(TimeWindowOperator):
-    """Windows of records of which some come too late, and those records."""
+    """Windows over records, some of them late, and the late records."""
 
     def __init__(self, name: str) -> None:
         super().__init__(TUMBLING, _SPEC, operator=name)
 
     def process(self, batch: pa.RecordBatch, port: int) -> Iterator[pa.RecordBatch]:
-        """Take in records; tell those that come too late."""
+        """Take in records; tell late records."""
         ids = batch.column(0).to_numpy()
         yield from self._told(
-            super().process(_timed(batch, time_of(ids) - _LAG_NS * (ids % 3 == 0)), port)
+            super().process(timed(batch, time_of(ids) - _LAG_NS * (ids % 3 == 0)), port)
         )
         for late in super().take_late():
             ids = late.column(0).to_numpy()
-            yield _record(ids * LATE_STEP, late.column("key"), np.ones(len(ids), np.int64))
+            yield record(ids * LATE_STEP, late.column("key"), np.ones(len(ids), np.int64))
 
     def advance(self, watermark_ns: int, rows_max: int) -> Advanced:
-        """Tell the windows that end."""
+        """Tell the closed windows."""
         fired = super().advance(watermark_ns, rows_max)
         return Advanced(list(self._told(fired.batches)), fired.done)
 
     def take_late(self) -> Sequence[pa.RecordBatch]:
-        """They were told."""
+        """`process` has told the late records."""
         return ()
 
     def _told(self, windows: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in windows:
             number = _ends(batch) // BUCKET_NS + _FIRST_WINDOW
             ids = batch.column("total").to_numpy() * LATE_STEP + number
-            yield _record(ids, batch.column("key"), batch.column("n"))
+            yield record(ids, batch.column("key"), batch.column("n"))
 
 
 class Joined(JoinOperator):
-    """Joins the records of the first input with those of the others, and tells who met none."""
+    """Joins the first input with the others, and tells unmatched records."""
 
     def __init__(self, match: Interval | TimeWindow, name: str) -> None:
         super().__init__(_SIDE, _SIDE, match, "full", 1, operator=name)
 
     def process(self, batch: pa.RecordBatch, port: int) -> Iterator[pa.RecordBatch]:
         """Take in records with their times."""
-        return super().process(_timed(batch), port)
+        return super().process(timed(batch), port)
+
+
+class SessionJoined(SessionJoinOperator):
+    """Joins the first input with the others by sessions, and tells unmatched records."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(_SIDE, _SIDE, SessionWindow(GAP_NS), "full", 1, operator=name)
+
+    def process(self, batch: pa.RecordBatch, port: int) -> Iterator[pa.RecordBatch]:
+        """Take in records with their times."""
+        return super().process(timed(batch), port)
 
 
 class PairsTold(StatelessOperator):
     """Makes records of pairs."""
 
     def process(self, batch: pa.RecordBatch, port: int) -> Iterable[pa.RecordBatch]:
-        """A record per pair that tells who met."""
+        """Make a record per pair that tells both ids."""
         ids = (pc.fill_null(batch.column(name), -1).to_numpy() for name in ("id", "id_right"))
-        yield _record(pair_of(*ids), batch.column("key"))
+        yield record(pair_of(*ids), batch.column("key"))
 
 
 def pair_of(left: Any, right: Any) -> Any:
-    """The id of the record that tells of a pair; -1 where there was none."""
+    """The id of the record that tells a pair; -1 for a missing partner."""
     return (left + 1) * 1_000_003 + right + 1

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 from headrace.channels.events import MIN_WATERMARK
-from headrace.channels.partitioners import Forward
+from headrace.channels.partitioners.forward import Forward
 from headrace.engine.contract.errors import UserCodeError
 from headrace.engine.contract.execution import EventTimeRole, OperatorPlan, TaskPlan
 from headrace.engine.contract.operators import (

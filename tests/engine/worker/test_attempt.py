@@ -7,7 +7,7 @@ import pytest
 
 from headrace.channels.buffer import Buffer, ChannelId
 from headrace.channels.events import Barrier, CheckpointMode, EndOfInput
-from headrace.channels.partitioners import Rebalance
+from headrace.channels.partitioners.rebalance import Rebalance
 from headrace.channels.wire import BufferFrame, CreditFrame, EventFrame
 from headrace.engine.contract.execution import EdgePlan, ExecutionPlan, OperatorPlan, TaskPlan
 from headrace.engine.contract.operators import Operator, SourceReader, SourceStatus

@@ -9,7 +9,7 @@ import pytest
 
 from headrace.channels.buffer import Buffer, ChannelId
 from headrace.channels.events import Barrier, CheckpointMode, EndOfInput
-from headrace.channels.partitioners import Rebalance
+from headrace.channels.partitioners.rebalance import Rebalance
 from headrace.channels.wire import BufferFrame, EventFrame
 from headrace.engine.contract import messages as m
 from headrace.engine.contract.execution import EdgePlan, ExecutionPlan, OperatorPlan, TaskPlan

@@ -1,49 +1,32 @@
-"""What a join keeps of one side: sorted runs of records, which are never changed.
+"""Records of keys as sorted runs, which are never changed.
 
-A batch becomes a run, sorted by the hash of its key and by time, and is probed by binary search, a whole batch at once. Runs are merged like
-the digits of a binary counter, so there are few, and each record is copied a logarithmic number of times. Runs are values: the running
-work makes a new tuple of them, and a snapshot keeps the old one.
+A batch becomes a run, sorted by the hash of its key and by time; binary search probes it with a whole batch at once.
+Runs are merged like the digits of a binary counter, so there are few, and each record is copied a logarithmic number
+of times. Runs are values: the running work makes a new tuple of them, and a snapshot keeps the old one.
 
 The hash only finds candidates: the caller compares the keys themselves.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from headrace.channels.hashing import Hashes, hash_rows
 
-from ..contract.operators import RestoredState
-from ..state.arrays import Mask, is_word_type, words
-from ..state.tables import keyed_table, restored_batches
-from .windows import Times
+from .arrays import Mask
 
 # Format, never change.
 TIME = pa.field("__time", pa.int64(), nullable=False)
 MATCHED = pa.field("__matched", pa.bool_(), nullable=False)
-#: State of a join in a database: how many records it has numbered.
-SEQUENCE_STATE = "sequence"
-
-#: What a database adds to the columns of a record.
-ADDED = ("__hash", "__at", "__number")
-
+#: Nanoseconds since 1970.
+Times = npt.NDArray[np.int64]
 #: Positions of rows.
 Rows = npt.NDArray[np.int64]
-
-
-@dataclass(frozen=True, slots=True)
-class JoinInput:
-    """One side: its key columns, in the order of the other's, its event-time column, and its schema."""
-
-    keys: tuple[str, ...]
-    event_time: str
-    schema: pa.Schema
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,69 +111,6 @@ def sorted_run(rows: pa.RecordBatch, time: Times, matched: Mask, hashes: Hashes)
     return Run(rows, time, matched, distinct, times, place)
 
 
-def table_of(runs: Sequence[Run], given: JoinInput, max_parallelism: int) -> pa.Table:
-    """Make the keyed table of a side's records."""
-    schema = state_schema(given)
-    batches = [
-        pa.RecordBatch.from_arrays(
-            [*run.rows.columns, pa.array(run.time), pa.array(run.matched)], schema=schema
-        )
-        for run in runs
-    ]
-    empty = pa.RecordBatch.from_pylist([], schema=schema)
-    whole = pa.concat_batches(batches) if batches else empty
-    return keyed_table(whole, given.keys, max_parallelism)
-
-
-def state_schema(given: JoinInput) -> pa.Schema:
-    """Tell the columns of a side's state."""
-    return pa.schema([*given.schema, TIME, MATCHED])
-
-
-def side_batches(
-    states: Iterable[RestoredState], name: str, given: JoinInput, operator: str
-) -> list[pa.RecordBatch]:
-    """Find the records of a side among what a join is given back, without what a database adds to them.
-
-    Raises: UserError when they have other columns or types than the program has now.
-    """
-    plain = [
-        RestoredState(s.name, s.kind, s.table.drop_columns(_added(s.table)))
-        for s in states
-        if s.name == name
-    ]
-    return restored_batches(plain, name, state_schema(given), operator)
-
-
-def _added(table: pa.Table) -> list[str]:
-    return [name for name in table.column_names if name in ADDED]
-
-
-def have_keys(batch: pa.RecordBatch, keys: Sequence[str]) -> Mask:
-    """Tell which records have no null among their keys."""
-    valid = np.ones(batch.num_rows, np.bool_)
-    for key in keys:
-        column = batch.column(key)
-        if column.null_count:
-            valid &= column.is_valid().to_numpy(zero_copy_only=False)
-    return valid
-
-
-def equal_keys(
-    left: pa.RecordBatch,
-    left_keys: Sequence[str],
-    left_rows: Rows,
-    right: pa.RecordBatch,
-    right_keys: Sequence[str],
-    right_rows: Rows,
-) -> Mask:
-    """Compare the keys of pairs; there are no nulls. NaN equals NaN, as it does in key_by."""
-    equal = np.ones(len(left_rows), np.bool_)
-    for one, other in zip(left_keys, right_keys, strict=True):
-        a, b = left.column(one), right.column(other)
-        if is_word_type(a.type):
-            equal &= words(a)[left_rows] == words(b)[right_rows]
-        else:
-            same = pc.equal(a.take(pa.array(left_rows)), b.take(pa.array(right_rows)))
-            equal &= same.to_numpy(zero_copy_only=False)
-    return equal
+def record_schema(schema: pa.Schema) -> pa.Schema:
+    """Add to the columns of records those of their state."""
+    return pa.schema([*schema, TIME, MATCHED])

@@ -5,19 +5,20 @@ from __future__ import annotations
 import pyarrow as pa
 
 from headrace.channels.keygroups import key_groups
-from headrace.engine.state.committed import ABSENT, HeapCommitted
+from headrace.engine.state.backend import ABSENT
+from headrace.engine.state.heap.values import HeapValues
 
 SCHEMA = pa.schema([("key", pa.int64()), ("seen", pa.map_(pa.string(), pa.int64()))])
 
 
 def test_writes_replace_add_and_remove() -> None:
-    committed = HeapCommitted({1: "a", 2: "b"})
+    committed = HeapValues({1: "a", 2: "b"})
     committed.merge({2: "c", 3: "d", 1: ABSENT})
     assert committed == {2: "c", 3: "d"}
 
 
 def test_a_round_looks_at_every_key_once_though_keys_come_and_go() -> None:
-    committed = HeapCommitted({key: str(key) for key in range(5)})
+    committed = HeapValues({key: str(key) for key in range(5)})
     first, over = committed.some(2)
     assert (first, over) == ([(0, "0"), (1, "1")], False)
     committed.merge({2: ABSENT, 9: "9"})
@@ -28,7 +29,7 @@ def test_a_round_looks_at_every_key_once_though_keys_come_and_go() -> None:
 
 
 def test_what_was_frozen_does_not_change_any_more() -> None:
-    committed = HeapCommitted({7: {"x": 1}, 8: {}})
+    committed = HeapValues({7: {"x": 1}, 8: {}})
     table = committed.freeze(SCHEMA, 16)
     committed.merge({7: ABSENT, 9: {"y": 2}})
     frozen = table()
@@ -41,4 +42,4 @@ def test_what_was_frozen_does_not_change_any_more() -> None:
 
 
 def test_nothing_is_a_table_without_rows() -> None:
-    assert HeapCommitted().freeze(SCHEMA, 16)().num_rows == 0
+    assert HeapValues().freeze(SCHEMA, 16)().num_rows == 0

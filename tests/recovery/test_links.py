@@ -1,4 +1,6 @@
-"""Places that are taken by what lies elsewhere: records outlive drivers, and a damaged one says so."""
+"""Places that are taken by what lies elsewhere: records outlive drivers, and a damaged one says
+so.
+"""
 
 from __future__ import annotations
 
@@ -9,14 +11,14 @@ import pytest
 
 from headrace.engine.storage.checkpoint_storage import FsspecStore
 from headrace.recovery import catalog
-from headrace.recovery.elsewhere import Damaged, Elsewhere, forget, note, noted, places
-from headrace.recovery.layout import CheckpointKind, elsewhere_path
+from headrace.recovery.layout import CheckpointKind, link_path
+from headrace.recovery.links import CheckpointLink, Damaged, delete, numbers, read_all, write
 from headrace.recovery.store import AlreadyExists
 
-CLAIM = Elsewhere(
+CLAIM = CheckpointLink(
     number=4, directory="/old", job="older", checkpoint=9, savepoint=False, claimed=True
 )
-SAVEPOINT = Elsewhere(
+SAVEPOINT = CheckpointLink(
     number=7, directory="", job="job", checkpoint=7, savepoint=True, claimed=False
 )
 
@@ -28,30 +30,30 @@ def store(tmp_path: Path) -> FsspecStore:
 
 def test_what_is_noted_is_read_again_lowest_place_first(store: FsspecStore) -> None:
     for record in (SAVEPOINT, CLAIM, CLAIM):
-        note(store, "job", record)
-    assert noted(store, "job") == ([CLAIM, SAVEPOINT], [])
+        write(store, "job", record)
+    assert read_all(store, "job") == ([CLAIM, SAVEPOINT], [])
     assert (CLAIM.kind, SAVEPOINT.kind) == (CheckpointKind.CHECKPOINT, CheckpointKind.SAVEPOINT)
     assert str(CLAIM) == "chk-9 of job 'older' in /old"
     assert str(SAVEPOINT) == "sav-7 of job 'job'"
 
 
 def test_a_place_is_taken_once(store: FsspecStore) -> None:
-    note(store, "job", CLAIM)
+    write(store, "job", CLAIM)
     with pytest.raises(AlreadyExists):
-        note(store, "job", msgspec.structs.replace(CLAIM, checkpoint=10))
-    assert noted(store, "job") == ([CLAIM], [])
+        write(store, "job", msgspec.structs.replace(CLAIM, checkpoint=10))
+    assert read_all(store, "job") == ([CLAIM], [])
 
 
 def test_no_checkpoint_gets_a_number_whose_place_is_taken(store: FsspecStore) -> None:
-    note(store, "job", SAVEPOINT)
+    write(store, "job", SAVEPOINT)
     assert catalog.next_checkpoint_number(store, "job") == 8
 
 
 def test_a_record_that_is_forgotten_is_gone_and_may_be_forgotten_twice(store: FsspecStore) -> None:
-    note(store, "job", CLAIM)
-    forget(store, "job", 4)
-    forget(store, "job", 4)
-    assert places(store, "job") == []
+    write(store, "job", CLAIM)
+    delete(store, "job", 4)
+    delete(store, "job", 4)
+    assert numbers(store, "job") == []
 
 
 @pytest.mark.parametrize(
@@ -66,9 +68,9 @@ def test_a_record_that_is_forgotten_is_gone_and_may_be_forgotten_twice(store: Fs
     ],
 )
 def test_a_damaged_record_is_told_apart(store: FsspecStore, data: bytes) -> None:
-    store.put(elsewhere_path("job", 4), data)
-    note(store, "job", SAVEPOINT)
-    records, damaged = noted(store, "job")
+    store.put(link_path("job", 4), data)
+    write(store, "job", SAVEPOINT)
+    records, damaged = read_all(store, "job")
     assert records == [SAVEPOINT]
     assert [type(each) for each in damaged] == [Damaged]
     assert damaged[0].number == 4
