@@ -1,10 +1,12 @@
 """How long does it take to split one batch among the consumers of an edge, and to hash its key?
 
-Unit: time per batch; `extra_info` has the rows per second of the fastest and of the median round. The record is
-that of the main experiment: three int64 columns and a payload of 76 bytes. Batches of 512 rows show the fixed cost of a call, 32,768 rows the cost of memory. The data is
-in the cache, and nothing else should run on the machine; expect 10 % of noise on a quiet one.
+Unit: time per batch; `extra_info` has the rows per second of the fastest and of the median round.
+The record is that of the main experiment: three int64 columns and a payload of 76 bytes. Batches of
+512 rows show the fixed cost of a call, 32,768 rows the cost of memory. The data is in the cache,
+and nothing else should run on the machine; expect 10 % of noise on a quiet one.
 
-Run: `pytest bench/test_partition.py -o addopts=--import-mode=importlib`; add `--benchmark-json=FILE` for the figures.
+Run: `pytest bench/test_partition.py -o addopts=--import-mode=importlib`; add
+`--benchmark-json=FILE` for the figures.
 """
 
 from __future__ import annotations

@@ -216,7 +216,8 @@ class Replay:
     def describe(self) -> str:
         """The whole state as stable text."""
         lines = [
-            f"replay e{c.source.edge}:{c.source.producer}>{c.source.consumer} stored={len(c.stored)}"
+            f"replay e{c.source.edge}:{c.source.producer}>{c.source.consumer}"
+            f" stored={len(c.stored)}"
             f" committed={c.stored[0].committed if c.stored else 0}"
             for c in self._channels
         ]

@@ -33,7 +33,8 @@ DOCUMENTS = sorted(
 )
 NAMES = [path.relative_to(ROOT).as_posix() for path in DOCUMENTS]
 
-#: Top-level folders and files; a code span that begins with one of them is a path of the repository.
+#: Top-level folders and files; a code span that begins with one of them is a path of the
+#: repository.
 TOP = ("bench/", "channels/", "docs/", "engine/", "headrace/", "inflight/", "recovery/", "tests/")
 
 ROOM = re.compile(r"^#+ .*`([\w/]+/)`")

@@ -65,8 +65,8 @@ class Incarnation:
 #: machine, on which it may listen for its peers. An exception means that the worker died.
 Entry = Callable[[WorkerProgram, Incarnation, str], None]
 
-#: Told that a worker ended: which start of it, and an exit code (0: it returned; negative: killed by that
-#: signal). Called from a thread of the launcher; must not block.
+#: Told that a worker ended: which start of it, and an exit code (0: it returned; negative: killed
+#: by that signal). Called from a thread of the launcher; must not block.
 OnExit = Callable[[Incarnation, int], None]
 
 
@@ -80,7 +80,9 @@ class WorkerLauncher(Protocol):
 
     @property
     def coordinator_host(self) -> str:
-        """Address of this machine on which the coordinator listens, so that all workers reach it."""
+        """Address of this machine on which the coordinator listens, so that all workers reach
+        it.
+        """
         ...
 
     def start(
@@ -103,9 +105,11 @@ class WorkerLauncher(Protocol):
         ...
 
     def replace(self, worker: int, number: int, lost: int = -1) -> None:
-        """Start `worker` again as incarnation `number`, since the driver has lost it; after `stop` do nothing.
+        """Start `worker` again as incarnation `number`, since the driver has lost it; after `stop`
+        do nothing.
 
-        Where the platform counts incarnations itself and starts ended workers again (Spark), see that this one has ended.
+        Where the platform counts incarnations itself and starts ended workers again (Spark), see
+        that this one has ended.
 
         Args:
             lost: number of the newest incarnation that has registered; -1: none has.

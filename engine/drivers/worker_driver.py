@@ -38,7 +38,6 @@ from ..network.network import (
 from ..operators.chain import Chain
 from ..storage.ahead import FilesAhead
 from ..storage.log_files import LogFiles, PieceWritten
-from ..storage.snapshots import CorruptState
 from ..storage.working_folder import WorkingFolder
 from ..worker import worker_events as w
 from ..worker.subtask_events import ReadBuffer, RunWork, SubtaskId
@@ -54,7 +53,7 @@ from .subtask_thread import (
     SubtaskThread,
     ThreadEvent,
 )
-from .worker_performer import LoadedAttempt, Performer
+from .worker_performer import LoadedAttempt, Performer, open_failed
 
 _log = logging.getLogger(__name__)
 
@@ -186,7 +185,7 @@ class WorkerDriver(Performer[_Loaded, ConnectionId]):
             case SubtaskOpened():
                 self._opened(item)
             case SubtaskOpenFailed():
-                self._open_failed(item)
+                self._step(open_failed(item.epoch, item.subtask, item.error))
             case PieceWritten():
                 self._piece_written(item)
             case CheckpointStored():
@@ -323,18 +322,6 @@ class WorkerDriver(Performer[_Loaded, ConnectionId]):
         if not self._loaded.opening:
             self._drop_ahead(self._loaded)
             self._step(w.AttemptLoaded(event.epoch))
-
-    def _open_failed(self, event: SubtaskOpenFailed) -> None:
-        if isinstance(event.error, StoreError):
-            # Storage that does not answer now says nothing about the program or the checkpoint: try
-            # again.
-            reason = f"the checkpoint could not be read: {event.error}"
-            self._step(w.WorkFailed(event.epoch, event.subtask, reason, "", fatal=False))
-            return
-        corrupt = isinstance(event.error, CorruptState)
-        known = isinstance(event.error, HeadraceError | CorruptState)
-        reason = str(event.error) if known else repr(event.error)
-        self._step(w.AttemptLoadFailed(event.epoch, reason, corrupt))
 
     def _drop_ahead(self, loaded: _Loaded) -> None:
         if loaded.ahead is not None:

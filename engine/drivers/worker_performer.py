@@ -16,6 +16,7 @@ from headrace.inflight.writer import Piece
 from headrace.recovery.store import Store, StoreError
 
 from ..contract import messages as m
+from ..contract.errors import HeadraceError
 from ..contract.execution import ExecutionPlan
 from ..operators.chain import Chain
 from ..storage.log_files import PieceWritten
@@ -56,6 +57,20 @@ class LoadedAttempt:
     persistence: Persistence
     #: None: there is no checkpoint storage.
     origin: Origin | None
+
+
+def open_failed(
+    epoch: int, subtask: SubtaskId, error: Exception
+) -> w.WorkFailed | w.AttemptLoadFailed:
+    """Return the event of a chain that could not be opened or restored."""
+    if isinstance(error, StoreError):
+        # Storage that does not answer now says nothing about the program or the checkpoint: try
+        # again.
+        reason = f"the checkpoint could not be read: {error}"
+        return w.WorkFailed(epoch, subtask, reason, "", fatal=False)
+    is_known = isinstance(error, HeadraceError | CorruptState)
+    reason = str(error) if is_known else repr(error)
+    return w.AttemptLoadFailed(epoch, reason, corrupt=isinstance(error, CorruptState))
 
 
 _Connection = TypeVar("_Connection")

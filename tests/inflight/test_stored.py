@@ -1,4 +1,6 @@
-"""Data of checkpoints: the newest that is complete may be named, or a newer one that was given up."""
+"""Data of checkpoints: the newest that is complete may be named, or a newer one that was given
+up.
+"""
 
 from __future__ import annotations
 

@@ -70,7 +70,9 @@ def joined(producers: int, consumers: int, partitioner: Partitioner = BY_KEY) ->
 
 
 def in_flight(producers: int, consumers: int) -> CheckpointMetadata:
-    """Of every channel one stored record before the receiver, and one behind it in the sender's queue."""
+    """Of every channel one stored record before the receiver, and one behind it in the sender's
+    queue.
+    """
     subtasks = []
     for task, count in ((0, producers), (1, consumers)):
         for index in range(count):

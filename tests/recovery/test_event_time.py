@@ -1,4 +1,6 @@
-"""Event time across a restore: exact where the channels are the same, and never ahead where they are not."""
+"""Event time across a restore: exact where the channels are the same, and never ahead where they
+are not.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Places that are taken by what lies elsewhere: records outlive drivers, and a damaged one says so."""
+"""Places that are taken by what lies elsewhere: records outlive drivers, and a damaged one says
+so.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Redistribution: whatever the new parallelism, every record in flight is replayed by exactly its consumers."""
+"""Redistribution: whatever the new parallelism, every record in flight is replayed by exactly its
+consumers.
+"""
 
 from __future__ import annotations
 
@@ -130,11 +132,13 @@ def replayed_nothing(assigned: list[SubtaskSnapshot]) -> bool:
     return not any(s.inflight for s in assigned)
 
 
-# --- in-flight records that were still being replayed -----------------------------------------------------------------
+# --- in-flight records that were still being replayed ---------------------------------------------
 
 
 def content(buffer: BufferHandle) -> list[int]:
-    """The records that a reader gets, if the partitioner sends record n to consumer n modulo the parallelism."""
+    """The records that a reader gets, if the partitioner sends record n to consumer n modulo the
+    parallelism.
+    """
     records = list(range(buffer.start, buffer.start + buffer.rows))
     for skip, parallelism, consumer in buffer.filters:
         records = [n for n in records[skip:] if n % parallelism == consumer]

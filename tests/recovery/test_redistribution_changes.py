@@ -1,4 +1,6 @@
-"""Records in flight on an edge whose partitioner was changed: they go where the new one says, or the restore is refused."""
+"""Records in flight on an edge whose partitioner was changed: they go where the new one says, or
+the restore is refused.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +32,9 @@ def repartitioned(
     parameters: Sequence[str] = (),
     replayed: bool = False,
 ) -> list[SubtaskSnapshot]:
-    """Records in flight on 2 x 2 channels of an edge that had the partitioner `was`, for a plan that has `now`."""
+    """Records in flight on 2 x 2 channels of an edge that had the partitioner `was`, for a plan
+    that has `now`.
+    """
     old = in_flight(2, 2)
     edges = [EdgeInfo("numbers->totals/0", 0, 1, was, list(columns), list(parameters))]
     if replayed:

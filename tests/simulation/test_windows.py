@@ -17,8 +17,8 @@ from headrace.engine.simulation.campaign.world import World
 from headrace.engine.simulation.jobs.graphs import (
     JOINS,
     MAX_PARALLELISM,
-    MORTAL,
     WINDOWED,
+    WITH_TTL,
     Graph,
     Kind,
     TaskSpec,
@@ -54,7 +54,7 @@ def joined(kind: Kind) -> Graph:
     return Graph(tasks, rows=30, keys=3)
 
 
-GRAPHS = [windowed(kind) for kind in (*WINDOWED[1:], Kind.LATE, *MORTAL)]
+GRAPHS = [windowed(kind) for kind in (*WINDOWED[1:], Kind.LATE, *WITH_TTL)]
 GRAPHS += [joined(kind) for kind in (*JOINS, Kind.CONNECT, Kind.CO_PROCESS)]
 
 

@@ -1,4 +1,6 @@
-"""Every kind of state and every kind of edge, read back from a checkpoint: by Spark, and by `headrace checkpoints show`."""
+"""Every kind of state and every kind of edge, read back from a checkpoint: by Spark, and by
+`headrace checkpoints show`.
+"""
 
 from __future__ import annotations
 

@@ -12,6 +12,7 @@ from typing import Any
 from headrace.recovery.store import StoreError
 
 from ...drivers.loading import make_chain, read_restored
+from ...drivers.worker_performer import open_failed
 from ...operators.chain import Chain
 from ...operators.work import (
     Work,
@@ -132,11 +133,8 @@ class SimulatedTasks:
                 if id in snapshots:
                     seen = seen_as(env.storage, effect.job, env.plan.job)
                     env.watch.restored(effect.epoch, snapshots[id], seen)
-        except StoreError as error:
-            self._deliver(w.WorkFailed(effect.epoch, id, str(error), "", fatal=False))
-            return
-        except CorruptState as error:
-            self._deliver(w.AttemptLoadFailed(effect.epoch, str(error), corrupt=True))
+        except (StoreError, CorruptState) as error:
+            self._deliver(open_failed(effect.epoch, id, error))
             return
         if effect.checkpoint:
             env.coverage.count("restored from a checkpoint")

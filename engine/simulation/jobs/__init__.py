@@ -1,1 +1,3 @@
-"""Random jobs for the simulation: graphs, sources, operators, and the output that a sequential reference expects of them."""
+"""Random jobs for the simulation: graphs, sources, operators, and a sequential reference of
+outputs.
+"""

@@ -1,8 +1,8 @@
-"""The clock in simulated jobs: a keyed operator that holds records back until a processing-time timer fires.
+"""The clock in simulated jobs: a keyed operator holds records back until a processing-time timer.
 
-What comes out of it is what came in, each key's records in order, whenever the timers fire: so a timer that is lost, or state that
-its firing did not take along, shows in what the sinks hold. So does one that fires a second time: there is nothing to let go of then. Time is the
-simulation's.
+All records come out, each key's in order, whenever the timers fire. So a lost timer shows in the
+sinks, and state that a firing left behind. A second firing shows as well: no record is held by
+then. Time is the simulation's.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _NOTHING: Final = -1
 
 
 class Alarms(StatefulProcessor):
-    """Lets go of a key's records a while after the first of them."""
+    """Lets go of a key's records a while after the first record."""
 
     held = list_state(pa.struct(list(SCHEMA)))
 

@@ -1,8 +1,8 @@
 """Two keyed streams in one processor: a history of both sides, and totals of each side.
 
-Records of both sides enter one list per key, so a side that finds other state than its partner
-repeats a place. Records of a key meet in no certain order, but each place is taken once. At the
-end of input a timer tells the count and sum of either side, so a record on the wrong side shows.
+Records of both sides enter one list per key, so two sides with different state repeat a place.
+Records of a key meet in no certain order, but each place is taken once. At the end of input a timer
+tells the count and sum of either side, so a record on the wrong side shows.
 """
 
 from __future__ import annotations

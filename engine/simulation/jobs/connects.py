@@ -1,7 +1,8 @@
-"""Connect in simulated jobs: a keyed history, and totals of what every subtask is told by a second stream.
+"""Connect in simulated jobs: a keyed history, and totals of a second stream by every subtask.
 
-Which records of the keyed stream see what was told before them depends on the run. So each stream is checked by itself: the keyed one as a history is,
-the told one as what `Gather` tells, by each subtask at the end of input.
+The run decides which keyed records come after a broadcast record. So each stream is checked by
+itself: the keyed stream like a history, the broadcast stream like the output of `Gather`, by each
+subtask at the end of input.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from ...state.broadcast import broadcast_state
 from .operators import History
 from .source import SCHEMA
 
-#: The path of what is told at the end; no task stands at that digit.
+#: The path of totals at the end; no task stands at that digit.
 TOLD_PATH: Final = 15
 #: Key of the entry that says that the totals were told.
 _TOLD: Final = -1
@@ -37,7 +38,7 @@ class Told(History, BroadcastProcessor):
 
 
 class Connected(ConnectOperator):
-    """Runs it, and tells the totals when the input ends, unless an ancestor has."""
+    """Runs `Told`, and tells the totals when the input ends, unless an ancestor has."""
 
     def __init__(self, task: int, main_ports: int, name: str) -> None:
         super().__init__(Told(task), ["key"], main_ports, SCHEMA, SCHEMA, operator=name)
@@ -49,7 +50,7 @@ class Connected(ConnectOperator):
         self._index = context.index
 
     def finish(self) -> Iterable[pa.RecordBatch]:
-        """One record per key."""
+        """Tell a record per key."""
         processor = self._processor
         assert isinstance(processor, Told), "opened"
         counts, totals = dict(processor.counts), dict(processor.totals)

@@ -1,8 +1,9 @@
-"""Event time in simulated jobs: when each record happened, watermarks from that, and a keyed operator with timers.
+"""Event time in simulated jobs: times of records, watermarks, and a keyed operator with timers.
 
-A record's time follows from its id, so the reference knows what each bucket must hold. Within a split, times are out of order by less
-than `DELAY_NS`, and watermarks are made split by split: then no record is late, every bucket is told once and whole, and a timer that
-fires too early, twice or never shows in what the sinks hold.
+A record's time follows from the id, so the reference knows the records of each bucket. Within a
+split, times are out of order by less than `DELAY_NS`, and watermarks are made split by split. So no
+record is late, and every bucket is told once and whole. A timer that fires too early, twice or
+never shows in the sinks.
 """
 
 from __future__ import annotations
@@ -34,17 +35,19 @@ def time_of(id: Any) -> Any:
 
 
 def bucket_of(id: int) -> int:
-    """The end of the bucket that a record falls into: the last nanosecond of it."""
+    """The last nanosecond of a record's bucket."""
     return int(time_of(id)) // BUCKET_NS * BUCKET_NS + BUCKET_NS - 1
 
 
 def told_of(count: int, total: int, bucket: int) -> int:
-    """The id of the record that tells what a bucket held."""
+    """The id of the record that tells a bucket's count and sum."""
     return (total * 31 + count) * 101 + bucket
 
 
 class Times:
-    """Makes watermarks from the ids, as the product's own generator does from a column: split by split (`operators/split_times.py`)."""
+    """Makes watermarks from ids, split by split, like the product's generator
+    (`operators/split_times.py`).
+    """
 
     def __init__(self) -> None:
         self._times = SplitTimes()
@@ -81,7 +84,7 @@ class Times:
         yield batch
 
     def finish(self) -> Iterable[pa.RecordBatch]:
-        """Nothing is held back."""
+        """Emit no more: each record was passed on at once."""
         return ()
 
     def commit(self) -> None:
@@ -89,28 +92,28 @@ class Times:
         self._times.commit()
 
     def snapshot(self) -> Sequence[StateSnapshot]:
-        """Freeze them."""
+        """Freeze the splits' times."""
         return self._times.snapshot()
 
     def close(self) -> None:
-        """Nothing is held."""
+        """Do nothing: no resource is open."""
 
 
 class Buckets(StatefulProcessor):
-    """Counts and sums the ids of each key by bucket, and tells them when the bucket's time is over."""
+    """Counts and sums the ids of each key by bucket, and tells both at the bucket's end."""
 
     counts = map_state(pa.int64(), pa.int64())
     totals = map_state(pa.int64(), pa.int64())
 
     def process(self, key: Any, row: dict[str, Any]) -> None:
-        """Add the record to its bucket."""
+        """Add the record to the bucket of the record's time."""
         bucket = bucket_of(row["id"])
         self.counts[bucket] = self.counts.get(bucket, 0) + 1
         self.totals[bucket] = self.totals.get(bucket, 0) + row["id"]
         self.timers.set(bucket)
 
     def on_timer(self, key: Any, time_ns: int) -> Iterator[dict[str, Any]]:
-        """Tell the bucket and forget it; one that fires twice is told as empty."""
+        """Tell the bucket and forget the bucket; a second firing tells an empty bucket."""
         count, total = self.counts.pop(time_ns, 0), self.totals.pop(time_ns, 0)
         told = told_of(count, total, time_ns)
         yield {"id": told, "key": key, "path": 0, "by": 0, "nth": 0, "sender": 0}

@@ -1,4 +1,4 @@
-"""The execution plan of a random job: which operators its tasks run, and how they are connected."""
+"""The execution plan of a random job: operators of tasks, and edges between tasks."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ _JOINS: Mapping[Kind, Callable[[str], Operator]] = {
     Kind.WINDOW_JOIN: functools.partial(Joined, SLIDING),
     Kind.SESSION_JOIN: SessionJoined,
 }
-_MORTAL: Mapping[Kind, Callable[[str], Operator]] = {
+_WITH_TTL: Mapping[Kind, Callable[[str], Operator]] = {
     Kind.LIVES: lives,
     Kind.EXPIRING: Expiring,
 }
@@ -57,7 +57,7 @@ _TELLING_TIME = (*TIMED, Kind.CO_PROCESS)
 
 
 def plan_of(graph: Graph, rng: random.Random, system: SinkSystem) -> ExecutionPlan:
-    """The graph as an execution plan whose sources draw from `rng` and whose sinks write to `system`."""
+    """The execution plan of the graph: sources draw from `rng`, sinks write to `system`."""
     edges: list[EdgePlan] = []
     for consumer, task in enumerate(graph.tasks):
         for port, (producer, partitioner) in enumerate(task.inputs):
@@ -115,7 +115,7 @@ def _operators(
             told = OperatorPlan(f"{name}-told", operator=PairsTold)
             return (_timed(name, _JOINS[kind]), told, stamp)
         case Kind.LIVES | Kind.EXPIRING:
-            return (_timed(f"{name}-order", in_order), _timed(name, _MORTAL[kind]), stamp)
+            return (_timed(f"{name}-order", in_order), _timed(name, _WITH_TTL[kind]), stamp)
         case Kind.CO_PROCESS:
             return (_timed(name, functools.partial(co_process, index)), stamp)
         case Kind.CONNECT:
@@ -133,7 +133,7 @@ def _operators(
             return (OperatorPlan(name, operator=gather, stateful=True),)
         case Kind.SINK:
             writer = functools.partial(SystemWriter, system)
-            # Committers are made by the coordinator's process, which has its own way to call the system.
+            # The coordinator's process makes committers, and calls the system in another way.
             committer = functools.partial(_no_committer, name)
             return (OperatorPlan(name, sink=writer, committer=committer, stateful=True),)
 

@@ -1,8 +1,9 @@
 """Random jobs for simulations: two to six tasks of every kind, joined by every kind of edge.
 
-A `Graph` is a small description from which both the execution plan (`graph_plans.py`) and the expected output (`reference.py`) are made.
-Stateful tasks run the product's own operators; the rest is plain columns of integers, so that a run stays short. Which of them look at time,
-and which are told something by a second stream, is drawn in `timed_graphs.py`.
+A `Graph` is a small description; the execution plan (`graph_plans.py`) and the expected output
+(`reference.py`) are made from the graph. Stateful tasks run the product's operators; the rest is
+plain columns of integers, so that a run stays short. `timed_graphs.py` draws the tasks that look at
+time, and the tasks with a second stream.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ MAX_PARALLELISM = 16
 
 
 class Kind(Enum):
-    """What a task does with its records."""
+    """How a task treats records."""
 
     SOURCE = "source"
     #: Marks the path.
@@ -39,9 +40,9 @@ class Kind(Enum):
     HISTORY = "history"
     #: Keyed: counts and sums, and emits one record per key at the end of input.
     TOTALS = "totals"
-    #: Reads a broadcast in full; state of the broadcast kind; emits one record per key at the end of input.
+    #: Reads a broadcast in full into broadcast state; emits a record per key at the end of input.
     GATHER = "gather"
-    #: Keyed: counts and sums by event time, and emits one record per key and bucket when a timer fires.
+    #: Keyed: counts and sums by event time; a timer emits a record per key and bucket.
     BUCKETS = "buckets"
     #: Keyed: the same with windows, ...
     WINDOWS = "windows"
@@ -49,13 +50,13 @@ class Kind(Enum):
     SLIDING = "sliding"
     #: ... and with windows of activity.
     SESSIONS = "sessions"
-    #: Keyed: windows of records of which some come too late: what is in which depends on the run, but each is in one or is told to be late.
+    #: Keyed: windows with late records: the run decides, but each record is in a window or late.
     LATE = "late"
-    #: Keyed: joins the records of the first input with those of the others that are close in event time.
+    #: Keyed: joins the first input with records of the others that are close in event time.
     JOIN = "join"
-    #: Keyed: the same with those that are in the same windows.
+    #: Keyed: the same by windows, ...
     WINDOW_JOIN = "window join"
-    #: Keyed: the same with those of the other side in windows of activity.
+    #: ... and by windows of activity of both sides.
     SESSION_JOIN = "session join"
     #: Keyed: counts and sums in state that expires, ...
     LIVES = "lives"
@@ -63,7 +64,8 @@ class Kind(Enum):
     EXPIRING = "expiring"
     #: Keyed: holds records back until the clock has come to a timer.
     ALARMS = "alarms"
-    #: Keyed: a history of all inputs but the last, which is broadcast; totals of that, from each subtask, at the end of input.
+    #: Keyed: a history of all inputs but the last, a broadcast; each subtask emits totals of the
+    #: broadcast at the end of input.
     CONNECT = "connect"
     #: Keyed: a history of both its streams, with totals of each at the end of input.
     CO_PROCESS = "co-process"
@@ -72,16 +74,16 @@ class Kind(Enum):
 
 JOINS = (Kind.JOIN, Kind.WINDOW_JOIN, Kind.SESSION_JOIN)
 WINDOWED = (Kind.BUCKETS, Kind.WINDOWS, Kind.SLIDING, Kind.SESSIONS)
-MORTAL = (Kind.LIVES, Kind.EXPIRING)
-TIMED = (*WINDOWED, Kind.LATE, *JOINS, *MORTAL)
+WITH_TTL = (Kind.LIVES, Kind.EXPIRING)
+TIMED = (*WINDOWED, Kind.LATE, *JOINS, *WITH_TTL)
 KEYED = (Kind.HISTORY, Kind.TOTALS, Kind.ALARMS, Kind.CONNECT, Kind.CO_PROCESS, *TIMED)
-#: What they emit is no record that came in: its path begins there.
+#: These emit new records, whose paths begin there.
 ANEW = (Kind.TOTALS, Kind.GATHER, *TIMED)
 
 
 @dataclass(frozen=True, slots=True)
 class TaskSpec:
-    """A task: `inputs` are indexes of earlier tasks, each with the partitioner of its edge."""
+    """A task: `inputs` are indexes of earlier tasks, each with the edge's partitioner."""
 
     kind: Kind
     parallelism: int
@@ -90,7 +92,7 @@ class TaskSpec:
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """Another partitioner for one edge: input `port` of task `task`."""
+    """Another partitioner for an edge: input `port` of task `task`."""
 
     task: int
     port: int
@@ -117,7 +119,7 @@ class Graph:
         return max(task.parallelism for task in self.tasks)
 
     def describe(self) -> str:
-        """One line per task and change."""
+        """A line per task and change."""
         tasks = [
             f"{index}: {task.kind.value} x{task.parallelism} "
             + " ".join(f"<-{producer} {partitioner.name}" for producer, partitioner in task.inputs)
@@ -128,13 +130,13 @@ class Graph:
 
 
 def at_parallelism(graph: Graph, parallelism: Sequence[int]) -> Graph:
-    """The same job with other numbers of subtasks, by task."""
+    """The job with other numbers of subtasks, by task."""
     pairs = zip(graph.tasks, parallelism, strict=True)
     return replace(graph, tasks=tuple(replace(task, parallelism=p) for task, p in pairs))
 
 
 def changed(graph: Graph) -> Graph:
-    """The same job with the partitioners of its later versions."""
+    """The job with the partitioners of later versions."""
     tasks = list(graph.tasks)
     for change in graph.changes:
         inputs = list(tasks[change.task].inputs)
@@ -144,7 +146,7 @@ def changed(graph: Graph) -> Graph:
 
 
 def behind(tasks: Sequence[TaskSpec], index: int) -> list[int]:
-    """The task and all that its records can reach."""
+    """The task and all tasks downstream."""
     reached = {index}
     for later, task in enumerate(tasks):
         if any(producer in reached for producer, _ in task.inputs):
@@ -172,7 +174,7 @@ def by_key(batch: pa.RecordBatch, consumers: int) -> Any:
 
 
 def draw_graph(rng: random.Random, *, keyed_totals: bool) -> Graph:
-    """Draw a job. Without `keyed_totals` no task's output depends on how often it saw a record."""
+    """Draw a job. Without `keyed_totals` no task's output depends on how often a record came."""
     common = rng.randint(1, 4) if rng.random() < 0.6 else 0
 
     def parallelism() -> int:

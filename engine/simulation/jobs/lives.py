@@ -35,7 +35,7 @@ class InOrder(StatefulProcessor):
     held = map_state(pa.int64(), pa.list_(pa.int64()))
 
     def process(self, key: Any, row: dict[str, Any]) -> None:
-        """Hold the record back until its time."""
+        """Hold the record back until the record's time."""
         time_ns = int(time_of(row["id"]))
         self.held[time_ns] = [*self.held.get(time_ns, []), row["id"]]
         self.timers.set(time_ns)
@@ -47,13 +47,13 @@ class InOrder(StatefulProcessor):
 
 
 class Lives(StatefulProcessor):
-    """Counts and sums ids in two states that expire."""
+    """Counts and sums ids in two expiring states."""
 
     n = value_state(pa.int64(), default=0, ttl=f"{TTL_NS}ns")
     total = value_state(pa.int64(), default=0, ttl=f"{TTL_NS}ns")
 
     def process(self, key: Any, row: dict[str, Any]) -> Iterator[dict[str, Any]]:
-        """Tell what the key has come to in its present life."""
+        """Tell the count and sum of the key's present life."""
         id = row["id"]
         self.n.value += 1
         self.total.value += id
@@ -76,7 +76,7 @@ class Expiring(ExpiringAggregate):
         super().__init__(["key"], "time", TTL_NS, _SUMS, TIMED_SCHEMA, operator=name)
 
     def process(self, batch: pa.RecordBatch, port: int) -> Iterable[pa.RecordBatch]:
-        """Take in records in order of their times, one at a time."""
+        """Take in records in order of event time, each by itself."""
         for row in range(batch.num_rows):
             one = timed(batch.slice(row, 1))
             for found in super().process(one, port):
@@ -86,7 +86,7 @@ class Expiring(ExpiringAggregate):
 
 
 def in_order(name: str) -> TimedProcessOperator:
-    """The operator that sorts."""
+    """The sorting operator."""
     return TimedProcessOperator(InOrder, ["key"], SCHEMA, SCHEMA, operator=name)
 
 

@@ -1,4 +1,4 @@
-"""What the tasks of random jobs do: small operators whose output can be computed without an engine (`reference.py`)."""
+"""Operators of random jobs: small, with an output that needs no engine (`reference.py`)."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from .source import SCHEMA
 
 
 class Stamp(StatelessOperator):
-    """Marks the path with the task, and the record with the subtask that sends it."""
+    """Marks the path with the task, and the record with the sending subtask."""
 
     def __init__(self, task: int) -> None:
         self._task = task
@@ -40,7 +40,7 @@ PATH_STEP = 16
 
 
 class Drop(StatelessOperator):
-    """Drops what `is_dropped` says."""
+    """Drops the records of `is_dropped`."""
 
     def __init__(self, task: int) -> None:
         self._task = task
@@ -60,7 +60,7 @@ class Records(StatelessOperator):
     """Makes records of totals."""
 
     def process(self, batch: pa.RecordBatch, port: int) -> Iterable[pa.RecordBatch]:
-        """One record per key, whose id says what was counted."""
+        """Make a record per key; the id tells count and sum."""
         ids = pc.add(pc.multiply(batch.column("total"), 31), batch.column("n"))
         zeros = pa.array(np.zeros(batch.num_rows, np.int64))
         columns = [ids, batch.column("key"), zeros, zeros, zeros, zeros]
@@ -68,7 +68,7 @@ class Records(StatelessOperator):
 
 
 class History(StatefulProcessor):
-    """A list per key: what is appended at which place shows forks, gaps and repeats of the state."""
+    """A list per key: the places of appended records show forks, gaps and repeats of the state."""
 
     seen = list_state(pa.int64())
 
@@ -85,9 +85,11 @@ _GATHERED = pa.schema([(name, pa.int64()) for name in ("key", "n", "total")])
 
 
 class Gather:
-    """Reads a broadcast in full: counts and sums by key what it has seen, and says so at the end of input.
+    """Reads a broadcast in full: counts and sums records by key, and tells both at the end of
+    input.
 
-    Its state is of the broadcast kind, so a new subtask gets that of one old subtask, and must get the remaining input of the very same one.
+    The state is of the broadcast kind: a new subtask gets the state of an old subtask, and must get
+    the remaining input of the very subtask.
     """
 
     def __init__(self, task: int) -> None:
@@ -103,7 +105,7 @@ class Gather:
         self._index = context.index
 
     def restore(self, states: Sequence[RestoredState]) -> None:
-        """Take one copy back."""
+        """Take a copy back."""
         for state in states:
             assert not self._seen, "two copies of a broadcast state"
             rows = state.table.to_pylist()
@@ -120,7 +122,7 @@ class Gather:
         return ()
 
     def finish(self) -> Iterable[pa.RecordBatch]:
-        """One record per key, unless an ancestor has told."""
+        """Tell a record per key, unless an ancestor has."""
         self._fresh, self._telling = self._seen, True
         if self._told or not self._seen:
             return
@@ -138,7 +140,7 @@ class Gather:
         self._seen, self._told = self._fresh, self._told or self._telling
 
     def snapshot(self) -> Sequence[StateSnapshot]:
-        """Freeze the counts; a key of -1 says that they were told."""
+        """Freeze the counts; a key of -1 notes that `finish` ran."""
         rows = [(key, n, total) for key, (n, total) in sorted(self._seen.items())]
         rows += [(-1, 0, 0)] if self._told else []
         columns = [pa.array([row[i] for row in rows], pa.int64()) for i in range(3)]
@@ -146,4 +148,4 @@ class Gather:
         return (StateSnapshot("seen", StateKind.BROADCAST, lambda: table),)
 
     def close(self) -> None:
-        """Nothing is held."""
+        """Do nothing: no resource is open."""

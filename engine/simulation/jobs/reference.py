@@ -1,4 +1,6 @@
-"""What a random job must put out: its graph computed in one go, record by record, without an engine."""
+"""The expected output of a random job: the graph computed at once, record by record, without an
+engine.
+"""
 
 from __future__ import annotations
 
@@ -16,14 +18,14 @@ from headrace.channels.partitioners.partitioner import Partitioner
 
 from .co_processes import totals_of
 from .connects import TOLD_PATH
-from .graphs import ANEW, JOINS, MORTAL, TIMED, Graph, Kind, TaskSpec
+from .graphs import ANEW, JOINS, TIMED, WITH_TTL, Graph, Kind, TaskSpec
 from .operators import PATH_STEP, is_dropped
 from .source import key_of, records_of
 from .timed_reference import Records, lives_of, pairs_of, windows_of
 
 
 class Record(NamedTuple):
-    """What does not depend on the order in which records meet."""
+    """The part of a record that does not depend on the order in which records meet."""
 
     id: int
     key: int
@@ -36,13 +38,16 @@ class Reference:
     """Expected output.
 
     Attributes:
-        sinks: {name of the sink: multiset of its records}.
-        places: {(history task, key): how many records enter it}.
-        ordered: paths along which the records of one source split and key keep their order.
-        forwarded: paths over a forward edge. It keeps its order as long as the parallelism stays: after that, another subtask reads what
-            follows than reads what is still in flight.
-        copied: paths over a broadcast edge. How many copies there are depends on the parallelism of the time.
-        pooled: paths from windows with late records. Which records are told together depends on the run; here each stands for itself.
+        sinks: {name of the sink: multiset of records}.
+        places: {(history task, key): how many records enter the list}.
+        ordered: paths along which the records of a source split and key keep their order.
+        forwarded: paths over an edge whose order a later version breaks: a forward edge, where
+            another subtask reads new records than reads the records in flight, or an edge with a
+            changed partitioner.
+        copied: paths over an edge that is a broadcast in some version. The number of copies depends
+            on the parallelism of the time.
+        pooled: paths from windows with late records. The run decides which records are told
+            together; here each record stands for itself.
     """
 
     sinks: dict[str, Counter[Record]] = field(default_factory=dict)
@@ -59,7 +64,7 @@ Places = Mapping[int, Mapping[int, int]]
 
 
 def reference_of(graph: Graph, read: Places | None = None) -> Reference:
-    """Compute the graph, of all records of its sources or of those that were `read`."""
+    """Compute the graph, of all records of the sources or of the `read` records."""
     reference = Reference()
     outputs: list[Counter[Record]] = []
     #: Paths by task; True: in order so far.
@@ -144,7 +149,7 @@ def _told_path(index: int) -> int:
 
 
 def _paths_over(graph: Graph, picked: Callable[[_Edge], bool]) -> set[int]:
-    """Paths that reach a sink over an edge that is `picked`."""
+    """Paths that reach a sink over a `picked` edge."""
     found: set[int] = set()
     #: By task: {path: it led over such an edge}.
     leaving: list[dict[int, bool]] = []
@@ -197,7 +202,7 @@ def _leaving(
         return _gathered(arriving, parallelism, index + 1)
     if kind is Kind.LATE:
         return _told(index, _plain(arriving))
-    if kind in MORTAL:
+    if kind in WITH_TTL:
         return _told(index, lives_of(_plain(arriving)))
     if kind in TIMED:
         return _told(index, windows_of(kind, _plain(arriving)))
@@ -223,7 +228,7 @@ def _totals(arriving: Counter[Record], path: int) -> Counter[Record]:
 
 
 def _gathered(arriving: Counter[Record], parallelism: int, path: int) -> Counter[Record]:
-    """Every subtask gets a copy of each record, and tells what one of each comes to."""
+    """Every subtask gets a copy of each record, and tells the totals of one copy."""
     one = Counter({record: times // parallelism for record, times in arriving.items()})
     return Counter(dict.fromkeys(_totals(one, path), parallelism))
 
@@ -244,7 +249,7 @@ def _totals_of_sides(index: int, task: TaskSpec, outputs: list[Counter[Record]])
 
 
 def _sides(task: TaskSpec, outputs: list[Counter[Record]]) -> tuple[Records, Records]:
-    """What comes in over the first input, and over the others."""
+    """Records of the first input, and of the others."""
     left, right = (
         sum((outputs[producer] for producer, _ in inputs), Counter[Record]())
         for inputs in (task.inputs[:1], task.inputs[1:])

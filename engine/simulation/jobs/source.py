@@ -1,7 +1,7 @@
-"""A source for simulations: numbered records with a key, in splits that are dealt out over the subtasks.
+"""A source for simulations: numbered records with a key, in splits that subtasks divide.
 
-Record `sequence` of source `source` is the same in every run of the job, whoever reads it, so what a job should put out can be
-said beforehand. How many records a poll returns, and whether it returns any, is drawn.
+Record `sequence` of source `source` is equal in every run of the job, whichever subtask reads the
+record. So the job's output is known beforehand. The number of records in a poll is drawn.
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ from ...contract.operators import (
 )
 from ..scheduler import MILLISECOND_NS
 
-#: id: source * ID_SPAN + sequence; path: which operators it passed; by, nth: the last keyed list that it entered, and at which place;
-#: sender: the subtask that sent it last.
+#: id: source * ID_SPAN + sequence; path: the operators behind the record; by, nth: the last keyed
+#: list, and the record's place there; sender: the last subtask.
 SCHEMA = pa.schema([(name, pa.int64()) for name in ("id", "key", "path", "by", "nth", "sender")])
 ID_SPAN = 1_000_000
 _OFFSET = pa.schema([("split", pa.int64()), ("next", pa.int64())])
 
 
 def key_of(id: Any, keys: int) -> Any:
-    """The key of a record: scattered, but the same for all who ask; works on numbers and arrays."""
+    """The key of a record: scattered, and equal in all runs."""
     return (id * 2654435761 >> 7) % keys
 
 
@@ -41,7 +41,10 @@ def records_of(source: int, rows: int) -> range:
 
 
 class RecordsReader:
-    """Reads its splits, each in order: record `sequence` is of split `sequence % splits`. State: the next place in each of them."""
+    """Reads splits, each in order: record `sequence` is of split `sequence % splits`.
+
+    State: the next place in each split.
+    """
 
     def __init__(self, source: int, rows: int, keys: int, splits: int, rng: random.Random) -> None:
         self._source = source
@@ -68,7 +71,7 @@ class RecordsReader:
         self._committed = dict(self._next)
 
     def restore(self, states: Sequence[RestoredState]) -> None:
-        """Go on at the saved places of the splits that are this subtask's now."""
+        """Go on at the saved places of this subtask's splits."""
         for state in states:
             for row in state.table.to_pylist():
                 if row["split"] in self._own:
@@ -76,7 +79,7 @@ class RecordsReader:
         self._committed = dict(self._next)
 
     def poll(self, rows_max: int) -> Polled:
-        """Some records of one split, or none for now."""
+        """Some records of a split, or none for now."""
         left = [split for split, own in self._own.items() if self._next[split] < own.num_rows]
         if not left:
             return Polled((), SourceStatus.END)
@@ -89,7 +92,7 @@ class RecordsReader:
         return Polled((batch,), SourceStatus.MORE, split=str(split))
 
     def open_splits(self) -> frozenset[str]:
-        """Those that are not read to their end."""
+        """The splits that have records left."""
         left = (s for s, own in self._own.items() if self._next[s] < own.num_rows)
         return frozenset(map(str, left))
 
@@ -104,4 +107,4 @@ class RecordsReader:
         return (StateSnapshot("next", StateKind.UNION, lambda: pa.table(rows, schema=_OFFSET)),)
 
     def close(self) -> None:
-        """Nothing is held."""
+        """Do nothing: no resource is open."""

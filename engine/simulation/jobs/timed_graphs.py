@@ -1,9 +1,10 @@
-"""Which keyed tasks of a random job look at time, and which are told something by a second stream.
+"""Keyed tasks of a random job that look at time, or take in a second stream.
 
-Each stands where a history stood, so anywhere in a job: behind tasks that map and drop, before tasks that count, at any parallelism. What such a task
-puts out must be the same in every run, and that limits the places. Operators of event time get records as they left their sources: others
-have no time that fits the watermarks. Of windows with late records only sums can be said, and of a broadcast how often it is told depends on
-the parallelism: nothing may count what comes out of these.
+Each stands where a history stood, so anywhere in a job: behind tasks that map and drop, before
+tasks that count, at any parallelism. The output of every task must be equal in all runs, and that
+limits the places. Operators of event time get records as the sources emitted them: other records
+have no time that fits the watermarks. Windows with late records promise only sums, and a broadcast
+is told as often as there are subtasks: no task may count either output.
 """
 
 from __future__ import annotations
@@ -20,9 +21,9 @@ from .graphs import (
     ANEW,
     JOINS,
     MAX_PARALLELISM,
-    MORTAL,
     TIMED,
     WINDOWED,
+    WITH_TTL,
     Graph,
     Kind,
     TaskSpec,
@@ -33,14 +34,17 @@ from .graphs import (
 #: Share of the jobs in which histories become something else, and share of the histories in those.
 _JOBS, _TASKS = 0.5, 0.7
 _IN_TIME = (*WINDOWED, Kind.JOIN, Kind.WINDOW_JOIN)
-#: What comes out of them is not, or not when, what left the sources.
+#: Their records are new, or later than the records of the sources.
 _OUT_OF_TIME = (*ANEW, Kind.ALARMS, Kind.CONNECT, Kind.CO_PROCESS)
 #: Share of the jobs with kinds of `with_later_kinds`, and share of the tasks that fit.
 _LATER_JOBS, _LATER_TASKS = 0.25, 0.7
 
 
 def with_time(graph: Graph, rng: random.Random, *, exact: bool) -> Graph:
-    """Make other tasks of some histories. Not `exact`: records may come twice, so that nothing may count them."""
+    """Turn some histories into other tasks.
+
+    Not `exact`: records may come twice, and no task may count.
+    """
     if rng.random() >= _JOBS:
         return graph
     tasks = list(graph.tasks)
@@ -54,7 +58,7 @@ def with_time(graph: Graph, rng: random.Random, *, exact: bool) -> Graph:
 def with_later_kinds(graph: Graph, rng: random.Random) -> Graph:
     """Turn some histories, windows and joins into session joins, co-processors and lives.
 
-    `rng` draws nothing else, so a seed keeps its other draws. Records come once.
+    `rng` draws for this alone, so a seed keeps the other draws. Records come once.
     """
     if rng.random() >= _LATER_JOBS:
         return graph
@@ -68,20 +72,20 @@ def with_later_kinds(graph: Graph, rng: random.Random) -> Graph:
 
 
 def _later_kinds(tasks: Sequence[TaskSpec], index: int) -> list[Kind]:
-    """Kinds of `with_later_kinds` that fit, where later tasks have their kinds already."""
+    """Fitting kinds of `with_later_kinds`, where tasks behind have their kinds already."""
     kind = tasks[index].kind
     if kind in JOINS:
         return [Kind.SESSION_JOIN]
     if kind in WINDOWED:
-        return [*MORTAL]
+        return [*WITH_TTL]
     if kind is not Kind.HISTORY or any(tasks[i].kind in TIMED for i in behind(tasks, index)):
         return []
     kinds = [Kind.CO_PROCESS] * bool(_tellers(tasks, index))
-    return [*kinds, Kind.SESSION_JOIN, *MORTAL] if _is_in_time(tasks, index) else kinds
+    return [*kinds, Kind.SESSION_JOIN, *WITH_TTL] if _is_in_time(tasks, index) else kinds
 
 
 def _kinds(tasks: Sequence[TaskSpec], index: int) -> list[Kind]:
-    """What the task can become."""
+    """Kinds that fit the task's place."""
     kinds = [Kind.ALARMS]
     reached = {tasks[i].kind for i in behind(tasks, index)[1:]}
     if _is_in_time(tasks, index):
@@ -101,7 +105,7 @@ def _kinds(tasks: Sequence[TaskSpec], index: int) -> list[Kind]:
 def _inputs(
     tasks: Sequence[TaskSpec], index: int, kind: Kind, rng: random.Random
 ) -> tuple[tuple[int, Partitioner], ...]:
-    """The edges that the task has as this kind: a join needs two, and what is told comes last."""
+    """The task's edges as this kind: a join needs two, and a broadcast comes last."""
     inputs = tasks[index].inputs
     if kind in (*JOINS, Kind.CO_PROCESS) and len(inputs) == 1:
         in_time = [i for i in range(index) if _leaves_in_time(tasks, i)]
@@ -113,7 +117,7 @@ def _inputs(
 
 
 def _is_in_time(tasks: Sequence[TaskSpec], index: int) -> bool:
-    """Records come into the task as they left their sources, no later than their watermarks."""
+    """Records enter the task as they left the sources, no later than the watermarks."""
     return all(_leaves_in_time(tasks, producer) for producer, _ in tasks[index].inputs)
 
 
@@ -122,7 +126,7 @@ def _leaves_in_time(tasks: Sequence[TaskSpec], index: int) -> bool:
 
 
 def _tellers(tasks: Sequence[TaskSpec], index: int) -> list[int]:
-    """Tasks of which each record can be told to all subtasks of this one: there is one of it, in every run."""
+    """Tasks whose records exist once in every run, so that a broadcast of them can be checked."""
     uncertain = {
         later
         for i, task in enumerate(tasks)

@@ -1,6 +1,7 @@
-"""What windows and joins of a random job must tell, by the definitions and without an engine: of all records at once, in no order.
+"""The expected output of windows, joins and lives of a random job: by definition, of all records at
+once.
 
-Records are (id, key) and how often they come; their times follow from their ids. What is told is (id, key) too.
+Records are (id, key) with multiplicity, and so is the output; times follow from ids.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ _OfKey = list[tuple[int, int, int]]
 
 
 def windows_of(kind: Kind, records: Records) -> Records:
-    """A record for each window that tells how many ids there were in it, and their sum."""
+    """A record for each window with the count of ids and their sum."""
     told: Records = Counter()
     for key, found in _by_key(records).items():
         held = _sessions(found) if kind is Kind.SESSIONS else _windows(kind, found)
@@ -33,7 +34,7 @@ def windows_of(kind: Kind, records: Records) -> Records:
 
 
 def pairs_of(kind: Kind, left: Records, right: Records) -> Records:
-    """A record for each pair, and for each record that met none: of windows, once for each of its windows."""
+    """A record for each pair, or record without partner; of windows, a record per window."""
     told: Records = Counter()
     of_left, of_right = _by_key(left), _by_key(right)
     for key in of_left.keys() | of_right.keys():
@@ -44,7 +45,7 @@ def pairs_of(kind: Kind, left: Records, right: Records) -> Records:
 
 
 def lives_of(records: Records) -> Records:
-    """A record for each that comes, with the count and sum of its key since the last gap."""
+    """A record per record, with the key's count and sum since the last gap."""
     told: Records = Counter()
     for key, found in _by_key(records).items():
         n = total = 0
@@ -60,7 +61,7 @@ def lives_of(records: Records) -> Records:
 
 
 def _pairs(kind: Kind, left: _OfKey, right: _OfKey) -> Iterator[tuple[int, int]]:
-    """Pairs of one key, and how often each is told."""
+    """Pairs of a key, with multiplicity."""
     if kind is Kind.JOIN:
         yield from _close(left, right)
         return
@@ -70,7 +71,7 @@ def _pairs(kind: Kind, left: _OfKey, right: _OfKey) -> Iterator[tuple[int, int]]
 
 
 def _windows(kind: Kind, records: _OfKey) -> Iterator[tuple[int, _OfKey]]:
-    """The last nanosecond of each window, and the records in it."""
+    """The last nanosecond of each window, and the window's records."""
     window = SLIDING if kind is Kind.SLIDING else TUMBLING
     for start, within in _by_window(window, records).items():
         yield start + window.size_ns - 1, within
@@ -134,7 +135,7 @@ def _by_key(records: Records) -> dict[int, _OfKey]:
 
 
 def _by_window(window: TimeWindow, records: Iterable[tuple[int, int, int]]) -> dict[int, _OfKey]:
-    """The records of each window, by its start."""
+    """The records of each window, by start."""
     found: defaultdict[int, _OfKey] = defaultdict(list)
     for record in records:
         start = record[0] // window.every_ns * window.every_ns

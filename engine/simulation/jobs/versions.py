@@ -1,7 +1,9 @@
-"""Versions of a job: what somebody who stops it, or finds it dead, starts it again with: another parallelism, other workers.
+"""Versions of a job: restarts after a stop or a death, with other parallelism, workers,
+partitioners.
 
-A run goes through a chain of them, each begun a while after the one before: at a random time, or when a checkpoint completes (so that the
-next begins in the midst of its replay). Each goes on from the newest checkpoint.
+A run goes through a chain of versions. Each begins a while after the version before: at a random
+time, or when a checkpoint completes, so that the next version begins in the midst of a replay. Each
+goes on from the newest checkpoint.
 """
 
 from __future__ import annotations
@@ -32,10 +34,10 @@ from .graphs import (
     has_copies,
 )
 
-#: Share of the jobs with changed partitioners, of the edges that fit, and of those jobs that keep
-#: their parallelism where the partitioners change.
+#: Share of the jobs with changed partitioners, of the fitting edges, and of jobs that change
+#: partitioners without parallelism.
 _CHANGED_JOBS, _CHANGED_EDGES, _WIDTHS_KEPT = 0.3, 0.6, 0.3
-#: Tasks that pass on each record by itself, whichever subtask gets it.
+#: Tasks in which any subtask may take any record.
 _INDIFFERENT = (Kind.MAP, Kind.DROP, Kind.SINK)
 
 
@@ -44,7 +46,8 @@ class Ending(Enum):
 
     #: With a last checkpoint.
     STOP = "stop"
-    #: As a live handle rescales: the next version's workers start, and fetch state, before the last checkpoint, an unaligned one.
+    #: As a live handle rescales: workers of the next version start and fetch state before the last
+    #: checkpoint, an unaligned one.
     RESCALE = "rescale"
     #: With a savepoint.
     SAVEPOINT = "savepoint"
@@ -56,11 +59,11 @@ class Ending(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Rescale:
-    """The next version, and when the present one ends.
+    """The next version, and the end of the present version.
 
     Attributes:
-        checkpoints: so many must have been completed by the present version first.
-        delay_ns: then so long it goes on.
+        checkpoints: the present version first completes so many.
+        delay_ns: then the present version goes on for so long.
         parallelism: by task.
     """
 
@@ -72,7 +75,7 @@ class Rescale:
 
 
 def draw_rescales(rng: random.Random, graph: Graph) -> tuple[Rescale, ...]:
-    """Draw a chain of one to three."""
+    """Draw a chain of one to three versions."""
     return tuple(_draw_rescale(rng, graph) for _ in range(rng.choice((1, 1, 2, 3))))
 
 
@@ -81,7 +84,7 @@ def _draw_rescale(rng: random.Random, graph: Graph) -> Rescale:
     common = rng.randint(1, highest) if rng.random() < 0.6 else 0
     parallelism = tuple(common or rng.randint(1, highest) for _ in graph.tasks)
     ending = rng.choice((Ending.STOP, Ending.STOP, Ending.CANCEL, Ending.KILL))
-    # What came later is drawn apart, so that a seed keeps its other draws.
+    # Later draws are apart, so that a seed keeps the others.
     state = rng.getstate()
     if ending is Ending.STOP and rng.random() < 0.5:
         ending = Ending.SAVEPOINT
@@ -100,10 +103,10 @@ def _draw_rescale(rng: random.Random, graph: Graph) -> Rescale:
 def with_changes(
     graph: Graph, rescales: tuple[Rescale, ...], rng: random.Random
 ) -> tuple[Graph, tuple[Rescale, ...]]:
-    """The job and its versions, with other partitioners from the second version on.
+    """The job and the versions, with other partitioners from the second version on.
 
-    `rng` draws nothing else. Later versions keep the partitioners: filters of an edge by which an
-    earlier version rescaled must be read by the partitioner that made them.
+    `rng` draws for this alone. Later versions keep the partitioners: after a rescale only the
+    edge's own partitioner can tell apart the records in flight.
     """
     if not rescales or rng.random() >= _CHANGED_JOBS:
         return graph, rescales
@@ -128,7 +131,7 @@ def _may_change(task: TaskSpec, edge: Partitioner) -> bool:
 
 
 def _others(tasks: Sequence[TaskSpec], index: int, edge: Partitioner) -> list[Partitioner]:
-    """Partitioners that may come in place of `edge`, on an edge into task `index`."""
+    """Partitioners that may replace `edge`, on an edge into task `index`."""
     hashes = [Hash((column,), MAX_PARALLELISM) for column in ("key", "id")]
     found = [Rebalance(), Shuffle(), Forward(), *hashes, Custom(by_key)]
     if _may_copy(tasks, index):
@@ -137,14 +140,16 @@ def _others(tasks: Sequence[TaskSpec], index: int, edge: Partitioner) -> list[Pa
 
 
 def _may_copy(tasks: Sequence[TaskSpec], index: int) -> bool:
-    """Nothing counts what enters task `index`."""
+    """No task counts the records that enter task `index`."""
     late = [i for i, task in enumerate(tasks) if task.kind is Kind.LATE]
     counted = any(index in behind(tasks, i) for i in late)
     return not counted and all(tasks[i].kind in _INDIFFERENT for i in behind(tasks, index))
 
 
 def rescalable(graph: Graph, rng: random.Random, *, gather: bool) -> Graph:
-    """The job with edges whose outcome can be said at changing parallelism: nothing keyed counts copies, and some tasks `gather` them."""
+    """The job with edges whose output is known at changing parallelism: no keyed task counts
+    copies, and some tasks `gather` copies.
+    """
     tasks = list(graph.tasks)
     for index, task in enumerate(tasks):
         if any(tasks[i].kind in KEYED for i in behind(tasks, index)):

@@ -1,10 +1,12 @@
-"""Windows and joins in simulated jobs: the product's operators over the event time of `event_time.py`.
+"""Windows and joins in simulated jobs: the product's operators over the event time of
+`event_time.py`.
 
-A window is told by one record that says what was in it. A join emits a record for each pair, and for each record that met none. So a window, pair or
-record that is lost, doubled or let go of too early shows in what the sinks hold. What they must tell is said in `timed_reference.py`.
+A record tells the content of each window. A join emits a record for each pair, and for each record
+without partner. So the sinks show a window, pair or record that is lost, doubled or forgotten too
+early. `timed_reference.py` computes the expected records.
 
-With records that come too late it depends on the run what each window holds. But none fires twice, and each record is in one window or is late: `Late`
-tells of each window what it held, and of each late record that it was late.
+With late records the run decides the content of each window. But no window fires twice, and each
+record is in a window or late: `Late` tells the content of each window, and each late record.
 """
 
 from __future__ import annotations
@@ -39,14 +41,14 @@ _SIDE: Final = JoinInput(("key",), "time", TIMED_SCHEMA)
 
 TUMBLING: Final = TimeWindow(BUCKET_NS, BUCKET_NS)
 SLIDING: Final = TimeWindow(105, 35)
-#: Odd: whether sessions of records that are just so far apart are one depends on the run, and times are even.
+#: Odd, and times are even: the run would decide on sessions that are exactly a gap apart.
 GAP_NS: Final = 25
 #: Records of a key that are at most this far apart are joined.
 DISTANCE_NS: Final = 40
 
-#: Every third record of `Late` has this much less time than it would have: that is later than the watermarks allow for.
+#: Every third record of `Late` is this much older than its id says, beyond the watermarks' delay.
 _LAG_NS: Final = 220
-#: The id of what `Late` tells: the sum of ids times this, plus the number of the window; 0: a late record.
+#: Ids of `Late`: the sum of ids times this, plus the number of the window; 0: a late record.
 LATE_STEP: Final = 1 << 10
 #: Windows are numbered from well before those of the earliest records.
 _FIRST_WINDOW: Final = 16
@@ -97,19 +99,19 @@ class WindowsTold(StatelessOperator):
     """Makes records of windows."""
 
     def process(self, batch: pa.RecordBatch, port: int) -> Iterable[pa.RecordBatch]:
-        """A record per window that tells what was in it."""
+        """Make a record per window that tells the content."""
         counts, totals = batch.column("n").to_numpy(), batch.column("total").to_numpy()
         yield record(told_of(counts, totals, _ends(batch) - 1), batch.column("key"))
 
 
 class Late(TimeWindowOperator):
-    """Windows of records of which some come too late, and those records."""
+    """Windows over records, some of them late, and the late records."""
 
     def __init__(self, name: str) -> None:
         super().__init__(TUMBLING, _SPEC, operator=name)
 
     def process(self, batch: pa.RecordBatch, port: int) -> Iterator[pa.RecordBatch]:
-        """Take in records; tell those that come too late."""
+        """Take in records; tell late records."""
         ids = batch.column(0).to_numpy()
         yield from self._told(
             super().process(timed(batch, time_of(ids) - _LAG_NS * (ids % 3 == 0)), port)
@@ -119,12 +121,12 @@ class Late(TimeWindowOperator):
             yield record(ids * LATE_STEP, late.column("key"), np.ones(len(ids), np.int64))
 
     def advance(self, watermark_ns: int, rows_max: int) -> Advanced:
-        """Tell the windows that end."""
+        """Tell the closed windows."""
         fired = super().advance(watermark_ns, rows_max)
         return Advanced(list(self._told(fired.batches)), fired.done)
 
     def take_late(self) -> Sequence[pa.RecordBatch]:
-        """They were told."""
+        """`process` has told the late records."""
         return ()
 
     def _told(self, windows: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -135,7 +137,7 @@ class Late(TimeWindowOperator):
 
 
 class Joined(JoinOperator):
-    """Joins the records of the first input with those of the others, and tells who met none."""
+    """Joins the first input with the others, and tells unmatched records."""
 
     def __init__(self, match: Interval | TimeWindow, name: str) -> None:
         super().__init__(_SIDE, _SIDE, match, "full", 1, operator=name)
@@ -146,7 +148,7 @@ class Joined(JoinOperator):
 
 
 class SessionJoined(SessionJoinOperator):
-    """Joins the records of the first input with those of the others in their session, likewise."""
+    """Joins the first input with the others by sessions, and tells unmatched records."""
 
     def __init__(self, name: str) -> None:
         super().__init__(_SIDE, _SIDE, SessionWindow(GAP_NS), "full", 1, operator=name)
@@ -160,11 +162,11 @@ class PairsTold(StatelessOperator):
     """Makes records of pairs."""
 
     def process(self, batch: pa.RecordBatch, port: int) -> Iterable[pa.RecordBatch]:
-        """A record per pair that tells who met."""
+        """Make a record per pair that tells both ids."""
         ids = (pc.fill_null(batch.column(name), -1).to_numpy() for name in ("id", "id_right"))
         yield record(pair_of(*ids), batch.column("key"))
 
 
 def pair_of(left: Any, right: Any) -> Any:
-    """The id of the record that tells of a pair; -1 where there was none."""
+    """The id of the record that tells a pair; -1 for a missing partner."""
     return (left + 1) * 1_000_003 + right + 1

@@ -193,7 +193,10 @@ def keyed() -> Any:
         ),
         (
             lambda: keyed().aggregate(n=count(), name="totals", state=State(directory="here")),
-            "aggregate: state.directory='here' belongs to the job: give it hr.Job(..., state=hr.State(directory=...))",
+            (
+                "aggregate: state.directory='here' belongs to the job: give it hr.Job(...,"
+                " state=hr.State(directory=...))"
+            ),
         ),
         (
             lambda: keyed().aggregate(n=3, name="totals"),
@@ -209,18 +212,25 @@ def keyed() -> Any:
         ),
         (
             lambda: keyed().aggregate(n=count(), name="totals", emit="final", ttl="1h"),
-            'aggregate: emit="final" gives every key when the input ends, but ttl= forgets keys before; use one of them',
+            (
+                'aggregate: emit="final" gives every key when the input ends, but ttl= forgets keys'
+                " before; use one of them"
+            ),
         ),
         (
             lambda: keyed().aggregate(n=count(), name="totals", ttl=0),
             (
-                "aggregate: state with a ttl needs to know which column holds the time of an event, and how late records may "
+                "aggregate: state with a ttl needs to know which column holds the time of an"
+                " event, and how late records may "
                 'be; for example .with_watermark("time", "10s") before it'
             ),
         ),
         (
             lambda: keyed().process(FraudModel, schema=OTHER),
-            "process needs name=, by which its state is found again; for example name='fraud-model'",
+            (
+                "process needs name=, by which its state is found again; for example"
+                " name='fraud-model'"
+            ),
         ),
         pytest.param(
             lambda: keyed().process(same, schema=OTHER, name="fraud"),
@@ -268,7 +278,7 @@ def test_a_stream_is_a_value() -> None:
     assert node(first[0]) is not node(first[1])
 
 
-# --- event time -------------------------------------------------------------------------------------------------------
+# --- event time -----------------------------------------------------------------------------------
 
 TIMED = pa.schema([("customer", pa.string()), ("at", pa.timestamp("us")), ("amount", pa.int64())])
 

@@ -99,7 +99,8 @@ def test_every_mode_is_one_of_the_barrier() -> None:
             Checkpoints,
             {"directory": "/d", "inflight": "continuous"},
             (
-                "checkpoints.inflight='continuous' has no meaning with mode='aligned': no barrier overtakes a record; "
+                "checkpoints.inflight='continuous' has no meaning with mode='aligned': no barrier"
+                " overtakes a record; "
                 "leave it out, use mode='unaligned', or set alignment_timeout"
             ),
         ),
@@ -168,12 +169,18 @@ def test_every_mode_is_one_of_the_barrier() -> None:
         (
             RunOptions,
             {"renamed": {"a": "b", "b": "c"}},
-            "renamed={'a': 'b', 'b': 'c'}: every old name needs a new one of its own, and no name can be both old and new",
+            (
+                "renamed={'a': 'b', 'b': 'c'}: every old name needs a new one of its own, and no name"
+                " can be both old and new"
+            ),
         ),
         (
             RunOptions,
             {"renamed": "a=c,b=c"},
-            "renamed='a=c,b=c': every old name needs a new one of its own, and no name can be both old and new",
+            (
+                "renamed='a=c,b=c': every old name needs a new one of its own, and no name can be both"
+                " old and new"
+            ),
         ),
         (
             RunOptions,

@@ -128,7 +128,8 @@ class Driven:
         self.metadata: dict[int, CheckpointMetadata] = {}
         self.messages: list[m.ToWorker] = []
         self.notices: list[str] = []
-        #: Storage answers deletions at once; the checkpoints that it refuses to withdraw, and those whose files it refuses to delete.
+        #: Storage answers deletions at once; the checkpoints that it refuses to withdraw, and those
+        #: whose files it refuses to delete.
         self.answers_deletions = True
         self.not_withdrawn: set[int] = set()
         self.not_deleted: set[int] = set()

@@ -236,7 +236,8 @@ NAMED = {
     4: ["chk-4/a"],
     5: ["chk-4/a"],
 }
-#: Which deletions can be refused: metadata of a checkpoint, a file in its folder, one that was shared.
+#: Which deletions can be refused: metadata of a checkpoint, a file in its folder, one that was
+#: shared.
 DELETIONS = (
     "job/chk-1/metadata",
     "job/chk-2/metadata",

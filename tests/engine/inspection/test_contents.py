@@ -1,4 +1,6 @@
-"""A checkpoint's contents as tables: all of it, once, with where it lay; damage and what needs the program are refused."""
+"""A checkpoint's contents as tables: all of it, once, with where it lay; damage and what needs the
+program are refused.
+"""
 
 from __future__ import annotations
 

@@ -185,7 +185,8 @@ def test_two_operators_of_one_name_are_refused_with_their_lines() -> None:
     with pytest.raises(UserError) as caught:
         plan(first.union(second).write.blackhole(name="out"))
     assert str(caught.value) == (
-        f"two operators are named 'same': read.batches at {sites[0]} and read.batches at {sites[1]}; "
+        f"two operators are named 'same': read.batches at {sites[0]} and read.batches at"
+        f" {sites[1]}; "
         "rename one"
     )
 

@@ -1,4 +1,6 @@
-"""Whole jobs, in threads of this process: what goes in comes out, once, whatever happens in between."""
+"""Whole jobs, in threads of this process: what goes in comes out, once, whatever happens in
+between.
+"""
 
 from __future__ import annotations
 
@@ -59,7 +61,7 @@ def counts(table: pa.Table) -> dict[int, int]:
     return dict(zip(table["key"].to_pylist(), table["n"].to_pylist(), strict=True))
 
 
-# --- edges ------------------------------------------------------------------------------------------------------------
+# --- edges ----------------------------------------------------------------------------------------
 
 
 def test_records_pass_from_a_source_to_a_sink() -> None:
@@ -116,7 +118,7 @@ def test_small_windows_slow_down_and_lose_nothing() -> None:
     assert sum(counts(collected(counted, network=network)).values()) == ROWS
 
 
-# --- checkpoints ------------------------------------------------------------------------------------------------------
+# --- checkpoints ----------------------------------------------------------------------------------
 
 
 def counting(out: Path, rows: int | None, rate: float | None) -> hr.Job:
@@ -252,7 +254,7 @@ def test_a_checkpoint_without_a_directory_is_the_users_mistake() -> None:
     handle.wait(WAIT_S)
 
 
-# --- failures ---------------------------------------------------------------------------------------------------------
+# --- failures -------------------------------------------------------------------------------------
 
 
 def broken(row: Mapping[str, Any]) -> dict[str, Any]:

@@ -1,4 +1,6 @@
-"""Stop with a savepoint: the job ends exactly there, committed up to it, whoever dies on the way."""
+"""Stop with a savepoint: the job ends exactly there, committed up to it, whoever dies on the
+way.
+"""
 
 from __future__ import annotations
 
@@ -51,7 +53,7 @@ def again(subject: Driven, epoch: int) -> list[str]:
     return subject.both(m.Deployed(epoch))
 
 
-# --- the machine ------------------------------------------------------------------------------------------------------
+# --- the machine ----------------------------------------------------------------------------------
 
 
 def test_it_commits_what_the_savepoint_covers_and_ends() -> None:
@@ -180,7 +182,7 @@ def test_a_job_that_ends_before_its_savepoint_says_so() -> None:
     assert "answer 7: the job ended without it: stopped at once" in effects
 
 
-# --- storage ----------------------------------------------------------------------------------------------------------
+# --- storage --------------------------------------------------------------------------------------
 
 
 def a_savepoint(number: int, epoch: int = 1) -> CheckpointMetadata:
@@ -246,7 +248,7 @@ def test_a_savepoint_of_one_who_is_superseded_is_no_point_of_the_history(tmp_pat
     assert links.numbers(store, "job") == []
 
 
-# --- running jobs -----------------------------------------------------------------------------------------------------
+# --- running jobs ---------------------------------------------------------------------------------
 
 ROWS = 20_000
 
@@ -299,7 +301,9 @@ def test_what_is_started_from_it_goes_on_exactly_there(tmp_path: Path, restore: 
 def test_a_driver_that_dies_before_the_commit_leaves_it_to_the_next(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The savepoint is there, the sinks have committed nothing of it: whoever goes on from it commits it."""
+    """The savepoint is there, the sinks have committed nothing of it: whoever goes on from it
+    commits it.
+    """
     job, commit = job_of(tmp_path), Sinks.commit
     handle = job.start(**options_of(tmp_path), restart=hr.Restart(attempts=0))
     handle.checkpoint()

@@ -1,4 +1,6 @@
-"""Pieces of the log in storage: written where their checkpoint's files are, lost without harm, deleted with the attempt."""
+"""Pieces of the log in storage: written where their checkpoint's files are, lost without harm,
+deleted with the attempt.
+"""
 
 from __future__ import annotations
 

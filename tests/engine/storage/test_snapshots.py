@@ -1,4 +1,6 @@
-"""Snapshots: what is written comes back equal, cut to whom it belongs; damage is found and named."""
+"""Snapshots: what is written comes back equal, cut to whom it belongs; damage is found and
+named.
+"""
 
 from __future__ import annotations
 
@@ -152,7 +154,7 @@ def test_another_number_of_rows_than_the_metadata_say_is_damage(store: FsspecSto
         read(store, [StateHandle(**(fields | {"rows": 4}))])
 
 
-# --- in-flight data ---------------------------------------------------------------------------------------------------
+# --- in-flight data -------------------------------------------------------------------------------
 
 
 def everything(records: pa.RecordBatch, parallelism: int, consumer: int) -> pa.Array:
