@@ -44,7 +44,8 @@ FUNCTION = (ast.FunctionDef, ast.AsyncFunctionDef)
 
 ROOM = re.compile(r"^#+ .*`([\w/]+/)`")
 MODULES = re.compile(r"^\| (`\w+\.py`(?:, `\w+\.py`)*) \|")
-SPAN = re.compile(r"`([^`\n]+)`")
+SPAN = re.compile(r"`([^`]+)`")
+FENCED = re.compile(r"^ *```.*?^ *```$", re.DOTALL | re.MULTILINE)
 LINK = re.compile(r"\]\(([^)#\s]+)(?:#[^)]*)?\)")
 
 
@@ -56,13 +57,25 @@ def code_blocks(name: str, language: str) -> list[str]:
     return re.findall(rf"^```{language}\n(.*?)^```$", read(name), re.DOTALL | re.MULTILINE)
 
 
+def blocks(text: str) -> list[str]:
+    """Paragraphs, lists, tables and indented code; no fenced code."""
+    return re.split(r"\n(?:[ ]*\n)+", FENCED.sub("", text))
+
+
+def spans(text: str) -> Iterator[str]:
+    """Every code span, joined where a line wraps."""
+    for block in blocks(text):
+        yield from (" ".join(span.split()) for span in SPAN.findall(block))
+
+
 def commands(name: str) -> Iterator[str]:
     """Every line of code, or code span, that is a command."""
-    for line in read(name).splitlines():
-        spans = [line.strip()] if line.startswith("    ") else SPAN.findall(line)
-        for span in spans:
-            if re.match(r"(headrace|make) ", span):
-                yield span
+    for block in blocks(read(name)):
+        lines = block.splitlines()
+        is_code = all(line.startswith("    ") for line in lines)
+        for text in (line.strip() for line in lines) if is_code else spans(block):
+            if re.match(r"(headrace|make) ", text):
+                yield text
 
 
 def run(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
@@ -146,8 +159,8 @@ def test_links_lead_somewhere(name: str) -> None:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_paths_that_are_named_exist(name: str) -> None:
-    spans = {span for span in SPAN.findall(read(name)) if span.startswith(TOP)}
-    paths = {span for span in spans if re.fullmatch(r"[\w./-]+", span)}
+    named = {span for span in spans(read(name)) if span.startswith(TOP)}
+    paths = {span for span in named if re.fullmatch(r"[\w./-]+", span)}
     missing = sorted(path for path in paths if not (ROOT / path).exists())
     assert not missing
 
@@ -201,7 +214,7 @@ def test_functions_that_the_lives_name_exist() -> None:
     defined = {
         name for room in ROOMS for path in (ROOT / room).rglob("*.py") for name in definitions(path)
     }
-    named = {span for span in SPAN.findall(text) if not span.startswith(TOP)}
+    named = {span for span in spans(text) if not span.startswith(TOP)}
     assert sorted(named - defined) == []
 
 
