@@ -1,8 +1,10 @@
-"""A job whose output tells whether every record was counted exactly once: what campaigns that kill things run.
+"""A job whose output tells whether every record was counted exactly once: what campaigns that kill
+things run.
 
-A paced sequence is keyed, a stateful operator numbers the records of each key and sums them up, and the result goes to Parquet files.
-Every record carries its number, its place in its key's history and the sum so far. So the files alone show what was lost, what was
-doubled, what overtook another record of its key, and whether any state went back to another moment than the input did.
+A paced sequence is keyed, a stateful operator numbers the records of each key and sums them up, and
+the result goes to Parquet files. Every record carries its number, its place in its key's history
+and the sum so far. So the files alone show what was lost, what was doubled, what overtook another
+record of its key, and whether any state went back to another moment than the input did.
 
 Not here: who kills what (`victims`), and when (`kills`).
 """
@@ -42,14 +44,18 @@ _OUT = pa.schema(
 Numbers = npt.NDArray[np.int64]
 
 
-#: What a subtask of the stateful operator has come to, told by a file: its state is back, it handles its first record, or its `_REPLAYING`th.
+#: What a subtask of the stateful operator has come to, told by a file: its state is back, it
+#: handles its first record, or its `_REPLAYING`th.
 Moment = Literal["restored", "first row", "replaying"]
 
 _REPLAYING = 40
 
 
 class Mark(NamedTuple):
-    """A subtask came to a moment; times are wall time in nanoseconds. `opened_ns`: when it was opened, which all its marks share."""
+    """A subtask came to a moment; times are wall time in nanoseconds.
+
+    `opened_ns`: when it was opened, which all its marks share.
+    """
 
     ns: int
     pid: int
@@ -57,7 +63,8 @@ class Mark(NamedTuple):
 
 
 class History(hr.StatefulProcessor):
-    """Numbers the records of each key and sums them up; marks in a folder how far its attempt has come (`Moment`).
+    """Numbers the records of each key and sums them up; marks in a folder how far its attempt has
+    come (`Moment`).
 
     Args:
         marks: the folder, which exists.
@@ -107,7 +114,9 @@ class History(hr.StatefulProcessor):
 
 @dataclass(frozen=True, slots=True)
 class HurriedBy:
-    """A monotonic clock that runs much faster once the file `flag` exists: the source then makes all that is left."""
+    """A monotonic clock that runs much faster once the file `flag` exists: the source then makes
+    all that is left.
+    """
 
     flag: str
 
@@ -124,7 +133,8 @@ class AuditedJob:
         folder: for output, checkpoints and marks.
         rows: records of the input.
         rate_per_s: of the whole job, until `hurry`.
-        partitions: the input has so many, which keep their order through a rescale; None: one a subtask, which do not.
+        partitions: the input has so many, which keep their order through a rescale; None: one a
+            subtask, which do not.
         pause_s: what a record costs in the stateful operator.
     """
 
@@ -216,13 +226,15 @@ class AuditedJob:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What is wrong with an output; all zero when nothing is. The lists name the first few sequence numbers.
+    """What is wrong with an output; all zero when nothing is. The lists name the first few sequence
+    numbers.
 
     Attributes:
         lost: records of the input that are not there.
         doubled: records that are there again.
         foreign: records that the input does not have.
-        misplaced: records whose place in their key's history, order or sum is not that of a run without failures.
+        misplaced: records whose place in their key's history, order or sum is not that of a run
+            without failures.
     """
 
     rows: int
@@ -239,7 +251,9 @@ class Verdict:
 
 
 def judge(table: pa.Table, rows: int, *, producers: int = 2) -> Verdict:
-    """Judge an output against the numbers 0 to `rows` - 1, of which `producers` source subtasks make every so-many-th each."""
+    """Judge an output against the numbers 0 to `rows` - 1, of which `producers` source subtasks
+    make every so-many-th each.
+    """
     sequence: Numbers = table["sequence"].to_numpy()
     times = np.bincount(sequence[(sequence >= 0) & (sequence < rows)], minlength=rows)
     lost, doubled = np.flatnonzero(times == 0), np.flatnonzero(times > 1)

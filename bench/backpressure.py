@@ -1,10 +1,13 @@
 """The bars of unaligned checkpoints under full backpressure, each as a ratio within one run.
 
-    python -m headrace.bench.backpressure [--parallelism 2 4] [--only NAME ...] [--seconds 20] [--json]
+    python -m headrace.bench.backpressure [--parallelism 2 4] [--only NAME ...] [--seconds 20]
+        [--json]
 
-Question: does a checkpoint know about backpressure? The slow stage of `slow_stage.py` sleeps, blocks or computes while all queues in front of it
-are full; windows are fixed (no debloating) and large enough for ten seconds of work. One line a bar: what was seen, the aim, met or not.
-Exit code 3 when one was missed. Noise: a bar compares arms of one run, run one after the other; a shared disk is the largest part of it.
+Question: does a checkpoint know about backpressure? The slow stage of `slow_stage.py` sleeps,
+blocks or computes while all queues in front of it are full; windows are fixed (no debloating) and
+large enough for ten seconds of work. One line a bar: what was seen, the aim, met or not. Exit code
+3 when one was missed. Noise: a bar compares arms of one run, run one after the other; a shared disk
+is the largest part of it.
 """
 
 from __future__ import annotations
@@ -71,7 +74,8 @@ def duration(parallelism: int, seconds: float) -> Iterator[Bar]:
     for percent, aim in ((50, 1.5), (99, 3.0)):
         took, floor = seen.duration_ms(percent), seen.floor_ms(percent)
         detail = (
-            f"{took} ms, floor {floor} ms (of the bytes really written {seen.written_floor_ms(percent)} ms), "
+            f"{took} ms, floor {floor} ms (of the bytes really written"
+            f" {seen.written_floor_ms(percent)} ms), "
             f"{queued_bytes} bytes in flight, {len(seen.completed)} checkpoints"
         )
         yield _bar(f"p{percent}/floor", parallelism, _ratio(took, floor), aim, detail)
@@ -87,7 +91,10 @@ def duration(parallelism: int, seconds: float) -> Iterator[Bar]:
     aligned = _deep("aligned", Sleepy(0.1), parallelism, _ALIGNED_S)
     took = aligned.duration_ms(50)
     times = _ratio(took, seen.duration_ms(50))
-    detail = f"aligned {took} ms ({len(aligned.completed)} completed), unaligned {seen.duration_ms(50)} ms"
+    detail = (
+        f"aligned {took} ms ({len(aligned.completed)} completed), unaligned {seen.duration_ms(50)}"
+        " ms"
+    )
     yield Bar("aligned/unaligned", parallelism, times or 0.0, 50.0, True, detail)
 
 
@@ -111,10 +118,14 @@ def calls(parallelism: int, seconds: float) -> Iterator[Bar]:
         ("computing call p99 ms", Computing(_CALL_S), 250.0),
     ):
         seen = _deep("unaligned", stage, parallelism, seconds)
-        detail = f"p50 {seen.duration_ms(50)} ms, {len(seen.completed)} checkpoints, {seen.failed} failed"
+        detail = (
+            f"p50 {seen.duration_ms(50)} ms, {len(seen.completed)} checkpoints, {seen.failed}"
+            " failed"
+        )
         if (waited := seen.waited(99)) is not None:
             detail += (
-                f"; during that of p99 an owner thread waited up to {waited.owner_ms} ms for a processor, "
+                f"; during that of p99 an owner thread waited up to {waited.owner_ms} ms for a"
+                " processor, "
                 f"another thread, which may have held the GIL, up to {waited.other_ms} ms"
             )
         yield _bar(name, parallelism, seen.duration_ms(99), aim, detail)
@@ -131,7 +142,9 @@ def stalled(parallelism: int, seconds: float) -> Iterator[Bar]:
 
 
 def throughput(parallelism: int, seconds: float) -> Iterator[Bar]:
-    """Records per second with checkpoints each second over without, interleaved twice; no sleep, and 0.1 ms."""
+    """Records per second with checkpoints each second over without, interleaved twice; no sleep,
+    and 0.1 ms.
+    """
     for sleep_ms in (0.0, 0.1):
         rates: dict[str, list[float]] = {"none": [], "unaligned": [], "continuous": []}
         for _ in range(2):
@@ -140,7 +153,10 @@ def throughput(parallelism: int, seconds: float) -> Iterator[Bar]:
                 found.append(seen.records_per_s)
         for mode in ("unaligned", "continuous"):
             value = _ratio(sum(rates[mode]), sum(rates["none"])) or 0.0
-            detail = f"{mode} {[round(r) for r in rates[mode]]}, none {[round(r) for r in rates['none']]} records/s"
+            detail = (
+                f"{mode} {[round(r) for r in rates[mode]]}, none"
+                f" {[round(r) for r in rates['none']]} records/s"
+            )
             # What continuous writing costs is stated; only the default has an aim.
             aim = 0.95 if mode == "unaligned" else 0.0
             yield Bar(f"throughput {mode} {sleep_ms} ms", parallelism, value, aim, True, detail)
@@ -179,7 +195,8 @@ def _show(bar: Bar, *, as_json: bool) -> None:
     relation = ">=" if bar.at_least else "<="
     verdict = "met" if bar.met else "MISSED"
     print(
-        f"p={bar.parallelism} {bar.name}: {bar.value} ({relation} {bar.aim}) {verdict}; {bar.detail}",
+        f"p={bar.parallelism} {bar.name}: {bar.value} ({relation} {bar.aim}) {verdict};"
+        f" {bar.detail}",
         flush=True,
     )
 

@@ -1,10 +1,13 @@
-"""Does compression of in-flight data pay? Ratio and speed of lz4 by kind of payload, and the storage below which it is faster than none.
+"""Does compression of in-flight data pay? Ratio and speed of lz4 by kind of payload, and the
+storage below which it is faster than none.
 
     python -m headrace.bench.compression [--json]
 
-Question: how long does a GB of in-flight data take to storage, compressed or not? It is compressed and then written by one storage thread, so with c
-bytes/s of compression, ratio r and w bytes/s of storage: none takes 1/w, lz4 1/c + 1/(r w), and lz4 pays where w < c (1 - 1/r). Units: GB/s of uncompressed
-bytes, one thread, best of some rounds (what else runs on the machine can only slow a round down).
+Question: how long does a GB of in-flight data take to storage, compressed or not? It is compressed
+and then written by one storage thread, so with c bytes/s of compression, ratio r and w bytes/s of
+storage: none takes 1/w, lz4 1/c + 1/(r w), and lz4 pays where w < c (1 - 1/r). Units: GB/s of
+uncompressed bytes, one thread, best of some rounds (what else runs on the machine can only slow a
+round down).
 
 Blobs are what the engine writes: Arrow IPC streams of about 1 MiB.
 """

@@ -1,9 +1,11 @@
-"""Keyed count: how many records per second pass a keyed exchange into state, with and without checkpoints.
+"""Keyed count: how many records per second pass a keyed exchange into state, with and without
+checkpoints.
 
-Question: records per second of `sequence -> key_by -> count and sum` on one machine; unit: records per second of wall time between the moment
-when all workers run and the end of the job, the last commit included. A record is an int64 key of 100,000 distinct ones, an int64
-timestamp, an int64 sequence and 76 bytes of payload (104 bytes). The payload crosses the exchange like the rest: nothing is pruned or
-pre-aggregated before it. The answer is checked key by key.
+Question: records per second of `sequence -> key_by -> count and sum` on one machine; unit: records
+per second of wall time between the moment when all workers run and the end of the job, the last
+commit included. A record is an int64 key of 100,000 distinct ones, an int64 timestamp, an int64
+sequence and 76 bytes of payload (104 bytes). The payload crosses the exchange like the rest:
+nothing is pruned or pre-aggregated before it. The answer is checked key by key.
 
 Noise: machines are shared; compare figures of one run only, as ratios.
 """
@@ -34,7 +36,8 @@ def run(
     checkpoint_interval: str | None = "1s",
     checkpoint_dir: str | None = None,
 ) -> dict[str, Any]:
-    """Run once. Returns one flat object: `records_per_s`, `correct`, `parallelism`, `checkpoints`, `checkpoint_p50_ms`, ...
+    """Run once. Returns one flat object: `records_per_s`, `correct`, `parallelism`, `checkpoints`,
+    `checkpoint_p50_ms`, ...
 
     Args:
         checkpoint_interval: None: no checkpoints.
@@ -71,7 +74,9 @@ def run(
 
 
 def correct(answer: pa.Table, records: int) -> bool:
-    """Whether every key has its count and its sum, computed here in one plain pass over the same numbers."""
+    """Whether every key has its count and its sum, computed here in one plain pass over the same
+    numbers.
+    """
     counts = np.zeros(KEYS, dtype=np.int64)
     totals = np.zeros(KEYS, dtype=np.int64)
     for batch in all_batches(SequenceSource(rows=records, key_count=KEYS, batch_rows=1 << 20)):

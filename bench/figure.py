@@ -1,4 +1,5 @@
-"""Draw the results of the FLIP-76 experiment: checkpoint duration, throughput and latency over the slow stage's sleep, by mode.
+"""Draw the results of the FLIP-76 experiment: checkpoint duration, throughput and latency over the
+slow stage's sleep, by mode.
 
     headrace bench flip76 --rounds 3 --json > results.jsonl
     python -m headrace.bench.figure results.jsonl docs/flip76 --title "2026-11-21, 2 virtual cores"
@@ -27,7 +28,9 @@ STYLES = {"aligned": "o-", "unaligned": "s-", "continuous": "^--", "none": "x:"}
 def series(
     results: Sequence[Mapping[str, Any]], mode: str, key: str
 ) -> tuple[list[str], list[float]]:
-    """Sleeps and values of one line, by rising sleep; arms in which no checkpoint completed have no point."""
+    """Sleeps and values of one line, by rising sleep; arms in which no checkpoint completed have no
+    point.
+    """
     found = sorted((r["sleep_ms"], r[key]) for r in results if r["mode"] == mode and r[key])
     return [f"{sleep:g}" for sleep, _ in found], [value for _, value in found]
 

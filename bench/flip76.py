@@ -1,13 +1,17 @@
-"""The FLIP-76 experiment: checkpoint duration, throughput and latency of a pipeline with a slow stage, by mode.
+"""The FLIP-76 experiment: checkpoint duration, throughput and latency of a pipeline with a slow
+stage, by mode.
 
-Question: what does a checkpoint cost while queues are full? Topology: `slow_stage.py`; the slow stage sleeps so many milliseconds a record on
-average. Units: checkpoint durations in ms (trigger to durable metadata), throughput in records/s arriving at the measure map, latency in ms
-from the source's emission to the measure map.
+Question: what does a checkpoint cost while queues are full? Topology: `slow_stage.py`; the slow
+stage sleeps so many milliseconds a record on average. Units: checkpoint durations in ms (trigger to
+durable metadata), throughput in records/s arriving at the measure map, latency in ms from the
+source's emission to the measure map.
 
-The floor of a checkpoint is measured in the same run: hops x one-way message + bytes in flight / write bandwidth + one
-metadata commit. A checkpoint that names what earlier ones stored can undercut it; `written_floor_ms` counts only what it wrote.
+The floor of a checkpoint is measured in the same run: hops x one-way message + bytes in flight /
+write bandwidth + one metadata commit. A checkpoint that names what earlier ones stored can undercut
+it; `written_floor_ms` counts only what it wrote.
 
-Source: FLIP-76, "Preliminary work" (0, 0.01 and 0.1 ms; we add 1 ms). Noise: shared machines; arms are interleaved, compare within one run.
+Source: FLIP-76, "Preliminary work" (0, 0.01 and 0.1 ms; we add 1 ms). Noise: shared machines; arms
+are interleaved, compare within one run.
 """
 
 from __future__ import annotations
@@ -23,7 +27,9 @@ SLEEPS_MS = (0.0, 0.01, 0.1, 1.0)
 
 
 def arms(mode: str | None = None, sleep_ms: float | None = None) -> Iterator[tuple[str, float]]:
-    """(mode, sleep) of each arm to run, those to be compared next to each other; None: all there are."""
+    """(mode, sleep) of each arm to run, those to be compared next to each other; None: all there
+    are.
+    """
     for sleep in SLEEPS_MS if sleep_ms is None else (sleep_ms,):
         for name in MODES if mode is None else (mode,):
             yield name, sleep
@@ -32,7 +38,10 @@ def arms(mode: str | None = None, sleep_ms: float | None = None) -> Iterator[tup
 def run(
     *, mode: str = "unaligned", sleep_ms: float = 0.1, parallelism: int = 2, seconds: float = 15.0
 ) -> dict[str, Any]:
-    """Run one arm for `seconds` after its warm-up. Returns one flat object with the keys of docs/cli.md, `bench flip76`."""
+    """Run one arm for `seconds` after its warm-up.
+
+    Returns one flat object with the keys of docs/cli.md, `bench flip76`.
+    """
     seen = observe(Arm(mode, Sleepy(sleep_ms), parallelism, seconds=seconds))
     return {
         "bench": "flip76",
@@ -64,7 +73,9 @@ def results(seen: Seen) -> dict[str, Any]:
 
 
 def medians(rounds: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    """One object of several rounds of the same arm: the median of each number over the rounds that have it; `rounds` says how many."""
+    """One object of several rounds of the same arm: the median of each number over the rounds that
+    have it; `rounds` says how many.
+    """
     merged: dict[str, Any] = {}
     for key, first in rounds[0].items():
         values = [found[key] for found in rounds if isinstance(found[key], int | float)]

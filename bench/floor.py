@@ -1,6 +1,8 @@
-"""The physical floor of a checkpoint on this machine, measured: a message, a durable write, a metadata commit.
+"""The physical floor of a checkpoint on this machine, measured: a message, a durable write, a
+metadata commit.
 
-Nothing that crosses `hops` messages and makes `bytes` durable can be faster than `hops x t_hop + bytes / W + t_meta`.
+Nothing that crosses `hops` messages and makes `bytes` durable can be faster than `hops x t_hop +
+bytes / W + t_meta`.
 """
 
 from __future__ import annotations
@@ -34,7 +36,9 @@ class Floor:
     commit_s: float
 
     def checkpoint_ms(self, hops: int, size_bytes: int) -> float:
-        """The floor of a checkpoint that crosses `hops` and writes `size_bytes`, in milliseconds."""
+        """The floor of a checkpoint that crosses `hops` and writes `size_bytes`, in
+        milliseconds.
+        """
         return (hops * self.hop_s + size_bytes * self.byte_s + self.commit_s) * 1e3
 
 
@@ -42,7 +46,8 @@ def measure_floor(folder: str, size_bytes: int, writers: int = 1) -> Floor:
     """Measure in `folder`; medians of a few rounds.
 
     Args:
-        size_bytes: what is written to measure the bandwidth, by so many `writers` at once, to a file each.
+        size_bytes: what is written to measure the bandwidth, by so many `writers` at once, to a
+            file each.
     """
     store = FsspecStore(folder)
     commit_s = median(_timed_puts(store, [os.urandom(_METADATA_BYTES)]) for _ in range(_ROUNDS))
@@ -62,7 +67,9 @@ def _timed_puts(store: FsspecStore, files: Sequence[bytes]) -> float:
 
 
 def _hop_s() -> float:
-    """Half a round trip between two network threads of this process, waking a third thread each time."""
+    """Half a round trip between two network threads of this process, waking a third thread each
+    time.
+    """
     inboxes: list[queue.SimpleQueue[list[NetworkEvent]]] = [
         queue.SimpleQueue(),
         queue.SimpleQueue(),

@@ -1,4 +1,6 @@
-"""Kills the workers of an audited job in its recoveries: each at a moment that is told, each in the recovery of the one before."""
+"""Kills the workers of an audited job in its recoveries: each at a moment that is told, each in the
+recovery of the one before.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,8 @@ POINTS: tuple[Point, ...] = (*get_args(Moment), "checkpointed")
 
 _POLL_S = 0.004
 _PATIENCE_S = 90.0
-#: The pause before an attempt that a job to be killed needs, and after a kill the time within which no subtask of the attempt that it ends is opened.
+#: The pause before an attempt that a job to be killed needs, and after a kill the time within which
+#: no subtask of the attempt that it ends is opened.
 PAUSE_S = 0.4
 _ENDED_NS = 300_000_000
 
@@ -30,12 +33,15 @@ T = TypeVar("T")
 
 
 class Killer(threading.Thread):
-    """Kills a worker at each of `points`, each in another attempt; a thread, since the first of these begins within a rescale.
+    """Kills a worker at each of `points`, each in another attempt; a thread, since the first of
+    these begins within a rescale.
 
-    The job waits `PAUSE_S` before each attempt, so that those that a kill ends can be told from those that come after it.
+    The job waits `PAUSE_S` before each attempt, so that those that a kill ends can be told from
+    those that come after it.
 
     Args:
-        since_ns: subtasks that are opened after this time (wall) are of the first of these attempts, or a later one.
+        since_ns: subtasks that are opened after this time (wall) are of the first of these
+            attempts, or a later one.
     """
 
     def __init__(
@@ -54,7 +60,8 @@ class Killer(threading.Thread):
         """Kill."""
         try:
             for point in self._points:
-                # Only the handle's status is of one session, which a rescale replaces when the job runs again: so nothing waits for it here.
+                # Only the handle's status is of one session, which a rescale replaces when the job
+                # runs again: so nothing waits for it here.
                 victim = wait_for(partial(self._victims, point))[0]
                 with suppress(ProcessLookupError):
                     os.kill(victim, signal.SIGKILL)
@@ -63,7 +70,10 @@ class Killer(threading.Thread):
             self._failure = failure
 
     def end(self) -> None:
-        """Wait until all have died, an attempt has failed of each, and the last runs. Raises what went wrong."""
+        """Wait until all have died, an attempt has failed of each, and the last runs.
+
+        Raises what went wrong.
+        """
         self.join()
         if self._failure is not None:
             raise self._failure
@@ -89,7 +99,10 @@ class Killer(threading.Thread):
 
 
 def wait_for(condition: Callable[[], T]) -> T:
-    """Wait until `condition` returns something true, and return that. Raises: RuntimeError when it does not."""
+    """Wait until `condition` returns something true, and return that.
+
+    Raises: RuntimeError when it does not.
+    """
     deadline_s = time.monotonic() + _PATIENCE_S
     while not (found := condition()):
         if time.monotonic() > deadline_s:

@@ -1,11 +1,14 @@
-"""Kill campaign: is every record counted exactly once through SIGKILLs at random moments, and how long does the job stand still?
+"""Kill campaign: is every record counted exactly once through SIGKILLs at random moments, and how
+long does the job stand still?
 
-Question: milliseconds from a kill to its detection, and from detection to the first record handled by the next attempt, p50 and maximum of all
-kills; records lost or doubled in all. The job runs on a standalone Spark cluster of two workers, and a Python worker, an executor and
-a whole node are killed in turn; a node comes back once the job has recovered. The next kill comes 0.2 to 3 s after
+Question: milliseconds from a kill to its detection, and from detection to the first record handled
+by the next attempt, p50 and maximum of all kills; records lost or doubled in all. The job runs on a
+standalone Spark cluster of two workers, and a Python worker, an executor and a whole node are
+killed in turn; a node comes back once the job has recovered. The next kill comes 0.2 to 3 s after
 that, so many come before the first checkpoint of the attempt.
 
-Noise: on a machine with few cores the starting JVMs of killed executors and nodes compete with the recovery.
+Noise: on a machine with few cores the starting JVMs of killed executors and nodes compete with the
+recovery.
 
     python -m headrace.bench.kills --kills 30 --on standalone --json
 """
@@ -44,7 +47,8 @@ _INPUT_S_PER_KILL = 12.0
 
 @dataclass(frozen=True, slots=True)
 class Recovery:
-    """One kill and what followed; times in milliseconds, each from the moment of detection but the first.
+    """One kill and what followed; times in milliseconds, each from the moment of detection but the
+    first.
 
     Attributes:
         detection_ms: from the kill until the coordinator knew.
@@ -68,7 +72,8 @@ def run(
     kinds: Sequence[str] = (),
     report: Callable[[str], None] = lambda line: None,
 ) -> dict[str, Any]:
-    """Run one campaign. Returns one flat object: `kills`, `lost`, `doubled`, `detection_p50_ms`, `recovery_p50_ms`, ...
+    """Run one campaign. Returns one flat object: `kills`, `lost`, `doubled`, `detection_p50_ms`,
+    `recovery_p50_ms`, ...
 
     Args:
         seed: of the moments and the victims.
@@ -182,7 +187,9 @@ def _times(recoveries: Sequence[Recovery]) -> dict[str, Any]:
 
 
 def main() -> int:
-    """Run one campaign from the command line; exit code 3 if a record was lost, doubled or misplaced."""
+    """Run one campaign from the command line; exit code 3 if a record was lost, doubled or
+    misplaced.
+    """
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--kills", type=int, default=30)
     parser.add_argument("--on", choices=get_args(Place), default="standalone")

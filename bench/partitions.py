@@ -1,7 +1,9 @@
-"""A source of numbered records in a fixed number of partitions, like a topic's: what campaigns that rescale a job read.
+"""A source of numbered records in a fixed number of partitions, like a topic's: what campaigns that
+rescale a job read.
 
-Partition p of P makes the numbers p, p + P, p + 2P, ... A partition moves between subtasks as a whole, so its records keep their order through
-every rescale; those of a sequence are dealt out afresh to as many strides as there are subtasks.
+Partition p of P makes the numbers p, p + P, p + 2P, ... A partition moves between subtasks as a
+whole, so its records keep their order through every rescale; those of a sequence are dealt out
+afresh to as many strides as there are subtasks.
 """
 
 from __future__ import annotations
@@ -26,7 +28,8 @@ from headrace.engine.contract.operators import (
 _SCHEMA = pa.schema([("key", pa.int64()), ("sequence", pa.int64())])
 _NEXT = pa.schema([("partition", pa.int64()), ("next", pa.int64())])
 _BATCH_ROWS = 512
-#: Records come due in portions, so often: one by one, asking for them would be most of a slow source's work.
+#: Records come due in portions, so often: one by one, asking for them would be most of a slow
+#: source's work.
 _EVERY_S = 0.01
 _WAIT_NS = 10_000_000
 

@@ -1,18 +1,24 @@
-"""Recovery with large state: how long a job stands still after a SIGKILL, phase by phase, against its floor; then a rescale of the same job.
+"""Recovery with large state: how long a job stands still after a SIGKILL, phase by phase, against
+its floor; then a rescale of the same job.
 
-Question: milliseconds from the moment when the coordinator knows of the death to the first record that the last stage handles again, with
-`state_bytes` in RocksDB and `inflight_bytes` in flight before stages behind a slow one; as a ratio to the floor, which is the time to
-read those bytes once (bandwidth measured in the same run, on the same files) and to start one process (a fresh interpreter that imports
-the worker). In the same run, the same from the moment when a rescale tells the job to stop, as a ratio to the recovery; from 2 to 4 each new subtask takes over a
-part of one old database, from 2 to 3 or 1 some take over parts of two. And: is the first
-checkpoint complete while records that were in flight are still being replayed?
+Question: milliseconds from the moment when the coordinator knows of the death to the first record
+that the last stage handles again, with `state_bytes` in RocksDB and `inflight_bytes` in flight
+before stages behind a slow one; as a ratio to the floor, which is the time to read those bytes once
+(bandwidth measured in the same run, on the same files) and to start one process (a fresh
+interpreter that imports the worker). In the same run, the same from the moment when a rescale tells
+the job to stop, as a ratio to the recovery; from 2 to 4 each new subtask takes over a part of one
+old database, from 2 to 3 or 1 some take over parts of two. And: is the first checkpoint complete
+while records that were in flight are still being replayed?
 
-source -> keyed state -> slow stage, a hash exchange before each. The state is written once at full speed, then the slow stage sleeps for
-each record and everything before it fills. Windows are fixed, and large enough for the bytes in flight.
+source -> keyed state -> slow stage, a hash exchange before each. The state is written once at full
+speed, then the slow stage sleeps for each record and everything before it fills. Windows are fixed,
+and large enough for the bytes in flight.
 
-Before the job is told to stop, the new workers fetch what the last complete checkpoint names: `rescale_ahead_bytes`, each worker's own (two that take
-over parts of one database each count it), in `rescale_ahead_ms`, which includes their start. Phases of the standstill, each from its begin: `stop` (the
-last checkpoint), `begin` (the next coordinator reads it), `restored` (workers open what they fetched); all three are `running`.
+Before the job is told to stop, the new workers fetch what the last complete checkpoint names:
+`rescale_ahead_bytes`, each worker's own (two that take over parts of one database each count it),
+in `rescale_ahead_ms`, which includes their start. Phases of the standstill, each from its begin:
+`stop` (the last checkpoint), `begin` (the next coordinator reads it), `restored` (workers open what
+they fetched); all three are `running`.
 
 Noise: a busy machine makes every phase longer, the start of processes most of all. Compare ratios.
 """
@@ -77,7 +83,9 @@ class Keep(hr.StatefulProcessor):
 
 
 class Slow(hr.StatefulProcessor):
-    """Sleeps for every record once the file `slow` is there; notes in `marks` when an attempt handles its first record."""
+    """Sleeps for every record once the file `slow` is there; notes in `marks` when an attempt
+    handles its first record.
+    """
 
     def __init__(self, folder: str) -> None:
         self._folder = Path(folder)
@@ -120,7 +128,8 @@ class _Bench:
         slowed = kept.key_by("key").process(
             Slow(str(self.folder)), schema=_OUT, name="slow", state=hr.State("heap")
         )
-        # Twice what is asked for: queues behind stages that work in large pieces are about half full.
+        # Twice what is asked for: queues behind stages that work in large pieces are about half
+        # full.
         window = max(1 << 20, self.inflight_bytes // (parallelism * parallelism))
         return hr.Job(
             "bench-recovery",
@@ -137,7 +146,9 @@ class _Bench:
         (self.folder / "slow").touch()
 
     def first_output_ns(self, since_ns: int) -> int | None:
-        """When (wall time) the last stage of an attempt that began after `since_ns` handled its first record."""
+        """When (wall time) the last stage of an attempt that began after `since_ns` handled its
+        first record.
+        """
         marks = (int(mark.name.partition("-")[0]) for mark in (self.folder / "marks").iterdir())
         return min((mark for mark in marks if mark > since_ns), default=None)
 
@@ -153,7 +164,10 @@ def run(
     folder: str | None = None,
     report: Callable[[str], None] = lambda line: None,
 ) -> dict[str, Any]:
-    """Fill, kill a worker `kills` times, rescale. Returns one flat object; of several kills the medians."""
+    """Fill, kill a worker `kills` times, rescale.
+
+    Returns one flat object; of several kills the medians.
+    """
     with tempfile.TemporaryDirectory(prefix="headrace-recovery-", dir=folder) as place:
         bench = _Bench(Path(place), state_bytes, inflight_bytes)
         handle = bench.job(parallelism).start(runner)
@@ -222,7 +236,10 @@ def _full(handle: hr.JobHandle, bench: _Bench) -> CheckpointMetadata:
 
 
 def _kill(handle: hr.JobHandle, bench: _Bench) -> dict[str, Any]:
-    """Kill a worker. Times from the moment when the coordinator knew, but the first, which is from the kill."""
+    """Kill a worker.
+
+    Times from the moment when the coordinator knew, but the first, which is from the kill.
+    """
     restored = sizes_of(_full(handle, bench))
     before = handle.status()
     seen = before.notices[-1][0] if before.notices else 0
@@ -253,7 +270,10 @@ def _kill(handle: hr.JobHandle, bench: _Bench) -> dict[str, Any]:
 
 
 def _rescale(handle: hr.JobHandle, bench: _Bench, parallelism: int) -> dict[str, Any]:
-    """Rescale. Times from the moment when the job was told to stop; its new workers were started before that."""
+    """Rescale.
+
+    Times from the moment when the job was told to stop; its new workers were started before that.
+    """
     _full(handle, bench)
     rescaled = handle.rescale(parallelism)
     stopping_ns = time.time_ns() - rescaled.standstill_ns
@@ -295,7 +315,9 @@ def _wait(handle: hr.JobHandle, condition: Callable[[Status], bool]) -> Status:
 
 
 def _byte_s(checkpoints: Path, metadata: CheckpointMetadata) -> float:
-    """Seconds a byte, reading the checkpoint's own files as the restore does: as many at once as there are subtasks with state."""
+    """Seconds a byte, reading the checkpoint's own files as the restore does: as many at once as
+    there are subtasks with state.
+    """
     root = checkpoints / metadata.job
     databases = [d for subtask in metadata.subtasks for d in subtask.databases]
     files = [[root / file.path for file in database.shared] for database in databases]

@@ -1,9 +1,12 @@
-"""Windows, joins, timers and connect under kills and rescales: do they put out what Spark SQL computes from the same input?
+"""Windows, joins, timers and connect under kills and rescales: do they put out what Spark SQL
+computes from the same input?
 
-Question: rows that a streaming job with tumbling, sliding and session windows, full outer joins by interval and in all three kinds of windows, timers and a broadcast connect puts
-out too many or too few, compared with a batch computation by Spark, through SIGKILLs of workers and rescales. Records are out of order within each partition of the input, and
-partitions are apart in event time; none is late for its partition, so none may be dropped. A slow stage before the windows keeps queues full, so
-barriers, watermarks and records in flight are in every unaligned checkpoint.
+Question: rows that a streaming job with tumbling, sliding and session windows, full outer joins by
+interval and in all three kinds of windows, timers and a broadcast connect puts out too many or too
+few, compared with a batch computation by Spark, through SIGKILLs of workers and rescales. Records
+are out of order within each partition of the input, and partitions are apart in event time; none is
+late for its partition, so none may be dropped. A slow stage before the windows keeps queues full,
+so barriers, watermarks and records in flight are in every unaligned checkpoint.
 
     python -m headrace.bench.relations --steps 2,3,1 --kills 2 --json
 """
@@ -38,9 +41,11 @@ _POLL_S = 0.004
 _PATIENCE_S = 300.0
 #: How much more the source makes than the slow stage takes.
 _LOAD = 1.5
-#: Input for the slow stage at the highest parallelism, in seconds for each kill or rescale, and before the first.
+#: Input for the slow stage at the highest parallelism, in seconds for each kill or rescale, and
+#: before the first.
 _INPUT_S = 5.0
-#: Aligned checkpoints, some of which are waited for, take as long as the queues: so those are short.
+#: Aligned checkpoints, some of which are waited for, take as long as the queues: so those are
+#: short.
 _NETWORK = {"unaligned": hr.Network(), "aligned": hr.Network(buffer="4KiB", window="8KiB")}
 #: In the queues of one subtask, before anything befalls the job.
 _LOADED_BYTES = 6 << 10
@@ -48,7 +53,10 @@ _LOADED_BYTES = 6 << 10
 
 @dataclass(frozen=True, slots=True)
 class Blow:
-    """What befell the job: a kill, or a rescale with a kill once it runs again. `inflight_records`: in the checkpoint before."""
+    """What befell the job: a kill, or a rescale with a kill once it runs again.
+
+    `inflight_records`: in the checkpoint before.
+    """
 
     what: str
     inflight_records: int
@@ -65,7 +73,8 @@ def run(
     spark: SparkSession | None = None,
     report: Callable[[str], None] = lambda line: None,
 ) -> dict[str, Any]:
-    """Start at the first of `steps`, kill workers, rescale to each of the others with a kill in each recovery, and compare.
+    """Start at the first of `steps`, kill workers, rescale to each of the others with a kill in
+    each recovery, and compare.
 
     Args:
         kills: of a worker at each parallelism.
@@ -129,7 +138,9 @@ def _killed(handle: hr.JobHandle, rng: random.Random) -> Blow:
 
 
 def _rescaled(handle: hr.JobHandle, rng: random.Random, before: int, after: int) -> Blow:
-    """Rescale, and kill a worker as soon as the job runs again: it has most of what was in flight yet to replay."""
+    """Rescale, and kill a worker as soon as the job runs again: it has most of what was in flight
+    yet to replay.
+    """
     _await(handle, lambda: queued_bytes(handle) >= _LOADED_BYTES)
     rescaled = handle.rescale(after)
     _kill(handle, rng)
@@ -167,7 +178,9 @@ def _await(handle: hr.JobHandle, condition: Callable[[], Any]) -> None:
 
 
 def main() -> int:
-    """Run one campaign from the command line; exit code 3 if an output is not that of the batch computation."""
+    """Run one campaign from the command line; exit code 3 if an output is not that of the batch
+    computation.
+    """
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--steps", default="2,3,1", help="parallelisms, such as 2,4")
     parser.add_argument("--kills", type=int, default=1, help="at each parallelism")

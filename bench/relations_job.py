@@ -1,7 +1,9 @@
-"""A job of windows, joins, timers and a connect whose output Spark SQL can tell: what `relations` kills and rescales.
+"""A job of windows, joins, timers and a connect whose output Spark SQL can tell: what `relations`
+kills and rescales.
 
-Records are out of order within each partition of the two inputs, and partitions are apart in event time; none is late for its partition, so none may
-be dropped. A slow stage before the windows keeps queues full.
+Records are out of order within each partition of the two inputs, and partitions are apart in event
+time; none is late for its partition, so none may be dropped. A slow stage before the windows keeps
+queues full.
 """
 
 from __future__ import annotations
@@ -29,7 +31,8 @@ RULES = 40
 PAUSE_S = 0.002
 #: A pause shorter than this takes longer than it says.
 _NAP_S = 0.005
-#: Event time in microseconds: of the first record, between neighbours of a partition, the disorder in it, and from one partition to the next.
+#: Event time in microseconds: of the first record, between neighbours of a partition, the disorder
+#: in it, and from one partition to the next.
 _BEGIN_US, _STEP_US, _DISORDER_US, _APART_US = 10_000_000, 5_000, 200_000, 700_000
 WINDOW_US, SLIDE_US, GAP_US = 1_000_000, 400_000, 60_000
 #: Of the joins: how far apart records may be, and windows so small that few records meet in them.

@@ -1,7 +1,7 @@
 """What `relations_job` must put out, computed by Spark SQL from the same input as one batch.
 
-Spark has windows and sessions of its own (`window`, `session_window`), so what is compared are two implementations. To both, records that are
-exactly a gap apart are in one session.
+Spark has windows and sessions of its own (`window`, `session_window`), so what is compared are two
+implementations. To both, records that are exactly a gap apart are in one session.
 """
 
 from __future__ import annotations
@@ -34,7 +34,8 @@ _MEET_SESSION = f"session_window({_AT}, '{job.MEET_GAP_US} microseconds')"
 def _aggregated(window: str) -> str:
     return f"""
         select key, unix_micros(w.start) b, unix_micros(w.end) e, n, total from
-            (select key, {window} w, count(*) n, sum(sequence) total from events group by key, {window})"""
+            (select key, {window} w, count(*) n, sum(sequence) total from events
+             group by key, {window})"""
 
 
 def _joined(window: str) -> str:
@@ -59,21 +60,25 @@ _QUERIES = {
             on l.key = r.key and r.at between l.at - {job.WITHIN_US} and l.at + {job.WITHIN_US}""",
     "joined_tumbling": _joined(_MEET),
     "joined_sliding": _joined(_MEET_SLIDING),
-    # The sessions of both sides' union, with their records; then each of the one side with each of the other.
+    # The sessions of both sides' union, with their records; then each of the one side with each of
+    # the other.
     "joined_sessions": f"""
         with sessions as (
             select key, {_MEET_SESSION} w, collect_list(struct(side, sequence, at)) records
             from (select *, 'l' side from events union all select *, 'r' side from others)
             group by key, {_MEET_SESSION}
         )
-        select key, l.sequence ls, l.at lt, r.sequence rs, r.at rt, unix_micros(w.start) b, unix_micros(w.end) e from sessions
+        select key, l.sequence ls, l.at lt, r.sequence rs, r.at rt, unix_micros(w.start) b,
+            unix_micros(w.end) e from sessions
         lateral view outer explode(filter(records, x -> x.side = 'l')) as l
         lateral view outer explode(filter(records, x -> x.side = 'r')) as r""",
 }
 
 
 def differences(relations: job.RelationsJob, given: SparkSession | None = None) -> dict[str, int]:
-    """{output: rows that it has too many or too few}, told by the session that is given or by one of its own."""
+    """{output: rows that it has too many or too few}, told by the session that is given or by one
+    of its own.
+    """
     with _session(given) as spark:
         for table, lacks in (("events", job.LEFT_LACKS), ("others", job.RIGHT_LACKS)):
             _input(spark, relations, lacks).createOrReplaceTempView(table)
@@ -118,7 +123,9 @@ def _difference(relations: job.RelationsJob, name: str, table: pa.Table) -> int:
 
 
 def _unruly(relations: job.RelationsJob) -> int:
-    """Records of `ruled` that are not there once; and keys whose records never know all rules, or know more than there are."""
+    """Records of `ruled` that are not there once; and keys whose records never know all rules, or
+    know more than there are.
+    """
     rows = _written(relations, "ruled")
     times = Counter(row["sequence"] for row in rows)
     expected = Counter(job.sequences(job.LEFT_LACKS, relations.rows).tolist())

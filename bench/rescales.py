@@ -1,13 +1,18 @@
-"""Rescale campaign: is every record counted exactly once, in order, through rescales under load with SIGKILLs in each recovery?
+"""Rescale campaign: is every record counted exactly once, in order, through rescales under load
+with SIGKILLs in each recovery?
 
-Question: milliseconds from the request until the job has stopped, runs again, and handles its first record at the new parallelism; in the same
-run records lost, doubled or out of order in all, and what each attempt started from. The stateful stage takes half of what the source makes
-even at the highest parallelism, so its queues are full and the checkpoint holds records in flight. Order is checked per key and source partition.
+Question: milliseconds from the request until the job has stopped, runs again, and handles its first
+record at the new parallelism; in the same run records lost, doubled or out of order in all, and
+what each attempt started from. The stateful stage takes half of what the source makes even at the
+highest parallelism, so its queues are full and the checkpoint holds records in flight. Order is
+checked per key and source partition.
 
-The first kill falls into the recovery that a rescale is, and each further one into the recovery of the kill before. The victim is the process of
-a subtask that has just said that its state is back, that it handles its first record, or that it has replayed some (`audit.Moment`), or any once the
-attempt's first checkpoint is complete ("checkpointed"). A kill that no attempt fails of is an error, and so is an attempt that does not
-start from the newest complete checkpoint: without that, failures in a row would make no progress.
+The first kill falls into the recovery that a rescale is, and each further one into the recovery of
+the kill before. The victim is the process of a subtask that has just said that its state is back,
+that it handles its first record, or that it has replayed some (`audit.Moment`), or any once the
+attempt's first checkpoint is complete ("checkpointed"). A kill that no attempt fails of is an
+error, and so is an attempt that does not start from the newest complete checkpoint: without that,
+failures in a row would make no progress.
 
     python -m headrace.bench.rescales --steps 2,3,1,4 --kills-per-recovery 3 --on processes --json
 """
@@ -42,7 +47,8 @@ _PATIENCE_S = 90.0
 #: All that is left is worked on at the end.
 _END_S = 300.0
 _PARTITIONS = 12
-#: What a record costs in a subtask of the stateful stage, and how much more than that the source makes for as many subtasks as there ever are.
+#: What a record costs in a subtask of the stateful stage, and how much more than that the source
+#: makes for as many subtasks as there ever are.
 _PAUSE_S = 0.001
 _LOAD = 2.0
 _INPUT_S_PER_STEP = 4.0
@@ -85,7 +91,8 @@ def run(
     report: Callable[[str], None] = lambda line: None,
     **runner: Any,
 ) -> dict[str, Any]:
-    """Start at the first of `steps` and rescale to each of the others. Returns one flat object: `exactly_once`, `lost`, `rescales`, ...
+    """Start at the first of `steps` and rescale to each of the others. Returns one flat object:
+    `exactly_once`, `lost`, `rescales`, ...
 
     Args:
         kills: in each recovery.
@@ -153,7 +160,10 @@ def _replays_are_told(audited: AuditedJob, subtasks: int, since_ns: int) -> bool
 def _step(
     handle: hr.JobHandle, audited: AuditedJob, before: int, after: int, points: Sequence[Point]
 ) -> tuple[Step, int]:
-    """Rescale and kill. Returns also after what time (wall) the subtasks that now run were opened."""
+    """Rescale and kill.
+
+    Returns also after what time (wall) the subtasks that now run were opened.
+    """
     wait_for(lambda: queued_bytes(handle) >= _LOADED_BYTES)
     told, began_ns = handle.status().notices[-1][0], time.time_ns()
     killer = Killer(handle, audited, points, began_ns)
@@ -178,7 +188,10 @@ def _step(
 
 
 def queued_bytes(handle: hr.JobHandle) -> int:
-    """What waits before the subtask that has most. Not a checkpoint: an aligned one would take as long as the queues."""
+    """What waits before the subtask that has most.
+
+    Not a checkpoint: an aligned one would take as long as the queues.
+    """
     return max((n.queued_bytes for n in handle.status().numbers.values()), default=0)
 
 
@@ -187,7 +200,9 @@ def _ms(ns: int) -> float:
 
 
 def main() -> int:
-    """Run one campaign from the command line; exit code 3 if a record was lost, doubled or misplaced, or a restore stale."""
+    """Run one campaign from the command line; exit code 3 if a record was lost, doubled or
+    misplaced, or a restore stale.
+    """
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--steps", default="2,3,1,4", help="parallelisms, such as 2,4")
     parser.add_argument("--on", choices=["processes", "spark"], default="processes")

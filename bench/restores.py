@@ -1,6 +1,8 @@
-"""What each attempt of a job started from, as the job itself tells: does every failure go on from the newest checkpoint there was?
+"""What each attempt of a job started from, as the job itself tells: does every failure go on from
+the newest checkpoint there was?
 
-Notices are numbered in the order in which things happened, so that whatever checkpoint was told of before an attempt was complete when that began.
+Notices are numbered in the order in which things happened, so that whatever checkpoint was told of
+before an attempt was complete when that began.
 """
 
 from __future__ import annotations

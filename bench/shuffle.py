@@ -1,7 +1,8 @@
 """Four shuffle hops: how many records per second pass through exchanges that no key demands.
 
-Question: records per second of `sequence -> shuffle -> map -> shuffle -> map -> shuffle -> map -> shuffle -> sink`, where the maps pass batches on
-unchanged: what is measured is the engine's own cost of four random exchanges of 104-byte records. Unit: records per second (counted once, at the
+Question: records per second of `sequence -> shuffle -> map -> shuffle -> map -> shuffle -> map ->
+shuffle -> sink`, where the maps pass batches on unchanged: what is measured is the engine's own
+cost of four random exchanges of 104-byte records. Unit: records per second (counted once, at the
 source) of wall time between the moment when all workers run and the end of the job.
 """
 

@@ -1,6 +1,8 @@
-"""A pipeline with a slow stage, and what is seen of it: the topology of the FLIP-76 experiment, which other benchmarks vary.
+"""A pipeline with a slow stage, and what is seen of it: the topology of the FLIP-76 experiment,
+which other benchmarks vary.
 
-source -> map -> map -> slow map -> measure map, a shuffle on each edge. The measure map notes when records arrive and how old they are.
+source -> map -> map -> slow map -> measure map, a shuffle on each edge. The measure map notes when
+records arrive and how old they are.
 """
 
 from __future__ import annotations
@@ -79,7 +81,9 @@ class Computing:
 
 
 class Measure:
-    """Appends (time, latency, records) samples of each batch to a file of its own, all in nanoseconds."""
+    """Appends (time, latency, records) samples of each batch to a file of its own, all in
+    nanoseconds.
+    """
 
     def __init__(self, folder: str) -> None:
         self._folder = folder
@@ -101,7 +105,9 @@ class Measure:
 
 
 def _emitted(sequence: np.ndarray[Any, np.dtype[np.int64]]) -> np.ndarray[Any, Any]:
-    """The wall clock when the batch is made; the one column that a replay would not repeat, and nothing rests on it."""
+    """The wall clock when the batch is made; the one column that a replay would not repeat, and
+    nothing rests on it.
+    """
     return np.full(len(sequence), time.time_ns(), dtype=np.int64)
 
 
@@ -114,7 +120,8 @@ class Arm:
     """One variation of the experiment.
 
     Attributes:
-        mode: of the checkpoints: "aligned", "unaligned" (in-flight data ad hoc), "continuous" (unaligned, with a log), "none".
+        mode: of the checkpoints: "aligned", "unaligned" (in-flight data ad hoc), "continuous"
+            (unaligned, with a log), "none".
         warm_up_s: time for the queues to fill, not observed.
     """
 
@@ -128,7 +135,9 @@ class Arm:
     seconds: float = 15.0
 
     def job(self, directory: str, samples: str) -> hr.Job:
-        """The endless pipeline; checkpoints go to `directory`, samples of the measure map to `samples`."""
+        """The endless pipeline; checkpoints go to `directory`, samples of the measure map to
+        `samples`.
+        """
         source = SequenceSource(
             rows=None, payload_bytes=PAYLOAD_BYTES, columns={"emitted": _emitted}
         )
@@ -163,7 +172,8 @@ class Seen:
 
     Attributes:
         samples: rows of (time, latency, records) from the measure map; nanoseconds.
-        completed: checkpoints triggered and completed in that time, oldest first; `warm_up`: those before.
+        completed: checkpoints triggered and completed in that time, oldest first; `warm_up`: those
+            before.
         restarts: attempts that failed, from the start on; more than none spoils a measurement.
         waits: of the workers' threads for a processor.
     """
@@ -188,7 +198,9 @@ class Seen:
         return int(self.samples[:, 2].sum()) / self.seconds
 
     def latency_ms(self, share: float) -> float | None:
-        """Age that so large a share of the records does not exceed, from the source's emission on; None without records."""
+        """Age that so large a share of the records does not exceed, from the source's emission on;
+        None without records.
+        """
         if not len(self.samples):
             return None
         order = np.argsort(self.samples[:, 1])
@@ -201,7 +213,9 @@ class Seen:
         return percentile(sorted(c.duration_ns / 1e6 for c in self.completed), percent)
 
     def waited(self, percent: int) -> Waited | None:
-        """How long threads waited for a processor during the checkpoint of which `duration_ms` tells; None: there is none."""
+        """How long threads waited for a processor during the checkpoint of which `duration_ms`
+        tells; None: there is none.
+        """
         if not self.completed:
             return None
         ordered = sorted(self.completed, key=lambda c: c.duration_ns)
@@ -210,7 +224,9 @@ class Seen:
         return self.waits.between(began_ns, began_ns + at.duration_ns)
 
     def floor_ms(self, percent: int) -> float | None:
-        """The same percentile of each checkpoint's physical floor, if all data in flight is written each time."""
+        """The same percentile of each checkpoint's physical floor, if all data in flight is written
+        each time.
+        """
         held = (s.inflight_bytes + s.state_bytes for s in self.sizes)
         return percentile(sorted(self.floor.checkpoint_ms(HOPS, size) for size in held), percent)
 
@@ -229,7 +245,9 @@ class Seen:
 
 
 def observe(arm: Arm) -> Seen:
-    """Run one arm: start it, let it warm up, watch it, cancel it, and measure the floor in the same place."""
+    """Run one arm: start it, let it warm up, watch it, cancel it, and measure the floor in the same
+    place.
+    """
     with tempfile.TemporaryDirectory(prefix="headrace-bench-") as folder:
         samples = Path(folder, "samples")
         samples.mkdir()

@@ -1,19 +1,25 @@
-"""State on RocksDB: what an incremental checkpoint writes, and how long the owner thread stands still for one.
+"""State on RocksDB: what an incremental checkpoint writes, and how long the owner thread stands
+still for one.
 
-Two questions, asked of one database of `state_bytes`, restored as one run of files, of which a fraction changes between checkpoints:
+Two questions, asked of one database of `state_bytes`, restored as one run of files, of which a
+fraction changes between checkpoints:
 
-- bytes that the checkpoints write to storage, over the bytes that changed (keys and values, uncompressed); beside it the bytes of a
-  full checkpoint. Now and then all files are merged, and that checkpoint is as large as a full one (`written_max_bytes`): with 1 % changed
-  between checkpoints, each 150 of them or so; fewer checkpoints than that say too little. Between checkpoints merging comes to an
-  end, as it does in a job where seconds lie between them; so what is written does not depend on how busy the machine is;
-- the longest time for which a thread that only ticks (as the owner thread would, see `ticks.py`) stands still: while a checkpoint
-  is under way and layers are applied, files flushed and linked, and what is new is stored; and otherwise. And the longest call of
-  `commit` and `snapshot`, which the owner thread makes, by the clock and in processor time.
+- bytes that the checkpoints write to storage, over the bytes that changed (keys and values,
+  uncompressed); beside it the bytes of a full checkpoint. Now and then all files are merged, and
+  that checkpoint is as large as a full one (`written_max_bytes`): with 1 % changed between
+  checkpoints, each 150 of them or so; fewer checkpoints than that say too little. Between
+  checkpoints merging comes to an end, as it does in a job where seconds lie between them; so what
+  is written does not depend on how busy the machine is;
+- the longest time for which a thread that only ticks (as the owner thread would, see `ticks.py`)
+  stands still: while a checkpoint is under way and layers are applied, files flushed and linked,
+  and what is new is stored; and otherwise. And the longest call of `commit` and `snapshot`, which
+  the owner thread makes, by the clock and in processor time.
 
-Each is told as a whole and by what was waited for, a processor (`queued`) or the GIL (`held`); `gc_pause_max_ms` is the longest pause of the
-collector while a checkpoint is under way.
+Each is told as a whole and by what was waited for, a processor (`queued`) or the GIL (`held`);
+`gc_pause_max_ms` is the longest pause of the collector while a checkpoint is under way.
 
-Noise: machines are shared; a busy one makes the ticking thread wait for a processor. `idle_stall_ms` is its longest wait without any work.
+Noise: machines are shared; a busy one makes the ticking thread wait for a processor.
+`idle_stall_ms` is its longest wait without any work.
 """
 
 from __future__ import annotations
@@ -106,7 +112,11 @@ class _Run:
             self._timed(self.database.commit)
 
     def checkpoint(self, meanwhile: np.ndarray[Any, Any]) -> tuple[int, int]:
-        """Take one and complete it. Returns the bytes it wrote, and those it names. `meanwhile` these keys are changed beside it."""
+        """Take one and complete it.
+
+        Returns the bytes it wrote, and those it names. `meanwhile` these keys are changed beside
+        it.
+        """
         self.number += 1
         frozen: list[DatabaseSnapshot] = []
         self._timed(lambda: frozen.append(self.database.snapshot()))
@@ -142,6 +152,7 @@ class _Run:
             Confirmed(),
             stored=self.stored,
         )
+        self.stored.stored(self.number, written.files)
         return written.databases[_SUBTASK][0]
 
     def _timed(self, call: Callable[[], None]) -> None:
@@ -156,7 +167,9 @@ def run(
     checkpoints: int = 200,
     folder: str | None = None,
 ) -> dict[str, Any]:
-    """Fill a database, then change `changed_percent` of its keys, chosen at random, before each of some checkpoints."""
+    """Fill a database, then change `changed_percent` of its keys, chosen at random, before each of
+    some checkpoints.
+    """
     keys = max(1, state_bytes // _ENTRY_BYTES)
     changed = max(1, int(keys * changed_percent / 100))
     with _worker(), tempfile.TemporaryDirectory(prefix="headrace-bench-", dir=folder) as place:

@@ -1,11 +1,14 @@
-"""A count by key of many keys: how fast is it on RocksDB against the heap, and where does the time go?
+"""A count by key of many keys: how fast is it on RocksDB against the heap, and where does the time
+go?
 
-Unit: records per second of `sequence -> key_by -> count` with a checkpoint every few seconds, from the moment when all workers run to the end of
-the job. Every key occurs about three times, far apart, so nothing is gained by keeping the latest ones at hand: each record is a read and a
-write of the database.
+Unit: records per second of `sequence -> key_by -> count` with a checkpoint every few seconds, from
+the moment when all workers run to the end of the job. Every key occurs about three times, far
+apart, so nothing is gained by keeping the latest ones at hand: each record is a read and a write of
+the database.
 
-Where the time goes is told by one subtask's work in this process, on a part of the records and as large a part of the keys, in processor time a record:
-without waiting and without what others do on the machine. `background` is the time of RocksDB's own threads. The parts lie on several threads of
+Where the time goes is told by one subtask's work in this process, on a part of the records and as
+large a part of the keys, in processor time a record: without waiting and without what others do on
+the machine. `background` is the time of RocksDB's own threads. The parts lie on several threads of
 a worker, so they do not add up to the time between two records of a job.
 """
 
@@ -24,7 +27,7 @@ import pyarrow as pa
 
 import headrace as hr
 from headrace.channels.buffer import Buffer, ChannelId
-from headrace.channels.partitioners import Hash
+from headrace.channels.partitioners.hash import Hash
 from headrace.channels.wire import BufferFrame, FrameDecoder, FrameEncoder
 from headrace.engine.connectors.sequence import SequenceSource
 from headrace.engine.contract.operators import OperatorContext, Snapshot, StateBackend
@@ -60,7 +63,9 @@ def run_count(
     checkpoint_interval: str = "5s",
     backend: str = "rocksdb",
 ) -> dict[str, Any]:
-    """Count records by key with the state on `backend`; `correct` says whether no record was lost or counted twice."""
+    """Count records by key with the state on `backend`; `correct` says whether no record was lost
+    or counted twice.
+    """
     with tempfile.TemporaryDirectory(prefix="headrace-bench-") as folder:
         source = SequenceSource(rows=records, key_count=keys, batch_rows=32_768)
         stream = hr.from_source(source, name="sequence").select("key")
@@ -89,7 +94,9 @@ def run_count(
 
 
 def run_counts(**arguments: Any) -> dict[str, Any]:
-    """`run_count` on RocksDB and then on the heap: the one's results, the other's speed, and what it is over that."""
+    """`run_count` on RocksDB and then on the heap: the one's results, the other's speed, and what
+    it is over that.
+    """
     found = run_count(**arguments)
     heap = run_count(**arguments, backend="heap")
     return found | {
@@ -149,7 +156,9 @@ _INSIDE: tuple[tuple[str, type, str], ...] = (
 def run_parts(
     *, records: int = 3_000_000, keys: int = 1_000_000, checkpoints: int = 6
 ) -> dict[str, Any]:
-    """Count in this process, as one subtask would, on both backends; processor time in microseconds a record, by part."""
+    """Count in this process, as one subtask would, on both backends; processor time in microseconds
+    a record, by part.
+    """
     result: dict[str, Any] = {"bench": "state-parts", "records": records, "keys": keys}
     for kind in ("rocksdb", "heap"):
         parts = Parts()
@@ -231,11 +240,12 @@ class _Checkpoints:
             if (frozen := self._operator.freeze_database()) is not None:
                 states.append(("n", frozen))
             cut = Cut(_SUBTASK, self.number, False, (), (), (), (), (), 0, 0)
-            write_checkpoint(
+            written = write_checkpoint(
                 *(self._store, "bench", self.number, 0, 1, {_SUBTASK: states}, [cut]),
                 Confirmed(),
                 stored=self._stored,
             )
+            self._stored.stored(self.number, written.files)
             self._stored.confirmed(self.number)
 
 

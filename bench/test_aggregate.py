@@ -1,9 +1,12 @@
-"""Question: how many rows a second does one keyed aggregate take in, process and commit together, on one thread?
+"""Question: how many rows a second does one keyed aggregate take in, process and commit together,
+on one thread?
 
-count() and sum(int64) over batches of 8,192 rows with 100,000 distinct keys, all of which have a slot already. Unit: million rows a
-second (`extra_info["million_rows_per_second"]`, of the fastest round). Noise: other work on the machine; compare only within one run.
+count() and sum(int64) over batches of 8,192 rows with 100,000 distinct keys, all of which have a
+slot already. Unit: million rows a second (`extra_info["million_rows_per_second"]`, of the fastest
+round). Noise: other work on the machine; compare only within one run.
 
-Run: pytest bench/test_aggregate.py --benchmark-only --benchmark-columns=min,median --override-ini addopts=--import-mode=importlib
+Run: pytest bench/test_aggregate.py --benchmark-only --benchmark-columns=min,median --override-ini
+addopts=--import-mode=importlib
 """
 
 from __future__ import annotations
@@ -16,8 +19,7 @@ import pytest
 
 from headrace.engine.contract.operators import OperatorContext
 from headrace.engine.operators import aggregations as agg
-from headrace.engine.operators.aggregate import AggregateOperator
-from headrace.engine.operators.heap_aggregate import Emit
+from headrace.engine.operators.aggregate import AggregateOperator, Emit
 
 KEYS = 100_000
 BATCH_ROWS = 8192

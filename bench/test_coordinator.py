@@ -1,8 +1,10 @@
-"""How long does the coordinator need for one checkpoint, from the first acknowledgement to the order to commit?
+"""How long does the coordinator need for one checkpoint, from the first acknowledgement to the
+order to commit?
 
-Unit: milliseconds a checkpoint, one thread, by the number of slots (a worker each); two tasks that exchange records, hence slots squared
-channels that are checked to tile. Storage answers at once. Its own time must stay far below the interval of checkpoints. Run:
-`pytest bench/test_coordinator.py --benchmark-only`. On 2 virtual cores with other work beside, expect a third of noise.
+Unit: milliseconds a checkpoint, one thread, by the number of slots (a worker each); two tasks that
+exchange records, hence slots squared channels that are checked to tile. Storage answers at once.
+Its own time must stay far below the interval of checkpoints. Run: `pytest bench/test_coordinator.py
+--benchmark-only`. On 2 virtual cores with other work beside, expect a third of noise.
 """
 
 from __future__ import annotations
@@ -14,7 +16,7 @@ import pytest
 from pytest_benchmark.fixture import BenchmarkFixture
 
 from headrace.channels.events import CheckpointMode
-from headrace.channels.partitioners import Rebalance
+from headrace.channels.partitioners.rebalance import Rebalance
 from headrace.engine.contract import messages as m
 from headrace.engine.contract.execution import EdgePlan, ExecutionPlan, OperatorPlan, TaskPlan
 from headrace.engine.contract.operators import Operator, SourceReader

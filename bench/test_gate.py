@@ -1,8 +1,10 @@
 """What does the gate cost for one buffer: arrival, hand-out, commit and grant?
 
-Unit: microseconds for `ROUND` buffers, one thread, by the number of channels that take turns. The buffers hold one batch each and are made
-beforehand: no record is touched, so their size does not matter. All of it runs in the owner thread, which is why it is measured. Run:
-`pytest bench/test_gate.py --benchmark-only`. On 2 virtual cores with other work beside, expect a third of noise; compare rows of one run.
+Unit: microseconds for `ROUND` buffers, one thread, by the number of channels that take turns. The
+buffers hold one batch each and are made beforehand: no record is touched, so their size does not
+matter. All of it runs in the owner thread, which is why it is measured. Run: `pytest
+bench/test_gate.py --benchmark-only`. On 2 virtual cores with other work beside, expect a third of
+noise; compare rows of one run.
 """
 
 from __future__ import annotations

@@ -1,10 +1,12 @@
 """How long does it take to split one batch among the consumers of an edge, and to hash its key?
 
-Unit: time per batch; `extra_info` has the rows per second of the fastest and of the median round. The record is
-that of the main experiment: three int64 columns and a payload of 76 bytes. Batches of 512 rows show the fixed cost of a call, 32,768 rows the cost of memory. The data is
-in the cache, and nothing else should run on the machine; expect 10 % of noise on a quiet one.
+Unit: time per batch; `extra_info` has the rows per second of the fastest and of the median round.
+The record is that of the main experiment: three int64 columns and a payload of 76 bytes. Batches of
+512 rows show the fixed cost of a call, 32,768 rows the cost of memory. The data is in the cache,
+and nothing else should run on the machine; expect 10 % of noise on a quiet one.
 
-Run: `pytest bench/test_partition.py -o addopts=--import-mode=importlib`; add `--benchmark-json=FILE` for the figures.
+Run: `pytest bench/test_partition.py -o addopts=--import-mode=importlib`; add
+`--benchmark-json=FILE` for the figures.
 """
 
 from __future__ import annotations
@@ -18,7 +20,11 @@ import pytest
 from pytest_benchmark.fixture import BenchmarkFixture
 
 from headrace.channels.hashing import hash_rows
-from headrace.channels.partitioners import Custom, Hash, Partitioner, Rebalance, Shuffle
+from headrace.channels.partitioners.custom import Custom
+from headrace.channels.partitioners.hash import Hash
+from headrace.channels.partitioners.partitioner import Partitioner
+from headrace.channels.partitioners.rebalance import Rebalance
+from headrace.channels.partitioners.shuffle import Shuffle
 
 ROWS = [512, 4096, 8192, 32768]
 CONSUMERS = [2, 3, 8, 32, 128]

@@ -1,10 +1,13 @@
-"""Questions: how fast are keys found, how long does a snapshot hold up the owner thread, and how fast is a Python process function?
+"""Questions: how fast are keys found, how long does a snapshot hold up the owner thread, and how
+fast is a Python process function?
 
-Lookups: batches of 8,192 rows, 100,000 keys that have a slot already, million rows a second of the fastest round. Snapshots: milliseconds for
-1,000,000 keys, what the owner thread pays (`snapshot`) and what a storage thread pays (`table`). Process function: one
-value state, 100,000 keys, million records a second. Noise: other work on the machine; compare only within one run.
+Lookups: batches of 8,192 rows, 100,000 keys that have a slot already, million rows a second of the
+fastest round. Snapshots: milliseconds for 1,000,000 keys, what the owner thread pays (`snapshot`)
+and what a storage thread pays (`table`). Process function: one value state, 100,000 keys, million
+records a second. Noise: other work on the machine; compare only within one run.
 
-Run: pytest bench/test_state.py --benchmark-only --benchmark-columns=min,median --override-ini addopts=--import-mode=importlib
+Run: pytest bench/test_state.py --benchmark-only --benchmark-columns=min,median --override-ini
+addopts=--import-mode=importlib
 """
 
 from __future__ import annotations

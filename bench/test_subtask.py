@@ -1,9 +1,11 @@
-"""What does one piece of work cost in the owner thread, from the buffer's arrival to the sending of what came out?
+"""What does one piece of work cost in the owner thread, from the buffer's arrival to the sending of
+what came out?
 
-Unit: microseconds a piece, one thread, by the number of channels on each side. The work itself costs nothing: its answer is ready. So
-this is what the engine adds, and it bounds how small pieces may be. "barrier" passes one aligned checkpoint through instead, from the
-first barrier to the complete cut. Run: `pytest bench/test_subtask.py --benchmark-only`. On 2 virtual cores with other work beside, expect a
-third of noise; compare rows of one run.
+Unit: microseconds a piece, one thread, by the number of channels on each side. The work itself
+costs nothing: its answer is ready. So this is what the engine adds, and it bounds how small pieces
+may be. "barrier" passes one aligned checkpoint through instead, from the first barrier to the
+complete cut. Run: `pytest bench/test_subtask.py --benchmark-only`. On 2 virtual cores with other
+work beside, expect a third of noise; compare rows of one run.
 """
 
 from __future__ import annotations
@@ -16,7 +18,7 @@ from pytest_benchmark.fixture import BenchmarkFixture
 
 from headrace.channels.buffer import Buffer, ChannelId
 from headrace.channels.events import Barrier, CheckpointMode
-from headrace.engine.operators.chain import Outputs
+from headrace.engine.operators.work import Outputs, WorkDone
 from headrace.engine.worker.subtask import Subtask
 from headrace.engine.worker.subtask_events import (
     BufferArrived,
@@ -24,7 +26,6 @@ from headrace.engine.worker.subtask_events import (
     EventArrived,
     RunWork,
     SubtaskId,
-    WorkDone,
 )
 from headrace.engine.worker.subtask_spec import Limits, SubtaskSpec
 

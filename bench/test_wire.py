@@ -1,9 +1,9 @@
 """How long does a frame take to encode and to decode, by the number of records of 104 bytes?
 
-Unit: microseconds a frame, one thread, no sockets. Encoding is serialising, digest and MAC; decoding is MAC,
-digest, reading and full validation. "fixed" has a payload of fixed width, "text" one of strings, whose UTF-8 is
-checked. Run: `pytest bench/test_wire.py --benchmark-only`. On 2 virtual cores with other work beside, expect a
-third of noise; compare rows of one run.
+Unit: microseconds a frame, one thread, no sockets. Encoding is serialising, digest and MAC;
+decoding is MAC, digest, reading and full validation. "fixed" has a payload of fixed width, "text"
+one of strings, whose UTF-8 is checked. Run: `pytest bench/test_wire.py --benchmark-only`. On 2
+virtual cores with other work beside, expect a third of noise; compare rows of one run.
 """
 
 from __future__ import annotations

@@ -1,8 +1,10 @@
-"""A thread that only ticks, as the owner thread of a worker would: what it misses, any other Python thread of the process misses too.
+"""A thread that only ticks, as the owner thread of a worker would: what it misses, any other Python
+thread of the process misses too.
 
-A thread that stands still waits for the GIL (or a lock), or for a processor that others have. The kernel counts the latter for each thread
-(`/proc/thread-self/schedstat`), so both are told apart as far as this thread goes; that whoever held the GIL was itself without a
-processor shows as held. Who held it is told in part: the collector's pauses, in which no other thread runs.
+A thread that stands still waits for the GIL (or a lock), or for a processor that others have. The
+kernel counts the latter for each thread (`/proc/thread-self/schedstat`), so both are told apart as
+far as this thread goes; that whoever held the GIL was itself without a processor shows as held. Who
+held it is told in part: the collector's pauses, in which no other thread runs.
 """
 
 from __future__ import annotations
@@ -22,7 +24,9 @@ _SCHEDSTAT = "/proc/thread-self/schedstat"
 
 @dataclass(slots=True)
 class Longest:
-    """Of many steps the longest by the clock, in processor time, and of what was neither: waiting for a processor, and for the GIL."""
+    """Of many steps the longest by the clock, in processor time, and of what was neither: waiting
+    for a processor, and for the GIL.
+    """
 
     wall_s: float = 0.0
     cpu_s: float = 0.0
@@ -61,7 +65,9 @@ class Longest:
 
 @dataclass(frozen=True, slots=True)
 class Now:
-    """Of this thread: the clock, its processor time, and how long it has waited for a processor; 0 where the kernel does not say."""
+    """Of this thread: the clock, its processor time, and how long it has waited for a processor; 0
+    where the kernel does not say.
+    """
 
     wall_s: float
     cpu_s: float
@@ -76,7 +82,8 @@ class Now:
 
 @dataclass(slots=True)
 class Ticks:
-    """Ticks while it is entered. `outside` counts except while a `marked` block runs, which `inside` counts.
+    """Ticks while it is entered. `outside` counts except while a `marked` block runs, which
+    `inside` counts.
 
     `pause_s` is the longest pause of the collector in a marked block.
     """

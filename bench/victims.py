@@ -1,8 +1,9 @@
 """Where a campaign runs its job, and what it kills there.
 
-Each ground is a context manager that names how to start the job, the kinds of things that can be killed, and how
-to mend what was killed. Kills are SIGKILL; nobody is warned. A frozen executor (SIGSTOP, its Python workers too) stands for a
-machine that cannot be reached: nothing closes, only heartbeats stay away, and it wakes up when its work was given to others.
+Each ground is a context manager that names how to start the job, the kinds of things that can be
+killed, and how to mend what was killed. Kills are SIGKILL; nobody is warned. A frozen executor
+(SIGSTOP, its Python workers too) stands for a machine that cannot be reached: nothing closes, only
+heartbeats stay away, and it wakes up when its work was given to others.
 """
 
 from __future__ import annotations
@@ -63,7 +64,9 @@ def _one_machine(runner: str, rng: random.Random) -> Iterator[Ground]:
 
 @contextmanager
 def _standalone(folder: Path, rng: random.Random) -> Iterator[Ground]:
-    """Two nodes of two cores each: when one dies there is room for its worker on the other, as on a real cluster."""
+    """Two nodes of two cores each: when one dies there is room for its worker on the other, as on a
+    real cluster.
+    """
     with StandaloneCluster(folder, nodes=2, cores_per_node=2) as cluster:
         nodes = [0, 1]
         frozen: list[int] = []

@@ -1,8 +1,10 @@
-"""How long the threads of worker processes wait for a processor, told by the kernel (`/proc/PID/task/TID/schedstat`).
+"""How long the threads of worker processes wait for a processor, told by the kernel
+(`/proc/PID/task/TID/schedstat`).
 
-Looked at every 40 ms, so that it can be said of a checkpoint afterwards. A worker's owner thread is its process's main thread.
-Another thread that waits may hold the GIL meanwhile, and then the owner waits for it without showing it here: the longest wait of
-another thread bounds that. Where the kernel does not tell, every wait is 0.
+Looked at every 40 ms, so that it can be said of a checkpoint afterwards. A worker's owner thread is
+its process's main thread. Another thread that waits may hold the GIL meanwhile, and then the owner
+waits for it without showing it here: the longest wait of another thread bounds that. Where the
+kernel does not tell, every wait is 0.
 """
 
 from __future__ import annotations
@@ -21,7 +23,9 @@ _LOOK_S = 0.04
 
 @dataclass(frozen=True, slots=True)
 class Waited:
-    """Of all workers the longest wait for a processor, of an owner thread and of any other; milliseconds."""
+    """Of all workers the longest wait for a processor, of an owner thread and of any other;
+    milliseconds.
+    """
 
     owner_ms: float
     other_ms: float
@@ -47,7 +51,9 @@ class Waits:
         self._thread.join()
 
     def between(self, began_ns: int, ended_ns: int) -> Waited:
-        """What was waited between two times of the wall clock, and up to 40 ms more at either end."""
+        """What was waited between two times of the wall clock, and up to 40 ms more at either
+        end.
+        """
         if not self._looks:
             return Waited(0.0, 0.0)
         last = len(self._looks) - 1
@@ -67,7 +73,9 @@ class Waits:
 
 
 def _queued_ns(pid: int) -> list[tuple[int, int]]:
-    """(thread, nanoseconds waited for a processor) of each thread of a process; none when it has ended."""
+    """(thread, nanoseconds waited for a processor) of each thread of a process; none when it has
+    ended.
+    """
     found: list[tuple[int, int]] = []
     with suppress(OSError):
         for thread in os.listdir(f"/proc/{pid}/task"):

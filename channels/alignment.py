@@ -1,11 +1,14 @@
 """Barrier alignment: when has a subtask seen a checkpoint's barrier on every input channel?
 
-Aligned (ABS, Algorithm 1): a channel that delivered the barrier is to be blocked until all have. At least once: nothing is blocked, and
-several checkpoints may be counted side by side. The machine knows channels only as members of a fixed set; the subtask blocks and unblocks them.
+Aligned (ABS, Algorithm 1): a channel that delivered the barrier is to be blocked until all have. At
+least once: no channel is blocked, and several checkpoints may be counted side by side. The machine
+knows channels only as members of a fixed set; the subtask blocks and unblocks.
 
-Late barriers are harmless in any order: one of a checkpoint that was completed, cancelled or overtaken by a newer one is ignored.
+Late barriers are harmless in any order: the machine ignores a barrier of a checkpoint that was
+completed, cancelled or overtaken by a newer checkpoint.
 
-Source: ABS (Carbone et al. 2015), Algorithm 1; the cases of late and newer barriers follow Flink's barrier handlers (behaviour, not code).
+Source: ABS (Carbone et al. 2015), Algorithm 1; the cases of late and newer barriers follow Flink's
+barrier handlers (behaviour, not code).
 """
 
 from __future__ import annotations
@@ -31,7 +34,7 @@ class Aligned:
 
 @dataclass(frozen=True, slots=True)
 class AlignmentOutcome:
-    """What a barrier brought about, to be done in the order of the fields.
+    """Consequences of a barrier, to be carried out in the order of the fields.
 
     Attributes:
         subsumed: older checkpoints that can no longer be aligned here; to be declined.
@@ -59,7 +62,7 @@ class Alignment:
     def __init__(self, channels: Iterable[ChannelId]) -> None:
         self._channels = frozenset(channels)
         assert self._channels, "a subtask without inputs has nothing to align"
-        #: {checkpoint: what has come}; several only while nothing is blocked.
+        #: {checkpoint: channels so far}; several only while no channel is blocked.
         self._pending: dict[int, _Pending] = {}
         #: Barriers up to and including this checkpoint are history.
         self._settled = 0
@@ -74,7 +77,8 @@ class Alignment:
             return AlignmentOutcome()
         subsumed, unblock = self._subsume_older(barrier)
         if barrier.mode is CheckpointMode.ALIGNED:
-            # An older one that comes now has been overtaken: blocking for it too would wait for what stands behind this one.
+            # An older barrier that comes now has been overtaken: blocking for it too would wait for
+            # records behind this barrier.
             self._settle(checkpoint - 1)
         pending = self._pending.setdefault(checkpoint, _Pending(barrier, now_ns, set()))
         assert channel not in pending.delivered, f"{channel}: barrier {checkpoint} twice"
@@ -112,7 +116,7 @@ class Alignment:
         return f"settled={self._settled} pending=[{pending}]"
 
     def _subsume_older(self, barrier: Barrier) -> tuple[tuple[int, ...], tuple[ChannelId, ...]]:
-        """A barrier of a newer checkpoint, on a channel that never brought the older one's, ends the older."""
+        """A newer checkpoint's barrier on a channel without the older barrier ends the older."""
         older = [
             number
             for number, pending in sorted(self._pending.items())

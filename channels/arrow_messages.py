@@ -1,8 +1,9 @@
 """Arrow IPC messages, looked at before Arrow acts on them.
 
-Arrow inflates a compressed body as soon as it reads the batch, to whatever length the body claims: three kilobytes become a hundred
-megabytes. Nothing of ours is written with compressed bodies, so whoever reads from a peer or from storage refuses them first. The
-libraries offer no such look, so the flag is read from the message's flatbuffer, which Arrow has verified by then.
+Arrow inflates a compressed body as soon as it reads the batch, to the length that the body claims:
+three kilobytes become a hundred megabytes. Headrace writes no compressed bodies, so readers from a
+peer or from storage refuse them first. Arrow's libraries do not show the flag; it is read from the
+message's flatbuffer, which Arrow has verified by then.
 
 Source: Arrow columnar format 1.5, `format/Message.fbs` and the FlatBuffers layout of tables.
 """
@@ -25,7 +26,7 @@ _INT32 = struct.Struct("<i").unpack_from
 
 
 def has_compressed_body(message: pa.ipc.Message) -> bool:
-    """Tell whether the body of a record batch or dictionary message is compressed; of other messages it never is.
+    """Tell whether the body of a message is compressed, as record batches and dictionaries may be.
 
     Raises: struct.error where the metadata is cut short, which Arrow's own check has ruled out.
     """
@@ -41,7 +42,7 @@ def has_compressed_body(message: pa.ipc.Message) -> bool:
 
 
 def _field(metadata: bytes, table: int, number: int) -> int | None:
-    """Follow the offset that field `number` of the flatbuffer table at `table` holds; None if it is absent."""
+    """Follow the offset in field `number` of the flatbuffer table at `table`; None: absent."""
     (to_vtable,) = _INT32(metadata, table)
     vtable = table - to_vtable
     entry = 4 + 2 * number

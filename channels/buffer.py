@@ -1,12 +1,12 @@
 """Buffers: record batches in transit, addressed by record position.
 
-A channel counts records. A buffer covers the positions `[first, first + rows)` of its channel, and an
-event sits *at* a position, that is, between two records. Positions survive slicing and merging, which is
-what makes a cut checkable (in-flight data is exactly `[received, sent)`) and what lets a subpartition
-merge small slices without telling anybody.
+A channel counts records. A buffer covers the positions `[first, first + rows)` of its channel, and
+an event sits *at* a position, between two records. Positions survive slicing and merging. So a cut
+can be checked (in-flight data is exactly `[received, sent)`), and a subpartition may merge small
+slices silently.
 
-Source: FLIP-76 addresses buffers by sequence number; we deviate and count records, because a rescale
-splits batches at record boundaries and a sequence of buffers would not survive that.
+Source: FLIP-76 addresses buffers by sequence number. Deviation: positions count records, because a
+rescale splits batches at record boundaries, and numbers of buffers would not survive a split.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import pyarrow as pa
 
 
 class ChannelId(NamedTuple):
-    """One producer subtask to one consumer subtask on one edge. Sorts by edge, producer, consumer."""
+    """Producer subtask to consumer subtask on an edge. Sorts by edge, producer, consumer."""
 
     edge: int
     producer: int
@@ -30,12 +30,13 @@ class ChannelId(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Buffer:
-    """A run of records of one channel, in one or more record batches that lie next to each other.
+    """A run of records of a channel, in neighbouring record batches.
 
     Attributes:
         first: position of the first record.
         rows: number of records, at least one; the sum of the parts' rows.
-        size_bytes: what the credit account is charged; at least one a record, and the same at both ends of the channel.
+        size_bytes: charge to the credit account; at least a byte a record, equal at both ends of
+            the channel.
         parts: the batches, in order, all of the edge's schema.
     """
 
@@ -58,7 +59,7 @@ class Buffer:
     def split(self, rows: int) -> tuple[Buffer, Buffer]:
         """Cut after `rows` records (0 < rows < self.rows) without copying.
 
-        The sizes of the halves add up to the size of the whole, so that credit is neither made nor lost.
+        The sizes of the halves add up to the size of the whole: no credit is made or lost.
         """
         assert 0 < rows < self.rows, f"cannot cut {self.rows} rows at {rows}"
         left: list[pa.RecordBatch] = []

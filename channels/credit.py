@@ -1,10 +1,12 @@
 """Debloating: how large a channel's credit window has to be, and no larger.
 
-A window larger than what the consumer drains in a target time only adds latency and in-flight data to checkpoints; a smaller one makes the
-consumer wait. While records are waiting, the window follows drain rate x target time. When the queue runs dry the window may be what
-holds the flow back, so it doubles, up to the ceiling.
+A window larger than the consumer drains in a target time only adds latency, and in-flight data to
+checkpoints; a smaller window makes the consumer wait. While records are waiting, the window follows
+drain rate x target time. When the queue runs dry the window may hold the flow back, so the window
+doubles, up to the ceiling.
 
-Source: FLIP-183 (its aim and its target time). Deviation: sized per channel, in bytes, at every commit, without a period.
+Source: FLIP-183 (aim and target time). Deviation: sized per channel, in bytes, at every commit,
+without a period.
 """
 
 from __future__ import annotations
@@ -18,7 +20,7 @@ _WEIGHT = 0.3
 
 @dataclass(frozen=True, slots=True)
 class Debloat:
-    """How windows are sized: to what is drained in `target_ns`, but never below `floor_bytes`."""
+    """How windows are sized: to the bytes drained in `target_ns`, never below `floor_bytes`."""
 
     target_ns: int
     floor_bytes: int
@@ -28,8 +30,9 @@ class Window:
     """The credit window of one channel.
 
     Attributes:
-        size_bytes: the window now. It starts at a few floors: a fast consumer doubles it within milliseconds, a slow one would take
-            seconds to drain what too large a first window let in.
+        size_bytes: the window now. A window starts at a few floors: a fast consumer doubles it
+            within milliseconds, a slow consumer would take seconds to drain too large a first
+            window.
     """
 
     def __init__(self, ceiling_bytes: int, debloat: Debloat | None) -> None:

@@ -1,6 +1,7 @@
-"""Events: what travels in a channel between the records.
+"""Events: barriers, watermarks and the end, between the records of a channel.
 
-An event has no rows and needs no credit. It sits at a position; the records before that position precede it.
+An event has no rows and needs no credit. It sits at a position: the records before the position
+precede the event.
 """
 
 from __future__ import annotations
@@ -9,7 +10,8 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Final
 
-#: Event time is an int64 of nanoseconds since 1970. A channel without a watermark stands at the one, an ended channel at the other.
+#: Event time is an int64 of nanoseconds since 1970. A channel without a watermark stands at the
+#: minimum, an ended channel at the maximum.
 MIN_WATERMARK: Final = -(2**63)
 MAX_WATERMARK: Final = 2**63 - 1
 
@@ -27,12 +29,13 @@ class CheckpointMode(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Barrier:
-    """The marker that separates the records of checkpoint `checkpoint` from those after it.
+    """The marker between the records of checkpoint `checkpoint` and later records.
 
     Attributes:
         checkpoint: id of the checkpoint; ids grow within a job and are never used twice.
         mode: how channels treat the barrier.
-        created_ns: the coordinator's clock when it triggered; only compared with that clock's other readings.
+        created_ns: the coordinator's clock at the trigger; comparable with readings of that clock
+            only.
     """
 
     checkpoint: int
@@ -42,19 +45,22 @@ class Barrier:
 
 @dataclass(frozen=True, slots=True)
 class EndOfInput:
-    """No records follow in this channel. Barriers still may: a finished channel stays open for them, so
-    alignment never has to treat an ended channel as a special case (Flink needs FLIP-147 for that)."""
+    """No records follow in this channel. Barriers still may: a finished channel stays open for
+    them, so alignment never has to treat an ended channel as a special case (Flink needs FLIP-147
+    for that)."""
 
 
 @dataclass(frozen=True, slots=True)
 class Watermark:
-    """Event time in the channel: no record with a time up to `time_ns` is to be expected behind it.
+    """Event time in the channel: no record with a time up to `time_ns` is expected behind it.
 
-    Only the newest counts, so one may be delayed behind records, merged with a later one, or repeated; it may never pass a record.
+    Only the newest counts, so a watermark may be delayed behind records, merged with a later
+    watermark, or repeated; it may never pass a record.
 
     Attributes:
         time_ns: nanoseconds since 1970.
-        idle: the channel has nothing to say for the present, and is left out of the minimum until it speaks again.
+        idle: the channel has no records for the present, and is left out of the minimum until more
+            come.
     """
 
     time_ns: int

@@ -1,13 +1,15 @@
 """An input gate: the consumer's side of all channels of one subtask.
 
-The gate queues what arrives, hands it out channel by channel, and gives credit back when records are *committed*. Records that were handed
-out to running work stay the channel's own until `commit`: `committed` is the position that a cut taken now would name.
-Blocking a channel (alignment) stops handing out from it; it goes on receiving within its credit.
+The gate queues arriving records, hands them out channel by channel, and gives credit back when
+records are *committed*. Records that were handed out to running work stay the channel's own until
+`commit`: `committed` is the position that a cut taken now would name. A blocked channel (alignment)
+hands out no record, and goes on receiving within its credit.
 
-Event time of the subtask is the lowest of its channels' watermarks. A channel that has ended does not hold it back, nor does an idle one, until
-records or a watermark come from it again.
+Event time of the subtask is the lowest of the channels' watermarks. A channel that has ended does
+not hold event time back, nor does an idle channel, until records or a watermark come again.
 
-Source: ABS (Carbone et al. 2015), Algorithm 1, lines 9 and 15 (block, unblock); FLIP-76 for the positions.
+Source: ABS (Carbone et al. 2015), Algorithm 1, lines 9 and 15 (block, unblock); FLIP-76 for the
+positions.
 """
 
 from __future__ import annotations
@@ -23,7 +25,10 @@ from .subpartition import QueuedEvent, merge, watermarks_among
 
 
 class ChannelViolation(AssertionError):
-    """A peer broke the channel's protocol (gap, repeat, data beyond credit or after the end); the attempt must fail."""
+    """A peer broke the channel's protocol, and the attempt must fail.
+
+    The peer left a gap, repeated data, or sent data beyond credit or after the end.
+    """
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,12 +47,12 @@ class GateInput:
 
 @dataclass(frozen=True, slots=True)
 class BarrierPlace:
-    """What stood before a barrier when it came in, or was taken out of the queue.
+    """A barrier's place on arrival, or when the barrier was taken out of the queue.
 
     Attributes:
         position: of the barrier.
-        ended: the end of input came before it.
-        watermarks: (position, event time in nanoseconds) of those still queued before it, in order.
+        ended: the end of input came before the barrier.
+        watermarks: (position, event time in nanoseconds) still queued before the barrier, in order.
     """
 
     position: int
@@ -58,7 +63,8 @@ class BarrierPlace:
 class InputChannel:
     """One channel's queue at its consumer.
 
-    `committed <= taken <= arrived`: positions after what was worked on, what was handed out, and what came in.
+    `committed <= taken <= arrived`: positions after the records that were worked on, handed out,
+    and received.
     """
 
     def __init__(
@@ -88,9 +94,9 @@ class InputChannel:
         self.limit_bytes = self.window.size_bytes
         #: The end of input has come in, though perhaps it still stands behind records.
         self.end_arrived = ended
-        #: What was handed out and is not committed.
+        #: Handed out and not committed.
         self.given: Buffer | None = None
-        #: The newest watermark that was reached, and whether the channel was idle then and has been since.
+        #: The newest watermark that was reached, and whether the channel has been idle since.
         self.watermark_ns = watermark_ns
         self.idle = idle
 
@@ -115,22 +121,22 @@ class InputChannel:
         self.queue.append(QueuedEvent(position, event))
 
     def reached(self, watermark: Watermark) -> None:
-        """The watermark is at the head, and all before it is committed."""
+        """The watermark is at the head, and all earlier records are committed."""
         self.watermark_ns = max(self.watermark_ns, watermark.time_ns)
         self.idle = watermark.idle
 
     def overtaken_by(self, position: int) -> BarrierPlace:
-        """A priority barrier came in; it is not queued, but it must sit where the data ends so far."""
+        """A priority barrier came in. It must sit where the data ends so far, and is not queued."""
         self._expect(position == self.arrived, f"a priority barrier at {position}")
         return BarrierPlace(position, self.end_arrived, self.queued_watermarks)
 
     @property
     def queued_watermarks(self) -> tuple[tuple[int, int], ...]:
-        """(position, event time in nanoseconds) of those that have come and were not reached."""
+        """(position, event time in nanoseconds) of watermarks that arrived and were not reached."""
         return watermarks_among(self.queue)
 
     def captured(self, end: int) -> tuple[Buffer, ...]:
-        """The records `[committed, end)`, which are in flight if a cut is taken now; handed-out ones included."""
+        """The records `[committed, end)`, handed out or queued: in flight if a cut is taken now."""
         run: list[Buffer] = [] if self.given is None else [self.given]
         run += [item for item in self.queue if isinstance(item, Buffer)]
         inside: list[Buffer] = []
@@ -142,7 +148,7 @@ class InputChannel:
         return tuple(inside)
 
     def remove_barrier(self, checkpoint: int) -> BarrierPlace | None:
-        """Take the checkpoint's queued barrier out; None: it is not in the queue."""
+        """Take the checkpoint's barrier out of the queue; None: the queue holds no such barrier."""
         before: list[Buffer | QueuedEvent] = []
         ended = self.ended
         for place, item in enumerate(self.queue):
@@ -178,7 +184,7 @@ class InputChannel:
         return taken
 
     def commit(self, buffer: Buffer, now_ns: int = 0) -> int | None:
-        """The handed-out buffer was worked on. Return the new credit limit when it is worth telling the producer."""
+        """The handed-out buffer was worked on. Return a credit limit that the producer needs."""
         assert buffer.first == self.committed, f"{self.channel}: committed {buffer.first}"
         self.committed = buffer.end
         self.given = None
@@ -196,7 +202,7 @@ class InputChannel:
 
     @property
     def _waits(self) -> bool:
-        """Something waits that is worth waiting for: a watermark alone is no sign of pressure."""
+        """Records or a barrier wait: a watermark alone is no sign of pressure."""
         if self.queued_bytes or not self.queue:
             return self.queued_bytes > 0
         head = self.queue[0]
@@ -226,11 +232,11 @@ class Gate:
         self.channels: dict[ChannelId, InputChannel] = {c.channel: c for c in channels}
         #: Channels in the order in which they are offered next; rotated so that none starves.
         self._turn: deque[InputChannel] = deque(self.channels.values())
-        #: Ports from which nothing is handed out: older records of theirs are being replayed.
+        #: Ports that hand out no record: older records of the port are being replayed.
         self.held_ports: frozenset[int] = frozenset()
 
     def next_event(self) -> tuple[InputChannel, ChannelEvent] | None:
-        """Remove and return the first event that is due: at the head of a channel that is not blocked."""
+        """Remove and return the first event at the head of a channel that is not blocked."""
         for channel in self.channels.values():
             if not channel.blocked and channel.queue and channel.port not in self.held_ports:
                 head = channel.queue[0]
@@ -240,9 +246,9 @@ class Gate:
         return None
 
     def next_input(self, rows_max: int) -> tuple[GateInput, ...]:
-        """Hand out up to `rows_max` records of one port: what waits in the next channel in turn, then in its port's others.
+        """Hand out up to `rows_max` records of the port whose turn it is.
 
-        At most one run a channel; nothing when no channel has records to offer.
+        At most one run a channel, the next channel in turn first; none when no channel has records.
         """
         given: list[GateInput] = []
         passed_over: int | None = None
@@ -253,7 +259,7 @@ class Gate:
             if channel.port in self.held_ports:
                 continue
             if given and channel.port != given[0].port:
-                # It begins next time, or a port that never fills a piece of work would keep it waiting for ever.
+                # It begins next time, or a port that never fills a piece of work would starve it.
                 passed_over = place if passed_over is None else passed_over
                 continue
             given.append(GateInput(channel.channel, channel.port, channel.take(rows_max)))
@@ -265,24 +271,26 @@ class Gate:
         return tuple(given)
 
     def commit(self, given: GateInput, now_ns: int = 0) -> int | None:
-        """Work on `given` is committed; returns the channel's new credit limit in bytes, or None for no news."""
+        """Commit work on `given`. Returns the channel's new credit limit in bytes, if any."""
         return self.channels[given.channel].commit(given.buffer, now_ns)
 
     @property
     def ended(self) -> bool:
-        """Every channel has delivered its end of input, and nothing is left to replay before it."""
+        """Every channel has delivered its end of input, and no record is left to replay before."""
         if self.held_ports:
             return False
-        for channel in self.channels.values():  # noqa: SIM110  # asked before every piece of work, and `all` takes twice as long
+        # Asked before every piece of work, and `all` takes twice as long.
+        for channel in self.channels.values():  # noqa: SIM110
             if not channel.ended:
                 return False
         return True
 
     @property
     def watermark_ns(self) -> int:
-        """Up to which event time no record is to be expected: the lowest of the channels that are neither ended nor idle.
+        """Event time: the lowest watermark of the channels that are neither ended nor idle.
 
-        Ended on all: the highest of times. None but idle ones left: the highest that they told, so that the last to fall idle holds nothing.
+        All ended: the highest of times. All others idle: their highest watermark, so that the last
+        channel to fall idle does not hold event time back.
         """
         open_ = self._open()
         if not open_:
@@ -297,7 +305,7 @@ class Gate:
         return bool(open_) and all(channel.idle for channel in open_)
 
     def _open(self) -> list[InputChannel]:
-        """A channel whose end was restored has not ended while older records of its port are being replayed."""
+        """Channels that have not ended; a restored end waits for the replay of its port."""
         return [c for c in self.channels.values() if not c.ended or c.port in self.held_ports]
 
     def check(self) -> None:
@@ -307,7 +315,7 @@ class Gate:
 
     @property
     def queued_bytes(self) -> int:
-        """Bytes that have come in and were not handed out."""
+        """Bytes that arrived and were not handed out."""
         return sum([channel.queued_bytes for channel in self.channels.values()])
 
     @property
@@ -316,7 +324,7 @@ class Gate:
         return sum([channel.window.size_bytes for channel in self.channels.values()])
 
     def describe(self) -> str:
-        """The whole state as stable text, a line a channel."""
+        """The whole state as stable text, a line per channel."""
         return "\n".join(
             f"{c.channel} port={c.port} committed={c.committed} taken={c.taken} arrived={c.arrived}"
             f"{' blocked' if c.blocked else ''}{' ended' if c.ended else ''} queue={len(c.queue)}"

@@ -1,4 +1,4 @@
-"""Handshake: two processes of one job prove to each other that they know its secret, and agree on keys.
+"""Handshake: two processes prove to each other that they know the job's secret, and agree on keys.
 
 Three messages of fixed size, little endian, format (a change takes a new magic):
 
@@ -6,17 +6,21 @@ Three messages of fixed size, little endian, format (a change takes a new magic)
     challenge  server -> client  magic "HRC1", nonce (32), identity (60), MAC (32)       128 bytes
     proof      client -> server  magic "HRP1", MAC (32)                                   36 bytes
 
-    identity   SHA-256 of the job's name (32), role (4: 1 coordinator, 2 worker, 3 controller), worker (8), incarnation (8), epoch (8)
+    identity   SHA-256 of the job's name (32), role (4: 1 coordinator, 2 worker, 3 controller),
+               worker (8), incarnation (8), epoch (8)
 
-Each MAC is HMAC-SHA256 under the job's secret over everything sent so far, both ways, itself excluded. So nothing is
-parsed before it is known to come from somebody with the secret, and a name never travels as text. The server's MAC
-covers the client's nonce and the client's proof covers the server's: a recording of either side answers the wrong nonce.
-A replayed hello gets a challenge and nothing else.
+Each MAC is HMAC-SHA256 under the job's secret over everything sent so far, both ways, the MAC
+itself excluded. So a message is parsed only after its sender has proved to know the secret, and a
+name never travels as text. The server's MAC covers the client's nonce and the client's proof
+covers the server's nonce: a recording of either side answers the wrong nonce. A replayed hello gets
+no more than a challenge.
 
-Keys, one for each direction, come from secret and transcript as in HKDF (RFC 5869): extract, then expand with a label.
+Keys, one for each direction, come from secret and transcript as in HKDF (RFC 5869): extract, then
+expand with a label.
 
-The epoch belongs to the connection: the client names it and the server takes it over if its `accept` agrees. Nonces are
-arguments; they must be fresh random bytes for every handshake. Not here: secrecy of what follows, which needs TLS.
+The epoch belongs to the connection: the client names the epoch, and the server takes it over if
+`accept` agrees. Nonces are arguments and must be fresh random bytes for every handshake. Not here:
+secrecy of later messages, which needs TLS.
 
 Source: challenge-response of ISO/IEC 9798-4 (three-pass mutual authentication).
 """
@@ -52,18 +56,18 @@ assert 4 + NONCE_BYTES + _IDENTITY.size + _MAC_BYTES == HELLO_BYTES
 
 
 class HandshakeError(Exception):
-    """The peer did not prove that it belongs here. Close the connection and answer nothing."""
+    """The peer did not prove to belong to the job. Close the connection without an answer."""
 
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """Who one end of a connection is.
+    """The process at an end of a connection.
 
     Attributes:
         job: name of the job.
-        role: what the process does.
+        role: of the process in the job.
         worker: index of the worker; any fixed number for the coordinator.
-        incarnation: which start of that worker this is.
+        incarnation: number of the worker's start.
         epoch: fencing number of the attempt that the connection serves.
     """
 
@@ -76,7 +80,7 @@ class Identity:
 
 @dataclass(frozen=True, slots=True)
 class Session:
-    """What a finished handshake yields. The key of one end for sending is the other's for receiving.
+    """Result of a finished handshake. One end sends with the key by which the other receives.
 
     Attributes:
         peer: the other end, proven.
@@ -90,7 +94,7 @@ class Session:
 
 
 class ClientHandshake:
-    """The end that connected: send `hello()`, then hand what came back to `challenged`."""
+    """The client's end: send `hello()`, then hand the answer to `challenged`."""
 
     def __init__(
         self,
@@ -99,7 +103,7 @@ class ClientHandshake:
         nonce: bytes,
         accept: Callable[[Identity], bool],
     ) -> None:
-        """`identity` is ours, with the epoch of the connection; `accept` decides about the server's."""
+        """`identity` is ours, with the connection's epoch; `accept` decides about the server."""
         _check_arguments(secret, nonce)
         self._secret = secret
         self._identity = identity
@@ -113,7 +117,8 @@ class ClientHandshake:
     def challenged(self, challenge: bytes) -> tuple[bytes, Session]:
         """Check the server's answer of `CHALLENGE_BYTES`.
 
-        Returns the proof, to be sent before any frame, and the session, which is good at once: the server is proven.
+        Returns the proof, to be sent before any frame, and the session, good at once: the server is
+        proven.
 
         Raises: HandshakeError.
         """
@@ -128,7 +133,7 @@ class ClientHandshake:
 
 
 class ServerHandshake:
-    """The end that was connected to: answer `greeted(hello)`, then hand what comes back to `proven`."""
+    """The server's end: answer `greeted(hello)`, then hand the proof to `proven`."""
 
     def __init__(
         self,
@@ -137,9 +142,9 @@ class ServerHandshake:
         nonce: bytes,
         accept: Callable[[Identity], bool],
     ) -> None:
-        """`identity` is ours, its epoch is replaced by the client's; `accept` decides about the client's identity.
+        """`identity` is ours, with the client's epoch; `accept` decides about the client.
 
-        `accept` may be asked by a replayed hello: it must not change anything.
+        A replayed hello may ask `accept`, which therefore must not change anything.
         """
         _check_arguments(secret, nonce)
         self._secret = secret
@@ -150,7 +155,10 @@ class ServerHandshake:
         self._transcript = b""
 
     def greeted(self, hello: bytes) -> bytes:
-        """Check the client's first message of `HELLO_BYTES` and return the challenge. Raises: HandshakeError."""
+        """Check the client's first message of `HELLO_BYTES` and return the challenge.
+
+        Raises: HandshakeError.
+        """
         assert self._peer is None, "a handshake is used once"
         peer = _recognise(self._secret, _HELLO, hello, b"", self._identity, self._accept)
         ours = replace(self._identity, epoch=peer.epoch)
@@ -208,7 +216,7 @@ def _recognise(
     ours: Identity,
     accept: Callable[[Identity], bool],
 ) -> Identity:
-    """Check an introduction; the MAC comes first, so that nobody without the secret reaches the rest."""
+    """Check an introduction, the MAC first: only a sender who knows the secret reaches the rest."""
     if len(message) != HELLO_BYTES:
         raise HandshakeError(f"{len(message)} bytes instead of {HELLO_BYTES}")
     signed = message[:-_MAC_BYTES]

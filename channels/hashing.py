@@ -1,17 +1,19 @@
-"""Hash rows by their key columns, the same way on every machine, in every version.
+"""Hash rows by their key columns, alike on every machine and in every version.
 
-The hash decides which key group a record belongs to, and checkpoints store state by key group: a change of
-one bit makes every savepoint unreadable. So the algorithm is our own, small, and written down with test
-vectors in docs/key-hash.md. Hashes that libraries offer (polars, pandas, Python's own) were rejected because none of them
-promises to stay.
+The hash decides which key group a record belongs to, and checkpoints store state by key group: a
+change of one bit makes every savepoint unreadable. So the algorithm is our own, small, and written
+down with test vectors in docs/key-hash.md. Hashes of libraries (polars, pandas, Python's own) were
+rejected because no library promises to keep them.
 
-Everything works on whole columns; there is no Python loop over rows. The hash of a string is a *sum* over its
-8-byte words, because a sum can be taken word by word over many short strings or all at once over one long
-string, with the same result.
+Everything works on whole columns; there is no Python loop over rows. The hash of a string is a
+*sum* over its 8-byte words, because a sum can be taken word by word over many short strings or all
+at once over one long string, with an equal result.
 
-The hash is not keyed: whoever chooses the keys can send all records to one subtask. It is no digest either.
+The hash is not keyed: an author of keys can send all records to one subtask. The hash is no digest
+either.
 
-Source: SplitMix64 (Steele, Lea, Flood, "Fast splittable pseudorandom number generators", OOPSLA 2014).
+Source: SplitMix64 (Steele, Lea, Flood, "Fast splittable pseudorandom number generators", OOPSLA
+2014).
 """
 
 from __future__ import annotations
@@ -26,7 +28,7 @@ import pyarrow as pa
 Hashes = npt.NDArray[np.uint64]
 _T = TypeVar("_T", bound=np.generic)
 
-# Format, never change: the constants of SplitMix64, the hash of null, and the words of -0.0 and of every NaN.
+# Format, never change: the constants of SplitMix64, the hash of null, the words of -0.0 and of NaN.
 GAMMA = 0x9E3779B97F4A7C15
 MULTIPLIER_1 = np.uint64(0xBF58476D1CE4E5B9)
 MULTIPLIER_2 = np.uint64(0x94D049BB133111EB)
@@ -36,9 +38,10 @@ INFINITY = np.uint64(0x7FF0000000000000)
 QUIET_NAN = np.uint64(0x7FF8000000000000)
 
 _WORD_MAX = 0xFFFFFFFFFFFFFFFF
-#: {number of bytes left, 0 to 8: mask that keeps so many low bytes of a little-endian word}.
+#: {number of bytes left, 0 to 8: mask of so many low bytes of a little-endian word}.
 _KEEP = np.array([(1 << 8 * left) - 1 for left in range(9)], dtype=np.uint64)
-#: Rows hashed at a time: temporaries then stay in the cache and below malloc's mmap threshold (2-3 times faster).
+#: Rows hashed at a time: temporaries then stay in the cache and below malloc's mmap threshold (2-3
+#: times faster).
 _BLOCK_ROWS = 8192
 #: With fewer unfinished strings than this, the rest is hashed at once instead of word by word.
 _STRIDE_ROWS_MIN = 128
@@ -48,7 +51,8 @@ def hash_rows(batch: pa.RecordBatch, columns: Sequence[str]) -> Hashes:
     """Hash every row over `columns`, in their order.
 
     Returns: one uint64 per row; a fresh array that the caller may overwrite.
-    Raises: ValueError when no column is named or one does not exist; TypeError when one's type has no key hash.
+    Raises: ValueError when no column is named or a column does not exist; TypeError when a column's
+        type has no key hash.
     """
     hashers = key_hashers(batch.schema, columns)
     if batch.num_rows == 0:
@@ -67,9 +71,10 @@ def hash_rows(batch: pa.RecordBatch, columns: Sequence[str]) -> Hashes:
 
 
 def key_hashers(schema: pa.Schema, columns: Sequence[str]) -> list[Callable[[pa.Array], Hashes]]:
-    """Find the hash of each column; call it while planning to refuse a bad key before the job starts.
+    """Find the hash of each column. Planning calls it to refuse a bad key before the job starts.
 
-    Raises: ValueError when no column is named, or one is missing or ambiguous; TypeError when one's type has no key hash.
+    Raises: ValueError when no column is named, or a column is missing or ambiguous; TypeError when
+        a column's type has no key hash.
     """
     if not columns:
         raise ValueError("a key needs at least one column")
@@ -83,8 +88,9 @@ def key_hashers(schema: pa.Schema, columns: Sequence[str]) -> list[Callable[[pa.
         hasher = _hasher(schema.field(index).type)
         if hasher is None:
             raise TypeError(
-                f"column {name!r} of type {schema.field(index).type} cannot be a key: keys are integers, "
-                "float32/64, booleans, strings, binaries, dates, times, timestamps and durations"
+                f"column {name!r} of type {schema.field(index).type} cannot be a key: "
+                "keys are integers, float32/64, booleans, strings, binaries, dates, times, "
+                "timestamps and durations"
             )
         hashers.append(hasher)
     return hashers
@@ -125,7 +131,7 @@ def _mix(words: Hashes) -> Hashes:
 
 
 def _hash_integers(array: pa.Array) -> Hashes:
-    """Integers of every width and temporal values in their own unit: the value as 64-bit two's complement."""
+    """Integers, and temporal values in their own unit: the value as 64-bit two's complement."""
     kind = "<u" if pa.types.is_unsigned_integer(array.type) else "<i"
     values = _values(array, np.dtype(f"{kind}{array.type.bit_width // 8}"))
     wide = np.uint64 if kind == "<u" else np.int64
@@ -143,7 +149,7 @@ def _hash_floats(array: pa.Array) -> Hashes:
     values = _values(array, np.dtype(f"<f{array.type.bit_width // 8}"))
     with np.errstate(invalid="ignore"):  # a signalling NaN, or garbage under a null, is no mistake
         words = values.astype(np.float64).view(np.uint64)
-    # Compared as integers: float arithmetic would turn subnormals to zero in a process that flushes them.
+    # Compared as integers: a process that flushes subnormals would turn them to zero.
     words[words == NEGATIVE_ZERO] = 0
     words[(words & ~NEGATIVE_ZERO) > INFINITY] = QUIET_NAN
     return _with_nulls(_mix(words), array)
@@ -221,7 +227,7 @@ def _hash_block(padded: npt.NDArray[np.uint8], offsets: npt.NDArray[np.int64]) -
 def _sum_rest(
     words: Hashes, starts: npt.NDArray[np.int64], left: npt.NDArray[np.int64], word: int
 ) -> Hashes:
-    """Sum the mixed words of few, possibly long strings at once, from their word number `word` on."""
+    """Sum the mixed words of few, possibly long strings at once, from word number `word` on."""
     counts = (left + 7) >> 3
     firsts = np.cumsum(counts) - counts
     index = np.arange(counts.sum()) - np.repeat(firsts, counts)
@@ -233,7 +239,7 @@ def _sum_rest(
 
 
 def _step(word: int) -> np.uint64:
-    """What is added to word number `word`, so that equal words at different places count differently."""
+    """The addend of word number `word`, by which equal words at other places count otherwise."""
     return np.uint64(word * GAMMA & _WORD_MAX)
 
 

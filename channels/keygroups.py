@@ -1,11 +1,12 @@
-"""Key groups: the fixed number of parts that keys fall into, and which subtask owns which.
+"""Key groups: the fixed number of parts that keys fall into, and the subtasks that own them.
 
-A job has `max_parallelism` key groups for its whole life. State is stored by key group, so a rescale moves
-whole groups and never looks at a key. A subtask owns a contiguous range of them.
+A job has `max_parallelism` key groups for its whole life. State is stored by key group, so a
+rescale moves whole groups and never looks at a key. A subtask owns a contiguous range of them.
 
-Source: Flink, `KeyGroupRangeAssignment`. Ranges and owners are Flink's formulas. Deviation: the group is taken
-from the upper half of a 64-bit hash by multiplication instead of a remainder, which is three times faster
-in NumPy and leaves the lower bits, unbiased, to hash tables. Specified in docs/key-hash.md.
+Source: Flink, `KeyGroupRangeAssignment`. Ranges and owners are Flink's formulas. Deviation: the
+group is taken from the upper half of a 64-bit hash by multiplication instead of a remainder, which
+is three times faster in NumPy and leaves the lower bits, unbiased, to hash tables. Specified in
+docs/key-hash.md.
 """
 
 from __future__ import annotations
@@ -20,7 +21,8 @@ from .hashing import Hashes, hash_rows
 
 KeyGroups = npt.NDArray[np.uint16]
 
-#: Flink's limit as well; a key group then fits in the two bytes that prefix every state key. Format, never change.
+#: Flink's limit as well; a key group then fits in the two bytes before every state key.
+#: Format, never change.
 MAX_PARALLELISM_LIMIT = 1 << 15
 
 _HALF = np.uint64(32)
@@ -44,7 +46,7 @@ def groups_of_hashes(hashes: Hashes, max_parallelism: int) -> KeyGroups:
 
 
 def key_group_range(max_parallelism: int, parallelism: int, index: int) -> range:
-    """Tell the key groups of subtask `index`; the ranges of all subtasks tile `range(max_parallelism)`."""
+    """Tell the key groups of subtask `index`; the ranges of all tile `range(max_parallelism)`."""
     check_parallelism(max_parallelism, parallelism)
     assert 0 <= index < parallelism, f"subtask {index} of {parallelism}"
     start = -(-index * max_parallelism // parallelism)
@@ -77,5 +79,6 @@ def check_parallelism(max_parallelism: int, parallelism: int) -> None:
     check_max_parallelism(max_parallelism)
     if not 1 <= parallelism <= max_parallelism:
         raise ValueError(
-            f"parallelism must be from 1 to the max parallelism {max_parallelism}, not {parallelism}"
+            f"parallelism must be from 1 to the max parallelism {max_parallelism}, "
+            f"not {parallelism}"
         )

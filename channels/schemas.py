@@ -1,15 +1,18 @@
 """Schemas on the wire: how the batches of an edge are laid out in a frame.
 
-A frame carries one record batch without its schema, so it must stand alone and hold only its own rows. Two kinds of
-columns do not: a dictionary column keeps its values in a message of its own, and a view column (`string_view`) drags
-along every byte that any row of the original array used, even after a slice or a filter. Both travel as their plain
-type and get their own type back at the other end.
+A frame carries one record batch without a schema, so the batch must stand alone and hold only its
+own rows. Two kinds of columns do not: a dictionary column keeps its values in a separate message,
+and a view column (`string_view`) drags along every byte that any row of the original array used,
+even after a slice or a filter. Both travel as their plain type and get their own type back at the
+other end.
 
-The fingerprint tells two edges with different columns apart, which Arrow's reader cannot: it takes the column types
-from its caller. It covers names and types, not nullability nor metadata, in which ends may differ without harm.
+The fingerprint tells two edges with different columns apart. Arrow's reader cannot: its caller
+states the column types. The fingerprint covers names and types, not nullability nor metadata, in
+which ends may differ without harm.
 
-Not here: whether a schema is wanted at all, which the plan decides. List views travel as they are; a slice of one may
-carry rows of its neighbours, since Arrow cannot cast back to them.
+Not here: whether a schema is wanted at all, which the plan decides. List views travel as they are;
+a slice of a list view may carry rows of its neighbours, since Arrow cannot cast back to list
+views.
 """
 
 from __future__ import annotations
@@ -30,9 +33,10 @@ class WireSchema:
     """The two faces of an edge's schema.
 
     Attributes:
-        logical: what the operators see.
-        wire: what is in the frame; the same object as `logical` if nothing needs recoding.
-        fingerprint: 32 bits of names and types of `logical`; the same in every process that runs the same Arrow.
+        logical: the operators' schema.
+        wire: the frame's schema; the object `logical` itself if no column needs recoding.
+        fingerprint: 32 bits of names and types of `logical`; equal in all processes with equal
+            Arrow.
     """
 
     logical: pa.Schema
@@ -56,14 +60,14 @@ class WireSchema:
 
 
 class WireSchemas:
-    """Remembers the wire side of the schemas of edges; as cheap as a comparison when nothing changed."""
+    """Remembers the wire side of the edges' schemas, at the cost of a comparison."""
 
     def __init__(self) -> None:
         #: {edge index: the schema it had last}
         self._edges: dict[int, WireSchema] = {}
 
     def of(self, edge: int, schema: pa.Schema) -> WireSchema:
-        """The wire side of `schema`, which batches of `edge` have now. Raises: UnsupportedSchema."""
+        """The wire side of `schema`, the schema of `edge` by now. Raises: UnsupportedSchema."""
         known = self._edges.get(edge)
         if known is None or not known.logical.equals(schema):
             known = self._edges[edge] = WireSchema.of(schema)

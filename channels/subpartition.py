@@ -1,17 +1,20 @@
 """A subpartition: the producer's queue of one channel.
 
-Slices queue as the work made them; neighbours are merged, up to the buffer size, only when the transport takes them (coalesce on
-drain). So a lightly loaded channel sends each slice at once, a backpressured one sends large buffers, and no flush timer
-exists. Events queue between the records; a priority event may also be put at the head, before everything queued.
+Slices queue as the work made them; neighbours are merged, up to the buffer size, only when the
+transport takes them (coalesce on drain). So a lightly loaded channel sends each slice at once, a
+backpressured channel sends large buffers, and no flush timer exists. Events queue between the
+records; a priority event may also be put at the head, before everything queued.
 
-Watermarks must not pass a record, but they may wait: of neighbours only the newest stays, and a buffer that is merged for sending takes
-records from behind a watermark, which then follows it. Otherwise each watermark would end a buffer.
+Watermarks must not pass a record, but may wait: of neighbours only the newest stays, and a buffer
+that is merged for sending takes records from behind a watermark, which then follows the buffer.
+Otherwise each watermark would end a buffer.
 
-Credit: the consumer raises `limit_bytes`, a running total since the attempt began. A buffer is cut to the credit that is left, down to one record;
-so no more than the window and one record is on the wire. Events need none.
+Credit: the consumer raises `limit_bytes`, a running total since the attempt began. A buffer is cut
+to the credit that is left, down to one record; so no more than the window and one record is on the
+wire. Events need no credit.
 
-Source: FLIP-76 (a barrier at the head of the queue), Flink's credit-based flow control; we count bytes where Flink counts buffers, because
-record batches differ in size.
+Source: FLIP-76 (a barrier at the head of the queue), Flink's credit-based flow control. Deviation:
+credit counts bytes, not buffers, because record batches differ in size.
 """
 
 from __future__ import annotations
@@ -36,7 +39,7 @@ from .events import (
 
 @dataclass(frozen=True, slots=True)
 class QueuedEvent:
-    """An event and the position at which it sits: `position` records of the channel precede it."""
+    """An event at its position: `position` records of the channel precede the event."""
 
     position: int
     event: ChannelEvent
@@ -44,11 +47,11 @@ class QueuedEvent:
 
 @dataclass(frozen=True, slots=True)
 class Overtaken:
-    """What a barrier passed in a queue: in-flight data of its checkpoint, in order.
+    """Queued data that a barrier passed: in-flight data of the checkpoint, in order.
 
     Attributes:
-        ended: the end of input was among it (after all records).
-        watermarks: (position, event time in nanoseconds) of those that tell a time, in order.
+        ended: the barrier passed the end of input (after all records).
+        watermarks: (position, event time in nanoseconds) of watermarks with a time, in order.
     """
 
     first: int
@@ -60,7 +63,8 @@ class Overtaken:
 class Subpartition:
     """Queue of one channel, from `append` at the tail to `take` at the head.
 
-    `sent` is the position of the next record to be taken, `tail` that of the next to be appended; `tail - sent` records are queued.
+    `sent` is the position of the next record to be taken, `tail` of the next record to be appended;
+    `tail - sent` records are queued.
     """
 
     def __init__(
@@ -72,7 +76,12 @@ class Subpartition:
         room_bytes: int = 1 << 62,
         debloat: Debloat | None = None,
     ) -> None:
-        """`window_bytes`: the largest window, as the consumer's `InputChannel` has it; `room_bytes`: the queue is full with this much."""
+        """Start at `position`.
+
+        Args:
+            window_bytes: the largest window, as of the consumer's `InputChannel`.
+            room_bytes: a queue of so many bytes is full.
+        """
         assert position >= 0, f"{channel}: position {position}"
         assert window_bytes > 0, f"{channel}: window {window_bytes}"
         self.channel = channel
@@ -85,7 +94,10 @@ class Subpartition:
         self._queue: deque[Buffer | QueuedEvent] = deque()
 
     def append(self, batch: pa.RecordBatch, size_bytes: int) -> Buffer:
-        """Queue one batch of at least one row, which occupies `size_bytes`; charged is at least a byte a row. Returns it as queued."""
+        """Queue a batch of at least one row, and return the queued buffer.
+
+        Credit is charged `size_bytes`, at least a byte a row.
+        """
         assert batch.num_rows > 0, f"{self.channel}: an empty buffer"
         size_bytes = max(size_bytes, batch.num_rows)
         buffer = Buffer(self.tail, batch.num_rows, size_bytes, (batch,))
@@ -95,13 +107,16 @@ class Subpartition:
         return buffer
 
     def append_event(self, event: ChannelEvent) -> None:
-        """Queue an event behind everything queued so far. A watermark takes the place of one that it would follow at once."""
+        """Queue an event at the tail. A watermark replaces a watermark there."""
         if isinstance(event, Watermark) and self._queue and _is_watermark(self._queue[-1]):
             self._queue.pop()
         self._queue.append(QueuedEvent(self.tail, event))
 
     def overtake(self, barrier: Barrier) -> Overtaken:
-        """Put `barrier` before everything queued, behind barriers that overtook before it. Returns what it passes."""
+        """Put `barrier` before everything queued but earlier barriers that overtook.
+
+        Returns the data that the barrier passes.
+        """
         ahead = 0
         while ahead < len(self._queue) and _has_overtaken(self._queue[ahead]):
             ahead += 1
@@ -109,7 +124,7 @@ class Subpartition:
         return self._passed(list(self._queue)[ahead + 1 :])
 
     def hasten(self, checkpoint: int) -> Overtaken | None:
-        """Let the queued barrier of `checkpoint` overtake what is before it; None: it has left already."""
+        """Let the queued barrier of `checkpoint` overtake all before it; None: it has left."""
         items = list(self._queue)
         for place, item in enumerate(items):
             barrier = item.event if isinstance(item, QueuedEvent) else None
@@ -128,23 +143,23 @@ class Subpartition:
         )
 
     def grant(self, limit_bytes: int) -> None:
-        """Let `limit_bytes` in total be sent since the attempt began. A lower limit than before changes nothing."""
+        """Let `limit_bytes` in total be sent since the attempt began. A lower limit is ignored."""
         self.limit_bytes = max(self.limit_bytes, limit_bytes)
 
     @property
     def has_room(self) -> bool:
-        """New work may be done. A queue that holds more than what is sent in the debloating time only adds latency."""
+        """New work may be done. A queue beyond the debloating time only adds latency."""
         return self.queued_bytes < self._room.size_bytes
 
     @property
     def room_bytes(self) -> int:
-        """What the queue is meant to hold at most."""
+        """The queue's limit, soft by the output of one piece of work."""
         return self._room.size_bytes
 
     def take(self, buffer_bytes: int, now_ns: int = 0) -> Buffer | QueuedEvent | None:
-        """Take what the transport may send next, or None: the queue is empty, or data waits for credit.
+        """Take the next item for the transport; None: the queue is empty, or data waits for credit.
 
-        Queued neighbours are merged while the sum stays within `buffer_bytes`; nothing is copied here.
+        Queued neighbours are merged while the sum stays within `buffer_bytes`, without a copy.
         """
         if not self._queue:
             return None
@@ -190,7 +205,7 @@ class Subpartition:
         return merged
 
     def _fit_head(self, budget_bytes: int) -> None:
-        """Cut the head so that it stays within the budget, if need be down to one record; no copy."""
+        """Cut the head to the budget, if need be down to one record, without a copy."""
         head = self._queue[0]
         assert isinstance(head, Buffer), "an event needs no credit"
         if head.size_bytes > budget_bytes and head.rows > 1:
@@ -219,7 +234,7 @@ class Subpartition:
 
 
 def merge(run: Iterable[Buffer]) -> Buffer:
-    """Join neighbouring buffers into one without copying (its parts lie one after the other)."""
+    """Join neighbouring buffers without copying (the parts lie one after the other)."""
     buffers = list(run)
     if len(buffers) == 1:
         return buffers[0]
@@ -232,7 +247,7 @@ def merge(run: Iterable[Buffer]) -> Buffer:
 
 
 def watermarks_among(items: Iterable[Buffer | QueuedEvent]) -> tuple[tuple[int, int], ...]:
-    """(position, event time) of the watermarks that tell one. That a channel is idle is not kept: its producer will say so again."""
+    """(position, event time) of watermarks with a time. Producers repeat that they are idle."""
     return tuple(
         (item.position, item.event.time_ns)
         for item in items

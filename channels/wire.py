@@ -1,7 +1,8 @@
 """Wire format: frames between two workers, or a worker and the coordinator, as bytes and back.
 
-One connection carries the frames of many channels, in each direction under its own key. A frame is a header of fixed
-size and a body; numbers are little endian; everything below is format and never changes without a new magic:
+One connection carries the frames of many channels, in each direction under its own key. A frame is
+a header of fixed size and a body; numbers are little endian; everything below is format and never
+changes without a new magic:
 
     offset  width  field
          0      4  magic and version, "HRW1"
@@ -16,20 +17,24 @@ size and a body; numbers are little endian; everything below is format and never
         56      8  digest of the body: xxh3-64 (buffer), blake2b keyed (all others)
         64     16  MAC of the bytes 0..64: blake2b keyed
         80      .  body: buffer: one Arrow IPC record batch message without schema, never compressed
-                         event:  kind (1 barrier, 2 end of input, 3 watermark), mode, checkpoint (8), created_ns (8);
-                                 of a watermark: 1 if idle, else 0; 0; event time in nanoseconds since 1970, signed
+                         event:  kind (1 barrier, 2 end of input, 3 watermark), mode, checkpoint
+                                 (8), created_ns (8); of a watermark: 1 if idle, else 0; 0; event
+                                 time in nanoseconds since 1970, signed
                          credit: empty
                          control: opaque
 
-The header is believed only after its MAC, and its length only up to a limit, so no peer makes us allocate what it likes.
-The sequence refuses replayed, dropped and swapped frames. The digest of a data body finds damage, not malice: somebody who can
-change bytes on the path could forge one, and a network where that is a danger needs TLS below. Commands and events
-have no such gap, their bodies are short enough for a keyed digest.
+The header is believed only after its MAC, and the length only up to a limit, so no peer makes us
+allocate at will. The sequence refuses replayed, dropped and swapped frames. The digest of a data
+body
+finds damage, not malice: an attacker on the path could forge a data body, and a network with such
+attackers needs TLS below. Commands and events have no such gap: their bodies are short enough for a
+keyed digest.
 
-Decoder and encoder do no I/O: the caller moves bytes. The decoder lets it read a body straight to where it stays; the
-batches of a buffer frame are views of that memory.
+Decoder and encoder do no I/O: the caller moves bytes. The caller reads a body straight to its final
+place; the batches of a buffer frame are views of that memory.
 
-Source: the record format of Pebble for "drawn where it is coded"; Arrow IPC for the body. Deviation: the schema stays at home.
+Source: the record format of Pebble for "drawn where it is coded"; Arrow IPC for the body.
+Deviation: the schema stays at home.
 """
 
 from __future__ import annotations
@@ -75,7 +80,7 @@ assert _FIELDS.size + _MAC_BYTES == HEADER_BYTES
 
 @dataclass(frozen=True, slots=True)
 class BufferFrame:
-    """Records of a channel. What arrives has one part, whatever was sent."""
+    """Records of a channel, on arrival as one part."""
 
     channel: ChannelId
     buffer: Buffer
@@ -92,7 +97,7 @@ class EventFrame:
 
 @dataclass(frozen=True, slots=True)
 class CreditFrame:
-    """From consumer to producer: `limit_bytes` may have been sent in this channel, counted from its start."""
+    """From consumer to producer: the channel may have carried `limit_bytes` since its start."""
 
     channel: ChannelId
     limit_bytes: int
@@ -109,14 +114,14 @@ Frame = BufferFrame | EventFrame | CreditFrame | ControlFrame
 
 
 class WireError(Exception):
-    """The bytes are not what a peer with our key and our plan would send, or a frame is too large to send.
+    """A peer with our key and our plan would not send these bytes, or a frame is too large to send.
 
     Attributes:
         what: the part that is wrong.
-        channel: the channel the frame belongs to; None if that is not known.
+        channel: the frame's channel; None: unknown.
         offset: where the frame begins, in bytes since the start of this direction.
-        expected: what should have been there.
-        found: what was there.
+        expected: instead of the bytes found, in words.
+        found: in words.
     """
 
     def __init__(
@@ -139,7 +144,7 @@ class WireError(Exception):
 
 
 class FrameHeader(NamedTuple):
-    """A header whose MAC, sequence and length were found good. `body_bytes` bytes of body follow."""
+    """A header of good MAC, sequence and length. `body_bytes` bytes of body follow."""
 
     kind: int
     body_bytes: int
@@ -153,7 +158,7 @@ class FrameHeader(NamedTuple):
 
 
 class _Digests:
-    """The keyed digests of one direction. A copied hash saves the set-up of the key, most of the cost."""
+    """Keyed digests of one direction. A copied hash saves most of the cost, the key's set-up."""
 
     __slots__ = ("_body", "_header")
 
@@ -175,10 +180,10 @@ class _Digests:
 
 
 class FrameEncoder:
-    """Turns frames of one direction of one connection into bytes, numbering them."""
+    """Turns frames of one direction of a connection into bytes, with a number each."""
 
     def __init__(self, key: bytes, *, frame_bytes_max: int = FRAME_BYTES_MAX) -> None:
-        """Start at frame 0 with `key` (at most 64 bytes), that is used for this direction of this connection only."""
+        """Start at frame 0 with `key` (at most 64 bytes), for one direction of one connection."""
         self._digests = _Digests(key)
         self._schemas = WireSchemas()
         self._frame_bytes_max = frame_bytes_max
@@ -186,12 +191,13 @@ class FrameEncoder:
         self._offset = 0
 
     def encode(self, frame: Frame) -> list[bytes | memoryview]:
-        """Return the bytes of `frame` in pieces, to be sent in order before those of the next one.
+        """Return the bytes of `frame` in pieces, to be sent in order before the next frame's.
 
-        A buffer whose body would be longer than the limit leaves as several frames, whose sizes add up.
+        A buffer with a body beyond the limit leaves as several frames; their sizes add up.
 
-        Raises: WireError if one record alone, or an event or control body, is longer than the limit, or if a batch
-            cannot travel (`schemas.UnsupportedSchema`). The connection can't go on then: bytes may be missing.
+        Raises: WireError if one record alone, or an event or control body, is longer than the
+            limit, or if a batch cannot travel (`schemas.UnsupportedSchema`). The connection must
+            end then: bytes may be missing.
         """
         pieces: list[bytes | memoryview] = []
         match frame:
@@ -276,10 +282,11 @@ class FrameEncoder:
 
 
 class FrameDecoder:
-    """Turns the bytes of one direction back into frames, believing nothing.
+    """Turns the bytes of one direction back into frames; believes no byte.
 
-    The caller reads `HEADER_BYTES` bytes, calls `header`, reads `body_bytes` bytes into memory of its own that it will not
-    write again, and calls `frame`. After a `WireError` the stream is lost and the connection must be closed.
+    The caller reads `HEADER_BYTES` bytes, calls `header`, reads `body_bytes` bytes into memory
+    that will not be written again, and calls `frame`. After a `WireError` the stream is lost and
+    the connection must be closed.
     """
 
     def __init__(
@@ -289,7 +296,7 @@ class FrameDecoder:
         *,
         frame_bytes_max: int = FRAME_BYTES_MAX,
     ) -> None:
-        """Start at frame 0. `schemas` maps an edge index to its schema and raises LookupError for an unknown edge."""
+        """Start at frame 0. `schemas` maps an edge index to a schema, or raises LookupError."""
         self._digests = _Digests(key)
         self._schema_of_edge = schemas
         self._schemas = WireSchemas()
@@ -300,7 +307,7 @@ class FrameDecoder:
     def header(self, data: memoryview) -> FrameHeader:
         """Check the `HEADER_BYTES` bytes of `data`, which the caller may overwrite afterwards.
 
-        Raises: WireError. Before that nothing was allocated on the word of the peer.
+        Raises: WireError. No memory is allocated on the word of the peer.
         """
         assert len(data) == HEADER_BYTES, f"a header has {HEADER_BYTES} bytes, not {len(data)}"
         fields = data[: _FIELDS.size]
@@ -339,7 +346,7 @@ class FrameDecoder:
         return header
 
     def frame(self, header: FrameHeader, body: pa.Buffer) -> Frame:
-        """Decode the body that belongs to `header`. A buffer frame keeps `body` alive and unchanged from now on.
+        """Decode the body of `header`. A buffer frame keeps `body` alive and unchanged from now on.
 
         Raises: WireError.
         """
@@ -359,7 +366,7 @@ class FrameDecoder:
                 return ControlFrame(bytes(view))
 
     def _check_fields(self, header: FrameHeader) -> None:
-        """Hold the header against the law of its kind: what a kind does not use is zero."""
+        """Hold the header against the law of its kind: unused fields are zero."""
         match header.kind:
             case 1:
                 # A record that is charged nothing would pass any credit.

@@ -1,4 +1,5 @@
-"""Windows and a join over event time: clicks per page and second, and what was clicked soon after it was shown.
+"""Windows and a join over event time: clicks per page and second, and what was clicked soon after
+it was shown.
 
     headrace run examples/clicks.py --runner threads
 

@@ -1,4 +1,5 @@
-"""Rules that change while the job runs: every subtask is told the limits, and orders above them are let through.
+"""Rules that change while the job runs: every subtask is told the limits, and orders above them are
+let through.
 
 headrace run examples/limits.py --runner threads
 """

@@ -7,7 +7,8 @@ It takes about twenty seconds. Meanwhile, in another terminal:
     headrace rescale slow-model 4
     headrace checkpoints show checkpoints
 
-Or kill one of its processes: it goes on from the last checkpoint. However it went, every number is written once.
+Or kill one of its processes: it goes on from the last checkpoint. However it went, every number is
+written once.
 """
 
 import time

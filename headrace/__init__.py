@@ -1,9 +1,10 @@
 """headrace: a stream-processing engine for Python whose checkpoints do not wait for backpressure.
 
-What this module names is the public API, and all that is promised; the rest can be reached and may change. Streams
-begin with `read`, a `Job` binds their sinks and options, and `Job.run` runs it.
+What this module names is the public API, and all that is promised; the rest can be reached and may
+change. Streams begin with `read`, a `Job` binds their sinks and options, and `Job.run` runs it.
 
-A name is imported when it is first used: the command line, whose modules are in this package too, need not wait for Arrow.
+A name is imported when it is first used: the command line, whose modules are in this package too,
+need not wait for Arrow.
 """
 
 from __future__ import annotations

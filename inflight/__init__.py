@@ -1,1 +1,4 @@
-"""In-flight data and the files that hold it: handles, segments, what is stored already, what is to be replayed. Pure: reading and writing is done by `headrace.engine`."""
+"""In-flight data and its files: handles, segments, the log, replay.
+
+Pure: `headrace.engine` reads and writes.
+"""

@@ -1,8 +1,9 @@
-"""What confirmed checkpoints already hold of the channels' records, by position.
+"""Records of channels that complete checkpoints hold already, by position.
 
-A buffer that was persisted by a checkpoint which is complete, and that still lies in its channel at the next one, is named again instead of
-being written again. What a given-up checkpoint had stored counts until a newer one is complete (`writer.py`, `Stored`). Since records have
-positions, it does not matter how buffers were merged or split in between, nor on which side of the channel they lie.
+A buffer that a complete checkpoint persisted, and still lies in the channel at the next checkpoint,
+is named again instead of written again. A given-up checkpoint counts until a newer checkpoint is
+complete (`stored.py`). Records have positions, so no matter how buffers were merged or split in
+between, and on which side of the channel.
 
 Source: FLIP-76 names incremental in-flight state as future work; this is ours.
 """
@@ -31,7 +32,7 @@ class _Run:
 
 
 class Confirmed:
-    """An immutable index of stored in-flight data, as far as one worker wrote or named it."""
+    """An immutable index of the in-flight data that one worker stored or named."""
 
     def __init__(self, handles: Iterable[ChannelStateHandle] = ()) -> None:
         #: {channel: runs by position}; where they overlap, any of them will do
@@ -52,7 +53,7 @@ class Confirmed:
     def split(
         self, channel: ChannelId, buffers: Sequence[Buffer]
     ) -> Iterator[BufferHandle | list[Buffer]]:
-        """Cut a channel's captured buffers into what is stored already (a handle) and runs that are not, in order."""
+        """Cut buffers into stored records (a handle) and runs of buffers to write, in order."""
         fresh: list[Buffer] = []
         runs = self._runs.get(channel, [])
         passed = 0

@@ -1,9 +1,11 @@
-"""Handles of in-flight data: where the records that lay in a channel at a checkpoint's cut are stored.
+"""Handles of in-flight data: where the records of a channel at a checkpoint's cut are stored.
 
-Records are addressed by their position in the channel, so a handle can name part of what a file holds: a buffer that an earlier
-checkpoint persisted is named again, not written again, and what is half replayed is named from where it stands.
+Records are addressed by their position in the channel, so a handle can name part of a file: a
+buffer of an earlier checkpoint is named again, not written again, and a half-replayed buffer is
+named from the first record left.
 
-Source: FLIP-76, "Checkpoint Metadata" (ChannelStateHandle). Deviation: one file per worker and checkpoint, and ranges within blobs.
+Source: FLIP-76, "Checkpoint Metadata" (ChannelStateHandle). Deviation: one file per worker and
+checkpoint, and ranges within blobs.
 """
 
 from __future__ import annotations
@@ -12,17 +14,20 @@ import msgspec
 
 
 class BufferHandle(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Records stored as an Arrow IPC stream of `length` bytes at `offset`; `checksum` is their xxh3-64 in hex.
+    """Records in an Arrow IPC stream of `length` bytes at `offset`.
 
     Attributes:
         path: relative to the job's checkpoint folder.
+        checksum: xxh3-64 of the bytes, in hex.
         blob_rows: records in the whole blob.
-        start: first record of the blob that is meant.
-        rows: how many records, counted before the filters.
-        filters: (skip, parallelism, consumer), one a rescale, in order: without the first `skip` records, only those that the edge's
-            partitioner sends to that consumer at that parallelism.
-        skip: so many of the records that pass all filters have been consumed already.
-        inflated: length of the stream if the blob is an LZ4 frame around it; 0: it is the stream.
+        start: the handle's first record in the blob.
+        rows: number of records, counted before the filters.
+        filters: (skip, parallelism, consumer), one a rescale, in order: without the first `skip`
+            records, only records that the edge's partitioner sends to that consumer at that
+            parallelism.
+        skip: number of records, behind all filters, consumed already.
+        inflated: length of the stream if the blob is an LZ4 frame around the stream; 0: the blob is
+            the stream.
     """
 
     path: str
@@ -38,15 +43,17 @@ class BufferHandle(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class ChannelStateHandle(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """In-flight data of one channel, on one side of it.
+    """In-flight data of a channel, on one side.
 
     Attributes:
-        side: "input": received and not consumed at the receiver's cut; "output": overtaken in the sender's queue; "replay": of a channel
-            of the attempt before, not yet replayed.
-        first: position of the first record; for "replay" the generation: what is of a lower one is older and is replayed before.
+        side: "input": received and not consumed at the receiver's cut; "output": overtaken in the
+            sender's queue; "replay": of a channel of the attempt before, not yet replayed.
+        first: position of the first record; for "replay" the generation: lower ones are older and
+            replayed first.
         buffers: in order, without gaps.
-        ended: the end of input follows them, in flight too.
-        watermarks: (records of this handle before it, counted before the filters; event time in nanoseconds since 1970), in order.
+        ended: the end of input follows the records, in flight too.
+        watermarks: (records of this handle before the watermark, counted before the filters; event
+            time in nanoseconds since 1970), in order.
     """
 
     edge: int

@@ -1,21 +1,25 @@
-"""The continuous way of writing in-flight data: a log of every buffer, written beside the stream, of which a checkpoint names ranges.
+"""A log of every in-flight buffer, written beside the stream; a checkpoint names ranges of the log.
 
-Buffers are logged as they are queued for a channel, or as they come in from another worker; inside a worker the producer's log serves both
-ends, since a position means the same record at either. They are gathered to pieces, one piece is written at a time, and what is durable
-when a checkpoint asks is named. What is not, the checkpoint writes itself: so a log that storage cannot follow costs nothing but its
-advantage. The owner thread never waits, and memory is bounded: what exceeds the backlog is not logged at all.
+Buffers are logged as they are queued for a channel, or as they come in from another worker. Inside
+a worker the producer's log serves both ends, since a position means the same record at either.
+Buffers are gathered to pieces, one piece is written at a time, and a checkpoint names the durable
+pieces and writes the rest: a log too fast for storage loses an advantage and no data. The owner
+thread never waits, and memory is bounded: buffers beyond the backlog are not logged.
 
-A piece is a file in the folder of the *next* checkpoint, and shares its fate, as if that checkpoint had written it early. So the rule of the
-confirmed index is enough here, too: a checkpoint may name what itself has written, and what belongs to a complete one. Of a checkpoint
-that was given up nothing is ever named again, pieces included. Before the first checkpoint of an attempt there is no next one
-that anybody knows, and nothing is logged. A checkpoint asks (`index`) when no piece is under way, so when it is acknowledged no
+A piece is a file in the folder of the *next* checkpoint and shares the checkpoint's fate, as if
+written early by the checkpoint. So the rule of the index is enough here, too: a checkpoint may name
+its own files and files of a complete checkpoint. Pieces of a given-up checkpoint are never named
+again. Before the first checkpoint of an attempt the next number is not known, and no buffer is
+logged. A checkpoint asks (`index`) when no piece is under way, so after its acknowledgement no
 write of this attempt with its number or a lower one can come late. A worker that is cut off goes on
 logging under the number that the next attempt begins with: files of that checkpoint are deleted
 twice (`recovery/registry.py`).
 
-Pieces of no checkpoint yet, all of whose records were worked on, are deleted (`trim`): the log holds about what is in flight.
+Pieces of no checkpoint yet, all of whose records were worked on, are deleted (`trim`): the log
+holds about as much as is in flight.
 
-Source: FLIP-76, continuous persistence. Deviations: one log a worker, not one a channel; positions, not buffers, are named.
+Source: FLIP-76, continuous persistence. Deviations: one log a worker, not one a channel; positions,
+not buffers, are named.
 """
 
 from __future__ import annotations
@@ -28,7 +32,8 @@ from headrace.channels.buffer import Buffer, ChannelId
 
 from .confirmed import Confirmed
 from .handle import ChannelStateHandle
-from .writer import Piece, Stored
+from .stored import Stored
+from .writer import Handles, Piece
 
 MIB = 1024 * 1024
 
@@ -39,7 +44,8 @@ class LogLimits:
 
     Attributes:
         piece_bytes: a piece is begun when so much is waiting.
-        piece_bytes_max: soft limit of a piece, by one buffer: a checkpoint may have to wait for one.
+        piece_bytes_max: soft limit of a piece, by a buffer: a checkpoint may have to wait for a
+            piece.
         backlog_bytes_max: buffers that would make more wait than this are not logged.
     """
 
@@ -52,10 +58,11 @@ class LogLimits:
 USUAL = LogLimits()
 
 
-class Continuous:
-    """An `InflightWriter` that keeps a log. One attempt at one worker; owner thread only."""
+class Continuous(Stored[Handles]):
+    """An `InflightWriter` with the log of one attempt at one worker."""
 
     def __init__(self, limits: LogLimits) -> None:
+        super().__init__()
         self._limits = limits
         #: The checkpoint that pieces belong to now: above all that have asked. None: none has.
         self._following: int | None = None
@@ -63,9 +70,8 @@ class Continuous:
         self._waiting_bytes = 0
         self._under_way: Piece | None = None
         self._number = 0
-        #: {checkpoint: {piece's number: what it holds}}: durable, of checkpoints that are not confirmed.
+        #: {checkpoint: {piece's number: its handles}}: durable, of checkpoints not confirmed.
         self._pieces: dict[int, dict[int, Sequence[ChannelStateHandle]]] = {}
-        self._stored = Stored()
         #: Pieces that belong to the newest complete checkpoint.
         self._kept: list[ChannelStateHandle] = []
 
@@ -112,21 +118,13 @@ class Continuous:
         # What waits would be late for this checkpoint, and most of it is worked on before the next.
         self._waiting.clear()
         self._waiting_bytes = 0
-        return Confirmed([*self._stored.usable, *self._kept, *self._handles(checkpoint)])
-
-    def stored(self, checkpoint: int, handles: Sequence[ChannelStateHandle]) -> None:
-        """See `InflightWriter`."""
-        self._stored.stored(checkpoint, handles)
+        return Confirmed([*(self.newest or ()), *self._kept, *self._handles(checkpoint)])
 
     def confirmed(self, checkpoint: int) -> None:
-        """See `InflightWriter`."""
+        """See `Stored`; pieces of the checkpoint's folder are complete, too."""
         self._kept = self._handles(checkpoint)
-        self._stored.confirmed(checkpoint)
+        super().confirmed(checkpoint)
         self._pieces = {n: pieces for n, pieces in self._pieces.items() if n > checkpoint}
-
-    def given_up(self, checkpoint: int) -> None:
-        """See `InflightWriter`."""
-        self._stored.given_up(checkpoint)
 
     def trim(self, floors: Mapping[ChannelId, int]) -> list[Piece]:
         """See `InflightWriter`."""

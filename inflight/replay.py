@@ -1,17 +1,21 @@
-"""Replay: in-flight data of a restored checkpoint, given to its consumer before anything new of the same edge.
+"""In-flight data of a restored checkpoint reaches its consumer before new data.
 
-The machine asks for stored buffers a few at a time (`wanted`), hands their records out like a gate does, and can say at any moment what is
-left, as handles: a checkpoint during recovery names what is left and writes nothing. Order within an old channel is kept; among old
-channels of one attempt it is free. What an earlier attempt had left to replay is of an earlier generation and comes before all that was in
-flight behind it, or a key's older records could fall behind its newer ones.
+The machine asks for stored buffers a few at a time (`wanted`), hands their records out like a gate
+does, and can name the records that are left at any moment: a checkpoint during recovery names them
+and writes nothing. Order within an old channel is kept; among old channels of one attempt it is
+free. Records that an earlier attempt had left to replay are of an earlier generation and come
+before all data in flight behind them, or a key's older records could fall behind newer records.
 
-Watermarks are replayed at their place, as those of the channel of the same name. Restoring at another parallelism takes them away
-(`recovery/redistribution.py`), for then there is no such channel, and records that are filtered have no place any more.
+Watermarks are replayed in place, as watermarks of the channel with the same ends. Restoring at
+another parallelism removes them (`recovery/redistribution.py`): the channel is gone, and
+filtered records have no place any more.
 
-Memory is bounded by the read-ahead, whatever lay in flight and however many old channels a consumer has inherited: buffers are asked for
-one after the other, at most two an old channel, until those that are asked for or read and not worked on come to `ahead_bytes_max`.
+Memory is bounded by the read-ahead, however much lay in flight and however many old channels a
+consumer has inherited: buffers are ordered one after the other, at most two an old channel, until
+the buffers ordered or read and not worked on come to `ahead_bytes_max`.
 
-Source: FLIP-76, recovery; deviation: the consumer reads the sender's part too, so that order survives a rescale and producers start at once.
+Source: FLIP-76, recovery; deviation: the consumer reads the sender's part too, so that order
+survives a rescale and producers start at once.
 """
 
 from __future__ import annotations
@@ -33,10 +37,10 @@ AHEAD_BYTES_MAX = 8 << 20
 
 
 @dataclass(frozen=True, slots=True)
-class ReplayRead:
-    """An order to read: `read` identifies it, `edge` tells whose partitioner the filters mean."""
+class ReadOrder:
+    """An order to read a stored buffer; its filters mean the partitioner of `edge`."""
 
-    read: int
+    number: int
     edge: int
     handle: BufferHandle
 
@@ -52,9 +56,9 @@ class ReplayInput:
 
 @dataclass(slots=True)
 class _Stored:
-    """One stored buffer. `batch` is None until it has been read; its rows are those that passed the filters, from `skip` on."""
+    """One stored buffer. `batch`: rows that passed the filters, from `skip` on; None: unread."""
 
-    read: int
+    number: int
     handle: BufferHandle
     ordered: bool = False
     batch: pa.RecordBatch | None = None
@@ -69,21 +73,22 @@ class _OldChannel:
     generation: int
     source: ChannelStateHandle
     stored: deque[_Stored] = field(default_factory=deque)
-    #: (records before it, event time): counted from the first record that this replay began with, before the filters.
+    #: (records before it, event time): counted before the filters, from the first record of this
+    #: replay.
     watermarks: deque[tuple[int, int]] = field(default_factory=deque)
     #: So many of those records are in buffers that are done with, or in any buffer.
     done: int = 0
     total: int = 0
 
     def add(self, handle: ChannelStateHandle, stored: Iterable[_Stored]) -> None:
-        """Put what `handle` holds behind what there is."""
+        """Append the buffers and watermarks of `handle`."""
         self.watermarks.extend((self.total + before, time) for before, time in handle.watermarks)
         self.stored.extend(stored)
         self.total += sum(buffer.rows for buffer in handle.buffers)
 
     @property
     def committed(self) -> int:
-        """Records before the first that is not committed."""
+        """Number of records before the first uncommitted record."""
         within = self.stored[0].handle.skip + self.stored[0].committed if self.stored else 0
         return self.done + within
 
@@ -95,7 +100,7 @@ class _OldChannel:
 
 
 class Replay:
-    """What one consumer subtask has to replay.
+    """Records that one consumer subtask has to replay.
 
     Args:
         handles: as `merge_sides` orders them; edges in terms of the present plan.
@@ -114,7 +119,7 @@ class Replay:
         #: Stored size of what is ordered and not done with.
         self.ahead_bytes = 0
         self._channels: list[_OldChannel] = []
-        self._by_read: dict[int, _Stored] = {}
+        self._by_number: dict[int, _Stored] = {}
         #: The old channel that records were handed out of, and how many.
         self._given: tuple[_OldChannel, int] | None = None
         #: Watermarks that were replayed and not yet asked for.
@@ -128,20 +133,20 @@ class Replay:
             if key not in by_channel:
                 by_channel[key] = _OldChannel(ports[handle.edge], generation, handle)
                 self._channels.append(by_channel[key])
-            first = len(self._by_read)
+            first = len(self._by_number)
             stored = [_Stored(first + n, buffer) for n, buffer in enumerate(handle.buffers)]
-            self._by_read.update({s.read: s for s in stored})
+            self._by_number.update({s.number: s for s in stored})
             by_channel[key].add(handle, stored)
         self._drop_done()
 
     @property
     def pending_ports(self) -> frozenset[int]:
-        """Ports with records left to replay or to commit; nothing new may be taken from their channels."""
+        """Ports with records left to replay or commit; their channels have to wait."""
         return frozenset(channel.port for channel in self._channels)
 
-    def wanted(self) -> list[ReplayRead]:
-        """What to read now; each is named once."""
-        orders: list[ReplayRead] = []
+    def wanted(self) -> list[ReadOrder]:
+        """Return the buffers to read now; each is ordered once."""
+        orders: list[ReadOrder] = []
         for channel in self._oldest():
             for stored in islice(channel.stored, _READ_AHEAD):
                 if not stored.ordered:
@@ -150,19 +155,19 @@ class Replay:
                         return orders
                     stored.ordered = True
                     self.ahead_bytes += size_bytes
-                    orders.append(ReplayRead(stored.read, channel.source.edge, stored.handle))
+                    orders.append(ReadOrder(stored.number, channel.source.edge, stored.handle))
         return orders
 
-    def has_read(self, read: int, batch: pa.RecordBatch) -> None:
-        """The order was carried out: `batch` are the records that are left of it (perhaps none)."""
-        stored = self._by_read[read]
-        assert stored.ordered, f"read {read} was not ordered"
-        assert stored.batch is None, f"read {read} came twice"
+    def was_read(self, number: int, batch: pa.RecordBatch) -> None:
+        """Order `number` was carried out: `batch` holds the records left, perhaps none."""
+        stored = self._by_number[number]
+        assert stored.ordered, f"read {number} was not ordered"
+        assert stored.batch is None, f"read {number} came twice"
         stored.batch = batch
         self._drop_done()
 
     def next_input(self, rows_max: int) -> ReplayInput | None:
-        """Hand out up to `rows_max` records of one stored buffer, or None: nothing is read yet."""
+        """Hand out up to `rows_max` records of one stored buffer. None: no buffer is read yet."""
         assert self._given is None, "handed out twice"
         for channel in self._oldest():
             if not channel.stored:
@@ -178,7 +183,7 @@ class Replay:
         return None
 
     def commit(self) -> None:
-        """What was handed out last has been worked on."""
+        """The records handed out last have been worked on."""
         assert self._given is not None, "nothing was handed out"
         (channel, rows), self._given = self._given, None
         channel.stored[0].committed += rows
@@ -188,12 +193,12 @@ class Replay:
         self._drop_done()
 
     def watermarks(self) -> list[tuple[ChannelId, int]]:
-        """(channel, event time) of the watermarks that have been reached since this was asked last, in order."""
+        """Return the (channel, event time) of watermarks reached since the last call, in order."""
         reached, self._reached = self._reached, []
         return reached
 
     def remaining(self) -> list[ChannelStateHandle]:
-        """What is not committed, as handles of side "replay"."""
+        """Return the uncommitted records, as handles of side "replay"."""
         return [
             ChannelStateHandle(
                 edge=channel.source.edge,
@@ -211,14 +216,15 @@ class Replay:
     def describe(self) -> str:
         """The whole state as stable text."""
         lines = [
-            f"replay e{c.source.edge}:{c.source.producer}>{c.source.consumer} stored={len(c.stored)}"
+            f"replay e{c.source.edge}:{c.source.producer}>{c.source.consumer}"
+            f" stored={len(c.stored)}"
             f" committed={c.stored[0].committed if c.stored else 0}"
             for c in self._channels
         ]
         return "\n".join(lines)
 
     def _oldest(self) -> list[_OldChannel]:
-        """The channels whose turn it is: each port's oldest generation."""
+        """The channels that have their turn: each port's oldest generation."""
         oldest: dict[int, int] = {}
         for channel in self._channels:
             oldest[channel.port] = min(
@@ -227,7 +233,10 @@ class Replay:
         return [channel for channel in self._channels if channel.generation == oldest[channel.port]]
 
     def _drop_done(self) -> None:
-        """Let go of what is done with, generation by generation: the next one's watermarks count when the one before is through."""
+        """Let go of finished buffers, generation by generation.
+
+        Watermarks of a generation count when the generation before is through.
+        """
         before = -1
         while before != len(self._channels):
             before = len(self._channels)
@@ -240,7 +249,7 @@ class Replay:
             stored = channel.stored.popleft()
             channel.done += stored.handle.rows
             self.ahead_bytes -= stored.handle.length
-            del self._by_read[stored.read]
+            del self._by_number[stored.number]
         while channel.watermarks and channel.watermarks[0][0] <= channel.committed:
             source = channel.source
             id = ChannelId(source.edge, source.producer, source.consumer)
@@ -248,7 +257,7 @@ class Replay:
 
 
 def merge_sides(handles: Sequence[ChannelStateHandle]) -> list[ChannelStateHandle]:
-    """Bring handles of channels into the order of replay: what is left of older replays, then the receiver's part, then the sender's."""
+    """Order handles for replay: older replays, then the receiver's part, then the sender's."""
     order = {"replay": 0, "input": 1, "output": 2}
     return sorted(handles, key=lambda h: (h.edge, h.producer, h.consumer, order[h.side], h.first))
 

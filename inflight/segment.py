@@ -1,23 +1,26 @@
-"""The segment: the one data file that a worker writes for a checkpoint, for all its subtasks.
+"""The segment: the data file of a worker and checkpoint, for all subtasks of the worker.
 
-One file, because storage likes few large objects (32 KiB files with fsync: 150 MB/s; 16 MiB: 1.2 GB/s). The file
-has no index: the checkpoint's metadata locates each blob and holds its checksum, so a segment alone means nothing and
-a damaged index cannot exist. Format, never change (a new one takes a new version):
+One file, because storage likes few large objects (32 KiB files with fsync: 150 MB/s; 16 MiB: 1.2
+GB/s). The file has no index: the checkpoint's metadata locates each blob and holds its checksum, so
+a segment alone means nothing and a damaged index cannot exist. Format, never change (a new format
+takes a new version):
 
-    offset  width  what
+    offset  width  content
     0       8      magic: 89 48 52 53 45 47 0D 0A ("\\x89HRSEG\\r\\n"; a transfer as text breaks it)
     8       4      version, unsigned, little-endian: 1
     12      4      zero
     16      ...    blobs, back to back, without padding
 
-A blob is opaque here; its checksum is xxh3-64 of its bytes, as 16 lower-case hex digits. Arrow IPC streams are multiples
-of eight bytes long, as is the header, so they stay aligned.
+A blob is opaque here; its checksum is xxh3-64 of its bytes, as 16 lower-case hex digits. Arrow IPC
+streams are multiples of eight bytes long, as is the header, so they stay aligned.
 
-A blob of in-flight data may be one LZ4 frame (lz4_Frame_format 1.6) around an Arrow IPC stream. The handle that names it then states the stream's
-length (`BufferHandle.inflated`), and the checksum is over the frame. Nothing in the file says so.
+A blob of in-flight data may be one LZ4 frame (lz4_Frame_format 1.6) around an Arrow IPC stream. Its
+handle then states the stream's length (`BufferHandle.inflated`), and the checksum is over the
+frame. The file does not say so.
 
-Tables become blobs without code in them: no pickle, no extension types (reading one runs a registered
-deserialiser), no compressed bodies (a few bytes could claim gigabytes), and everything that is read is validated in full.
+Tables become blobs without code in them: no pickle, no extension types (reading one runs a
+registered deserialiser), no compressed bodies (a few bytes could claim gigabytes). Tables are
+validated in full when read.
 """
 
 from __future__ import annotations
@@ -39,10 +42,12 @@ HEADER_BYTES = 16
 _HEADER = struct.Struct("<8sII")
 assert _HEADER.size == HEADER_BYTES
 
-#: Largest blob that is written or read, unless the caller states a limit: a handle must not make us allocate at will.
+#: Largest blob that is written or read, unless the caller states a limit: a handle must not make
+#: us allocate at will.
 BLOB_BYTES_MAX = 8 * 1024**3
 
-#: Largest number of rows of a table that is read: rows of a null column take no bytes, so bytes do not bound them.
+#: Largest number of rows of a table that is read: rows of a null column take no bytes, so bytes
+#: do not bound them.
 TABLE_ROWS_MAX = 2**31
 
 #: Batches of more rows than this on average are written as they are.
@@ -57,12 +62,12 @@ _EXTENSION_KEY = b"ARROW:extension:name"
 
 
 class CorruptBlob(Exception):
-    """Stored bytes are not what was written.
+    """Stored bytes differ from the written bytes.
 
     Attributes:
         offset: where in the file.
-        expected: what should be there, in words.
-        found: what is there instead.
+        expected: the right content, in words.
+        found: the content found there.
     """
 
     def __init__(self, offset: int, expected: str, found: str) -> None:
@@ -76,12 +81,12 @@ class CorruptBlob(Exception):
 
 
 class InvalidTable(Exception):
-    """Bytes or a table that may not cross between memory and checkpoint; the message says why."""
+    """Bytes or a table refused on the way to or from a checkpoint; the message says why."""
 
 
 @dataclass(frozen=True, slots=True)
 class Blob:
-    """Where a piece of a segment lies: `length` bytes at `offset`, whose xxh3-64 is `checksum` in hex."""
+    """A piece of a segment: `length` bytes at `offset`, with xxh3-64 `checksum` in hex."""
 
     offset: int
     length: int
@@ -94,7 +99,7 @@ def checksum_of(data: bytes | memoryview | pa.Buffer) -> str:
 
 
 def checksum_of_parts(parts: Iterable[bytes | memoryview]) -> str:
-    """Return the same of bytes that come in parts; a part may change once the next is asked for."""
+    """Return xxh3-64 of bytes in parts; a part may change once the next is asked for."""
     hasher = xxhash.xxh3_64()
     for part in parts:
         hasher.update(part)
@@ -102,7 +107,7 @@ def checksum_of_parts(parts: Iterable[bytes | memoryview]) -> str:
 
 
 class SegmentBuilder:
-    """Lines up blobs for one file without copying them: what was appended must not change until the file is written."""
+    """Lines up blobs for one file without copying; blobs stay unchanged until the write."""
 
     def __init__(self) -> None:
         #: The header, then every blob, in the order of the file.
@@ -116,11 +121,11 @@ class SegmentBuilder:
 
     @property
     def is_empty(self) -> bool:
-        """No blob was appended: there is nothing worth a file."""
+        """No blob was appended: the segment is not worth a file."""
         return len(self._parts) == 1
 
     def append(self, *parts: bytes | memoryview | pa.Buffer) -> Blob:
-        """Add what becomes one blob (it may be empty) and return where it will lie."""
+        """Add one blob in parts (perhaps empty) and return the blob's place."""
         views = [memoryview(part).cast("B") for part in parts]
         length = sum(view.nbytes for view in views)
         if length > BLOB_BYTES_MAX:
@@ -134,13 +139,16 @@ class SegmentBuilder:
         return blob
 
     def parts(self) -> list[bytes | memoryview]:
-        """Return the buffers that make up the file, in order: `b"".join(parts())` is the file."""
+        """Return the buffers of the file, in order: `b"".join(parts())` is the file."""
         assert sum(len(part) for part in self._parts) == self._size_bytes
         return list(self._parts)
 
 
 def check_header(read: Callable[[int, int], bytes]) -> None:
-    """Refuse a file that is not a segment of this version. `read(offset, length)`. Raises: CorruptBlob."""
+    """Refuse any file but a segment of this version.
+
+    `read(offset, length)` reads the file. Raises: CorruptBlob.
+    """
     found = read(0, HEADER_BYTES)
     expected = _HEADER.pack(MAGIC, VERSION, 0)
     if found != expected:
@@ -150,7 +158,10 @@ def check_header(read: Callable[[int, int], bytes]) -> None:
 def read_blob(
     read: Callable[[int, int], bytes], blob: Blob, bytes_max: int = BLOB_BYTES_MAX
 ) -> bytes:
-    """Read one blob with `read(offset, length)` and verify it, refusing oversized ones before reading. Raises: CorruptBlob."""
+    """Read one blob with `read(offset, length)` and verify the checksum.
+
+    An oversized blob is refused before reading. Raises: CorruptBlob.
+    """
     if blob.offset < HEADER_BYTES:
         raise CorruptBlob(blob.offset, f"an offset behind the {HEADER_BYTES} byte header", "less")
     if not 0 <= blob.length <= bytes_max:
@@ -167,7 +178,10 @@ def read_blob(
 
 
 def table_to_ipc(table: pa.Table) -> list[bytes | pa.Buffer]:
-    """Write `table` as an uncompressed Arrow IPC stream, in parts; large columns are not copied. Raises: InvalidTable for extension types."""
+    """Write `table` as an uncompressed Arrow IPC stream, in parts; large columns are not copied.
+
+    Raises: InvalidTable for extension types.
+    """
     refuse_extensions(table.schema)
     parts = _Parts()
     with pa.ipc.new_stream(pa.PythonFile(parts, mode="w"), table.schema) as writer:
@@ -176,7 +190,10 @@ def table_to_ipc(table: pa.Table) -> list[bytes | pa.Buffer]:
 
 
 class _Parts:
-    """A file that keeps what is written to it as it is. A buffer that grows would touch fresh memory for every byte: 2 ms a MiB here."""
+    """A file in memory; the written parts are kept as given.
+
+    A growing buffer would touch fresh memory for every byte: 2 ms a MiB here.
+    """
 
     closed = False
 
@@ -195,7 +212,7 @@ class _Parts:
 
 
 def _in_large_batches(table: pa.Table) -> pa.Table:
-    """A part costs a call, so rows that lie about in many small batches are copied together."""
+    """Copy many small batches together: a part costs a call."""
     chunks = max((column.num_chunks for column in table.columns), default=0)
     return table.combine_chunks() if chunks * _ROWS_WORTH_A_PART > table.num_rows else table
 
@@ -203,7 +220,10 @@ def _in_large_batches(table: pa.Table) -> pa.Table:
 def table_from_ipc(
     data: bytes, *, bytes_max: int = BLOB_BYTES_MAX, rows_max: int = TABLE_ROWS_MAX
 ) -> pa.Table:
-    """Read what `table_to_ipc` wrote, trusting nothing: limits, then no code, then full validation. Raises: InvalidTable."""
+    """Read a stream of `table_to_ipc`, trusting nothing: limits, no code, then full validation.
+
+    Raises: InvalidTable.
+    """
     if len(data) > bytes_max:
         raise InvalidTable(f"an Arrow stream of {len(data)} bytes; the limit is {bytes_max}")
     if data[-len(_END_OF_STREAM) :] != _END_OF_STREAM:
@@ -231,7 +251,10 @@ def table_from_ipc(
 
 
 def schema_from_ipc(head: bytes) -> pa.Schema:
-    """Read the columns from the first bytes of what `table_to_ipc` wrote; nothing else of it is looked at. Raises: InvalidTable."""
+    """Read the columns from the first bytes of a stream of `table_to_ipc`.
+
+    Raises: InvalidTable.
+    """
     try:
         message = pa.ipc.MessageReader.open_stream(pa.BufferReader(head)).read_next_message()
         if message.type != "schema" or _EXTENSION_KEY in message.metadata.to_pybytes():
@@ -242,7 +265,10 @@ def schema_from_ipc(head: bytes) -> pa.Schema:
 
 
 def deflate(parts: Sequence[bytes | pa.Buffer]) -> tuple[list[bytes | pa.Buffer], int]:
-    """The parts as one LZ4 frame, and how long they were; as they are, and 0, if that would not save an eighth."""
+    """Return the parts as one LZ4 frame, and their length.
+
+    Parts are returned unchanged, with 0, if LZ4 does not shrink them by an eighth.
+    """
     whole = b"".join(parts)
     frame = pa.compress(whole, codec="lz4")
     if frame.size > len(whole) - len(whole) // 8:
@@ -251,7 +277,10 @@ def deflate(parts: Sequence[bytes | pa.Buffer]) -> tuple[list[bytes | pa.Buffer]
 
 
 def inflate(frame: bytes, inflated: int, bytes_max: int = BLOB_BYTES_MAX) -> bytes:
-    """What `deflate` made a frame of, `inflated` bytes; limits are checked before anything is allocated. Raises: InvalidTable."""
+    """Return the `inflated` bytes of a frame; limits are checked before memory is allocated.
+
+    Raises: InvalidTable.
+    """
     if not 0 < inflated <= min(bytes_max, LZ4_RATIO_MAX * len(frame)):
         raise InvalidTable(f"{len(frame)} bytes of LZ4 cannot hold {inflated}")
     try:
@@ -266,7 +295,10 @@ def inflate(frame: bytes, inflated: int, bytes_max: int = BLOB_BYTES_MAX) -> byt
 
 
 def refuse_extensions(schema: pa.Schema) -> None:
-    """Refuse what no checkpoint can hold: reading an extension type runs a registered deserialiser. Raises: InvalidTable."""
+    """Refuse extension types: reading them runs a registered deserialiser.
+
+    Raises: InvalidTable.
+    """
     for field in schema:
         _refuse_extension(field.name, field.type)
 
@@ -283,7 +315,8 @@ def _refuse_extension(name: str, kind: pa.DataType) -> None:
 def _check_messages(data: bytes) -> None:
     """Refuse extension types and compressed bodies before Arrow acts on either."""
     for message in pa.ipc.MessageReader.open_stream(pa.BufferReader(data)):
-        # The key may also be a column's name or comment; refusing those as well is the price of not parsing the schema.
+        # The key may also be a column's name or comment; refusing those as well is the price of not
+        # parsing the schema.
         if message.type == "schema" and _EXTENSION_KEY in message.metadata.to_pybytes():
             raise InvalidTable("an Arrow stream with extension types")
         if has_compressed_body(message):

@@ -1,11 +1,13 @@
-"""When in-flight data is written: the interface that a worker's driver uses, and the ad hoc way behind it.
+"""When in-flight data is written: the interface of a worker's driver, and the ad hoc way.
 
-FLIP-76 compares two ways. *Ad hoc*: records are written when a barrier has overtaken them, by the checkpoint itself. *Continuous*: every
-buffer is logged as it is queued, and a checkpoint names ranges of the log (`log.py`). Behind this interface a driver does not know which one it
-has. Either answers the one question of a checkpoint, which of its records are durable already, by an index of positions.
+FLIP-76 compares two ways. *Ad hoc*: a checkpoint writes the records overtaken by its barrier.
+*Continuous*: every buffer is logged as it is queued, and a checkpoint names ranges of the log
+(`log.py`). Drivers do not know the way. Either way answers the question of a checkpoint, which
+records are durable already, by an index of positions.
 
-A writer lives as long as an attempt: another attempt's positions mean nothing. It belongs to the owner thread; what takes time is handed
-out (`next_piece`) and comes back (`piece_written`).
+A writer lives as long as an attempt: positions of another attempt mean nothing. The owner thread
+keeps the writer. Writes take time, so they are handed out (`next_piece`) and come back
+(`piece_written`).
 
 Source: FLIP-76, "Proposed Changes: Persisting in-flight data".
 """
@@ -23,14 +25,19 @@ from headrace.channels.buffer import Buffer, ChannelId
 from .confirmed import Confirmed
 from .handle import BufferHandle, ChannelStateHandle
 from .segment import SegmentBuilder, deflate, table_to_ipc
+from .stored import Stored
 
 #: Buffers are joined up to this size, so that a metadata of many small ones stays small.
 _BLOB_BYTES = 1 << 20
 
 
+#: In-flight data of one worker and checkpoint.
+Handles = Sequence[ChannelStateHandle]
+
+
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """Part of the log, to be written as one file that belongs to `checkpoint` whether it is ever taken or not.
+    """Part of the log, written as a file of `checkpoint`, taken or not.
 
     Attributes:
         number: from 0, tells the pieces of one attempt and worker apart.
@@ -43,88 +50,57 @@ class Piece:
 
 
 class InflightWriter(Protocol):
-    """What a worker's driver asks and tells about in-flight data, in its owner thread."""
+    """The in-flight data of a worker, as the driver sees it; owner thread only."""
 
     def log(self, channel: ChannelId, buffer: Buffer) -> None:
-        """A buffer was queued for `channel`, or came in over it from another worker."""
+        """A buffer was queued for `channel`, or came in from another worker."""
         ...
 
     def next_piece(self) -> Piece | None:
-        """What is to be written now, beside the work; ends in `piece_written`. None: nothing, or not yet."""
+        """Return a piece to write now, beside the work. None: there is none yet.
+
+        `piece_written` follows.
+        """
         ...
 
     def piece_written(self, piece: Piece, handles: Sequence[ChannelStateHandle]) -> None:
-        """The piece is durable and `handles` name it; without any, it could not be written and counts as lost."""
+        """The piece is durable under `handles`; without any, the piece is lost."""
         ...
 
     def index(self, checkpoint: int) -> Confirmed | None:
-        """What `checkpoint`, all of whose cuts are taken, may name instead of writing. None: ask again when the piece under way is written."""
+        """Return the records that `checkpoint` may name instead of writing; all its cuts are taken.
+
+        None: ask again when the piece under way is written.
+        """
         ...
 
-    def stored(self, checkpoint: int, handles: Sequence[ChannelStateHandle]) -> None:
-        """This worker's in-flight data of `checkpoint` is durable: `handles` say where."""
+    def stored(self, checkpoint: int, data: Handles) -> None:
+        """See `Stored`."""
         ...
 
     def confirmed(self, checkpoint: int) -> None:
-        """`checkpoint` is complete: what it stored stays as long as later ones name it."""
+        """See `Stored`."""
         ...
 
     def given_up(self, checkpoint: int) -> None:
-        """`checkpoint` will never be complete. What is, or still gets, stored for it stays until this worker hears of a newer complete one."""
+        """See `Stored`."""
         ...
 
     def trim(self, floors: Mapping[ChannelId, int]) -> list[Piece]:
-        """Of each channel the records before its floor are worked on, or with another worker, and no open cut holds them. Returns the
-        written pieces that are to be deleted now; they are forgotten."""
+        """Forget pieces that no checkpoint will name, and return them.
+
+        `floors`: by channel, the position before which records are worked on, or with another
+        worker, and in no open cut.
+        """
         ...
 
     def abandon(self) -> list[Piece]:
-        """The attempt is over. Returns the written pieces that no checkpoint can name any more, to be deleted."""
+        """End the attempt: return written pieces that no checkpoint can name, to be deleted."""
         ...
 
 
-class Stored:
-    """What one worker stored or named for its checkpoints, and what of that later ones may name.
-
-    That is what the newest complete one holds or, if it is newer, what was stored for one that was given up: it is durable, and the registry of
-    files keeps it (`recovery/registry.py`). A checkpoint that took too long is not written again from the start.
-    """
-
-    def __init__(self) -> None:
-        #: {checkpoint: in-flight data that this worker stored or named for it}, until a newer one is confirmed.
-        self._handles: dict[int, Sequence[ChannelStateHandle]] = {}
-        self._given_up: set[int] = set()
-        self._confirmed: Sequence[ChannelStateHandle] = ()
-        self._confirmed_number = 0
-
-    def stored(self, checkpoint: int, handles: Sequence[ChannelStateHandle]) -> None:
-        """They are durable."""
-        if checkpoint > self._confirmed_number:
-            self._handles[checkpoint] = handles
-
-    def confirmed(self, checkpoint: int) -> None:
-        """It is complete."""
-        self._confirmed = self._handles.get(checkpoint, ())
-        self._confirmed_number = checkpoint
-        self._handles = {n: handles for n, handles in self._handles.items() if n > checkpoint}
-        self._given_up = {number for number in self._given_up if number > checkpoint}
-
-    def given_up(self, checkpoint: int) -> None:
-        """It will never be complete."""
-        self._given_up.add(checkpoint)
-
-    @property
-    def usable(self) -> Sequence[ChannelStateHandle]:
-        """What the next checkpoint may name. What is in flight since the one that is meant, it holds whole."""
-        newest = max(self._given_up & self._handles.keys(), default=None)
-        return self._confirmed if newest is None else self._handles[newest]
-
-
-class AdHoc:
-    """Everything is written by the checkpoint whose barrier overtook it, unless it is `Stored` already."""
-
-    def __init__(self) -> None:
-        self._stored = Stored()
+class AdHoc(Stored[Handles]):
+    """Each checkpoint writes the records overtaken by its barrier that are not stored yet."""
 
     def log(self, channel: ChannelId, buffer: Buffer) -> None:
         """See `InflightWriter`: nothing is written before a barrier comes."""
@@ -139,19 +115,7 @@ class AdHoc:
 
     def index(self, checkpoint: int) -> Confirmed | None:
         """See `InflightWriter`."""
-        return Confirmed(self._stored.usable)
-
-    def stored(self, checkpoint: int, handles: Sequence[ChannelStateHandle]) -> None:
-        """See `InflightWriter`."""
-        self._stored.stored(checkpoint, handles)
-
-    def confirmed(self, checkpoint: int) -> None:
-        """See `InflightWriter`."""
-        self._stored.confirmed(checkpoint)
-
-    def given_up(self, checkpoint: int) -> None:
-        """See `InflightWriter`."""
-        self._stored.given_up(checkpoint)
+        return Confirmed(self.newest or ())
 
     def trim(self, floors: Mapping[ChannelId, int]) -> list[Piece]:
         """See `InflightWriter`."""
@@ -165,7 +129,10 @@ class AdHoc:
 def write_buffers(
     segment: SegmentBuilder, path: str, buffers: Sequence[Buffer], *, compresses: bool = False
 ) -> list[BufferHandle]:
-    """Append neighbouring buffers to `segment`, which will lie at `path` (as handles state it). Returns where, in order."""
+    """Append neighbouring buffers to `segment`. Returns their handles, in order.
+
+    `path`: where the segment will lie, as handles state it.
+    """
     handles: list[BufferHandle] = []
     group: list[pa.RecordBatch] = []
     size_bytes = 0

@@ -1,14 +1,15 @@
 """The catalog: which checkpoints of a job exist, which one to restore, and who may write the next.
 
-Everything is read from the store each time: there is no pointer to "the latest" that could be stale. A checkpoint is
-complete exactly when its metadata exists, so metadata is written last and deleted first.
+Everything is read from the store each time: no pointer to "the latest" can be stale. A checkpoint
+is complete exactly when its metadata exists, so metadata is written last and deleted first.
 
-Damage is never papered over. A damaged checkpoint is refused together with its reason and the one before it is
-used; if all are damaged that is an error, not a fresh start. Storage that fails to answer is neither: its
-StoreError goes to the caller, because falling back while the newest checkpoint is merely out of reach would undo committed output.
+Damage is never papered over. A damaged checkpoint is refused together with its reason, and the one
+before it is used; if all are damaged the restore fails, and does not start afresh. If storage fails
+to answer, the caller gets the StoreError: falling back while the newest checkpoint is merely out of
+reach would undo committed output.
 
-A savepoint commits nothing, so a restore that looks for the newest takes the newest checkpoint, whatever savepoints came later, and
-a savepoint only where there is none. `withdraw` and `delete_written` never touch one.
+A savepoint commits nothing. So the newest checkpoint is restored, even when newer savepoints exist,
+and a savepoint only without any checkpoint. `withdraw` and `delete_written` never touch savepoints.
 """
 
 from __future__ import annotations
@@ -33,14 +34,14 @@ from .layout import (
     CheckpointKind,
     checkpoint_folder,
     checkpoints_prefix,
-    elsewhere_folder,
     epoch_path,
     epochs_folder,
     job_folder,
+    links_folder,
     metadata_path,
     parse_checkpoint_path,
-    parse_elsewhere_path,
     parse_epoch_path,
+    parse_link_path,
     parse_shared_path,
     shared_folder,
     shared_prefix,
@@ -61,7 +62,10 @@ CLAIM_ATTEMPTS_MAX = 64
 
 
 class WrongJob(Exception):
-    """A job's folder holds checkpoints of another job: it was copied, or two names differ in letter case only."""
+    """A job's folder holds checkpoints of another job.
+
+    The folder was copied, or two names differ in letter case only.
+    """
 
     def __init__(self, path: str, expected: str, found: str) -> None:
         super().__init__(path, expected, found)
@@ -74,7 +78,7 @@ class WrongJob(Exception):
 
 
 class ClaimFailed(StoreRejected):
-    """No epoch was claimed. `tried`: the highest one that we may have created nevertheless; 0: none."""
+    """No epoch was claimed. `tried`: the highest epoch perhaps created all the same; 0: none."""
 
     def __init__(self, path: str, reason: str, tried: int) -> None:
         super().__init__(path, reason)
@@ -82,11 +86,11 @@ class ClaimFailed(StoreRejected):
 
 
 class EpochTaken(StoreRejected):
-    """Somebody else claimed the epoch that follows ours."""
+    """Another coordinator claimed the following epoch."""
 
 
 class NoValidCheckpoint(Exception):
-    """Complete checkpoints exist, and every one is damaged. `rejected` is [(number, reason)], newest first."""
+    """All complete checkpoints are damaged. `rejected`: [(number, reason)], newest first."""
 
     def __init__(self, job: str, rejected: list[tuple[int, str]]) -> None:
         super().__init__(job, rejected)
@@ -105,21 +109,24 @@ def jobs(store: Store) -> list[str]:
 
 
 def complete_checkpoints(store: Store, job: str, *, savepoints: bool = True) -> list[int]:
-    """Return the numbers of all complete checkpoints, and savepoints unless not wanted, newest first."""
+    """Return the numbers of complete checkpoints, newest first; with `savepoints` also theirs."""
     complete = _complete(store, job)
     wanted = (n for n, k in complete.items() if savepoints or k is CheckpointKind.CHECKPOINT)
     return sorted(wanted, reverse=True)
 
 
 def incomplete_checkpoints(store: Store, job: str) -> list[int]:
-    """Return the numbers of checkpoints that have files but no metadata: running, aborted or half deleted. Newest first."""
+    """Return the numbers of checkpoints without metadata, newest first.
+
+    They are running, aborted or half deleted.
+    """
     return sorted(_numbers(store, job) - _complete(store, job).keys(), reverse=True)
 
 
 def abandoned_checkpoints(store: Store, job: str) -> list[int]:
-    """Return the numbers of checkpoints, savepoints not among them, that have files of any kind but no metadata, sorted.
+    """Return the numbers of checkpoints that have files but no metadata, without savepoints, sorted.
 
-    Files that a complete one names may be among theirs.
+    A complete checkpoint may name some of the files.
     """
     kind = CheckpointKind.CHECKPOINT
     folders = [parse_checkpoint_path(path) for path in store.list(checkpoints_prefix(job, kind))]
@@ -134,9 +141,9 @@ def abandoned_checkpoints(store: Store, job: str) -> list[int]:
 
 
 def next_checkpoint_number(store: Store, job: str) -> int:
-    """Return a number above every one that left a file, complete or not, so that no file name comes twice."""
-    elsewhere = (parse_elsewhere_path(path) for path in store.list(elsewhere_folder(job)))
-    taken = _numbers(store, job) | {number for number in elsewhere if number is not None}
+    """Return a number above all numbers with files, so that no file name comes twice."""
+    linked = (parse_link_path(path) for path in store.list(links_folder(job)))
+    taken = _numbers(store, job) | {number for number in linked if number is not None}
     return max(taken, default=0) + 1
 
 
@@ -152,7 +159,7 @@ def load(store: Store, job: str, number: int) -> CheckpointMetadata:
 
 
 def load_kind(store: Store, job: str, number: int, kind: CheckpointKind) -> CheckpointMetadata:
-    """Read the metadata of the checkpoint, or of the savepoint, of this number. Raises: as `load`."""
+    """Read the metadata of a checkpoint or a savepoint. Raises: as `load`."""
     path = metadata_path(job, number, kind)
     metadata = decode_metadata(store.get(path), path)
     if job_folder(metadata.job) != job_folder(job):
@@ -165,7 +172,7 @@ def load_kind(store: Store, job: str, number: int, kind: CheckpointKind) -> Chec
 
 
 def newest_valid(store: Store, job: str) -> tuple[CheckpointMetadata | None, list[tuple[int, str]]]:
-    """Return the newest undamaged checkpoint, and those that were refused on the way: (number, reason), newest first.
+    """Return the newest undamaged checkpoint, and newer damaged ones: (number, reason).
 
     Its files were probed (they exist and are long enough); their checksums are verified when they are read. None, with an
     empty list, means that the job has no complete checkpoint.
@@ -212,7 +219,10 @@ def verify(store: Store, job: str, number: int) -> list[str]:
 
 
 def read_shared(store: Store, job: str, file: SharedFile) -> bytes:
-    """Read a shared file whole and check that it is the one that was meant. Raises: CorruptBlob, NotFound, StoreError."""
+    """Read a shared file whole and compare its checksum.
+
+    Raises: CorruptBlob, NotFound, StoreError.
+    """
     path = store_path(job, file.path)
     try:
         store.get(path, max(0, file.length - 1), min(1, file.length))
@@ -249,14 +259,17 @@ def publish(store: Store, metadata: CheckpointMetadata) -> None:
 
 
 def withdraw(store: Store, job: str, number: int) -> None:
-    """Make checkpoint `number` (never a savepoint) incomplete for good; its other files stay. Repeating it is safe. Raises: StoreError."""
+    """Delete the metadata of a checkpoint, never of a savepoint; other files stay.
+
+    Repeating is safe. Raises: StoreError.
+    """
     store.delete(metadata_path(job, number))
 
 
 def delete_written(
     store: Store, job: str, number: int, keep: Collection[str] = frozenset()
 ) -> None:
-    """Delete what was written for a withdrawn checkpoint, shared files among it.
+    """Delete all files written for a withdrawn checkpoint, shared files too.
 
     What stays are the files in `keep`: paths of handles, to which other checkpoints refer. Repeating it is safe.
     Raises: StoreError.
@@ -269,7 +282,7 @@ def delete_written(
 
 
 def delete_partial_savepoint(store: Store, job: str, number: int) -> None:
-    """Delete what is left of a savepoint that was given up. A complete one stays. Raises: StoreError."""
+    """Delete the files of a savepoint that was given up, unless complete. Raises: StoreError."""
     paths = store.list(checkpoint_folder(job, number, CheckpointKind.SAVEPOINT))
     if metadata_path(job, number, CheckpointKind.SAVEPOINT) not in paths:
         for path in paths:
@@ -277,18 +290,18 @@ def delete_partial_savepoint(store: Store, job: str, number: int) -> None:
 
 
 def delete_file(store: Store, job: str, path: str) -> None:
-    """Delete a file by the path that handles named it with. Raises: StoreError."""
+    """Delete a file by the path in its handles. Raises: StoreError."""
     store.delete(store_path(job, path))
 
 
 def newest_epoch(store: Store, job: str) -> int | None:
-    """Return the highest claimed epoch: a lower one is fenced off. None if there is none."""
+    """Return the highest claimed epoch; lower epochs are fenced off. None: no epoch is claimed."""
     epochs = (parse_epoch_path(path) for path in store.list(epochs_folder(job)))
     return max((epoch for epoch in epochs if epoch is not None), default=None)
 
 
 def claim_epoch(store: Store, job: str, *, above: int = 0) -> int:
-    """Claim the smallest epoch above all existing ones and above `above`; nobody else gets the same. The first is 1.
+    """Claim the smallest epoch above all existing ones and above `above`, exclusively. The first is 1.
 
     `above` matters when the folder was lost: an epoch that a worker has seen must not come again. A claim whose outcome is unknown is left
     behind as a gap in the numbers. Raises: ClaimFailed, which tells of such gaps; EpochTaken when a rival claims one above `above`, if that is
@@ -314,7 +327,7 @@ def claim_epoch(store: Store, job: str, *, above: int = 0) -> int:
 
 
 def _numbers(store: Store, job: str) -> set[int]:
-    """Every number that has a file, of either kind."""
+    """Return all numbers with files, of both kinds."""
     parsed = [
         parse_checkpoint_path(path)
         for kind in CheckpointKind
@@ -338,7 +351,7 @@ _Handle = StateHandle | StateSchema | FileHandle | BufferHandle
 
 
 def _handles(metadata: CheckpointMetadata) -> list[_Handle]:
-    """Everything that is stored in checkpoints' files: operator state, and the blobs of in-flight data, each once."""
+    """Return the handles of operator state and in-flight data, each once."""
     states: list[_Handle] = []
     for subtask in metadata.subtasks:
         states += subtask.states
@@ -354,7 +367,7 @@ def _handles(metadata: CheckpointMetadata) -> list[_Handle]:
 
 
 def _shared(metadata: CheckpointMetadata) -> list[SharedFile]:
-    """Every shared file, once."""
+    """Return the shared files, each once."""
     found = {
         file.path: file
         for subtask in metadata.subtasks
@@ -365,7 +378,7 @@ def _shared(metadata: CheckpointMetadata) -> list[SharedFile]:
 
 
 def _probe(store: Store, job: str, metadata: CheckpointMetadata) -> str | None:
-    """Read the header and the last byte of each file: finds missing, cut and foreign files at two small reads each.
+    """Read header and last byte of each file: finds missing, cut and foreign files.
 
     Raises: StoreError, when storage does not answer, or answers that it cannot read what is there.
     """
@@ -391,7 +404,10 @@ def _probe(store: Store, job: str, metadata: CheckpointMetadata) -> str | None:
 
 
 def _damage(store: Store, path: str, end: int, refused: StoreRejected) -> str:
-    """What is wrong with a file of which not all was to be had. Raises `refused` if nothing is: to ask again may help, an older checkpoint does not."""
+    """Describe the damage of a file that could not be read in full.
+
+    Raises `refused` for a whole file: another try may help, an older checkpoint does not.
+    """
     if isinstance(refused, NotFound) or len(store.get(path)) < end:
         return str(refused)
     raise refused
@@ -442,7 +458,7 @@ def _verify_handle(store: Store, path: str, handle: _Handle) -> list[str]:
 
 
 def _described(path: str, handle: _Handle) -> tuple[str, int]:
-    """What to call it, and its number of rows."""
+    """Return a name for the handle, and its number of rows."""
     match handle:
         case StateHandle():
             return f"{path}: state {handle.state!r} of {handle.operator!r}", handle.rows

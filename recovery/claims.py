@@ -1,16 +1,18 @@
-"""Claims: a checkpoint or savepoint of another folder becomes a job's own, and is deleted when the job needs it no more.
+"""Claims: a checkpoint of another directory becomes a job's own, and is deleted when subsumed.
 
-    stake    `JOB/KIND-N/claimed` is created exclusively in the folder of the checkpoint: at most one claims it
-    release  what it alone names is deleted: first its metadata, last the claim
+    acquire  `JOB/KIND-N/claimed` is created exclusively in the checkpoint's folder: one job has it
+    release  files that only this checkpoint names are deleted: its metadata first, the claim last
 
-A job builds nothing upon what it has claimed, so nothing but the checkpoint itself names its files, and those others in its folder that were taken
-of the same history. These, and savepoints, keep what they name. They are asked at the time of the release, not before: the folder may have
-lost some since.
+The claiming job builds nothing upon the checkpoint, so only checkpoints of the other folder name its
+files, and keep them. The release reads those checkpoints itself: the folder may have lost some since
+the claim.
 
-Between two calls to storage the owner of that folder may go on from another of its checkpoints. A new checkpoint of it names no file of the released one that
-the one it went on from does not name, which is complete until the new one is. So it is enough to look again when one that was listed has gone.
+Between two calls to storage the owner of the folder may go on from another checkpoint. A new
+checkpoint names no file of the released one beyond those of its own predecessor, which is complete
+until the new one is. So the release looks again only when a listed checkpoint has gone.
 
-Not here: fencing the driver of the other job (its epoch is claimed, `catalog.claim_epoch`), and when the claimed one is subsumed.
+Not here: fencing the driver of the other job (`catalog.claim_epoch`), and when a claimed checkpoint
+is subsumed (`engine/coordinator/retention.py`).
 """
 
 from __future__ import annotations
@@ -34,12 +36,12 @@ from .metadata import CheckpointMetadata
 from .registry import references
 from .store import AlreadyExists, NotFound, Store
 
-#: How often it is looked again for what names a file before that is given up.
+#: How often a release reads the other checkpoints before it gives up.
 _LOOKS_MAX = 16
 
 
 class Claimer(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """Who claims: a job, known by its checkpoint directory (a URL) and its name."""
+    """The claiming job: its checkpoint directory (a URL) and its name."""
 
     directory: str
     job: str
@@ -49,7 +51,7 @@ class Claimer(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
 
 
 class AlreadyClaimed(Exception):
-    """Somebody else has claimed it. `path`: the file that says so; `claimer`: who; None: it cannot be read."""
+    """Another job holds the claim. `path`: of the claim; `claimer`: None if unreadable."""
 
     def __init__(self, path: str, claimer: Claimer | None) -> None:
         super().__init__(path, claimer)
@@ -62,14 +64,17 @@ class AlreadyClaimed(Exception):
 
 
 class NotReleased(Exception):
-    """What was claimed stays: its files cannot be told from others'. The message says why."""
+    """The claimed checkpoint stays: its files cannot be told from others'. The message says why."""
 
 
 _decoder = msgspec.json.Decoder(Claimer)
 
 
-def stake(store: Store, job: str, number: int, kind: CheckpointKind, claimer: Claimer) -> None:
-    """Claim a checkpoint of `job`. Repeating it is safe. What nobody can read nobody has claimed. Raises: AlreadyClaimed, StoreError."""
+def acquire(store: Store, job: str, number: int, kind: CheckpointKind, claimer: Claimer) -> None:
+    """Claim a checkpoint of `job`; repeating is safe. An unreadable claim is taken over.
+
+    Raises: AlreadyClaimed, StoreError.
+    """
     path = claimed_path(job, number, kind)
     data = msgspec.json.encode(claimer) + b"\n"
     try:
@@ -85,7 +90,7 @@ def stake(store: Store, job: str, number: int, kind: CheckpointKind, claimer: Cl
 def check_unclaimed(
     store: Store, job: str, number: int, kind: CheckpointKind, claimer: Claimer
 ) -> None:
-    """See that nobody but `claimer` has claimed the checkpoint. Raises: AlreadyClaimed, StoreError."""
+    """Check that no other job has claimed the checkpoint. Raises: AlreadyClaimed, StoreError."""
     path = claimed_path(job, number, kind)
     try:
         found = _claimer(store.get(path))
@@ -96,16 +101,19 @@ def check_unclaimed(
 
 
 def claimed_checkpoints(store: Store, job: str) -> set[int]:
-    """Numbers of the checkpoints of `job`, savepoints not among them, that somebody has claimed. Raises: StoreError."""
+    """Return the numbers of claimed checkpoints of `job`, without savepoints. Raises: StoreError."""
     paths = store.list(checkpoints_prefix(job, CheckpointKind.CHECKPOINT))
     found = (parse_checkpoint_path(path) for path in paths)
     return {parsed.number for parsed in found if parsed is not None and parsed.name == "claimed"}
 
 
 def release(store: Store, job: str, number: int, kind: CheckpointKind, claimer: Claimer) -> None:
-    """Delete what `claimer` has claimed, but for files that others there name. Repeating it is safe, and goes on where it was cut off.
+    """Delete a claimed checkpoint, but for files named by others of its folder.
 
-    Raises: AlreadyClaimed, when it is another's meanwhile; NotReleased, when it is whole and stays; StoreError.
+    Repeating is safe, and goes on after an interruption.
+
+    Raises: AlreadyClaimed: another job has the claim by now; NotReleased: the checkpoint stays
+        whole; StoreError.
     """
     claim = claimed_path(job, number, kind)
     try:
@@ -132,7 +140,10 @@ def release(store: Store, job: str, number: int, kind: CheckpointKind, claimer: 
 def _withdraw(
     store: Store, job: str, number: int, kind: CheckpointKind
 ) -> CheckpointMetadata | None:
-    """Make it incomplete for good; what it named stays known. None: only the claim is left."""
+    """Make the checkpoint incomplete for good, and keep its metadata aside.
+
+    None: only the claim is left.
+    """
     path, released = metadata_path(job, number, kind), released_path(job, number, kind)
     try:
         data = store.get(path)
@@ -152,9 +163,9 @@ def _withdraw(
 
 
 def _named(store: Store, job: str, number: int, kind: CheckpointKind) -> set[str]:
-    """Paths of all files that the other complete checkpoints of `job` name. Raises: NotReleased when that cannot be said.
+    """Return the files named by the other complete checkpoints of `job`; a savepoint shares none.
 
-    A savepoint shares none with anybody.
+    Raises: NotReleased when some cannot be read.
     """
     if kind is CheckpointKind.SAVEPOINT:
         return set()

@@ -6,7 +6,7 @@
     JOB/sav-N/...                 the same for a savepoint; checkpoints and savepoints share one sequence of numbers
     JOB/shared/N-wW-eE-CHECKSUM   a file that worker W wrote for checkpoint N during epoch E, and that later ones may refer to
     JOB/epochs/E                  created exclusively by the attempt that owns epoch E
-    JOB/elsewhere/N               a checkpoint that takes place N in the job's sequence, and lies elsewhere
+    JOB/elsewhere/N               number N of the history is a checkpoint stored in another directory
     JOB/KIND-N/claimed            who has claimed this checkpoint or savepoint, if somebody has
     JOB/KIND-N/released           its metadata, from when it is released until all of it is deleted
 
@@ -174,15 +174,15 @@ def epoch_path(job: str, epoch: int) -> str:
     return f"{epochs_folder(job)}{epoch}"
 
 
-def elsewhere_folder(job: str) -> str:
-    """Return `JOB/elsewhere/`, with the slash."""
+def links_folder(job: str) -> str:
+    """Return `JOB/elsewhere/`, with the slash. Format, never change."""
     return f"{job_folder(job)}/elsewhere/"
 
 
-def elsewhere_path(job: str, number: int) -> str:
-    """Return the path of the record of a checkpoint that takes place `number` and lies elsewhere."""
-    assert number >= 0, f"place {number}"
-    return f"{elsewhere_folder(job)}{number}"
+def link_path(job: str, number: int) -> str:
+    """Return the path of the link of this number."""
+    assert number >= 0, f"link {number}"
+    return f"{links_folder(job)}{number}"
 
 
 def claimed_path(job: str, number: int, kind: CheckpointKind) -> str:
@@ -239,8 +239,8 @@ def parse_shared_path(path: str) -> SharedName | None:
     return SharedName(int(match[1]), int(match[2]), int(match[3]), match[4])
 
 
-def parse_elsewhere_path(path: str) -> int | None:
-    """Return the place of `JOB/elsewhere/N`; None for every other path."""
+def parse_link_path(path: str) -> int | None:
+    """Return the number of `JOB/elsewhere/N`; None for every other path."""
     parts = path.split("/")
     if len(parts) != 3 or parts[1] != "elsewhere" or not _EPOCH.fullmatch(parts[2]):
         return None

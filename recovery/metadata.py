@@ -176,10 +176,10 @@ class EdgeInfo(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_def
     """An edge of the plan that wrote the checkpoint; `producer` and `consumer` are task indexes.
 
     Attributes:
-        partitioning: the partitioner's name ("hash", "rebalance", ...); empty in checkpoints of
-            early versions.
-        columns: the columns that "hash" hashes, in order, so that a rescaled checkpoint can be read
-            without the program.
+        partitioning: the partitioner's name ("hash", "rebalance", ...); empty in older checkpoints.
+        columns: its key columns, in order, so that a rescaled checkpoint can be read without the
+            program.
+        parameters: its further parameters as text: the boundaries of "range".
     """
 
     key: str
@@ -187,6 +187,7 @@ class EdgeInfo(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_def
     consumer: int
     partitioning: str = ""
     columns: list[str] = []
+    parameters: list[str] = []
 
 
 class CheckpointMetadata(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

@@ -1,9 +1,7 @@
-"""Who replays which in-flight records of a checkpoint, at any parallelism.
+"""Which in-flight records of a checkpoint each new consumer replays, at any parallelism.
 
-Records in flight go to the consumer that their edge's partitioner names at the new parallelism: along an edge with affinity each new consumer
-reads what may be its own and filters; along one without, the records are dealt out in even shares, cut between records; along a forward edge
-whole old channels are; and a broadcast consumer takes the place of one old consumer. Within an old channel the receiver's part comes before the
-sender's.
+The edge's partitioner decides: `Affinity` after a change of the partitioner, `Redistribution`
+after a change of parallelism. Within an old channel the receiver's part comes before the sender's.
 
 Source: FLIP-76, "StateAssignmentOperation"; docs/design.md, "Redistribution".
 """
@@ -12,81 +10,56 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from enum import Enum
+from typing import assert_never
 
 from msgspec.structs import replace
 
-from headrace.channels.partitioners import Broadcast, Custom, Forward, Hash
+from headrace.channels.partitioners.partitioner import Affinity, Partitioner, Redistribution
+from headrace.channels.partitioners.registry import UnknownPartitioner, partitioner_named
 from headrace.inflight.handle import BufferHandle, ChannelStateHandle
 from headrace.inflight.replay import merge_sides
 
 from .event_time import same_channels
-from .metadata import CheckpointMetadata
+from .metadata import CheckpointMetadata, EdgeInfo
+
+#: (old consumer, handle): the subtask that would consume the handle at the old parallelism.
+_Owned = tuple[int, ChannelStateHandle]
 
 
 class Incompatible(Exception):
-    """The checkpoint cannot be restored into this program; the message says what differs and what to do."""
-
-
-class Affinity(Enum):
-    """What an edge's partitioner makes of a record."""
-
-    #: It depends on the record where it goes (hash, custom).
-    RECORD = "record"
-    #: Any consumer will do (rebalance, shuffle).
-    NONE = "none"
-    #: Any consumer will do, but the records of one channel stay together and in order (forward).
-    CHANNEL = "channel"
-    #: Every consumer gets it (broadcast).
-    COPY = "copy"
-
-
-#: {partitioner's name: its affinity}; that of all others is `NONE`.
-_AFFINITIES = {
-    Hash.name: Affinity.RECORD,
-    Custom.name: Affinity.RECORD,
-    Broadcast.name: Affinity.COPY,
-    Forward.name: Affinity.CHANNEL,
-}
-
-
-def affinity_of(partitioning: str) -> Affinity:
-    """Tell it from a partitioner's name."""
-    return _AFFINITIES.get(partitioning, Affinity.NONE)
+    """The checkpoint cannot be restored into this program; the message says why, and a way out."""
 
 
 @dataclass(frozen=True, slots=True)
 class NewEdge:
-    """An input edge of a task of the plan that runs now; `producer` is a task index.
-
-    Attributes:
-        partitioning: as in `EdgeInfo`, and `columns`; empty counts as unchanged.
-    """
+    """An input edge of a task in the plan that runs now; `producer` is a task index."""
 
     key: str
     producer: int
-    affinity: Affinity
-    partitioning: str = ""
-    columns: tuple[str, ...] = ()
+    partitioner: Partitioner
 
 
 def check_moved(metadata: CheckpointMetadata, edge: NewEdge) -> bool:
-    """Tell whether another partitioner sends records in flight to others than they were going to.
+    """Tell whether a changed partitioner sends records in flight to other consumers than before.
 
-    Raises: Incompatible: the old one copied them, and some consumers have worked on what others have not; or it must still tell them apart.
+    Raises: Incompatible: the old partitioner copied records, and consumers differ in the copies
+        they have worked on; or records in flight can be told apart only by the old partitioner.
     """
     old = old_edges(metadata, edge)
     handles = [h for s in metadata.subtasks for h in s.inflight if h.edge in old and h.buffers]
     if not handles or not _repartitioned(metadata, old, edge):
         return False
-    was = metadata.edges[old[0]].partitioning
+    was = metadata.edges[old[0]]
     filtered = any(buffer.filters for handle in handles for buffer in handle.buffers)
-    if filtered or affinity_of(was) is Affinity.COPY:
+    if filtered or _may_have_copied(was):
+        now = edge.partitioner
         raise Incompatible(
-            f"chk-{metadata.checkpoint} holds in-flight records of edge {edge.key!r}, whose partitioner was {_shown(was, metadata.edges[old[0]].columns)}"
-            f" and is now {_shown(edge.partitioning, edge.columns)}: change it between an aligned checkpoint and its restore, which holds none"
+            f"chk-{metadata.checkpoint} holds in-flight records of edge {edge.key!r}, whose "
+            f"partitioner was {_shown(was.partitioning, was.columns)} and is now "
+            f"{_shown(now.name, now.key_columns)}: change it between an aligned checkpoint and its "
+            "restore, which holds none"
         )
-    return edge.affinity in (Affinity.RECORD, Affinity.COPY)
+    return edge.partitioner.affinity is not Affinity.NONE
 
 
 def in_flight_of(
@@ -98,15 +71,14 @@ def in_flight_of(
     *,
     moved: bool,
 ) -> list[ChannelStateHandle]:
-    """The handles of one edge that new consumer `subtask` replays, in order, in terms of the new plan.
+    """The handles of one edge that new consumer `subtask` replays, in order, in the new plan's
+    terms.
 
     Args:
         widths: producers, consumers.
         moved: on some edge of the job (`check_moved`).
     """
-    parallelism = widths[1]
     old = old_edges(metadata, edge)
-    #: (subtask that would consume it at the old parallelism, handle)
     owned = [
         (handle.consumer if handle.side == "output" else snapshot.index, handle)
         for snapshot in metadata.subtasks
@@ -115,26 +87,39 @@ def in_flight_of(
     ]
     if not owned:
         return []
-    old_parallelism = metadata.tasks[metadata.edges[old[0]].consumer].parallelism
-    if edge.affinity is Affinity.RECORD and _repartitioned(metadata, old, edge):
-        mine = [_filtered(handle, parallelism, subtask) for _, handle in owned]
-    elif edge.affinity is Affinity.COPY and _repartitioned(metadata, old, edge):
-        mine = [handle for _, handle in owned]
-    elif parallelism == old_parallelism:
-        mine = [handle for owner, handle in owned if owner == subtask]
-    elif edge.affinity is Affinity.COPY:
-        mine = [handle for owner, handle in owned if owner == subtask % old_parallelism]
-    elif edge.affinity is Affinity.RECORD:
-        mine = [_filtered(handle, parallelism, subtask) for _, handle in owned]
-    elif edge.affinity is Affinity.NONE:
-        mine = _share([handle for _, handle in sorted(owned, key=_place)], parallelism, subtask)
-    else:
-        channels = sorted({(owner, h.producer, h.consumer) for owner, h in owned})
-        dealt = set(channels[subtask::parallelism])
-        mine = [h for owner, h in owned if (owner, h.producer, h.consumer) in dealt]
+    mine = _mine(metadata, old, edge, owned, widths[1], subtask)
     if moved or not same_channels(metadata, old, widths):
         mine = [replace(handle, watermarks=[]) for handle in mine]
     return merge_sides([replace(handle, edge=index) for handle in mine])
+
+
+def _mine(
+    metadata: CheckpointMetadata,
+    old: Sequence[int],
+    edge: NewEdge,
+    owned: Sequence[_Owned],
+    parallelism: int,
+    subtask: int,
+) -> list[ChannelStateHandle]:
+    handles = [handle for _, handle in owned]
+    affinity = edge.partitioner.affinity
+    if affinity is not Affinity.NONE and _repartitioned(metadata, old, edge):
+        return handles if affinity is Affinity.COPY else _filtered(handles, parallelism, subtask)
+    old_parallelism = metadata.tasks[metadata.edges[old[0]].consumer].parallelism
+    if parallelism == old_parallelism:
+        return _of_consumer(owned, subtask)
+    match edge.partitioner.redistribution:
+        case Redistribution.FILTER:
+            return _filtered(handles, parallelism, subtask)
+        case Redistribution.SHARES:
+            return _share([handle for _, handle in sorted(owned, key=_place)], parallelism, subtask)
+        case Redistribution.CHANNELS:
+            dealt = set(sorted({_place(one) for one in owned})[subtask::parallelism])
+            return [one[1] for one in owned if _place(one) in dealt]
+        case Redistribution.REPLICA:
+            return _of_consumer(owned, subtask % old_parallelism)
+        case unknown:
+            assert_never(unknown)
 
 
 def old_edges(metadata: CheckpointMetadata, edge: NewEdge) -> list[int]:
@@ -143,27 +128,42 @@ def old_edges(metadata: CheckpointMetadata, edge: NewEdge) -> list[int]:
 
 
 def _repartitioned(metadata: CheckpointMetadata, old: Sequence[int], edge: NewEdge) -> bool:
-    """The edge has another partitioner now. Which function a custom one calls cannot be known."""
+    """The edge has another partitioner now. A custom partitioner's function is not compared."""
+    partitioner = edge.partitioner
+    now = (partitioner.name, partitioner.key_columns, partitioner.parameters)
     known = [metadata.edges[i] for i in old if metadata.edges[i].partitioning]
-    now = (edge.partitioning, edge.columns)
-    return bool(edge.partitioning) and any((e.partitioning, tuple(e.columns)) != now for e in known)
+    return any((e.partitioning, tuple(e.columns), tuple(e.parameters)) != now for e in known)
+
+
+def _may_have_copied(was: EdgeInfo) -> bool:
+    try:
+        return partitioner_named(was.partitioning).affinity is Affinity.COPY
+    except UnknownPartitioner:
+        # Of an old checkpoint that did not note it (""), or of a newer version's.
+        return bool(was.partitioning)
 
 
 def _shown(partitioning: str, columns: Sequence[str]) -> str:
     return f"{partitioning} by {', '.join(columns)}" if columns else partitioning
 
 
-def _place(owned: tuple[int, ChannelStateHandle]) -> tuple[int, int, int]:
+def _place(owned: _Owned) -> tuple[int, int, int]:
+    """The old channel: old consumer, and the ends that the handle names."""
     owner, handle = owned
     return owner, handle.producer, handle.consumer
+
+
+def _of_consumer(owned: Sequence[_Owned], subtask: int) -> list[ChannelStateHandle]:
+    return [handle for owner, handle in owned if owner == subtask]
 
 
 def _share(
     handles: Sequence[ChannelStateHandle], parallelism: int, subtask: int
 ) -> list[ChannelStateHandle]:
-    """The records that are one new consumer's share, a run of them all; a blob is cut where two shares meet.
+    """One new consumer's share, a run of all records; a blob is cut where two shares meet.
 
-    Filtered buffers, of which nobody knows yet how many records are left, are not cut: an edge that had affinity once.
+    Filtered buffers, of an edge that had affinity once, hold an unknown number of records and are
+    not cut.
     """
     total = sum(b.rows - b.skip for handle in handles for b in handle.buffers)
     low, high = subtask * total // parallelism, (subtask + 1) * total // parallelism
@@ -186,9 +186,17 @@ def _share(
     return shares
 
 
-def _filtered(handle: ChannelStateHandle, parallelism: int, subtask: int) -> ChannelStateHandle:
-    buffers = [
-        replace(b, filters=[*b.filters, (b.skip, parallelism, subtask)], skip=0)
-        for b in handle.buffers
+def _filtered(
+    handles: Sequence[ChannelStateHandle], parallelism: int, subtask: int
+) -> list[ChannelStateHandle]:
+    """All handles, with a filter that passes the records of one new consumer."""
+    return [
+        replace(
+            handle,
+            buffers=[
+                replace(b, filters=[*b.filters, (b.skip, parallelism, subtask)], skip=0)
+                for b in handle.buffers
+            ],
+        )
+        for handle in handles
     ]
-    return replace(handle, buffers=buffers)

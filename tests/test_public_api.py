@@ -78,7 +78,10 @@ def test_every_public_name_is_documented() -> None:
 
 
 def test_importing_headrace_does_not_wait_for_spark_or_rocksdb() -> None:
-    code = "import sys, headrace; headrace.Job; print({'pyspark', 'rocksdict', 'fsspec'} & set(sys.modules))"
+    code = (
+        "import sys, headrace; headrace.Job; print({'pyspark', 'rocksdict', 'fsspec'} &"
+        " set(sys.modules))"
+    )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout == "set()\n"
 

@@ -31,58 +31,97 @@ UNMIRRORED = {
     "channels/events.py": "values; every test of the gate and the wire uses them",
     "engine/contract/connectors.py": "protocols only",
     "engine/api/keyed.py": "streams, too: tests/engine/api/test_stream.py",
-    "engine/cli/parameters.py": "what every command takes; the tests of the commands use it",
-    "engine/connectors/columnar.py": "reads Parquet and Arrow files for the file source: tests/engine/connectors/test_files.py",
-    "engine/connectors/durable.py": "what the file sink does to storage: tests/engine/connectors/test_file_sink.py",
-    "engine/connectors/filesystem.py": "found, listed and followed files: tests/engine/connectors/test_files.py",
-    "engine/connectors/formats.py": "chooses among formats, over which tests/engine/connectors/test_files.py is parametrised",
-    "engine/connectors/textual.py": "reads CSV, JSON lines and text for the file source: tests/engine/connectors/test_files.py",
-    "engine/connectors/writers.py": "writes the file sink's formats: tests/engine/connectors/test_file_sink.py",
+    "engine/connectors/columnar.py": (
+        "reads Parquet and Arrow files for the file source: tests/engine/connectors/test_files.py"
+    ),
+    "engine/connectors/durable.py": (
+        "what the file sink does to storage: tests/engine/connectors/test_file_sink.py"
+    ),
+    "engine/connectors/filesystem.py": (
+        "found, listed and followed files: tests/engine/connectors/test_files.py"
+    ),
+    "engine/connectors/formats.py": (
+        "chooses among formats, over which tests/engine/connectors/test_files.py is parametrised"
+    ),
+    "engine/connectors/textual.py": (
+        "reads CSV, JSON lines and text for the file source: tests/engine/connectors/test_files.py"
+    ),
+    "engine/connectors/writers.py": (
+        "writes the file sink's formats: tests/engine/connectors/test_file_sink.py"
+    ),
     "engine/coordinator/coordinator_events.py": "values; the tests of the coordinator compare them",
-    "engine/drivers/coordinator_driver.py": "every job in threads runs it: tests/engine/session/test_session.py",
+    "engine/drivers/coordinator_driver.py": (
+        "every job in threads runs it: tests/engine/session/test_session.py"
+    ),
     "engine/local/child.py": "runs in another process: tests/engine/local/test_processes.py",
     "engine/local/template.py": "runs in another process: tests/engine/local/test_forks.py",
     "engine/drivers/warm.py": "imported in another process: tests/spark/test_daemon.py",
-    "engine/session/job_settings.py": "options as plain values: tests/engine/session/test_session.py",
+    "engine/session/coordinator_rules.py": "options as rules: tests/engine/session/test_session.py",
     "engine/coordinator/rules.py": "values; the tests of the coordinator use them",
-    "engine/operators/aggregates.py": "accumulators side by side: tests/engine/operators/test_window.py",
+    "engine/operators/aggregates.py": (
+        "accumulators side by side: tests/engine/operators/test_window.py"
+    ),
     "engine/contract/operators.py": "protocols and values only",
+    "engine/operators/work.py": "values; tests/engine/operators/test_chain.py runs them",
     "engine/operators/join_output.py": "rows of a join: tests/engine/operators/test_join.py",
-    "engine/operators/join_runs.py": "what a join keeps: tests/engine/operators/test_join.py",
-    "engine/operators/rocks_records.py": "what joins keep: tests/engine/operators/test_rocks_join.py",
-    "engine/operators/rocks_session_records.py": "tests/engine/operators/test_session_join.py",
+    "engine/operators/join_input.py": "tests/engine/operators/test_join.py",
+    "engine/state/backend.py": "protocols; tests/engine/operators runs over three backends",
+    "engine/state/heap/backend.py": "every test of an operator uses it",
+    "engine/state/heap/records.py": "tests/engine/operators/test_join.py",
+    "engine/state/heap/rows.py": "tests/engine/operators/test_window.py",
+    "engine/state/rocks/backend.py": "tests/engine/state/rocks/test_keyed.py",
+    "engine/state/rocks/records.py": "tests/engine/operators/test_rocks_join.py",
+    "engine/state/rocks/table.py": "tests/engine/operators/test_rocks_windows.py",
+    "engine/state/runs.py": "tests/engine/operators/test_join.py",
     "engine/operators/session_records.py": "tests/engine/operators/test_session_join.py",
     "engine/operators/session.py": "windows, too: tests/engine/operators/test_window.py",
     "engine/operators/window_output.py": "schema of windows: tests/engine/operators/test_window.py",
     "engine/operators/window_store.py": "what windows keep: tests/engine/operators/test_window.py",
     "engine/contract/execution.py": "values; made by the builder, in whose tests they are compared",
-    "engine/operators/backends.py": "both backends: tests/engine/state/rocks/test_keyed.py, tests/engine/operators/test_rocks_aggregate.py",
-    "engine/drivers/loading.py": "every job in threads runs it: tests/engine/session/test_session.py",
-    "engine/worker/capture.py": "what cuts capture: tests/engine/worker/test_cuts.py and test_cuts_unaligned.py",
+    "engine/operators/backends.py": (
+        "both backends: tests/engine/state/rocks/test_keyed.py,"
+        " tests/engine/operators/test_rocks_aggregate.py"
+    ),
+    "engine/drivers/loading.py": (
+        "every job in threads runs it: tests/engine/session/test_session.py"
+    ),
     "engine/worker/subtask_events.py": "values; the tests of subtask and cuts compare them",
-    "engine/drivers/worker_driver.py": "every job in threads runs it: tests/engine/session/test_session.py",
-    "engine/drivers/worker_process.py": "every job in threads runs it: tests/engine/session/test_session.py",
+    "engine/drivers/worker_driver.py": (
+        "every job in threads runs it: tests/engine/session/test_session.py"
+    ),
     "engine/worker/worker_events.py": "values; the tests of the worker compare them",
-    "engine/simulation/campaign/checkpoint_files.py": "every simulated run is its test: test_campaign.py",
-    "engine/simulation/campaign/coordinator_process.py": "every simulated run is its test: test_campaign.py",
-    "engine/simulation/campaign/chains.py": "every simulated run is its test: test_campaign.py",
+    "engine/simulation/campaign/checkpoint_files.py": (
+        "every simulated run is its test: test_campaign.py"
+    ),
+    "engine/simulation/campaign/coordinator_process.py": (
+        "every simulated run is its test: test_campaign.py"
+    ),
     "engine/simulation/coverage.py": "counters; tests/simulation/test_faults.py",
-    "engine/simulation/campaign/disturbances.py": "every simulated run is its test: test_campaign.py",
+    "engine/simulation/campaign/disturbances.py": (
+        "every simulated run is its test: test_campaign.py"
+    ),
     "engine/simulation/campaign/environment.py": "what runs share; every simulated run is its test",
     "engine/simulation/campaign/scenario.py": "every simulated run is its test: test_campaign.py",
-    "engine/simulation/campaign/worker_process.py": "every simulated run is its test: test_campaign.py",
-    "engine/simulation/campaign/worker_tasks.py": "every simulated run is its test: test_campaign.py",
+    "engine/simulation/campaign/worker_process.py": (
+        "every simulated run is its test: test_campaign.py"
+    ),
+    "engine/simulation/campaign/worker_tasks.py": (
+        "every simulated run is its test: test_campaign.py"
+    ),
     "engine/simulation/campaign/zombies.py": "every simulated run is its test: test_campaign.py",
     "engine/contract/outcomes.py": "values; the tests of the handle compare them",
     "engine/inspection/columns.py": "needs Spark: tests/spark/test_columns.py",
     "engine/inspection/data_source.py": "needs Spark: tests/spark/test_data_source.py",
     "engine/spark/capacity.py": "asks a running Spark: tests/spark/test_launcher.py",
-    "engine/spark/warmth.py": "needs a cluster with an idle executor: tests/spark/test_standalone.py",
+    "engine/spark/warmth.py": (
+        "needs a cluster with an idle executor: tests/spark/test_standalone.py"
+    ),
     "recovery/metadata.py": "values; tests/recovery/test_codec.py writes, reads and refuses them",
     "recovery/store.py": "a protocol and its errors",
 }
 
-#: Where tests of a folder are when not under the same path: those that run the whole engine have a folder of their own.
+#: Where tests of a folder are when not under the same path: those that run the whole engine have a
+#: folder of their own.
 TEST_FOLDERS = {
     "engine/simulation": "simulation",
     "engine/simulation/jobs": "simulation",
@@ -121,7 +160,9 @@ def name_of(path: Path) -> str:
 
 
 def imports_of(path: Path) -> Iterator[tuple[int, int, str]]:
-    """Yield (line, level, module) of every import, those inside functions too; level 0: absolute."""
+    """Yield (line, level, module) of every import, those inside functions too; level 0:
+    absolute.
+    """
     for node in ast.walk(tree_of(path)):
         if isinstance(node, ast.Import):
             for alias in node.names:
@@ -156,7 +197,8 @@ def test_files_stay_short_enough_to_read() -> None:
 
 def test_functions_fit_a_screen() -> None:
     complaints = [
-        f"{name_of(path)}:{node.lineno}: {node.name} has {lines} lines, at most {FUNCTION_LINES_MAX}"
+        f"{name_of(path)}:{node.lineno}: {node.name} has {lines} lines, at most"
+        f" {FUNCTION_LINES_MAX}"
         for path in everything()
         for node in ast.walk(tree_of(path))
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)

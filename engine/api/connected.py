@@ -7,7 +7,7 @@ from functools import partial
 
 import pyarrow as pa
 
-from headrace.channels.partitioners import Broadcast
+from headrace.channels.partitioners.broadcast import Broadcast
 
 from ..contract.errors import UserError
 from ..contract.options import State

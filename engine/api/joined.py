@@ -12,12 +12,14 @@ from ..contract.options import State
 from ..contract.suggestion import did_you_mean
 from ..contract.units import Duration
 from ..operators.join import How, Interval, JoinOperator
+from ..operators.join_input import JoinInput
 from ..operators.join_output import JoinOutput
-from ..operators.join_runs import ADDED, MATCHED, TIME, JoinInput
 from ..operators.session_join import RESERVED, SessionJoinOperator
 from ..operators.windows import SessionWindow, TimeWindow, Window, bounded_ns, check_durations
 from ..plan.graph import Keyed
 from ..plan.validate import check_keys, require_name
+from ..state.backend import ADDED
+from ..state.runs import MATCHED, TIME
 from .backend import stated_backend
 from .stream import STATE, Stream
 from .windowed import durations_of, event_time_of

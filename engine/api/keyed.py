@@ -17,12 +17,11 @@ from ..contract.operators import Operator, StateBackend
 from ..contract.options import State
 from ..contract.suggestion import did_you_mean, name_of_class
 from ..contract.units import Duration
-from ..operators.aggregate import AggregateOperator
+from ..operators.aggregate import AggregateOperator, Emit
 from ..operators.aggregations import Aggregation, aggregate_schema
 from ..operators.co_process import CoProcessor
 from ..operators.connect import BroadcastProcessor
 from ..operators.expiring_aggregate import ExpiringAggregate
-from ..operators.heap_aggregate import Emit
 from ..operators.join import How
 from ..operators.process import (
     ProcessOperator,

@@ -1,11 +1,12 @@
 """Streams: a pipeline written as a value.
 
-A `Stream` holds what a consumer would take from, and the schema of its records; every method returns a new one and runs
-nothing. Two consumers of one stream share its operator. Names, columns and schemas are checked by the call that states
-them; what only the whole job shows is checked by `Job.plan`.
+A `Stream` names the outputs that a consumer would read, and their schema; every method returns a
+new stream and runs no job. Two consumers of a stream share its operator. A call checks the names,
+columns and schemas that it states; `Job.plan` checks the whole job.
 
-Batches are `pyarrow.RecordBatch`; the methods that take a function of a batch or an Arrow expression are the fast ones. `map`,
-`flat_map` and `filter` with a function handle one row at a time and are one to two orders of magnitude slower.
+Batches are `pyarrow.RecordBatch`; the methods that take a function of a batch or an Arrow
+expression are the fast ones. `map`, `flat_map` and `filter` with a function handle one row at a
+time and are one to two orders of magnitude slower.
 """
 
 from __future__ import annotations
@@ -18,7 +19,11 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from headrace.channels.partitioners import Broadcast, Custom, CustomFunction, Rebalance, Shuffle
+from headrace.channels.partitioners.broadcast import Broadcast
+from headrace.channels.partitioners.by_range import ByRange
+from headrace.channels.partitioners.custom import Custom, CustomFunction
+from headrace.channels.partitioners.rebalance import Rebalance
+from headrace.channels.partitioners.shuffle import Shuffle
 
 from ..contract.errors import UserError
 from ..contract.options import State
@@ -61,14 +66,15 @@ STATE = "by which its state is found again"
 class Stream:
     """Records on their way, lazily.
 
-    Every method that adds an operator takes `name=`, its identity in errors, metrics and checkpoints (a generated one if it is
-    left out, where that is allowed), and `parallelism=`, its number of subtasks (the job's if it is left out). All of them
-    raise `UserError` when an argument does not fit.
+    Every method that adds an operator takes `name=`, the operator's identity in errors, metrics and
+    checkpoints (left out, where allowed: a generated name), and `parallelism=`, the number of
+    subtasks (left out: the job's). All methods raise `UserError` when an argument does not fit.
 
     Attributes:
-        inputs: what a consumer takes from; several after `union`.
+        inputs: the outputs that a consumer reads; several after `union`.
         schema: of every batch.
-        event_time: the column of event times that `with_watermark` named, as long as the operators behind it keep it.
+        event_time: the column of event times that `with_watermark` named, as long as later
+            operators keep the column.
     """
 
     inputs: tuple[Input, ...]
@@ -86,7 +92,7 @@ class Stream:
         """Turn every row (a dict) into another one. Slow; see `map_batches`.
 
         Args:
-            schema: of the results; None: the same as of this stream.
+            schema: of the results; None: this stream's.
         """
         out = self._declared("map", function, schema)
         operator = partial(MapOperator, function, out)
@@ -105,7 +111,7 @@ class Stream:
         """Turn every row (a dict) into any number of rows. Slow; see `map_batches`.
 
         Args:
-            schema: of the results; None: the same as of this stream.
+            schema: of the results; None: this stream's.
         """
         out = self._declared("flat_map", function, schema)
         operator = partial(FlatMapOperator, function, out)
@@ -123,7 +129,8 @@ class Stream:
         """Keep the rows for which `condition` is true.
 
         Args:
-            condition: an Arrow expression such as `pc.field("amount") > 100` (fast), or a function of one row (slow).
+            condition: an Arrow expression such as `pc.field("amount") > 100` (fast), or a function
+                of one row (slow).
         """
         if isinstance(condition, pc.Expression):
             check_filter(condition, self.schema)
@@ -147,9 +154,10 @@ class Stream:
         """Turn batches into batches: the way to run models, NumPy and pandas.
 
         Args:
-            function: takes a record batch; returns a record batch, a table, {column: values}, an iterator of those, or None.
-                Or a class, of which each subtask makes one instance (load the model in `__init__`) to be called so.
-            schema: of the results; None: the same as of this stream.
+            function: takes a record batch; returns a record batch, a table, {column: values}, an
+                iterator of these, or None. Or a class: each subtask makes an instance (load the
+                model in `__init__`) and calls it.
+            schema: of the results; None: this stream's.
             batch_size: rows handed over at most; None: as they come.
         """
         out = self._declared("map_batches", function, schema)
@@ -167,7 +175,9 @@ class Stream:
         parallelism: int | None = None,
         **expressions: pc.Expression,
     ) -> Stream:
-        """Keep `columns` and add computed ones: `select("id", total=pc.field("price") * pc.field("n"))`.
+        """Keep `columns` and add computed columns.
+
+        For example `select("id", total=pc.field("price") * pc.field("n"))`.
 
         Args:
             expressions: {new column: Arrow expression}. `pc.field("old")` renames.
@@ -186,22 +196,25 @@ class Stream:
         idle_after: Duration | None = None,
         name: str | None = None,
     ) -> Stream:
-        """Say which column holds the time of an event, and how much later than a newer record one may still come.
+        """Name the column of event times, and state by how much records may be out of order.
 
-        What works on event time (windows, timers) waits until the newest time seen, less the delay, has passed on all inputs; what
-        comes later than that is late.
+        Windows and timers wait until the newest time seen, less the delay, has passed on all
+        inputs; records that come later are late.
 
-        Said of a source, or of what only maps and filters its records, this holds for each split by itself: a file that is read or
-        followed, a batch, a partition. One split may be hours behind another, and none of its records is late. Files that wait to be
-        read are not waited for: those of one subtask are read one after the other, in the order of their paths. Behind
-        `rebalance`, `shuffle` or `key_by` there are no splits any more, so say it before.
+        At a source, or behind operators that only map and filter its records, each split has a
+        watermark by itself: a file that is read or followed, a batch, a partition. A split may be
+        hours behind another without a late record. Event time does not wait for files that wait to
+        be read: a subtask reads its files one after the other, in the order of their paths. Behind
+        `rebalance`, `shuffle` or `key_by` there are no splits any more, so call this before.
 
         Args:
             column: a timestamp.
             delay: "10s", seconds or a timedelta.
-            idle_after: a split, or a subtask, without records for so long no longer holds the others back, until records come again;
-                None: it does. Where files are followed and some stop growing while they stay, say it, or event time stops with them.
-            name: needed only where the stream's own operator has none, by which the newest time is found again.
+            idle_after: a split, or a subtask, without records for so long no longer holds the
+                others back, until records come again; None: always. Needed where followed files
+                stop growing, or event time stops with them.
+            name: identity of the state with the newest time; needed only where the stream's own
+                operator has no name.
         """
         check_event_time(column, self.schema, where="with_watermark")
         delay_ns = duration_ns(delay, option="with_watermark: delay")
@@ -227,18 +240,18 @@ class Stream:
         return replace(stream, event_time=column)
 
     def key_by(self, *columns: str) -> KeyedStream:
-        """Bring the records that agree in `columns` to one subtask; those of one producing subtask stay in their order."""
+        """Bring records that agree in `columns` to one subtask, in order per producing subtask."""
         from .keyed import KeyedStream  # keyed.py is built on this module
 
         check_keys(columns, self.schema, where="key_by")
         return KeyedStream(self.partitioned(Keyed(columns)), columns)
 
     def group_by(self, *columns: str) -> KeyedStream:
-        """The same as `key_by`."""
+        """Another name of `key_by`."""
         return self.key_by(*columns)
 
     def union(self, *others: Stream) -> Stream:
-        """Take the records of all streams as one, in no particular order among them. The schemas must be equal."""
+        """Merge streams of equal schemas, in no particular order."""
         for other in others:
             if not isinstance(other, Stream):
                 raise UserError(f"union takes streams, got {other!r}")
@@ -262,21 +275,25 @@ class Stream:
     ) -> Stream:
         """Join with the records of another stream that agree in `on` and are close in event time.
 
-        Which are close is told by exactly one of `within`, `between` and `window`. Both streams need event time (`with_watermark`), and a record
-        that is later than the watermark is dropped and counted. Null meets nothing, as in SQL.
+        Exactly one of `within`, `between` and `window` states how close. Both streams need event
+        time (`with_watermark`); a record later than the watermark is dropped and counted. Null
+        meets no record, as in SQL.
 
         Args:
             on: a column, several, or {column here: column there}.
-            within: "10m": their times differ by at most that.
-            between: ("-5m", "1h"): the other's time lies so far from this one's, bounds included.
-            window: `hr.tumbling(...)` or `hr.sliding(...)`: both are in it; once for each window that holds both. `hr.session(gap)`: both
-                are in one session of their key, which the records of both streams make together.
-            how: "inner", or "left", "right" or "full" to emit also records that met none, once the watermark says that none can come.
+            within: "10m": the times differ by at most 10 minutes.
+            between: ("-5m", "1h"): the other's time less this record's, bounds included.
+            window: `hr.tumbling(...)` or `hr.sliding(...)`: once for each window with both records.
+                `hr.session(gap)`: both records are in a session of the key, which the records of
+                both streams make together.
+            how: "inner", or "left", "right" or "full" to emit also records without a match, once
+                the watermark rules a match out.
             name: required.
             state: where its state lies, if not where the job's does.
 
-        Returns: all columns of this stream, those of the other but its keys (with "_right" if the name is taken), and of a windowed join
-        window_start and window_end. The result has no watermark of its own.
+        Returns: all columns of this stream, those of the other but its keys (with "_right" if the
+            name is taken), and of a windowed join window_start and window_end. The result has no
+            watermark of its own.
         """
         from .joined import joined  # joined.py is built on this module
 
@@ -302,12 +319,15 @@ class Stream:
         name: str | None = None,
         parallelism: int | None = None,
     ) -> Stream:
-        """Process records by the light of a second stream that every subtask gets: `orders.connect(rules.broadcast(), Rules, ...)`.
+        """Process records by the rules of a second stream, which every subtask gets.
+
+        For example `orders.connect(rules.broadcast(), Rules, ...)`.
 
         Args:
             rules: a stream after `broadcast()`.
-            processor: a `BroadcastProcessor` subclass, or an instance of one. For state per key call `key_by` before.
-            schema: of what it emits.
+            processor: a `BroadcastProcessor` subclass or an instance. For state per key call
+                `key_by` before.
+            schema: of the results.
             name: required.
         """
         from .connected import connected  # connected.py is built on this module
@@ -329,15 +349,33 @@ class Stream:
         return self.partitioned(Broadcast())
 
     def partition_by(self, function: CustomFunction, *columns: str) -> Stream:
-        """Let `function(batch, consumers)` say for each row which subtask of the next operator gets it.
+        """Let `function(batch, consumers)` name for each row a subtask of the next operator.
 
         Args:
-            function: returns one integer from 0 to `consumers` - 1 per row (a list, NumPy or Arrow array).
-            columns: all that the function needs; none: every column.
+            function: returns one integer from 0 to `consumers` - 1 per row (a list, NumPy or Arrow
+                array).
+            columns: that the function sees; none stated: every column.
         """
         self._declared("partition_by", function, None)
         check_columns(columns, self.schema, where="partition_by")
         return self.partitioned(Custom(function, columns or None))
+
+    def partition_by_range(self, column: str, boundaries: Iterable[object]) -> Stream:
+        """Give each subtask of the next operator contiguous ranges of a column's values, in order.
+
+        With boundaries 10 and 20 the ranges are below 10, from 10 to below 20, and from 20. Nulls
+        and NaN belong to the last range. Subtasks share the ranges evenly at any parallelism; more
+        subtasks than ranges leave some subtasks without records.
+
+        Args:
+            column: numbers, dates, timestamps or strings.
+            boundaries: values of the column's type, each larger than the one before.
+        """
+        check_columns([column], self.schema, where="partition_by_range")
+        try:
+            return self.partitioned(ByRange.over(self.schema, column, boundaries))
+        except (TypeError, ValueError) as error:
+            raise UserError(f"partition_by_range: {error}") from None
 
     @property
     def write(self) -> Write:
@@ -347,7 +385,7 @@ class Stream:
         return Write(self)
 
     def partitioned(self, partitioning: Partitioning) -> Stream:
-        """The same records under `partitioning`, which replaces an earlier one."""
+        """This stream under `partitioning`, which replaces an earlier partitioning."""
         inputs = tuple(edge.partitioned(partitioning) for edge in self.inputs)
         return Stream(inputs, self.schema, self.event_time)
 
@@ -377,11 +415,13 @@ class Stream:
 
         Args:
             kind: the word for it, from which an unnamed operator gets its name.
-            operator: makes an `Operator`; called in each subtask with the keyword `operator`, the operator's name.
-            schema: of what it emits.
+            operator: makes an `Operator`; called in each subtask with the keyword `operator`, the
+                operator's name.
+            schema: of the results.
             runs_user_code: a call may take long; then a sink behind it becomes a task of its own.
             stateful: keeps state; then `name` is required.
-            idle_after_ns: for an operator that makes watermarks: without records for so long it counts as idle.
+            idle_after_ns: for an operator that makes watermarks: without records for so long it
+                counts as idle.
             late: schema of the records that it may hand out as late (`take_late`).
         """
         if name is not None:

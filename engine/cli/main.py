@@ -1,9 +1,11 @@
 """The `headrace` command: what is typed, and how it ends.
 
-Exit codes: 0 done, 1 the job failed, 2 the user's mistake, 3 a check found a problem, 4 storage unreachable, and
-128 + the signal for what a signal ended. A mistake is one sentence on standard error, never a traceback of ours.
+Exit codes: 0 done, 1 the job failed, 2 the user's mistake, 3 a check found a problem, 4 storage
+unreachable, and 128 + the signal for what a signal ended. A mistake is one sentence on standard
+error, never a traceback of ours.
 
-Commands import what they need when they run: `headrace --help` waits neither for Arrow nor for Spark.
+Commands import what they need when they run: `headrace --help` waits neither for Arrow nor for
+Spark.
 """
 
 from __future__ import annotations
@@ -18,7 +20,7 @@ from cyclopts import App, CycloptsError, Parameter, validators
 
 from ..contract.errors import HeadraceError
 from .benchmarks import benchmarks
-from .parameters import Json
+from .parameters import Json, RunArguments, settings_of
 
 _INTERRUPTED = 130
 _BROKEN_PIPE = 141
@@ -45,7 +47,7 @@ app.command(benchmarks)
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line; return the exit code."""
     words = list(sys.argv[1:] if arguments is None else arguments)
-    # An interrupted call into Spark is logged with its stack, which says nothing to whoever pressed Ctrl-C.
+    # An interrupted call into Spark is logged with its stack, which tells a user nothing.
     logging.getLogger("py4j").setLevel(logging.CRITICAL)
     # Its warnings are notices of the job, which the reporter tells.
     logging.getLogger("headrace.engine.drivers.coordinator_driver").setLevel(logging.ERROR)
@@ -59,7 +61,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         return _ended("interrupted", _INTERRUPTED, words)
     except BrokenPipeError:
-        # Whoever read our output has seen enough; Python would complain once more when it flushes at exit.
+        # The reader of our output has seen enough; Python would complain when it flushes at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return _BROKEN_PIPE
     return code if isinstance(code, int) else 0
@@ -70,61 +72,22 @@ def run(
     target: Annotated[str, Parameter(help="FILE[:JOB] or MODULE[:JOB], such as job.py:orders.")],
     /,
     *,
-    runner: Annotated[str | None, Parameter(help="spark, processes or threads.")] = None,
-    master: Annotated[str | None, Parameter(help="Spark master URL; embedded otherwise.")] = None,
-    parallelism: Annotated[
-        int | None,
-        Parameter(name=["--parallelism", "-p"], help="Subtasks of operators that set none."),
-    ] = None,
-    checkpoint_dir: Annotated[str | None, Parameter(help="A path or any fsspec URL.")] = None,
-    checkpoint_interval: Annotated[str | None, Parameter(help="Such as 1s or 500ms.")] = None,
-    mode: Annotated[str | None, Parameter(help="aligned, unaligned or at_least_once.")] = None,
-    restore: Annotated[
-        str | None, Parameter(help="latest, a checkpoint's number, or the path of one.")
-    ] = None,
-    claim: Annotated[
-        bool,
-        Parameter(
-            negative="",
-            help="What is restored from elsewhere becomes the job's own and is deleted when subsumed.",
-        ),
-    ] = False,
-    allow_unclaimed_state: Annotated[
-        bool, Parameter(negative="", help="Restore even if operators of the checkpoint are gone.")
-    ] = False,
-    map_: Annotated[
-        list[str] | None,
-        Parameter(
-            name="--map", negative="", help="old=new: an operator has another name now; repeatable."
-        ),
-    ] = None,
+    options: RunArguments = None,
     set_: Annotated[
         list[str] | None,
-        Parameter(name="--set", negative="", help="Any other option, as key=value; repeatable."),
+        Parameter(name="--set", negative="", help="Any option, as key=value; repeatable."),
     ] = None,
     json: Json = False,
 ) -> int:
     """Run a job to its end.
 
-    What is given here wins over HEADRACE_* variables, headrace.toml and the code. The first Ctrl-C takes a final
-    checkpoint and stops, a second one stops at once.
+    Arguments win over HEADRACE_* variables, headrace.toml and the code. The first Ctrl-C
+    takes a final checkpoint and stops, a second one stops at once.
     """
     from .run import parsed
     from .run import run as run_job
 
-    given = {
-        "runner": runner,
-        "master": master,
-        "parallelism": None if parallelism is None else str(parallelism),
-        "checkpoints.directory": checkpoint_dir,
-        "checkpoints.interval": checkpoint_interval,
-        "checkpoints.mode": mode,
-        "restore": restore,
-        "claim": "true" if claim else None,
-        "allow_unclaimed_state": "true" if allow_unclaimed_state else None,
-        "renamed": ",".join(map_) if map_ else None,
-    }
-    stated = {key: text for key, text in given.items() if text is not None}
+    stated = {} if options is None else settings_of(options)
     return run_job(target, stated | parsed(set_ or []), as_json=json)
 
 

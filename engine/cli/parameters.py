@@ -1,10 +1,13 @@
-"""Parameters that every command has."""
+"""Parameters of commands: `--json`, and an argument for every option of a run."""
 
 from __future__ import annotations
 
-from typing import Annotated
+from dataclasses import field, make_dataclass
+from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
+
+from ..session.settings import options_by_key, types_of_key
 
 Json = Annotated[
     bool,
@@ -12,3 +15,63 @@ Json = Annotated[
         name="--json", negative="", show_default=False, help="Print one JSON object per line."
     ),
 ]
+
+
+def argument_names(key: str) -> tuple[str, ...]:
+    """What is typed for an option: `--network.heartbeat-timeout`, and its short names."""
+    return (f"--{key.replace('_', '-')}", *options_by_key()[key].short)
+
+
+def settings_of(options: Any) -> dict[str, str]:
+    """{key: text} of the arguments that were given."""
+    found = {}
+    for key in options_by_key():
+        match getattr(options, _attribute(key)):
+            case None | False:
+                continue
+            case True:
+                found[key] = "true"
+            case list() as texts:
+                found[key] = ",".join(texts)
+            case value:
+                found[key] = str(value)
+    return found
+
+
+def _attribute(key: str) -> str:
+    return key.replace(".", "__")
+
+
+def _argument(key: str) -> tuple[str, Any, Any]:
+    """A field of the dataclass from which cyclopts makes the arguments."""
+    option, types = options_by_key()[key], types_of_key(key)
+    type_: Any = str
+    if bool in types:
+        type_ = bool
+    elif int in types and str not in types:
+        type_ = int
+    elif option.is_list:
+        type_ = list[str]
+    group = key.rpartition(".")[0]
+    parameter = Parameter(
+        name=argument_names(key),
+        negative="",
+        show_default=False,
+        help=option.help.replace("`", ""),
+        group=f"Options: {group}" if group else "Options",
+    )
+    return _attribute(key), Annotated[type_ | None, parameter], field(default=None)
+
+
+def _arguments() -> type:
+    made = make_dataclass("RunArguments", map(_argument, options_by_key()), kw_only=True)
+    # There cyclopts looks for the class; else it takes no arguments from it.
+    made.__module__ = __name__
+    return made
+
+
+if TYPE_CHECKING:
+    RunArguments = Any
+else:
+    #: One argument for each key of `settings`.
+    RunArguments = Annotated[_arguments(), Parameter(name="*")]

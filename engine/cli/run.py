@@ -1,4 +1,4 @@
-"""`headrace run`: load the job, lay the command line's settings over it, run it, follow it to its end."""
+"""`headrace run`: load the job, lay the command line's settings over it, follow it to its end."""
 
 from __future__ import annotations
 
@@ -61,7 +61,8 @@ def announce(job: Job, plan: ExecutionPlan, options: RunOptions, reporter: Repor
     """Say what is about to run: what and where, checkpoints, and what each sink promises."""
     checkpoints = options.checkpoints
     lines = [
-        f"job {job.name}: {counted(len(plan.tasks), 'task')} on {counted(plan.slots, 'slot')}, {_place(options)}"
+        f"job {job.name}: {counted(len(plan.tasks), 'task')} on {counted(plan.slots, 'slot')}, "
+        + _place(options)
     ]
     if checkpoints is None:
         lines.append("  checkpoints: none, so a failure starts from the beginning")

@@ -1,7 +1,7 @@
 """Temporary files, made durable and moved into place: the file sink's use of a file system.
 
 On a local file system the operating system keeps every promise: data and names are synced before
-anything relies on them, and a rename is atomic. Elsewhere the rule of object stores holds: an
+anything relies on them, and a rename is atomic. CheckpointLink the rule of object stores holds: an
 object appears whole when it is closed, and a move is a copy followed by a delete, of which readers
 of the folder see only the copy.
 """

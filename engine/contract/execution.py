@@ -14,7 +14,7 @@ from enum import Enum
 
 import pyarrow as pa
 
-from headrace.channels.partitioners import Partitioner
+from headrace.channels.partitioners.partitioner import Partitioner
 
 from .operators import Operator, SinkCommitter, SinkWriter, SourceReader
 

@@ -14,12 +14,11 @@ Not here: the worker itself (`worker_main`), and the `Entry` that runs it (`entr
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Protocol
 
-#: What a worker setting can be: plain data, so that it means the same in every process.
-Setting = int | str | float
+from .options import Checkpoints, Network, State
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +34,7 @@ class WorkerProgram:
         secret: the job's key, with which workers and coordinator prove who they are.
         plan: cloudpickle of the execution plan and its factories, made by the driver.
         slots: number of slots of the job, spread over the workers by `slots_of_worker`.
-        settings: the worker's options by name.
+        checkpoints: None: no checkpoint leaves the worker's memory.
     """
 
     job: str
@@ -43,7 +42,9 @@ class WorkerProgram:
     secret: bytes = field(repr=False)
     plan: bytes = field(repr=False)
     slots: int
-    settings: Mapping[str, Setting] = field(default_factory=dict)
+    checkpoints: Checkpoints | None = None
+    network: Network = field(default_factory=Network)
+    state: State = field(default_factory=State)
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,8 +65,8 @@ class Incarnation:
 #: machine, on which it may listen for its peers. An exception means that the worker died.
 Entry = Callable[[WorkerProgram, Incarnation, str], None]
 
-#: Told that a worker ended: which start of it, and an exit code (0: it returned; negative: killed by that
-#: signal). Called from a thread of the launcher; must not block.
+#: Told that a worker ended: which start of it, and an exit code (0: it returned; negative: killed
+#: by that signal). Called from a thread of the launcher; must not block.
 OnExit = Callable[[Incarnation, int], None]
 
 
@@ -79,7 +80,9 @@ class WorkerLauncher(Protocol):
 
     @property
     def coordinator_host(self) -> str:
-        """Address of this machine on which the coordinator listens, so that all workers reach it."""
+        """Address of this machine on which the coordinator listens, so that all workers reach
+        it.
+        """
         ...
 
     def start(
@@ -102,9 +105,11 @@ class WorkerLauncher(Protocol):
         ...
 
     def replace(self, worker: int, number: int, lost: int = -1) -> None:
-        """Start `worker` again as incarnation `number`, since the driver has lost it; after `stop` do nothing.
+        """Start `worker` again as incarnation `number`, since the driver has lost it; after `stop`
+        do nothing.
 
-        Where the platform counts incarnations itself and starts ended workers again (Spark), see that this one has ended.
+        Where the platform counts incarnations itself and starts ended workers again (Spark), see
+        that this one has ended.
 
         Args:
             lost: number of the newest incarnation that has registered; -1: none has.

@@ -1,24 +1,36 @@
 """Options: frozen values, one class per concern, checked when they are made.
 
-Durations are "500ms", seconds or a timedelta; sizes are "64MiB" or bytes; a property with the unit in its name
-(`interval_ns`, `buffer_bytes`) gives what the engine counts in. An unknown name or a wrong value is a `UserError` with a
-suggestion, at the line that wrote it, not a `TypeError` about `__init__`.
+An option is written here and nowhere else: name, type, default, meaning, range and short name on
+the command line. Durations are "500ms", seconds or a timedelta; sizes are "64MiB" or bytes; a
+property with the unit in its name (`interval_ns`, `buffer_bytes`) gives the engine's count. An
+unknown name or a wrong value is a `UserError` with a suggestion, at the line that wrote it.
 
-Where values come from besides code (headrace.toml, environment, command line) is the business of `settings`.
+Not here: values from outside the code (headrace.toml, environment, command line), see `settings`.
 """
 
 from __future__ import annotations
 
-import functools
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, fields
-from typing import TYPE_CHECKING, Any, Literal, TypeVar, cast
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Literal, TypedDict, get_args
 
 from headrace.channels.events import CheckpointMode
 
 from .errors import UserError
-from .suggestion import did_you_mean
-from .units import Duration, Size, duration_ns, size_bytes
+from .option import (
+    Counted,
+    CountedOrNone,
+    check,
+    choice,
+    count,
+    duration,
+    flag,
+    group,
+    groups_of,
+    size,
+    value,
+)
+from .units import Duration, Size
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -27,142 +39,105 @@ Mode = Literal["aligned", "unaligned", "at_least_once"]
 Compression = Literal["none", "lz4"]
 Inflight = Literal["ad_hoc", "continuous"]
 Runner = Literal["spark", "threads", "processes"]
-
-MODES: tuple[str, ...] = ("aligned", "unaligned", "at_least_once")
 Backend = Literal["heap", "rocksdb"]
 
-BACKENDS: tuple[str, ...] = ("heap", "rocksdb")
-COMPRESSION: tuple[str, ...] = ("none", "lz4")
-INFLIGHT: tuple[str, ...] = ("ad_hoc", "continuous")
-RUNNERS: tuple[str, ...] = ("spark", "threads", "processes")
 
-_Options = TypeVar("_Options")
+def _place(name: str, stated: object) -> None:
+    if not isinstance(stated, str) or not stated:
+        raise UserError(f"{name}={stated!r} is not a place; write a path or a URL")
 
 
-def known_names_only(cls: type[_Options]) -> type[_Options]:
-    """Make a dataclass of options answer an unknown keyword with a suggestion."""
-    # The class is seen as Any: assigning `__init__` is what a decorator is for and what mypy refuses.
-    subject = cast(Any, cls)
-    make: Callable[..., None] = subject.__init__
-    names = [field.name for field in fields(subject)]
-
-    @functools.wraps(make)
-    def __init__(self: object, *args: object, **options: object) -> None:
-        for name in options:
-            if name not in names:
-                raise UserError(
-                    f"{cls.__name__} has no option {name!r}; {did_you_mean(name, names)}"
-                )
-        make(self, *args, **options)
-
-    subject.__init__ = __init__
-    return cls
+def _local_folder(name: str, stated: object) -> None:
+    if not isinstance(stated, str) or not stated or "://" in stated:
+        raise UserError(f"{name}={stated!r} is not a local folder")
 
 
-def _ns(option: str, value: Duration) -> int:
-    return duration_ns(value, option=option)
-
-
-def _positive(option: str, amount: int | None) -> None:
-    if amount == 0:
-        raise UserError(f"{option} is zero; it must be more")
-
-
-def _count(option: str, value: object, *, least: int) -> None:
-    if isinstance(value, bool) or not isinstance(value, int) or value < least:
-        raise UserError(f"{option}={value!r} is not a whole number of at least {least}")
-
-
-def _choice(option: str, value: object, choices: tuple[str, ...]) -> None:
-    if value not in choices:
-        raise UserError(f"{option}={value!r} is unknown; {did_you_mean(str(value), choices)}")
-
-
-@known_names_only
+@group("checkpoints")
 @dataclass(frozen=True, slots=True)
 class Checkpoints:
-    """When and how checkpoints are taken, and where they are kept.
+    """When and how checkpoints are taken, and where they are kept."""
 
-    Attributes:
-        directory: a path or any fsspec URL; holds one folder per job.
-        interval: from trigger to trigger; None takes checkpoints only on request and at the end.
-        mode: "aligned", "unaligned" (barriers overtake queued data) or "at_least_once".
-        timeout: a checkpoint that takes longer is given up.
-        min_pause: at least this long from the end of one to the next trigger.
-        tolerable_failures: so many checkpoints may fail in a row; one more counts as a failure of the job, which restarts.
-        retain: completed checkpoints to keep, at least one.
-        max_concurrent: so many may be under way at once.
-        alignment_timeout: an aligned checkpoint that is older than this, counted from its trigger, becomes unaligned; None: never.
-        inflight: when records that barriers overtake are stored: "ad_hoc" by the checkpoint, "continuous" in a log beside the stream. Only
-            where barriers overtake.
-        compression: "lz4" of in-flight data pays where storage takes less than about half a GB a second; "none" elsewhere.
-    """
-
-    directory: str
-    interval: Duration | None = "10s"
-    mode: Mode = "aligned"
-    timeout: Duration = "10m"
-    min_pause: Duration = "0s"
-    tolerable_failures: int = 3
-    retain: int = 1
-    max_concurrent: int = 1
-    alignment_timeout: Duration | None = None
-    inflight: Inflight = "ad_hoc"
-    compression: Compression = "none"
+    directory: str = field(
+        metadata=value(
+            "a path or any fsspec URL whose storage replaces and creates objects atomically; holds "
+            "one folder per job",
+            _place,
+            short="--checkpoint-dir",
+        )
+    )
+    interval: Duration | None = field(
+        default="10s",
+        metadata=duration(
+            "from trigger to trigger; `none`: only on request and at the end",
+            zero=False,
+            short="--checkpoint-interval",
+        ),
+    )
+    mode: Mode = field(
+        default="aligned",
+        metadata=choice(
+            "`aligned`, `unaligned` (barriers overtake queued records) or `at_least_once`",
+            get_args(Mode),
+            short="--mode",
+        ),
+    )
+    timeout: Duration = field(
+        default="10m", metadata=duration("a checkpoint that takes longer is given up", zero=False)
+    )
+    min_pause: Duration = field(
+        default="0s", metadata=duration("from the end of one to the trigger of the next")
+    )
+    tolerable_failures: int = field(
+        default=3,
+        metadata=count("so many may fail in a row; one more fails the attempt", least=0),
+    )
+    retain: int = field(default=1, metadata=count("complete checkpoints to keep", least=1))
+    max_concurrent: int = field(
+        default=1, metadata=count("checkpoints that may be under way at once", least=1)
+    )
+    alignment_timeout: Duration | None = field(
+        default=None,
+        metadata=duration(
+            "an aligned checkpoint that is older than this, counted from its trigger, becomes "
+            "unaligned; `none`: never"
+        ),
+    )
+    inflight: Inflight = field(
+        default="ad_hoc",
+        metadata=choice(
+            "when records that barriers overtake are stored: `ad_hoc` by the checkpoint, "
+            "`continuous` in a log beside the stream",
+            get_args(Inflight),
+        ),
+    )
+    compression: Compression = field(
+        default="none",
+        metadata=choice(
+            "`lz4` compresses in-flight data: pays where storage takes less than about half a GB a "
+            "second; a blob that would not shrink by an eighth stays as it is",
+            get_args(Compression),
+        ),
+    )
 
     def __post_init__(self) -> None:
-        if not isinstance(self.directory, str) or not self.directory:
+        check(self)
+        if self.alignment_timeout is not None and self.mode != "aligned":
             raise UserError(
-                f"checkpoints.directory={self.directory!r} is not a place; write a path or a URL"
+                f"checkpoints.alignment_timeout has no meaning with mode={self.mode!r}; "
+                "leave it out, or use mode='aligned'"
             )
-        _choice("checkpoints.mode", self.mode, MODES)
-        if self.interval is not None:
-            _positive("checkpoints.interval", self.interval_ns)
-        _positive("checkpoints.timeout", self.timeout_ns)
-        duration_ns(self.min_pause, option="checkpoints.min_pause")
-        _count("checkpoints.tolerable_failures", self.tolerable_failures, least=0)
-        _count("checkpoints.retain", self.retain, least=1)
-        _count("checkpoints.max_concurrent", self.max_concurrent, least=1)
-        if self.alignment_timeout is not None:
-            self._check_alignment_timeout()
-        _choice("checkpoints.compression", self.compression, COMPRESSION)
-        _choice("checkpoints.inflight", self.inflight, INFLIGHT)
-        if (
-            self.inflight != "ad_hoc"
-            and self.mode != "unaligned"
-            and self.alignment_timeout is None
-        ):
+        overtaking = self.mode == "unaligned" or self.alignment_timeout is not None
+        if self.inflight != "ad_hoc" and not overtaking:
             raise UserError(
                 f"checkpoints.inflight={self.inflight!r} has no meaning with mode={self.mode!r}: "
                 "no barrier overtakes a record; leave it out, use mode='unaligned', "
                 "or set alignment_timeout"
             )
 
-    def _check_alignment_timeout(self) -> None:
-        duration_ns(self.alignment_timeout or 0, option="checkpoints.alignment_timeout")
-        if self.mode != "aligned":
-            raise UserError(
-                f"checkpoints.alignment_timeout has no meaning with mode={self.mode!r}; "
-                "leave it out, or use mode='aligned'"
-            )
-
-    @property
-    def interval_ns(self) -> int | None:
-        return None if self.interval is None else _ns("checkpoints.interval", self.interval)
-
-    @property
-    def timeout_ns(self) -> int:
-        return _ns("checkpoints.timeout", self.timeout)
-
-    @property
-    def min_pause_ns(self) -> int:
-        return _ns("checkpoints.min_pause", self.min_pause)
-
-    @property
-    def alignment_timeout_ns(self) -> int | None:
-        if self.alignment_timeout is None:
-            return None
-        return _ns("checkpoints.alignment_timeout", self.alignment_timeout)
+    interval_ns = CountedOrNone("interval")
+    timeout_ns = Counted("timeout")
+    min_pause_ns = Counted("min_pause")
+    alignment_timeout_ns = CountedOrNone("alignment_timeout")
 
     @property
     def barrier_mode(self) -> CheckpointMode:
@@ -170,29 +145,35 @@ class Checkpoints:
         return CheckpointMode(self.mode)
 
 
-@known_names_only
+@group("network")
 @dataclass(frozen=True, slots=True)
 class Network:
-    """How data moves between subtasks.
+    """How data moves between subtasks."""
 
-    Attributes:
-        buffer: neighbouring slices are merged up to this size when the transport takes them.
-        window: the most a receiver lets be in flight on one channel; bounds memory and what a checkpoint persists.
-        debloat_target: windows shrink to what a consumer drains in this time, so that slow ones hold less in flight; "0s": off.
-        heartbeat: how often workers say that they live.
-        heartbeat_timeout: silence after which a worker counts as dead.
-    """
-
-    buffer: Size = "1MiB"
-    window: Size = "4MiB"
-    debloat_target: Duration = "1s"
-    heartbeat: Duration = "1s"
-    heartbeat_timeout: Duration = "10s"
+    buffer: Size = field(
+        default="1MiB",
+        metadata=size("neighbouring slices are merged up to this size when they are sent"),
+    )
+    window: Size = field(
+        default="4MiB",
+        metadata=size("the largest credit of a channel: all that a receiver lets be in flight"),
+    )
+    debloat_target: Duration = field(
+        default="1s",
+        metadata=duration(
+            "windows shrink to what a consumer drains in this time, so that slow consumers hold "
+            "less in flight; `0s`: windows stay as they are"
+        ),
+    )
+    heartbeat: Duration = field(
+        default="1s", metadata=duration("how often workers say that they live", zero=False)
+    )
+    heartbeat_timeout: Duration = field(
+        default="10s", metadata=duration("silence after which a worker counts as dead")
+    )
 
     def __post_init__(self) -> None:
-        _positive("network.buffer", self.buffer_bytes)
-        _positive("network.heartbeat", self.heartbeat_ns)
-        duration_ns(self.debloat_target, option="network.debloat_target")
+        check(self)
         if self.window_bytes < self.buffer_bytes:
             raise UserError(
                 f"network.window={self.window!r} is smaller than network.buffer={self.buffer!r}; "
@@ -204,213 +185,231 @@ class Network:
                 f"network.heartbeat={self.heartbeat!r}; allow for several heartbeats"
             )
 
-    @property
-    def buffer_bytes(self) -> int:
-        return size_bytes(self.buffer, option="network.buffer")
-
-    @property
-    def window_bytes(self) -> int:
-        return size_bytes(self.window, option="network.window")
-
-    @property
-    def debloat_target_ns(self) -> int:
-        return _ns("network.debloat_target", self.debloat_target)
-
-    @property
-    def heartbeat_ns(self) -> int:
-        return _ns("network.heartbeat", self.heartbeat)
-
-    @property
-    def heartbeat_timeout_ns(self) -> int:
-        return _ns("network.heartbeat_timeout", self.heartbeat_timeout)
+    buffer_bytes = Counted("buffer")
+    window_bytes = Counted("window")
+    debloat_target_ns = Counted("debloat_target")
+    heartbeat_ns = Counted("heartbeat")
+    heartbeat_timeout_ns = Counted("heartbeat_timeout")
 
 
-@known_names_only
+@group("restart")
 @dataclass(frozen=True, slots=True)
 class Restart:
-    """What happens after a failure.
+    """What happens after a failure."""
 
-    Attributes:
-        attempts: restarts in a row, without a completed checkpoint in between, before the job fails; 0 fails at once.
-        backoff: wait before the first restart; doubles with each further one.
-        max_backoff: the longest wait.
-    """
-
-    attempts: int = 12
-    backoff: Duration = "20ms"
-    max_backoff: Duration = "1m"
+    attempts: int = field(
+        default=12,
+        metadata=count(
+            "restarts in a row, without a completed checkpoint between them, before the job fails; "
+            "0: it fails at once",
+            least=0,
+        ),
+    )
+    backoff: Duration = field(
+        default="20ms",
+        metadata=duration("wait before the first restart; doubles with each one in a row"),
+    )
+    max_backoff: Duration = field(default="1m", metadata=duration("the longest wait"))
 
     def __post_init__(self) -> None:
-        _count("restart.attempts", self.attempts, least=0)
+        check(self)
         if self.max_backoff_ns < self.backoff_ns:
             raise UserError(
                 f"restart.max_backoff={self.max_backoff!r} is shorter than "
                 f"restart.backoff={self.backoff!r}; swap them"
             )
 
-    @property
-    def backoff_ns(self) -> int:
-        return _ns("restart.backoff", self.backoff)
-
-    @property
-    def max_backoff_ns(self) -> int:
-        return _ns("restart.max_backoff", self.max_backoff)
+    backoff_ns = Counted("backoff")
+    max_backoff_ns = Counted("max_backoff")
 
 
-@known_names_only
+@group("workers")
 @dataclass(frozen=True, slots=True)
 class Workers:
-    """The processes that run the slots.
+    """The processes that run the slots."""
 
-    Attributes:
-        advertise_host: the address that workers dial to reach the coordinator; None lets the runner choose.
-        start_timeout: how long all workers together may take to register.
-    """
-
-    advertise_host: str | None = None
-    start_timeout: Duration = "1m"
+    advertise_host: str | None = field(
+        default=None,
+        metadata=value(
+            "the address by which workers reach the coordinator", usual="chosen by the runner"
+        ),
+    )
+    start_timeout: Duration = field(
+        default="1m",
+        metadata=duration("how long all workers together may take to register", zero=False),
+    )
 
     def __post_init__(self) -> None:
-        _positive("workers.start_timeout", self.start_timeout_ns)
+        check(self)
 
-    @property
-    def start_timeout_ns(self) -> int:
-        return _ns("workers.start_timeout", self.start_timeout)
+    start_timeout_ns = Counted("start_timeout")
 
 
-@known_names_only
+@group("state")
 @dataclass(frozen=True, slots=True)
 class State:
-    """Where keyed state lies while the job runs: that of `process`, `aggregate`, windows, joins and `connect`.
+    """Where keyed state lies while the job runs: of processors, aggregates, windows and joins."""
 
-    Attributes:
-        backend: "heap", or "rocksdb": on local disk, for state larger than memory; its checkpoints store only what has changed.
-        directory: local folder for "rocksdb", emptied when a worker ends; None: where the system keeps temporary files.
-        write_buffer: memory for what is not yet on disk, for each database: one an operator and subtask.
-        block_cache: memory for what was read from disk, likewise.
-    """
-
-    backend: Backend = "heap"
-    directory: str | None = None
-    write_buffer: Size = "64MiB"
-    block_cache: Size = "64MiB"
+    backend: Backend = field(
+        default="heap",
+        metadata=choice(
+            "where keyed state lies: `heap`, or `rocksdb` (local disk, for state larger than "
+            "memory; its checkpoints store only what has changed)",
+            get_args(Backend),
+        ),
+    )
+    directory: str | None = field(
+        default=None,
+        metadata=value(
+            "local folder for `rocksdb`; workers empty what is theirs when they end",
+            _local_folder,
+            usual="the system's temporary folder",
+        ),
+    )
+    write_buffer: Size = field(
+        default="64MiB",
+        metadata=size("memory for what is not yet on disk, for each operator and subtask"),
+    )
+    block_cache: Size = field(
+        default="64MiB", metadata=size("memory for what was read from disk, likewise")
+    )
 
     def __post_init__(self) -> None:
-        _choice("state.backend", self.backend, BACKENDS)
-        if self.directory is not None and (
-            not isinstance(self.directory, str) or not self.directory or "://" in self.directory
-        ):
-            raise UserError(f"state.directory={self.directory!r} is not a local folder")
-        _positive("state.write_buffer", self.write_buffer_bytes)
-        _positive("state.block_cache", self.block_cache_bytes)
+        check(self)
 
-    @property
-    def write_buffer_bytes(self) -> int:
-        return size_bytes(self.write_buffer, option="state.write_buffer")
-
-    @property
-    def block_cache_bytes(self) -> int:
-        return size_bytes(self.block_cache, option="state.block_cache")
+    write_buffer_bytes = Counted("write_buffer")
+    block_cache_bytes = Counted("block_cache")
 
 
-@known_names_only
+@group("autoscale")
 @dataclass(frozen=True, slots=True)
 class Autoscale:
-    """Rescaling without being asked, by doubling and halving the parallelism. Needs checkpoints.
+    """Rescaling without being asked, by doubling and halving parallelism. Needs checkpoints."""
 
-    Attributes:
-        most: the highest parallelism; None: off.
-        least: the lowest.
-        after: backpressure that persists so long, behind a task that is busy, scales up.
-        idle_after: so long without backpressure and with every task idle most of the time scales down.
-        pause: no rescale for so long after one.
-    """
-
-    most: int | None = None
-    least: int = 1
-    after: Duration = "30s"
-    idle_after: Duration = "5m"
-    pause: Duration = "1m"
+    most: int | None = field(
+        default=None, metadata=count("the highest parallelism; `none`: off", least=1)
+    )
+    least: int = field(default=1, metadata=count("the lowest parallelism", least=1))
+    after: Duration = field(
+        default="30s",
+        metadata=duration(
+            "backpressure for so long, behind a task that is busy, scales up", zero=False
+        ),
+    )
+    idle_after: Duration = field(
+        default="5m",
+        metadata=duration(
+            "so long without backpressure, every task idle most of the time, scales down",
+            zero=False,
+        ),
+    )
+    pause: Duration = field(
+        default="1m", metadata=duration("no rescale by itself for so long after one")
+    )
 
     def __post_init__(self) -> None:
-        _count("autoscale.least", self.least, least=1)
-        if self.most is not None:
-            _count("autoscale.most", self.most, least=self.least)
-        _positive("autoscale.after", self.after_ns)
-        _positive("autoscale.idle_after", self.idle_after_ns)
-        duration_ns(self.pause, option="autoscale.pause")
+        check(self)
+        if self.most is not None and self.most < self.least:
+            raise UserError(
+                f"autoscale.most={self.most!r} is not a whole number of at least {self.least}"
+            )
 
-    @property
-    def after_ns(self) -> int:
-        return _ns("autoscale.after", self.after)
-
-    @property
-    def idle_after_ns(self) -> int:
-        return _ns("autoscale.idle_after", self.idle_after)
-
-    @property
-    def pause_ns(self) -> int:
-        return _ns("autoscale.pause", self.pause)
+    after_ns = Counted("after")
+    idle_after_ns = Counted("idle_after")
+    pause_ns = Counted("pause")
 
 
-#: What the options of a run that are options themselves have to be.
-_GROUPS: dict[str, type] = {
-    "checkpoints": Checkpoints,
-    "network": Network,
-    "restart": Restart,
-    "workers": Workers,
-    "state": State,
-    "autoscale": Autoscale,
-}
+def renames(stated: Mapping[str, str] | str | None) -> dict[str, str]:
+    """Read the option `renamed`: {old name of an operator: its new one}. Raises: UserError."""
+    pairs = stated or {}
+    if isinstance(pairs, str):
+        halves = [pair.partition("=") for pair in pairs.split(",")]
+        pairs = {old.strip(): new.strip() for old, _, new in halves}
+    names = dict(pairs)
+    if not all(isinstance(n, str) and n for pair in names.items() for n in pair):
+        raise UserError(f"renamed={stated!r} does not map old names to new ones, old=new")
+    if len(set(names.values())) < len(names) or names.keys() & set(names.values()):
+        raise UserError(
+            f"renamed={stated!r}: every old name needs a new one of its own,"
+            " and no name can be both old and new"
+        )
+    return names
 
 
-@known_names_only
+@group("")
 @dataclass(frozen=True, slots=True)
 class RunOptions:
-    """Everything about a run that is not the pipeline itself.
+    """Everything about a run that is not the pipeline itself."""
 
-    Attributes:
-        runner: "spark", or "threads" or "processes" of this machine.
-        master: Spark master URL; None is Spark embedded in this process. Only for runner="spark".
-        spark: a session to use instead of making one; its owner stops it. Only for runner="spark".
-        restore: checkpoint to start from: "latest", its number (7 or "7") or a path; None starts afresh.
-        claim: what `restore` names elsewhere becomes the job's own, and is deleted once newer checkpoints have subsumed it.
-        allow_unclaimed_state: start even though the checkpoint holds state of operators that the job lacks.
-        renamed: operators whose state lies in the checkpoint under an older name: {old: new}, or "old=new,older=newer".
-        parallelism: of operators that set none; None: one subtask per CPU.
-        checkpoints: None takes none.
-    """
-
-    runner: Runner = "spark"
-    master: str | None = None
-    spark: SparkSession | None = None
-    restore: str | int | None = None
-    claim: bool = False
-    allow_unclaimed_state: bool = False
-    renamed: Mapping[str, str] | str | None = None
-    parallelism: int | None = None
+    runner: Runner = field(
+        default="spark",
+        metadata=choice("`spark`, or `processes` or `threads` of this machine", get_args(Runner)),
+    )
+    master: str | None = field(
+        default=None,
+        metadata=value("Spark master URL; `none`: Spark embedded in the job's process"),
+    )
+    spark: SparkSession | None = field(
+        default=None,
+        metadata=value(
+            "a session to use in place of a new one; its owner stops it", is_in_code_only=True
+        ),
+    )
+    restore: str | int | None = field(
+        default=None,
+        metadata=value(
+            "where to start: `latest`, a checkpoint's number, or a path that ends in `JOB/chk-N`; "
+            "`none`: afresh"
+        ),
+    )
+    claim: bool = field(
+        default=False,
+        metadata=flag(
+            "a checkpoint of another directory, or a savepoint, that `restore` names becomes the "
+            "job's own: it is deleted once newer checkpoints have subsumed it. Otherwise it is "
+            "read and stays as it is"
+        ),
+    )
+    allow_unclaimed_state: bool = field(
+        default=False,
+        metadata=flag(
+            "start even if the checkpoint holds state of operators that the job lacks; that state "
+            "is dropped"
+        ),
+    )
+    renamed: Mapping[str, str] | str | None = field(
+        default=None,
+        metadata=value(
+            "operators whose state bears an older name in the checkpoint: `old=new,older=newer` "
+            "(in code also a dictionary); sinks that have transactions keep theirs. A checkpoint "
+            "that bears the new name already is taken as it is",
+            lambda name, stated: renames(stated),
+            short="--map",
+            is_list=True,
+        ),
+    )
+    parallelism: int | None = field(
+        default=None,
+        metadata=count(
+            "subtasks of operators that set none", least=1, short="-p", usual="one per CPU"
+        ),
+    )
     checkpoints: Checkpoints | None = None
-    network: Network = Network()
-    restart: Restart = Restart()
-    workers: Workers = Workers()
-    state: State = State()
-    autoscale: Autoscale = Autoscale()
+    network: Network = field(default_factory=Network)
+    restart: Restart = field(default_factory=Restart)
+    workers: Workers = field(default_factory=Workers)
+    state: State = field(default_factory=State)
+    autoscale: Autoscale = field(default_factory=Autoscale)
 
     def __post_init__(self) -> None:
-        _choice("runner", self.runner, RUNNERS)
-        for flag in ("claim", "allow_unclaimed_state"):
-            if not isinstance(getattr(self, flag), bool):
-                raise UserError(f"{flag}={getattr(self, flag)!r} is neither True nor False")
-        _ = self.renames
-        if self.parallelism is not None:
-            _count("parallelism", self.parallelism, least=1)
-        for name, group in _GROUPS.items():
-            value = getattr(self, name)
-            if not isinstance(value, group) and not (value is None and name == "checkpoints"):
-                raise UserError(f"{name}={value!r} is not a hr.{group.__name__}(...)")
+        check(self)
+        for name, member in GROUPS.items():
+            stated = getattr(self, name)
+            if not isinstance(stated, member) and not (stated is None and name == "checkpoints"):
+                raise UserError(f"{name}={stated!r} is not a hr.{member.__name__}(...)")
         if self.runner != "spark":
-            for name, value in (("master", self.master), ("spark", self.spark)):
-                if value is not None:
+            for name, given in (("master", self.master), ("spark", self.spark)):
+                if given is not None:
                     raise UserError(
                         f"{name}= has no meaning with runner={self.runner!r}; "
                         "leave it out, or use runner='spark'"
@@ -423,16 +422,26 @@ class RunOptions:
     @property
     def renames(self) -> dict[str, str]:
         """{old name of an operator: its new one}."""
-        stated = self.renamed or {}
-        if isinstance(stated, str):
-            pairs = [pair.partition("=") for pair in stated.split(",")]
-            stated = {old.strip(): new.strip() for old, _, new in pairs}
-        names = dict(stated)
-        if not all(isinstance(n, str) and n for pair in names.items() for n in pair):
-            raise UserError(f"renamed={self.renamed!r} does not map old names to new ones, old=new")
-        if len(set(names.values())) < len(names) or names.keys() & set(names.values()):
-            raise UserError(
-                f"renamed={self.renamed!r}: every old name needs a new one of its own,"
-                " and no name can be both old and new"
-            )
-        return names
+        return renames(self.renamed)
+
+
+#: The options of a run that are groups, by name.
+GROUPS: Mapping[str, type[Any]] = groups_of(RunOptions)
+
+
+class Stated(TypedDict, total=False):
+    """Options of a run that a job states in code: all groups, for type checkers one by one.
+
+    `checkpoints` is also a path or URL, with the default options.
+    """
+
+    parallelism: int | None
+    checkpoints: Checkpoints | str | None
+    network: Network | None
+    restart: Restart | None
+    workers: Workers | None
+    state: State | None
+    autoscale: Autoscale | None
+
+
+assert Stated.__annotations__.keys() == {"parallelism", *GROUPS}, "state every group in `Stated`"

@@ -17,7 +17,6 @@ from dataclasses import dataclass, field
 
 from headrace.channels.buffer import ChannelId
 from headrace.channels.events import CheckpointMode
-from headrace.channels.partitioners import Hash
 from headrace.recovery.metadata import (
     CheckpointMetadata,
     EdgeInfo,
@@ -573,5 +572,11 @@ def metadata_of(
 
 def _edge_info(edge: EdgePlan) -> EdgeInfo:
     partitioner = edge.partitioner
-    columns = list(partitioner.columns) if isinstance(partitioner, Hash) else []
-    return EdgeInfo(edge.key, edge.producer, edge.consumer, partitioner.name, columns)
+    return EdgeInfo(
+        key=edge.key,
+        producer=edge.producer,
+        consumer=edge.consumer,
+        partitioning=partitioner.name,
+        columns=list(partitioner.key_columns),
+        parameters=list(partitioner.parameters),
+    )

@@ -22,7 +22,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import assert_never
 
-from headrace.recovery.elsewhere import Elsewhere
+from headrace.recovery.links import CheckpointLink
 from headrace.recovery.metadata import CheckpointMetadata, SubtaskSnapshot
 
 from ..contract import messages
@@ -74,7 +74,7 @@ class Coordinator:
         slots: slots by worker.
         restore: the checkpoint to start from, or None.
         origin: URL of the checkpoint directory of `restore`; empty: the job's own.
-        claim: the place of `restore` among the job's checkpoints, if the job has claimed it.
+        claim: the link of `restore` among the job's checkpoints, if the job has claimed it.
         checkpoint_next: number of the next checkpoint; above every number ever used in this job's
             folder.
         assign: maps a checkpoint onto `plan`.
@@ -91,7 +91,7 @@ class Coordinator:
         *,
         restore: CheckpointMetadata | None,
         origin: str = "",
-        claim: Elsewhere | None = None,
+        claim: CheckpointLink | None = None,
         checkpoint_next: int,
         assign: Assign,
         epoch: int = 0,

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from enum import Enum
 
 from headrace.channels.events import CheckpointMode
-from headrace.recovery.elsewhere import Elsewhere
+from headrace.recovery.links import CheckpointLink
 from headrace.recovery.metadata import CheckpointMetadata, TransactionRecord
 from headrace.recovery.registry import Deletable
 
@@ -146,7 +146,7 @@ class ClaimReleased:
         again: the release is to be tried again.
     """
 
-    place: Elsewhere
+    link: CheckpointLink
     left: str = ""
     again: bool = False
 
@@ -321,7 +321,7 @@ class ReleaseClaim:
     Answered by ClaimReleased. `patient`: as above.
     """
 
-    place: Elsewhere
+    link: CheckpointLink
     patient: bool = False
 
 

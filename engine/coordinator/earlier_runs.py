@@ -12,9 +12,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from headrace.recovery import catalog, claims, elsewhere
+from headrace.recovery import catalog, claims, links
 from headrace.recovery.codec import CorruptMetadata, UnsupportedVersion
-from headrace.recovery.elsewhere import Elsewhere
+from headrace.recovery.links import CheckpointLink
 from headrace.recovery.metadata import CheckpointMetadata
 from headrace.recovery.store import NotFound, Store, StoreError
 
@@ -36,8 +36,8 @@ class EarlierRuns:
     older: tuple[CheckpointMetadata, ...] = ()
     others: tuple[CheckpointMetadata, ...] = ()
     abandoned: tuple[int, ...] = ()
-    claims: tuple[Elsewhere, ...] = ()
-    other_claims: tuple[Elsewhere, ...] = ()
+    claims: tuple[CheckpointLink, ...] = ()
+    other_claims: tuple[CheckpointLink, ...] = ()
 
     @property
     def warnings(self) -> tuple[str, ...]:
@@ -57,7 +57,7 @@ def find_earlier_runs(
     job: str,
     restored: CheckpointMetadata | None,
     checkpoint_next: int,
-    place: Elsewhere | None = None,
+    link: CheckpointLink | None = None,
 ) -> EarlierRuns:
     """Look for checkpoints and claims of earlier runs, after an epoch is claimed.
 
@@ -67,7 +67,7 @@ def find_earlier_runs(
     Args:
         restored: start of the run in this folder; None: elsewhere, or afresh.
         checkpoint_next: the first number of this run.
-        place: record of a start elsewhere, if there is one.
+        link: to the start of the run, if there is one.
 
     Raises: StorageUnreachable.
     """
@@ -77,20 +77,20 @@ def find_earlier_runs(
         complete = catalog.complete_checkpoints(store, job, savepoints=False)
         found = _loaded(store, job, complete)
         abandoned = [n for n in catalog.abandoned_checkpoints(store, job) if n < checkpoint_next]
-        places, _ = elsewhere.noted(store, job)
+        found_links, _ = links.read_all(store, job)
         taken = claims.claimed_checkpoints(store, job)
-        start = _start(restored, place)
-        for each in places:
+        start = _start(restored, link)
+        for each in found_links:
             if not each.claimed and each.number < start:
-                elsewhere.forget(store, job, each.number)
+                links.delete(store, job, each.number)
     except StoreError as error:
         raise StorageUnreachable(f"the checkpoint directory cannot be read: {error}") from error
     if len(found) < len(complete):
         # An unreadable checkpoint may name any file: some that look abandoned may be among them.
         abandoned = []
     older = [m for m in found if m.checkpoint < start and m.checkpoint not in taken]
-    held = [each for each in places if each.claimed]
-    own = [each for each in held if each.number < start or each == place]
+    held = [each for each in found_links if each.claimed]
+    own = [each for each in held if each.number < start or each == link]
     return EarlierRuns(
         older=tuple(older),
         others=tuple(m for m in found if m not in older and m.checkpoint != start),
@@ -100,11 +100,11 @@ def find_earlier_runs(
     )
 
 
-def _start(restored: CheckpointMetadata | None, place: Elsewhere | None) -> int:
+def _start(restored: CheckpointMetadata | None, link: CheckpointLink | None) -> int:
     """Checkpoints below this number belong to the history of the run; 0: none does."""
     if restored is not None:
         return restored.checkpoint
-    return 0 if place is None or place.claimed else place.number
+    return 0 if link is None or link.claimed else link.number
 
 
 def _loaded(store: Store, job: str, numbers: Iterable[int]) -> list[CheckpointMetadata]:

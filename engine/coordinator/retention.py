@@ -18,7 +18,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from headrace.recovery.elsewhere import Elsewhere
+from headrace.recovery.links import CheckpointLink
 from headrace.recovery.metadata import CheckpointMetadata
 from headrace.recovery.registry import Deletable, SharedStateRegistry, references
 
@@ -52,14 +52,14 @@ class Retention:
         retain: int,
         *,
         elsewhere: bool = False,
-        claim: Elsewhere | None = None,
+        claim: CheckpointLink | None = None,
         earlier: EarlierRuns = NO_EARLIER_RUNS,
     ) -> None:
         self._retain = retain
         #: `restore`, if its number means nothing in this directory.
         self._restored_elsewhere = restore if elsewhere else None
         self._claim = claim
-        #: {place: claim that is not released}.
+        #: {number: claim that is not released}.
         self._claims = {each.number: each for each in earlier.claims}
         if claim is not None:
             self._claims[claim.number] = claim
@@ -68,7 +68,7 @@ class Retention:
         #: Places of subsumed claims that are still read.
         self._still_read: list[int] = []
         #: Claims to be released.
-        self._subsumed: list[Elsewhere] = []
+        self._subsumed: list[CheckpointLink] = []
         self._registry = SharedStateRegistry()
         #: Complete checkpoints to keep, oldest first.
         self._retained: list[int] = []
@@ -210,7 +210,7 @@ class Retention:
         """The claim is deleted, or stays for good, or waits for the next occasion."""
         self._releasing -= 1
         if event.again:
-            self._subsumed.append(event.place)
+            self._subsumed.append(event.link)
             self._unreleased.append(event.left)
         elif event.left:
             return [Notice(NoticeKind.WARNING, event.left)]

@@ -1,4 +1,4 @@
-"""A job's checkpoint directory as the job's driver uses it: in storage, in the simulation, or none at all."""
+"""A job's checkpoint directory as the driver uses it: in storage, in a simulation, or none."""
 
 from __future__ import annotations
 

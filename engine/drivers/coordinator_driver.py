@@ -1,7 +1,8 @@
-"""The coordinator's driver: one thread that steps the machine, a network, and threads for storage and sinks.
+"""The coordinator's driver: one thread steps the machine, beside a network, storage and sink threads.
 
-It is the mirror image of the worker's: everything that happens becomes an event in one inbox, and effects are performed in order.
-Metadata and epochs go through one storage thread, commits through one sink thread, so that each keeps its order.
+As in a worker's driver, every event goes through one inbox, and effects are performed in order.
+Metadata and epochs go through one storage thread, commits through one sink thread: each keeps its
+order.
 """
 
 from __future__ import annotations
@@ -132,7 +133,7 @@ class CoordinatorDriver(CoordinatorPerformer):
         self.settled = threading.Event()
         self.ended = threading.Event()
 
-    # --- from any thread ----------------------------------------------------------------------------------------
+    # --- from any thread -------------------------------------------------------------------------
 
     def listen(self, host: str) -> tuple[str, int]:
         """Open the server on `host` and a random port; before `start`."""
@@ -140,7 +141,7 @@ class CoordinatorDriver(CoordinatorPerformer):
         return self._network.listen(host)
 
     def await_workers(self, timeout_s: float) -> str:
-        """Wait, before `start`, until all workers have registered. Returns what went wrong; empty: nothing."""
+        """Wait, before `start`, until all workers have registered. Returns the failure; or empty."""
         early = self._early
         self._hear_early(lambda: bool(early.failure) or not early.missing, timeout_s)
         if early.missing and not early.failure:
@@ -148,7 +149,7 @@ class CoordinatorDriver(CoordinatorPerformer):
         return early.failure
 
     def fetch_ahead(self, files: Mapping[int, Sequence[SharedFile]], timeout_s: float) -> int:
-        """Have workers that have registered fetch files that they will restore, by worker, before `start`.
+        """Have early workers fetch files that they will restore, by worker, before `start`.
 
         Returns how many bytes they have, after at most `timeout_s`.
         """
@@ -223,7 +224,7 @@ class CoordinatorDriver(CoordinatorPerformer):
                 workers={worker: pid for worker, (_, pid) in sorted(self._pids.items())},
             )
 
-    # --- the owner loop -----------------------------------------------------------------------------------------
+    # --- the owner loop --------------------------------------------------------------------------
 
     def _run(self) -> None:
         machine = self._machine
@@ -252,7 +253,8 @@ class CoordinatorDriver(CoordinatorPerformer):
         wait_s = None if deadline_ns is None else max(0.0, (deadline_ns - now_ns()) / 1e9)
         with contextlib.suppress(queue.Empty):
             self._take(self._inbox.get(timeout=wait_s))
-            # All that has come, before time is looked at: a driver that was asleep must not take its own sleep for others' silence.
+            # Events come before the clock: a driver that was asleep must not take its own sleep for
+            # the workers' silence.
             while self.result is None:
                 self._take(self._inbox.get_nowait())
         if deadline_ns is not None and deadline_ns <= now_ns():
@@ -277,7 +279,7 @@ class CoordinatorDriver(CoordinatorPerformer):
             for event in item:
                 yield from self._network_event(event)
         elif isinstance(item, d.WorkerExited):
-            # That a worker has ended which was replaced already is no news, and no reason to replace its successor.
+            # The end of a worker that was replaced already is no reason to replace its successor.
             if item.incarnation >= self._incarnations.get(item.worker, 0):
                 yield item
         elif item is not None:
@@ -330,7 +332,7 @@ class CoordinatorDriver(CoordinatorPerformer):
         with self._lock:
             self._pids[message.worker] = max(process, self._pids.get(message.worker, process))
 
-    # --- effects ------------------------------------------------------------------------------------------------
+    # --- effects ---------------------------------------------------------------------------------
 
     def _perform_all(self, effects: list[d.CoordinatorEffect]) -> None:
         for effect in effects:
@@ -371,7 +373,7 @@ class CoordinatorDriver(CoordinatorPerformer):
         try:
             pool.submit(run)
         except RuntimeError as ended:
-            # Nobody shuts the pools down before `_close` but Python, when the main thread has come to its end.
+            # Before `_close` only Python shuts the pools down, when the main thread has ended.
             raise _ProgramEnded from ended
 
     def _notice(self, notice: d.Notice) -> None:

@@ -1,7 +1,8 @@
 """Performs the coordinator's effects, in threads as in virtual time.
 
-`CoordinatorPerformer` says where each effect goes. Effects on storage and sinks take time: a subclass decides when `perform_on_storage` and
-`perform_on_sinks` run. Both return the events that answer the effect, and never raise.
+`CoordinatorPerformer` says where each effect goes. Effects on storage and sinks take time: a
+subclass decides when `perform_on_storage` and `perform_on_sinks` run. Both return the events that
+answer the effect, and never raise.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import assert_never
 
-from headrace.recovery import catalog, claims, elsewhere
+from headrace.recovery import catalog, claims, links
 from headrace.recovery.codec import CorruptMetadata, UnsupportedVersion
 from headrace.recovery.metadata import CheckpointMetadata, TransactionRecord
 from headrace.recovery.registry import Deletable
@@ -53,7 +54,7 @@ SinkEffect = d.RecoverSinks | d.CommitTransactions
 
 
 class CoordinatorPerformer(ABC):
-    """Performs the coordinator's effects; subclasses do whatever needs a network, storage, a launcher or time."""
+    """Performs the coordinator's effects; subclasses add network, storage, launcher and time."""
 
     def _perform(self, effect: d.CoordinatorEffect) -> None:
         match effect:
@@ -130,8 +131,8 @@ def perform_on_storage(effect: StorageEffect, directory: CheckpointDirectory) ->
             return [withdraw_checkpoints(store, job, numbers, patient=patient, sleep=sleep)]
         case d.DeleteFiles(what, patient):
             return [delete_files(store, job, what, patient=patient, sleep=sleep)]
-        case d.ReleaseClaim(place, patient):
-            return [release_claim(directory, place, patient=patient)]
+        case d.ReleaseClaim(link, patient):
+            return [release_claim(directory, link, patient=patient)]
         case _:
             assert_never(effect)
 
@@ -148,7 +149,7 @@ def perform_on_sinks(effect: SinkEffect, sinks: Sinks, directory: CheckpointDire
 
 
 def claim_epoch(store: Store | None, job: str, above: int) -> Answer:
-    """Claim the next epoch; a higher one than `above`, by somebody else, supersedes a coordinator that already ran."""
+    """Claim the next epoch. An epoch above `above` supersedes a coordinator that already ran."""
     if store is None:
         return d.EpochClaimed(above + 1)
     try:
@@ -172,12 +173,14 @@ def write_metadata(
     *,
     last: bool = False,
 ) -> list[Answer]:
-    """Complete the checkpoint, or learn for certain that it is not. What may be visible is never taken back: a rival may have chosen it.
+    """Complete the checkpoint, or make certain that it never will be.
+
+    Metadata that may be visible is never taken back: a rival may have chosen the checkpoint.
 
     Args:
         sleep: waits that many seconds between two tries.
         target: URL of the directory of a savepoint that does not go to `store`.
-        last: it is the savepoint with which the job ends, and the newest point of its history as soon as it is there.
+        last: the job ends with this savepoint, which is the newest point of its history.
     """
     number = metadata.checkpoint
     if store is None:
@@ -190,14 +193,15 @@ def write_metadata(
         directory = _store_of(target, store)
         if last:
             # Before it is there: then the next driver looks for it, and finds it or not.
-            place = _place(metadata, target)
-            _repeat(lambda: elsewhere.note(store, metadata.job, place), sleep)
+            link = _link(metadata, target)
+            _repeat(lambda: links.write(store, metadata.job, link), sleep)
         if metadata.savepoint and not last:
             _repeat(lambda: catalog.publish(directory, metadata), sleep)
         else:
             _publish(store, metadata, sleep, directory)
-        # Whoever claimed an epoch since we looked may have chosen an older checkpoint before this one appeared. If it chose this one, it
-        # commits what we do not. So it is visible now for good: storage that does not answer is asked again, and nothing is taken back.
+        # A rival that claimed an epoch since we looked may have chosen an older checkpoint before
+        # this one appeared, or may choose this one and commit it. So the checkpoint is visible for
+        # good: storage that does not answer is asked again, and nothing is taken back.
         newest = _newest_epoch(store, metadata.job, sleep)
         if newest > metadata.epoch:
             superseded = _superseded(metadata.job, metadata.epoch, newest)
@@ -240,7 +244,7 @@ def withdraw_checkpoints(
     patient: bool = False,
     sleep: Callable[[float], None] = time.sleep,
 ) -> Answer:
-    """Delete the metadata of checkpoints. Those are gone of which storage says that there is none now.
+    """Delete the metadata of checkpoints. `gone` are those that storage says are deleted.
 
     Args:
         patient: try several times.
@@ -264,7 +268,7 @@ def delete_files(
     patient: bool = False,
     sleep: Callable[[float], None] = time.sleep,
 ) -> Answer:
-    """Delete files, and tell what is left of them. `patient`, `sleep`: see `withdraw_checkpoints`."""
+    """Delete files. The answer names the files left. Arguments: as of `withdraw_checkpoints`."""
     if store is None:
         return d.FilesDeleted(Deletable())
     left = what
@@ -295,39 +299,39 @@ def _delete_partial(store: Store, job: str, number: int, target: str) -> None:
 
 
 def release_claim(
-    directory: CheckpointDirectory, place: elsewhere.Elsewhere, *, patient: bool = False
+    directory: CheckpointDirectory, link: links.CheckpointLink, *, patient: bool = False
 ) -> d.ClaimReleased:
-    """Delete a claimed checkpoint that is subsumed, then its record. `patient`: try several times."""
+    """Delete a claimed checkpoint that is subsumed, then its link. `patient`: try several times."""
     assert directory.store is not None, "a job without checkpoints claims none"
     reason = ""
     for _ in tries(patient, directory.sleep):
         try:
-            left = _release_once(directory, place)
-            elsewhere.forget(directory.store, directory.job, place.number)
-            return d.ClaimReleased(place, left)
+            left = _release_once(directory, link)
+            links.delete(directory.store, directory.job, link.number)
+            return d.ClaimReleased(link, left)
         except Exception as error:
             told = isinstance(error, StoreError | HeadraceError)
             reason = str(error) if told else repr(error)
-    left = f"{place}, which this job has claimed, could not be deleted ({reason})"
-    return d.ClaimReleased(place, left, again=True)
+    left = f"{link}, which this job has claimed, could not be deleted ({reason})"
+    return d.ClaimReleased(link, left, again=True)
 
 
-def _release_once(directory: CheckpointDirectory, place: elsewhere.Elsewhere) -> str:
+def _release_once(directory: CheckpointDirectory, link: links.CheckpointLink) -> str:
     """Returns a sentence about files that stay for good; empty: none do."""
-    there = directory.at(place.directory)
+    there = directory.at(link.directory)
     try:
-        claims.release(there, place.job, place.checkpoint, place.kind, directory.claimer)
+        claims.release(there, link.job, link.checkpoint, link.kind, directory.claimer)
     except (claims.AlreadyClaimed, claims.NotReleased) as error:
-        return f"{place}, which this job has claimed, stays and is nobody's: {error}"
+        return f"{link}, which this job has claimed, stays and is nobody's: {error}"
     except (CorruptMetadata, UnsupportedVersion) as error:
-        return f"files of {place}, which this job has claimed, stay: {error}"
+        return f"files of {link}, which this job has claimed, stay: {error}"
     return ""
 
 
 def recover_sinks(
     store: Store | None, job: str, sinks: Sinks, epoch: int, records: Sequence[TransactionRecord]
 ) -> Answer:
-    """Recover the sinks, unless another coordinator has taken over: what is open in them is its own then.
+    """Recover the sinks, unless a newer coordinator owns their open transactions.
 
     An epoch that is claimed between this look and the last abort is not seen: the new owner's transactions are open only once its workers
     write, which is later than its claim by a deployment.
@@ -421,10 +425,10 @@ def _newest_epoch(store: Store, job: str, sleep: Callable[[float], None]) -> int
             sleep(_PAUSE_S)
 
 
-def _place(savepoint: CheckpointMetadata, target: str) -> elsewhere.Elsewhere:
+def _link(savepoint: CheckpointMetadata, target: str) -> links.CheckpointLink:
     """The record of the savepoint with which a job ends."""
     number = savepoint.checkpoint
-    return elsewhere.Elsewhere(
+    return links.CheckpointLink(
         number=number,
         directory=target,
         job=savepoint.job,

@@ -1,7 +1,8 @@
-"""Workers that are started before their coordinator begins, while the job that they will take over still runs.
+"""Workers that start before their coordinator begins, while the job to be rescaled still runs.
 
-They register, and fetch state that they will restore. All events are kept, in order, for the coordinator; a worker that is lost is the
-coordinator's business too. Only a worker that ends before it registers is started again here.
+Early workers register, and fetch state that they will restore. All events are kept, in order, for
+the coordinator, which also handles lost workers. Only a worker that ends before it registers is
+started again here.
 
 Pure: a driver waits and sends, in threads as in virtual time.
 """

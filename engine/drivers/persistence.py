@@ -1,118 +1,132 @@
-"""One attempt's checkpoints at one worker, between the frozen state and its file: what is to be written, and when.
+"""One attempt's checkpoints at one worker, from the first frozen state until durable data.
 
-Kept by the owner thread of every driver; the writing itself is the driver's business (a storage thread, or virtual time). It joins what the
-operators froze with the cuts, asks the in-flight writer what need not be written again, and hands out what is `ready`.
+The owner thread of a driver keeps the persistence; the driver writes (in a storage thread, or in
+virtual time). Frozen state is joined with the cuts, and the in-flight writer tells which records
+are named instead of written.
 """
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from headrace.channels.buffer import ChannelId
 from headrace.inflight.confirmed import Confirmed
-from headrace.inflight.handle import ChannelStateHandle
 from headrace.inflight.log import USUAL, Continuous, LogLimits
 from headrace.inflight.writer import AdHoc, InflightWriter, Piece
 
 from ..contract.operators import Snapshot
 from ..storage.databases import StoredFiles, release_all
-from ..worker.attempt import PersistCheckpoint
+from ..storage.snapshots import Written
 from ..worker.subtask_events import Cut, SubtaskId
 from ..worker.subtask_spec import Limits
+from ..worker.worker_events import CheckpointPersisted, PersistCheckpoint
 
 Frozen = Sequence[tuple[str, Snapshot]]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class CheckpointWrite:
-    """A worker's part of a checkpoint, to be stored in one file. `index`: in-flight data that is named instead.
+    """A worker's part of a checkpoint, from the first frozen state until a file holds it.
 
-    `savepoint`: as in `PersistCheckpoint`.
+    Attributes:
+        sync_ns: {subtask: time spent freezing}.
+        cuts: empty until every subtask has cut.
+        savepoint: as in `PersistCheckpoint`.
+        index: in-flight data that is named instead of written; set when the write begins.
     """
 
-    epoch: int
     checkpoint: int
-    snapshots: dict[SubtaskId, Frozen]
-    #: {subtask: time that freezing took}
-    sync_ns: dict[SubtaskId, int]
-    cuts: tuple[Cut, ...]
-    index: Confirmed
+    snapshots: dict[SubtaskId, Frozen] = field(default_factory=dict)
+    sync_ns: dict[SubtaskId, int] = field(default_factory=dict)
+    epoch: int = 0
+    cuts: tuple[Cut, ...] = ()
     savepoint: str | None = None
+    index: Confirmed = field(default_factory=Confirmed)
+
+
+@dataclass(frozen=True, slots=True)
+class CheckpointStored:
+    """A worker's part of a checkpoint is durable; the write took `async_ns`."""
+
+    write: CheckpointWrite
+    written: Written
+    async_ns: int
+
+    def event(self) -> CheckpointPersisted:
+        """Make the machine's event."""
+        write, written = self.write, self.written
+        return CheckpointPersisted(
+            write.epoch,
+            write.checkpoint,
+            written.states,
+            written.inflight,
+            write.sync_ns,
+            self.async_ns,
+            written.databases,
+        )
 
 
 class Persistence:
-    """What one attempt has to store. `inflight` decides when in-flight data is written."""
+    """Data that an attempt has to store. `inflight` decides when in-flight data is written."""
 
     def __init__(self, inflight: InflightWriter) -> None:
         self.inflight = inflight
         self.files = StoredFiles()
-        #: {checkpoint: {subtask: (its frozen state, time that freezing took)}}
-        self._frozen: dict[int, dict[SubtaskId, tuple[Frozen, int]]] = {}
-        #: Checkpoints that wait for the piece of the log under way, in order.
-        self._waiting: deque[PersistCheckpoint] = deque()
-        #: Savepoints that were handed out: nothing is built upon them.
-        self._savepoints: set[int] = set()
+        #: {checkpoint: its write}, until the write begins.
+        self._writes: dict[int, CheckpointWrite] = {}
 
     def freeze(self, checkpoint: int, subtask: SubtaskId, states: Frozen, sync_ns: int) -> None:
         """The subtask's state is frozen for `checkpoint`."""
-        self._frozen.setdefault(checkpoint, {})[subtask] = (states, sync_ns)
+        write = self._writes.setdefault(checkpoint, CheckpointWrite(checkpoint))
+        write.snapshots[subtask] = states
+        write.sync_ns[subtask] = sync_ns
 
-    def discard(self, checkpoint: int) -> None:
-        """The checkpoint was given up."""
-        for pieces, _ in self._frozen.pop(checkpoint, {}).values():
-            release_all(pieces)
-        self._waiting = deque(w for w in self._waiting if w.checkpoint != checkpoint)
-        self.inflight.given_up(checkpoint)
-
-    def persist(self, effect: PersistCheckpoint) -> None:
+    def persist(self, order: PersistCheckpoint) -> None:
         """Every subtask has cut; `ready` follows."""
-        self._waiting.append(effect)
-
-    def stored(self, checkpoint: int, inflight: dict[SubtaskId, list[ChannelStateHandle]]) -> None:
-        """The worker's part of the checkpoint is durable. (Of its databases' files `files` was told.)"""
-        if checkpoint in self._savepoints:
-            self._savepoints.remove(checkpoint)
-            return
-        self.inflight.stored(checkpoint, [h for handles in inflight.values() for h in handles])
-
-    def confirmed(self, checkpoint: int) -> None:
-        """The checkpoint is complete: what it holds may be named."""
-        self.inflight.confirmed(checkpoint)
-        self.files.confirmed(checkpoint)
-
-    def trimmed(self, floors: Mapping[ChannelId, int] | None) -> list[Piece]:
-        """Pieces of the log to delete, given the worker's `floors` (see `Attempt.floors`)."""
-        return [] if floors is None or self._waiting else self.inflight.trim(floors)
+        write = self._writes[order.checkpoint]
+        write.epoch, write.cuts, write.savepoint = order.epoch, order.cuts, order.savepoint
 
     def ready(self) -> Iterator[CheckpointWrite | Piece]:
-        """What is to be written now, each once: checkpoints before pieces of the log."""
-        while self._waiting:
-            index = self._index(self._waiting[0])
+        """Hand out the writes to begin now, each once: checkpoints before pieces of the log."""
+        for checkpoint in sorted(number for number, write in self._writes.items() if write.cuts):
+            write = self._writes[checkpoint]
+            # A savepoint names nothing: it is to last when all checkpoints are gone.
+            index = Confirmed() if write.savepoint is not None else self.inflight.index(checkpoint)
             if index is None:
                 break
-            effect = self._waiting.popleft()
-            frozen = self._frozen.pop(effect.checkpoint)
-            yield CheckpointWrite(
-                effect.epoch,
-                effect.checkpoint,
-                {subtask: states for subtask, (states, _) in frozen.items()},
-                {subtask: sync_ns for subtask, (_, sync_ns) in frozen.items()},
-                effect.cuts,
-                index,
-                effect.savepoint,
-            )
+            write.index = index
+            yield self._writes.pop(checkpoint)
         while (piece := self.inflight.next_piece()) is not None:
             yield piece
 
-    def _index(self, effect: PersistCheckpoint) -> Confirmed | None:
-        if effect.savepoint is None:
-            return self.inflight.index(effect.checkpoint)
-        self._savepoints.add(effect.checkpoint)
-        return Confirmed()  # it is to last when all checkpoints are gone
+    def stored(self, done: CheckpointStored) -> None:
+        """The worker's part of the checkpoint is durable. Nothing is built upon savepoints."""
+        write, written = done.write, done.written
+        if write.savepoint is None:
+            handles = [handle for found in written.inflight.values() for handle in found]
+            self.inflight.stored(write.checkpoint, handles)
+            self.files.stored(write.checkpoint, written.files)
+
+    def confirmed(self, checkpoint: int) -> None:
+        """The checkpoint is complete: later checkpoints may name its data."""
+        for stored in (self.inflight, self.files):
+            stored.confirmed(checkpoint)
+
+    def given_up(self, checkpoint: int) -> None:
+        """The checkpoint will never be complete: release frozen state not being written."""
+        write = self._writes.pop(checkpoint, None)
+        for pieces in () if write is None else write.snapshots.values():
+            release_all(pieces)
+        for stored in (self.inflight, self.files):
+            stored.given_up(checkpoint)
+
+    def trimmed(self, floors: Mapping[ChannelId, int] | None) -> list[Piece]:
+        """Return pieces of the log to delete, given the worker's floors (`Attempt.floors`)."""
+        is_waiting = any(write.cuts for write in self._writes.values())
+        return [] if floors is None or is_waiting else self.inflight.trim(floors)
 
 
 def persistence_of(limits: Limits, log: LogLimits = USUAL) -> Persistence:
-    """The persistence of a new attempt, with the in-flight writer that its limits ask for."""
+    """Make the persistence of a new attempt, with the in-flight writer of its limits."""
     return Persistence(Continuous(log) if limits.logs else AdHoc())

@@ -8,22 +8,21 @@ from dataclasses import dataclass, field, replace
 
 import msgspec
 
-from headrace.channels.partitioners import Hash
 from headrace.recovery import catalog
 from headrace.recovery.assignment import NewTask, claimed_transactions, unclaimed
 from headrace.recovery.catalog import NoValidCheckpoint, WrongJob
 from headrace.recovery.claims import AlreadyClaimed, Claimer, check_unclaimed
 from headrace.recovery.codec import CorruptMetadata, UnsupportedVersion
-from headrace.recovery.elsewhere import Elsewhere, noted
-from headrace.recovery.elsewhere import load as load_elsewhere
-from headrace.recovery.layout import CheckpointKind, elsewhere_path, job_folder
+from headrace.recovery.layout import CheckpointKind, job_folder, link_path
+from headrace.recovery.links import CheckpointLink, read_all
+from headrace.recovery.links import load as load_linked
 from headrace.recovery.metadata import CheckpointMetadata, TaskInfo
-from headrace.recovery.redistribution import NewEdge, affinity_of
+from headrace.recovery.redistribution import NewEdge
 from headrace.recovery.renaming import NoSuchName, renamed
 from headrace.recovery.store import NotFound, Store, StoreError
 
 from ..contract.errors import StorageUnreachable, UserError
-from ..contract.execution import EdgePlan, ExecutionPlan
+from ..contract.execution import ExecutionPlan
 from ..contract.places import absolute
 from ..contract.suggestion import did_you_mean
 from ..storage.checkpoint_storage import open_store
@@ -39,24 +38,25 @@ class Restore:
 
     Attributes:
         metadata: the checkpoint; None: from nothing.
-        origin: URL of the directory it lies in; empty: it is the job's own, to build upon and to delete.
+        origin: URL of its directory; empty: the checkpoint is the job's own, to build upon and to
+            delete.
         checkpoint_next: number of the run's first checkpoint, above all in the job's folder.
-        warnings: what the user must know about the choice, one sentence each.
-        place: which place in the job's sequence it takes although it lies elsewhere; None: it takes none.
-        unfulfilled: places that are kept for savepoints that never came.
+        warnings: about the choice, for the user, one sentence each.
+        link: link of the job's history to the checkpoint, if there is one.
+        dangling: numbers of links whose savepoints never came.
     """
 
     metadata: CheckpointMetadata | None
     origin: str
     checkpoint_next: int
     warnings: tuple[str, ...] = ()
-    place: Elsewhere | None = None
-    unfulfilled: tuple[int, ...] = ()
+    link: CheckpointLink | None = None
+    dangling: tuple[int, ...] = ()
 
     @property
-    def claim(self) -> Elsewhere | None:
-        """Its place, if it is claimed."""
-        return self.place if self.place is not None and self.place.claimed else None
+    def claim(self) -> CheckpointLink | None:
+        """The link, if the checkpoint is claimed."""
+        return self.link if self.link is not None and self.link.claimed else None
 
     @property
     def own(self) -> CheckpointMetadata | None:
@@ -93,10 +93,10 @@ def resolve(
         metadata = found.metadata
         following = max(following, metadata.checkpoint + 1)
         origin = found.origin
-        if found.place is not None or metadata.savepoint:
+        if found.link is not None or metadata.savepoint:
             origin = origin or directory
         result = Restore(
-            metadata, origin, following, _warnings(found), found.place, tuple(found.unfulfilled)
+            metadata, origin, following, _warnings(found), found.link, tuple(found.dangling)
         )
         if claim:
             result = _claimed(result, store, job, directory)
@@ -120,19 +120,19 @@ def _warnings(found: _Found) -> tuple[str, ...]:
 
 
 def _claimed(restore: Restore, store: Store | None, job: str, directory: str) -> Restore:
-    """The same start from what becomes the job's own, if it is not. Raises: UserError, StoreError."""
+    """Claim the checkpoint for the job, unless it is the job's own. Raises: UserError, StoreError."""
     metadata = restore.metadata
     assert metadata is not None, "something is restored"
     if store is None:
         raise UserError(
             "claim needs a checkpoint directory: without newer checkpoints nothing subsumes what is claimed"
         )
-    if not restore.origin or restore.place is not None:
+    if not restore.origin or restore.link is not None:
         return restore
     here = absolute(restore.origin).rstrip("/") == absolute(directory).rstrip("/")
     if here and not metadata.savepoint and job_folder(metadata.job) == job_folder(job):
         return replace(restore, origin="")
-    place = Elsewhere(
+    link = CheckpointLink(
         number=restore.checkpoint_next,
         directory="" if here else absolute(restore.origin),
         job=metadata.job,
@@ -142,15 +142,18 @@ def _claimed(restore: Restore, store: Store | None, job: str, directory: str) ->
     )
     # The same command once more goes on with the same claim.
     known = [
-        p for p in noted(store, job)[0] if msgspec.structs.replace(p, number=place.number) == place
+        p for p in read_all(store, job)[0] if msgspec.structs.replace(p, number=link.number) == link
     ]
     if known:
-        return replace(restore, place=known[-1])
-    return replace(restore, place=place, checkpoint_next=place.number + 1)
+        return replace(restore, link=known[-1])
+    return replace(restore, link=link, checkpoint_next=link.number + 1)
 
 
 def _check_unclaimed(restore: Restore, store: Store, job: str, directory: str) -> None:
-    """What lies in the job's own folder must not be another's, who deletes it. Raises: UserError, StoreError."""
+    """Refuse a checkpoint of the job's own folder that another job has claimed, and will delete.
+
+    Raises: UserError, StoreError.
+    """
     metadata = restore.metadata
     assert metadata is not None, "something is restored"
     if restore.origin and restore.origin != directory:
@@ -167,7 +170,7 @@ def _check_unclaimed(restore: Restore, store: Store, job: str, directory: str) -
 
 
 def _check_owner(store: Store, job: str) -> None:
-    """The newest checkpoint in the job's folder must be this job's. A damaged one says nothing and matters only on restore."""
+    """Check that the newest checkpoint in the job's folder is of this job, if it can be read."""
     for number in catalog.complete_checkpoints(store, job)[:1]:
         try:
             catalog.load(store, job, number)
@@ -177,13 +180,16 @@ def _check_owner(store: Store, job: str) -> None:
 
 @dataclass(slots=True)
 class _Found:
-    """What `restore` names, the directory it lies in (empty: the job's own) and what was passed over: (name, reason), places."""
+    """The checkpoint that `restore` names, and its directory; empty: the job's own.
+
+    `refused`: (name, reason) of damaged newer ones; `dangling`: numbers of links without savepoint.
+    """
 
     metadata: CheckpointMetadata
     origin: str = ""
     refused: list[tuple[str, str]] = field(default_factory=list)
-    place: Elsewhere | None = None
-    unfulfilled: list[int] = field(default_factory=list)
+    link: CheckpointLink | None = None
+    dangling: list[int] = field(default_factory=list)
 
 
 def _find(store: Store | None, job: str, restore: str | int, open_: Open) -> _Found:
@@ -205,32 +211,32 @@ def _find(store: Store | None, job: str, restore: str | int, open_: Open) -> _Fo
 
 
 def _latest(store: Store, job: str, open_: Open) -> _Found:
-    """The newest point of the job's history: its own newest checkpoint, or what takes a later place and lies elsewhere."""
+    """Find the newest point of the job's history: a checkpoint, or the target of a later link."""
     newest = max(catalog.complete_checkpoints(store, job, savepoints=False), default=0)
     refused: list[tuple[str, str]] = []
-    unfulfilled: list[int] = []
-    places, damaged_places = noted(store, job)
-    for number, reason in damaged_places:
+    dangling: list[int] = []
+    found, damaged_links = read_all(store, job)
+    for number, reason in damaged_links:
         if number > newest:
-            refused.append((elsewhere_path(job, number), reason))
-    for place in reversed(places):
-        if place.number < newest:
+            refused.append((link_path(job, number), reason))
+    for link in reversed(found):
+        if link.number < newest:
             break
         try:
-            metadata = load_elsewhere(open_(place.directory) if place.directory else store, place)
+            metadata = load_linked(open_(link.directory) if link.directory else store, link)
         except NotFound:
-            if place.claimed:
-                refused.append((str(place), "it was claimed and is not there any more"))
+            if link.claimed:
+                refused.append((str(link), "it was claimed and is not there any more"))
             else:
-                unfulfilled.append(place.number)
+                dangling.append(link.number)
         except CorruptMetadata as error:
-            refused.append((str(place), str(error)))
+            refused.append((str(link), str(error)))
         else:
-            return _Found(metadata, place.directory, refused, place, unfulfilled)
+            return _Found(metadata, link.directory, refused, link, dangling)
     metadata_, damaged = catalog.newest_valid(store, job)
     refused += [(f"chk-{number}", reason) for number, reason in damaged]
     if metadata_ is not None:
-        return _Found(metadata_, "", refused, None, unfulfilled)
+        return _Found(metadata_, "", refused, None, dangling)
     reasons = "".join(f" ({name}: {reason})" for name, reason in refused)
     raise UserError(
         f"restore='latest': job {job!r} has no complete checkpoint there{reasons}; leave restore out to start afresh"
@@ -248,7 +254,10 @@ def _load(store: Store, job: str, number: int) -> CheckpointMetadata:
 
 
 def in_new_names(restore: Restore, names: Mapping[str, str], tasks: Sequence[NewTask]) -> Restore:
-    """The same start with the operators' new names, {old: new}. Raises: UserError when they fit neither job nor checkpoint."""
+    """Rename operators of the checkpoint, {old: new}.
+
+    Raises: UserError when a name fits neither job nor checkpoint.
+    """
     operators = {name for task in tasks for name in task.info.operators}
     for old, new in names.items():
         if new not in operators:
@@ -271,7 +280,7 @@ def in_new_names(restore: Restore, names: Mapping[str, str], tasks: Sequence[New
 
 
 def claimed(restore: Restore, tasks: Sequence[NewTask]) -> Restore:
-    """The same start without what nothing in the plan claims, which the user allowed; each is a warning."""
+    """Drop state that no operator of the plan claims, with a warning each; the user allowed it."""
     if restore.metadata is None:
         return restore
     dropped = unclaimed(restore.metadata, tasks)
@@ -281,7 +290,7 @@ def claimed(restore: Restore, tasks: Sequence[NewTask]) -> Restore:
 
 
 def new_tasks(plan: ExecutionPlan) -> list[NewTask]:
-    """The plan as the assignment sees it."""
+    """Describe the plan's tasks to the assignment."""
     return [
         NewTask(
             info=TaskInfo(
@@ -298,13 +307,10 @@ def new_tasks(plan: ExecutionPlan) -> list[NewTask]:
                 ]
                 for subtask in range(task.parallelism)
             ],
-            edges={edge: _new_edge(plan.edges[edge]) for edge in task.inputs},
+            edges={
+                edge.index: NewEdge(edge.key, edge.producer, edge.partitioner)
+                for edge in map(plan.edges.__getitem__, task.inputs)
+            },
         )
         for task in plan.tasks
     ]
-
-
-def _new_edge(edge: EdgePlan) -> NewEdge:
-    name = edge.partitioner.name
-    columns = edge.partitioner.columns if isinstance(edge.partitioner, Hash) else ()
-    return NewEdge(edge.key, edge.producer, affinity_of(name), name, tuple(columns))

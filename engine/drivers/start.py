@@ -1,14 +1,16 @@
-"""The start of a run: every step on storage before its coordinator begins, in the one order that is safe.
+"""The start of a run: every step on storage before its coordinator begins, in the only safe order.
 
-1. The checkpoint is looked for. If the run claims it, a file beside it names the claiming job; a second job is refused. An epoch in the other
-   job's folder then fences the driver there. A savepoint shares no files, so its job may go on.
-2. The run claims an epoch of its own: an older driver of the job completes nothing more.
-3. The checkpoint is looked for again, since that driver may have completed one in between.
-4. The claim is recorded in the job's folder. From now on "latest" finds the claimed checkpoint while nothing newer is complete, and every
-   later driver retains and releases it.
-5. Checkpoints that earlier runs left are collected.
+1. Find the checkpoint. If the run claims it, a file beside it names the claiming job, and a second
+   job is refused. An epoch in the other job's folder then fences the driver there. A savepoint
+   shares no files, so its job may go on.
+2. Claim an epoch of the job: an older driver completes no further checkpoint.
+3. Find the checkpoint again, since the older driver may have completed one in between.
+4. Link the claimed checkpoint in the job's folder. From now on "latest" finds it while no newer
+   checkpoint is complete, and every later driver retains and releases it.
+5. Collect checkpoints of earlier runs.
 
-A driver that dies between 1 and 4 leaves the file: the same command goes on, and another job is told of the claim.
+A driver that dies between 1 and 4 leaves the file: the same command goes on, and another job is
+told of the claim.
 """
 
 from __future__ import annotations
@@ -16,7 +18,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from headrace.recovery import catalog, claims, elsewhere
+from headrace.recovery import catalog, claims, links
 from headrace.recovery.layout import claimed_path, job_folder, metadata_path
 from headrace.recovery.store import AlreadyExists, NotFound, Store, StoreError, StoreRejected
 
@@ -79,7 +81,7 @@ def prepare(directory: CheckpointDirectory, find: Callable[[], Restore]) -> Star
     restore = find()
     _record(restore, directory)
     earlier = find_earlier_runs(
-        directory.store, directory.job, restore.own, restore.checkpoint_next, restore.place
+        directory.store, directory.job, restore.own, restore.checkpoint_next, restore.link
     )
     return Start(epoch, restore, earlier)
 
@@ -87,41 +89,46 @@ def prepare(directory: CheckpointDirectory, find: Callable[[], Restore]) -> Star
 def acquire_claim(restore: Restore, directory: CheckpointDirectory) -> None:
     """Claim the checkpoint in its own folder, if the run claims one.
 
-    Raises: UserError when another job has claimed it, or its folder cannot be written; StorageUnreachable.
+    Raises: UserError when another job has it, or the folder cannot be written; StorageUnreachable.
     """
-    place = restore.place
-    if place is None or not place.claimed or directory.store is None:
+    link = restore.link
+    if link is None or not link.claimed or directory.store is None:
         return
     try:
-        there = directory.at(place.directory)
-        _acquire(there, place, directory.claimer)
-        own = not place.directory and job_folder(place.job) == job_folder(directory.job)
-        if not place.savepoint and not own:
-            catalog.claim_epoch(there, place.job)
-        _check_there(there, place)
+        there = directory.at(link.directory)
+        _acquire(there, link, directory.claimer)
+        own = not link.directory and job_folder(link.job) == job_folder(directory.job)
+        if not link.savepoint and not own:
+            catalog.claim_epoch(there, link.job)
+        _check_there(there, link)
     except claims.AlreadyClaimed as error:
-        raise UserError(f"{place} cannot be claimed: {error}; leave claim out") from error
+        raise UserError(f"{link} cannot be claimed: {error}; leave claim out") from error
     except StoreError as error:
-        raise StorageUnreachable(f"{place} cannot be claimed: {error}") from error
+        raise StorageUnreachable(f"{link} cannot be claimed: {error}") from error
 
 
-def _acquire(store: Store, place: elsewhere.Elsewhere, claimer: claims.Claimer) -> None:
+def _acquire(store: Store, link: links.CheckpointLink, claimer: claims.Claimer) -> None:
     try:
-        claims.stake(store, place.job, place.checkpoint, place.kind, claimer)
+        claims.acquire(store, link.job, link.checkpoint, link.kind, claimer)
     except StoreRejected as error:
         raise UserError(
-            f"{place} cannot be claimed, since its folder cannot be written ({error}); leave claim out"
+            f"{link} cannot be claimed, since its folder cannot be written ({error});"
+            " leave claim out"
         ) from error
 
 
-def _check_there(store: Store, place: elsewhere.Elsewhere) -> None:
-    """See that the other driver has not subsumed it before it was fenced. Raises: UserError, StoreError."""
+def _check_there(store: Store, link: links.CheckpointLink) -> None:
+    """Check that the other driver was fenced before it subsumed the checkpoint.
+
+    Raises: UserError, StoreError.
+    """
     try:
-        store.get(metadata_path(place.job, place.checkpoint, place.kind), 0, 1)
+        store.get(metadata_path(link.job, link.checkpoint, link.kind), 0, 1)
     except NotFound:
-        store.delete(claimed_path(place.job, place.checkpoint, place.kind))
+        store.delete(claimed_path(link.job, link.checkpoint, link.kind))
         raise UserError(
-            f"{place} was subsumed by its own job before it could be claimed; that job has been ended: restore its newest"
+            f"{link} was subsumed by its own job before it could be claimed;"
+            " that job has been ended: restore its newest"
         ) from None
 
 
@@ -137,15 +144,15 @@ def _claim_epoch(directory: CheckpointDirectory) -> int:
 
 
 def _record(restore: Restore, directory: CheckpointDirectory) -> None:
-    """Write the record of the claim, and delete records whose savepoints never came. Raises: StorageUnreachable."""
+    """Link the claimed checkpoint, and delete dangling links. Raises: StorageUnreachable."""
     store, job = directory.store, directory.job
     if store is None:
         return
     try:
-        for number in restore.unfulfilled:
-            elsewhere.forget(store, job, number)
-        if restore.place is not None and restore.place.claimed:
-            elsewhere.note(store, job, restore.place)
+        for number in restore.dangling:
+            links.delete(store, job, number)
+        if restore.link is not None and restore.link.claimed:
+            links.write(store, job, restore.link)
     except AlreadyExists as error:
         reason = f"another driver of job {job!r} claims something too: {error}"
         raise StorageUnreachable(reason) from error

@@ -1,7 +1,8 @@
-"""The thread of one subtask: it owns the operators and runs their work, one piece at a time.
+"""The thread of one subtask: owns the operators and runs their work, one piece at a time.
 
-What it did is told through `post`, which only enqueues. An abandoned thread finishes the piece it is in (user code cannot be
-interrupted), closes its operators and ends; what it still posts carries an old epoch and is dropped by the worker.
+The thread answers through `post`, which only enqueues. An abandoned thread finishes the running
+piece (user code cannot be interrupted), closes its operators and ends; later answers carry an old
+epoch, and the worker drops them.
 """
 
 from __future__ import annotations
@@ -14,19 +15,12 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from ..contract.errors import HeadraceError, UserCodeError
-from ..contract.operators import Restored, Transaction
-from ..operators.chain import Chain, Outputs
-from ..operators.progress import ChainTime
-from ..worker.subtask_events import (
-    AdvanceWork,
-    FinishWork,
-    PollWork,
-    PrecommitWork,
-    ProcessWork,
-    SubtaskId,
+from ..contract.operators import Restored
+from ..operators.chain import Chain
+from ..operators.work import (
     Work,
-    WorkDone,
 )
+from ..worker.subtask_events import SubtaskId
 from ..worker.worker_events import WorkEnded, WorkFailed
 
 
@@ -40,7 +34,7 @@ class SubtaskOpened:
 
 @dataclass(frozen=True, slots=True)
 class SubtaskOpenFailed:
-    """It could not be opened. `error` is what was raised."""
+    """The chain could not be opened. `error`: the exception raised."""
 
     epoch: int
     subtask: SubtaskId
@@ -90,12 +84,12 @@ class SubtaskThread:
         self._works.put((number, work))
 
     def abandon(self) -> None:
-        """End after the piece that runs now."""
+        """End after the running piece."""
         self._works.put(None)
 
     @property
     def is_alive(self) -> bool:
-        """It has been started and has not ended."""
+        """The thread was started and has not ended."""
         return self._thread.is_alive()
 
     def join(self, timeout_s: float) -> None:
@@ -124,16 +118,17 @@ class SubtaskThread:
     def _attempt(self, chain: Chain, number: int, work: Work) -> ThreadEvent:
         began_ns = time.perf_counter_ns()
         try:
-            done = _perform(chain, number, work, began_ns)
+            done = chain.run(number, work)
         except UserCodeError as error:
-            # What breaks its promise (a type, a schema) will break it again; what raises may have met a passing trouble.
+            # What breaks its promise (a type, a schema) will break it again; what raises may have
+            # met a passing trouble.
             story, trace = str(UserCodeError(error.operator, error.message)), error.user_traceback
             return self._failed(story, trace, fatal=not trace)
         except HeadraceError as error:
             return self._failed(str(error), "")
         except Exception as error:
             return self._failed(f"{type(error).__name__}: {error}", traceback.format_exc())
-        done = replace(done, rows_late=chain.take_rows_late())
+        done = replace(done, elapsed_ns=time.perf_counter_ns() - began_ns)
         return WorkEnded(self._epoch, self._subtask, done)
 
     def _failed(self, reason: str, details: str, *, fatal: bool = False) -> WorkFailed:
@@ -141,44 +136,21 @@ class SubtaskThread:
 
 
 class Leaving:
-    """Threads of attempts that are over, until they have ended."""
+    """Threads of earlier attempts, until they have ended."""
 
     def __init__(self) -> None:
         self._threads: list[SubtaskThread] = []
 
     def add(self, threads: Iterable[SubtaskThread]) -> None:
-        """Let them end after the pieces that they run now."""
+        """Let the threads end after their running pieces."""
         self._threads = [thread for thread in self._threads if thread.is_alive]
         for thread in threads:
             thread.abandon()
             self._threads.append(thread)
 
-    def settle(self, timeout_s: float) -> None:
-        """Wait for their ends, all together no longer than this: user code that runs cannot be interrupted."""
+    def join(self, timeout_s: float) -> None:
+        """Wait for all ends, but no longer: running user code cannot be interrupted."""
         deadline_s = time.monotonic() + timeout_s
         for thread in self._threads:
             if thread.is_alive:  # one that was never started cannot be waited for
                 thread.join(max(0.0, deadline_s - time.monotonic()))
-
-
-def _perform(chain: Chain, number: int, work: Work, began_ns: int) -> WorkDone:
-    match work:
-        case ProcessWork(port, parts, _, now_ns):
-            return _done(number, chain.process(parts, port, now_ns), chain.time(), began_ns)
-        case PollWork(rows_max, now_ns):
-            outputs, status, wait_ns = chain.poll(rows_max, now_ns)
-            done = _done(number, outputs, chain.time(), began_ns)
-            return replace(done, status=status, wait_ns=wait_ns)
-        case AdvanceWork(watermark_ns, rows_max, now_ns):
-            outputs = chain.advance(watermark_ns, rows_max, now_ns)
-            return _done(number, outputs, chain.time(), began_ns)
-        case FinishWork():
-            return _done(number, chain.finish(), chain.time(), began_ns)
-        case PrecommitWork(checkpoint):
-            transactions: tuple[tuple[str, Transaction], ...] = tuple(chain.precommit(checkpoint))
-            return WorkDone(number, transactions=transactions)
-
-
-def _done(number: int, outputs: Outputs, reached: ChainTime, began_ns: int) -> WorkDone:
-    rows = sum(batch.num_rows for edge in outputs[:1] for _, batch, _ in edge)
-    return WorkDone(number, outputs, rows, time.perf_counter_ns() - began_ns, time=reached)

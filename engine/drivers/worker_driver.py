@@ -1,8 +1,9 @@
-"""The worker's driver: one owner thread that steps the worker machine and performs its effects.
+"""The worker's driver: one owner thread steps the worker machine and performs the effects.
 
-Readers (the network's thread, the subtasks' threads, the storage threads) only put events into the inbox. The owner thread takes them out, steps the
-machine and performs what comes back, in order; what takes long is handed to another thread. So the machines need no lock,
-and a barrier never waits for user code or storage.
+Readers (the network's thread, the subtasks' threads, the storage threads) only put events into the
+inbox. The owner thread takes events out, steps the machine and performs the effects in order; calls
+that take long go to another thread. So the machines need no lock, and a barrier never waits for
+user code or storage.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import queue
 from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import assert_never
 
 from headrace.channels.handshake import Identity
@@ -33,18 +35,17 @@ from ..network.network import (
     NetworkEvent,
     Received,
 )
+from ..operators.chain import Chain
 from ..storage.ahead import FilesAhead
-from ..storage.checkpoint_storage import open_store
 from ..storage.log_files import LogFiles, PieceWritten
-from ..storage.snapshots import CorruptState, Foreign
 from ..storage.working_folder import WorkingFolder
 from ..worker import worker_events as w
-from ..worker.attempt import DataFrame
-from ..worker.subtask_events import ReadReplay, RunWork, SubtaskId, TakeSnapshot
+from ..worker.subtask_events import ReadBuffer, RunWork, SubtaskId
 from ..worker.subtask_spec import Limits
 from ..worker.worker import Worker
-from .loading import chain_maker, state_reader
-from .persistence import CheckpointWrite, Frozen, persistence_of
+from ..worker.worker_events import DataFrame
+from .loading import make_chain, origin_of, read_restored
+from .persistence import CheckpointStored, CheckpointWrite, persistence_of
 from .subtask_thread import (
     Leaving,
     SubtaskOpened,
@@ -52,22 +53,23 @@ from .subtask_thread import (
     SubtaskThread,
     ThreadEvent,
 )
-from .worker_performer import LoadedAttempt, Performer, persisted
+from .worker_performer import LoadedAttempt, Performer, open_failed
 
 _log = logging.getLogger(__name__)
 
 _TURN_ITEMS_MAX = 64
 #: How long the end of a worker may wait for storage to delete what nobody will name.
-_SETTLE_S = 5.0
-#: How long it may wait for the threads of its subtasks: a database that is open when the interpreter ends aborts the process.
+_DELETE_S = 5.0
+#: How long it may wait for the threads of its subtasks: a database that is open when the
+#: interpreter ends aborts the process.
 _LEAVE_S = 1.0
 
-InboxItem = w.WorkerEvent | ThreadEvent | PieceWritten | list[NetworkEvent]
+InboxItem = w.WorkerEvent | ThreadEvent | PieceWritten | CheckpointStored | list[NetworkEvent]
 
 
 @dataclass(frozen=True, slots=True)
 class WorkerSettings:
-    """What a worker is told besides the plan. Times in nanoseconds."""
+    """Settings of a worker besides the plan. Times in nanoseconds."""
 
     limits: Limits
     heartbeat_ns: int
@@ -79,7 +81,7 @@ class WorkerSettings:
 
 @dataclass(slots=True)
 class _Loaded(LoadedAttempt):
-    """The threads of one attempt, and which of them have still to open."""
+    """The threads of one attempt, and the subtasks that have still to open."""
 
     threads: dict[SubtaskId, SubtaskThread]
     opening: set[SubtaskId]
@@ -110,7 +112,7 @@ class WorkerDriver(Performer[_Loaded, ConnectionId]):
         pid: int,
     ) -> None:
         machine = Worker(identity.worker, plan, settings.limits, settings.heartbeat_ns)
-        super().__init__(machine, plan, settings.limits)
+        super().__init__(machine, plan, settings.limits, now_ns)
         self._identity = identity
         self._settings = settings
         self._store = store
@@ -158,17 +160,18 @@ class WorkerDriver(Performer[_Loaded, ConnectionId]):
         self._report(m.Register(me.worker, me.incarnation, host, port, self._pid))
 
     def _accepts(self, peer: Identity) -> bool:
-        """The coordinator, whom we call, and any other worker of the job; the machine fences by epoch."""
+        """Accept the coordinator and any other worker of the job; the machine fences by epoch."""
         return peer.role == "coordinator" or peer.worker != self._identity.worker
 
-    # --- the owner loop -----------------------------------------------------------------------------------------
+    # --- the owner loop ---------------------------------------------------------------------------
 
     def _turn(self) -> None:
         deadline_ns = self.machine.next_deadline_ns()
         wait_s = None if deadline_ns is None else max(0.0, (deadline_ns - now_ns()) / 1e9)
         with contextlib.suppress(queue.Empty):
             self._take(self._inbox.get(timeout=wait_s))
-            # All that is there, before deadlines are looked at again; but not for so long that one would be missed by much.
+            # All that is there, before deadlines are looked at again; but not for so long that one
+            # would be missed by much.
             for _ in range(_TURN_ITEMS_MAX):
                 self._take(self._inbox.get_nowait())
         if deadline_ns is not None and deadline_ns <= now_ns():
@@ -182,11 +185,11 @@ class WorkerDriver(Performer[_Loaded, ConnectionId]):
             case SubtaskOpened():
                 self._opened(item)
             case SubtaskOpenFailed():
-                self._open_failed(item)
+                self._step(open_failed(item.epoch, item.subtask, item.error))
             case PieceWritten():
                 self._piece_written(item)
-            case w.CheckpointPersisted():
-                self._checkpoint_persisted(item)
+            case CheckpointStored():
+                self._checkpoint_stored(item)
             case _:
                 self._step(item)
 
@@ -227,13 +230,13 @@ class WorkerDriver(Performer[_Loaded, ConnectionId]):
         self._storage.submit(fetch)
         return None
 
-    # --- effects ------------------------------------------------------------------------------------------------
+    # --- effects ----------------------------------------------------------------------------------
 
     def _run(self, effect: RunWork) -> None:
         self._attempt().threads[effect.subtask].submit(effect.work, effect.what)
 
-    def _commit(self, subtask: SubtaskId) -> None:
-        self._attempt().threads[subtask].chain.commit()
+    def _chain(self, subtask: SubtaskId) -> Chain:
+        return self._attempt().threads[subtask].chain
 
     def _report(self, message: m.ToCoordinator) -> None:
         self._network.send(self._control, ControlFrame(m.encode(message)))
@@ -249,13 +252,6 @@ class WorkerDriver(Performer[_Loaded, ConnectionId]):
 
     def _stop(self, effect: w.StopWorker) -> None:
         self._ended = effect
-
-    def _snapshot(self, effect: TakeSnapshot) -> None:
-        loaded = self._attempt()
-        began_ns = now_ns()
-        chain = loaded.threads[effect.subtask].chain
-        states: Frozen = [*chain.snapshot(), *chain.databases()]
-        loaded.persistence.freeze(effect.checkpoint, effect.subtask, states, now_ns() - began_ns)
 
     def _write_piece(self, epoch: int, piece: Piece) -> None:
         self._log_files.write(epoch, piece)
@@ -276,25 +272,24 @@ class WorkerDriver(Performer[_Loaded, ConnectionId]):
                 reason = str(error) if told else repr(error)
                 self._inbox.put(w.CheckpointPersistFailed(epoch, checkpoint, reason))
             else:
-                self._inbox.put(persisted(order, written, now_ns() - began_ns))
+                self._inbox.put(CheckpointStored(order, written, now_ns() - began_ns))
 
         self._storage.submit(write)
 
-    def _read_replay(self, effect: ReadReplay) -> None:
+    def _read_buffer(self, effect: ReadBuffer) -> None:
         loaded = self._attempt()
 
         def read() -> None:
             try:
-                assert self._store is not None, "restored without a checkpoint directory"
-                source = loaded.foreign or Foreign(self._store, self._plan.job)
-                self._inbox.put(self._replayed(loaded.epoch, effect, source))
+                assert loaded.origin is not None, "restored without a checkpoint directory"
+                self._inbox.put(self._read(loaded.epoch, effect, loaded.origin))
             except Exception as error:
                 reason = f"in-flight data could not be read: {error}"
                 self._inbox.put(w.WorkFailed(loaded.epoch, effect.subtask, reason, "", fatal=False))
 
         self._storage.submit(read)
 
-    # --- attempts -----------------------------------------------------------------------------------------------
+    # --- attempts ---------------------------------------------------------------------------------
 
     def _load(self, effect: w.LoadAttempt) -> None:
         snapshots = {SubtaskId(s.task, s.index): s for s in effect.restore}
@@ -304,19 +299,19 @@ class WorkerDriver(Performer[_Loaded, ConnectionId]):
         if ahead is not None:
             ahead.stop()
         backend = replace(self._settings.backend, folder=self._working.new)
+        origin = origin_of(effect, self._store)
         threads = {
             id: SubtaskThread(
                 effect.epoch,
                 id,
-                chain_maker(self._plan, id, effect.epoch, limits.buffer_bytes, backend),
-                state_reader(self._plan, id, snapshots.get(id), effect, self._store, ahead),
+                partial(make_chain, self._plan, id, effect.epoch, limits.buffer_bytes, backend),
+                partial(read_restored, self._plan, id, snapshots.get(id), origin, ahead),
                 self._inbox.put,
             )
             for id in effect.subtasks
         }
-        foreign = Foreign(open_store(effect.origin), effect.job) if effect.origin else None
         persistence = persistence_of(limits)
-        self._loaded = _Loaded(effect.epoch, persistence, foreign, threads, set(threads), ahead)
+        self._loaded = _Loaded(effect.epoch, persistence, origin, threads, set(threads), ahead)
         for thread in threads.values():
             thread.start()
 
@@ -327,17 +322,6 @@ class WorkerDriver(Performer[_Loaded, ConnectionId]):
         if not self._loaded.opening:
             self._drop_ahead(self._loaded)
             self._step(w.AttemptLoaded(event.epoch))
-
-    def _open_failed(self, event: SubtaskOpenFailed) -> None:
-        if isinstance(event.error, StoreError):
-            # Storage that does not answer now says nothing about the program or the checkpoint: try again.
-            reason = f"the checkpoint could not be read: {event.error}"
-            self._step(w.WorkFailed(event.epoch, event.subtask, reason, "", fatal=False))
-            return
-        corrupt = isinstance(event.error, CorruptState)
-        known = isinstance(event.error, HeadraceError | CorruptState)
-        reason = str(event.error) if known else repr(event.error)
-        self._step(w.AttemptLoadFailed(event.epoch, reason, corrupt))
 
     def _drop_ahead(self, loaded: _Loaded) -> None:
         if loaded.ahead is not None:
@@ -354,15 +338,15 @@ class WorkerDriver(Performer[_Loaded, ConnectionId]):
         self._network.stop()
         self._clean_up()
         self._storage.shutdown(wait=False, cancel_futures=True)
-        self._leaving.settle(_LEAVE_S)
+        self._leaving.join(_LEAVE_S)
         self._working.close()
 
     def _clean_up(self) -> None:
-        """Pieces of the log that are of no checkpoint go with the worker, that under way included."""
-        self._log_files.settle(_SETTLE_S)
+        """Delete pieces of the log that are of no checkpoint, the one under way included."""
+        self._log_files.wait(_DELETE_S)
         with contextlib.suppress(queue.Empty):
             while True:
                 item = self._inbox.get_nowait()
                 if isinstance(item, PieceWritten):
                     self._log_files.delete(item.epoch, [item.piece])
-        self._log_files.settle(_SETTLE_S)
+        self._log_files.wait(_DELETE_S)

@@ -1,13 +1,14 @@
-"""What a worker does with the effects of its machine, wherever it runs.
+"""The performer of a worker's effects, in every driver.
 
-`worker_driver.py` has threads, sockets and a clock, the simulation has virtual time; what takes time is theirs. Which effect goes where, which
-connection leads to whom, and what persistence hears in which order is the same for both, and stands here.
+`worker_driver.py` has threads, sockets and a clock, the simulation has virtual time; calls that
+take time are theirs. Common to both, and here, are the way of each effect, the connection to each
+worker, and the order of calls to the persistence.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Generic, TypeVar, assert_never
 
@@ -15,11 +16,13 @@ from headrace.inflight.writer import Piece
 from headrace.recovery.store import Store, StoreError
 
 from ..contract import messages as m
+from ..contract.errors import HeadraceError
 from ..contract.execution import ExecutionPlan
+from ..operators.chain import Chain
 from ..storage.log_files import PieceWritten
 from ..storage.snapshots import (
     CorruptState,
-    Foreign,
+    Origin,
     Written,
     destination_of,
     passes_of,
@@ -27,42 +30,47 @@ from ..storage.snapshots import (
     write_checkpoint,
 )
 from ..worker import worker_events as w
-from ..worker.attempt import DataFrame, PersistCheckpoint, SendFrame
 from ..worker.subtask_events import (
+    BufferRead,
     CommitWork,
     LogBuffer,
-    ReadReplay,
-    ReplayBufferRead,
+    ReadBuffer,
     RunWork,
     SubtaskId,
     TakeSnapshot,
 )
 from ..worker.subtask_spec import Limits
 from ..worker.worker import Worker
-from .persistence import CheckpointWrite, Persistence
+from ..worker.worker_events import (
+    DataFrame,
+    PersistCheckpoint,
+    SendFrame,
+)
+from .persistence import CheckpointStored, CheckpointWrite, Persistence
 
 
 @dataclass(slots=True)
 class LoadedAttempt:
-    """What every driver keeps of the attempt that its operators belong to."""
+    """The attempt that the operators belong to, as every driver keeps it."""
 
     epoch: int
     persistence: Persistence
-    #: Where the attempt was restored from, if that is not the job's own directory.
-    foreign: Foreign | None
+    #: None: there is no checkpoint storage.
+    origin: Origin | None
 
 
-def persisted(order: CheckpointWrite, written: Written, async_ns: int) -> w.CheckpointPersisted:
-    """The event that ends the write of `order`, which took `async_ns`."""
-    return w.CheckpointPersisted(
-        order.epoch,
-        order.checkpoint,
-        written.states,
-        written.inflight,
-        order.sync_ns,
-        async_ns,
-        written.databases,
-    )
+def open_failed(
+    epoch: int, subtask: SubtaskId, error: Exception
+) -> w.WorkFailed | w.AttemptLoadFailed:
+    """Return the event of a chain that could not be opened or restored."""
+    if isinstance(error, StoreError):
+        # Storage that does not answer now says nothing about the program or the checkpoint: try
+        # again.
+        reason = f"the checkpoint could not be read: {error}"
+        return w.WorkFailed(epoch, subtask, reason, "", fatal=False)
+    is_known = isinstance(error, HeadraceError | CorruptState)
+    reason = str(error) if is_known else repr(error)
+    return w.AttemptLoadFailed(epoch, reason, corrupt=isinstance(error, CorruptState))
 
 
 _Connection = TypeVar("_Connection")
@@ -89,12 +97,12 @@ class Peers(Generic[_Connection]):
         return w.PeerConnected(epoch, worker)
 
     def received(self, connection: _Connection, frame: DataFrame) -> w.FrameReceived | None:
-        """A frame came in; None: over no connection that is wanted."""
+        """A frame came in; None: over an unwanted connection."""
         peer = self._who.get(connection)
         return None if peer is None else w.FrameReceived(*peer, frame)
 
     def disconnected(self, connection: _Connection, reason: str) -> w.PeerLost | None:
-        """A connection has ended; None: none that is wanted."""
+        """A connection has ended; None: an unwanted one."""
         peer = self._who.pop(connection, None)
         if peer is None:
             return None
@@ -102,11 +110,11 @@ class Peers(Generic[_Connection]):
         return w.PeerLost(*peer, reason)
 
     def to(self, epoch: int, worker: int) -> _Connection | None:
-        """The connection to a worker. None: it was lost, and the machine will hear of it."""
+        """Return the connection to a worker. None: lost, as the machine will hear."""
         return self._open.get((epoch, worker))
 
     def leave(self, epoch: int) -> list[_Connection]:
-        """Connections of this epoch and of older ones are not wanted any more: those to close."""
+        """Forget connections of this epoch and of older ones; return them to be closed."""
         over = [connection for connection, (e, _) in self._who.items() if e <= epoch]
         for connection in over:
             self._open.pop(self._who.pop(connection), None)
@@ -114,10 +122,13 @@ class Peers(Generic[_Connection]):
 
 
 class Performer(ABC, Generic[_Attempt, _Connection]):
-    """Performs a worker's effects. Subclasses do what needs threads, sockets, storage, or time."""
+    """Performs a worker's effects. Subclasses have threads, sockets, storage and time."""
 
-    def __init__(self, machine: Worker, plan: ExecutionPlan, limits: Limits) -> None:
+    def __init__(
+        self, machine: Worker, plan: ExecutionPlan, limits: Limits, clock: Callable[[], int]
+    ) -> None:
         self.machine = machine
+        self._clock_ns = clock
         self._plan = plan
         self._limits = limits
         self._peers: Peers[_Connection] = Peers()
@@ -138,16 +149,16 @@ class Performer(ABC, Generic[_Attempt, _Connection]):
                     self._send(connection, frame)
             case TakeSnapshot():
                 self._snapshot(effect)
-            case ReadReplay():
-                self._read_replay(effect)
+            case ReadBuffer():
+                self._read_buffer(effect)
             case w.ConfirmCheckpoint():
                 self._attempt().persistence.confirmed(effect.checkpoint)
             case PersistCheckpoint():
                 self._attempt().persistence.persist(effect)
                 self._write_ready()
-            case w.DiscardSnapshots():
+            case w.GiveUpCheckpoint():
                 if self._loaded is not None:
-                    self._discard(self._loaded, effect.checkpoint)
+                    self._give_up(self._loaded, effect.checkpoint)
             case w.Report(message):
                 self._report(message)
             case w.LoadAttempt():
@@ -164,6 +175,15 @@ class Performer(ABC, Generic[_Attempt, _Connection]):
             case _:
                 assert_never(effect)
 
+    def _commit(self, subtask: SubtaskId) -> None:
+        self._chain(subtask).commit()
+
+    def _snapshot(self, effect: TakeSnapshot) -> None:
+        began_ns = self._clock_ns()
+        states = self._chain(effect.subtask).snapshot()
+        sync_ns = self._clock_ns() - began_ns
+        self._attempt().persistence.freeze(effect.checkpoint, effect.subtask, states, sync_ns)
+
     def _attempt(self) -> _Attempt:
         assert self._loaded is not None, "no attempt is loaded"
         return self._loaded
@@ -176,13 +196,13 @@ class Performer(ABC, Generic[_Attempt, _Connection]):
         for connection in self._peers.leave(epoch):
             self._close_connection(connection)
 
-    # --- checkpoints --------------------------------------------------------------------------------------------
+    # --- checkpoints ------------------------------------------------------------------------------
 
-    def _discard(self, loaded: _Attempt, checkpoint: int) -> None:
-        loaded.persistence.discard(checkpoint)
+    def _give_up(self, loaded: _Attempt, checkpoint: int) -> None:
+        loaded.persistence.given_up(checkpoint)
 
     def _write_ready(self) -> None:
-        """Begin to write what can be written now."""
+        """Begin all writes that are ready."""
         loaded = self._attempt()
         for order in loaded.persistence.ready():
             match order:
@@ -203,22 +223,24 @@ class Performer(ABC, Generic[_Attempt, _Connection]):
         over = loaded.persistence.trimmed(self.machine.floors())
         self._delete_pieces(loaded.epoch, over)
 
-    def _checkpoint_persisted(self, event: w.CheckpointPersisted) -> None:
-        if self._loaded is not None and self._loaded.epoch == event.epoch:
-            self._loaded.persistence.stored(event.checkpoint, event.inflight)
-        self._step(event)
+    def _checkpoint_stored(self, done: CheckpointStored) -> None:
+        if self._loaded is not None and self._loaded.epoch == done.write.epoch:
+            self._loaded.persistence.stored(done)
+        self._step(done.event())
 
     def _written(
         self, loaded: _Attempt, order: CheckpointWrite, own: Store | None, into: Store | None = None
     ) -> Written:
-        """Write this worker's part of a checkpoint; may take long. Raises StoreError, OSError, UserError, StorageUnreachable.
+        """Write this worker's part of a checkpoint; may take long.
+
+        Raises StoreError, OSError, UserError, StorageUnreachable.
 
         Args:
             own: the job's checkpoint directory.
             into: takes the writes in place of the directory they are for.
         """
         job = self._plan.job
-        store, foreign, kind = destination_of(order.savepoint, own, job, loaded.foreign)
+        store, copied, kind = destination_of(order.savepoint, own, job, loaded.origin)
         return write_checkpoint(
             into or store,
             job,
@@ -228,50 +250,46 @@ class Performer(ABC, Generic[_Attempt, _Connection]):
             order.snapshots,
             order.cuts,
             order.index,
-            foreign,
+            copied,
             kind,
             loaded.persistence.files,
             compresses=self._limits.compresses,
         )
 
-    def _replayed(self, epoch: int, effect: ReadReplay, source: Foreign) -> w.WorkerEvent:
-        """Read what is to be replayed; may take long. `source`: where the attempt was restored from."""
+    def _read(self, epoch: int, effect: ReadBuffer, origin: Origin) -> w.WorkerEvent:
+        """Read a stored buffer for the replay; may take long."""
         order = effect.order
         passes = passes_of(self._plan.edges[order.edge].partitioner)
         try:
-            batch = read_buffer(source.store, source.job, order.handle, passes)
+            batch = read_buffer(origin.store, origin.job, order.handle, passes)
         except CorruptState as error:
-            return w.ReplayCorrupt(epoch, str(error))
+            return w.ReadCorrupt(epoch, str(error))
         except StoreError as error:
             reason = f"in-flight data could not be read: {error}"
             return w.WorkFailed(epoch, effect.subtask, reason, "", fatal=False)
-        return w.ReplayRead(epoch, effect.subtask, ReplayBufferRead(order.read, batch))
+        return w.ReadEnded(epoch, effect.subtask, BufferRead(order.number, batch))
 
-    # --- what the driver does -----------------------------------------------------------------------------------
+    # --- what the driver does ---------------------------------------------------------------------
 
     @abstractmethod
     def _step(self, event: w.WorkerEvent) -> None:
-        """Give the machine an event and perform what it answers."""
+        """Give the machine an event and perform the effects."""
 
     @abstractmethod
     def _run(self, effect: RunWork) -> None:
         """Run user code; ends in WorkEnded or WorkFailed."""
 
     @abstractmethod
-    def _commit(self, subtask: SubtaskId) -> None:
-        """Publish what the last work wrote."""
+    def _chain(self, subtask: SubtaskId) -> Chain:
+        """The open chain of a subtask."""
 
     @abstractmethod
-    def _snapshot(self, effect: TakeSnapshot) -> None:
-        """Freeze a subtask's state."""
-
-    @abstractmethod
-    def _read_replay(self, effect: ReadReplay) -> None:
-        """Begin to read; ends in what `_replayed` returns."""
+    def _read_buffer(self, effect: ReadBuffer) -> None:
+        """Begin to read; ends in the event of `_read`."""
 
     @abstractmethod
     def _write_checkpoint(self, loaded: _Attempt, order: CheckpointWrite) -> None:
-        """Begin to write; ends in CheckpointPersisted or CheckpointPersistFailed."""
+        """Begin to write; ends in CheckpointStored or CheckpointPersistFailed."""
 
     @abstractmethod
     def _write_piece(self, epoch: int, piece: Piece) -> None:
@@ -295,11 +313,11 @@ class Performer(ABC, Generic[_Attempt, _Connection]):
 
     @abstractmethod
     def _close_connection(self, connection: _Connection) -> None:
-        """It is not wanted any more."""
+        """Close an unwanted connection."""
 
     @abstractmethod
     def _load(self, effect: w.LoadAttempt) -> None:
-        """Set `_loaded`, and begin to open the operators; ends in AttemptLoaded or AttemptLoadFailed."""
+        """Set `_loaded`, and open the operators; ends in AttemptLoaded or AttemptLoadFailed."""
 
     @abstractmethod
     def _leave(self, loaded: _Attempt) -> None:

@@ -1,4 +1,4 @@
-"""Where a worker begins: what the launchers call in the worker's process or thread."""
+"""The entry of a worker: launchers call it in the worker's process or thread."""
 
 from __future__ import annotations
 
@@ -13,57 +13,43 @@ from headrace.channels.handshake import Identity
 from ..contract.execution import ExecutionPlan
 from ..contract.launcher import Incarnation, WorkerProgram
 from ..contract.operators import StateBackend
+from ..contract.options import Checkpoints, Network
 from ..storage.checkpoint_storage import open_store
 from ..worker.subtask_spec import Limits
 from .interpreter import freeze_loaded, hand_over_soon
 from .worker_driver import WorkerDriver, WorkerSettings
 
+#: A smaller window would be all overhead, however slow the consumer.
+_DEBLOAT_FLOOR_BYTES = 64 << 10
+_WORK_ROWS_MAX = 65_536
+_WORK_TARGET_NS = 20_000_000
+
 
 class WorkerStopped(Exception):
-    """The worker ended because its coordinator was gone, not because it was told to."""
+    """The worker ended because its coordinator was gone, not because the coordinator said so."""
 
 
 def run_worker(program: WorkerProgram, incarnation: Incarnation, host: str) -> None:
-    """Run one worker until the coordinator ends it. `host` is this machine's address, to be reached at by peers.
+    """Run one worker until the coordinator ends it. `host`: this machine's address, for peers.
 
-    Raises WorkerStopped when the coordinator is lost, so that whoever launched the worker may start it again.
+    Raises WorkerStopped when the coordinator is lost, so that the launcher may start the worker
+    again.
     """
     hand_over_soon()
-    # The program came through the launcher's own channel (a pipe of the parent, or Spark), never over our network.
+    # The program came through the launcher's own channel (a pipe of the parent, or Spark), never
+    # over our network.
     plan: ExecutionPlan = cloudpickle.loads(program.plan)
     if threading.current_thread() is threading.main_thread():
         # The process is this worker's own, and not the user's.
         freeze_loaded()
-    settings = program.settings
-    timeout_ns = int(settings["alignment_timeout_ns"])
-    target_ns = int(settings["debloat_target_ns"])
-    limits = Limits(
-        buffer_bytes=int(settings["buffer_bytes"]),
-        window_bytes=int(settings["window_bytes"]),
-        queue_bytes_max=int(settings["queue_bytes_max"]),
-        work_rows_max=int(settings["work_rows_max"]),
-        work_target_ns=int(settings["work_target_ns"]),
-        debloat=Debloat(target_ns, int(settings["debloat_floor_bytes"])) if target_ns else None,
-        alignment_timeout_ns=None if timeout_ns < 0 else timeout_ns,
-        logs=settings["inflight"] == "continuous",
-        compresses=settings["compression"] == "lz4",
-    )
-    checkpoints = str(settings["checkpoints"])
+    checkpoints = program.checkpoints
+    identity = Identity(program.job, "worker", incarnation.worker, incarnation.number, 0)
     driver = WorkerDriver(
         plan,
-        Identity(program.job, "worker", incarnation.worker, incarnation.number, 0),
+        identity,
         program.secret,
-        WorkerSettings(
-            limits,
-            int(settings["heartbeat_ns"]),
-            backend=StateBackend(
-                str(settings["state_backend"]),
-                int(settings["state_write_buffer_bytes"]),
-                int(settings["state_block_cache_bytes"]),
-            ),
-            state_directory=str(settings["state_directory"]) or None,
-        ),
-        open_store(checkpoints) if checkpoints else None,
+        worker_settings(program),
+        None if checkpoints is None else open_store(checkpoints.directory),
         dial=program.coordinator,
         host=host,
         pid=os.getpid(),
@@ -71,3 +57,29 @@ def run_worker(program: WorkerProgram, incarnation: Incarnation, host: str) -> N
     ended = driver.run()
     if not ended.clean:
         raise WorkerStopped(ended.reason)
+
+
+def worker_settings(program: WorkerProgram) -> WorkerSettings:
+    """The program's options as the worker counts them."""
+    network, state = program.network, program.state
+    return WorkerSettings(
+        limits=_limits(program.checkpoints, network),
+        heartbeat_ns=network.heartbeat_ns,
+        backend=StateBackend(state.backend, state.write_buffer_bytes, state.block_cache_bytes),
+        state_directory=state.directory,
+    )
+
+
+def _limits(checkpoints: Checkpoints | None, network: Network) -> Limits:
+    target_ns = network.debloat_target_ns
+    return Limits(
+        buffer_bytes=network.buffer_bytes,
+        window_bytes=network.window_bytes,
+        queue_bytes_max=network.buffer_bytes,
+        work_rows_max=_WORK_ROWS_MAX,
+        work_target_ns=_WORK_TARGET_NS,
+        debloat=Debloat(target_ns, _DEBLOAT_FLOOR_BYTES) if target_ns else None,
+        alignment_timeout_ns=None if checkpoints is None else checkpoints.alignment_timeout_ns,
+        logs=checkpoints is not None and checkpoints.inflight == "continuous",
+        compresses=checkpoints is not None and checkpoints.compression == "lz4",
+    )

@@ -22,6 +22,7 @@ refused, not guessed.
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -29,7 +30,8 @@ from functools import partial
 import pyarrow as pa
 
 from headrace.channels.keygroups import key_group_range
-from headrace.channels.partitioners import Hash
+from headrace.channels.partitioners.partitioner import Partitioner
+from headrace.channels.partitioners.registry import UnknownPartitioner, partitioner_named
 from headrace.inflight.handle import ChannelStateHandle
 from headrace.recovery.metadata import CheckpointMetadata, DatabaseHandle, EdgeInfo, StateHandle
 from headrace.recovery.store import Store
@@ -38,8 +40,8 @@ from ..contract.errors import UserError
 from ..contract.operators import RestoredDatabase
 from ..state.tables import KEY_GROUP
 from ..storage.checkpoint_storage import FsspecStore
-from ..storage.databases import read_databases
-from ..storage.snapshots import CorruptState, read_buffer, read_states
+from ..storage.databases import Origin, read_databases
+from ..storage.snapshots import CorruptState, passes_of, read_buffer, read_states
 from .directory import Opened, answers
 
 #: Rows of a batch that is handed out.
@@ -268,7 +270,8 @@ def _database(
     store: Store, job: str, max_parallelism: int, piece: DatabasePiece
 ) -> RestoredDatabase:
     groups = key_group_range(max_parallelism, piece.parallelism, piece.subtask)
-    found = read_databases(store, job, [piece.handle], groups, max_parallelism, foreign=True)
+    origin = Origin(store, job, ours=False)
+    found = read_databases(origin, [piece.handle], groups, max_parallelism)
     return found[piece.handle.operator][0]
 
 
@@ -292,7 +295,8 @@ def _in_flight(
     handle, position = piece.handle, piece.handle.first
     replayed = handle.side == "replay"
     for buffer in handle.buffers:
-        batch = read_buffer(store, job, buffer, partial(_passes, piece.edge, max_parallelism))
+        passes = partial(_passes, piece.edge, max_parallelism)
+        batch = read_buffer(store, job, buffer, passes)
         rows = batch.num_rows
         assert replayed or rows == buffer.rows, f"{handle.side} handles have no filters"
         positions = range(position, position + rows)
@@ -310,18 +314,22 @@ def _in_flight(
 def _passes(
     edge: EdgeInfo, max_parallelism: int, batch: pa.RecordBatch, parallelism: int, consumer: int
 ) -> pa.Array:
-    """Return the mask of records that an earlier rescale gave to `consumer`, by the edge's
-    partitioner in the metadata.
-    """
-    if edge.partitioning != Hash.name:
-        how = edge.partitioning or "a partitioner that it does not name"
-        raise UserError(
-            f"in-flight records of edge {edge.key!r} were left of a rescale and are told apart by"
-            f" {how}, which needs the"
-            " program; take a checkpoint when they have been replayed"
-        )
-    splitter = Hash(tuple(edge.columns), max_parallelism).open(0, 1, parallelism, 0)
-    return pa.array(splitter.targets(batch) == consumer)
+    """Return the mask of records that an earlier rescale gave to `consumer`."""
+    return passes_of(_partitioner(edge, max_parallelism))(batch, parallelism, consumer)
+
+
+def _partitioner(edge: EdgeInfo, max_parallelism: int) -> Partitioner:
+    """Raises: UserError where metadata alone does not give the partitioner back."""
+    with contextlib.suppress(UnknownPartitioner):
+        kind = partitioner_named(edge.partitioning)
+        found = kind.restored(tuple(edge.columns), tuple(edge.parameters), max_parallelism)
+        if found is not None:
+            return found
+    how = edge.partitioning or "a partitioner that it does not name"
+    raise UserError(
+        f"in-flight records of edge {edge.key!r} were left of a rescale and are told apart by {how}, "
+        "which needs the program; take a checkpoint when they have been replayed"
+    )
 
 
 def _same(value: str | int, rows: int, type_: pa.DataType) -> pa.Array:

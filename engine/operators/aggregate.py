@@ -1,10 +1,15 @@
-"""The keyed aggregate: on the heap, where its columns hold all keys, or on RocksDB, where they hold those of one batch."""
+"""The keyed aggregate: columns of running values, one slot per key, a batch at a time.
+
+No Python runs per record. A batch becomes slots (`engine.state.keys`), each aggregation scatters its column into those
+slots, and either nothing is emitted until the input ends, or one row per key of the batch.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Literal
 
+import numpy as np
 import pyarrow as pa
 
 from ..contract.operators import (
@@ -13,14 +18,111 @@ from ..contract.operators import (
     RestoredDatabase,
     RestoredState,
     StateBackend,
+    StateLayout,
     StateSnapshot,
 )
-from .aggregations import Aggregation
-from .heap_aggregate import STATE_NAME, Emit, HeapAggregate
+from ..state.backend import KeyedBackend, RowTable
+from ..state.keys import KeySlots
+from ..state.slots import Slots
+from ..state.tables import refuse_unknown, restored_batches
+from .aggregates import Aggregates
+from .aggregations import Aggregation, aggregate_schema
+from .backends import keyed_backend
+
+#: "changes": after each piece of work the new values of its keys; "final": all keys, once, at the end of input.
+Emit = Literal["changes", "final"]
+
+# Format, never change.
+STATE_NAME = "aggregate"
+
+
+class AggregateRows:
+    """Keys at hand with their aggregates. See `RowsAtHand`."""
+
+    def __init__(
+        self,
+        keys: Sequence[str],
+        aggregations: Mapping[str, Aggregation],
+        schema_in: pa.Schema,
+        operator: str,
+    ) -> None:
+        self._key_names = keys
+        self._schema_in = schema_in
+        self._keys = KeySlots(schema_in, keys)
+        self.aggregates = Aggregates(aggregations, schema_in, operator)
+        self.fields = self._keys.fields
+        schema = pa.schema([*self.fields, *self.aggregates.fields])
+        self.layout = StateLayout(STATE_NAME, len(self.fields), schema)
+        self.grouped = len(self.fields)
+        #: For `last_rows`; its content between calls is arbitrary.
+        self._scratch = np.zeros(0, np.int32)
+
+    @property
+    def count(self) -> int:
+        """See `RowsAtHand`."""
+        return self._keys.count
+
+    def lookup(self, batch: pa.RecordBatch) -> Slots:
+        """Return the slot of each row's key; new keys get one."""
+        slots = self._keys.lookup(batch)
+        self.aggregates.grow(self._keys.count)
+        return slots
+
+    def last_rows(self, slots: Slots) -> Slots:
+        """Find the last row of each slot, without sorting: of several writes to one place the last one stays."""
+        if len(self._scratch) < self.count:
+            self._scratch = np.zeros(2 * self.count, np.int32)
+        rows = np.arange(len(slots), dtype=np.int32)
+        self._scratch[slots] = rows
+        return np.flatnonzero(self._scratch.take(slots, mode="clip") == rows)
+
+    def forget(self) -> None:
+        """See `RowsAtHand`."""
+        self.aggregates.reset(self.count)
+        self._keys = KeySlots(self._schema_in, self._key_names)
+
+    def keys(self) -> list[pa.Array]:
+        """See `RowsAtHand`."""
+        return self._keys.columns()
+
+    def names(self, slots: Slots) -> list[pa.Array]:
+        """See `RowsAtHand`."""
+        return self._keys.take(slots)
+
+    def values(self, slots: Slots) -> list[pa.Array]:
+        """See `RowsAtHand`."""
+        return self.aggregates.working(slots)
+
+    def number(self, rows: pa.RecordBatch) -> Slots:
+        """See `RowsAtHand`."""
+        return self.lookup(rows)
+
+    def load(self, slots: Slots, rows: pa.RecordBatch) -> None:
+        """See `RowsAtHand`."""
+        self.aggregates.load(slots, rows.columns[self.grouped :])
+        self._keys.commit()
+
+    def stage(self, slots: Slots) -> None:
+        """See `RowsAtHand`."""
+        self.aggregates.stage(slots)
+
+    def publish(self) -> None:
+        """See `RowsAtHand`."""
+        self.aggregates.commit()
+        self._keys.commit()
+
+    def freeze(self) -> Callable[[], pa.RecordBatch]:
+        """See `RowsAtHand`. The keys need no copy."""
+        keys, aggregates = self._keys.freeze(), self.aggregates.freeze(self._keys.committed)
+        schema = self.layout.schema
+        return lambda: pa.RecordBatch.from_arrays([*keys(), *aggregates()], schema=schema)
 
 
 class AggregateOperator:
-    """Aggregates by key, where `backend` says or else the job does. See `HeapAggregate` for the errors."""
+    """Aggregates by key. Its state is one table: key columns, then the columns of each aggregation.
+
+    Raises: UserError for an aggregation that its column does not allow.
+    """
 
     def __init__(
         self,
@@ -32,58 +134,89 @@ class AggregateOperator:
         operator: str = STATE_NAME,
         backend: StateBackend | None = None,
     ) -> None:
+        self._schema = aggregate_schema(keys, aggregations, schema_in)
+        self._at_hand = AggregateRows(keys, aggregations, schema_in, operator)
+        self._emit = emit
+        self._operator = operator
         self._stated = backend
-        self._make: Callable[[type[HeapAggregate]], HeapAggregate] = lambda class_: class_(
-            keys, aggregations, schema_in, emit, operator=operator
-        )
-        # Made even if it will not be used: it finds the user's mistakes.
-        self._aggregate = self._make(HeapAggregate)
+        self._backend: KeyedBackend | None = None
 
     def open(self, context: OperatorContext) -> None:
-        """Choose the backend and open it."""
-        if (self._stated or context.backend).kind != "heap":
-            # Not at the top: jobs on the heap need not wait for rocksdict.
-            from .rocks_aggregate import RocksAggregate
-
-            self._aggregate = self._make(RocksAggregate)
-            context = replace(context, backend=self._merged(context.backend))
-        self._aggregate.open(context)
+        """Make the backend."""
+        self._backend = keyed_backend(self._stated, context)
+        self._rows: RowTable = self._backend.rows(self._at_hand)
 
     def restore_databases(self, databases: Sequence[RestoredDatabase]) -> bool:
         """See `KeepsDatabase`."""
-        return self._aggregate.restore_databases(databases)
+        return self._opened().restore(databases)
 
     def check_states(self, states: Sequence[RestoredState]) -> None:
         """See `ChecksStates`."""
-        self._aggregate.check_states(states)
+        self._batches(states)
 
     def restore(self, states: Sequence[RestoredState]) -> None:
-        """Take back the keys that this subtask owns now."""
-        self._aggregate.restore(states)
+        """Take back the keys that this subtask owns now.
+
+        Raises: UserError when the checkpoint's aggregate has other columns.
+        """
+        for batch in self._batches(states):
+            self._rows.load(batch)
 
     def process(self, batch: pa.RecordBatch, port: int) -> Iterable[pa.RecordBatch]:
-        """Take in a batch."""
-        return self._aggregate.process(batch, port)
+        """Take in a batch; in "changes" mode emit its keys, in the order of their last records.
 
-    def finish(self) -> Iterable[pa.RecordBatch]:
+        Raises: UserCodeError when a sum of integers leaves the range of int64.
+        """
+        self._opened().begin()
+        slots = self._at_hand.lookup(batch)
+        self._rows.recall()
+        self._at_hand.aggregates.add(slots, batch.column)
+        if self._emit == "final":
+            self._rows.keep(slots)
+            return []
+        rows = self._at_hand.last_rows(slots)
+        changed = slots.take(rows)
+        self._rows.keep(changed)
+        taken = pa.array(rows)
+        keys = [_plain(batch.column(field.name)).take(taken) for field in self._at_hand.fields]
+        return [self._output(keys, changed)]
+
+    def finish(self) -> Iterator[pa.RecordBatch]:
         """In "final" mode, emit every key."""
-        return self._aggregate.finish()
+        if self._emit == "final":
+            for slots in self._rows.scan():
+                yield self._output(self._at_hand.names(slots), slots)
 
     def commit(self) -> None:
         """Publish the values of the touched keys."""
-        self._aggregate.commit()
+        self._opened().commit()
 
     def snapshot(self) -> Sequence[StateSnapshot]:
-        """Freeze the committed values on the heap."""
-        return self._aggregate.snapshot()
+        """Freeze the committed values outside a database."""
+        return self._opened().snapshot()
 
     def freeze_database(self) -> DatabaseSnapshot | None:
         """Freeze the committed values in the database."""
-        return self._aggregate.freeze_database()
+        return self._opened().freeze_database()
 
     def close(self) -> None:
-        """Release what is held outside memory."""
-        self._aggregate.close()
+        """Release the backend."""
+        if self._backend is not None:
+            self._backend.close()
 
-    def _merged(self, job: StateBackend) -> StateBackend:
-        return job if self._stated is None else replace(self._stated, folder=job.folder)
+    def _opened(self) -> KeyedBackend:
+        assert self._backend is not None, "opened"
+        return self._backend
+
+    def _batches(self, states: Sequence[RestoredState]) -> list[pa.RecordBatch]:
+        refuse_unknown(states, [STATE_NAME], self._operator)
+        schema = self._at_hand.layout.schema
+        return restored_batches(states, STATE_NAME, schema, self._operator)
+
+    def _output(self, keys: list[pa.Array], slots: Slots) -> pa.RecordBatch:
+        results = self._at_hand.aggregates.results(slots)
+        return pa.RecordBatch.from_arrays([*keys, *results], schema=self._schema)
+
+
+def _plain(array: pa.Array) -> pa.Array:
+    return array.dictionary_decode() if pa.types.is_dictionary(array.type) else array

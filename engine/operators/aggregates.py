@@ -29,6 +29,8 @@ class Aggregates:
             accumulator(name, aggregation, schema_in) for name, aggregation in aggregations.items()
         ]
         self.fields = [field for a in self._accumulators for field in a.fields]
+        #: The slots staged last, and their values: most often `results` asks for the same.
+        self._staged: tuple[Slots, list[list[Values]]] | None = None
 
     def grow(self, count: int) -> None:
         """Make room for `count` slots."""
@@ -47,6 +49,12 @@ class Aggregates:
             except OverflowError as error:
                 raise self._overflow(accumulated, error) from error
 
+    def reset(self, count: int) -> None:
+        """Begin anew: nothing was aggregated in the first `count` slots."""
+        for accumulated in self._accumulators:
+            for column in accumulated.columns:
+                column.reset(count)
+
     def clear(self, slots: Slots) -> None:
         """Begin anew: nothing was aggregated in these slots."""
         for accumulated in self._accumulators:
@@ -63,16 +71,20 @@ class Aggregates:
 
     def results(self, slots: Slots) -> list[pa.Array]:
         """Make the emitted columns of some slots, as the running work sees them."""
-        return [a.result([c.working[slots] for c in a.columns]) for a in self._accumulators]
+        if self._staged is not None and self._staged[0] is slots:
+            state = self._staged[1]
+        else:
+            state = [[c.working[slots] for c in a.columns] for a in self._accumulators]
+        return [a.result(values) for a, values in zip(self._accumulators, state, strict=True)]
 
     def stage(self, slots: Slots) -> None:
         """Note that these slots changed."""
-        for accumulated in self._accumulators:
-            for column in accumulated.columns:
-                column.stage(slots)
+        staged = [[column.stage(slots) for column in a.columns] for a in self._accumulators]
+        self._staged = slots, staged
 
     def commit(self) -> None:
         """Publish what was staged."""
+        self._staged = None
         for accumulated in self._accumulators:
             for column in accumulated.columns:
                 column.commit()

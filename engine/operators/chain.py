@@ -1,22 +1,23 @@
 """A chain: the operators of one subtask, run by plain calls from head to tail.
 
-Only the head talks to a gate and only the tail to splitters; in between a batch is passed on as it is, depth first, so that nothing
-piles up inside. What a call emits is returned whole; the runtime sends it after it has committed the call.
+Only the head talks to a gate and only the tail to splitters; in between a batch is passed on as it
+is, depth first, so that nothing piles up inside. What a call emits is returned whole; the runtime
+sends it after it has committed the call.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import chain, pairwise
+from typing import assert_never
 
 import pyarrow as pa
 
-from headrace.channels.partitioners import Splitter
+from headrace.channels.partitioners.partitioner import Splitter
 
 from ..contract.execution import EventTimeRole, OperatorPlan, TaskPlan
 from ..contract.operators import (
     HEAP,
-    DatabaseSnapshot,
     EventTimeOperator,
     KeepsDatabase,
     LateOutput,
@@ -29,17 +30,23 @@ from ..contract.operators import (
     RestoredDatabase,
     RestoredState,
     SinkWriter,
+    Snapshot,
     SourceReader,
     SourceStatus,
     StateBackend,
-    StateSnapshot,
     Transaction,
 )
 from .progress import ChainTime, Progress, WatermarkGenerator
-
-#: By output edge: (target among the edge's channels, batch, its size in bytes), in order of emission. The size is taken here, in
-#: the subtask's thread: asking Arrow for it gives the GIL away, and the owner thread would have to win it back.
-Outputs = tuple[tuple[tuple[int, pa.RecordBatch, int], ...], ...]
+from .work import (
+    AdvanceWork,
+    FinishWork,
+    Outputs,
+    PollWork,
+    PrecommitWork,
+    ProcessWork,
+    Work,
+    WorkDone,
+)
 
 #: Kernels run at full speed from some thousands of rows; below that, a copy costs less than a call.
 JOIN_ROWS = 4096
@@ -48,8 +55,9 @@ JOIN_ROWS = 4096
 class Chain:
     """The operators of subtask `index` of a task.
 
-    `open`, `restore`, `process`, `poll`, `advance`, `time`, `finish`, `precommit` and `close` belong to the subtask's thread, `commit` and `snapshot`
-    to the owner thread, as `base.py` lays down for each operator. What user code raises passes through as UserCodeError.
+    `open`, `restore`, `run` (with the calls behind it) and `close` belong to the subtask's thread,
+    `commit` and `snapshot` to the owner thread, as `contract/operators.py` lays down for each
+    operator. Exceptions of user code pass through as UserCodeError.
     """
 
     def __init__(
@@ -94,7 +102,10 @@ class Chain:
         self._keepers: list[tuple[str, KeepsDatabase]] = []
 
     def open(self) -> None:
-        """Make and open the instances, head first. After a failure `close` releases those that were opened."""
+        """Make and open the instances, head first.
+
+        After a failure `close` releases those that were opened.
+        """
         for plan, context in zip(self._plan.operators, self._contexts, strict=True):
             member = self._make(plan)
             # Named before it is opened: one that fails half-way still holds what is to be closed.
@@ -105,7 +116,10 @@ class Chain:
         self._tell_splits()
 
     def restore(self, states: Mapping[str, Sequence[Restored]]) -> None:
-        """Give every operator its state back, by its name; those without get none. Databases go to whom takes them, or as tables."""
+        """Give every operator its state back, by its name; those without get none.
+
+        Databases go to whom takes them, or as tables.
+        """
         for name, member in self._members:
             given = states.get(name, ())
             tables = [state for state in given if isinstance(state, RestoredState)]
@@ -115,14 +129,50 @@ class Chain:
             member.restore(tables)
         self._tell_splits()
 
+    def run(self, number: int, work: Work) -> WorkDone:
+        """Do piece `number` of the work; its writes are visible after `commit`.
+
+        The caller sets `elapsed_ns`.
+        """
+        outputs: Outputs = ()
+        status, wait_ns = SourceStatus.MORE, 0
+        match work:
+            case ProcessWork(port, parts, _, now_ns):
+                outputs = self.process(parts, port, now_ns)
+            case PollWork(rows_max, now_ns):
+                outputs, status, wait_ns = self.poll(rows_max, now_ns)
+            case AdvanceWork(watermark_ns, rows_max, now_ns):
+                outputs = self.advance(watermark_ns, rows_max, now_ns)
+            case FinishWork():
+                outputs = self.finish()
+            case PrecommitWork(checkpoint):
+                return WorkDone(number, transactions=tuple(self.precommit(checkpoint)))
+            case _:
+                assert_never(work)
+        return WorkDone(
+            number,
+            outputs,
+            sum(batch.num_rows for edge in outputs[:1] for _, batch, _ in edge),
+            status=status,
+            wait_ns=wait_ns,
+            time=self.time(),
+            rows_late=self.take_rows_late(),
+        )
+
     def process(self, batches: Sequence[pa.RecordBatch], port: int, now_ns: int = 0) -> Outputs:
-        """Feed batches into input `port` in order, small neighbours joined. `now_ns`: see `ProcessingTimeOperator`."""
+        """Feed batches into input `port` in order, small neighbours joined.
+
+        `now_ns`: see `ProcessingTimeOperator`.
+        """
         self._tell_time(now_ns)
         fed = (out for batch in _joined(batches) for out in self._feed(0, batch, port))
         return self._split(chain(fed, self._generated()))
 
     def poll(self, rows_max: int, now_ns: int) -> tuple[Outputs, SourceStatus, int]:
-        """Ask the source for records and process them; `now_ns` is monotonic. Returns also its status and for how long to wait, in nanoseconds."""
+        """Ask the source for records and process them; `now_ns` is monotonic.
+
+        Returns also its status and for how long to wait, in nanoseconds.
+        """
         assert self._source is not None, f"{self._plan.name} has no source"
         self._tell_time(now_ns)
         polled: Polled = self._source.poll(rows_max)
@@ -133,9 +183,9 @@ class Chain:
         return outputs, polled.status, polled.wait_ns
 
     def advance(self, watermark_ns: int, rows_max: int, now_ns: int = 0) -> Outputs:
-        """Event time has come to `watermark_ns`, and the clock to `now_ns`: ask the operators whom it concerns.
+        """Ask the operators concerned by event time `watermark_ns` and clock `now_ns`.
 
-        `time` says whether that has to be repeated.
+        `time` tells whether the call has to be repeated.
         """
         self._tell_time(now_ns)
         self._progress.come(watermark_ns)
@@ -150,7 +200,7 @@ class Chain:
         return reached._replace(due_ns=first_ns) if self._clocked else reached
 
     def finish(self) -> Outputs:
-        """All input has ended: each operator emits what it held back, and the next ones get that before their own turn."""
+        """All input has ended: each operator emits its last records, before the next one's turn."""
         return self._split(
             out
             for position, operator in enumerate(self._operators)
@@ -175,14 +225,13 @@ class Chain:
         for _, member in self._members:
             member.commit()
 
-    def snapshot(self) -> list[tuple[str, StateSnapshot]]:
-        """Freeze the committed state of all operators, with their names."""
-        return [(name, state) for name, member in self._members for state in member.snapshot()]
-
-    def databases(self) -> list[tuple[str, DatabaseSnapshot]]:
-        """Freeze the operators' databases, with their names."""
-        frozen = [(name, keeper.freeze_database()) for name, keeper in self._keepers]
-        return [(name, database) for name, database in frozen if database is not None]
+    def snapshot(self) -> list[tuple[str, Snapshot]]:
+        """Freeze the operators' committed state, then their databases, by operator name."""
+        states: list[tuple[str, Snapshot]] = [
+            (name, state) for name, member in self._members for state in member.snapshot()
+        ]
+        databases = [(name, keeper.freeze_database()) for name, keeper in self._keepers]
+        return states + [(name, frozen) for name, frozen in databases if frozen is not None]
 
     def close(self) -> None:
         """Release everything, tail first, also after failures."""
@@ -235,7 +284,7 @@ class Chain:
             operator.tell_time(now_ns)
 
     def _fired(self, now_ns: int, rows_max: int) -> Iterator[pa.RecordBatch]:
-        """Let fire what goes by the clock, unless an operator has to be asked for its watermark first."""
+        """Fire timers of the clock, unless an operator still has event time to act on."""
         if self._progress.is_pending:
             return
         for position, operator in self._clocked:
@@ -251,7 +300,7 @@ class Chain:
             yield from self._progress.advance(JOIN_ROWS, self._feed_on)
 
     def _late_records(self) -> Iterator[pa.RecordBatch]:
-        """Count the late records of all operators, and hand out the tail's, which alone an edge can take."""
+        """Count the late records of all operators; hand out the tail's, for an edge."""
         for operator in self._late:
             for batch in operator.take_late():
                 self._rows_late += batch.num_rows
@@ -259,7 +308,7 @@ class Chain:
                     yield batch
 
     def _split(self, emitted: Iterable[pa.RecordBatch]) -> Outputs:
-        """Split whole batches, then cut: a copy per batch where keys demand one, none for the cutting."""
+        """Split whole batches, then cut: a copy per batch where keys need it, no other."""
         outputs: list[list[tuple[int, pa.RecordBatch, int]]] = [[] for _ in self._splitters]
         for late, batches in ((False, emitted), (True, self._late_records())):
             for batch in batches:
@@ -298,9 +347,9 @@ def _join(run: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
 
 
 def _cut(batch: pa.RecordBatch, size_bytes: int) -> Iterator[tuple[pa.RecordBatch, int]]:
-    """Cut into pieces of about equal rows that would all fit in `size_bytes` if rows were equally large; at least a row each.
+    """Cut into pieces of about equal rows, so that equal rows would fit in `size_bytes`.
 
-    Yields each with its size, at least one byte.
+    A piece has at least a row. Yields each with its size, at least one byte.
     """
     total_bytes = max(1, batch.nbytes)
     pieces = min(batch.num_rows, -(-total_bytes // size_bytes))

@@ -8,39 +8,27 @@ Source: Flink's `KeyedBroadcastProcessFunction` and `BroadcastProcessFunction`.
 
 from __future__ import annotations
 
-import copy
-import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 
-from headrace.channels.events import MAX_WATERMARK, MIN_WATERMARK
+from headrace.channels.events import MAX_WATERMARK
 
-from ..contract.errors import UserCodeError
 from ..contract.operators import (
+    HEAP,
     Advanced,
-    DatabaseSnapshot,
     OperatorContext,
-    RestoredDatabase,
     RestoredState,
     StateBackend,
     StateKind,
     StateSnapshot,
 )
-from ..contract.user_code import Row, cells_of, raised, rows_of, rows_to_batch, shown, slices
 from ..state.broadcast import BroadcastState
-from ..state.committed import Key
-from ..state.expiry import SWEPT_MAX, stamp_name, stamps_of
-from ..state.keyed import CurrentKey, KeyedState
-from ..state.keys import KeySlots
-from ..state.tables import check_state, refuse_unknown, restored_batches
-from .backends import HeapBackend, KeyedBackend, keyed_backend
-from .process import StatefulProcessor, declared_states
-from .windows import Times, times_of
-
-_NAN = float("nan")
+from ..state.keyed import KeyedState
+from ..state.tables import check_state, refuse_unknown
+from .backends import keyed_backend
+from .process import ProcessOperator, StatefulProcessor
 
 
 class BroadcastProcessor(StatefulProcessor):
@@ -75,7 +63,7 @@ class _NoKey:
 _NO_KEY = _NoKey()
 
 
-class ConnectOperator:
+class ConnectOperator(ProcessOperator):
     """Runs a `BroadcastProcessor`: the first `main_ports` ports are the main stream, the rest is broadcast."""
 
     def __init__(
@@ -89,78 +77,44 @@ class ConnectOperator:
         operator: str,
         backend: StateBackend | None = None,
     ) -> None:
-        self._given = processor
-        self._stated = backend
-        self._keys = list(keys)
-        self._key_fields = KeySlots(schema_in, keys).fields if keys else []
+        super().__init__(processor, keys, schema_in, schema_out, operator=operator, backend=backend)
         self._main_ports = main_ports
-        self._schema_out = schema_out
-        self._operator = operator
-        self._current = CurrentKey()
-        self._keyed: dict[str, KeyedState] = {}
         self._broadcast: dict[str, BroadcastState] = {}
-        self._processor: BroadcastProcessor | None = None
-        self._backend: KeyedBackend | None = None
 
-    def open(self, context: OperatorContext) -> None:
-        """Make the processor and bind its states.
-
-        Raises: UserCodeError when its constructor or `open` raises.
-        """
-        # Broadcast state is small, and in memory always.
-        self._backend = (
-            keyed_backend(self._stated, context, self._key_fields)
-            if self._keys
-            else HeapBackend([], context.max_parallelism)
-        )
-        try:
-            given = self._given
-            processor = given() if isinstance(given, type) else copy.deepcopy(given)
-            declared = declared_states(type(processor))
-            for name, state in declared.items():
-                if isinstance(state, BroadcastState):
-                    self._broadcast[name] = state.bind(name, self._current)
-                    setattr(processor, name, self._broadcast[name])
-                else:
-                    self._keyed[name] = self._backend.bind(state, name, self._current)
-                    setattr(processor, name, self._keyed[name])
-            for name, stamps in stamps_of(declared).items():
-                self._keyed[name] = self._backend.bind(stamps, name, self._current)
-            for name in declared:
-                if stamp_name(name) in self._keyed:
-                    self._keyed[name].expires_by(self._keyed[stamp_name(name)])
-            processor.open()
-        except Exception as error:
-            raise raised(self._operator, error) from error
-        self._processor = processor
-
-    def restore_databases(self, databases: Sequence[RestoredDatabase]) -> bool:
-        """See `KeepsDatabase`."""
-        return self._opened().restore(databases)
+    def _bind(
+        self,
+        processor: StatefulProcessor,
+        declared: Mapping[str, KeyedState],
+        context: OperatorContext,
+    ) -> None:
+        # Broadcast state is small, and always in memory.
+        memory = keyed_backend(HEAP, context)
+        for name, state in declared.items():
+            if isinstance(state, BroadcastState):
+                values = memory.values(name, (), state.type, state.from_arrow)
+                self._broadcast[name] = state.bind(name, self._current, values)
+                setattr(processor, name, self._broadcast[name])
+        keyed = {name: s for name, s in declared.items() if name not in self._broadcast}
+        super()._bind(processor, keyed, context)
 
     def check_states(self, states: Sequence[RestoredState]) -> None:
         """See `ChecksStates`."""
-        given = self._given
-        declared = declared_states(given if isinstance(given, type) else type(given))
-        declared |= stamps_of(declared)
+        declared = self._declared()
         refuse_unknown(states, declared, self._operator)
-        for name, state in declared.items():
-            if isinstance(state, BroadcastState):
-                for held in states:
-                    if held.name == name:
-                        check_state(name, held.table.schema, state.schema, self._operator)
-            else:
-                self._batches(states, name, state)
+        broadcast = {n: s for n, s in declared.items() if isinstance(s, BroadcastState)}
+        for held in states:
+            if held.name in broadcast:
+                wanted = broadcast[held.name].schema
+                check_state(held.name, held.table.schema, wanted, self._operator)
+        self._check_keyed(states, {n: s for n, s in declared.items() if n not in broadcast})
 
     def restore(self, states: Sequence[RestoredState]) -> None:
         """Take back the keys that this subtask owns now, and one copy of the broadcast state.
 
         Raises: UserError when the checkpoint holds a state that is not declared, or another type.
         """
-        refuse_unknown(states, [*self._keyed, *self._broadcast], self._operator)
-        for name, state in self._keyed.items():
-            for batch in self._batches(states, name, state):
-                state.load(self._keys_of(batch), batch.column(len(self._keys)).to_pylist())
+        refuse_unknown(states, [*self._states, *self._broadcast], self._operator)
+        self._restore_keyed(states)
         for given in states:
             if given.name in self._broadcast:
                 found = self._broadcast[given.name]
@@ -168,113 +122,40 @@ class ConnectOperator:
                 found.load_entries(given.table)
 
     def process(self, batch: pa.RecordBatch, port: int) -> Iterator[pa.RecordBatch]:
-        """Emit what the processor returns.
-
-        Raises: UserCodeError when it raises, returns what does not fit, or sets a state to a value of another type.
-        """
+        """See `ProcessOperator`."""
         processor = self._processor
-        assert processor is not None, "opened"
+        assert isinstance(processor, BroadcastProcessor), "opened"
         self._opened().begin()
         if port < self._main_ports:
-            return self._rows(batch, self._keys_of, processor.process)
+            return self._process_rows(batch, processor.process)
         return self._told(batch, processor)
-
-    def finish(self) -> Iterable[pa.RecordBatch]:
-        """Nothing is held back."""
-        return ()
 
     def commit(self) -> None:
         """Merge the writes of the work that ended."""
-        for state in (*self._keyed.values(), *self._broadcast.values()):
+        super().commit()
+        for state in self._broadcast.values():
             state.commit()
-        self._opened().commit()
 
     def snapshot(self) -> Sequence[StateSnapshot]:
-        """Freeze what lies on the heap; broadcast state, which always does, needs no copy."""
-        return self._opened().snapshot() + [
+        """Freeze tables outside a database; broadcast state needs no copy."""
+        broadcast = [
             StateSnapshot(name, StateKind.BROADCAST, state.freeze_entries())
             for name, state in self._broadcast.items()
         ]
-
-    def freeze_database(self) -> DatabaseSnapshot | None:
-        """Freeze what lies in a database."""
-        return self._opened().freeze_database()
-
-    def close(self) -> None:
-        """Release the backend."""
-        if self._backend is not None:
-            self._backend.close()
-
-    def _opened(self) -> KeyedBackend:
-        assert self._backend is not None, "opened"
-        return self._backend
-
-    def _batches(
-        self, states: Sequence[RestoredState], name: str, state: KeyedState
-    ) -> list[pa.RecordBatch]:
-        schema = pa.schema([*self._key_fields, pa.field(name, state.type)])
-        return restored_batches(states, name, schema, self._operator, state.default)
+        return [*super().snapshot(), *broadcast]
 
     def _told(
         self, batch: pa.RecordBatch, processor: BroadcastProcessor
     ) -> Iterator[pa.RecordBatch]:
-        def keyless(piece: pa.RecordBatch) -> list[Key]:
-            return [_NO_KEY] * piece.num_rows
-
         for state in self._broadcast.values():
             state.changeable = True
         try:
-            yield from self._rows(batch, keyless, lambda _, row: processor.process_broadcast(row))
+            yield from self._process_rows(
+                batch, lambda _, row: processor.process_broadcast(row), keyless=_NO_KEY
+            )
         finally:
             for state in self._broadcast.values():
                 state.changeable = False
-
-    def _rows(
-        self,
-        batch: pa.RecordBatch,
-        keys_of: Callable[[pa.RecordBatch], list[Key]],
-        call: Callable[[Key, Row], Iterable[Row] | None],
-    ) -> Iterator[pa.RecordBatch]:
-        for piece in slices(batch):
-            rows: list[Row] = []
-            keys = keys_of(piece)
-            times = None
-            if keys[0] is not _NO_KEY:
-                self._opened().prefetch(keys)
-                times = self._now(piece)
-            for index, (key, row) in enumerate(zip(keys, rows_of(piece), strict=True)):
-                self._current.key = key
-                if times is not None:
-                    self._current.now_ns = int(times[index])
-                try:
-                    returned = call(key, row)
-                    if returned is not None:
-                        if isinstance(returned, Mapping | str | bytes):
-                            raise self._not_rows(returned)
-                        rows.extend(returned)
-                except UserCodeError:
-                    raise
-                except Exception as error:
-                    record = piece.slice(index, 1).to_pylist()[0]
-                    raise raised(self._operator, error, record=record) from error
-            if rows:
-                yield rows_to_batch(self._operator, rows, self._schema_out)
-
-    def _now(self, batch: pa.RecordBatch) -> Times | None:
-        """Tell what time it is at each record, for states that expire; None if none do."""
-        return None
-
-    def _keys_of(self, batch: pa.RecordBatch) -> list[Key]:
-        if not self._keys:
-            return [None] * batch.num_rows
-        columns = [_one_nan(cells_of(batch.column(name))) for name in self._keys]
-        return columns[0] if len(columns) == 1 else list(zip(*columns, strict=True))
-
-    def _not_rows(self, returned: object) -> UserCodeError:
-        return UserCodeError(
-            self._operator,
-            f"returned {type(returned).__name__} {shown(returned)} where an iterable of dicts is due",
-        )
 
 
 class ExpiringConnectOperator(ConnectOperator):
@@ -301,14 +182,11 @@ class ExpiringConnectOperator(ConnectOperator):
             processor, keys, main_ports, schema_in, schema_out, operator=operator, backend=backend
         )
         self._event_time = event_time
-        #: What had expired by then may have been removed.
-        self._watermark_ns = MIN_WATERMARK
 
     def process(self, batch: pa.RecordBatch, port: int) -> Iterator[pa.RecordBatch]:
         """See `ConnectOperator`."""
         emitted = super().process(batch, port)
-        for state in self._keyed.values():
-            state.sweep(self._watermark_ns, SWEPT_MAX)
+        self._sweep()
         return emitted
 
     def advance(self, watermark_ns: int, rows_max: int) -> Advanced:
@@ -316,15 +194,3 @@ class ExpiringConnectOperator(ConnectOperator):
         if watermark_ns != MAX_WATERMARK:
             self._watermark_ns = max(self._watermark_ns, watermark_ns)
         return Advanced((), done=True)
-
-    def _now(self, batch: pa.RecordBatch) -> Times | None:
-        """The record's own time, or the watermark where that has passed it: a late record must not see what may have been removed."""
-        found: Times = np.maximum(
-            times_of(batch, self._event_time, self._operator), self._watermark_ns
-        )
-        return found
-
-
-def _one_nan(keys: list[Any]) -> list[Any]:
-    """All NaNs are one key, but a dictionary finds a NaN only if it is the same object."""
-    return [_NAN if isinstance(key, float) and math.isnan(key) else key for key in keys]

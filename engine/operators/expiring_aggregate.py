@@ -28,7 +28,7 @@ from .session import reached
 from .window import WindowOperator
 from .window_output import window_schema
 from .window_store import END, FIRED, NEVER, START, WindowAggregate
-from .windows import Times, from_times, times_of
+from .windows import Times, times_of
 
 _AT = pa.field("__at", pa.timestamp("ns"))
 #: In memory, rows of expired keys are looked for so often in the time that a key lives.
@@ -80,7 +80,7 @@ class ExpiringAggregate(WindowOperator):
             return Advanced((), done=True)
         advanced = super().advance(watermark_ns, rows_max)
         due_ns = self._swept_ns + self._ttl_ns // _ROUNDS_PER_TTL
-        if self._disk is None and watermark_ns >= due_ns:
+        if watermark_ns >= due_ns:
             self._swept_ns = watermark_ns
             self._compact()
         return advanced
@@ -105,9 +105,7 @@ class ExpiringAggregate(WindowOperator):
     def _assign(self, batch: pa.RecordBatch, times: Times, watermark: Times | int) -> Slots:
         store = self._store
         slots = self._numbered(batch)
-        if self._disk is not None:
-            zeros = from_times(np.zeros(store.count, np.int64), _AT.type)
-            self._recall(self._disk.find(store.keys.columns(), zeros))
+        self._rows.recall()
         touched, expires, anew, kept = self._lives(slots, np.maximum(times, watermark))
         store.aggregates.clear(anew)
         if kept.all():
@@ -144,4 +142,6 @@ class ExpiringAggregate(WindowOperator):
         """Rows of new keys have not been written yet: such a one does not expire."""
         known = self._store.count
         self._store.grow(self._store.keys.count)
-        self._store.last.working[known : self._store.count] = NEVER
+        new = np.arange(known, self._store.count)
+        self._store.key.working[new] = new
+        self._store.last.working[new] = NEVER

@@ -1,11 +1,12 @@
 """Joins of two streams by key and event time.
 
-A record is joined with those of the other side that are there already, and kept until the watermark says that none can come any more to
-which it would belong. An interval join matches by distance in time, a windowed join by window; to both, a record has a *time* (its own, or
-the start of its window) and the other's must lie within fixed bounds of it. So the pairs come as soon as both records are there, those of a windowed
-join too; what an outer join leaves unmatched comes when the watermark has passed.
+A record is joined with the stored records of the other side, and kept until the watermark excludes further matches. An
+interval join matches by distance in time, a windowed join by window; in both, a record has a *time* (its own, or the
+start of its window), and the times of a pair differ within fixed bounds. So pairs are emitted as soon as both records
+are there, also by a windowed join; unmatched records of an outer join are emitted when the watermark has passed.
 
-A record with a time that the watermark has passed (whose window it has passed) is late: it is dropped and counted. A null key meets nothing, as in SQL.
+Records behind the watermark (with windows behind the watermark) are late: they are dropped and counted. A null key
+matches nothing, as in SQL.
 
 Source: Flink's `IntervalJoinOperator`; deviations: outer joins, and windowed joins that do not wait for the window's end.
 """
@@ -14,8 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import partial
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 import numpy as np
 import pyarrow as pa
@@ -29,32 +29,17 @@ from ..contract.operators import (
     RestoredDatabase,
     RestoredState,
     StateBackend,
-    StateKind,
     StateSnapshot,
 )
 from ..state.arrays import Mask
+from ..state.backend import DUE_SUFFIX, SEQUENCE_STATE, KeyedBackend, RecordTable
+from ..state.runs import MATCHED, TIME, Rows, Run
 from ..state.tables import refuse_unknown
+from .backends import keyed_backend
+from .join_input import JoinInput, equal_keys, have_keys, side_batches
 from .join_output import JoinOutput
-from .join_runs import (
-    MATCHED,
-    SEQUENCE_STATE,
-    TIME,
-    JoinInput,
-    Rows,
-    Run,
-    appended,
-    equal_keys,
-    have_keys,
-    run_of,
-    side_batches,
-    table_of,
-)
 from .lateness import WATERMARK_STATE, JudgesLateness
-from .window_store import DUE_SUFFIX
 from .windows import Times, TimeWindow, times_of
-
-if TYPE_CHECKING:
-    from .rocks_join import RocksJoin
 
 How = Literal["inner", "left", "right", "full"]
 
@@ -73,9 +58,6 @@ class Interval:
     high_ns: int
 
 
-Runs = tuple[tuple[Run, ...], tuple[Run, ...]]
-
-
 class JoinOperator(JudgesLateness):
     """Joins what comes in on the first `left_ports` ports with the rest."""
 
@@ -92,8 +74,7 @@ class JoinOperator(JudgesLateness):
     ) -> None:
         super().__init__()
         self._stated = backend
-        #: Where the records lie, if not in memory.
-        self._disk: RocksJoin | None = None
+        self._backend: KeyedBackend | None = None
         self._inputs = (left, right)
         self._window = match if isinstance(match, TimeWindow) else None
         self._bounds = match if isinstance(match, Interval) else Interval(0, 0)
@@ -108,18 +89,17 @@ class JoinOperator(JudgesLateness):
             if isinstance(match, TimeWindow)
             else (match.high_ns, -match.low_ns)
         )
-        self._runs: Runs = ((), ())
-        self._committed: Runs = ((), ())
 
     def open(self, context: OperatorContext) -> None:
-        """Note where this instance runs, and name the database if its records lie in one."""
+        """Make the backend, and a table for each side."""
         super().open(context)
-        backend = self._stated or context.backend
-        if backend.kind != "heap":
-            # Not at the top: jobs on the heap need not wait for rocksdict.
-            from .rocks_join import RocksJoin
-
-            self._disk = RocksJoin(SIDES, self._inputs, self._kept_ns, backend, context)
+        self._backend = backend = keyed_backend(self._stated, context)
+        self._sides: list[RecordTable] = [
+            backend.records(name, given.schema, given.keys, kept_ns, unmatched=alone)
+            for name, given, kept_ns, alone in zip(
+                SIDES, self._inputs, self._kept_ns, self._alone, strict=True
+            )
+        ]
 
     def check_states(self, states: Sequence[RestoredState]) -> None:
         """See `ChecksStates`."""
@@ -129,7 +109,7 @@ class JoinOperator(JudgesLateness):
 
     def restore_databases(self, databases: Sequence[RestoredDatabase]) -> bool:
         """See `KeepsDatabase`."""
-        return self._disk is not None and self._disk.restore_databases(databases)
+        return self._opened().restore(databases)
 
     def restore(self, states: Sequence[RestoredState]) -> None:
         """Take back the records of the keys that this subtask owns now.
@@ -138,18 +118,12 @@ class JoinOperator(JudgesLateness):
         """
         refuse_unknown(states, _STATES, self._operator)
         self._time.restore(states)
-        if self._disk is not None:
-            self._disk.restore(states)
+        self._opened().restore_own(states)
         for side, given in enumerate(self._inputs):
             for batch in self._batches(states, side):
                 time = batch.column(TIME.name).to_numpy()
                 matched = batch.column(MATCHED.name).to_numpy(zero_copy_only=False)
-                rows = batch.select(given.schema.names)
-                if self._disk is not None:
-                    self._disk.load(side, rows, time, matched)
-                else:
-                    self._append(side, run_of(rows, given.keys, time, matched))
-        self._committed = self._runs
+                self._sides[side].load(batch.select(given.schema.names), time, matched)
 
     def _batches(self, states: Sequence[RestoredState], side: int) -> list[pa.RecordBatch]:
         return side_batches(states, SIDES[side], self._inputs[side], self._operator)
@@ -159,8 +133,7 @@ class JoinOperator(JudgesLateness):
 
         Raises: UserCodeError when a record has no time.
         """
-        if self._disk is not None:
-            self._disk.begin()
+        self._opened().begin()
         side = 0 if port < self._left_ports else 1
         batch, time = self._in_time(side, batch)
         valid = have_keys(batch, self._inputs[side].keys)
@@ -173,70 +146,43 @@ class JoinOperator(JudgesLateness):
             return
         matched = np.zeros(batch.num_rows, np.bool_)
         yield from self._probe(side, batch, time, matched)
-        if self._disk is not None:
-            self._disk.add(side, batch, time, matched)
-        else:
-            self._append(side, run_of(batch, self._inputs[side].keys, time, matched))
+        self._sides[side].add(batch, time, matched)
 
     def advance(self, watermark_ns: int, rows_max: int) -> Advanced:
-        """Let go of the records that can meet nothing any more; of an outer join, emit those that never did."""
+        """Drop expired records; of an outer join, emit unmatched ones."""
         self._time.advance(watermark_ns)
-        if self._disk is not None:
-            return self._advance_on_disk(self._disk, watermark_ns, rows_max)
+        self._opened().begin()
         batches: list[pa.RecordBatch] = []
         room, done = rows_max, True
-        for side in (0, 1):
-            kept: list[Run] = []
-            for run in self._runs[side]:
-                left, alone, rest = self._expired(side, run, watermark_ns, room)
-                if len(alone):
-                    taken = run.rows.take(pa.array(alone))
-                    batches.append(self._output.alone(side, taken, run.time[alone]))
-                    room -= len(alone)
-                done = done and not rest
-                kept += [] if left is None else [left]
-            self._keep(side, tuple(kept))
+        for side, table in enumerate(self._sides):
+            expired = table.expired(watermark_ns, room)
+            if self._alone[side] and expired.rows.num_rows:
+                batches.append(self._output.alone(side, expired.rows, expired.time))
+            room -= expired.count
+            done = done and expired.done
         return Advanced(batches, done)
 
     def commit(self) -> None:
         """Publish the records and the watermark."""
         self._time.commit()
-        self._committed = self._runs
-        if self._disk is not None:
-            self._disk.commit()
+        self._opened().commit()
 
     def snapshot(self) -> Sequence[StateSnapshot]:
-        """Keep the committed runs that lie in memory; they do not change."""
-        if self._disk is not None:
-            return [self._time.snapshot(), self._disk.snapshot()]
-        states = [
-            StateSnapshot(
-                name, StateKind.KEYED, partial(table_of, runs, given, self._max_parallelism)
-            )
-            for name, given, runs in zip(SIDES, self._inputs, self._committed, strict=True)
-        ]
-        return [*states, self._time.snapshot()]
+        """Freeze the watermark, and committed records outside a database."""
+        return [*self._opened().snapshot(), self._time.snapshot()]
 
     def freeze_database(self) -> DatabaseSnapshot | None:
-        """Freeze the committed records that lie in a database."""
-        return None if self._disk is None else self._disk.freeze_database()
+        """Freeze the committed records in the database."""
+        return self._opened().freeze_database()
 
     def close(self) -> None:
-        """Remove the database."""
-        if self._disk is not None:
-            self._disk.close()
+        """Release the backend."""
+        if self._backend is not None:
+            self._backend.close()
 
-    def _advance_on_disk(self, disk: RocksJoin, watermark_ns: int, rows_max: int) -> Advanced:
-        disk.begin()
-        batches: list[pa.RecordBatch] = []
-        room, done = rows_max, True
-        for side in (0, 1):
-            rows, time, dropped, all_of_it = disk.expired(side, watermark_ns, room)
-            if self._alone[side] and rows.num_rows:
-                batches.append(self._output.alone(side, rows, time))
-            room -= dropped
-            done = done and all_of_it
-        return Advanced(batches, done)
+    def _opened(self) -> KeyedBackend:
+        assert self._backend is not None, "opened"
+        return self._backend
 
     def _in_time(self, side: int, batch: pa.RecordBatch) -> tuple[pa.RecordBatch, Times]:
         """Put late records aside. Returns the others, once for each of their windows, with their times."""
@@ -263,34 +209,23 @@ class JoinOperator(JudgesLateness):
     def _probe(
         self, side: int, batch: pa.RecordBatch, time: Times, matched: Mask
     ) -> Iterator[pa.RecordBatch]:
-        """Emit the pairs with the other side's records; note on both sides who has met one."""
+        """Emit the pairs with the other side's records; mark matches on both sides."""
         mine = self._inputs[side]
         low, high = self._bounds.low_ns, self._bounds.high_ns
         if side == 1:
             low, high = -high, -low
         hashes = hash_rows(batch, mine.keys)
-        if self._disk is not None:
-            held = self._disk.candidates(1 - side, hashes, time + low, time + high)
-            if held is None:
-                return
+        for held in self._sides[1 - side].find(hashes, time + low, time + high):
             probing, found = self._met(side, batch, held.run, hashes, time + low, time + high)
             matched[probing] = True
-            if self._alone[1 - side]:
-                self._disk.met(1 - side, held, found)
+            if self._alone[1 - side] and len(found):
+                held.met(found)
             yield from self._pairs(side, batch, held.run, time, probing, found)
-            return
-        runs: list[Run] = []
-        for run in self._runs[1 - side]:
-            probing, found = self._met(side, batch, run, hashes, time + low, time + high)
-            matched[probing] = True
-            runs.append(run.met(found) if self._alone[1 - side] and len(found) else run)
-            yield from self._pairs(side, batch, run, time, probing, found)
-        self._keep(1 - side, tuple(runs))
 
     def _met(
         self, side: int, batch: pa.RecordBatch, run: Run, hashes: Hashes, low: Times, high: Times
     ) -> tuple[Rows, Rows]:
-        """Find who meets whom. Returns pairs (row of the batch, row of the run)."""
+        """Find matches. Returns pairs (row of the batch, row of the run)."""
         mine, theirs = self._inputs[side], self._inputs[1 - side]
         probing, found = run.probe(hashes, low, high)
         equal = equal_keys(batch, mine.keys, probing, run.rows, theirs.keys, found)
@@ -306,26 +241,6 @@ class JoinOperator(JudgesLateness):
             times = time[probing[first : first + _PAIRS_MAX]]
             yield self._output.pairs(*(sides if side == 0 else sides[::-1]), times)
 
-    def _expired(
-        self, side: int, run: Run, watermark_ns: int, room: int
-    ) -> tuple[Run | None, Rows, bool]:
-        """Returns what is left of a run, the rows to be emitted alone, and whether there are more of those than there is room for."""
-        if int(run.times[0]) + self._kept_ns[side] > watermark_ns:
-            return run, _NO_ROWS, False
-        gone: Mask = run.time + self._kept_ns[side] <= watermark_ns
-        if not self._alone[side]:
-            few = 2 * np.count_nonzero(gone) < len(gone)
-            return (run if few else run.without(gone)), _NO_ROWS, False
-        alone = np.flatnonzero(gone & ~run.matched)
-        gone[alone[room:]] = False
-        return run.without(gone), alone[:room], len(alone) > room
-
-    def _append(self, side: int, run: Run) -> None:
-        self._keep(side, appended(self._runs[side], run, self._inputs[side].keys))
-
-    def _keep(self, side: int, runs: tuple[Run, ...]) -> None:
-        self._runs = (runs, self._runs[1]) if side == 0 else (self._runs[0], runs)
-
 
 _STATES = (
     *SIDES,
@@ -333,4 +248,3 @@ _STATES = (
     SEQUENCE_STATE,
     WATERMARK_STATE,
 )
-_NO_ROWS: Rows = np.zeros(0, np.int64)

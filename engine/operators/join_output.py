@@ -11,7 +11,7 @@ from .window_store import END, START
 from .windows import Times, TimeWindow, Window, from_times
 
 if TYPE_CHECKING:
-    from .join_runs import JoinInput
+    from .join_input import JoinInput
 
 #: Appended to the name of a right column that the left has, too.
 SUFFIX = "_right"

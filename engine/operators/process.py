@@ -13,10 +13,12 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from headrace.channels.events import MIN_WATERMARK
 from headrace.channels.hashing import key_hashers
 
 from ..contract.errors import UserCodeError, UserError
 from ..contract.operators import (
+    HEAP,
     DatabaseSnapshot,
     OperatorContext,
     RestoredDatabase,
@@ -25,15 +27,15 @@ from ..contract.operators import (
     StateSnapshot,
 )
 from ..contract.user_code import Row, cells_of, raised, rows_of, rows_to_batch, shown, slices
-from ..state.committed import Key
-from ..state.expiry import stamp_name, stamps_of
+from ..state.backend import Key, KeyedBackend
+from ..state.expiry import SWEPT_MAX, stamps_of
 from ..state.keyed import CurrentKey, KeyedState
 from ..state.keys import KeySlots
 from ..state.tables import refuse_unknown, restored_batches
 from ..state.timers import PROCESSING_TIMERS, TIMERS, ProcessingTimers, TimerQueue, Timers
-from .backends import KeyedBackend, keyed_backend
+from .backends import bound_states, keyed_backend
 from .batch import to_batches
-from .windows import Times
+from .windows import Times, times_of
 
 _NAN = float("nan")
 
@@ -112,6 +114,10 @@ class ProcessOperator:
 
     fires = False
     fires_by_clock = False
+    #: Column of a record's time, if states expire.
+    _event_time: str | None = None
+    #: All timers up to here have fired, and state that had expired by then may be gone.
+    _watermark_ns = MIN_WATERMARK
 
     def __init__(
         self,
@@ -124,12 +130,13 @@ class ProcessOperator:
         backend: StateBackend | None = None,
     ) -> None:
         try:
-            key_hashers(schema_in, keys)
+            if keys:
+                key_hashers(schema_in, keys)
         except (ValueError, TypeError) as error:
             raise UserError(f"operator {operator!r}: {error}") from error
         self._given = processor
         self._keys = list(keys)
-        self._key_slots = KeySlots(schema_in, keys)
+        self._key_fields = KeySlots(schema_in, keys).fields if keys else []
         self._schema_in = schema_in
         self._schema_out = schema_out
         self._operator = operator
@@ -146,20 +153,11 @@ class ProcessOperator:
 
         Raises: UserCodeError when its constructor or `open` raises.
         """
-        backend = keyed_backend(self._stated, context, self._key_slots.fields)
-        self._backend = backend
+        self._backend = keyed_backend(self._stated if self._keys else HEAP, context)
         try:
             given = self._given
             processor = given() if isinstance(given, type) else copy.deepcopy(given)
-            declared = declared_states(type(processor))
-            for name, state in declared.items():
-                self._states[name] = backend.bind(state, name, self._current)
-                setattr(processor, name, self._states[name])
-            for name, stamps in stamps_of(declared).items():
-                self._states[name] = backend.bind(stamps, name, self._current)
-            for name in declared:
-                if stamp_name(name) in self._states:
-                    self._states[name].expires_by(self._states[stamp_name(name)])
+            self._bind(processor, declared_states(type(processor)), context)
             processor.timers = Timers(self._timers, self._current, fires=self.fires)
             processor.processing_timers = ProcessingTimers(
                 self._alarms, self._current, fires=self.fires_by_clock
@@ -168,6 +166,18 @@ class ProcessOperator:
         except Exception as error:
             raise raised(self._operator, error) from error
         self._processor = processor
+
+    def _bind(
+        self,
+        processor: StatefulProcessor,
+        declared: Mapping[str, KeyedState],
+        context: OperatorContext,
+    ) -> None:
+        """Give the processor its states."""
+        fields, current = self._key_fields, self._current
+        self._states = bound_states(declared, self._opened(), fields, current)
+        for name in declared:
+            setattr(processor, name, self._states[name])
 
     def restore_databases(self, databases: Sequence[RestoredDatabase]) -> bool:
         """See `KeepsDatabase`."""
@@ -179,24 +189,36 @@ class ProcessOperator:
         Raises: UserError when the checkpoint holds a state that is not declared, or another type.
         """
         refuse_unknown(states, self._states, self._operator)
-        values = len(self._key_slots.fields)
+        self._restore_keyed(states)
+
+    def _restore_keyed(self, states: Sequence[RestoredState]) -> None:
+        values = len(self._key_fields)
         for name, state in self._states.items():
             for batch in self._batches(states, name, state):
                 state.load(self._keys_of(batch), batch.column(values).to_pylist())
 
     def check_states(self, states: Sequence[RestoredState]) -> None:
         """See `ChecksStates`."""
+        declared = self._declared()
+        refuse_unknown(states, declared, self._operator)
+        self._check_keyed(states, declared)
+
+    def _declared(self) -> dict[str, KeyedState]:
+        """Find all states, the times of last writes included."""
         given = self._given
         declared = declared_states(given if isinstance(given, type) else type(given))
-        declared |= stamps_of(declared)
-        refuse_unknown(states, declared, self._operator)
+        return {**declared, **stamps_of(declared)}
+
+    def _check_keyed(
+        self, states: Sequence[RestoredState], declared: Mapping[str, KeyedState]
+    ) -> None:
         for name, state in declared.items():
             self._batches(states, name, state)
 
     def _batches(
         self, states: Sequence[RestoredState], name: str, state: KeyedState
     ) -> list[pa.RecordBatch]:
-        schema = pa.schema([*self._key_slots.fields, pa.field(name, state.type)])
+        schema = pa.schema([*self._key_fields, pa.field(name, state.type)])
         return restored_batches(states, name, schema, self._operator, state.default)
 
     def process(self, batch: pa.RecordBatch, port: int) -> Iterator[pa.RecordBatch]:
@@ -238,14 +260,23 @@ class ProcessOperator:
         return self._backend
 
     def _process_rows(
-        self, batch: pa.RecordBatch, process: Callable[[Key, Row], Iterable[Row] | None]
+        self,
+        batch: pa.RecordBatch,
+        process: Callable[[Key, Row], Iterable[Row] | None],
+        *,
+        keyless: Key | None = None,
     ) -> Iterator[pa.RecordBatch]:
+        """Call with each row; `keyless` stands in for the key of rows without key."""
         current = self._current
         for piece in slices(batch):
             rows: list[Row] = []
-            keys = self._keys_of(piece)
-            self._opened().prefetch(keys)
-            times = self._now(piece)
+            times = None
+            if keyless is None:
+                keys = self._keys_of(piece)
+                self._opened().prefetch(keys)
+                times = self._now(piece)
+            else:
+                keys = [keyless] * piece.num_rows
             for index, (key, row) in enumerate(zip(keys, rows_of(piece), strict=True)):
                 current.key = key
                 if times is not None:
@@ -286,8 +317,21 @@ class ProcessOperator:
             yield from results
 
     def _now(self, batch: pa.RecordBatch) -> Times | None:
-        """Tell what time it is at each record, for states that expire; None if none do."""
-        return None
+        """Tell the time at each record, for states that expire; None without such states.
+
+        The later of the record's own time and the watermark: no record sees state that may be removed.
+        """
+        if self._event_time is None:
+            return None
+        times = times_of(batch, self._event_time, self._operator)
+        found: Times = np.maximum(times, self._watermark_ns)
+        return found
+
+    def _sweep(self) -> None:
+        """Remove expired state of a bounded number of keys."""
+        if self._event_time is not None:
+            for state in self._states.values():
+                state.sweep(self._watermark_ns, SWEPT_MAX)
 
     def _results(self, returned: Any) -> list[pa.RecordBatch]:
         if isinstance(returned, Iterator | list | tuple):
@@ -302,6 +346,8 @@ class ProcessOperator:
         return to_batches(self._operator, returned, self._schema_out)
 
     def _keys_of(self, batch: pa.RecordBatch) -> list[Key]:
+        if not self._keys:
+            return [None] * batch.num_rows
         arrays = [batch.column(name) for name in self._keys]
         columns = [_one_nan(cells_of(array), array.type) for array in arrays]
         return columns[0] if len(columns) == 1 else list(zip(*columns, strict=True))
@@ -356,7 +402,7 @@ def declared_states(processor: type[StatefulProcessor]) -> dict[str, KeyedState]
 
 
 def _one_nan(keys: list[Any], type_: pa.DataType) -> list[Any]:
-    """All NaNs are one key, but a dictionary finds a NaN only if it is the same object."""
+    """Make all NaNs the same object, since a dictionary finds a NaN only by identity."""
     if not pa.types.is_floating(type_):
         return keys
     return [_NAN if key is not None and math.isnan(key) else key for key in keys]

@@ -74,8 +74,7 @@ class SessionOperator(WindowOperator):
     def _assign(self, batch: pa.RecordBatch, times: Times, watermark: Times | int) -> Slots:
         keys = self._store.keys.lookup(batch)
         self._grow(self._store.count)
-        if self._disk is not None:
-            self._recall(self._disk.of_keys(self._store.keys.columns()))
+        self._rows.recall_keys()
         passed = np.zeros(self._store.keys.count, np.int64)
         passed[keys] = watermark
         found, session_of = self._sessions(keys, times)
@@ -140,7 +139,7 @@ class SessionOperator(WindowOperator):
         self._store.aggregates.merge(into[taken], gone)
         self._store.gone.working[gone] = True
         self._store.fire_at.working[gone] = NEVER
-        self._store.stage(gone)
+        self._rows.keep(gone)
 
     def _add(self, batch: pa.RecordBatch, slots: Slots, late: Mask) -> None:
         if not late.any():

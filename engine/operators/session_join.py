@@ -4,11 +4,12 @@ The sessions are those of an aggregate over the union of both sides that counts 
 themselves lie beside it. When the watermark has passed the end of a session, every record of its left side is joined with every one
 of its right, and all of them are forgotten. A session of one side alone is what an outer join emits unmatched.
 
-A closed session is first taken out of the sessions and then emitted, over several calls if it makes many pairs. What is not emitted yet is
-state of its own, so that a checkpoint may come in between, and no record can join a session that is closed.
+A closed session is first taken out of the sessions and then emitted, over several calls if its pairs are many. Closed
+sessions are state of their own until all pairs are emitted: a checkpoint may come in between, and no record can join a
+closed session.
 
-A record is late as in `session.py`: it is dropped and counted. A null key meets nothing, as in SQL: such a record is a session alone, and an outer
-join emits it at once.
+Late records are dropped and counted, as in `session.py`. A null key matches nothing, as in SQL: its record is a session
+alone, and an outer join emits the record at once.
 
 Source: Flink's window join with `EventTimeSessionWindows`; deviations: outer joins, and what `session.py` says of lateness.
 """
@@ -33,15 +34,17 @@ from ..contract.operators import (
     StateKind,
     StateSnapshot,
 )
+from ..state.backend import SEQUENCE_STATE, KeyedBackend, RecordTable
+from ..state.runs import TIME, Rows
 from ..state.tables import keyed_table, refuse_unknown, restored_batches
 from . import aggregations
-from .backends import make_database, take_over
+from .backends import keyed_backend
 from .join import How
+from .join_input import JoinInput, have_keys, side_batches
 from .join_output import JoinOutput
-from .join_runs import SEQUENCE_STATE, TIME, JoinInput, Rows, have_keys, side_batches
 from .lateness import LateRecords
 from .session import SessionOperator
-from .session_records import SIDES, Found, HeapRecords, SessionRecords, Sessions
+from .session_records import SIDES, Found, Sessions, found_in
 from .window_output import window_schema
 from .window_store import END, FIRED, START, WindowAggregate
 from .windows import SessionWindow, Times, times_of
@@ -82,7 +85,7 @@ class SessionJoinOperator:
         spec = _counted(left)
         self._schema_in = spec.schema_in
         self._sessions = SessionOperator(window, spec, operator=operator, backend=backend)
-        self._records: SessionRecords = HeapRecords(self._inputs, 1)
+        self._backend: KeyedBackend | None = None
         self._late = LateRecords()
         self._max_parallelism = 1
         #: Closed sessions, as far as they are not emitted yet; and as committed.
@@ -92,19 +95,14 @@ class SessionJoinOperator:
         self._all_closed = False
 
     def open(self, context: OperatorContext) -> None:
-        """Note where this instance runs, and name the database if its state lies in one."""
+        """Make the backend, in which the sessions and the records of both sides are."""
         self._max_parallelism = context.max_parallelism
-        self._records = HeapRecords(self._inputs, context.max_parallelism)
-        backend = self._stated or context.backend
-        if backend.kind == "heap":
-            self._sessions.open_in(context, None)
-            return
-        # Not at the top: jobs on the heap need not wait for rocksdict.
-        from .rocks_session_records import RocksSessionRecords
-
-        self._database = make_database(backend, context)
-        self._sessions.open_in(context, self._database)
-        self._records = RocksSessionRecords(self._database, self._inputs, context)
+        self._backend = backend = keyed_backend(self._stated, context)
+        self._sessions.open_in(context, backend)
+        self._records: list[RecordTable] = [
+            backend.records(name, given.schema, given.keys, None, unmatched=False)
+            for name, given in zip(SIDES, self._inputs, strict=True)
+        ]
 
     def check_states(self, states: Sequence[RestoredState]) -> None:
         """See `ChecksStates`."""
@@ -116,8 +114,7 @@ class SessionJoinOperator:
 
     def restore_databases(self, databases: Sequence[RestoredDatabase]) -> bool:
         """See `KeepsDatabase`."""
-        layouts = {**self._sessions.layouts, **self._records.layouts}
-        return bool(layouts) and take_over(self._database, databases, layouts)
+        return self._opened().restore(databases)
 
     def restore(self, states: Sequence[RestoredState]) -> None:
         """Take back sessions and records of the keys that this subtask owns now.
@@ -126,11 +123,12 @@ class SessionJoinOperator:
         """
         refuse_unknown(states, self._state_names(), self._operator)
         self._sessions.restore(self._of_sessions(states))
-        self._records.restore(states)
+        self._opened().restore_own(states)
         for side, given in enumerate(self._inputs):
             for batch in side_batches(states, SIDES[side], given, self._operator):
                 time = batch.column(TIME.name).to_numpy()
-                self._records.load(side, batch.select(given.schema.names), time)
+                rows = batch.select(given.schema.names)
+                self._records[side].load(rows, time, np.zeros(len(time), np.bool_))
         closing = restored_batches(states, _CLOSING, self._closing.schema, self._operator)
         self._closing = self._committed = pa.concat_batches([self._closing, *closing])
 
@@ -139,7 +137,7 @@ class SessionJoinOperator:
 
         Raises: UserCodeError when a record has no time.
         """
-        self._records.begin()
+        self._opened().begin()
         # Restored, and event time is behind: these sessions are closed all the same.
         while self._closing.num_rows:
             yield from self._emitted(_PAIRS_MAX)
@@ -160,11 +158,12 @@ class SessionJoinOperator:
         self._late.add(batch, late)
         kept = valid & ~late
         if kept.any():
-            self._records.add(side, batch.filter(pa.array(kept)), time[kept])
+            rows = batch.filter(pa.array(kept))
+            self._records[side].add(rows, time[kept], np.zeros(rows.num_rows, np.bool_))
 
     def advance(self, watermark_ns: int, rows_max: int) -> Advanced:
         """Join the sessions that end up to the watermark; about `rows_max` rows, but never less than one record with all that it meets."""
-        self._records.begin()
+        self._opened().begin()
         if not self._closing.num_rows:
             closed = self._sessions.advance(watermark_ns, rows_max)
             self._closing = pa.concat_batches([self._closing, *closed.batches])
@@ -186,8 +185,6 @@ class SessionJoinOperator:
     def commit(self) -> None:
         """Publish records, sessions and the watermark."""
         self._committed = self._closing
-        # Before the sessions, which commit the database.
-        self._records.commit()
         self._sessions.commit()
 
     def snapshot(self) -> Sequence[StateSnapshot]:
@@ -195,7 +192,7 @@ class SessionJoinOperator:
         keys = list(self._inputs[0].keys)
         table = partial(keyed_table, self._committed, keys, self._max_parallelism)
         closing = StateSnapshot(_CLOSING, StateKind.KEYED, table)
-        return [*self._sessions.snapshot(), *self._records.snapshot(), closing]
+        return [*self._sessions.snapshot(), closing]
 
     def freeze_database(self) -> DatabaseSnapshot | None:
         """Freeze what is committed in a database."""
@@ -204,6 +201,10 @@ class SessionJoinOperator:
     def close(self) -> None:
         """Remove the database."""
         self._sessions.close()
+
+    def _opened(self) -> KeyedBackend:
+        assert self._backend is not None, "opened"
+        return self._backend
 
     def _state_names(self) -> list[str]:
         return [*self._sessions.state_names, *SIDES, SEQUENCE_STATE, _CLOSING]
@@ -253,15 +254,18 @@ class SessionJoinOperator:
         end = times_of(closing, END, self._operator)
         keys = self._inputs[0].keys
         sessions = Sessions(closing, keys, hash_rows(closing, keys), start, end - self._gap_ns)
-        sides = [self._records.find(side, sessions) for side in (0, 1)]
+        sides = [
+            found_in(table, given, sessions)
+            for table, given in zip(self._records, self._inputs, strict=True)
+        ]
         for found, count in zip(sides, (left, right), strict=True):
             held = np.bincount(found.session, minlength=len(count))
             assert np.array_equal(held, count), "a session has other records than it counted"
         if part:
             sides[0] = sides[0].first(part)
-        self._records.drop(0, sides[0])
+        sides[0].drop()
         if not part:
-            self._records.drop(1, sides[1])
+            sides[1].drop()
         batches = list(self._pairs(sides[0], sides[1], start, end))
         for side, others in ((0, right), (1, left)):
             if self._alone[side]:

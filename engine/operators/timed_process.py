@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
-import numpy as np
 import pyarrow as pa
 
 from headrace.channels.events import MAX_WATERMARK, MIN_WATERMARK
@@ -23,12 +22,10 @@ from ..contract.operators import (
     StateSnapshot,
 )
 from ..contract.user_code import Row, raised
-from ..state.committed import Key
-from ..state.expiry import SWEPT_MAX
+from ..state.backend import Key
 from ..state.tables import restored_batches
 from ..state.timers import PROCESSING_TIMERS, TIMERS, TimerQueue, timers_schema
 from .process import ProcessOperator, StatefulProcessor, has_processing_timers, has_timers
-from .windows import Times, times_of
 
 #: Timers that fire at the end of input before their rows are passed on.
 _FIRED_MAX = 4096
@@ -59,8 +56,6 @@ class TimedProcessOperator(ProcessOperator):
         self.fires = has_timers(class_)
         self.fires_by_clock = has_processing_timers(class_)
         self._event_time = event_time
-        #: All timers up to here have fired, and what had expired by then may have been removed.
-        self._watermark_ns = MIN_WATERMARK
 
     def open(self, context: OperatorContext) -> None:
         """See `ProcessOperator`."""
@@ -85,7 +80,7 @@ class TimedProcessOperator(ProcessOperator):
         Raises: UserError as `ProcessOperator` does.
         """
         super().restore(self._without_timers(states))
-        fields = self._key_slots.fields
+        fields = self._key_fields
         for name, queue in self._queues().items():
             for batch in self._stored(states, name):
                 queue.load(self._keys_of(batch), batch.column(len(fields)).to_pylist())
@@ -140,7 +135,7 @@ class TimedProcessOperator(ProcessOperator):
 
     def snapshot(self) -> Sequence[StateSnapshot]:
         """Freeze what lies on the heap: timers always do."""
-        fields = self._key_slots.fields
+        fields = self._key_fields
         timers = [
             StateSnapshot(name, StateKind.KEYED, queue.freeze(fields, self._max_parallelism))
             for name, queue in self._queues().items()
@@ -157,7 +152,7 @@ class TimedProcessOperator(ProcessOperator):
         return [state for state in states if state.name not in queues]
 
     def _stored(self, states: Sequence[RestoredState], name: str) -> list[pa.RecordBatch]:
-        return restored_batches(states, name, timers_schema(self._key_slots.fields), self._operator)
+        return restored_batches(states, name, timers_schema(self._key_fields), self._operator)
 
     def _fired(
         self,
@@ -188,17 +183,3 @@ class TimedProcessOperator(ProcessOperator):
             if len(rows) >= rows_max:
                 break
         return rows, False
-
-    def _now(self, batch: pa.RecordBatch) -> Times | None:
-        """The record's own time, or the watermark where that has passed it: a late record must not see what may have been removed."""
-        if self._event_time is None:
-            return None
-        times = times_of(batch, self._event_time, self._operator)
-        found: Times = np.maximum(times, self._watermark_ns)
-        return found
-
-    def _sweep(self) -> None:
-        """Remove what has expired, of a bounded number of keys."""
-        if self._event_time is not None:
-            for state in self._states.values():
-                state.sweep(self._watermark_ns, SWEPT_MAX)

@@ -1,10 +1,12 @@
 """Aggregates over windows of keys: what tumbling, sliding and session windows have in common, and the first two.
 
-Every row of the result is a key, a window and its aggregates. It is emitted when the watermark passes the window's end. With `lateness` the window is
-kept for that long beyond, and each batch with records for it emits it again, as it is then. Records whose windows are all past and dropped
-are late: they are given out for the chain's late output, and counted.
+Every row of the result is a key, a window and its aggregates, emitted when the watermark passes the window's end.
+With `lateness` the window is kept for so long beyond its end, and each batch with records for the window emits the
+window again. Records are late when all their windows are dropped: they go to the chain's late output and are counted.
 
-No Python runs per record: a batch becomes windows, the windows' slots, and a scatter per aggregate. Firing is cut into slices.
+No Python runs per record: a batch becomes windows, the windows' slots, and a scatter per aggregate. Firing is cut into
+slices. The operator is also its table's `DueRowsAtHand`: a window is due at its end, and with lateness a second time,
+to be dropped.
 
 Source: Flink's `WindowOperator` with `EventTimeTrigger`, accumulating; deviation: a late batch emits one update per window, not one per record.
 """
@@ -12,9 +14,9 @@ Source: Flink's `WindowOperator` with `EventTimeTrigger`, accumulating; deviatio
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 import numpy as np
 import pyarrow as pa
@@ -27,21 +29,17 @@ from ..contract.operators import (
     RestoredDatabase,
     RestoredState,
     StateBackend,
-    StateKind,
     StateLayout,
     StateSnapshot,
 )
 from ..state.arrays import Mask
+from ..state.backend import DUE_SUFFIX, DueTable, KeyedBackend
 from ..state.slots import IntegerSlots, Slots
 from ..state.tables import refuse_unknown, restored_batches
-from .backends import make_database
+from .backends import keyed_backend
 from .lateness import WATERMARK_STATE, JudgesLateness
-from .window_store import DUE_SUFFIX, END, NEVER, START, WindowAggregate, WindowStore, window_of
+from .window_store import END, NEVER, START, WindowAggregate, WindowStore, window_of
 from .windows import Times, TimeWindow, times_of
-
-if TYPE_CHECKING:
-    from ..state.rocks.database import RocksDatabase
-    from .rocks_windows import RocksWindows
 
 _CODE_BITS = 32
 
@@ -60,20 +58,13 @@ class WindowOperator(JudgesLateness, ABC):
     ) -> None:
         super().__init__()
         self._stated = backend
-        #: Where windows lie, if not in memory; then `_store` holds those of the batch at hand.
-        self._disk: RocksWindows | None = None
-        #: What was read for the batch at hand, and its slots in `_store`.
-        self._recalled: tuple[Slots, pa.RecordBatch] | None = None
+        self._backend: KeyedBackend | None = None
         self._spec = spec
         self._lateness_ns = spec.lateness_ns
         self._operator = operator
         self._store = WindowStore(spec, operator)
-        #: What snapshots read: another one than `_store` while a compaction is not committed.
+        #: Read by snapshots: another store than `_store` while a compaction is not committed.
         self._committed = self._store
-        #: No window fires before the watermark has come to here.
-        self._next_due = NEVER
-        #: What is left to fire for the present watermark.
-        self._firing: Slots | None = None
 
     @abstractmethod
     def _assign(self, batch: pa.RecordBatch, times: Times, watermark: Times | int) -> Slots:
@@ -88,21 +79,14 @@ class WindowOperator(JudgesLateness, ABC):
         """Forget all slots: the store is empty again."""
 
     def open(self, context: OperatorContext) -> None:
-        """Note where this instance runs, and name the database if its windows lie in one."""
-        backend = self._stated or context.backend
-        self.open_in(context, None if backend.kind == "heap" else make_database(backend, context))
+        """Make the backend."""
+        self.open_in(context, keyed_backend(self._stated, context))
 
-    def open_in(self, context: OperatorContext, database: RocksDatabase | None) -> None:
-        """The same, with a database that may hold other states as well; None: windows lie in memory."""
+    def open_in(self, context: OperatorContext, backend: KeyedBackend) -> None:
+        """Open with a backend, perhaps of other tables too; the operator commits and closes the backend."""
         super().open(context)
-        if database is not None:
-            # Not at the top: jobs on the heap need not wait for rocksdict.
-            from .rocks_windows import RocksWindows
-
-            schema, keys = self._store.schema, len(self._store.keys.fields)
-            self._disk = RocksWindows(
-                database, self.state_name, schema, keys, self._lateness_ns, context
-            )
+        self._backend = backend
+        self._rows: DueTable = backend.due_rows(self)
 
     def check_states(self, states: Sequence[RestoredState]) -> None:
         """See `ChecksStates`."""
@@ -111,11 +95,11 @@ class WindowOperator(JudgesLateness, ABC):
 
     def restore_databases(self, databases: Sequence[RestoredDatabase]) -> bool:
         """See `KeepsDatabase`. Raises: UserError when the checkpoint's windows are others."""
-        if self._disk is None or not self._disk.restore(databases):
+        if not self._opened().restore(databases):
             return False
-        sample = self._disk.sample()
-        if sample is not None:
-            self._check(sample)
+        for slots in self._rows.scan():
+            self._check(self._store.rows(slots))
+            break
         return True
 
     def restore(self, states: Sequence[RestoredState]) -> None:
@@ -127,11 +111,7 @@ class WindowOperator(JudgesLateness, ABC):
         self._time.restore(states)
         for batch in restored_batches(states, self.state_name, self._store.schema, self._operator):
             self._check(batch)
-            if self._disk is not None:
-                self._disk.load(batch)
-            else:
-                self._load(batch)
-        self._next_due = self._store.next_due()
+            self._rows.load(batch)
 
     def process(self, batch: pa.RecordBatch, port: int) -> Iterable[pa.RecordBatch]:
         """Take in a batch; emit again the windows in it that have fired before.
@@ -140,120 +120,139 @@ class WindowOperator(JudgesLateness, ABC):
         """
         times = self._times(batch)
         watermark = self.passed(batch)
-        self._begin()
+        self._opened().begin()
         changed = np.unique(self._assign(batch, times, watermark))
         if not len(changed):
             return []
-        self._next_due = min(self._next_due, int(self._store.fire_at.working[changed].min()))
         emitted = self._emits(changed)
-        if self._disk is None:
-            self._store.stage(changed)
-        else:
-            self._write_back(self._disk, changed)
+        self._rows.keep(changed)
         return [self._output(emitted)] if len(emitted) else []
 
     def advance(self, watermark_ns: int, rows_max: int) -> Advanced:
         """Emit the windows that end up to the watermark, at most `rows_max`."""
-        if self._disk is not None:
-            return self._advance_on_disk(self._disk, watermark_ns, rows_max)
-        if self._firing is None:
-            self._time.advance(watermark_ns)
-            if self._next_due > min(watermark_ns, NEVER - 1):
-                return Advanced((), done=True)
-            self._firing = self._store.due(watermark_ns)
-        slots, self._firing = self._firing[:rows_max], self._firing[rows_max:]
-        batches = [self._output(slots)] if len(slots) else []
-        self._store.fired(slots)
-        if len(self._firing):
-            return Advanced(batches, done=False)
-        self._firing = None
-        self._next_due = self._store.next_due()
-        self._compact()
-        return Advanced(batches, done=True)
-
-    @property
-    def layouts(self) -> dict[str, StateLayout]:
-        """The states that lie in a database, by name."""
-        return {} if self._disk is None else self._disk.layouts
+        self._time.advance(watermark_ns)
+        self._opened().begin()
+        due, done = self._rows.due(min(watermark_ns, NEVER - 1), rows_max)
+        firing = due[self._store.fire_at.working[due] != NEVER]
+        batches = [self._output(firing)] if len(firing) else []
+        self._store.fired(firing)
+        self._rows.passed(due)
+        if done and len(firing):
+            self._compact()
+        return Advanced(batches, done)
 
     def passed(self, batch: pa.RecordBatch) -> Times | int:
-        """Tell the watermark that counts for each record; one number if it is the same for all."""
+        """Tell the watermark of each record; one number if all have the same."""
         return self._time.of(batch, self._spec.keys)
 
     def commit(self) -> None:
         """Publish the changed windows and the watermark."""
         self._time.commit()
-        if self._disk is not None:
-            self._disk.commit()
-            return
-        self._store.commit()
-        self._committed = self._store
+        self._opened().commit()
 
     def snapshot(self) -> Sequence[StateSnapshot]:
-        """Copy the committed windows that live in memory."""
-        if self._disk is not None:
-            return [self._time.snapshot()]
-        table = self._committed.freeze(
-            self._lateness_ns, self._time.committed, self._max_parallelism
-        )
-        return [
-            StateSnapshot(self.state_name, StateKind.KEYED, table),
-            self._time.snapshot(),
-        ]
+        """Freeze the watermark, and committed windows outside a database."""
+        return [*self._opened().snapshot(), self._time.snapshot()]
 
     def freeze_database(self) -> DatabaseSnapshot | None:
-        """Freeze the committed windows that lie in a database."""
-        return None if self._disk is None else self._disk.snapshot()
+        """Freeze the committed windows in the database."""
+        return self._opened().freeze_database()
 
     def close(self) -> None:
-        """Remove the database."""
-        if self._disk is not None:
-            self._disk.close()
+        """Release the backend."""
+        if self._backend is not None:
+            self._backend.close()
 
     @property
     def state_names(self) -> list[str]:
-        """Of all that a checkpoint may hold of it."""
+        """Names of all states that a checkpoint may hold of the operator."""
         return [self.state_name, self.state_name + DUE_SUFFIX, WATERMARK_STATE]
 
-    def _begin(self) -> None:
-        """Before a batch or a slice: on disk lie all windows, so the store is a new one."""
-        if self._disk is not None:
-            self._disk.begin()
-            self._store = WindowStore(self._spec, self._operator)
-            self._recalled = None
-            self._forget()
+    # --- `DueRowsAtHand` ----------------------------------------------------------------------------------------------
 
-    def _recall(self, found: pa.RecordBatch) -> None:
-        """Take windows into the store that were read for this batch."""
-        self._recalled = (self._load(found), found)
+    @property
+    def layout(self) -> StateLayout:
+        """See `RowsAtHand`. A window is named by its key and its start."""
+        return StateLayout(self.state_name, self.grouped + 1, self._store.schema)
 
-    def _write_back(self, disk: RocksWindows, changed: Slots) -> None:
-        """Write what a batch changed in place of what was read for it."""
-        slots, found = self._recalled or (changed[:0], self._store.rows(changed[:0]))
-        replaced = self._store.gone.working[slots] | np.isin(slots, changed)
-        disk.replace(found.filter(pa.array(replaced)), self._store.rows(changed))
+    @property
+    def grouped(self) -> int:
+        """See `RowsAtHand`."""
+        return len(self._spec.keys)
 
-    def _advance_on_disk(self, disk: RocksWindows, watermark_ns: int, rows_max: int) -> Advanced:
-        self._time.advance(watermark_ns)
-        self._begin()
-        rows, done = disk.due(min(watermark_ns, NEVER - 1), rows_max)
-        if not rows.num_rows:
-            return Advanced((), done)
-        return Advanced([self._output(self._load(rows))], done)
+    @property
+    def count(self) -> int:
+        """See `RowsAtHand`."""
+        return self._store.count
+
+    def forget(self) -> None:
+        """See `RowsAtHand`."""
+        self._store = WindowStore(self._spec, self._operator)
+        self._forget()
+
+    def keys(self) -> list[pa.Array]:
+        """See `RowsAtHand`."""
+        return self._store.keys.columns()
+
+    def names(self, slots: Slots) -> list[pa.Array]:
+        """See `RowsAtHand`."""
+        return self._store.names(slots)
+
+    def values(self, slots: Slots) -> list[pa.Array]:
+        """See `RowsAtHand`."""
+        return self._store.values(slots)
+
+    def number(self, rows: pa.RecordBatch) -> Slots:
+        """See `RowsAtHand`."""
+        return self._numbered(rows)
+
+    def load(self, slots: Slots, rows: pa.RecordBatch) -> None:
+        """See `RowsAtHand`."""
+        self._store.load(slots, rows)
+
+    def stage(self, slots: Slots) -> None:
+        """See `RowsAtHand`."""
+        self._store.stage(slots)
+
+    def publish(self) -> None:
+        """See `RowsAtHand`."""
+        self._store.commit()
+        self._committed = self._store
+
+    def freeze(self) -> Callable[[], pa.RecordBatch]:
+        """See `RowsAtHand`."""
+        return self._committed.freeze(self._lateness_ns, self._time.committed)
+
+    def live(self, slots: Slots) -> Mask:
+        """See `DueRowsAtHand`."""
+        return self._store.live(slots, self._lateness_ns, self._time.current)
+
+    def due_at(self, rows: pa.RecordBatch) -> Times:
+        """See `DueRowsAtHand`."""
+        return self._store.due_at(rows, self._lateness_ns)
+
+    def due(self, until_ns: int) -> Slots:
+        """See `DueRowsAtHand`. In memory compaction drops windows, so only firing windows are due."""
+        return self._store.due(until_ns)
+
+    def next_due(self, slots: Slots | None = None) -> int:
+        """See `DueRowsAtHand`."""
+        return self._store.next_due(slots)
+
+    # --- helpers ------------------------------------------------------------------------------------------------------
+
+    def _opened(self) -> KeyedBackend:
+        assert self._backend is not None, "opened"
+        return self._backend
 
     def _check(self, batch: pa.RecordBatch) -> None:  # sessions have any length
         """Refuse windows that this operator would not make. Raises: UserError."""
-
-    def _load(self, batch: pa.RecordBatch) -> Slots:
-        slots = self._numbered(batch)
-        self._store.load(slots, batch)
-        return slots
 
     def _times(self, batch: pa.RecordBatch) -> Times:
         return times_of(batch, self._spec.event_time, self._operator)
 
     def _emits(self, changed: Slots) -> Slots:
-        """Tell which of the windows that a batch changed are emitted with it: those that have fired."""
+        """Select the changed windows to be emitted with their batch: fired windows."""
         past = changed[self._fires_again(changed)] if self._lateness_ns else changed[:0]
         self._store.fire_at.working[past] = NEVER
         return past
@@ -274,7 +273,7 @@ class WindowOperator(JudgesLateness, ABC):
         self._store, live = compacted
         self._forget()
         if live.num_rows:
-            self._load(live)
+            self.load(self.number(live), live)
 
 
 class TimeWindowOperator(WindowOperator):
@@ -318,8 +317,7 @@ class TimeWindowOperator(WindowOperator):
         slots = self._lookup(keys, starts)
         new = slots >= known
         self._store.open(slots[new], keys[new], starts[new], lasts[new])
-        if self._disk is not None:
-            self._recall(self._disk.find(*self._store.names_of(np.unique(slots))))
+        self._rows.recall()
         taken = None if whole else pa.array(rows)
         self._store.aggregates.add(
             slots,

@@ -1,8 +1,8 @@
 """Windows of keys with their aggregates: the state that every window operator works on.
 
-A row is one window of one key: its bounds, when it fires, and one value of each aggregate, in columns (`engine.state.columns`). Rows are
-numbered by whoever indexes them, and are never taken back one by one: a row that is done with stays until `compacted` makes a new store of
-the rest. The old store is left as it is, so a checkpoint may be taken from it until the new one is committed.
+A row is one window of one key: bounds, firing time, and one value of each aggregate, in columns
+(`engine.state.columns`). The operator numbers rows. Dead rows stay until `compacted` makes a new store of the rest; the
+old store remains unchanged, so checkpoints may read the old store until the new store is committed.
 """
 
 from __future__ import annotations
@@ -19,16 +19,12 @@ from ..state.arrays import Mask, Values
 from ..state.columns import StateColumn
 from ..state.keys import KeySlots
 from ..state.slots import Slots
-from ..state.tables import keyed_table
 from .aggregates import Aggregates
 from .aggregations import Aggregation
 from .windows import Times, from_times, times_of
 
 # Format, never change.
 START, END, FIRED = "window_start", "window_end", "window_fired"
-#: Appended to the name of the windows' state: what is due when, where windows lie in a database.
-DUE_SUFFIX = "_due"
-
 #: Metadata of the column `START` in a checkpoint: which windows they are.
 _WINDOW = b"window"
 
@@ -78,7 +74,6 @@ class WindowStore:
     def __init__(self, spec: WindowAggregate, operator: str) -> None:
         self._spec = spec
         self._operator = operator
-        self._key_names = list(spec.keys)
         self._time_type = spec.schema_in.field(spec.event_time).type
         self.keys = KeySlots(spec.schema_in, spec.keys)
         self.aggregates = Aggregates(spec.aggregations, spec.schema_in, operator)
@@ -135,9 +130,10 @@ class WindowStore:
             np.lexsort((self.key.working[due], self.start.working[due], self.last.working[due]))
         ]
 
-    def next_due(self) -> int:
-        """The lowest watermark at which a row fires; `NEVER` if none does."""
-        return int(self.fire_at.working[: self.count].min(initial=NEVER))
+    def next_due(self, slots: Slots | None = None) -> int:
+        """The lowest watermark at which one of these rows fires, or of all; `NEVER`: none fires."""
+        rows = slice(self.count) if slots is None else slots
+        return int(self.fire_at.working[rows].min(initial=NEVER))
 
     def fired(self, slots: Slots) -> None:
         """These rows have been emitted as they are now."""
@@ -154,26 +150,37 @@ class WindowStore:
         ]
         return pa.RecordBatch.from_arrays(columns, schema=schema)
 
-    def freeze(
-        self, kept_ns: int, watermark_ns: int, max_parallelism: int
-    ) -> Callable[[], pa.Table]:
-        """Copy the committed rows that live: those not fired, or fired less than `kept_ns` of event time ago."""
+    def freeze(self, kept_ns: int, watermark_ns: int) -> Callable[[], pa.RecordBatch]:
+        """Copy the committed live rows: not fired, or fired less than `kept_ns` of event time ago."""
         count = self.committed
         keys = self.keys.freeze()
         key, start, last, fire_at, gone = (column.freeze(count) for column in self._columns)
         aggregates = self.aggregates.freeze(count)
 
-        def table() -> pa.Table:
+        def rows() -> pa.RecordBatch:
             live = np.flatnonzero(_live(last, fire_at, gone, kept_ns, watermark_ns))
             taken = pa.array(live)
-            batch = self._batch(
+            return self._batch(
                 [column.take(pa.array(key[live])) for column in keys()],
                 (start[live], last[live], fire_at[live]),
                 [column.take(taken) for column in aggregates()],
             )
-            return keyed_table(batch, self._key_names, max_parallelism)
 
-        return table
+        return rows
+
+    def live(self, slots: Slots, kept_ns: int, watermark_ns: int) -> Mask:
+        """Tell which rows live; see `freeze`."""
+        last, fire_at, gone = (
+            column.working[slots] for column in (self.last, self.fire_at, self.gone)
+        )
+        return _live(last, fire_at, gone, kept_ns, watermark_ns)
+
+    def due_at(self, rows: pa.RecordBatch, kept_ns: int) -> Times:
+        """Tell when stored rows fire or, once fired, when they are dropped."""
+        last = times_of(rows, END, self._operator) - 1
+        fired = rows.column(FIRED).to_numpy(zero_copy_only=False)
+        due: Times = last + kept_ns * fired.astype(np.int64)
+        return due
 
     def compacted(
         self, kept_ns: int, watermark_ns: int
@@ -190,14 +197,19 @@ class WindowStore:
 
     def rows(self, slots: Slots) -> pa.RecordBatch:
         """Make rows of `schema` of some slots, as the running work sees them."""
-        bounds = (self.start.working[slots], self.last.working[slots], self.fire_at.working[slots])
-        keys = self.keys.take(self.key.working[slots])
-        return self._batch(keys, bounds, self.aggregates.working(slots))
+        columns = [*self.names(slots), *self.values(slots)]
+        return pa.RecordBatch.from_arrays(columns, schema=self.schema)
 
-    def names_of(self, slots: Slots) -> tuple[list[pa.Array], pa.Array]:
-        """Tell key columns and start of some windows."""
+    def names(self, slots: Slots) -> list[pa.Array]:
+        """Make the key columns and the starts of some windows."""
         keys = self.keys.take(self.key.working[slots])
-        return keys, from_times(self.start.working[slots], self._time_type)
+        return [*keys, from_times(self.start.working[slots], self._time_type)]
+
+    def values(self, slots: Slots) -> list[pa.Array]:
+        """Make the other columns."""
+        ends = from_times(self.last.working[slots] + 1, self._time_type)
+        fired = pa.array(self.fire_at.working[slots] == NEVER)
+        return [ends, fired, *self.aggregates.working(slots)]
 
     def load(self, slots: Slots, batch: pa.RecordBatch) -> None:
         """Take back rows of `schema`; they count as committed."""
@@ -227,7 +239,7 @@ class WindowStore:
 
 
 def window_of(schema: pa.Schema) -> str:
-    """Tell what the columns of stored windows say about them; empty where nothing was noted."""
+    """Tell size and step of stored windows from the metadata of their columns; empty if unknown."""
     noted: bytes = (schema.field(START).metadata or {}).get(_WINDOW, b"")
     return noted.decode()
 

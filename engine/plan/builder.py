@@ -13,7 +13,10 @@ import os
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from headrace.channels.partitioners import Forward, Hash, Partitioner, Rebalance
+from headrace.channels.partitioners.forward import Forward
+from headrace.channels.partitioners.hash import Hash
+from headrace.channels.partitioners.partitioner import Partitioner
+from headrace.channels.partitioners.rebalance import Rebalance
 
 from ..contract.errors import UserError
 from ..contract.execution import EdgePlan, EventTimeRole, ExecutionPlan, OperatorPlan, TaskPlan

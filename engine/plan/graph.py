@@ -15,7 +15,7 @@ from enum import Enum
 
 import pyarrow as pa
 
-from headrace.channels.partitioners import Partitioner
+from headrace.channels.partitioners.partitioner import Partitioner
 
 from ..contract.errors import UserError
 from ..contract.operators import Operator, SinkCommitter, SinkWriter, SourceReader

@@ -1,8 +1,8 @@
 """A started job, and what a finished one leaves behind.
 
-`JobHandle` is what users hold. Behind it stands a `Session`, which the coordination room provides; the handle adds what
-only the program knows: the tables of its collect sinks, and the plan at another parallelism. A rescale replaces the session;
-whoever waits goes on waiting for the next one, and totals go on.
+Users hold a `JobHandle`. Behind it stands a `Session`, the run. The handle adds knowledge of the
+program: the tables of collect sinks, and the plan at another parallelism. A rescale replaces the
+session: a `wait` goes on with the next session, and totals go on.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ class Session(Protocol):
     """A running job as its coordinator sees it. Methods may be called from any thread."""
 
     def checkpoint(self) -> int:
-        """Take a checkpoint now; return its number when it is complete. Raises: HeadraceError when it fails."""
+        """Take a checkpoint now; return its number when complete. Raises: HeadraceError."""
         ...
 
     def savepoint(self, path: str | None, mode: CheckpointMode | None) -> str:
-        """Take a savepoint; return where it is when it is complete. Raises: UserError; HeadraceError when it fails."""
+        """Take a savepoint; return its path when complete. Raises: UserError; HeadraceError."""
         ...
 
     def stop(self) -> None:
@@ -45,7 +45,10 @@ class Session(Protocol):
     def stop_with_savepoint(
         self, path: str | None, mode: CheckpointMode | None, *, drain: bool
     ) -> str:
-        """Take a savepoint, by which sinks commit, and end; return where it is. Raises: UserError; HeadraceError: the job goes on."""
+        """Take a savepoint, by which sinks commit, and end; return its path.
+
+        Raises: UserError; HeadraceError: the job goes on.
+        """
         ...
 
     def drain(self) -> None:
@@ -53,15 +56,15 @@ class Session(Protocol):
         ...
 
     def suspend(self) -> None:
-        """Take an unaligned checkpoint, whatever the job's mode, and end; to go on from it elsewhere."""
+        """Take an unaligned checkpoint, whatever the job's mode, and end."""
         ...
 
     def await_start(self) -> None:
-        """Wait until an attempt runs, or the job has ended well. Raises: JobFailed when it failed before that."""
+        """Wait until an attempt runs, or the job has ended well. Raises: JobFailed."""
         ...
 
     def successor(self, plan: ExecutionPlan, options: RunOptions) -> Successor:
-        """Prepare the job that takes this one's place, and start its workers now if there is room. Raises: UserError."""
+        """Prepare this job's successor, and start its workers if there is room. Raises: UserError."""
         ...
 
     def rescaled(self, text: str) -> None:
@@ -90,22 +93,22 @@ class Session(Protocol):
 
 
 class Successor(Protocol):
-    """A job that takes a session's place and whose workers may be starting. Exactly one of `begin` and `discard` ends it."""
+    """The next session of a job, with early workers. Exactly one of `begin` and `discard` ends it."""
 
     def await_workers(self) -> None:
-        """Wait until workers that were started ahead are there. Raises: HeadraceError when they do not come."""
+        """Wait until early workers have registered. Raises: HeadraceError when some do not."""
         ...
 
     def fetch_ahead(self) -> int:
-        """Have those workers fetch most of the state that they will restore; returns how many bytes they have. Never fails for want of them."""
+        """Have early workers fetch most of the state to be restored; returns the bytes fetched."""
         ...
 
     def begin(self, restore: int) -> Session:
-        """Start from that checkpoint of the session before. Raises: HeadraceError, having discarded itself."""
+        """Start from a checkpoint of the session before. Raises: HeadraceError, having discarded."""
         ...
 
     def discard(self) -> None:
-        """It will not begin: see that no worker stays."""
+        """Stop all early workers: the session will not begin."""
         ...
 
 
@@ -115,7 +118,7 @@ _REMEMBERED = 1000
 #: How a savepoint may be taken.
 SAVEPOINT_MODES = ("aligned", "unaligned")
 
-#: (parallelism, session) to what can take the session's place; raises UserError if there is no such plan, or no room for it.
+#: (parallelism, session) to the session's successor; raises UserError without plan or room.
 #: None is the parallelism of an operator that sets none, where the job sets none either.
 Rescaling = Callable[[int | None, Session], Successor]
 

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, TypedDict, Unpack
+from typing import TYPE_CHECKING, Any, Unpack
 
 import pyarrow as pa
 
@@ -19,16 +19,7 @@ from ..api.write import SinkHandle
 from ..contract.connectors import Delivery
 from ..contract.errors import UserError
 from ..contract.execution import ExecutionPlan
-from ..contract.options import (
-    Autoscale,
-    Checkpoints,
-    Network,
-    Restart,
-    Runner,
-    RunOptions,
-    State,
-    Workers,
-)
+from ..contract.options import Checkpoints, Runner, RunOptions, Stated
 from ..contract.outcomes import JobResult
 from ..contract.suggestion import did_you_mean
 from ..plan.builder import build_plan
@@ -44,16 +35,9 @@ if TYPE_CHECKING:
     from ..coordinator.autoscale import AutoscaleRules
 
 
-class Overrides(TypedDict, total=False):
-    """What `run` and `start` take besides the runner; each replaces what the job states."""
+class Overrides(Stated, total=False):
+    """Options that `run` and `start` take besides the runner; each replaces the job's own."""
 
-    parallelism: int
-    checkpoints: Checkpoints | str
-    network: Network
-    restart: Restart
-    workers: Workers
-    state: State
-    autoscale: Autoscale
     claim: bool
     allow_unclaimed_state: bool
     renamed: Mapping[str, str] | str
@@ -75,36 +59,23 @@ class Job:
         self,
         name: str,
         *sinks: SinkHandle,
-        parallelism: int | None = None,
         max_parallelism: int = 128,
-        checkpoints: Checkpoints | str | None = None,
-        network: Network | None = None,
-        restart: Restart | None = None,
-        workers: Workers | None = None,
-        state: State | None = None,
-        autoscale: Autoscale | None = None,
-        **unknown: object,
+        **stated: Unpack[Stated],
     ) -> None:
         """State a job.
 
         Args:
-            parallelism: of operators that set none; None: one subtask per CPU.
-            checkpoints: None takes none; a path or URL takes them there with the default options.
+            max_parallelism: number of key groups.
+            stated: options: `parallelism` of operators that set none (None: one subtask per CPU),
+                `checkpoints` (None: none; a path or URL: there, with the default options), and the
+                other groups, such as `network=hr.Network(...)`.
 
         Raises: UserError when an argument does not fit.
         """
-        for option in unknown:
-            known = [
-                "parallelism",
-                "max_parallelism",
-                "checkpoints",
-                "network",
-                "restart",
-                "workers",
-                "state",
-                "autoscale",
-            ]
-            raise UserError(f"Job has no option {option!r}; {did_you_mean(option, known)}")
+        known = [*Stated.__annotations__, "max_parallelism"]
+        for option in stated:
+            if option not in known:
+                raise UserError(f"Job has no option {option!r}; {did_you_mean(option, known)}")
         for sink in sinks:
             if not isinstance(sink, SinkHandle):
                 raise UserError(f"Job takes sinks such as stream.write.parquet(...), got {sink!r}")
@@ -112,15 +83,8 @@ class Job:
         self.name = check_name(name, kind="Job")
         self.sinks = sinks
         self.max_parallelism = max_parallelism
-        self.options = RunOptions(
-            parallelism=parallelism,
-            checkpoints=_checkpoints(checkpoints),
-            network=network or Network(),
-            restart=restart or Restart(),
-            workers=workers or Workers(),
-            state=state or State(),
-            autoscale=autoscale or Autoscale(),
-        )
+        given = {option: value for option, value in stated.items() if value is not None}
+        self.options = RunOptions(**_options(given))
 
     @property
     def deliveries(self) -> Mapping[str, Delivery]:
@@ -200,22 +164,13 @@ class Job:
             known = [*Overrides.__annotations__, "runner", "master", "spark", "restore"]
             if option not in known:
                 raise UserError(f"a run has no option {option!r}; {did_you_mean(option, known)}")
-        stated = self.options
-        return RunOptions(
+        return replace(
+            self.options,
             runner=runner,
             master=master,
             spark=spark,
             restore=restore,
-            claim=overrides.get("claim", False),
-            allow_unclaimed_state=overrides.get("allow_unclaimed_state", False),
-            renamed=overrides.get("renamed"),
-            parallelism=overrides.get("parallelism", stated.parallelism),
-            checkpoints=_checkpoints(overrides.get("checkpoints", stated.checkpoints)),
-            network=overrides.get("network", stated.network),
-            restart=overrides.get("restart", stated.restart),
-            workers=overrides.get("workers", stated.workers),
-            state=overrides.get("state", stated.state),
-            autoscale=overrides.get("autoscale", stated.autoscale),
+            **_options(overrides),
         )
 
     def start_with(self, options: RunOptions) -> JobHandle:
@@ -281,5 +236,8 @@ def _table(sink: CollectSink, schema: pa.Schema) -> pa.Table:
     return table if table.num_columns else schema.empty_table()
 
 
-def _checkpoints(value: Checkpoints | str | None) -> Checkpoints | None:
-    return Checkpoints(value) if isinstance(value, str) else value
+def _options(stated: Mapping[str, Any]) -> dict[str, Any]:
+    """Options as `RunOptions` takes them: checkpoints may be a path or URL alone."""
+    if isinstance(checkpoints := stated.get("checkpoints"), str):
+        return {**stated, "checkpoints": Checkpoints(checkpoints)}
+    return dict(stated)

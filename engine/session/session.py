@@ -1,6 +1,7 @@
-"""A run of a job: checks what can be checked before anything starts, launches workers and coordinator, and answers its handle.
+"""A run of a job: checks, launches workers and coordinator, and answers the job's handle.
 
-Every mistake that can be known beforehand is a `UserError` from `start_job`; what happens afterwards ends in `JobFailed`.
+Mistakes that can be known beforehand are a `UserError` from `start_job`; later failures end in
+`JobFailed`.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ from ..drivers.restore import Restore, claimed, in_new_names, new_tasks, resolve
 from ..drivers.start import prepare
 from ..storage.checkpoint_storage import open_store
 from .compatibility import check_states
-from .job_settings import coordinator_rules, worker_settings
+from .coordinator_rules import coordinator_rules
 from .launchers import make_launcher, worker_exited
 from .metrics import metrics_of
 
@@ -79,11 +80,17 @@ class RunningJob:
         return self._driver.status()
 
     def checkpoint(self) -> int:
-        """Take a checkpoint now; its number. Raises UserError without a checkpoint directory, HeadraceError when it fails."""
+        """Take a checkpoint now; returns its number.
+
+        Raises: UserError without a checkpoint directory; HeadraceError when the checkpoint fails.
+        """
         return self._request("checkpoint", self._driver.request_checkpoint)
 
     def savepoint(self, path: str | None, mode: CheckpointMode | None) -> str:
-        """Take a savepoint; its path. Raises UserError, StorageUnreachable before it begins; HeadraceError when it fails."""
+        """Take a savepoint; returns its path.
+
+        Raises: UserError, StorageUnreachable before it begins; HeadraceError when it fails.
+        """
         order = self._order(path, mode)
         number = self._request(
             "savepoint", lambda answer: self._driver.request_checkpoint(answer, order)
@@ -95,7 +102,8 @@ class RunningJob:
     ) -> str:
         """Take a savepoint, commit what it covers and no more, and end; its path.
 
-        Raises: UserError, StorageUnreachable before it begins; HeadraceError when the savepoint fails, which leaves the job running.
+        Raises: UserError, StorageUnreachable before it begins; HeadraceError when the savepoint
+            fails, which leaves the job running.
         """
         order = self._order(None if path is None else absolute(path), mode)
         kind = d.StopKind.DRAIN if drain else d.StopKind.WITH_CHECKPOINT
@@ -156,7 +164,7 @@ class RunningJob:
                 return
 
     def successor(self, plan: ExecutionPlan, options: RunOptions) -> PreparedJob:
-        """Prepare the job that takes this one's place, and start its workers now if there is room for them beside these.
+        """Prepare this job's successor, and start the workers now if there is room beside this job's.
 
         Raises: UserError, StorageUnreachable, when it could not run; nothing has changed then.
         """
@@ -196,7 +204,7 @@ class RunningJob:
         self._driver.ended.wait()
 
     def settled(self) -> JobResult:
-        """Wait until all is decided and durable; the workers may still be ending. Raises JobFailed."""
+        """Wait until the end is decided and durable; workers may still be ending. Raises JobFailed."""
         self._driver.settled.wait()
         return self._result()
 
@@ -223,10 +231,10 @@ class RunningJob:
 
 
 class PreparedJob:
-    """A job that has yet to begin; its workers may have been started and wait for it (the `Successor` of a `Session`).
+    """A job that has yet to begin, with or without early workers (the `Successor` of a `Session`).
 
     Args:
-        before: the job that it takes the place of; None: it takes nobody's.
+        before: the job to be succeeded; None: there is none.
     """
 
     def __init__(
@@ -254,7 +262,7 @@ class PreparedJob:
             self._launch(launcher)
 
     def await_workers(self) -> None:
-        """Wait until the workers that were started ahead are there. Raises: HeadraceError when they do not come."""
+        """Wait until early workers have registered. Raises: HeadraceError when some do not."""
         if self._driver is None:
             return
         reason = self._driver.await_workers(self._options.workers.start_timeout_ns / 1e9)
@@ -262,9 +270,10 @@ class PreparedJob:
             raise HeadraceError(reason)
 
     def fetch_ahead(self) -> int:
-        """Have the workers that were started ahead fetch most of what they will restore; returns how many bytes they have.
+        """Have early workers fetch most of the state to be restored; returns the bytes fetched.
 
-        That is the files of databases in the last complete checkpoint of the job that still runs, which the next one will name again.
+        The files are those of databases in the running job's last complete checkpoint: the next
+        checkpoint will name most of them again.
         """
         checkpoints = self._before.status().checkpoints if self._before is not None else ()
         if self._driver is None or self._launcher is None or not checkpoints:
@@ -277,7 +286,10 @@ class PreparedJob:
         return self._driver.fetch_ahead(wanted, self._options.workers.start_timeout_ns / 1e9)
 
     def begin(self, restore: str | int | None) -> RunningJob:
-        """Go on from `restore`, see `RunOptions`. Raises: UserError, StorageUnreachable; nothing is left running then."""
+        """Go on from `restore`, see `RunOptions`.
+
+        Raises: UserError, StorageUnreachable; nothing is left running then.
+        """
         try:
             return self._begin(restore)
         except BaseException:
@@ -285,7 +297,7 @@ class PreparedJob:
             raise
 
     def discard(self) -> None:
-        """It will not begin: see that no worker stays."""
+        """Stop all early workers: the job will not begin."""
         if self._driver is not None:
             self._driver.discard()
         elif self._launcher is not None:
@@ -336,7 +348,7 @@ class PreparedJob:
         return in_new_names(found, self._options.renames, self._tasks)
 
     def _adapt(self, metadata: CheckpointMetadata) -> CheckpointMetadata:
-        """An older checkpoint, to which the job falls back, in new names. One that has not the operator at all has nothing to rename."""
+        """Rename operators of an older checkpoint to which the job falls back, if it has them."""
         with suppress(NoSuchName):
             return renamed(metadata, self._options.renames)
         return metadata
@@ -365,7 +377,9 @@ class PreparedJob:
             secret=secret,
             plan=cloudpickle.dumps(plan),  # type: ignore[no-untyped-call]  # pyspark's copy has no types
             slots=plan.slots,
-            settings=worker_settings(options),
+            checkpoints=options.checkpoints,
+            network=options.network,
+            state=options.state,
         )
         launcher.start(
             program,
@@ -393,7 +407,7 @@ def _sinks_of(plan: ExecutionPlan) -> Sinks:
 
 
 def _number_min(directory: str, job: str) -> int:
-    """A number that is free in the directory of a savepoint. Raises UserError, StorageUnreachable."""
+    """Find a free number in a savepoint's directory. Raises UserError, StorageUnreachable."""
     try:
         return catalog.next_checkpoint_number(open_store(directory), job)
     except StoreError as error:

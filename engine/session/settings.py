@@ -1,42 +1,34 @@
 """Options from outside the program, laid over those in code.
 
-From weak to strong: code, headrace.toml (or `[tool.headrace]` of pyproject.toml), HEADRACE_* environment variables, explicit
-overrides of the command line. Whoever operates a job can thus fix it without its code. (In Flink the code wins,
-and operators cannot.) Each key's origin is returned, so that a tool can print which layer set what.
+From weak to strong: code, headrace.toml (or `[tool.headrace]` of pyproject.toml), HEADRACE_*
+environment variables, explicit overrides of the command line. An operator of a job can thus fix it
+without its code. (In Flink the code wins, and operators cannot.) Each key's origin is returned, so
+that a tool can print the layer of each value.
 
-A key is a field of `RunOptions` ("parallelism") or one of its groups ("checkpoints.interval"); its variable is
-HEADRACE_PARALLELISM or HEADRACE_CHECKPOINTS_INTERVAL. Unknown keys are refused in every layer, with a suggestion.
+A key is a field of `RunOptions` ("parallelism") or one of its groups ("checkpoints.interval"); its
+variable is HEADRACE_PARALLELISM or HEADRACE_CHECKPOINTS_INTERVAL. Unknown keys are refused in
+every layer, with a suggestion.
 """
 
 from __future__ import annotations
 
-import functools
 import re
 import tomllib
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import NoneType
-from typing import Any, get_args, get_type_hints
+from typing import Any
 
 from ..contract.errors import UserError
-from ..contract.options import Autoscale, Checkpoints, Network, Restart, RunOptions, State, Workers
+from ..contract.option import Option, options_of, types_of
+from ..contract.options import GROUPS, RunOptions
 from ..contract.suggestion import did_you_mean
 
 PREFIX = "HEADRACE_"
 #: Where a key has its code's or the default value.
 CODE = "code"
 
-_GROUPS: dict[str, type] = {
-    "checkpoints": Checkpoints,
-    "network": Network,
-    "restart": Restart,
-    "workers": Workers,
-    "state": State,
-    "autoscale": Autoscale,
-}
-#: An object, which no text can name.
-_ONLY_IN_CODE = {"spark"}
 _WORDS = {"true": True, "false": False}
 
 
@@ -49,16 +41,29 @@ class _Setting:
     origin: str
 
 
+def options_by_key() -> dict[str, Option]:
+    """All options that text can state, by key, in the order of their declaration."""
+    found = dict(options_of(RunOptions))
+    for group, class_ in GROUPS.items():
+        found |= {f"{group}.{name}": option for name, option in options_of(class_).items()}
+    return {key: option for key, option in found.items() if not option.is_in_code_only}
+
+
 def keys() -> tuple[str, ...]:
     """All keys that can be set from outside, in a fixed order."""
-    found: list[str] = []
-    for field in fields(RunOptions):
-        if field.name in _GROUPS:
-            members: Any = _GROUPS[field.name]
-            found += [f"{field.name}.{member.name}" for member in fields(members)]
-        elif field.name not in _ONLY_IN_CODE:
-            found.append(field.name)
-    return tuple(found)
+    return tuple(options_by_key())
+
+
+def types_of_key(key: str) -> frozenset[object]:
+    """The types that the option of a key is declared to take."""
+    members, name = _place(key)
+    return types_of(members)[name]
+
+
+def _place(key: str) -> tuple[Any, str]:
+    """The class that declares a key's option, and the field's name."""
+    group, _, name = key.rpartition(".")
+    return (GROUPS[group] if group else RunOptions), name
 
 
 def layered(
@@ -75,7 +80,8 @@ def layered(
         environ: all environment variables; those without the prefix are passed over.
         toml: a headrace.toml or pyproject.toml; None: none.
 
-    Returns: the options, and {key: origin} for every key: "code", the file's path, the variable's name or "command line".
+    Returns: the options, and {key: origin} for every key: "code", the file's path, the variable's
+        name or "command line".
 
     Raises: UserError for an unknown key, or a value that does not fit, and which layer set it.
     """
@@ -88,12 +94,12 @@ def layered(
 
 
 def find_settings_file(folder: Path) -> Path | None:
-    """Find headrace.toml in `folder`, or else a pyproject.toml there that has a [tool.headrace] table."""
+    """Find headrace.toml in `folder`, or a pyproject.toml there with a [tool.headrace] table."""
     own = folder / "headrace.toml"
     if own.is_file():
         return own
     project = folder / "pyproject.toml"
-    # The text is searched before it is parsed: a broken pyproject.toml without our table is none of our business.
+    # Searched before it is parsed: a broken pyproject.toml without our table is not our business.
     if project.is_file() and "tool.headrace" in project.read_text(encoding="utf-8"):
         return project
     return None
@@ -133,7 +139,7 @@ def _from_overrides(overrides: Mapping[str, str]) -> Iterator[_Setting]:
 
 
 def _checked(key: str, value: object, origin: str) -> _Setting:
-    if key in _ONLY_IN_CODE:
+    if key in options_of(RunOptions) and key not in keys():
         raise UserError(f"{origin}: {key!r} can only be set in code")
     if key not in keys():
         raise UserError(f"{origin}: there is no option {key!r}; {did_you_mean(key, keys())}")
@@ -141,10 +147,13 @@ def _checked(key: str, value: object, origin: str) -> _Setting:
 
 
 def _converted(key: str, value: object, origin: str) -> object:
-    """Text to what the option takes; "none" is None where that is a value. Numbers and booleans of a TOML file pass as they are."""
+    """Text to a type of the option; "none" is None where None is a value.
+
+    Numbers and booleans of a TOML file pass as they are.
+    """
     if not isinstance(value, str):
         return value
-    taken = _types()[key]
+    taken = types_of_key(key)
     if value.lower() == "none" and NoneType in taken:
         return None
     if bool in taken:
@@ -160,22 +169,10 @@ def _converted(key: str, value: object, origin: str) -> object:
     return value
 
 
-@functools.cache
-def _types() -> dict[str, frozenset[object]]:
-    """{key: the types that its option is declared to take}."""
-    found: dict[str, frozenset[object]] = {}
-    for prefix, class_ in [("", RunOptions), *((f"{g}.", c) for g, c in _GROUPS.items())]:
-        # Spark's own type is known to type checkers only, and is no concern of settings.
-        hints = get_type_hints(class_, localns={"SparkSession": object})
-        for name, hint in hints.items():
-            found[prefix + name] = frozenset(get_args(hint) or (hint,))
-    return found
-
-
 def _apply(options: RunOptions, settings: Mapping[str, _Setting]) -> RunOptions:
     top = {key: setting for key, setting in settings.items() if "." not in key}
     changes = {key: setting.value for key, setting in top.items()}
-    for group, class_ in _GROUPS.items():
+    for group, class_ in GROUPS.items():
         members = {
             key.removeprefix(f"{group}."): setting
             for key, setting in settings.items()
@@ -192,13 +189,14 @@ def _group(name: str, class_: type, stated: Any, members: Mapping[str, _Setting]
     if stated is None and "directory" not in changes:
         first = next(iter(members.values()))
         raise UserError(
-            f"{first.origin} sets {first.key}, but the job takes no checkpoints; set {name}.directory too"
+            f"{first.origin} sets {first.key}, but the job takes no checkpoints; "
+            f"set {name}.directory too"
         )
     return _made(class_ if stated is None else stated, changes, members)
 
 
 def _made(base: Any, changes: Mapping[str, Any], settings: Mapping[str, _Setting]) -> Any:
-    """Make options of `changes`, over `base` if that is no class; an error tells which layers are to blame."""
+    """Make options of `changes`, over `base` unless a class; an error names the layers to blame."""
     try:
         return base(**changes) if isinstance(base, type) else replace(base, **changes)
     except UserError as error:

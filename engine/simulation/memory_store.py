@@ -1,4 +1,7 @@
-"""A `Store` in memory, for tests and simulations: it looks on, fails as planned, and lets others act between two calls."""
+"""A `Store` in memory, for tests and simulations, that fails as planned.
+
+Tests see its calls, and may act between two of them.
+"""
 
 from __future__ import annotations
 
@@ -36,7 +39,7 @@ class MemoryStore:
         return [method for method, _ in self.calls]
 
     def fail(self, method: str, *errors: type[StoreError], happened: bool = False) -> None:
-        """Let further calls of `method` fail, one error each. `happened`: they take effect all the same."""
+        """Let further calls of `method` fail, one error each; `happened`: after their effect."""
         self._failures.setdefault(method, []).extend((error, happened) for error in errors)
 
     def put(self, path: str, data: Content) -> None:

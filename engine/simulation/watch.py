@@ -25,9 +25,13 @@ from headrace.recovery.metadata import CheckpointMetadata, SubtaskSnapshot
 from headrace.recovery.store import Store
 
 from ..contract.execution import ExecutionPlan
-from ..operators.chain import Outputs
+from ..operators.work import (
+    Outputs,
+    ProcessWork,
+    Work,
+)
 from ..storage.snapshots import CorruptState, passes_of, read_buffer
-from ..worker.subtask_events import ProcessWork, SubtaskId, Work
+from ..worker.subtask_events import SubtaskId
 from ..worker.wiring import channels_from, channels_to
 
 

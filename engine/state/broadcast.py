@@ -14,7 +14,7 @@ from typing import Any, Self
 
 import pyarrow as pa
 
-from .committed import Committed
+from .backend import ValueTable
 from .keyed import CurrentKey, MapState
 from .types import StateTypeError
 
@@ -28,7 +28,7 @@ class BroadcastState(MapState):
 
     changeable = False
 
-    def bind(self, name: str, current: CurrentKey, committed: Committed | None = None) -> Self:
+    def bind(self, name: str, current: CurrentKey, committed: ValueTable) -> Self:
         """Make the empty state of one operator instance; whatever key is current, it is the same."""
         return super().bind(name, CurrentKey(), committed)
 
@@ -44,7 +44,7 @@ class BroadcastState(MapState):
 
     def freeze_entries(self) -> Callable[[], pa.Table]:
         """Keep the committed dictionary, which is never changed; the result makes the table. Owner thread."""
-        entries: dict[Any, Any] = self._committed.get(None, {})
+        entries: Any = self._committed.get(None, {})
         schema = self.schema
 
         def table() -> pa.Table:

@@ -1,7 +1,7 @@
-"""What an operator needs beside declared states that expire (`keyed.py`): for each, a state that says when its keys were last written.
+"""Times of last writes: a second state beside each declared state that expires (`keyed.py`).
 
-Time is event time: the time of the record at hand, or the watermark if that has passed it. So whether a value is seen depends on the
-records of its key and their order, not on the speed of a run, and a replay after a failure sees the same.
+Time is event time: the later of the record's time and the watermark. So the visibility of a value depends on the
+records of its key and their order, not on the speed of a run, and a replay after a failure sees the same values.
 
 Source: Flink's `StateTtlConfig` (update on write, never return expired, incremental clean-up); deviations: event time, where Flink has
 processing time alone, and lists and maps that expire as a whole.
@@ -24,7 +24,7 @@ _SUFFIX = "__written"
 
 
 def stamps_of(declared: Mapping[str, KeyedState]) -> dict[str, KeyedState]:
-    """Make what holds when keys were last written, by name, for those of the states that expire.
+    """Make the states for times of last writes, by name, one for each state that expires.
 
     Raises: UserError when a state has such a name.
     """

@@ -1,25 +1,22 @@
 """Keyed state that users declare: a value, a list or a map per key, of Arrow types.
 
-A state is declared as a class attribute and bound to each instance when its operator opens; then it always speaks of the key whose
-record is being processed. Behind it are what is committed, which a backend keeps (a dictionary on the heap, or `rocks_keyed.py`), and a
-dictionary of the writes of the running work. Reads look at the writes first; `commit` merges them, at the cost of the keys touched. A list
-or map is copied when it is first written in a piece of work, and a committed one is never changed: that is what lets a
-snapshot copy the dictionary and not what is in it.
+A state is declared as a class attribute and bound to each processor when its operator opens; from then on it is
+the state of the key whose record is being processed. Behind it are the committed values, a table of the operator's
+backend, and a dictionary of the running work's writes. Reads look at the writes first; `commit` merges them, at the
+cost of the touched keys. Committed lists and maps are never changed: the first write of a piece of work copies them.
+So a key whose list grows to millions is slow: such data wants a map, or several keys.
 
-A committed list or map is copied once per piece of work that changes it, so a key whose list grows to millions costs much:
-such data wants a map keyed by something, or several keys.
+State with a time to live (`ttl`) has a second state beside it: when each key was last written, in event time. Values
+older than `ttl` read as if they had never been set, even while they are stored; `sweep` removes some keys at a time.
 
-State with a time to live (`ttl`) has a second state beside it, which holds for each key when it was last written, in event time. What is
-older than `ttl` reads as if it had never been set, whether it is still stored or not; `sweep` removes it, some keys at a time.
-
-Not here: who sets the key and the time (`engine.operators.process`).
+Not here: setting the key and the time (`engine.operators.process`).
 """
 
 from __future__ import annotations
 
 import copy
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator, MutableMapping, Sequence
+from collections.abc import Iterable, Iterator, MutableMapping
 from dataclasses import dataclass
 from typing import Any, Self
 
@@ -29,7 +26,7 @@ from headrace.channels.events import MIN_WATERMARK
 
 from ..contract.errors import UserError
 from ..contract.units import Duration, duration_ns
-from .committed import ABSENT, Committed, HeapCommitted, Key, Mark
+from .backend import ABSENT, Cell, Key, Mark, ValueTable
 from .types import StateTypeError, check, copier
 
 _ROUNDS_PER_TTL = 4
@@ -53,6 +50,22 @@ class CurrentKey:
     clock_ns: int = 0
 
 
+class _Unbound:
+    """The table of a state that no operator has opened: empty."""
+
+    def get(self, key: Key, default: Cell, /) -> Cell:
+        return default
+
+    def merge(self, written: dict[Key, Cell]) -> None:
+        raise AssertionError("no operator has opened this state")
+
+    def load(self, items: Iterable[tuple[Key, Cell]]) -> None:
+        raise AssertionError("no operator has opened this state")
+
+    def some(self, count: int) -> tuple[list[tuple[Key, Cell]], bool]:
+        return [], True
+
+
 class KeyedState(ABC):
     """What the three kinds of state share. As declared it is a template; `bind` makes the one that holds data.
 
@@ -74,17 +87,16 @@ class KeyedState(ABC):
         self._round_over = True
         self._name = "state"
         self._current = CurrentKey()
-        #: State by key. Values are never changed in place.
-        self._committed: Committed = HeapCommitted()
+        self._committed: ValueTable = _Unbound()
         #: Writes of the running work; `ABSENT` where a key's state was cleared.
         self._written: dict[Key, Any] = {}
 
-    def bind(self, name: str, current: CurrentKey, committed: Committed | None = None) -> Self:
-        """Make the empty state of one operator instance, on the heap unless `committed` is elsewhere."""
+    def bind(self, name: str, current: CurrentKey, committed: ValueTable) -> Self:
+        """Make the state of one operator instance over its table of committed values."""
         bound = copy.copy(self)
         bound._name = name
         bound._current = current
-        bound._committed = HeapCommitted() if committed is None else committed
+        bound._committed = committed
         bound._written = {}
         bound._bound(f"state {name!r}")
         return bound
@@ -103,7 +115,8 @@ class KeyedState(ABC):
                 return
             self._swept_ns = now_ns
         some, self._round_over = stamps._committed.some(count_max)
-        for key, written_ns in some:
+        for key, stamp in some:
+            written_ns: Any = stamp
             if written_ns + ttl_ns <= now_ns and key not in stamps._written:
                 self._written[key] = stamps._written[key] = ABSENT
 
@@ -129,12 +142,6 @@ class KeyedState(ABC):
         """Take back restored state; it counts as committed."""
         self._committed.load(zip(keys, map(self.from_arrow, values), strict=True))
 
-    def freeze(self, keys: Sequence[pa.Field], max_parallelism: int) -> Callable[[], pa.Table]:
-        """Copy the committed dictionary; the result makes the table. Owner thread, also while work runs. On the heap only."""
-        assert isinstance(self._committed, HeapCommitted), "what lies elsewhere is frozen there"
-        schema = pa.schema([*keys, pa.field(self._name, self.type)])
-        return self._committed.freeze(schema, max_parallelism)
-
     def _read(self) -> Any:
         """This key's state, which must not be changed in place; `ABSENT` if there is none."""
         key = self._current.key
@@ -155,7 +162,8 @@ class KeyedState(ABC):
         self._touch()
         own: Any = ABSENT if expired else self._written.get(key)
         if own is None:
-            own = self._written[key] = make(self._committed.get(key, ()))
+            held: Any = self._committed.get(key, ())
+            own = self._written[key] = make(held)
         elif own is ABSENT:
             own = self._written[key] = make()
         return own
@@ -166,7 +174,7 @@ class KeyedState(ABC):
         if stamps is None:
             return
         now_ns = self._current.now_ns
-        before = ABSENT if self._is_expired() else stamps._read()
+        before: Any = ABSENT if self._is_expired() else stamps._read()
         # A record that comes late does not make state older than it is.
         written_ns = now_ns if before is ABSENT else max(before, now_ns)
         stamps._written[self._current.key] = ABSENT if cleared else written_ns

@@ -7,7 +7,7 @@ in a storage thread, on frozen copies.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Any
+from itertools import islice
 
 import numpy as np
 import pyarrow as pa
@@ -16,10 +16,14 @@ from headrace.channels.keygroups import key_groups
 
 from ..contract.errors import UserError
 from ..contract.operators import RestoredState
+from .backend import Cell, Key
 from .widening import widened_table
 
 # Format, never change.
 KEY_GROUP = pa.field("__key_group", pa.uint16(), nullable=False)
+
+#: Rows of Python objects made into Arrow at a time: the GIL is held for no longer than one of these takes.
+_CHUNK_ROWS = 4096
 
 
 def keyed_table(batch: pa.RecordBatch, keys: Sequence[str], max_parallelism: int) -> pa.Table:
@@ -34,12 +38,39 @@ def keyed_table(batch: pa.RecordBatch, keys: Sequence[str], max_parallelism: int
     )
 
 
+def table_of_items(
+    items: Iterable[tuple[Key, Cell]], schema: pa.Schema, max_parallelism: int
+) -> pa.Table:
+    """Make the keyed table of Python keys and values; the last column of `schema` is the value's."""
+    names = schema.names[:-1]
+    batches = [pa.RecordBatch.from_pylist([], schema=schema)]
+    left = iter(items)
+    while some := list(islice(left, _CHUNK_ROWS)):
+        columns = [
+            *key_columns([key for key, _ in some], len(names)),
+            [to_arrow(v) for _, v in some],
+        ]
+        arrays = [pa.array(c, f.type) for c, f in zip(columns, schema, strict=True)]
+        batches.append(pa.RecordBatch.from_arrays(arrays, schema=schema))
+    return keyed_table(pa.concat_batches(batches), names, max_parallelism)
+
+
+def key_columns(keys: Sequence[Key], count: int) -> Sequence[Sequence[Cell]]:
+    """Split Python keys into `count` columns: a key of several columns is a tuple."""
+    return [keys] if count == 1 else list(zip(*keys, strict=True))
+
+
+def to_arrow(value: Cell) -> Cell:
+    """Turn maps into lists of pairs, as Arrow takes them."""
+    return list(value.items()) if isinstance(value, dict) else value
+
+
 def restored_batches(
     states: Iterable[RestoredState],
     name: str,
     schema: pa.Schema,
     operator: str,
-    default: Any = None,
+    default: Cell = None,
 ) -> list[pa.RecordBatch]:
     """Find the rows of the state `name` among what an operator is given back, without the key group.
 

@@ -1,10 +1,11 @@
 """Timers, in event time and in processing time: per key, the times at which its function wants to be called.
 
-Timers are keyed state: what is committed is a dictionary of immutable tuples, the writes of the running work are aside, and a snapshot copies
-the dictionary. They stay in memory whatever keeps the other states, because the next one to fire is asked for all the time.
+Timers are keyed state: a dictionary of committed immutable tuples, with the writes of the running work aside; a
+snapshot copies the dictionary. Timers stay in memory on every backend, because every call asks for the next timer.
 
-Beside them is a heap of (time, key) to find what is due. It belongs to the subtask's thread, is neither committed nor stored, and may name
-timers that are gone: an entry counts only if its timer is still set. After a restore it is made again.
+Beside them is a heap of (time, key), which finds due timers. The heap belongs to the subtask's thread, is neither
+committed nor stored, and may name deleted timers: an entry counts only if its timer is still set. A restore makes a
+new heap.
 """
 
 from __future__ import annotations
@@ -21,17 +22,15 @@ from headrace.channels.events import MAX_WATERMARK, MIN_WATERMARK
 
 from ..contract.errors import UserError
 from ..contract.units import Duration, duration_ns
-from .committed import Key
+from .backend import Key
 from .keyed import CurrentKey
-from .tables import keyed_table
+from .tables import table_of_items
 
 #: Names of the timers among an operator's states. Format, never change.
 TIMERS: Final = "timers"
 PROCESSING_TIMERS: Final = "processing_timers"
 _TIME: Final = pa.field("time_ns", pa.int64(), nullable=False)
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
-#: Rows made into Arrow at a time: the GIL is held for no longer than one of these takes.
-_CHUNK_ROWS: Final = 4096
 
 
 class TimerQueue:
@@ -100,8 +99,13 @@ class TimerQueue:
 
     def freeze(self, keys: Sequence[pa.Field], max_parallelism: int) -> Callable[[], pa.Table]:
         """Copy the committed dictionary; the result makes the table. Owner thread, also while work runs."""
-        frozen = self._committed.copy()
-        return lambda: _table(frozen, timers_schema(keys), max_parallelism)
+        frozen, schema = self._committed.copy(), timers_schema(keys)
+
+        def table() -> pa.Table:
+            items = ((key, time) for key, times in frozen.items() for time in times)
+            return table_of_items(items, schema, max_parallelism)
+
+        return table
 
 
 class Timers:
@@ -195,16 +199,3 @@ def _order(key: Key) -> tuple[Any, ...]:
 
 def _is_nan(value: object) -> bool:
     return isinstance(value, float) and math.isnan(value)
-
-
-def _table(frozen: dict[Key, tuple[int, ...]], schema: pa.Schema, max_parallelism: int) -> pa.Table:
-    names = schema.names[:-1]
-    rows = [(key, time) for key, times in frozen.items() for time in times]
-    batches = [pa.RecordBatch.from_pylist([], schema=schema)]
-    for first in range(0, len(rows), _CHUNK_ROWS):
-        some = rows[first : first + _CHUNK_ROWS]
-        keys = [key if len(names) > 1 else (key,) for key, _ in some]
-        columns = [*(list(column) for column in zip(*keys, strict=True)), [t for _, t in some]]
-        arrays = [pa.array(c, f.type) for c, f in zip(columns, schema, strict=True)]
-        batches.append(pa.RecordBatch.from_arrays(arrays, schema=schema))
-    return keyed_table(pa.concat_batches(batches), names, max_parallelism)

@@ -1,12 +1,14 @@
-"""Files of a checkpoint that a worker fetches before it is asked to restore it, while the job that it takes the place of still runs.
+"""Files of a checkpoint that a standby worker fetches while the job that it replaces still runs.
 
-A rescale stands still from the moment when the old job is told to stop. Most of what the new workers restore then lies in storage already: the
-immutable files that the last complete checkpoint names, most of which the final one will name again. So a worker that stands by links or
-copies those that will be its own, and compares each with its checksum. When it restores, it takes them from here by a further link; a file that is
-not here, or is not as it was when it was compared, is fetched and compared then. So nothing is opened that was not read to its end and
-found whole by the process that opens it; what moves is only when that is done.
+A rescale stands still from the stop of the old job on. Most data of the new workers lies in storage
+by then: the immutable files that the last complete checkpoint names, most of which the final
+checkpoint will name again. So a standby worker links or copies its files of that checkpoint, and
+compares each with its checksum. At the restore it takes files from here by a further link; a file
+that is missing here, or was changed since, is fetched and compared then. So no file is opened that
+its process has not read to the end and found whole; only the time of reading moves.
 
-What cannot be fetched is left out, whatever the reason: the restore meets it again, if it still matters, and says so.
+A file that cannot be fetched is left out, whatever the reason: the restore meets the reason again,
+if it still matters, and reports it.
 """
 
 from __future__ import annotations
@@ -36,18 +38,19 @@ _Key = tuple[str, int, str]
 
 @dataclass(frozen=True, slots=True)
 class _Fetched:
-    """A local file, and which it was when it was compared."""
+    """A local file, and its identity when it was compared."""
 
     place: str
     identity: Identity
 
 
 class FilesAhead:
-    """What one worker has fetched of its job's own checkpoints. Thread-safe.
+    """Files that one worker has fetched of its job's own checkpoints. Thread-safe.
 
     Args:
-        folder: names a folder that does not exist; its parent does, on the file system where databases are opened.
-        threads: so many files are fetched at once.
+        folder: names a folder that does not exist; its parent does, on the file system where
+            databases are opened.
+        threads: number of files fetched at once.
     """
 
     def __init__(
@@ -63,7 +66,7 @@ class FilesAhead:
         self._over = False
 
     def fetch(self, files: Sequence[SharedFile]) -> int:
-        """Fetch these, until `stop`; returns how many bytes there are of them now."""
+        """Fetch these files, until `stop`; return the bytes fetched."""
         try:
             folder = self._new_folder()
             with self._lock:
@@ -78,7 +81,7 @@ class FilesAhead:
             return sum(pool.map(lambda file: self._fetch(file, folder), numbered))
 
     def take(self, file: SharedFile, folder: str) -> bool:
-        """Put the file into `folder` under its database's name. False: it is not here, or has been changed."""
+        """Put the file into `folder` under its database's name. False: it is missing or changed."""
         found = self._fetched.get(_key(file))
         try:
             if found is None or identity_of(found.place) != found.identity:
@@ -89,11 +92,11 @@ class FilesAhead:
         return True
 
     def stop(self) -> None:
-        """Begin to fetch no further file: what is wanted is asked for now."""
+        """Begin to fetch no further file: the restore is here."""
         self._over = True
 
     def drop(self) -> None:
-        """Nothing of it is wanted any more. Links that were taken stay."""
+        """Delete the files. Links that were taken stay."""
         with self._lock:
             self._over = True
             folders, self._folders, self._fetched = self._folders, [], {}

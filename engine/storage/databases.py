@@ -1,10 +1,11 @@
-"""Databases to storage and back: each immutable file is stored once, and named by every later checkpoint that holds it.
+"""Databases to storage and back: each immutable file is stored once, and named from then on.
 
-Within one attempt an immutable file is known by its database and its name, since a database never gives a name twice while it is open. After
-a restore it may: so across attempts nothing but the handle's path and checksum says which file it is, and only what a complete
-checkpoint names is built upon.
+Within one attempt the database and the name tell an immutable file, since a database never gives a
+name twice while it is open. After a restore it may: so across attempts only the handle's path and
+checksum tell a file, and later checkpoints build only upon complete ones.
 
-Source: Flink's incremental checkpoints; FAULTS like SPARK-43404 (a file of the same name taken for the same file) shaped the rules.
+Source: Flink's incremental checkpoints; faults like SPARK-43404 (two files of one name taken for
+one file) shaped the rules.
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ from headrace.inflight.segment import (
     table_from_ipc,
     table_to_ipc,
 )
+from headrace.inflight.stored import Stored
 from headrace.recovery.layout import (
     CheckpointKind,
     handle_path,
@@ -62,43 +64,43 @@ _Id = TypeVar("_Id")
 _FETCH_THREADS = 4
 
 #: {name of an immutable file: where it is stored}
-Stored = Mapping[str, SharedFile]
+SharedFiles = Mapping[str, SharedFile]
 
 
 class CorruptState(Exception):
     """A checkpoint's data is missing or damaged; the message names file and place."""
 
 
-class StoredFiles:
-    """Which immutable files of an attempt's databases checkpoints have stored. Storage threads tell, the owner thread confirms.
+class StoredFiles(Stored[Mapping[str, SharedFiles]]):
+    """Immutable files of an attempt's databases, by database. Storage threads only ask.
 
-    Savepoints name no file of a checkpoint, and nothing is built upon them: they are to last by themselves.
+    Checkpoints are built upon complete checkpoints alone. Savepoints name no file of a checkpoint
+    and are not built upon, so that each lasts by itself.
     """
 
-    def __init__(self) -> None:
-        #: {checkpoint: {database: its files}}, newer than the last that was confirmed.
-        self._stored: dict[int, dict[str, Stored]] = {}
-        #: Those of the last one confirmed; None: none was.
-        self._confirmed: dict[str, Stored] | None = None
+    def base(self, snapshot: DatabaseSnapshot) -> SharedFiles:
+        """Files of the database that may be named instead of being stored again."""
+        if self._confirmed_number == 0:
+            return snapshot.known
+        return (self._confirmed or {}).get(snapshot.database, {})
 
-    def base(self, snapshot: DatabaseSnapshot) -> Stored:
-        """What may be named instead of being stored again: what a complete checkpoint holds."""
-        confirmed = self._confirmed
-        return snapshot.known if confirmed is None else confirmed.get(snapshot.database, {})
 
-    def stored(self, checkpoint: int, files: dict[str, Stored]) -> None:
-        """This worker's part of the checkpoint is durable."""
-        self._stored[checkpoint] = files
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """The checkpoint directory that an attempt is restored from. `ours`: the job's own.
 
-    def confirmed(self, checkpoint: int) -> None:
-        """The checkpoint is complete."""
-        self._confirmed = self._stored.get(checkpoint, {})
-        self._stored = {n: files for n, files in self._stored.items() if n > checkpoint}
+    Checkpoints name files of the job's own directory, and copy from any other: its owner may delete
+    files.
+    """
+
+    store: Store
+    job: str
+    ours: bool
 
 
 @dataclass(frozen=True, slots=True)
 class Destination:
-    """Where a worker writes its part of a checkpoint."""
+    """The place of a worker's part of a checkpoint."""
 
     store: Store
     job: str
@@ -109,7 +111,7 @@ class Destination:
 
 
 def release_all(pieces: Iterable[tuple[str, Snapshot]]) -> None:
-    """What was frozen is not wanted any more."""
+    """Release frozen databases."""
     for _, piece in pieces:
         if isinstance(piece, DatabaseSnapshot):
             piece.release()
@@ -121,15 +123,18 @@ def write_databases(
     path: str,
     snapshots: Mapping[_Id, Sequence[tuple[str, Snapshot]]],
     stored: StoredFiles,
-) -> tuple[dict[_Id, list[DatabaseHandle]], dict[str, Stored]]:
-    """Store the databases among a worker's snapshots, see `write_database`. Returns handles by subtask, and files by database."""
+) -> tuple[dict[_Id, list[DatabaseHandle]], dict[str, SharedFiles]]:
+    """Store the databases among a worker's snapshots, see `write_database`.
+
+    Returns handles by subtask, and files by database.
+    """
     handles: dict[_Id, list[DatabaseHandle]] = {id: [] for id in snapshots}
-    files: dict[str, Stored] = {}
+    files: dict[str, SharedFiles] = {}
     for id, pieces in snapshots.items():
         for operator, piece in pieces:
             for part in (piece, *piece.others) if isinstance(piece, DatabaseSnapshot) else ():
                 is_savepoint = to.kind is CheckpointKind.SAVEPOINT
-                base: Stored = {} if is_savepoint else stored.base(part)
+                base: SharedFiles = {} if is_savepoint else stored.base(part)
                 handle = write_database(to, segment, path, operator, part, base)
                 handles[id].append(handle)
                 files[part.database] = {file.name: file for file in handle.shared}
@@ -142,9 +147,12 @@ def write_database(
     path: str,
     operator: str,
     snapshot: DatabaseSnapshot,
-    base: Stored,
+    base: SharedFiles,
 ) -> DatabaseHandle:
-    """Store what `base` does not have; small files go into `segment`, which will lie at `path`. Raises: StoreError, OSError."""
+    """Store the files that `base` does not have; small ones go into `segment`, at `path`.
+
+    Raises: StoreError, OSError.
+    """
     files = snapshot.files()
     shared = [
         base[name] if name in base else _store_shared(to, files.folder, name)
@@ -185,26 +193,22 @@ def _content(folder: str, name: str) -> Content:
 
 
 def read_databases(
-    store: Store,
-    job: str,
+    origin: Origin,
     handles: Sequence[DatabaseHandle],
     groups: range,
     max_parallelism: int,
     *,
-    foreign: bool,
     ahead: FilesAhead | None = None,
 ) -> dict[str, list[RestoredDatabase]]:
-    """Describe what a subtask with these key groups starts from, by operator; files are read when they are fetched.
+    """Describe the databases that a subtask with these key groups starts from, by operator.
 
-    Args:
-        foreign: the files are somebody else's, who may delete them: they are not built upon.
-        ahead: what was fetched of our own already.
-
+    Files are read when they are fetched; `ahead`: files of the job's own that are here already.
     Raises: CorruptState, StoreError.
     """
+    store, job = origin.store, origin.job
     found: dict[str, list[RestoredDatabase]] = {}
     for handle in handles:
-        fetch = partial(_fetch, store, job, handle, ahead=ahead, links=not foreign)
+        fetch = partial(_fetch, store, job, handle, ahead=ahead, links=origin.ours)
         layouts = [_layout(store, job, schema) for schema in handle.schemas]
         held = range(handle.first_group, handle.end_group)
         mine = range(max(held.start, groups.start), min(held.stop, groups.stop))
@@ -212,7 +216,7 @@ def read_databases(
             groups=held,
             layouts=layouts,
             size_bytes=sum(file.length for file in handle.shared),
-            known={} if foreign else {file.name: file for file in handle.shared},
+            known={file.name: file for file in handle.shared} if origin.ours else {},
             fetch=fetch,
             tables=partial(_tables, fetch, layouts, mine, max_parallelism),
         )
@@ -243,7 +247,8 @@ def _fetch(
         where = f"{store_path(job, file.path)}, file of the state of {handle.operator!r}"
         _checked(where, partial(bring, store, job, file, folder, links=links))
 
-    # Storage far away answers several as fast as one, and checksums of several use several processors.
+    # Storage far away answers several as fast as one, and checksums of several use several
+    # processors.
     with ThreadPoolExecutor(_FETCH_THREADS, thread_name_prefix="restore") as pool:
         for _ in pool.map(shared, handle.shared):
             pass
@@ -260,7 +265,8 @@ def _own(store: Store, job: str, handle: FileHandle | StateSchema) -> bytes:
     except NotFound:
         raise
     except StoreRejected as refused:
-        # To ask again is no use if the file ends too early, which it may be for every other refusal.
+        # To ask again is no use if the file ends too early, which it may be for every other
+        # refusal.
         if len(store.get(path)) < blob.offset + blob.length:
             expected = f"{blob.length} bytes"
             raise CorruptBlob(blob.offset, expected, refused.reason) from refused

@@ -1,6 +1,7 @@
-"""The files of the in-flight log: written, and deleted when nobody can name them, in the storage threads of a worker.
+"""The files of the in-flight log: storage threads of a worker write and delete them.
 
-A piece that could not be written is lost to the log and not to the job: the checkpoint writes what it held.
+A piece that could not be written is lost to the log and not to the job: the checkpoint writes its
+records.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class PieceWritten:
-    """A piece of the log of attempt `epoch` is durable under `handles`; without any it is not."""
+    """A piece of the log of attempt `epoch` is durable under `handles`; without any, it is lost."""
 
     epoch: int
     piece: Piece
@@ -31,7 +32,7 @@ class PieceWritten:
 
 
 class LogFiles:
-    """The pieces that one worker has in storage. `deliver` is called in a storage thread when one is written."""
+    """The pieces of a worker in storage; a storage thread calls `deliver` for each."""
 
     def __init__(
         self,
@@ -52,16 +53,16 @@ class LogFiles:
         self._under_way: set[Future[None]] = set()
 
     def write(self, epoch: int, piece: Piece) -> None:
-        """Write it soon; ends in PieceWritten."""
+        """Write a piece soon; ends in PieceWritten."""
         self._submit(lambda: self._deliver(PieceWritten(epoch, piece, self._written(epoch, piece))))
 
     def delete(self, epoch: int, pieces: Iterable[Piece]) -> None:
-        """Delete them soon; what cannot be deleted is left to the end of the checkpoint to whose folder it belongs."""
+        """Delete pieces soon; a piece that stays ends with its checkpoint's folder."""
         for piece in pieces:
             self._submit(partial(self._deleted, epoch, piece))
 
-    def settle(self, timeout_s: float) -> None:
-        """Wait for what was begun."""
+    def wait(self, timeout_s: float) -> None:
+        """Wait for the calls under way."""
         wait(self._under_way, timeout_s)
 
     def _submit(self, work: Callable[[], None]) -> None:

@@ -1,11 +1,13 @@
-"""A shared file of a checkpoint into a local folder: by a hard link where storage is a directory of the same file system, else as a copy.
+"""A shared file of a checkpoint in a local folder: by a hard link if possible, else as a copy.
 
-A link is safe because neither side ever changes such a file: a database that is opened on it only reads it and removes its own name of it, and
-storage replaces or removes names, never contents. (RocksDB would write into a file that it ingests, which we do not do, or cut short one that it
-deletes slowly, which it does not do while there is another link.) What a user keeps, a savepoint or somebody else's checkpoint, is
-copied all the same: nobody promises that it is not written over in place.
+A link needs storage in a directory of the same file system. It is safe because neither side changes
+a shared file: an open database only reads the file and removes its own name, and storage replaces
+or removes names, never contents. (RocksDB would write into a file at ingestion, which is not used
+here, or cut a file short at slow deletion, which it does not do while there is another link.) Files
+of a savepoint, or of another job's checkpoint, are copied all the same: their owner may write over
+them in place.
 
-Linked or copied, a file is read once from beginning to end and compared with its handle before anybody opens it.
+Linked or copied, a file is read once to the end and compared with its handle before any use.
 """
 
 from __future__ import annotations
@@ -26,15 +28,18 @@ _BLOCK_BYTES = 1 << 20
 
 @runtime_checkable
 class Linking(Protocol):
-    """What storage may offer beyond `Store`."""
+    """An offer of storage beyond `Store`."""
 
     def link(self, path: str, target: str) -> bool:
-        """Give the object a second name, the local file `target`. False: not possible here. Raises: StoreError."""
+        """Give the object a second name, the local file `target`.
+
+        False: not possible here. Raises: StoreError.
+        """
         ...
 
 
 class Identity(NamedTuple):
-    """What a file system says of a file; whoever writes into it changes that, since `changed_ns` is when its contents last did."""
+    """The identity of a file in its file system; a write into the file changes `changed_ns`."""
 
     device: int
     inode: int
@@ -48,7 +53,9 @@ def identity_of(place: str) -> Identity:
 
 
 def bring(store: Store, job: str, file: SharedFile, folder: str, *, links: bool) -> Identity:
-    """Put the file into `folder` under its database's name, and check it; as long as its identity is this one, it is what was checked.
+    """Put the file into `folder` under its database's name, and check it.
+
+    The file is unchanged as long as its identity is the returned one.
 
     Args:
         links: a link will do, if the file is of a checkpoint.
@@ -82,7 +89,7 @@ def _identity(status: os.stat_result) -> Identity:
 
 
 def _blocks(descriptor: int) -> Iterator[memoryview]:
-    """The contents, in one buffer again and again."""
+    """Yield the contents, in one buffer again and again."""
     buffer = memoryview(bytearray(_BLOCK_BYTES))
     while read := os.readv(descriptor, [buffer]):
         yield buffer[:read]

@@ -1,6 +1,7 @@
-"""Snapshots to storage and back: what the storage threads of a worker do for a checkpoint.
+"""Snapshots to storage and back: the calls of a worker's storage threads for a checkpoint.
 
-All subtasks of a worker share one file a checkpoint (`inflight/segment.py` draws it); an Arrow stream a piece of state.
+All subtasks of a worker share one file a checkpoint (`inflight/segment.py` draws the format), with
+an Arrow stream a piece of state.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ import pyarrow.compute as pc
 from msgspec.structs import replace
 
 from headrace.channels.keygroups import key_group_range
-from headrace.channels.partitioners import Custom, Hash, Partitioner
+from headrace.channels.partitioners.partitioner import Partitioner
 from headrace.inflight.confirmed import Confirmed
 from headrace.inflight.handle import BufferHandle, ChannelStateHandle
 from headrace.inflight.segment import (
@@ -44,6 +45,8 @@ from .checkpoint_storage import open_store
 from .databases import (
     CorruptState,
     Destination,
+    Origin,
+    SharedFiles,
     StoredFiles,
     read_databases,
     release_all,
@@ -52,7 +55,7 @@ from .databases import (
 
 __all__ = [
     "CorruptState",
-    "Foreign",
+    "Origin",
     "Passes",
     "Written",
     "destination_of",
@@ -78,20 +81,16 @@ class Written:
     states: dict[SubtaskId, list[StateHandle]]
     inflight: dict[SubtaskId, list[ChannelStateHandle]]
     databases: dict[SubtaskId, list[DatabaseHandle]] = field(default_factory=dict)
-
-
-@dataclass(frozen=True, slots=True)
-class Foreign:
-    """The checkpoint directory, not the job's own, that an attempt was restored from."""
-
-    store: Store
-    job: str
+    #: {database: its immutable files}
+    files: dict[str, SharedFiles] = field(default_factory=dict)
 
 
 def destination_of(
-    savepoint: str | None, own: Store | None, job: str, foreign: Foreign | None
-) -> tuple[Store | None, Foreign | None, CheckpointKind]:
-    """Return where to write to, where unread recovered records must be copied from (None: they are named), and what it is.
+    savepoint: str | None, own: Store | None, job: str, origin: Origin | None
+) -> tuple[Store | None, Origin | None, CheckpointKind]:
+    """Return the store to write to, the directory to copy from, and the kind of checkpoint.
+
+    Recovered records that were not replayed are copied from that directory (None: named).
 
     Args:
         savepoint: URL of its directory (empty: the job's own); None: it is a checkpoint.
@@ -99,10 +98,11 @@ def destination_of(
     Raises: UserError, StorageUnreachable.
     """
     if savepoint is None:
-        return own, foreign, CheckpointKind.CHECKPOINT
+        copied = None if origin is None or origin.ours else origin
+        return own, copied, CheckpointKind.CHECKPOINT
     assert own is not None, "a savepoint without a checkpoint directory"
     target = open_store(savepoint) if savepoint else own
-    return target, foreign or Foreign(own, job), CheckpointKind.SAVEPOINT
+    return target, origin or Origin(own, job, ours=True), CheckpointKind.SAVEPOINT
 
 
 def write_checkpoint(
@@ -114,24 +114,25 @@ def write_checkpoint(
     snapshots: Snapshots,
     cuts: Sequence[Cut],
     confirmed: Confirmed,
-    foreign: Foreign | None = None,
+    copied: Origin | None = None,
     kind: CheckpointKind = CheckpointKind.CHECKPOINT,
     stored: StoredFiles | None = None,
     *,
     compresses: bool = False,
 ) -> Written:
-    """Serialise and store state and in-flight data, durably, in one file; databases' immutable files apart. Raises StoreError, OSError.
+    """Store state and in-flight data in one file, durably; databases' immutable files apart.
 
-    Files of databases that `stored` knows are named, not stored again, and it learns which there are now. Databases are released.
-    In-flight records that `confirmed` knows to be stored are named, not written; so is what was left to replay, unless it lies in a
-    `foreign` directory, from which it is copied. Without a store nothing is written and there are no handles. A savepoint is given an empty
-    `confirmed` and a `foreign` directory (the job's own, if need be), so that it needs no other files.
+    Files of databases that `stored` knows are named, not stored again. Databases are released.
+    In-flight records in `confirmed` are named, not written; so are records left to replay, unless
+    they are to be `copied` from their directory. Without a store there are no writes and no
+    handles. A savepoint has an empty `confirmed` and copies, so that it needs no other files.
+    Raises StoreError, OSError.
     """
     try:
         if store is None:
             return Written({id: [] for id in snapshots}, {id: [] for id in snapshots})
         to = Destination(store, job, checkpoint, worker, epoch, kind)
-        return _write(to, snapshots, cuts, confirmed, foreign, stored or StoredFiles(), compresses)
+        return _write(to, snapshots, cuts, confirmed, copied, stored or StoredFiles(), compresses)
     finally:
         for pieces in snapshots.values():
             release_all(pieces)
@@ -142,7 +143,7 @@ def _write(
     snapshots: Snapshots,
     cuts: Sequence[Cut],
     confirmed: Confirmed,
-    foreign: Foreign | None,
+    copied: Origin | None,
     stored: StoredFiles,
     compresses: bool,
 ) -> Written:
@@ -154,21 +155,19 @@ def _write(
     inflight = {
         cut.subtask: [
             *(_write_run(segment, shown, run, confirmed, compresses) for run in cut.inflight),
-            *(h if foreign is None else _copied(segment, shown, h, foreign) for h in cut.replay),
+            *(h if copied is None else _copied(segment, shown, h, copied) for h in cut.replay),
         ]
         for cut in cuts
     }
     if not segment.is_empty:
         to.store.put(path, segment.parts())
-    if to.kind is CheckpointKind.CHECKPOINT:
-        stored.stored(to.checkpoint, files)
-    return Written(states, inflight, databases)
+    return Written(states, inflight, databases, files)
 
 
 def write_piece(
     store: Store, job: str, worker: int, epoch: int, piece: Piece, *, compresses: bool = False
 ) -> list[ChannelStateHandle]:
-    """Store a piece of the in-flight log, durably. Returns what names it. Raises StoreError."""
+    """Store a piece of the in-flight log, durably. Returns its handles. Raises StoreError."""
     path = log_path(job, piece.checkpoint, worker, epoch, piece.number)
     segment, shown = SegmentBuilder(), handle_path(job, path)
     handles = [
@@ -231,30 +230,28 @@ def _write_run(
 
 
 def _copied(
-    segment: SegmentBuilder, path: str, handle: ChannelStateHandle, foreign: Foreign
+    segment: SegmentBuilder, path: str, handle: ChannelStateHandle, origin: Origin
 ) -> ChannelStateHandle:
-    """The same records in our own file: what lies in another directory may be deleted by its owner."""
+    """Copy the records into this checkpoint's file: their owner may delete the other directory."""
     buffers = []
     for buffer in handle.buffers:
-        file = store_path(foreign.job, buffer.path)
-        blob = segment.append(foreign.store.get(file, buffer.offset, buffer.length))
+        file = store_path(origin.job, buffer.path)
+        blob = segment.append(origin.store.get(file, buffer.offset, buffer.length))
         buffers.append(replace(buffer, path=path, offset=blob.offset, checksum=blob.checksum))
     return replace(handle, buffers=buffers)
 
 
 def passes_of(partitioner: Partitioner) -> Passes:
-    """What an edge's partitioner says of records that are given out anew; only one with affinity is ever asked."""
+    """Return the test of records that are given out anew; the partitioner has affinity."""
 
     def passes(batch: pa.RecordBatch, parallelism: int, consumer: int) -> pa.Array:
-        assert isinstance(partitioner, Hash | Custom), f"{partitioner} has no affinity"
-        targets = partitioner.open(0, 1, parallelism, 0).targets(batch)
-        return pa.array(targets == consumer)
+        return pa.array(partitioner.router(parallelism)(batch) == consumer)
 
     return passes
 
 
 def read_buffer(store: Store, job: str, handle: BufferHandle, passes: Passes) -> pa.RecordBatch:
-    """Read the records that are left of a stored buffer. Raises CorruptState, StoreError."""
+    """Read the records left of a stored buffer. Raises CorruptState, StoreError."""
     where = f"{store_path(job, handle.path)}, in-flight data"
     table = _read_blob(store, job, handle.path, handle, where)
     if table.num_rows != handle.blob_rows:
@@ -277,7 +274,10 @@ def read_states(
     parallelism: int,
     subtask: int,
 ) -> dict[str, list[RestoredState]]:
-    """Read what a subtask starts from, by operator; keyed state is cut to its key groups. Raises CorruptState, StoreError."""
+    """Read a subtask's states by operator; keyed state is cut to its key groups.
+
+    Raises CorruptState, StoreError.
+    """
     mine = key_group_range(max_parallelism, parallelism, subtask)
     states: dict[str, list[RestoredState]] = {}
     for handle in handles:
@@ -290,29 +290,27 @@ def read_states(
 
 
 def restored_states(
-    store: Store,
-    job: str,
+    origin: Origin,
     snapshot: SubtaskSnapshot,
     *,
     max_parallelism: int,
     parallelism: int,
-    foreign: bool,
     ahead: FilesAhead | None = None,
 ) -> dict[str, list[Restored]]:
-    """Everything that a subtask starts from, by operator: tables, which are read now, and databases, which are read when they are
-    fetched. `foreign`: it is not our own directory; `ahead`: what was fetched of that already. Raises CorruptState, StoreError."""
+    """Read the tables that a subtask starts from, and describe its databases, by operator.
+
+    See `read_databases`. Raises: CorruptState, StoreError.
+    """
     tables = read_states(
-        store,
-        job,
+        origin.store,
+        origin.job,
         snapshot.states,
         max_parallelism=max_parallelism,
         parallelism=parallelism,
         subtask=snapshot.index,
     )
     groups = key_group_range(max_parallelism, parallelism, snapshot.index)
-    databases = read_databases(
-        store, job, snapshot.databases, groups, max_parallelism, foreign=foreign, ahead=ahead
-    )
+    databases = read_databases(origin, snapshot.databases, groups, max_parallelism, ahead=ahead)
     return {
         operator: [*tables.get(operator, ()), *databases.get(operator, ())]
         for operator in tables.keys() | databases.keys()
@@ -346,7 +344,7 @@ def _read_blob(
 
 
 def _is_short(store: Store, file: str, blob: Blob) -> bool:
-    """The file ends before the blob does: to ask again is no use, which it may be for every other refusal."""
+    """The file ends before the blob does, so that another attempt is no use."""
     try:
         return len(store.get(file)) < blob.offset + blob.length
     except StoreError:

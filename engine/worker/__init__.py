@@ -1,1 +1,4 @@
-"""Pure machines inside a worker: subtask, cuts, attempt, worker. Events in, ordered effects out; no thread, clock, socket or file."""
+"""Pure machines inside a worker: subtask, cuts, attempt, worker.
+
+Events in, ordered effects out; no thread, clock, socket or file.
+"""

@@ -1,7 +1,7 @@
-"""One attempt at one worker: its subtask machines and the routing between them.
+"""An attempt at a worker: the subtask machines and the routing between them.
 
-A buffer for a subtask of the same worker is handed over as it is, in the same step; the rest leaves as frames. Checkpoints are gathered
-here: when every subtask of the worker has cut, one file is written for all of them.
+A buffer for a subtask of the same worker is handed over unchanged, in the same step; other buffers
+leave as frames.
 """
 
 from __future__ import annotations
@@ -12,22 +12,25 @@ from dataclasses import dataclass, field
 from typing import assert_never
 
 from headrace.channels.buffer import ChannelId
+from headrace.channels.events import Barrier
 from headrace.channels.wire import BufferFrame, CreditFrame, EventFrame
 
+from ..contract import messages as m
 from ..contract.execution import ExecutionPlan
+from .checkpoints import Checkpoints
 from .subtask import Subtask
 from .subtask_events import (
     BufferArrived,
+    CheckpointTriggered,
     CommitWork,
     CreditGranted,
-    Cut,
     CutTaken,
     DeadlineReached,
     DeclineCheckpoint,
     EventArrived,
     GrantCredit,
     LogBuffer,
-    ReadReplay,
+    ReadBuffer,
     RunWork,
     SendBuffer,
     SendEvent,
@@ -38,38 +41,14 @@ from .subtask_events import (
     TakeSnapshot,
 )
 from .subtask_spec import SubtaskSpec
-
-DataFrame = BufferFrame | EventFrame | CreditFrame
-
-
-@dataclass(frozen=True, slots=True)
-class SendFrame:
-    """Hand the frame to the transport towards `worker`."""
-
-    epoch: int
-    worker: int
-    frame: DataFrame
-
-
-@dataclass(frozen=True, slots=True)
-class PersistCheckpoint:
-    """Every subtask of the worker has cut: write what the snapshots froze to one file, durably.
-
-    `savepoint`: it is one, for the directory with this URL (empty: the job's own); all that it needs is written.
-    """
-
-    epoch: int
-    checkpoint: int
-    cuts: tuple[Cut, ...]
-    savepoint: str | None = None
-
+from .worker_events import CheckpointPersisted, DataFrame, PersistCheckpoint, SendFrame
 
 AttemptEffect = (
     RunWork
     | CommitWork
     | LogBuffer
     | TakeSnapshot
-    | ReadReplay
+    | ReadBuffer
     | DeclineCheckpoint
     | SubtaskFinished
     | SendFrame
@@ -79,7 +58,7 @@ AttemptEffect = (
 
 @dataclass(slots=True)
 class Attempt:
-    """The subtasks of one worker in one epoch.
+    """The subtasks of a worker in an epoch.
 
     Attributes:
         workers: {slot: worker that holds it}.
@@ -92,8 +71,7 @@ class Attempt:
     workers: Mapping[int, int]
     logs: bool = False
     subtasks: dict[SubtaskId, Subtask] = field(default_factory=dict)
-    #: {checkpoint: cuts so far}; removed when complete or cancelled.
-    cuts: dict[int, list[Cut]] = field(default_factory=dict)
+    _checkpoints: Checkpoints = field(init=False)
     #: {subtask that wants to be woken: when}; brought up to date after each of its steps.
     _deadlines: dict[SubtaskId, int] = field(default_factory=dict)
     #: Subtasks that have been stepped and not checked since.
@@ -103,6 +81,7 @@ class Attempt:
         """Make the machines, once."""
         assert not self.subtasks, "built twice"
         self.subtasks = {spec.id: Subtask(spec) for spec in specs}
+        self._checkpoints = Checkpoints(self.epoch, self.plan, len(specs))
 
     def start(self, now_ns: int) -> list[AttemptEffect]:
         """Let every subtask begin."""
@@ -114,7 +93,7 @@ class Attempt:
         return effects
 
     def frame(self, frame: DataFrame, now_ns: int) -> list[AttemptEffect]:
-        """A frame came from a peer; it names the channel, hence the subtask. Unknown channels break the protocol."""
+        """A frame came from a peer; an unknown channel breaks the protocol."""
         channel = frame.channel
         assert 0 <= channel.edge < len(self.plan.edges), f"frame for unknown channel {channel}"
         match frame:
@@ -133,7 +112,7 @@ class Attempt:
                 assert_never(frame)
 
     def step(self, id: SubtaskId, event: SubtaskEvent, now_ns: int) -> list[AttemptEffect]:
-        """Give `event` to subtask `id`, and what comes of it to the other subtasks of this worker."""
+        """Give `event` to subtask `id`, and consequences to the others of this worker."""
         assert id in self.subtasks, f"worker {self.me} does not hold subtask {id}"
         effects: list[AttemptEffect] = []
         self._route(deque([(id, event)]), [], effects, now_ns)
@@ -161,26 +140,38 @@ class Attempt:
         return effects
 
     def check(self) -> None:
-        """Assert every invariant of the subtasks that have been stepped since it was asked last; no other's can have changed."""
+        """Assert every invariant of the subtasks stepped since the last check."""
         for subtask in self._unchecked.values():
             subtask.check()
         self._unchecked.clear()
 
     def floors(self) -> dict[ChannelId, int] | None:
-        """{channel: position before which its records are worked on, or with another worker}; None while a cut needs older ones still."""
+        """Return positions before which records are worked on, or with another worker.
+
+        None: a cut still needs older records.
+        """
         floors: dict[ChannelId, int] = {}
         for subtask in self.subtasks.values():
             positions = subtask.positions()
-            if self.cuts or positions is None:
+            if self._checkpoints.is_cutting or positions is None:
                 return None
             committed, sent = positions
             floors |= committed
             floors |= {c: at for c, at in sent.items() if self._consumer(c) not in self.subtasks}
         return floors
 
-    def cancel(self, checkpoint: int) -> None:
+    def trigger(self, barrier: Barrier, savepoint: str | None, now_ns: int) -> list[AttemptEffect]:
+        """Begin a checkpoint at the sources. `savepoint`: see `PersistCheckpoint`."""
+        effects = self.step_all(CheckpointTriggered(barrier), now_ns, sources=True)
+        return [*effects, *self._checkpoints.triggered(barrier.checkpoint, savepoint)]
+
+    def persisted(self, event: CheckpointPersisted, now_ns: int) -> m.Acknowledge | None:
+        """The worker's part is durable. None: the checkpoint was given up."""
+        return self._checkpoints.persisted(event, now_ns)
+
+    def give_up(self, checkpoint: int) -> None:
         """Forget the cuts of a checkpoint."""
-        self.cuts.pop(checkpoint, None)
+        self._checkpoints.given_up(checkpoint)
 
     def _route(
         self,
@@ -189,7 +180,7 @@ class Attempt:
         effects: list[AttemptEffect],
         now_ns: int,
     ) -> None:
-        """Work off `events`, first in first out, so that no subtask is entered while it is in a step."""
+        """Work off `events`, first in first out: no subtask is entered while it is in a step."""
         pending = begun
         while True:
             for effect in pending:
@@ -235,17 +226,9 @@ class Attempt:
                 else:
                     effects.append(self._send(producer, CreditFrame(channel, limit_bytes)))
             case CutTaken(cut):
-                self._gather(cut, effects)
+                effects += self._checkpoints.cut(cut)
             case _:
                 effects.append(effect)
-
-    def _gather(self, cut: Cut, effects: list[AttemptEffect]) -> None:
-        cuts = self.cuts.setdefault(cut.checkpoint, [])
-        assert all(c.subtask != cut.subtask for c in cuts), f"{cut.subtask}: cut twice"
-        cuts.append(cut)
-        if len(cuts) == len(self.subtasks):
-            del self.cuts[cut.checkpoint]
-            effects.append(PersistCheckpoint(self.epoch, cut.checkpoint, tuple(cuts)))
 
     def _send(self, to: SubtaskId, frame: DataFrame) -> SendFrame:
         return SendFrame(self.epoch, self.workers[to.subtask], frame)

@@ -1,35 +1,222 @@
-"""The cuts of one subtask: which barriers have come, when a snapshot is due, and what goes on from there (`capture.py`).
+"""The cuts of one subtask: each checkpoint from its first barrier until its cut is complete.
 
-Aligned: the barrier is queued like data, its channel is blocked when it is reached, and the cut is due when all have been.
-Unaligned: the cut is due when the first barrier *arrives*; the barrier goes to the head of every output, what it overtakes there and what the
-inputs hold, or still bring before their own barrier, is captured. The work that runs is cut *before*: its input is captured, too. Only a
+Aligned: the barrier is queued like data, blocks its channel when it is reached, and the cut is due
+when every channel has reached it.
+Unaligned: the cut is due when the first barrier *arrives*. The barrier goes to the head of every
+output. Captured are the records that it passes there, and the records that the inputs hold or still
+bring before their own barrier. The running work is cut *before*: its input is captured, too. Only a
 subtask with outside effects waits for the end of its running work.
-Aligned with a timeout: aligned until the deadline, unaligned from then on, at the inputs (actively by the clock, passively when a late
-barrier comes) and at the outputs (a barrier that still stands behind data overtakes it). The checkpoint's number sees to it that
-this yields one cut in whatever order they come.
+Aligned with a timeout: aligned until the deadline, unaligned from then on, at the inputs (by the
+clock, or when a late barrier comes) and at the outputs (a barrier that still stands behind data
+overtakes). The checkpoint's number makes this one cut, in whatever order barriers come.
 
-Source: ABS, Algorithm 1; FLIP-76, "unaligned checkpoints". Deviations: the cut is before the running work; every edge can be unaligned.
+Source: ABS (Carbone et al. 2015), Algorithm 1; FLIP-76, "unaligned checkpoints". Deviations: the
+cut is before the running work; every edge can be unaligned.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, field
 
 from headrace.channels.alignment import Alignment
 from headrace.channels.buffer import Buffer, ChannelId
-from headrace.channels.events import Barrier, CheckpointMode, Watermark
+from headrace.channels.events import MIN_WATERMARK, Barrier, CheckpointMode, Watermark
 from headrace.channels.gate import BarrierPlace, Gate, InputChannel
-from headrace.channels.subpartition import Subpartition
+from headrace.channels.subpartition import Overtaken, Subpartition
 from headrace.inflight.handle import ChannelStateHandle
 from headrace.recovery.metadata import ChannelPosition
 
 from ..contract.operators import Transaction
-from .capture import Capture, Due
-from .subtask_events import CutTaken, DeclineCheckpoint, SubtaskEffect, SubtaskId
+from .subtask_events import (
+    CapturedRun,
+    Cut,
+    CutTaken,
+    DeclineCheckpoint,
+    Hold,
+    SubtaskEffect,
+    SubtaskId,
+)
 
-#: An aligned barrier may stand behind data while so many newer checkpoints overtake it; then it still means nothing.
+#: An aligned barrier may stand behind data while so many newer checkpoints overtake it; then it
+#: still means nothing.
 _REMEMBERED = 10_000
+
+
+@dataclass(slots=True)
+class Capture:
+    """One checkpoint at a subtask, from its first barrier until its cut is complete.
+
+    The capture is first *due*, then *taken*, then *complete*: the operators' snapshot is frozen,
+    and no barrier is missing at the inputs or outputs.
+
+    Attributes:
+        barrier: turns unaligned when a barrier overtakes.
+        due_ns: since when only the subtask's own work is in the way; None: the cut is not due yet.
+        taken_ns: None: the cut was not taken yet.
+        frozen_ns: when the operators' snapshot was taken; None: it was not yet.
+        arrived_ns: {channel: when its barrier came in}.
+        places: {channel: where its overtaking barrier came in}, until the cut is taken.
+        pending: inputs whose barrier has not come; their records belong to the checkpoint.
+        outgoing: outputs in which the (aligned) barrier may still be made to overtake.
+        inputs: {channel: records before its barrier, from the cut on}.
+        input_ends: channels whose end of input came before their barrier and after the cut's
+            position.
+        watermarks: {channel: (position, event time) before its barrier, from the cut on}.
+        outputs: {channel: records that the barrier passed}.
+        left: the output that the barrier was the last to leave, and when.
+        watermark_ns: event time at the operators.
+    """
+
+    barrier: Barrier
+    due_ns: int | None = None
+    alignment_ns: int = 0
+    taken_ns: int | None = None
+    received: tuple[ChannelPosition, ...] = ()
+    sent: tuple[ChannelPosition, ...] = ()
+    replay: tuple[ChannelStateHandle, ...] = ()
+    finished: bool = False
+    watermark_ns: int = MIN_WATERMARK
+    frozen_ns: int | None = None
+    transactions: tuple[tuple[str, Transaction], ...] = ()
+    arrived_ns: dict[ChannelId, int] = field(default_factory=dict)
+    places: dict[ChannelId, BarrierPlace] = field(default_factory=dict)
+    pending: set[ChannelId] = field(default_factory=set)
+    outgoing: set[ChannelId] = field(default_factory=set)
+    inputs: dict[ChannelId, list[Buffer]] = field(default_factory=dict)
+    input_ends: set[ChannelId] = field(default_factory=set)
+    watermarks: dict[ChannelId, list[tuple[int, int]]] = field(default_factory=dict)
+    outputs: dict[ChannelId, Overtaken] = field(default_factory=dict)
+    left: tuple[ChannelId, int] | None = None
+
+    @property
+    def is_due(self) -> bool:
+        """The cut should be taken as soon as it can be."""
+        return self.due_ns is not None and self.taken_ns is None
+
+    @property
+    def may_overtake(self) -> bool:
+        """The barrier is aligned, and turns unaligned when it is late."""
+        is_aligned = self.barrier.mode is CheckpointMode.ALIGNED
+        return is_aligned and (self.taken_ns is None or bool(self.outgoing))
+
+    @property
+    def complete(self) -> bool:
+        """Nothing of this checkpoint can come any more."""
+        return self.frozen_ns is not None and not self.pending and not self.outgoing
+
+    def overtake(self, now_ns: int) -> None:
+        """Turn unaligned: the cut is due at once."""
+        self.barrier = Barrier(
+            self.barrier.checkpoint, CheckpointMode.UNALIGNED, self.barrier.created_ns
+        )
+        if self.due_ns is None:
+            self.due_ns = now_ns
+
+    def barrier_was_there(self, channel: InputChannel, place: BarrierPlace) -> None:
+        """The barrier of `channel` came before the cut; capture the records before it."""
+        id = channel.channel
+        self.inputs[id] = list(channel.captured(place.position))
+        self.watermarks[id] = list(place.watermarks)
+        if place.ended and not channel.ended:
+            self.input_ends.add(id)
+
+    def barrier_is_missing(self, channel: InputChannel) -> None:
+        """The barrier of `channel` is to come; capture all records until then."""
+        id = channel.channel
+        self.pending.add(id)
+        self.inputs[id] = list(channel.captured(channel.arrived))
+        self.watermarks[id] = list(channel.queued_watermarks)
+
+    def barrier_arrived(self, channel: InputChannel, now_ns: int) -> None:
+        """The missing barrier of `channel` has come: later records are not of this checkpoint."""
+        assert channel.channel in self.pending, f"{channel.channel}: a second barrier"
+        self.arrived_ns[channel.channel] = now_ns
+        self.pending.discard(channel.channel)
+        ended = {ChannelId(p.edge, p.producer, p.consumer) for p in self.received if p.ended}
+        if channel.end_arrived and channel.channel not in ended:
+            self.input_ends.add(channel.channel)
+
+    def buffer_arrived(self, channel: ChannelId, buffer: Buffer) -> None:
+        """Records came in over `channel`."""
+        if channel in self.pending:
+            self.inputs[channel].append(buffer)
+
+    def watermark_arrived(self, channel: ChannelId, position: int, watermark: Watermark) -> None:
+        """A watermark came in over `channel`. Idleness is not kept: the producer will repeat it."""
+        if channel in self.pending and watermark.time_ns > MIN_WATERMARK:
+            self.watermarks[channel].append((position, watermark.time_ns))
+
+    def barrier_left(self, channel: ChannelId, now_ns: int) -> None:
+        """The (aligned) barrier has left the output `channel`, and can overtake no data there."""
+        if channel in self.outgoing:
+            self.outgoing.discard(channel)
+            self.left = (channel, now_ns)
+
+    def hasten(self, subpartitions: Mapping[ChannelId, Subpartition], now_ns: int) -> None:
+        """Let the (aligned) barrier overtake wherever it still stands behind data."""
+        for channel in sorted(self.outgoing):
+            overtaken = subpartitions[channel].hasten(self.barrier.checkpoint)
+            if overtaken is not None:
+                self.outputs[channel] = overtaken
+                self.left = (channel, now_ns)
+        self.outgoing.clear()
+
+    def cut(self, subtask: SubtaskId, now_ns: int) -> Cut:
+        """Hand over the complete cut."""
+        assert self.taken_ns is not None, "a cut that was not taken"
+        barrier, alignment_ns = self.barrier, self.alignment_ns
+        if barrier.mode is CheckpointMode.UNALIGNED:
+            alignment_ns = now_ns - self.taken_ns
+        return Cut(
+            subtask=subtask,
+            checkpoint=barrier.checkpoint,
+            finished=self.finished,
+            received=self.received,
+            sent=self.sent,
+            transactions=self.transactions,
+            inflight=self._inflight(),
+            replay=self.replay,
+            start_delay_ns=max(0, self.taken_ns - self.alignment_ns - barrier.created_ns),
+            alignment_ns=alignment_ns,
+            created_ns=barrier.created_ns,
+            holds=self._holds(self.taken_ns),
+            watermark_ns=self.watermark_ns,
+        )
+
+    def _inflight(self) -> tuple[CapturedRun, ...]:
+        first = {ChannelId(p.edge, p.producer, p.consumer): p.position for p in self.received}
+        runs = [
+            CapturedRun(
+                channel,
+                "input",
+                first[channel],
+                tuple(buffers),
+                channel in self.input_ends,
+                tuple(self.watermarks[channel]),
+            )
+            for channel, buffers in sorted(self.inputs.items())
+        ]
+        runs += [
+            CapturedRun(
+                channel, "output", passed.first, passed.buffers, passed.ended, passed.watermarks
+            )
+            for channel, passed in sorted(self.outputs.items())
+        ]
+        return tuple(run for run in runs if run.buffers or run.ended or run.watermarks)
+
+    def _holds(self, taken_ns: int) -> tuple[Hold, ...]:
+        """List the holds of the cut, longest first, without those that took no time."""
+        holds = [Hold("work", None, taken_ns - (self.due_ns or 0))]
+        if self.frozen_ns is not None:
+            holds.append(Hold("pre-commit", None, self.frozen_ns - taken_ns))
+        if self.arrived_ns:
+            last_ns, last = max((ns, channel) for channel, ns in self.arrived_ns.items())
+            holds.append(Hold("barrier", last, last_ns - min(self.arrived_ns.values())))
+        if self.left is not None:
+            channel, left_ns = self.left
+            holds.append(Hold("output", channel, left_ns - taken_ns))
+        return tuple(sorted((h for h in holds if h.held_ns > 0), key=lambda h: -h.held_ns))
 
 
 class Cuts:
@@ -55,53 +242,43 @@ class Cuts:
         self._waits = waits
         self._timeout_ns = timeout_ns
         self._alignment = Alignment(gate.channels) if gate.channels else None
-        #: Cuts to take, in order of their checkpoints.
-        self._due: list[Due] = []
-        #: {checkpoint: {channel: where its priority barrier came in}}, before the cut.
-        self._arrivals: dict[int, dict[ChannelId, BarrierPlace]] = {}
-        #: {checkpoint: {channel: when its barrier came in}}, before the cut.
-        self._arrived_ns: dict[int, dict[ChannelId, int]] = {}
-        #: {checkpoint: barrier}: aligned, arrived or triggered, not cut.
-        self._waiting: dict[int, Barrier] = {}
+        #: {checkpoint: its capture}; removed when complete or given up.
         self._captures: dict[int, Capture] = {}
         #: Checkpoints whose late barriers mean nothing any more.
         self._over: set[int] = set()
 
-    # --- barriers ---------------------------------------------------------------------------------------------
+    # --- barriers ---------------------------------------------------------------------------------
 
     def triggered(self, barrier: Barrier, now_ns: int) -> None:
         """A source is to begin the checkpoint."""
-        if barrier.mode is CheckpointMode.ALIGNED and self._is_late(barrier, now_ns):
-            barrier = _unaligned(barrier)
-        if barrier.mode is CheckpointMode.ALIGNED and self._timeout_ns is not None:
-            self._waiting[barrier.checkpoint] = barrier
-        self._due.append(Due(barrier, now_ns))
+        capture = self._captures[barrier.checkpoint] = Capture(barrier, due_ns=now_ns)
+        if self._is_late(barrier, now_ns):
+            capture.overtake(now_ns)
 
     def arrived(self, channel: InputChannel, position: int, barrier: Barrier, now_ns: int) -> None:
-        """A barrier came in over `channel`, at the end of what has come so far."""
+        """A barrier came in over `channel`, behind all that has come so far."""
         checkpoint = barrier.checkpoint
-        capture = self._captures.get(checkpoint)
-        overtakes = barrier.mode is CheckpointMode.UNALIGNED or self._is_late(barrier, now_ns)
         if checkpoint in self._over:
             channel.overtaken_by(position)
-        elif capture is not None:
+            return
+        capture = self._captures.get(checkpoint)
+        if capture is None:
+            capture = self._captures[checkpoint] = Capture(barrier)
+        if capture.taken_ns is not None:
             channel.overtaken_by(position)
             capture.barrier_arrived(channel, now_ns)
-        elif overtakes:
-            self._arrived_ns.setdefault(checkpoint, {})[channel.channel] = now_ns
-            arrivals = self._arrivals.setdefault(checkpoint, {})
-            arrivals[channel.channel] = channel.overtaken_by(position)
-            self._make_due(_unaligned(barrier), now_ns)
+            return
+        capture.arrived_ns[channel.channel] = now_ns
+        if barrier.mode is CheckpointMode.UNALIGNED or self._is_late(barrier, now_ns):
+            capture.places[channel.channel] = channel.overtaken_by(position)
+            capture.overtake(now_ns)
         else:
-            self._arrived_ns.setdefault(checkpoint, {})[channel.channel] = now_ns
-            if barrier.mode is CheckpointMode.ALIGNED and self._timeout_ns is not None:
-                self._waiting[checkpoint] = barrier
             channel.event_arrived(position, barrier)
 
     def reached(
         self, channel: InputChannel, barrier: Barrier, now_ns: int, effects: list[SubtaskEffect]
     ) -> None:
-        """An aligned (or at-least-once) barrier is at the head of `channel`; all before it is committed."""
+        """A queued barrier is at the head of `channel`; all before it is committed."""
         assert self._alignment is not None, f"{self._id}: a barrier at a source"
         outcome = self._alignment.barrier(channel.channel, barrier, now_ns)
         for checkpoint in outcome.subsumed:
@@ -113,22 +290,22 @@ class Cuts:
         if outcome.block is not None:
             self._gate.channels[outcome.block].blocked = True
         if outcome.aligned is not None:
-            arrived_ns = self._arrived_ns.get(barrier.checkpoint, {})
-            since_ns = max(arrived_ns.values(), default=now_ns)
-            self._due.append(Due(barrier, since_ns, outcome.aligned.alignment_ns))
+            capture = self._captures.setdefault(barrier.checkpoint, Capture(barrier))
+            capture.due_ns = max(capture.arrived_ns.values(), default=now_ns)
+            capture.alignment_ns = outcome.aligned.alignment_ns
 
     def buffer_arrived(self, channel: ChannelId, buffer: Buffer) -> None:
-        """Records came in; those before a barrier that is still missing belong to its checkpoint."""
+        """Records came in; before a missing barrier they belong to the checkpoint."""
         for capture in self._captures.values():
             capture.buffer_arrived(channel, buffer)
 
     def watermark_arrived(self, channel: ChannelId, position: int, watermark: Watermark) -> None:
-        """The same for a watermark."""
+        """A watermark came in; see `buffer_arrived`."""
         for capture in self._captures.values():
             capture.watermark_arrived(channel, position, watermark)
 
     def sent(self, channel: ChannelId, barrier: Barrier, now_ns: int) -> None:
-        """The barrier has left the output queue; it can overtake nothing there any more."""
+        """The barrier has left the output queue, and can overtake no data there."""
         capture = self._captures.get(barrier.checkpoint)
         if capture is not None:
             capture.barrier_left(channel, now_ns)
@@ -139,69 +316,73 @@ class Cuts:
         self._over.add(checkpoint)
 
     def completed(self, checkpoint: int) -> None:
-        """The checkpoint is durable; nothing older can matter."""
-        self._over = {n for n in self._over if n > checkpoint - _REMEMBERED}
-        self._arrived_ns = {n: ns for n, ns in self._arrived_ns.items() if n > checkpoint}
+        """The checkpoint is durable.
 
-    # --- time -------------------------------------------------------------------------------------------------
+        An older checkpoint goes on here if its cut is due, or may still turn unaligned.
+        """
+        self._over = {n for n in self._over if n > checkpoint - _REMEMBERED}
+        self._captures = {
+            number: capture
+            for number, capture in self._captures.items()
+            if number > checkpoint
+            or capture.due_ns is not None
+            or (self._timeout_ns is not None and capture.may_overtake)
+        }
+
+    # --- time -------------------------------------------------------------------------------------
 
     def next_deadline_ns(self) -> int | None:
-        """When the oldest aligned checkpoint under way becomes unaligned."""
-        if self._timeout_ns is None:
+        """When an aligned checkpoint becomes unaligned."""
+        if self._timeout_ns is None or not self._captures:
             return None
-        if not self._waiting and not self._captures:
-            return None
-        created = [barrier.created_ns for barrier in self._waiting.values()]
-        created += [c.due.barrier.created_ns for c in self._captures.values() if c.outgoing]
+        created = [c.barrier.created_ns for c in self._captures.values() if c.may_overtake]
         return min(created) + self._timeout_ns if created else None
 
     def time_passed(self, now_ns: int) -> None:
-        """Let what is late overtake, at inputs and outputs."""
-        for barrier in list(self._waiting.values()):
-            if self._is_late(barrier, now_ns):
-                self._make_due(_unaligned(barrier), now_ns)
+        """Let late barriers overtake, at inputs and outputs."""
         for capture in self._captures.values():
-            if capture.outgoing and self._is_late(capture.due.barrier, now_ns):
+            if not capture.may_overtake or not self._is_late(capture.barrier, now_ns):
+                continue
+            if capture.taken_ns is None:
+                capture.overtake(now_ns)
+            else:
                 capture.hasten(self._subpartitions, now_ns)
 
-    # --- the cut ----------------------------------------------------------------------------------------------
+    # --- the cut ----------------------------------------------------------------------------------
 
-    def next_due(self, *, running: bool) -> Due | None:
-        """The cut to take now, removed from the list; None: none is due, or it must wait for the running work."""
-        for place, due in enumerate(self._due):
-            overtakes = due.barrier.mode is CheckpointMode.UNALIGNED
-            if not running or (overtakes and not self._waits):
-                return self._due.pop(place)
+    def next_due(self, *, running: bool) -> Capture | None:
+        """Return the cut to take now; None: none is due, or it must wait for the running work."""
+        for _, capture in sorted(self._captures.items()):
+            if capture.is_due:
+                overtakes = capture.barrier.mode is CheckpointMode.UNALIGNED
+                if not running or (overtakes and not self._waits):
+                    return capture
         return None
 
     def take(
         self,
-        due: Due,
+        capture: Capture,
         *,
         finished: bool,
         watermark_ns: int,
         replay: tuple[ChannelStateHandle, ...],
         now_ns: int,
     ) -> None:
-        """Cut here: note positions, capture in-flight data, send the barrier on. The snapshot follows (`freeze`)."""
-        barrier = due.barrier
-        capture = Capture(
-            due,
-            now_ns,
-            received=tuple(_received(c) for c in self._gate.channels.values()),
-            sent=tuple(
-                ChannelPosition(*s.channel, position=s.tail, ended=finished)
-                for s in self._subpartitions.values()
-            ),
-            replay=replay,
-            finished=finished,
-            arrived_ns=self._arrived_ns.pop(barrier.checkpoint, {}),
-            watermark_ns=watermark_ns,
+        """Cut here: note positions, capture in-flight data, send the barrier on.
+
+        `freeze` follows.
+        """
+        assert capture.is_due, f"{self._id}: a cut that is not due"
+        capture.taken_ns = now_ns
+        capture.finished, capture.watermark_ns, capture.replay = finished, watermark_ns, replay
+        capture.received = tuple(_received(c) for c in self._gate.channels.values())
+        capture.sent = tuple(
+            ChannelPosition(*s.channel, position=s.tail, ended=finished)
+            for s in self._subpartitions.values()
         )
-        self._captures[barrier.checkpoint] = capture
-        self._waiting.pop(barrier.checkpoint, None)
+        barrier = capture.barrier
         if barrier.mode is CheckpointMode.UNALIGNED:
-            self._capture_inputs(capture, self._arrivals.pop(barrier.checkpoint, {}))
+            self._capture_inputs(capture)
             for channel, subpartition in self._subpartitions.items():
                 capture.outputs[channel] = subpartition.overtake(barrier)
             return
@@ -214,9 +395,12 @@ class Cuts:
     def freeze(
         self, checkpoint: int, transactions: tuple[tuple[str, Transaction], ...], now_ns: int
     ) -> bool:
-        """The operators' snapshot is taken now; `transactions` are not known to be committed. False: it was cancelled."""
+        """Take the operators' snapshot now. False: the checkpoint was cancelled.
+
+        `transactions`: pre-committed, and not known to be committed.
+        """
         capture = self._captures.get(checkpoint)
-        if capture is None:
+        if capture is None or capture.taken_ns is None:
             return False
         capture.frozen_ns = now_ns
         capture.transactions = transactions
@@ -234,56 +418,47 @@ class Cuts:
     @property
     def open(self) -> bool:
         """A cut was taken and is not handed over."""
-        return bool(self._captures)
+        return any(capture.taken_ns is not None for capture in self._captures.values())
 
     def describe(self) -> str:
         """The whole state as stable text."""
         alignment = "source" if self._alignment is None else self._alignment.describe()
         captures = " ".join(
-            f"{number}:{len(c.pending)}+{len(c.outgoing)}" for number, c in self._captures.items()
+            f"{number}:{len(c.pending)}+{len(c.outgoing)}"
+            for number, c in self._captures.items()
+            if c.taken_ns is not None
         )
-        due = [due.barrier.checkpoint for due in self._due]
+        due = [number for number, capture in sorted(self._captures.items()) if capture.is_due]
         return f"{alignment} due={due} captures=[{captures}]"
 
-    # --- helpers ----------------------------------------------------------------------------------------------
+    # --- helpers ----------------------------------------------------------------------------------
 
     def _is_late(self, barrier: Barrier, now_ns: int) -> bool:
         if self._timeout_ns is None or barrier.mode is not CheckpointMode.ALIGNED:
             return False
         return now_ns >= barrier.created_ns + self._timeout_ns
 
-    def _make_due(self, barrier: Barrier, now_ns: int) -> None:
-        """Due once: the aligned entry of the same checkpoint, if there is one, turns unaligned."""
-        self._waiting.pop(barrier.checkpoint, None)
-        for place, due in enumerate(self._due):
-            if due.barrier.checkpoint == barrier.checkpoint:
-                self._due[place] = replace(due, barrier=barrier)
-                return
-        self._due.append(Due(barrier, now_ns))
-        self._due.sort(key=lambda due: due.barrier.checkpoint)
-
-    def _capture_inputs(self, capture: Capture, arrivals: Mapping[ChannelId, BarrierPlace]) -> None:
-        checkpoint = capture.due.barrier.checkpoint
+    def _capture_inputs(self, capture: Capture) -> None:
+        checkpoint = capture.barrier.checkpoint
+        places, capture.places = capture.places, {}
         delivered: frozenset[ChannelId] = frozenset()
         if self._alignment is not None:
             delivered = self._alignment.delivered(checkpoint)
-            for unblocked in self._alignment.cancel(checkpoint):
-                self._gate.channels[unblocked].blocked = False
+            self._unblock(checkpoint)
         for id, channel in self._gate.channels.items():
             if id in delivered:
                 continue
-            come = arrivals.get(id) or channel.remove_barrier(checkpoint)
-            if come is None:
+            place = places.get(id) or channel.remove_barrier(checkpoint)
+            if place is None:
                 capture.barrier_is_missing(channel)
             else:
-                capture.barrier_was_there(channel, come)
+                capture.barrier_was_there(channel, place)
 
     def _forget(self, checkpoint: int) -> None:
-        self._due = [due for due in self._due if due.barrier.checkpoint != checkpoint]
-        self._arrivals.pop(checkpoint, None)
-        self._arrived_ns.pop(checkpoint, None)
-        self._waiting.pop(checkpoint, None)
         self._captures.pop(checkpoint, None)
+        self._unblock(checkpoint)
+
+    def _unblock(self, checkpoint: int) -> None:
         if self._alignment is not None:
             for channel in self._alignment.cancel(checkpoint):
                 self._gate.channels[channel].blocked = False
@@ -297,7 +472,3 @@ def _received(channel: InputChannel) -> ChannelPosition:
         watermark=channel.watermark_ns,
         idle=channel.idle,
     )
-
-
-def _unaligned(barrier: Barrier) -> Barrier:
-    return Barrier(barrier.checkpoint, CheckpointMode.UNALIGNED, barrier.created_ns)

@@ -1,14 +1,17 @@
-"""Event time of one subtask: from the watermarks of its inputs to what its outputs are told.
+"""Event time of one subtask: from the watermarks of its inputs to the watermarks of its outputs.
 
-A rise of the combined input watermark becomes a piece of work (`AdvanceWork`), which may take several slices: a storm of timers stays responsive,
-and a cut may be taken before, between and after them. What a slice has fired is gone from the state when it is committed, so a restored subtask,
-which is told its watermark once more, fires the rest. Outputs are told when the operators are done. A chain whom event time
-does not concern passes it on at once.
+A rise of the combined input watermark becomes a piece of work (`AdvanceWork`), which may take
+several slices: a storm of timers stays responsive, and a cut may be taken before, between and after
+slices. Fired timers are gone from the state when a slice is committed, so a restored subtask, which
+gets its watermark once more, fires the rest. Outputs hear of the watermark when the operators are
+done. A chain without interest in event time passes watermarks on at once.
 
-Event time never goes back: a channel that speaks again after it was idle, or is restored behind the others, holds it where it is.
+Event time never goes back: a channel that speaks again after it was idle, or is restored behind the
+others, holds it where it is.
 
-The clock comes in here, too: a chain says when its first processing-time timer is due, and the same piece of work lets it fire. A restored
-subtask is asked at once, so what fell due while the job was down fires then.
+The clock comes in here, too: a chain tells when its first processing-time timer is due, and the
+same piece of work lets it fire. A restored subtask gets such a piece at once, so timers that fell
+due while the job was down fire then.
 
 Source: Flink's watermark alignment of several inputs and its idleness (behaviour).
 """
@@ -23,18 +26,21 @@ from headrace.channels.gate import Gate
 
 from ..contract.execution import EventTimeRole
 from ..operators.progress import ChainTime
+from ..operators.work import (
+    AdvanceWork,
+)
 from .result_partition import ResultPartition
-from .subtask_events import AdvanceWork
 
 
 @dataclass(frozen=True, slots=True)
 class EventTimeSpec:
-    """What event time is to a subtask.
+    """Event time of a subtask, as specified.
 
     Attributes:
-        idle_after_ns: where the chain makes watermarks: after so long without records it counts as idle; None: never.
+        idle_after_ns: where the chain makes watermarks: time without records after which the chain
+            is idle; None: never.
         restored: the operators were given state back.
-        watermark_ns: how far event time had come then.
+        watermark_ns: event time in the restored state.
     """
 
     role: EventTimeRole = EventTimeRole.PASSES
@@ -51,8 +57,8 @@ class EventTime:
     """Event time of one subtask.
 
     Attributes:
-        watermark_ns: has come to its operators; never goes back.
-        passed_ns: its outputs were told.
+        watermark_ns: event time at the operators; never goes back.
+        passed_ns: event time told to the outputs.
     """
 
     def __init__(self, gate: Gate, results: ResultPartition, spec: EventTimeSpec) -> None:
@@ -71,7 +77,7 @@ class EventTime:
         self._spoke_at_ns = 0
 
     def start(self, now_ns: int) -> None:
-        """Begin; a restored subtask tells its outputs again how far it had come."""
+        """Begin; a restored subtask tells its outputs its watermark again."""
         self._spoke_at_ns = now_ns
         if not self._asks:
             self._pass_on(self.watermark_ns)
@@ -91,28 +97,34 @@ class EventTime:
 
     @property
     def is_idle(self) -> bool:
-        """The outputs were told that nothing is to be expected for the present."""
+        """The outputs were told not to wait for records at present."""
         return self._idle
 
     def next_work(self, rows_max: int, now_ns: int) -> AdvanceWork | None:
-        """What is to be done before any new record, if anything."""
+        """Return work to do before any new record, if there is any."""
         is_due = self._due_ns is not None and self._due_ns <= now_ns
         if not self._behind and not is_due:
             return None
         return AdvanceWork(self.watermark_ns, rows_max, now_ns)
 
     def next_timer_ns(self, now_ns: int) -> int | None:
-        """When the first processing-time timer is due. None: none is set, or it waits for the work or for room, not for time."""
+        """When the first processing-time timer is due.
+
+        None: none is set, or the timer waits for the work or for room, not for time.
+        """
         return None if self._due_ns is None or self._due_ns <= now_ns else self._due_ns
 
     def spoke(self, time: ChainTime, now_ns: int) -> None:
-        """A call of the chain ended; to be asked before its records go out."""
+        """A call of the chain ended; its records have not gone out."""
         if self._spec.role is EventTimeRole.MAKES and time.spoke:
             self._spoke_at_ns = now_ns
             self._set_idle(False)
 
     def worked(self, time: ChainTime, told_ns: int | None = None) -> None:
-        """A call of the chain ended, and its records are queued. `told_ns`: it was told that event time had come so far."""
+        """A call of the chain ended, and its records are queued.
+
+        `told_ns`: event time given to the call.
+        """
         if not self._asks:
             return
         self._due_ns = time.due_ns
@@ -121,16 +133,16 @@ class EventTime:
         self._behind = self._behind or time.pending
         self._pass_on(time.watermark_ns)
 
-    # --- idleness -----------------------------------------------------------------------------------------------
+    # --- idleness ---------------------------------------------------------------------------------
 
     def next_deadline_ns(self) -> int | None:
-        """When a silent generator is to be called idle."""
+        """When a silent generator turns idle."""
         if self._spec.idle_after_ns is None or self._idle or self.passed_ns == MAX_WATERMARK:
             return None
         return self._spoke_at_ns + self._spec.idle_after_ns
 
     def time_passed(self, now_ns: int, *, busy: bool) -> None:
-        """`busy`: work runs, or waits for room: then it is not for lack of records that none came."""
+        """Turn idle when due, unless the subtask is `busy`: work runs or waits for room."""
         deadline_ns = self.next_deadline_ns()
         if deadline_ns is None or now_ns < deadline_ns:
             return
@@ -144,7 +156,7 @@ class EventTime:
             self._idle = idle
             self._results.append_event(Watermark(self.passed_ns, idle))
 
-    # --- helpers ------------------------------------------------------------------------------------------------
+    # --- helpers ----------------------------------------------------------------------------------
 
     def _come(self, watermark_ns: int) -> None:
         if watermark_ns <= self.watermark_ns:
@@ -156,7 +168,7 @@ class EventTime:
             self._pass_on(watermark_ns)
 
     def _pass_on(self, watermark_ns: int) -> None:
-        """The end of input says by itself that nothing more is to be expected."""
+        """Tell the outputs. The end of input says by itself that no record follows."""
         if watermark_ns <= self.passed_ns:
             return
         self.passed_ns = watermark_ns

@@ -1,7 +1,8 @@
-"""What a sink has pre-committed and nobody is known to have committed, and which cut covers how much of it.
+"""Open transactions of a sink: pre-committed, and not known to be committed.
 
-A cut names everything that is open. When its checkpoint is complete, what it named is committed, and what was pre-committed after the cut is
-not, whatever the checkpoints' numbers say: cuts of different modes may come in another order than their numbers.
+A cut names every open transaction. When its checkpoint is complete, these are committed, and
+transactions pre-committed after the cut are not, whatever the checkpoints' numbers say: cuts of
+different modes may come in another order than their numbers.
 """
 
 from __future__ import annotations
@@ -27,12 +28,12 @@ class Precommits:
         self._open += [(self._count, sink, transaction) for sink, transaction in transactions]
 
     def cut(self, checkpoint: int) -> tuple[tuple[str, Transaction], ...]:
-        """The checkpoint's cut is here; what it names."""
+        """The checkpoint's cut is here; return the transactions that it names."""
         self._covered[checkpoint] = self._count
         return tuple((sink, transaction) for _, sink, transaction in self._open)
 
     def completed(self, checkpoint: int) -> None:
-        """What the checkpoint's cut named is committed."""
+        """The transactions named by the checkpoint's cut are committed."""
         covered = self._covered.get(checkpoint, 0)
         self._covered = {n: count for n, count in self._covered.items() if n > checkpoint}
         self._open = [entry for entry in self._open if entry[0] > covered]

@@ -1,7 +1,8 @@
 """A result partition: all outgoing channels of one subtask, edge by edge.
 
-What one piece of work produced is appended whole, so the queues' bound is soft by that much; new work begins only while every queue has
-room. Events go to every channel: barriers, watermarks and the end of input concern all consumers.
+The output of a piece of work is appended whole, so the queues' bound is soft by that much; new work
+begins only while every queue has room. Events go to every channel: barriers, watermarks and the end
+of input concern all consumers.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from headrace.channels.buffer import Buffer, ChannelId
 from headrace.channels.events import ChannelEvent
 from headrace.channels.subpartition import QueuedEvent, Subpartition
 
-from ..operators.chain import Outputs
+from ..operators.work import Outputs
 
 
 class ResultPartition:
@@ -23,7 +24,10 @@ class ResultPartition:
     """
 
     def __init__(self, edges: Sequence[Sequence[Subpartition]], room_bytes: int) -> None:
-        """`edges`: by output edge, in the partitioner's order of targets; `room_bytes`: of a subtask without any."""
+        """`edges`: by output edge, in the partitioner's order of targets.
+
+        `room_bytes`: room of a subtask without any edge.
+        """
         self._edges = edges
         self._room_bytes = room_bytes
         self.subpartitions: dict[ChannelId, Subpartition] = {
@@ -31,7 +35,7 @@ class ResultPartition:
         }
 
     def append(self, outputs: Outputs) -> tuple[int, list[tuple[ChannelId, Buffer]]]:
-        """Queue what work produced; returns the bytes of the edge that got most, and all that was queued."""
+        """Queue the output of work; return bytes of the largest edge, and all buffers."""
         assert not outputs or len(outputs) == len(self._edges), "outputs for other edges"
         most_bytes = 0
         queued: list[tuple[ChannelId, Buffer]] = []
@@ -50,14 +54,14 @@ class ResultPartition:
     @property
     def has_room(self) -> bool:
         """New work may begin."""
-        for subpartition in self.subpartitions.values():  # noqa: SIM110  # asked at every step, and `all` takes twice as long
+        for subpartition in self.subpartitions.values():  # noqa: SIM110  # `all` takes twice as long
             if not subpartition.has_room:
                 return False
         return True
 
     @property
     def room_bytes(self) -> int:
-        """What one piece of work may put in: what the tightest edge's queues are meant to hold."""
+        """Bytes that one piece of work may put in: the room of the tightest edge."""
         edges = [sum([s.room_bytes for s in edge]) for edge in self._edges if edge]
         return min(edges, default=self._room_bytes)
 

@@ -1,13 +1,16 @@
 """The subtask machine: one parallel instance of a task, from its gate to its subpartitions.
 
-It never blocks in mid-step: it takes new input only when every subpartition has room, and what one piece of work produces is appended
-whole. So it can always answer a barrier. User code is not run here but asked for (`RunWork`), one piece at a time; until its
-`WorkDone` the records it works on count as not yet consumed.
+The machine never blocks in mid-step: it takes new input only when every subpartition has room, and
+appends the output of a piece of work whole. So it can always answer a barrier. User code does not
+run here; the machine asks for it (`RunWork`), one piece at a time, and until `WorkDone` the records
+of the piece count as not yet consumed.
 
-What a cut names is always the *committed* position of each input and the tail of each output; `cuts.py` decides when it is due. After a restore
-the in-flight records of the checkpoint are replayed before anything new of the same port is taken (`inflight/replay.py`).
+A cut names the *committed* position of each input and the tail of each output; `cuts.py` decides
+when a cut is due. After a restore the in-flight records of the checkpoint are replayed before
+anything new of the same port is taken (`inflight/replay.py`).
 
-A finished subtask stays and relays barriers, so that the checkpoints after the end of input need no rules of their own.
+A finished subtask stays and relays barriers, so that checkpoints after the end of input need no
+rules of their own.
 
 Source: ABS (Carbone et al. 2015), Algorithm 1.
 """
@@ -23,14 +26,23 @@ from headrace.channels.gate import Gate, GateInput
 from headrace.inflight.replay import Replay, ReplayInput
 
 from ..contract.operators import SourceStatus
+from ..operators.work import (
+    AdvanceWork,
+    FinishWork,
+    PollWork,
+    PrecommitWork,
+    ProcessWork,
+    Work,
+    WorkDone,
+)
 from .cuts import Cuts
 from .event_time import EventTime
 from .pace import Pace
 from .precommits import Precommits
 from .result_partition import ResultPartition
 from .subtask_events import (
-    AdvanceWork,
     BufferArrived,
+    BufferRead,
     CheckpointCancelled,
     CheckpointCompleted,
     CheckpointTriggered,
@@ -38,15 +50,10 @@ from .subtask_events import (
     CreditGranted,
     DeadlineReached,
     EventArrived,
-    FinishWork,
     GrantCredit,
     InputDrained,
     LogBuffer,
-    PollWork,
-    PrecommitWork,
-    ProcessWork,
-    ReadReplay,
-    ReplayBufferRead,
+    ReadBuffer,
     RunWork,
     SendBuffer,
     SendEvent,
@@ -54,8 +61,6 @@ from .subtask_events import (
     SubtaskEvent,
     SubtaskFinished,
     TakeSnapshot,
-    Work,
-    WorkDone,
 )
 from .subtask_spec import SubtaskSpec, input_end, output_end
 
@@ -103,14 +108,12 @@ class Subtask:
         self._source_ended = False
         #: A source is to end where it stands; it does between two pieces of work.
         self._draining = False
-        #: The checkpoint whose pre-commit runs.
-        self._precommitting: int | None = None
         #: Something was worked on since the last pre-commit, so that the next cut needs one.
         self._unflushed = True
         self._precommits = Precommits()
         self._now_ns = 0
 
-    # --- the five verbs ---------------------------------------------------------------------------------------
+    # --- the five verbs ---------------------------------------------------------------------------
 
     def start(self, now_ns: int) -> list[SubtaskEffect]:
         """Begin: everything is restored and all peers can be reached."""
@@ -124,7 +127,7 @@ class Subtask:
         return effects
 
     def step(self, event: SubtaskEvent, now_ns: int) -> list[SubtaskEffect]:
-        """Take one event; the effects are to be performed in order (see `work.py`)."""
+        """Take one event; effects are to be performed in order (see `subtask_events.py`)."""
         self._now_ns = now_ns
         effects: list[SubtaskEffect] = []
         match event:
@@ -148,8 +151,8 @@ class Subtask:
             case CheckpointCompleted():
                 self._precommits.completed(event.checkpoint)
                 self._cuts.completed(event.checkpoint)
-            case ReplayBufferRead():
-                self._replay.has_read(event.read, event.batch)
+            case BufferRead():
+                self._replay.was_read(event.number, event.batch)
                 self._replayed(effects)
             case DeadlineReached():
                 self._deadline_reached()
@@ -159,7 +162,11 @@ class Subtask:
         return effects
 
     def next_deadline_ns(self) -> int | None:
-        """When `DeadlineReached` is wanted: by a waiting source, one to be called idle, a timer, or a checkpoint that is to become unaligned."""
+        """When `DeadlineReached` is wanted.
+
+        By a waiting source, by a silent source that turns idle, by a timer, or by a checkpoint that
+        turns unaligned.
+        """
         due_ns = _earlier(self._poll_at_ns, self._cuts.next_deadline_ns())
         if self._finished:
             return due_ns
@@ -172,17 +179,19 @@ class Subtask:
         for subpartition in self._subpartitions.values():
             subpartition.check()
         assert bool(self._given) == isinstance(self._running, ProcessWork), self.describe()
-        assert self._precommitting is None or isinstance(self._running, PrecommitWork)
 
     def positions(self) -> tuple[dict[ChannelId, int], dict[ChannelId, int]] | None:
-        """{input: position after what is committed}, {output: position after what was sent}; None while a cut is open."""
+        """Return the committed positions of inputs and the sent positions of outputs.
+
+        None: a cut is open.
+        """
         committed = {id: channel.committed for id, channel in self._gate.channels.items()}
         sent = {id: subpartition.sent for id, subpartition in self._subpartitions.items()}
         return None if self._cuts.open else (committed, sent)
 
     @property
     def queued_bytes(self) -> int:
-        """Bytes that wait at its inputs and outputs."""
+        """Bytes that wait at inputs and outputs."""
         return self._gate.queued_bytes + self._results.queued_bytes
 
     def describe(self) -> str:
@@ -209,10 +218,10 @@ class Subtask:
             watermark_ns=self._time.passed_ns,
         )
 
-    # --- what there is to do ----------------------------------------------------------------------------------
+    # --- what there is to do ----------------------------------------------------------------------
 
     def _advance(self, effects: list[SubtaskEffect]) -> None:
-        """Do all that can be done without waiting: due events, new work, sending."""
+        """Do all work that need not wait: due events, new work, sending."""
         while True:
             while self._take_cut(effects) or (self._running is None and self._next(effects)):
                 pass
@@ -227,7 +236,7 @@ class Subtask:
         )
 
     def _next(self, effects: list[SubtaskEffect]) -> bool:
-        """Do one thing that is due while no work runs. False: nothing is."""
+        """Do one thing that is due while no work runs. False: none is due."""
         due = self._gate.next_event()
         if due is not None:
             channel, event = due
@@ -290,7 +299,7 @@ class Subtask:
             if isinstance(item.event, Barrier):
                 self._cuts.sent(channel, item.event, self._now_ns)
 
-    # --- work that ended --------------------------------------------------------------------------------------
+    # --- work that ended --------------------------------------------------------------------------
 
     def _work_done(self, done: WorkDone, effects: list[SubtaskEffect]) -> None:
         assert done.work == self._work, f"{self.id}: work {done.work} ended, {self._work} runs"
@@ -318,7 +327,8 @@ class Subtask:
             case FinishWork():
                 self._finish(effects)
             case PrecommitWork():
-                self._precommitted(work.checkpoint, done, effects)
+                self._precommits.add(done.transactions)
+                self._freeze(work.checkpoint, effects)
             case _:
                 assert_never(work)
 
@@ -351,19 +361,19 @@ class Subtask:
         self._results.append_event(EndOfInput())
         effects.append(SubtaskFinished(self.id))
 
-    # --- replay -----------------------------------------------------------------------------------------------
+    # --- replay -----------------------------------------------------------------------------------
 
     def _replayed(self, effects: list[SubtaskEffect]) -> None:
-        """Some stored records came in or are done with: read on, and let go of ports that have none left."""
+        """Stored records came in or are worked on: read on, and release ports without any left."""
         for id, watermark_ns in self._replay.watermarks():
             if id in self._gate.channels:
                 self._gate.channels[id].reached(Watermark(watermark_ns))
         self._gate.held_ports = self._replay.pending_ports
         if not self._finished:
             self._time.moved()
-        effects += [ReadReplay(self.id, order) for order in self._replay.wanted()]
+        effects += [ReadBuffer(self.id, order) for order in self._replay.wanted()]
 
-    # --- checkpoints ------------------------------------------------------------------------------------------
+    # --- checkpoints ------------------------------------------------------------------------------
 
     def _event_arrived(self, event: EventArrived) -> None:
         channel = self._gate.channels[event.channel]
@@ -383,33 +393,29 @@ class Subtask:
         self._cuts.time_passed(self._now_ns)
 
     def _take_cut(self, effects: list[SubtaskEffect]) -> bool:
-        """Take a cut that is due, if it need not wait for the running work. Barrier first: the next tasks need not wait."""
-        due = self._cuts.next_due(running=self._running is not None)
-        if due is None:
+        """Take a due cut, unless it must wait for the running work.
+
+        Barrier first: the next tasks need not wait.
+        """
+        capture = self._cuts.next_due(running=self._running is not None)
+        if capture is None:
             return False
-        replay = tuple(self._replay.remaining())
         self._cuts.take(
-            due,
+            capture,
             finished=self._finished,
             watermark_ns=self._time.watermark_ns,
-            replay=replay,
+            replay=tuple(self._replay.remaining()),
             now_ns=self._now_ns,
         )
         self._drain(effects)
-        checkpoint = due.barrier.checkpoint
-        # Checkpoints may follow each other faster than a sink flushes: it must get to write between them.
+        checkpoint = capture.barrier.checkpoint
+        # Checkpoints may follow each other faster than a sink flushes: it must get to write between
+        # them.
         if self._spec.is_sink and self._unflushed:
-            self._precommitting = checkpoint
             self._run(PrecommitWork(checkpoint), effects)
         else:
             self._freeze(checkpoint, effects)
         return True
-
-    def _precommitted(self, checkpoint: int, done: WorkDone, effects: list[SubtaskEffect]) -> None:
-        assert self._precommitting == checkpoint, f"{self.id}: pre-commit {checkpoint}"
-        self._precommitting = None
-        self._precommits.add(done.transactions)
-        self._freeze(checkpoint, effects)
 
     def _freeze(self, checkpoint: int, effects: list[SubtaskEffect]) -> None:
         if self._cuts.freeze(checkpoint, self._precommits.cut(checkpoint), self._now_ns):

@@ -1,7 +1,8 @@
-"""Events and effects of a subtask: what has happened to it, and what it wants done.
+"""Events and effects of a subtask.
 
-Order of effects is law: a driver performs them in list order. `CommitWork` comes before everything that rests on the committed
-work; a barrier's `SendEvent`s come before its `TakeSnapshot`, so that the next task need not wait for this one's copy.
+Order of effects is law: a driver performs them in list order. `CommitWork` comes before every
+effect that rests on the committed work; a barrier's `SendEvent`s come before its `TakeSnapshot`, so
+that the next task need not wait for a copy of state.
 """
 
 from __future__ import annotations
@@ -14,12 +15,11 @@ import pyarrow as pa
 from headrace.channels.buffer import Buffer, ChannelId
 from headrace.channels.events import MIN_WATERMARK, Barrier, ChannelEvent
 from headrace.inflight.handle import ChannelStateHandle
-from headrace.inflight.replay import ReplayRead
+from headrace.inflight.replay import ReadOrder
 from headrace.recovery.metadata import ChannelPosition
 
-from ..contract.operators import SourceStatus, Transaction
-from ..operators.chain import Outputs
-from ..operators.progress import NO_TIME, ChainTime
+from ..contract.operators import Transaction
+from ..operators.work import Work, WorkDone
 
 
 class SubtaskId(NamedTuple):
@@ -32,59 +32,21 @@ class SubtaskId(NamedTuple):
         return f"t{self.task}.{self.subtask}"
 
 
-@dataclass(frozen=True, slots=True)
-class ProcessWork:
-    """Feed `parts` into input `port`: runs of records of its channels, each channel's in order. `now_ns`: the clock, since 1970."""
-
-    port: int
-    parts: tuple[pa.RecordBatch, ...]
-    rows: int
-    now_ns: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class PollWork:
-    """Ask the source for about `rows_max` rows; `now_ns` is monotonic."""
-
-    rows_max: int
-    now_ns: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class FinishWork:
-    """All inputs have ended: let the operators emit what they held back."""
-
-
-@dataclass(frozen=True, slots=True)
-class PrecommitWork:
-    """Flush the sink's transaction for this checkpoint."""
-
-    checkpoint: int
-
-
-@dataclass(frozen=True, slots=True)
-class AdvanceWork:
-    """Event time has come to `watermark_ns` and the clock to `now_ns`: let the operators emit what waited, about `rows_max` rows at a time."""
-
-    watermark_ns: int
-    rows_max: int
-    now_ns: int = 0
-
-
-Work = ProcessWork | PollWork | AdvanceWork | FinishWork | PrecommitWork
-
-
-# --- events -----------------------------------------------------------------------------------------------------------
+# --- events ---------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
 class BufferArrived:
+    """Records came in over an input channel."""
+
     channel: ChannelId
     buffer: Buffer
 
 
 @dataclass(frozen=True, slots=True)
 class EventArrived:
+    """A barrier, a watermark or the end of input came in, behind the record at `position`."""
+
     channel: ChannelId
     position: int
     event: ChannelEvent
@@ -92,55 +54,43 @@ class EventArrived:
 
 @dataclass(frozen=True, slots=True)
 class CreditGranted:
+    """The consumer of an output channel permits `limit_bytes` in total since the attempt began."""
+
     channel: ChannelId
     limit_bytes: int
 
 
 @dataclass(frozen=True, slots=True)
-class WorkDone:
-    """The work numbered `work` ended well. `status` and `wait_ns` answer a poll; `transactions` answer a pre-commit.
-
-    `time`: how far event time has come in the chain.
-    """
-
-    work: int
-    outputs: Outputs = ()
-    rows_out: int = 0
-    elapsed_ns: int = 0
-    status: SourceStatus = SourceStatus.MORE
-    wait_ns: int = 0
-    transactions: tuple[tuple[str, Transaction], ...] = ()
-    time: ChainTime = NO_TIME
-    rows_late: int = 0
-
-
-@dataclass(frozen=True, slots=True)
 class InputDrained:
-    """For sources: read nothing more, as if the input had ended behind what was read."""
+    """A source is to end behind the records that it has read."""
 
 
 @dataclass(frozen=True, slots=True)
 class CheckpointTriggered:
-    """For sources: take the cut and let the barrier follow the records emitted so far."""
+    """A source is to take the cut, and let the barrier follow the records emitted so far."""
 
     barrier: Barrier
 
 
 @dataclass(frozen=True, slots=True)
 class CheckpointCancelled:
+    """The coordinator gave the checkpoint up."""
+
     checkpoint: int
 
 
 @dataclass(frozen=True, slots=True)
 class CheckpointCompleted:
+    """The checkpoint is complete, and the transactions in it are committed."""
+
     checkpoint: int
 
 
 @dataclass(frozen=True, slots=True)
-class ReplayBufferRead:
-    """The order `read` was carried out: `batch` are its records that are left to replay, perhaps none."""
+class BufferRead:
+    """Order `number` was carried out: `batch` holds the records left to replay, perhaps none."""
 
-    read: int
+    number: int
     batch: pa.RecordBatch
 
 
@@ -158,16 +108,16 @@ SubtaskEvent = (
     | CheckpointTriggered
     | CheckpointCancelled
     | CheckpointCompleted
-    | ReplayBufferRead
+    | BufferRead
     | DeadlineReached
 )
 
-# --- effects ----------------------------------------------------------------------------------------------------------
+# --- effects --------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
 class RunWork:
-    """Run it in the subtask's thread; comes back as WorkDone with the same number. Never two at once."""
+    """Run work in the subtask's thread; WorkDone with the number follows. Never two at once."""
 
     subtask: SubtaskId
     work: int
@@ -176,19 +126,23 @@ class RunWork:
 
 @dataclass(frozen=True, slots=True)
 class CommitWork:
-    """Make the writes of the work that just ended visible to snapshots."""
+    """Make the writes of the last work visible to snapshots."""
 
     subtask: SubtaskId
 
 
 @dataclass(frozen=True, slots=True)
 class SendBuffer:
+    """Send records to the consumer of an output channel."""
+
     channel: ChannelId
     buffer: Buffer
 
 
 @dataclass(frozen=True, slots=True)
 class SendEvent:
+    """Send an event to the consumer of an output channel, behind the record at `position`."""
+
     channel: ChannelId
     position: int
     event: ChannelEvent
@@ -196,7 +150,7 @@ class SendEvent:
 
 @dataclass(frozen=True, slots=True)
 class GrantCredit:
-    """Tell the producer that it may send up to `limit_bytes` in total since the attempt began."""
+    """Permit the producer `limit_bytes` in total since the attempt began."""
 
     channel: ChannelId
     limit_bytes: int
@@ -204,7 +158,7 @@ class GrantCredit:
 
 @dataclass(frozen=True, slots=True)
 class LogBuffer:
-    """A buffer is in flight from now on: for a log that is written continuously."""
+    """Hand a buffer, in flight from now on, to a log that is written continuously."""
 
     channel: ChannelId
     buffer: Buffer
@@ -212,9 +166,12 @@ class LogBuffer:
 
 @dataclass(frozen=True, slots=True)
 class CapturedRun:
-    """In-flight records of one channel from position `first` on, in order; `side` is "input" or "output"; `ended`: its end follows.
+    """In-flight records of one channel, in order, from position `first` on.
 
-    `watermarks`: (position, event time in nanoseconds) of those among them.
+    Attributes:
+        side: "input" or "output".
+        ended: the end of input follows the records.
+        watermarks: (position, event time in nanoseconds) of watermarks among the records.
     """
 
     channel: ChannelId
@@ -226,12 +183,13 @@ class CapturedRun:
 
 
 @dataclass(frozen=True, slots=True)
-class Waited:
-    """What one cut waited for, and for how long. Several may overlap in time.
+class Hold:
+    """A wait of one cut. Holds may overlap in time.
 
     Attributes:
-        kind: "work": for the work that ran, or for the records before the barrier; "pre-commit": for the sink to flush; "barrier": from the first
-            barrier that came in to the last, which came over `channel`; "output": until the barrier had left the queue of `channel`.
+        kind: "work": for the running work, or for the records before the barrier; "pre-commit":
+            for the sink to flush; "barrier": from the first barrier to the last, which came over
+            `channel`; "output": until the barrier had left the queue of `channel`.
         channel: None for "work" and "pre-commit".
     """
 
@@ -245,12 +203,13 @@ class Cut:
     """A subtask's part of a checkpoint, complete. Durations in nanoseconds.
 
     Attributes:
-        transactions: (sink operator, transaction): pre-committed by this or an earlier cut and not yet known to be committed.
-        inflight: what has to be persisted of its channels.
-        replay: what was left to replay: stored already, to be named again.
-        created_ns: when the checkpoint was triggered, by the coordinator's clock.
-        waited: for what, longest first.
-        watermark_ns: how far event time had come at its operators.
+        transactions: (sink operator, transaction): pre-committed by this or an earlier cut, not
+            known to be committed.
+        inflight: records of the channels that have to be persisted.
+        replay: records left to replay: stored already, to be named again.
+        created_ns: time of the trigger, by the coordinator's clock.
+        holds: longest first.
+        watermark_ns: event time at the operators.
     """
 
     subtask: SubtaskId
@@ -264,7 +223,7 @@ class Cut:
     start_delay_ns: int
     alignment_ns: int
     created_ns: int = 0
-    waited: tuple[Waited, ...] = ()
+    holds: tuple[Hold, ...] = ()
     watermark_ns: int = MIN_WATERMARK
 
 
@@ -278,21 +237,23 @@ class TakeSnapshot:
 
 @dataclass(frozen=True, slots=True)
 class CutTaken:
-    """The subtask's part is complete: snapshot frozen, every barrier in, every output overtaken or sent."""
+    """The subtask's part is complete: state frozen, all barriers in, all outputs passed."""
 
     cut: Cut
 
 
 @dataclass(frozen=True, slots=True)
-class ReadReplay:
-    """Read a stored buffer; ends in ReplayBufferRead."""
+class ReadBuffer:
+    """Read a stored buffer for the replay; BufferRead follows."""
 
     subtask: SubtaskId
-    order: ReplayRead
+    order: ReadOrder
 
 
 @dataclass(frozen=True, slots=True)
 class DeclineCheckpoint:
+    """Tell the coordinator that the subtask will not complete the checkpoint."""
+
     subtask: SubtaskId
     checkpoint: int
     reason: str
@@ -300,7 +261,7 @@ class DeclineCheckpoint:
 
 @dataclass(frozen=True, slots=True)
 class SubtaskFinished:
-    """Its last record and the end of input are on their way; it stays to relay barriers."""
+    """The last record and the end of input are under way; the subtask stays for barriers."""
 
     subtask: SubtaskId
 
@@ -314,7 +275,7 @@ SubtaskEffect = (
     | GrantCredit
     | TakeSnapshot
     | CutTaken
-    | ReadReplay
+    | ReadBuffer
     | DeclineCheckpoint
     | SubtaskFinished
 )

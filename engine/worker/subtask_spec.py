@@ -1,7 +1,4 @@
-"""What a subtask is told when it is built, and the ends of its channels as that says.
-
-Values and what follows from them alone; the machine is in `subtask.py`.
-"""
+"""The specification of a subtask, and the ends of channels made from a specification."""
 
 from __future__ import annotations
 
@@ -27,12 +24,13 @@ class Limits:
     Attributes:
         buffer_bytes: queued slices are merged up to this size when they are sent.
         window_bytes: the largest credit per channel.
-        queue_bytes_max: a subpartition that holds this much takes the room for new work away.
+        queue_bytes_max: a subpartition with this much takes the room for new work away.
         work_rows_max: rows of one piece of work.
-        work_target_ns: pieces are cut so that they aim at this time.
+        work_target_ns: time that a piece should take.
         debloat: how credit windows follow the drain rate; None: they stay at `window_bytes`.
         alignment_timeout_ns: age at which an aligned checkpoint becomes unaligned; None: never.
-        logs, compresses: buffers are told to the in-flight writer (`LogBuffer`); it compresses them.
+        logs, compresses: buffers are told to the in-flight writer (`LogBuffer`), which compresses
+            them.
     """
 
     buffer_bytes: int
@@ -48,14 +46,15 @@ class Limits:
 
 @dataclass(frozen=True, slots=True)
 class SubtaskSpec:
-    """What a subtask is told when it is built.
+    """All that a subtask is built from.
 
     Attributes:
         inputs: channels by input port.
-        outputs: by output edge, the channels to its consumers, in the partitioner's order of targets.
-        received, sent: where to go on, by channel; a channel that is not named starts at 0.
+        outputs: by output edge, the channels to its consumers, in the partitioner's order of
+            targets.
+        received, sent: restored positions by channel; other channels start at 0.
         replay: in-flight data to work on before anything new.
-        time: what event time is to its operators.
+        time: event time of its operators.
     """
 
     id: SubtaskId
@@ -76,7 +75,7 @@ def _position(positions: Mapping[ChannelId, ChannelPosition], channel: ChannelId
 
 
 def output_end(spec: SubtaskSpec, channel: ChannelId) -> Subpartition:
-    """The producer's end of one of its outputs, where it goes on."""
+    """Make the producer's end of an output, at its restored position."""
     return Subpartition(
         channel,
         position=_position(spec.sent, channel),
@@ -87,7 +86,7 @@ def output_end(spec: SubtaskSpec, channel: ChannelId) -> Subpartition:
 
 
 def input_end(spec: SubtaskSpec, channel: ChannelId, port: int) -> InputChannel:
-    """The consumer's end of one of its inputs, where it goes on."""
+    """Make the consumer's end of an input, at its restored position."""
     restored = spec.received.get(channel)
     return InputChannel(
         channel,

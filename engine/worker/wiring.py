@@ -1,4 +1,4 @@
-"""Which subtasks a worker builds, and which channels join them: pure functions of the plan."""
+"""A worker's subtasks and the channels between them, from the plan."""
 
 from __future__ import annotations
 
@@ -15,13 +15,16 @@ from .subtask_spec import Limits, SubtaskSpec
 
 
 def subtasks_of(plan: ExecutionPlan, slots: Iterable[int]) -> list[SubtaskId]:
-    """All subtasks that live in `slots`: slot i holds subtask i of every task that has one. Sorted."""
+    """Return all subtasks that live in `slots`, sorted.
+
+    Slot i holds subtask i of every task that has so many.
+    """
     held = sorted(slots)
     return [SubtaskId(t.index, slot) for t in plan.tasks for slot in held if slot < t.parallelism]
 
 
 def channels_from(plan: ExecutionPlan, edge: EdgePlan, producer: int) -> list[ChannelId]:
-    """The channels of producer subtask `producer` on the edge, in the partitioner's order of targets."""
+    """Return the channels of subtask `producer` on the edge, in order of targets."""
     producers, consumers = _parallelism(plan, edge)
     targets = edge.partitioner.consumers(producer, producers, consumers)
     return [ChannelId(edge.index, producer, consumer) for consumer in targets]
@@ -44,7 +47,10 @@ def subtask_specs(
     limits: Limits,
     restore: Sequence[SubtaskSnapshot],
 ) -> list[SubtaskSpec]:
-    """What a worker that holds `slots` builds; `restore` are its subtasks' snapshots, in terms of this plan."""
+    """Specify the subtasks of a worker with `slots`.
+
+    `restore`: snapshots of these subtasks, in terms of this plan.
+    """
     snapshots = {SubtaskId(s.task, s.index): s for s in restore}
     return [
         _spec(plan, plan.tasks[id.task], id, limits, snapshots.get(id))

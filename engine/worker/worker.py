@@ -1,16 +1,17 @@
-"""The worker machine: what one worker process does with control messages, peers' frames and the ends of its own effects.
+"""The worker machine: control messages, peers' frames and ends of effects of one worker process.
 
-It holds at most one attempt. Everything that carries another epoch is dropped and counted: late work of an abandoned attempt, frames of a
-zombie, an answer of storage that nobody waits for. A `Deploy` of a higher epoch ends the attempt at once (running user code is abandoned, not
-waited for) and loads the next; `Start` connects the peers and lets the subtasks begin.
+A worker holds at most one attempt. Events of another epoch are dropped and counted: late work of an
+abandoned attempt, frames of a zombie, a late answer of storage. A `Deploy` of a higher epoch ends
+the attempt at once (running user code is abandoned, not waited for) and loads the next; `Start`
+connects the peers and lets the subtasks begin.
 
-Any broken invariant, lost peer or failed work ends the attempt: the worker reports it once and waits for the next `Deploy`.
+Any broken invariant, lost peer or failed work ends the attempt: the worker reports it once and
+waits for the next `Deploy`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from enum import Enum
 from typing import assert_never
 
@@ -19,13 +20,11 @@ from headrace.channels.events import Barrier, CheckpointMode
 
 from ..contract import messages as m
 from ..contract.execution import ExecutionPlan
-from .attempt import Attempt, AttemptEffect, DataFrame, PersistCheckpoint
-from .reports import acknowledge, numbers_of
+from .attempt import Attempt, AttemptEffect
+from .subtask import Subtask
 from .subtask_events import (
     CheckpointCancelled,
     CheckpointCompleted,
-    CheckpointTriggered,
-    Cut,
     DeclineCheckpoint,
     InputDrained,
     SubtaskFinished,
@@ -41,14 +40,15 @@ from .worker_events import (
     ConnectPeers,
     ControlLost,
     ControlReceived,
-    DiscardSnapshots,
+    DataFrame,
     DropAttempt,
     FrameReceived,
+    GiveUpCheckpoint,
     LoadAttempt,
     PeerConnected,
     PeerLost,
-    ReplayCorrupt,
-    ReplayRead,
+    ReadCorrupt,
+    ReadEnded,
     Report,
     StopWorker,
     TimePassed,
@@ -90,7 +90,8 @@ class Worker:
         self._plan = plan
         self._limits = limits
         self._heartbeat_ns = heartbeat_ns
-        # From the first moment on: until all workers are there the coordinator may wait for longer than it bears silence.
+        # From the first moment on: until all workers are there the coordinator may wait for longer
+        # than it bears silence.
         self._heartbeat_at_ns: int | None = 0
         self._epoch = 0
         self._attempt: Attempt | None = None
@@ -103,19 +104,15 @@ class Worker:
         self._kept: list[DataFrame] = []
         #: What the coordinator said of checkpoints before this worker ran, in order.
         self._held: list[m.Drain | m.Trigger | m.Completed | m.Cancelled] = []
-        #: {checkpoint: the worker's cuts} while they are being written.
-        self._cuts: dict[int, tuple[Cut, ...]] = {}
-        #: The newest checkpoint whose trigger has been heard, and what waits for its own.
-        self._triggered = 0
-        self._untriggered: dict[int, PersistCheckpoint] = {}
-        #: {savepoint under way: URL of its directory}.
-        self._savepoints: dict[int, str] = {}
         self._now_ns = 0
 
-    # --- the verbs ----------------------------------------------------------------------------------------------
+    # --- the verbs --------------------------------------------------------------------------------
 
     def step(self, event: WorkerEvent, now_ns: int) -> list[WorkerEffect]:
-        """Take one event; effects are to be performed in order. A broken invariant ends the attempt, not the worker."""
+        """Take one event; effects are to be performed in order.
+
+        A broken invariant ends the attempt, not the worker.
+        """
         self._now_ns = max(now_ns, self._now_ns)
         if self.phase is Phase.STOPPED:
             return []
@@ -125,7 +122,7 @@ class Worker:
             return self._fail(f"broken invariant: {broken}", self.describe(), fatal=False)
 
     def next_deadline_ns(self) -> int | None:
-        """When it wants TimePassed."""
+        """When `TimePassed` is wanted."""
         deadlines = [self._heartbeat_at_ns]
         if self._attempt is not None and self.phase is Phase.RUNNING:
             deadlines.append(self._attempt.deadline_ns())
@@ -146,9 +143,7 @@ class Worker:
 
     def floors(self) -> dict[ChannelId, int] | None:
         """See `Attempt.floors`; None also without an attempt."""
-        if self._attempt is None or self._untriggered:
-            return None
-        return self._attempt.floors()
+        return None if self._attempt is None else self._attempt.floors()
 
     def describe(self) -> str:
         """The whole state as stable text."""
@@ -157,7 +152,7 @@ class Worker:
             return head
         return "\n".join([head, *(s.describe() for s in self._attempt.subtasks.values())])
 
-    # --- events -------------------------------------------------------------------------------------------------
+    # --- events -----------------------------------------------------------------------------------
 
     def _step(self, event: WorkerEvent) -> list[WorkerEffect]:
         match event:
@@ -189,11 +184,11 @@ class Worker:
                 )
             case WorkFailed():
                 return self._fail(event.reason, event.details, fatal=event.fatal)
-            case ReplayRead():
+            case ReadEnded():
                 return self._translate(
-                    self._running().step(event.subtask, event.answer, self._now_ns)
+                    self._running().step(event.subtask, event.read, self._now_ns)
                 )
-            case ReplayCorrupt():
+            case ReadCorrupt():
                 effects = self._drop()
                 self.phase = Phase.FAILED
                 return [*effects, Report(m.DeployFailed(self._epoch, event.reason, corrupt=True))]
@@ -217,7 +212,8 @@ class Worker:
                     self.fenced += 1
                     return []
         if self.phase is not Phase.RUNNING and not isinstance(message, m.Start):
-            # A subtask that is stepped begins to work, and peers that are not connected would miss what it sends.
+            # A subtask that is stepped begins to work, and peers that are not connected would miss
+            # what it sends.
             self._held.append(message)
             return []
         match message:
@@ -229,23 +225,19 @@ class Worker:
                 barrier = Barrier(
                     message.checkpoint, CheckpointMode(message.mode), message.created_ns
                 )
-                if message.savepoint is not None:
-                    self._savepoints[message.checkpoint] = message.savepoint
-                effects = self._to_all(CheckpointTriggered(barrier), sources=True)
-                return [*effects, *self._trigger_heard(message.checkpoint)]
+                triggered = self._attempt.trigger(barrier, message.savepoint, self._now_ns)
+                return self._translate(triggered)
             case m.Completed():
                 effects = self._to_all(CheckpointCompleted(message.checkpoint), sources=False)
                 return [ConfirmCheckpoint(self._epoch, message.checkpoint), *effects]
             case m.Cancelled():
-                self._attempt.cancel(message.checkpoint)
-                for waiting in (self._cuts, self._untriggered, self._savepoints):
-                    waiting.pop(message.checkpoint, None)
+                self._attempt.give_up(message.checkpoint)
                 effects = self._to_all(CheckpointCancelled(message.checkpoint), sources=False)
-                return [DiscardSnapshots(self._epoch, message.checkpoint), *effects]
+                return [GiveUpCheckpoint(self._epoch, message.checkpoint), *effects]
             case _:
                 assert_never(message)
 
-    # --- life of an attempt -------------------------------------------------------------------------------------
+    # --- life of an attempt -----------------------------------------------------------------------
 
     def _deployed(self, deploy: m.Deploy) -> list[WorkerEffect]:
         if deploy.epoch <= self._epoch:
@@ -328,21 +320,9 @@ class Worker:
             return []
         return self._translate(self._running().frame(frame, self._now_ns))
 
-    def _trigger_heard(self, checkpoint: int) -> list[WorkerEffect]:
-        """What is written names what completed before the trigger, so it waits for that; a peer's barrier may have come first.
-
-        Otherwise it could name files that the coordinator has let go in the belief that everybody knows of a newer checkpoint.
-        """
-        self._triggered = checkpoint
-        heard = sorted(number for number in self._untriggered if number <= checkpoint)
-        orders = [self._untriggered.pop(number) for number in heard]
-        return [replace(o, savepoint=self._savepoints.pop(o.checkpoint, None)) for o in orders]
-
     def _persisted(self, event: CheckpointPersisted) -> list[WorkerEffect]:
-        cuts = self._cuts.pop(event.checkpoint, None)
-        if cuts is None:
-            return []
-        return [Report(acknowledge(self._plan, event, cuts, self._now_ns))]
+        message = self._running().persisted(event, self._now_ns)
+        return [] if message is None else [Report(message)]
 
     def _fail(self, reason: str, details: str, *, fatal: bool) -> list[WorkerEffect]:
         effects = self._drop()
@@ -358,8 +338,7 @@ class Worker:
     def _drop(self) -> list[WorkerEffect]:
         had = self.phase not in (Phase.IDLE, Phase.FAILED)
         self._attempt = None
-        self._kept, self._held, self._missing, self._early, self._cuts = [], [], set(), set(), {}
-        self._triggered, self._untriggered, self._savepoints = 0, {}, {}
+        self._kept, self._held, self._missing, self._early = [], [], set(), set()
         return [DropAttempt(self._epoch)] if had else []
 
     def _time_passed(self) -> list[WorkerEffect]:
@@ -371,7 +350,7 @@ class Worker:
             effects += self._translate(self._running().wake(self._now_ns))
         return effects
 
-    # --- helpers ------------------------------------------------------------------------------------------------
+    # --- helpers ----------------------------------------------------------------------------------
 
     def _running(self) -> Attempt:
         assert self._attempt is not None, f"no attempt while {self.phase}"
@@ -383,14 +362,14 @@ class Worker:
 
     def _to_all(
         self,
-        event: InputDrained | CheckpointTriggered | CheckpointCompleted | CheckpointCancelled,
+        event: InputDrained | CheckpointCompleted | CheckpointCancelled,
         *,
         sources: bool,
     ) -> list[WorkerEffect]:
         return self._translate(self._running().step_all(event, self._now_ns, sources=sources))
 
     def _translate(self, effects: Sequence[AttemptEffect]) -> list[WorkerEffect]:
-        """Turn what only the coordinator wants to know into reports."""
+        """Turn effects that concern only the coordinator into reports."""
         translated: list[WorkerEffect] = []
         for effect in effects:
             match effect:
@@ -399,10 +378,6 @@ class Worker:
                     translated.append(Report(m.Decline(self._epoch, effect.checkpoint, reason)))
                 case SubtaskFinished(subtask):
                     translated.append(Report(m.TaskFinished(self._epoch, *subtask)))
-                case PersistCheckpoint():
-                    self._cuts[effect.checkpoint] = effect.cuts
-                    self._untriggered[effect.checkpoint] = effect
-                    translated += self._trigger_heard(self._triggered)
                 case _:
                     translated.append(effect)
         return translated
@@ -410,4 +385,21 @@ class Worker:
     def _numbers(self) -> list[m.SubtaskNumbers]:
         if self._attempt is None:
             return []
-        return [numbers_of(s) for s in self._attempt.subtasks.values()]
+        return [_numbers_of(s) for s in self._attempt.subtasks.values()]
+
+
+def _numbers_of(subtask: Subtask) -> m.SubtaskNumbers:
+    s = subtask.statistics()
+    return m.SubtaskNumbers(
+        task=subtask.id.task,
+        subtask=subtask.id.subtask,
+        rows_in=s.rows_in,
+        rows_out=s.rows_out,
+        busy_ns=s.busy_ns,
+        backpressured_ns=s.backpressured_ns,
+        idle_ns=s.idle_ns,
+        queued_bytes=s.input_queued_bytes + s.output_queued_bytes,
+        window_bytes=s.window_bytes,
+        watermark_ns=s.watermark_ns,
+        rows_late=s.rows_late,
+    )

@@ -1,38 +1,47 @@
-"""Events and effects of the worker machine: what has happened to a worker, and what it wants done, in order.
+"""Events and effects of the worker machine; effects are performed in order.
 
-Events that answer an effect carry the epoch it was ordered in, by which the machine drops what comes too late.
+An event that answers an effect carries the effect's epoch: the machine drops late answers by epoch.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from headrace.channels.wire import BufferFrame, CreditFrame, EventFrame
 from headrace.inflight.handle import ChannelStateHandle
 from headrace.recovery.metadata import DatabaseHandle, StateHandle, SubtaskSnapshot
 
 from ..contract import messages as m
-from .attempt import DataFrame, PersistCheckpoint, SendFrame
+from ..operators.work import (
+    WorkDone,
+)
 from .subtask_events import (
+    BufferRead,
     CommitWork,
+    Cut,
     LogBuffer,
-    ReadReplay,
-    ReplayBufferRead,
+    ReadBuffer,
     RunWork,
     SubtaskId,
     TakeSnapshot,
-    WorkDone,
 )
 
-# --- events -----------------------------------------------------------------------------------------------------------
+DataFrame = BufferFrame | EventFrame | CreditFrame
+
+# --- events ---------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
 class ControlReceived:
+    """The coordinator sent a message."""
+
     message: m.ToWorker
 
 
 @dataclass(frozen=True, slots=True)
 class ControlLost:
+    """The connection to the coordinator has ended."""
+
     reason: str
 
 
@@ -45,6 +54,8 @@ class AttemptLoaded:
 
 @dataclass(frozen=True, slots=True)
 class AttemptLoadFailed:
+    """Operators could not be opened or restored. `corrupt`: the checkpoint is damaged."""
+
     epoch: int
     reason: str
     corrupt: bool
@@ -52,12 +63,16 @@ class AttemptLoadFailed:
 
 @dataclass(frozen=True, slots=True)
 class PeerConnected:
+    """The data connection to a worker is open."""
+
     epoch: int
     worker: int
 
 
 @dataclass(frozen=True, slots=True)
 class PeerLost:
+    """The data connection to a worker has ended."""
+
     epoch: int
     worker: int
     reason: str
@@ -65,6 +80,8 @@ class PeerLost:
 
 @dataclass(frozen=True, slots=True)
 class FrameReceived:
+    """A frame of a peer came in."""
+
     epoch: int
     worker: int
     frame: DataFrame
@@ -72,6 +89,8 @@ class FrameReceived:
 
 @dataclass(frozen=True, slots=True)
 class WorkEnded:
+    """The subtask's work ended well."""
+
     epoch: int
     subtask: SubtaskId
     done: WorkDone
@@ -79,7 +98,7 @@ class WorkEnded:
 
 @dataclass(frozen=True, slots=True)
 class WorkFailed:
-    """User code or an operator raised. `fatal`: it will again, so a restart is no use."""
+    """User code or an operator raised. `fatal`: a restart would fail in the same way."""
 
     epoch: int
     subtask: SubtaskId
@@ -90,7 +109,7 @@ class WorkFailed:
 
 @dataclass(frozen=True, slots=True)
 class CheckpointPersisted:
-    """Durable: `states` and in-flight data of every subtask of the worker."""
+    """The worker's part of a checkpoint is durable: states and in-flight data, by subtask."""
 
     epoch: int
     checkpoint: int
@@ -103,22 +122,24 @@ class CheckpointPersisted:
 
 @dataclass(frozen=True, slots=True)
 class CheckpointPersistFailed:
+    """The worker's part of a checkpoint could not be stored."""
+
     epoch: int
     checkpoint: int
     reason: str
 
 
 @dataclass(frozen=True, slots=True)
-class ReplayRead:
-    """Answer to a ReadReplay."""
+class ReadEnded:
+    """A stored buffer was read for a subtask's replay."""
 
     epoch: int
     subtask: SubtaskId
-    answer: ReplayBufferRead
+    read: BufferRead
 
 
 @dataclass(frozen=True, slots=True)
-class ReplayCorrupt:
+class ReadCorrupt:
     """In-flight data of the restored checkpoint is missing or damaged."""
 
     epoch: int
@@ -142,19 +163,43 @@ WorkerEvent = (
     | WorkFailed
     | CheckpointPersisted
     | CheckpointPersistFailed
-    | ReplayRead
-    | ReplayCorrupt
+    | ReadEnded
+    | ReadCorrupt
     | TimePassed
 )
 
-# --- effects ----------------------------------------------------------------------------------------------------------
+# --- effects --------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class SendFrame:
+    """Hand the frame to the transport towards `worker`."""
+
+    epoch: int
+    worker: int
+    frame: DataFrame
+
+
+@dataclass(frozen=True, slots=True)
+class PersistCheckpoint:
+    """Write the frozen state of all subtasks to one file, durably; every subtask has cut.
+
+    `savepoint`: URL of a savepoint's directory (empty: the job's own), which gets all data that it
+    needs; None: a checkpoint.
+    """
+
+    epoch: int
+    checkpoint: int
+    cuts: tuple[Cut, ...]
+    savepoint: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class LoadAttempt:
-    """Make, open and restore the operators of every subtask held. Ends in AttemptLoaded or AttemptLoadFailed.
+    """Make, open and restore the operators of every subtask held.
 
-    The state is read from checkpoint directory `origin` (a URL; empty: the worker's own), job `job`.
+    AttemptLoaded or AttemptLoadFailed follows. The state is read from checkpoint directory `origin`
+    (a URL; empty: the worker's own), job `job`.
     """
 
     epoch: int
@@ -167,7 +212,7 @@ class LoadAttempt:
 
 @dataclass(frozen=True, slots=True)
 class DropAttempt:
-    """Abandon the epoch's operators, works, snapshots and connections; nothing more of it is wanted."""
+    """Abandon the epoch's operators, works, snapshots and connections."""
 
     epoch: int
 
@@ -182,8 +227,8 @@ class ConnectPeers:
 
 
 @dataclass(frozen=True, slots=True)
-class DiscardSnapshots:
-    """The checkpoint was given up: forget what its snapshots froze."""
+class GiveUpCheckpoint:
+    """Release the frozen state of a checkpoint that will never be complete."""
 
     epoch: int
     checkpoint: int
@@ -191,7 +236,7 @@ class DiscardSnapshots:
 
 @dataclass(frozen=True, slots=True)
 class ConfirmCheckpoint:
-    """The checkpoint is complete: later ones may name what it stored."""
+    """Let later checkpoints name the data of a complete checkpoint."""
 
     epoch: int
     checkpoint: int
@@ -199,12 +244,14 @@ class ConfirmCheckpoint:
 
 @dataclass(frozen=True, slots=True)
 class Report:
+    """Tell the coordinator."""
+
     message: m.ToCoordinator
 
 
 @dataclass(frozen=True, slots=True)
 class StopWorker:
-    """End the process; `clean` tells whether the coordinator asked for it."""
+    """End the process. `clean`: the coordinator asked for the end."""
 
     reason: str
     clean: bool
@@ -215,13 +262,13 @@ WorkerEffect = (
     | CommitWork
     | LogBuffer
     | TakeSnapshot
-    | ReadReplay
+    | ReadBuffer
     | SendFrame
     | PersistCheckpoint
     | LoadAttempt
     | DropAttempt
     | ConnectPeers
-    | DiscardSnapshots
+    | GiveUpCheckpoint
     | ConfirmCheckpoint
     | Report
     | StopWorker

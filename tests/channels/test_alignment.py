@@ -1,4 +1,6 @@
-"""Alignment: the cut is taken exactly when every channel has delivered, and no channel stays blocked."""
+"""Alignment: the cut is taken exactly when every channel has delivered, and no channel stays
+blocked.
+"""
 
 from __future__ import annotations
 
@@ -154,7 +156,9 @@ class Consumer:
 
 @st.composite
 def arrivals_of(draw: st.DrawFn) -> dict[ChannelId, list[int]]:
-    """Rising barriers on each channel, some missing on some channels; the last checkpoint comes on all of them."""
+    """Rising barriers on each channel, some missing on some channels; the last checkpoint comes on
+    all of them.
+    """
     last = draw(st.integers(1, 6))
     arrivals = {}
     for producer in range(draw(st.integers(1, 4))):
@@ -184,7 +188,9 @@ def test_in_every_order_the_last_checkpoint_is_cut_and_nothing_stays_blocked(
 def test_what_comes_everywhere_and_is_never_cancelled_or_overtaken_is_cut(
     arrivals: dict[ChannelId, list[int]], data: st.DataObject
 ) -> None:
-    """Every channel delivers every barrier, so that none can be overtaken: all are cut, in order."""
+    """Every channel delivers every barrier, so that none can be overtaken: all are cut, in
+    order.
+    """
     last = max(barriers[-1] for barriers in arrivals.values())
     consumer = Consumer({channel: list(range(1, last + 1)) for channel in arrivals})
     while ready := consumer.ready():

@@ -1,4 +1,6 @@
-"""Gates: records come out as they came in, however they are sliced; credit is neither made nor lost; nobody starves."""
+"""Gates: records come out as they came in, however they are sliced; credit is neither made nor
+lost; nobody starves.
+"""
 
 from __future__ import annotations
 

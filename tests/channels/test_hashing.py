@@ -1,4 +1,6 @@
-"""The hash against a scalar reference written from docs/key-hash.md, and against frozen test vectors."""
+"""The hash against a scalar reference written from docs/key-hash.md, and against frozen test
+vectors.
+"""
 
 from __future__ import annotations
 

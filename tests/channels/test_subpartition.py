@@ -1,4 +1,6 @@
-"""Subpartitions: whatever the interleaving, what is taken is what was appended, within credit and buffer size."""
+"""Subpartitions: whatever the interleaving, what is taken is what was appended, within credit and
+buffer size.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Watermarks in channels: they never pass a record, never break a buffer, and the slowest channel that speaks decides."""
+"""Watermarks in channels: they never pass a record, never break a buffer, and the slowest channel
+that speaks decides.
+"""
 
 from __future__ import annotations
 
@@ -66,7 +68,7 @@ def reach(subject: Gate, channel: ChannelId, time_ns: int, *, idle: bool = False
     found[0].reached(found[1])
 
 
-# --- the producer's queue ---------------------------------------------------------------------------------------------
+# --- the producer's queue -------------------------------------------------------------------------
 
 
 def test_of_watermarks_in_one_place_only_the_newest_is_sent() -> None:
@@ -100,7 +102,7 @@ def test_that_a_channel_is_idle_before_it_has_told_a_time_is_not_in_flight() -> 
     assert subpartition(Watermark(MIN_WATERMARK, idle=True)).overtake(OVERTAKING).watermarks == ()
 
 
-# --- the consumer's gate ----------------------------------------------------------------------------------------------
+# --- the consumer's gate --------------------------------------------------------------------------
 
 
 def test_the_slowest_channel_decides() -> None:

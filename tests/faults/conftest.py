@@ -49,7 +49,9 @@ def wait_until_dead(pids: list[int]) -> None:
 
 
 def assert_prefix(audited: AuditedJob) -> None:
-    """What is visible is some moment of a run without failures: the records of each source subtask, or partition, up to one of them, once."""
+    """What is visible is some moment of a run without failures: the records of each source subtask,
+    or partition, up to one of them, once.
+    """
     table = audited.visible()
     assert table.num_rows, "nothing is visible"
     producers = audited.partitions or audited.parallelism
@@ -62,7 +64,9 @@ def assert_prefix(audited: AuditedJob) -> None:
 
 
 def assert_no_repeats(audited: AuditedJob) -> None:
-    """A driver killed amid a commit leaves some of its files visible; each is whole, and no record is in two."""
+    """A driver killed amid a commit leaves some of its files visible; each is whole, and no record
+    is in two.
+    """
     sequence = audited.visible()["sequence"].to_numpy()
     assert len(np.unique(sequence)) == len(sequence), "a record is visible twice"
 

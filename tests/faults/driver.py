@@ -1,4 +1,5 @@
-"""A driver that tests can kill: runs the audited job and says on standard output what happens, one JSON object per line.
+"""A driver that tests can kill: runs the audited job and says on standard output what happens, one
+JSON object per line.
 
 driver.py FOLDER ROWS RATE RUNNER [RESTORE]
 """

@@ -1,4 +1,6 @@
-"""The judge of the fault tests judges: each kind of damage is seen, and a sound output is not blamed."""
+"""The judge of the fault tests judges: each kind of damage is seen, and a sound output is not
+blamed.
+"""
 
 from __future__ import annotations
 
@@ -55,7 +57,8 @@ def test_state_from_another_moment_is_seen(column: str) -> None:
 
 def test_two_records_of_one_key_and_source_subtask_in_the_wrong_order_are_seen() -> None:
     rows = sound()
-    # Records 0 and 8 are the first and third of key 0, both from subtask 0; the sums are those of the new order.
+    # Records 0 and 8 are the first and third of key 0, both from subtask 0; the sums are those of
+    # the new order.
     key = [row for row in rows if row["key"] == 0]
     order = [8, 1, 0, *(row["sequence"] for row in key[3:])]
     total = 0

@@ -1,4 +1,6 @@
-"""A job on worker processes that rescales itself: up while it cannot keep pace, to its bound; down when it idles; never to and fro; exactly once."""
+"""A job on worker processes that rescales itself: up while it cannot keep pace, to its bound; down
+when it idles; never to and fro; exactly once.
+"""
 
 from __future__ import annotations
 

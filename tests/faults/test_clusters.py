@@ -1,4 +1,7 @@
-"""Campaigns on a standalone cluster (fault F23). In processes of their own: this one may have a Spark session already."""
+"""Campaigns on a standalone cluster (fault F23).
+
+In processes of their own: this one may have a Spark session already.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Drivers that die, are interrupted, doubled or cut off (faults F1, F4, F6): no process stays, and the next run goes on exactly."""
+"""Drivers that die, are interrupted, doubled or cut off (faults F1, F4, F6): no process stays, and
+the next run goes on exactly.
+"""
 
 from __future__ import annotations
 
@@ -228,5 +230,8 @@ def test_a_program_that_ends_while_its_job_runs_says_so_in_one_sentence(tmp_path
         text=True,
         timeout=300,
     )
-    said = "the program ended while job 'job' ran: it ends at once, as if cancelled; call wait() on its handle to let it go on"
+    said = (
+        "the program ended while job 'job' ran: it ends at once, as if cancelled; call wait() on"
+        " its handle to let it go on"
+    )
     assert ended.stderr.splitlines() == [said]

@@ -1,4 +1,6 @@
-"""The recovery benchmark, made small: what it says of a kill and a rescale of a job with state and full queues."""
+"""The recovery benchmark, made small: what it says of a kill and a rescale of a job with state and
+full queues.
+"""
 
 from __future__ import annotations
 

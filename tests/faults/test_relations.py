@@ -1,4 +1,6 @@
-"""Windows, joins and connect through kills and rescales of real workers: what Spark SQL computes from the same input, exactly."""
+"""Windows, joins and connect through kills and rescales of real workers: what Spark SQL computes
+from the same input, exactly.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Rescales of a running job under load, with a worker killed in each recovery: exactly once, in order per key and partition."""
+"""Rescales of a running job under load, with a worker killed in each recovery: exactly once, in
+order per key and partition.
+"""
 
 from __future__ import annotations
 
@@ -33,7 +35,9 @@ def assert_exact(figures: dict[str, Any], *, kills: int = 1) -> None:
 
 
 def assert_progress(figures: dict[str, Any]) -> None:
-    """After each kill the job went on from a newer checkpoint than before, taken while it still replayed the one before that."""
+    """After each kill the job went on from a newer checkpoint than before, taken while it still
+    replayed the one before that.
+    """
     for step in figures["rescales"]:
         numbers = [attempt["checkpoint"] for attempt in step["attempts"]]
         assert len(set(numbers)) == len(step["kills"]) + 1, figures

@@ -1,4 +1,6 @@
-"""Workers that are Spark's (fault F23): whatever ends a job leaves no Python worker and no half-visible output."""
+"""Workers that are Spark's (fault F23): whatever ends a job leaves no Python worker and no
+half-visible output.
+"""
 
 from __future__ import annotations
 

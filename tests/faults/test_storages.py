@@ -1,4 +1,6 @@
-"""Checkpoint storage that fills up, fails, vanishes or is damaged (faults F8, F9): the checkpoint fails, the job goes on."""
+"""Checkpoint storage that fills up, fails, vanishes or is damaged (faults F8, F9): the checkpoint
+fails, the job goes on.
+"""
 
 from __future__ import annotations
 
@@ -189,7 +191,8 @@ def halted(audited: AuditedJob) -> None:
 def test_a_damaged_newest_checkpoint_is_never_used(
     tmp_path: Path, what: str, damage: str, caplog: pytest.LogCaptureFixture, long: bool
 ) -> None:
-    # Metadata is looked at when the run begins; a bit of a segment only when it is read by a worker.
+    # Metadata is looked at when the run begins; a bit of a segment only when it is read by a
+    # worker.
     if (what, damage) not in {("metadata", "truncated"), ("segment", "flipped")} and not long:
         pytest.skip("long: run `make faults`")
     audited = AuditedJob(tmp_path, int(RATE_PER_S * 20), RATE_PER_S, interval="0.1s")

@@ -1,4 +1,6 @@
-"""Workers that die, freeze and wake up, or are busy while others die (faults F1, F5, F18): exactly once, whoever it is."""
+"""Workers that die, freeze and wake up, or are busy while others die (faults F1, F5, F18): exactly
+once, whoever it is.
+"""
 
 from __future__ import annotations
 
@@ -104,7 +106,9 @@ def test_records_count_once_through_kills_with_their_state_on_disk(
 def test_a_frozen_worker_is_replaced_and_what_it_does_when_it_wakes_stays_invisible(
     tmp_path: Path,
 ) -> None:
-    """The launcher would kill it at once; this one only starts the replacement, as a lost machine would have it."""
+    """The launcher would kill it at once; this one only starts the replacement, as a lost machine
+    would have it.
+    """
     audited = AuditedJob(tmp_path, int(RATE_PER_S * 20), RATE_PER_S, interval="0.3s")
     quick = hr.Network(heartbeat="0.1s", heartbeat_timeout="3s")
     with surviving_zombies() as zombies, running(audited.build(network=quick)) as handle:
@@ -127,7 +131,9 @@ def test_a_frozen_worker_is_replaced_and_what_it_does_when_it_wakes_stays_invisi
 
 @contextlib.contextmanager
 def surviving_zombies() -> Iterator[list[int]]:
-    """Keep the launcher from killing the one that the test lists, which is the next that it wants to; it is killed at the end."""
+    """Keep the launcher from killing the one that the test lists, which is the next that it wants
+    to; it is killed at the end.
+    """
     zombies: list[int] = []
     spared: list[Forked] = []
     kill = Forked.kill

@@ -1,4 +1,6 @@
-"""What is stored already is named again: every captured record once, in order, from the right place of the right blob."""
+"""What is stored already is named again: every captured record once, in order, from the right place
+of the right blob.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +26,9 @@ def captured(first: int, rows: int) -> Buffer:
 
 
 def stored(blob_first: int, start: int, rows: int) -> BufferHandle:
-    """Part of a blob that begins with the record at position `blob_first`; its path says which part of which."""
+    """Part of a blob that begins with the record at position `blob_first`; its path says which part
+    of which.
+    """
     return BufferHandle(
         path=f"chk-1/{blob_first}+{start}",
         offset=16 + blob_first,

@@ -1,4 +1,6 @@
-"""The log: what is durable when a checkpoint asks is named, the rest is the checkpoint's, and nothing of a given-up one ever comes back."""
+"""The log: what is durable when a checkpoint asks is named, the rest is the checkpoint's, and
+nothing of a given-up one ever comes back.
+"""
 
 from __future__ import annotations
 
@@ -48,7 +50,9 @@ def written(log: Continuous) -> Piece:
 
 
 def asked(log: Continuous, checkpoint: int, *buffers: Buffer) -> list[tuple[str, int]]:
-    """What a checkpoint makes of the left channel's records in flight: (path, or "" for what it writes itself, records)."""
+    """What a checkpoint makes of the left channel's records in flight: (path, or "" for what it
+    writes itself, records).
+    """
     index = log.index(checkpoint)
     assert index is not None
     return [

@@ -1,4 +1,6 @@
-"""Replay, driven by hand: what is asked for, handed out, and left; old channels keep their order."""
+"""Replay, driven by hand: what is asked for, handed out, and left; old channels keep their
+order.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +30,9 @@ def channel(
 
 
 def content(handle: BufferHandle) -> list[int]:
-    """What a driver reads: filters are taken here as "every consumer gets the records equal to it, modulo the parallelism"."""
+    """What a driver reads: filters are taken here as "every consumer gets the records equal to it,
+    modulo the parallelism".
+    """
     name = int(handle.path.removeprefix("chk-1/"))
     values = list(range(name * 100 + handle.start, name * 100 + handle.start + handle.rows))
     for skip, parallelism, consumer in handle.filters:
@@ -41,7 +45,7 @@ def read_all(replay: Replay) -> int:
     orders = replay.wanted()
     for order in orders:
         batch = pa.record_batch({"x": pa.array(content(order.handle), pa.int64())})
-        replay.has_read(order.read, batch)
+        replay.was_read(order.number, batch)
     return len(orders)
 
 
@@ -68,7 +72,7 @@ def left(replay: Replay) -> list[int]:
     return [x for handle in replay.remaining() for b in handle.buffers for x in content(b)]
 
 
-# --- order and hand-out -----------------------------------------------------------------------------------------------
+# --- order and hand-out ---------------------------------------------------------------------------
 
 
 def test_an_old_channel_is_replayed_in_order_the_receivers_part_first() -> None:
@@ -99,7 +103,7 @@ def test_a_channel_whose_buffer_is_read_does_not_wait_for_one_whose_is_not() -> 
     handles = [channel(stored(1, 1)), channel(stored(2, 1), producer=1)]
     replay = Replay(handles, PORTS)
     _, second = replay.wanted()
-    replay.has_read(second.read, pa.record_batch({"x": [200]}))
+    replay.was_read(second.number, pa.record_batch({"x": [200]}))
     given = replay.next_input(10)
     assert given is not None
     assert values_of(given) == [200]
@@ -108,9 +112,9 @@ def test_a_channel_whose_buffer_is_read_does_not_wait_for_one_whose_is_not() -> 
 def test_a_buffer_that_is_read_too_early_waits_for_the_one_before_it() -> None:
     replay = Replay([channel(stored(1, 1), stored(2, 1))], PORTS)
     first, second = replay.wanted()
-    replay.has_read(second.read, pa.record_batch({"x": [200]}))
+    replay.was_read(second.number, pa.record_batch({"x": [200]}))
     assert replay.next_input(10) is None
-    replay.has_read(first.read, pa.record_batch({"x": [100]}))
+    replay.was_read(first.number, pa.record_batch({"x": [100]}))
     assert drained(replay) == [100, 200]
 
 
@@ -127,7 +131,7 @@ def test_a_commit_needs_something_that_was_handed_out() -> None:
         Replay([channel(stored(1, 2))], PORTS).commit()
 
 
-# --- reading ahead ----------------------------------------------------------------------------------------------------
+# --- reading ahead --------------------------------------------------------------------------------
 
 
 def test_two_buffers_of_each_old_channel_are_read_ahead_and_each_is_ordered_once() -> None:
@@ -158,18 +162,18 @@ def test_an_order_says_whose_partitioner_the_filters_mean() -> None:
 def test_an_order_is_carried_out_once() -> None:
     replay = Replay([channel(stored(1, 1), stored(2, 1))], PORTS)
     first, _ = replay.wanted()
-    replay.has_read(first.read, pa.record_batch({"x": [1]}))
+    replay.was_read(first.number, pa.record_batch({"x": [1]}))
     with pytest.raises(AssertionError, match="came twice"):
-        replay.has_read(first.read, pa.record_batch({"x": [1]}))
+        replay.was_read(first.number, pa.record_batch({"x": [1]}))
 
 
 def test_what_was_not_ordered_cannot_come() -> None:
     replay = Replay([channel(stored(1, 1))], PORTS)
     with pytest.raises(AssertionError, match="was not ordered"):
-        replay.has_read(0, pa.record_batch({"x": [1]}))
+        replay.was_read(0, pa.record_batch({"x": [1]}))
 
 
-# --- ports ------------------------------------------------------------------------------------------------------------
+# --- ports ----------------------------------------------------------------------------------------
 
 
 def test_a_port_is_held_until_its_last_record_is_committed() -> None:
@@ -200,7 +204,7 @@ def test_an_end_of_input_alone_holds_nothing() -> None:
     assert replay.wanted() == []
 
 
-# --- what is left -----------------------------------------------------------------------------------------------------
+# --- what is left ---------------------------------------------------------------------------------
 
 
 def test_at_first_all_is_left_as_one_replay_handle_an_old_channel() -> None:
@@ -302,7 +306,9 @@ def test_the_order_of_a_channel_is_kept_whatever_the_pieces(
 
 
 def test_what_an_older_attempt_left_comes_before_anything_newer_of_its_port() -> None:
-    """After a rescale the same producer's newer records of a key may lie in a channel of another name."""
+    """After a rescale the same producer's newer records of a key may lie in a channel of another
+    name.
+    """
     older, newer = channel(stored(1, 4), side="replay"), channel(stored(2, 4))
     assert drained(Replay([replace(older, consumer=3), newer], PORTS), 2) == [
         *(100, 101, 102, 103),
@@ -310,7 +316,7 @@ def test_what_an_older_attempt_left_comes_before_anything_newer_of_its_port() ->
     ]
 
 
-# --- text, and the order of handles -----------------------------------------------------------------------------------
+# --- text, and the order of handles ---------------------------------------------------------------
 
 
 def test_the_state_is_described_by_old_channel() -> None:
@@ -340,7 +346,7 @@ def test_sides_are_merged_in_the_order_of_the_channel() -> None:
     ]
 
 
-# --- watermarks -------------------------------------------------------------------------------------------------------
+# --- watermarks -----------------------------------------------------------------------------------
 
 
 def timed(handle: ChannelStateHandle, *watermarks: tuple[int, int]) -> ChannelStateHandle:
@@ -405,7 +411,10 @@ def test_what_is_left_names_the_watermarks_that_are_left(worked: int) -> None:
 def test_what_is_read_ahead_is_bounded_however_many_old_channels_there_are(
     channels: list[list[int]], ahead_bytes_max: int
 ) -> None:
-    """A consumer that has inherited those of many, after scaling down. Each stored buffer has 64 bytes."""
+    """A consumer that has inherited those of many, after scaling down.
+
+    Each stored buffer has 64 bytes.
+    """
     handles = [
         channel(*(stored(10 * p + i, rows) for i, rows in enumerate(buffers)), producer=p)
         for p, buffers in enumerate(channels)

@@ -28,7 +28,8 @@ from headrace.inflight.segment import (
     table_to_ipc,
 )
 
-#: A segment with the blobs b"headrace", b"" and eight zeros, as version 1 wrote it. Never regenerate it.
+#: A segment with the blobs b"headrace", b"" and eight zeros, as version 1 wrote it. Never
+#: regenerate it.
 GOLDEN = Path(__file__).parent / "testdata" / "v1.segment"
 GOLDEN_BLOBS = [
     Blob(16, 8, "cb57e9962b2bf0aa"),
@@ -287,7 +288,7 @@ def test_columns_of_extension_types_are_not_even_looked_at() -> None:
         schema_from_ipc(sink.getvalue().to_pybytes())
 
 
-# --- compressed in-flight data ----------------------------------------------------------------------------------------
+# --- compressed in-flight data --------------------------------------------------------------------
 
 COMPRESSIBLE = table_to_ipc(pa.table({"city": ["Lisbon"] * 1000}))
 PLAIN = b"".join(COMPRESSIBLE)

@@ -1,4 +1,6 @@
-"""The ad hoc writer names what the newest complete checkpoint stored; buffers are joined to blobs of bounded size."""
+"""The ad hoc writer names what the newest complete checkpoint stored; buffers are joined to blobs
+of bounded size.
+"""
 
 from __future__ import annotations
 

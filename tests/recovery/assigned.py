@@ -6,6 +6,9 @@ from collections.abc import Sequence
 
 from hypothesis import strategies as st
 
+from headrace.channels.partitioners.custom import Custom
+from headrace.channels.partitioners.hash import Hash
+from headrace.channels.partitioners.partitioner import Partitioner
 from headrace.inflight.handle import BufferHandle, ChannelStateHandle
 from headrace.recovery.assignment import NewTask, assign
 from headrace.recovery.metadata import (
@@ -15,9 +18,11 @@ from headrace.recovery.metadata import (
     SubtaskSnapshot,
     TaskInfo,
 )
-from headrace.recovery.redistribution import Affinity, NewEdge
+from headrace.recovery.redistribution import NewEdge
 
 GROUPS = 16
+BY_KEY = Hash(("key",), GROUPS)
+BY_FUNCTION = Custom(lambda batch, consumers: [0] * batch.num_rows)
 parallelisms = st.integers(1, GROUPS)
 
 
@@ -57,15 +62,17 @@ def alone(name: str, parallelism: int) -> NewTask:
     return NewTask(info(name, parallelism), [[] for _ in range(parallelism)], {})
 
 
-def joined(producers: int, consumers: int, affinity: Affinity = Affinity.RECORD) -> list[NewTask]:
+def joined(producers: int, consumers: int, partitioner: Partitioner = BY_KEY) -> list[NewTask]:
     """numbers -> totals, every producer to every consumer."""
     channels = [[(0, producer) for producer in range(producers)] for _ in range(consumers)]
-    edge = NewEdge("numbers->totals/0", 0, affinity)
+    edge = NewEdge("numbers->totals/0", 0, partitioner)
     return [alone("numbers", producers), NewTask(info("totals", consumers), channels, {0: edge})]
 
 
 def in_flight(producers: int, consumers: int) -> CheckpointMetadata:
-    """Of every channel one stored record before the receiver, and one behind it in the sender's queue."""
+    """Of every channel one stored record before the receiver, and one behind it in the sender's
+    queue.
+    """
     subtasks = []
     for task, count in ((0, producers), (1, consumers)):
         for index in range(count):

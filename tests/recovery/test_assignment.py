@@ -1,4 +1,6 @@
-"""Assignment: whatever the new parallelism, every piece of state and every record finds exactly its owners."""
+"""Assignment: whatever the new parallelism, every piece of state and every record finds exactly its
+owners.
+"""
 
 from __future__ import annotations
 
@@ -79,7 +81,7 @@ def test_a_database_that_nobody_claims_is_refused() -> None:
     assert [subtask.databases for subtask in assigned] == [[], []]
 
 
-# --- state ------------------------------------------------------------------------------------------------------------
+# --- state ----------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -154,7 +156,7 @@ def test_state_of_an_unknown_kind_is_refused() -> None:
         assign(with_state("strange", 2), [alone("totals", 2)], GROUPS)
 
 
-# --- the end of input -------------------------------------------------------------------------------------------------
+# --- the end of input -----------------------------------------------------------------------------
 
 
 def ended(*flags: bool, consumers: tuple[bool, ...] = (False,)) -> CheckpointMetadata:
@@ -189,7 +191,9 @@ def test_a_task_that_had_finished_in_part_goes_on_where_it_was_at_its_parallelis
 
 @pytest.mark.parametrize("new", [1, 3])
 def test_a_task_that_had_finished_in_part_is_opened_again_at_another_parallelism(new: int) -> None:
-    """Its sources find out once more that they have nothing left, and so their consumers' channels have not ended."""
+    """Its sources find out once more that they have nothing left, and so their consumers' channels
+    have not ended.
+    """
     assigned = assign(ended(True, False), joined(new, 1), GROUPS)
     assert not any(s.finished for s in assigned)
     assert not any(channel.ended for s in assigned for channel in s.received)

@@ -1,4 +1,7 @@
-"""Finding, refusing, publishing, deleting checkpoints; claiming epochs. Over a store in a dictionary."""
+"""Finding, refusing, publishing, deleting checkpoints; claiming epochs.
+
+Over a store in a dictionary.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Databases of a checkpoint, whose large files may be another one's: verified whole, and deleted when nobody names them."""
+"""Databases of a checkpoint, whose large files may be another one's: verified whole, and deleted
+when nobody names them.
+"""
 
 from __future__ import annotations
 
@@ -32,7 +34,9 @@ SHARED = shared_path("orders", 1, 0, 1, xxhash.xxh3_64_hexdigest(b"keys and valu
 
 
 def with_database(store: MemoryStore, number: int) -> CheckpointMetadata:
-    """Let checkpoint `number` also hold a database, whose large file was written for checkpoint 1."""
+    """Let checkpoint `number` also hold a database, whose large file was written for checkpoint
+    1.
+    """
     metadata = written(store, number)
     path = segment_path("orders", number, 9, 1)
     builder = SegmentBuilder()

@@ -13,10 +13,10 @@ from headrace.recovery.claims import (
     AlreadyClaimed,
     Claimer,
     NotReleased,
+    acquire,
     check_unclaimed,
     claimed_checkpoints,
     release,
-    stake,
 )
 from headrace.recovery.layout import CheckpointKind, claimed_path, metadata_path
 from headrace.recovery.metadata import CheckpointMetadata, StateHandle, SubtaskSnapshot, TaskInfo
@@ -71,12 +71,12 @@ def folder(tmp_path: Path) -> Folder:
 
 def test_a_checkpoint_is_claimed_once_and_the_claim_may_be_repeated(folder: Folder) -> None:
     folder.complete(5)
-    stake(folder.store, "old", 5, CHK, ME)
-    stake(folder.store, "old", 5, CHK, ME)
+    acquire(folder.store, "old", 5, CHK, ME)
+    acquire(folder.store, "old", 5, CHK, ME)
     with pytest.raises(
         AlreadyClaimed, match="job 'newer' with its checkpoints in /new has claimed"
     ):
-        stake(folder.store, "old", 5, CHK, RIVAL)
+        acquire(folder.store, "old", 5, CHK, RIVAL)
     assert claimed_checkpoints(folder.store, "old") == {5}
     check_unclaimed(folder.store, "old", 5, CHK, ME)
     check_unclaimed(folder.store, "old", 4, CHK, RIVAL)
@@ -88,7 +88,7 @@ def test_a_claim_that_nobody_can_read_is_nobodys(folder: Folder) -> None:
     folder.complete(5)
     folder.store.put(claimed_path("old", 5, CHK), b'{"direc')
     check_unclaimed(folder.store, "old", 5, CHK, RIVAL)
-    stake(folder.store, "old", 5, CHK, ME)
+    acquire(folder.store, "old", 5, CHK, ME)
     with pytest.raises(AlreadyClaimed):
         check_unclaimed(folder.store, "old", 5, CHK, RIVAL)
 
@@ -99,7 +99,7 @@ def test_what_is_released_goes_with_all_that_it_alone_names(folder: Folder) -> N
     )
     folder.store.put("old/chk-5/worker-1-e1-log-0.segment", b"written for it, and named by nobody")
     folder.store.put("old/epochs/1", b"old\n")
-    stake(folder.store, "old", 5, CHK, ME)
+    acquire(folder.store, "old", 5, CHK, ME)
     release(folder.store, "old", 5, CHK, ME)
     assert folder.files() == ["epochs/1"]
     release(folder.store, "old", 5, CHK, ME)
@@ -110,7 +110,7 @@ def test_files_that_others_there_name_stay_and_the_others_are_whole(folder: Fold
     folder.complete(5, shared, segment, "chk-2/worker-0-e1.segment")
     folder.complete(6, shared, segment)
     folder.complete(7, "sav-7/worker-0-e1.segment", savepoint=True)
-    stake(folder.store, "old", 5, CHK, ME)
+    acquire(folder.store, "old", 5, CHK, ME)
     release(folder.store, "old", 5, CHK, ME)
     assert folder.files() == sorted(
         ["chk-6/metadata", segment, "sav-7/metadata", "sav-7/worker-0-e1.segment", shared]
@@ -120,7 +120,7 @@ def test_files_that_others_there_name_stay_and_the_others_are_whole(folder: Fold
 def test_a_savepoint_goes_whatever_else_lies_there(folder: Folder) -> None:
     folder.complete(7, "sav-7/worker-0-e1.segment", savepoint=True)
     folder.store.put(metadata_path("old", 3), b"rubbish")
-    stake(folder.store, "old", 7, SAV, ME)
+    acquire(folder.store, "old", 7, SAV, ME)
     assert claimed_checkpoints(folder.store, "old") == set()
     release(folder.store, "old", 7, SAV, ME)
     assert folder.files() == ["chk-3/metadata"]
@@ -129,7 +129,7 @@ def test_a_savepoint_goes_whatever_else_lies_there(folder: Folder) -> None:
 def test_nothing_is_touched_when_what_others_name_is_not_known(folder: Folder) -> None:
     folder.complete(5, "chk-5/worker-0-e1.segment")
     folder.store.put(metadata_path("old", 6), b"rubbish")
-    stake(folder.store, "old", 5, CHK, ME)
+    acquire(folder.store, "old", 5, CHK, ME)
     before = folder.files()
     with pytest.raises(NotReleased, match="what another checkpoint there names is not known"):
         release(folder.store, "old", 5, CHK, ME)
@@ -139,7 +139,7 @@ def test_nothing_is_touched_when_what_others_name_is_not_known(folder: Folder) -
 def test_who_has_lost_the_claim_deletes_nothing(folder: Folder) -> None:
     folder.complete(5, "chk-5/worker-0-e1.segment")
     release(folder.store, "old", 5, CHK, ME)
-    stake(folder.store, "old", 5, CHK, RIVAL)
+    acquire(folder.store, "old", 5, CHK, RIVAL)
     with pytest.raises(AlreadyClaimed):
         release(folder.store, "old", 5, CHK, ME)
     assert "chk-5/metadata" in folder.files()
@@ -173,7 +173,7 @@ def test_a_release_that_is_cut_off_anywhere_is_finished_by_the_next(
     shared = "shared/3-w0-e1-" + "a" * 16
     folder.complete(5, shared, "chk-5/worker-0-e1.segment", "chk-2/worker-0-e1.segment")
     folder.complete(6, shared)
-    stake(folder.store, "old", 5, CHK, ME)
+    acquire(folder.store, "old", 5, CHK, ME)
     dying = Dying(str(tmp_path), changes)
     try:
         release(dying, "old", 5, CHK, ME)
@@ -192,7 +192,7 @@ def test_a_checkpoint_that_was_subsumed_while_it_was_asked_is_followed_by_its_su
     shared = "shared/3-w0-e1-" + "a" * 16
     folder.complete(5, shared)
     folder.complete(6, shared)
-    stake(folder.store, "old", 5, CHK, ME)
+    acquire(folder.store, "old", 5, CHK, ME)
 
     class Moving(FsspecStore):
         """The other job goes on from 6 as soon as it has been listed."""

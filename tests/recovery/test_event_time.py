@@ -1,4 +1,6 @@
-"""Event time across a restore: exact where the channels are the same, and never ahead where they are not."""
+"""Event time across a restore: exact where the channels are the same, and never ahead where they
+are not.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +9,9 @@ from collections.abc import Sequence
 from msgspec.structs import replace
 
 from headrace.channels.events import MAX_WATERMARK, MIN_WATERMARK
+from headrace.channels.partitioners.custom import Custom
+from headrace.channels.partitioners.hash import Hash
+from headrace.channels.partitioners.partitioner import Partitioner
 from headrace.inflight.handle import BufferHandle, ChannelStateHandle
 from headrace.recovery.assignment import NewTask, assign
 from headrace.recovery.metadata import (
@@ -16,8 +21,10 @@ from headrace.recovery.metadata import (
     SubtaskSnapshot,
     TaskInfo,
 )
-from headrace.recovery.redistribution import Affinity, NewEdge
+from headrace.recovery.redistribution import NewEdge
 
+BY_KEY = Hash(("key",), 16)
+BY_FUNCTION = Custom(lambda batch, consumers: [0] * batch.num_rows)
 BUFFER = BufferHandle("chk-1/x", 16, 8, "0" * 16, 4, 0, 4)
 
 
@@ -57,10 +64,13 @@ def consumer(
 
 
 def restored(
-    metadata: CheckpointMetadata, producers: int, consumers: int, partitioning: str = ""
+    metadata: CheckpointMetadata,
+    producers: int,
+    consumers: int,
+    partitioner: Partitioner = BY_KEY,
 ) -> list[SubtaskSnapshot]:
     channels = [[(0, p) for p in range(producers)] for _ in range(consumers)]
-    edge = NewEdge("a->b/0", 0, Affinity.RECORD, partitioning)
+    edge = NewEdge("a->b/0", 0, partitioner)
     tasks = [
         NewTask(TaskInfo("a", ["a"], [], producers), [[]] * producers, {}),
         NewTask(TaskInfo("b", ["b"], [], consumers), channels, {0: edge}),
@@ -121,11 +131,11 @@ def test_where_another_partitioner_gives_out_records_in_flight_the_oldest_counts
         consumer(1, 4, position(0, 1, 4), inflight=[handle]),
     )
     metadata = replace(metadata, edges=[EdgeInfo("a->b/0", 0, 1, "custom")])
-    for subtask in restored(metadata, 1, 2, "hash"):
+    for subtask in restored(metadata, 1, 2):
         assert [p.watermark for p in subtask.received] == [4]
         assert subtask.watermark == 4
         assert [h.watermarks for h in subtask.inflight] == [[]]
-    assert [s.watermark for s in restored(metadata, 1, 2, "custom")] == [8, 4]
+    assert [s.watermark for s in restored(metadata, 1, 2, BY_FUNCTION)] == [8, 4]
 
 
 def test_an_end_with_records_left_to_replay_holds_back_what_they_may_still_bring() -> None:

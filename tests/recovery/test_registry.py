@@ -278,9 +278,11 @@ def test_numbers_are_begun_in_order() -> None:
 class Model(RuleBasedStateMachine):
     """A coordinator with its registry, workers that hear it late, and a store.
 
-    Each worker hears what the coordinator says in order: triggers, completions, ends. When it has heard a trigger it may write its part at any
-    time: own files, and names of any that it knows to be stored. Its report reaches the coordinator later. What it was writing when it hears that
-    nobody waits for it any more comes some time after, before two more are complete. Storage refuses any deletion, or deletes and does not say so.
+    Each worker hears what the coordinator says in order: triggers, completions, ends. When it has
+    heard a trigger it may write its part at any time: own files, and names of any that it knows to
+    be stored. Its report reaches the coordinator later. What it was writing when it hears that
+    nobody waits for it any more comes some time after, before two more are complete. Storage
+    refuses any deletion, or deletes and does not say so.
     """
 
     @initialize(retain=st.integers(1, 3), workers=st.integers(1, 3))
@@ -295,11 +297,13 @@ class Model(RuleBasedStateMachine):
         self.there: dict[int, frozenset[str]] = {}
         #: What the coordinator has said and worker w has not heard.
         self.said: list[list[tuple[str, int]]] = [[] for _ in range(workers)]
-        #: Per worker: triggered and not written; {checkpoint: what it wrote or named}; what it may build on.
+        #: Per worker: triggered and not written; {checkpoint: what it wrote or named}; what it may
+        #: build on.
         self.asked: list[list[int]] = [[] for _ in range(workers)]
         self.wrote: list[dict[int, set[str]]] = [{} for _ in range(workers)]
         self.known: list[set[str]] = [set() for _ in range(workers)]
-        #: {file that is being written, and of no use to anybody any more: checkpoints completed since}
+        #: {file that is being written, and of no use to anybody any more: checkpoints completed
+        #: since}
         self.late: dict[str, int] = {}
         #: What storage was asked for and has not answered.
         self.order: tuple[int, ...] | Deletable | None = None
@@ -344,13 +348,17 @@ class Model(RuleBasedStateMachine):
     @precondition(lambda self: any(self.asked))
     @rule(data=st.data())
     def write(self, data: st.DataObject) -> None:
-        """A worker writes its part of something that it has heard the trigger of, and not the end."""
+        """A worker writes its part of something that it has heard the trigger of, and not the
+        end.
+        """
         workers = [worker for worker, asked in enumerate(self.asked) if asked]
         worker = data.draw(st.sampled_from(workers))
         self.write_one(data, worker, data.draw(st.sampled_from(self.asked[worker])))
 
     def write_one(self, data: st.DataObject, worker: int, number: int) -> None:
-        """Its report arrives at once: a late one makes a difference to nobody but the checkpoint itself."""
+        """Its report arrives at once: a late one makes a difference to nobody but the checkpoint
+        itself.
+        """
         self.asked[worker].remove(number)
         folder = data.draw(st.sampled_from((f"chk-{number}/", f"shared/{number}-")))
         part = {f"{folder}w{worker}-{i}" for i in range(data.draw(st.integers(0, 2)))}
@@ -377,7 +385,9 @@ class Model(RuleBasedStateMachine):
                 self.answer(data)
 
     def complete_whole(self, data: st.DataObject, number: int) -> None:
-        """Whoever has not written its part does so now, with what it has heard up to the trigger."""
+        """Whoever has not written its part does so now, with what it has heard up to the
+        trigger.
+        """
         parts = self.under_way[number]
         for worker in [w for w in range(len(self.said)) if w not in parts]:
             while number not in self.asked[worker]:
@@ -447,7 +457,9 @@ class Model(RuleBasedStateMachine):
 
     @rule()
     def die(self) -> None:
-        """Another driver goes on from the newest complete one, with workers that know that one alone. What had been ordered was not done."""
+        """Another driver goes on from the newest complete one, with workers that know that one
+        alone. What had been ordered was not done.
+        """
         self.registry = SharedStateRegistry()
         written = {owner(path) for path in self.files}
         for number in sorted(n for n in written if n is not None and n not in self.there):
@@ -472,7 +484,9 @@ class Model(RuleBasedStateMachine):
 
     @rule()
     def come_to_rest(self) -> None:
-        """Two more checkpoints, one after the other, and storage that deletes: nothing is left that nobody names."""
+        """Two more checkpoints, one after the other, and storage that deletes: nothing is left that
+        nobody names.
+        """
         for number in sorted(self.under_way):
             self.give_up_one(number)
         for _ in range(2):

@@ -1,4 +1,6 @@
-"""Sizes: what is held, written and only named are told apart, and nothing is counted twice as written."""
+"""Sizes: what is held, written and only named are told apart, and nothing is counted twice as
+written.
+"""
 
 from __future__ import annotations
 

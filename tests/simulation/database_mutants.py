@@ -17,7 +17,7 @@ from headrace.engine.drivers.persistence import Persistence, persistence_of
 from headrace.engine.simulation.campaign import worker_process
 from headrace.engine.simulation.campaign.log_structured import LogDatabase
 from headrace.engine.state.rocks.database import RocksDatabase
-from headrace.engine.storage.databases import Stored, StoredFiles
+from headrace.engine.storage.databases import SharedFiles, StoredFiles
 from headrace.recovery.registry import Deletable, SharedStateRegistry
 
 from .mutants import Mutant
@@ -48,7 +48,7 @@ def registry_counts_only_the_newest_checkpoint(patch: pytest.MonkeyPatch) -> Non
 def files_of_an_unconfirmed_checkpoint_are_built_upon(patch: pytest.MonkeyPatch) -> None:
     def stored(self: StoredFiles, checkpoint: int, files: Any) -> None:
         self._stored[checkpoint] = files
-        self._confirmed = files
+        self._confirmed, self._confirmed_number = files, checkpoint
 
     patch.setattr(StoredFiles, "stored", stored)
 
@@ -60,7 +60,7 @@ class _Reusing(StoredFiles):
         super().__init__()
         self._older = older
 
-    def base(self, snapshot: DatabaseSnapshot) -> Stored:
+    def base(self, snapshot: DatabaseSnapshot) -> SharedFiles:
         before = [files.get(snapshot.database, {}) for files in self._older._stored.values()]
         own = super().base(snapshot)
         return {name: file for files in (*before, own) for name, file in files.items()}

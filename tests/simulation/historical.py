@@ -222,7 +222,9 @@ def what_a_failed_upload_should_have_stored_is_named(patch: pytest.MonkeyPatch) 
         found = whole(self, loaded, order)
         writer = loaded.persistence.inflight
         if isinstance(writer, AdHoc) and order.savepoint is None:
-            handles = [handle for handles in found[1].inflight.values() for handle in handles]
+            handles = [
+                handle for handles in found[1].written.inflight.values() for handle in handles
+            ]
             writer.stored(order.checkpoint, handles)
             writer.given_up(order.checkpoint)
         return found

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 from weakref import WeakKeyDictionary
 
 import pytest
 
 from headrace.channels.events import Barrier, CheckpointMode
-from headrace.channels.partitioners import Custom
+from headrace.channels.partitioners.custom import Custom
+from headrace.channels.partitioners.partitioner import Affinity, Redistribution
 from headrace.engine.coordinator.workers import Workers
-from headrace.engine.drivers import restore
-from headrace.engine.simulation.campaign import chains, worker_tasks
+from headrace.engine.drivers import loading
+from headrace.engine.simulation.campaign import worker_tasks
 from headrace.engine.worker.subtask import Subtask
 from headrace.engine.worker.subtask_events import EventArrived
 from headrace.engine.worker.worker import Phase, Worker
@@ -100,17 +102,18 @@ def state_is_recovered_once_and_never_again(patch: pytest.MonkeyPatch) -> None:
 
     Here: a subtask's state is restored once; the next time it is left empty.
     """
-    whole = chains.states_of
+    whole = loading.read_restored
     seen: WeakKeyDictionary[Any, set[Any]] = WeakKeyDictionary()
 
-    def states(env: Any, id: Any, snapshot: Any, *rest: Any) -> Any:
-        found, done = whole(env, id, snapshot, *rest), seen.setdefault(env.scheduler, set())
+    def states(plan: Any, id: Any, snapshot: Any, origin: Any, ahead: Any) -> Any:
+        found = whole(plan, id, snapshot, origin, ahead)
+        done = seen.setdefault(origin.store._storage, set())
         again = id in done and snapshot is not None
         if snapshot is not None:
             done.add(id)
         return {} if again else found
 
-    patch.setattr(worker_tasks, "states_of", states)
+    patch.setattr(worker_tasks, "read_restored", states)
 
 
 @historical("bytewax #181", 243)
@@ -146,14 +149,8 @@ def in_flight_data_of_a_custom_partitioner_go_anywhere(patch: pytest.MonkeyPatch
 
     Here: they are dealt out like those of a rebalance.
     """
-    whole = restore._new_edge
-
-    def edge(plan: Any) -> Any:
-        found = whole(plan)
-        custom = isinstance(plan.partitioner, Custom)
-        return replace(found, affinity=redistribution.Affinity.NONE) if custom else found
-
-    patch.setattr(restore, "_new_edge", edge)
+    patch.setattr(Custom, "affinity", Affinity.NONE)
+    patch.setattr(Custom, "redistribution", Redistribution.SHARES)
 
 
 @historical("FLINK-38267", 8, by_matrix)
@@ -165,8 +162,16 @@ def of_mixed_exchanges_only_the_first_is_dealt_out(patch: pytest.MonkeyPatch) ->
     whole = redistribution.in_flight_of
 
     def in_flight(metadata: Any, index: int, edge: Any, *rest: Any, moved: bool) -> Any:
-        first = kinds.setdefault(edge.key.partition("->")[2].partition("/")[0], edge.affinity)
-        return whole(metadata, index, replace(edge, affinity=first), *rest, moved=moved)
+        mine = edge.partitioner
+        first = kinds.setdefault(edge.key.partition("->")[2].partition("/")[0], mine)
+        mixed = SimpleNamespace(
+            name=mine.name,
+            key_columns=mine.key_columns,
+            parameters=mine.parameters,
+            affinity=first.affinity,
+            redistribution=first.redistribution,
+        )
+        return whole(metadata, index, replace(edge, partitioner=mixed), *rest, moved=moved)
 
     kinds: dict[str, Any] = {}
     snapshot = assignment._snapshot
@@ -185,4 +190,4 @@ def restored_records_are_not_filtered(patch: pytest.MonkeyPatch) -> None:
 
     Here: each consumer that may own some of the records takes them all.
     """
-    patch.setattr(redistribution, "_filtered", lambda handle, parallelism, subtask: handle)
+    patch.setattr(redistribution, "_filtered", lambda handles, parallelism, subtask: handles)

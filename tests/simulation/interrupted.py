@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from headrace.channels.partitioners import Hash
+from headrace.channels.partitioners.hash import Hash
 from headrace.engine.simulation.campaign.faults import no_faults
 from headrace.engine.simulation.campaign.matrix import pair_scenario
 from headrace.engine.simulation.campaign.scenario import Scenario

@@ -23,7 +23,7 @@ from headrace.engine.coordinator.checkpoints import Checkpoints
 from headrace.engine.coordinator.coordinator import Coordinator
 from headrace.engine.coordinator.retention import Retention
 from headrace.engine.coordinator.transactions import Transactions
-from headrace.engine.drivers.persistence import Persistence, persistence_of
+from headrace.engine.drivers.persistence import CheckpointStored, Persistence, persistence_of
 from headrace.engine.operators.chain import Chain
 from headrace.engine.operators.split_times import SplitTimes
 from headrace.engine.operators.timed_process import TimedProcessOperator
@@ -40,7 +40,6 @@ from headrace.engine.worker.cuts import Cuts
 from headrace.engine.worker.subtask import Subtask
 from headrace.engine.worker.subtask_events import CheckpointCancelled
 from headrace.engine.worker.worker import Worker
-from headrace.engine.worker.worker_events import CheckpointPersisted
 from headrace.inflight.log import Continuous
 from headrace.inflight.replay import Replay
 from headrace.inflight.writer import Piece
@@ -331,7 +330,7 @@ def savepoint_does_not_wait_for_the_commit_of_its_transactions(patch: pytest.Mon
 
 @mutant
 def worker_acknowledges_before_its_file_is_durable(patch: pytest.MonkeyPatch) -> None:
-    def write(self: SimulatedCheckpointFiles, puts: Any, done: CheckpointPersisted) -> None:
+    def write(self: SimulatedCheckpointFiles, puts: Any, done: CheckpointStored) -> None:
         after = self._env.scheduler.after
         after(0, lambda: self.put((), done))
         after(done.async_ns, lambda: late(self, puts))

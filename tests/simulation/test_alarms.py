@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from headrace.channels.partitioners import Hash
+from headrace.channels.partitioners.hash import Hash
 from headrace.engine.simulation.campaign.world import World
 from headrace.engine.simulation.jobs.graphs import MAX_PARALLELISM, Graph, Kind, TaskSpec
 from headrace.engine.simulation.jobs.reference import reference_of

@@ -8,20 +8,19 @@ from dataclasses import replace
 
 import pytest
 
-from headrace.channels.partitioners import (
-    Broadcast,
-    Custom,
-    Forward,
-    Hash,
-    Partitioner,
-    Rebalance,
-    Shuffle,
-)
+from headrace.channels.partitioners.broadcast import Broadcast
+from headrace.channels.partitioners.custom import Custom
+from headrace.channels.partitioners.forward import Forward
+from headrace.channels.partitioners.hash import Hash
+from headrace.channels.partitioners.partitioner import Partitioner
+from headrace.channels.partitioners.rebalance import Rebalance
+from headrace.channels.partitioners.shuffle import Shuffle
 from headrace.engine.simulation.campaign.matrix import pair_scenario
 from headrace.engine.simulation.campaign.scenario import Scenario
 from headrace.engine.simulation.campaign.world import World
 from headrace.engine.simulation.jobs.graphs import (
     MAX_PARALLELISM,
+    RANGES,
     Change,
     Graph,
     Kind,
@@ -33,7 +32,7 @@ from headrace.recovery import assignment
 
 KEY = Hash(("key",), MAX_PARALLELISM)
 PARTITIONERS = [Forward(), Rebalance(), Shuffle(), KEY, Hash(("id",), MAX_PARALLELISM)]
-PARTITIONERS += [Custom(by_key), Broadcast()]
+PARTITIONERS += [Custom(by_key), RANGES, Broadcast()]
 PAIRS = [
     (old, new)
     for old, new in itertools.permutations(PARTITIONERS, 2)

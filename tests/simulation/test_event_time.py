@@ -7,7 +7,7 @@ import pyarrow as pa
 import pytest
 
 from headrace.channels.events import MIN_WATERMARK
-from headrace.channels.partitioners import Hash
+from headrace.channels.partitioners.hash import Hash
 from headrace.engine.contract.operators import OperatorContext
 from headrace.engine.simulation.jobs.event_time import DELAY_NS, Times, bucket_of, time_of, told_of
 from headrace.engine.simulation.jobs.graphs import MAX_PARALLELISM, Graph, Kind, TaskSpec

@@ -6,8 +6,17 @@ import random
 
 import pyarrow as pa
 
-from headrace.channels.partitioners import Hash
-from headrace.engine.simulation.jobs.graphs import KEYED, TIMED, Kind, draw_graph
+from headrace.channels.partitioners.custom import Custom
+from headrace.channels.partitioners.hash import Hash
+from headrace.channels.partitioners.registry import wire_names
+from headrace.engine.simulation.jobs.graphs import (
+    KEYED,
+    RANGES,
+    TIMED,
+    Kind,
+    draw_graph,
+    with_ranges,
+)
 from headrace.engine.simulation.jobs.operators import Drop, is_dropped
 from headrace.engine.simulation.jobs.source import SCHEMA
 
@@ -27,8 +36,22 @@ def test_all_kinds_of_tasks_and_edges_and_parallelisms_occur() -> None:
     assert {task.kind for task in tasks} == set(Kind) - LATER
     assert {task.parallelism for task in tasks} == {1, 2, 3, 4}
     edges = {partitioner.name for task in tasks for _, partitioner in task.inputs}
-    assert edges == {"forward", "rebalance", "shuffle", "hash", "broadcast", "custom"}
+    assert edges == set(wire_names()) - {RANGES.name}
     assert any(len(task.inputs) > 1 for task in tasks), "no union"
+
+
+def test_some_custom_edges_become_ranges_and_nothing_else_is_drawn_anew() -> None:
+    generators = [random.Random(seed) for seed in range(len(GRAPHS))]
+    ranged = [with_ranges(graph, rng) for graph, rng in zip(GRAPHS, generators, strict=True)]
+    assert all(r.random() == random.Random(seed).random() for seed, r in enumerate(generators))
+    pairs = [
+        (old, new)
+        for before, after in zip(GRAPHS, ranged, strict=True)
+        for old_task, new_task in zip(before.tasks, after.tasks, strict=True)
+        for (_, old), (_, new) in zip(old_task.inputs, new_task.inputs, strict=True)
+    ]
+    assert {(old.name, new.name) for old, new in pairs if old != new} == {("custom", "range")}
+    assert any(isinstance(new, Custom) for _, new in pairs)
 
 
 def test_every_task_is_read_and_keyed_ones_are_read_by_key() -> None:

@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from headrace.channels.partitioners import Forward
+from headrace.channels.partitioners.forward import Forward
+from headrace.channels.partitioners.registry import wire_names
 from headrace.engine.simulation.campaign.matrix import (
     EDGES,
     OPERATORS,
@@ -33,11 +34,25 @@ def test_the_seeds_of_a_pair_take_every_edge_and_some_go_back() -> None:
     assert any(isinstance(p, Forward) for s in scenarios for _, p in s.graph.tasks[-2].inputs)
 
 
+def test_every_second_round_of_seeds_takes_ranges_for_custom_functions() -> None:
+    first, second = (
+        {
+            p.name
+            for s in seeds
+            for task in pair_scenario(s, 2, 3).graph.tasks
+            for _, p in task.inputs
+        }
+        for seeds in (range(len(EDGES)), range(len(EDGES), 2 * len(EDGES)))
+    )
+    assert first == set(wire_names()) - {"range"}
+    assert second == set(wire_names()) - {"custom"}
+
+
 @pytest.mark.parametrize("old", EVERY)
 def test_every_pair_keeps_every_promise_on_some_edge(old: int) -> None:
     for new in EVERY:
-        # The edges take turns over the pairs.
-        result = run_pair(old, new, [(old * PARALLELISM_MAX + new) % len(EDGES)])
+        # The edges take turns over the pairs, with a custom function and with ranges.
+        result = run_pair(old, new, [(old * PARALLELISM_MAX + new) % (2 * len(EDGES))])
         assert not result.violations, line_of(result)
 
 

@@ -8,7 +8,8 @@ from dataclasses import replace
 import pytest
 
 from headrace.channels.events import CheckpointMode
-from headrace.channels.partitioners import Broadcast, Forward
+from headrace.channels.partitioners.broadcast import Broadcast
+from headrace.channels.partitioners.forward import Forward
 from headrace.engine.simulation.campaign.oracles import check_output
 from headrace.engine.simulation.jobs.graphs import Graph, Kind, TaskSpec
 from headrace.engine.simulation.jobs.reference import reference_of

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from headrace.channels.partitioners import Broadcast, Forward, Hash, Rebalance
+from headrace.channels.partitioners.broadcast import Broadcast
+from headrace.channels.partitioners.forward import Forward
+from headrace.channels.partitioners.hash import Hash
+from headrace.channels.partitioners.rebalance import Rebalance
 from headrace.engine.simulation.jobs.graphs import MAX_PARALLELISM, Graph, Kind, TaskSpec
 from headrace.engine.simulation.jobs.reference import Record, Reference, reference_of
 

@@ -6,6 +6,12 @@ import pytest
 
 from headrace.channels.events import CheckpointMode
 from headrace.engine.contract.operators import SourceStatus
+from headrace.engine.operators.work import (
+    FinishWork,
+    PollWork,
+    PrecommitWork,
+    ProcessWork,
+)
 from headrace.engine.simulation.exploration.small_scope import (
     KEYED,
     SINK,
@@ -16,13 +22,7 @@ from headrace.engine.simulation.exploration.small_scope import (
     SmallTask,
 )
 from headrace.engine.simulation.watch import Violation
-from headrace.engine.worker.subtask_events import (
-    FinishWork,
-    PollWork,
-    PrecommitWork,
-    ProcessWork,
-    SubtaskId,
-)
+from headrace.engine.worker.subtask_events import SubtaskId
 
 SCOPE = Scope(CheckpointMode.UNALIGNED, rows=(2, 1), keyed=2)
 

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Iterator
 
 from headrace.channels.events import CheckpointMode
-from headrace.channels.partitioners import Broadcast
+from headrace.channels.partitioners.broadcast import Broadcast
 from headrace.engine.contract.execution import EventTimeRole
 from headrace.engine.simulation.campaign.scenario import draw_scenario
 from headrace.engine.simulation.jobs.graph_plans import plan_of

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from dataclasses import replace
 
-from headrace.channels.partitioners import Broadcast
+from headrace.channels.partitioners.broadcast import Broadcast
 from headrace.engine.simulation.jobs.graphs import KEYED, Kind, behind, changed, draw_graph
 from headrace.engine.simulation.jobs.reference import reference_of
 from headrace.engine.simulation.jobs.versions import (
@@ -51,7 +51,7 @@ def test_some_jobs_change_partitioners_of_each_kind_and_some_keep_their_parallel
         (graph.tasks[c.task].inputs[c.port][1], c) for graph, _ in CHANGED for c in graph.changes
     ]
     kinds = {"forward", "rebalance", "shuffle", "hash", "custom"}
-    assert {change.partitioner.name for _, change in changes} == kinds | {"broadcast"}
+    assert {c.partitioner.name for _, c in changes} == kinds | {"broadcast", "range"}
     assert {old.name for old, _ in changes} == kinds
     assert all(old != change.partitioner for old, change in changes)
     widths = [

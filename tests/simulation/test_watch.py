@@ -10,14 +10,15 @@ from msgspec import structs
 
 from headrace.channels.buffer import ChannelId
 from headrace.channels.events import CheckpointMode
-from headrace.channels.partitioners import Forward
+from headrace.channels.partitioners.forward import Forward
+from headrace.engine.operators.work import PollWork, ProcessWork
 from headrace.engine.simulation.campaign.storage import SimulatedStorage
 from headrace.engine.simulation.jobs.graph_plans import plan_of
 from headrace.engine.simulation.jobs.graphs import Graph, Kind, TaskSpec
 from headrace.engine.simulation.jobs.source import SCHEMA
 from headrace.engine.simulation.sink import SinkSystem
 from headrace.engine.simulation.watch import Violation, Watch
-from headrace.engine.worker.subtask_events import PollWork, ProcessWork, SubtaskId
+from headrace.engine.worker.subtask_events import SubtaskId
 from headrace.inflight.handle import BufferHandle, ChannelStateHandle
 from headrace.inflight.segment import SegmentBuilder, table_to_ipc
 from headrace.recovery.layout import handle_path, segment_path

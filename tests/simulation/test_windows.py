@@ -9,7 +9,8 @@ from dataclasses import replace
 import pytest
 
 from headrace.channels.events import CheckpointMode
-from headrace.channels.partitioners import Broadcast, Hash
+from headrace.channels.partitioners.broadcast import Broadcast
+from headrace.channels.partitioners.hash import Hash
 from headrace.engine.simulation.campaign.oracles import check_output
 from headrace.engine.simulation.campaign.scenario import Scenario, draw_scenario
 from headrace.engine.simulation.campaign.world import World

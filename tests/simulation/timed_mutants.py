@@ -20,16 +20,17 @@ from headrace.engine.operators.co_process import CoProcessOperator
 from headrace.engine.operators.connect import ConnectOperator
 from headrace.engine.operators.expiring_aggregate import ExpiringAggregate
 from headrace.engine.operators.join import JoinOperator
-from headrace.engine.operators.join_runs import MATCHED
 from headrace.engine.operators.lateness import WATERMARK_STATE, LateRecords
 from headrace.engine.operators.process import ProcessOperator
 from headrace.engine.operators.session_join import SessionJoinOperator
 from headrace.engine.operators.timed_process import TimedProcessOperator
-from headrace.engine.operators.window_store import DUE_SUFFIX, NEVER
+from headrace.engine.operators.window_store import NEVER
 from headrace.engine.simulation.jobs.graphs import Kind
+from headrace.engine.state.backend import DUE_SUFFIX
 from headrace.engine.state.broadcast import BroadcastState
 from headrace.engine.state.expiry import stamp_name
 from headrace.engine.state.rocks.database import RocksDatabase
+from headrace.engine.state.runs import MATCHED
 from headrace.engine.state.timers import TimerQueue
 
 from .mutants import Mutant
@@ -149,14 +150,13 @@ def when_state_was_written_is_not_restored(patch: pytest.MonkeyPatch) -> None:
 
 @spoils(Kind.EXPIRING)
 def restored_keys_of_an_aggregate_do_not_expire(patch: pytest.MonkeyPatch) -> None:
-    load = ExpiringAggregate._load
+    load = ExpiringAggregate.load
 
-    def undying(self: ExpiringAggregate, batch: pa.RecordBatch) -> Any:
-        slots = load(self, batch)
+    def undying(self: ExpiringAggregate, slots: Any, rows: pa.RecordBatch) -> None:
+        load(self, slots, rows)
         self._store.last.working[slots] = NEVER
-        return slots
 
-    patch.setattr(ExpiringAggregate, "_load", undying)
+    patch.setattr(ExpiringAggregate, "load", undying)
 
 
 # --- timers by the clock ----------------------------------------------------------------------------------------------

@@ -1,4 +1,6 @@
-"""Embedded Spark, started once for all tests here, and an entry that tells which process it is in."""
+"""Embedded Spark, started once for all tests here, and an entry that tells which process it is
+in.
+"""
 
 import os
 import time
@@ -29,7 +31,9 @@ class Roster:
         self.folder = folder
 
     def entry(self) -> Entry:
-        """Return a nested function: cloudpickle ships it by value, the workers cannot import this."""
+        """Return a nested function: cloudpickle ships it by value, the workers cannot import
+        this.
+        """
         folder = self.folder
 
         def enter(program: WorkerProgram, incarnation: Incarnation, host: str) -> None:

@@ -1,4 +1,6 @@
-"""A job that keeps every kind of state there is, over every kind of edge, and a checkpoint of it with records in flight."""
+"""A job that keeps every kind of state there is, over every kind of edge, and a checkpoint of it
+with records in flight.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""The daemon from which Spark forks workers: what it imports must be importable, and safe to fork afterwards."""
+"""The daemon from which Spark forks workers: what it imports must be importable, and safe to fork
+afterwards.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Every kind of state and every kind of edge, read back from a checkpoint: by Spark, and by `headrace checkpoints show`."""
+"""Every kind of state and every kind of edge, read back from a checkpoint: by Spark, and by
+`headrace checkpoints show`.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 import headrace as hr
-from headrace.channels.partitioners import Hash
+from headrace.channels.partitioners.hash import Hash
 from headrace.engine.cli.contents import show_contents
 from headrace.engine.inspection.contents import in_flight_on
 from headrace.engine.inspection.directory import open_checkpoint
@@ -154,6 +156,6 @@ def test_what_a_recovery_has_left_to_replay_is_there_once_and_where_it_belongs(
         assert max(ids.values(), default=1) <= copies, edge.key
         if edge.partitioning == "hash":
             view = in_flight_on(opened, edge.key)
-            splitter = Hash(tuple(edge.columns), 16).open(0, 1, parallelism, 0)
+            route = Hash(tuple(edge.columns), 16).router(parallelism)
             for batch in (b for piece in view.pieces for b in view.read(piece)):
-                assert splitter.targets(batch).tolist() == batch["__consumer"].to_pylist()
+                assert route(batch).tolist() == batch["__consumer"].to_pylist()

@@ -135,7 +135,8 @@ def test_an_address_towards_loopback_is_loopback() -> None:
 def test_a_worker_that_kept_dying_is_told_in_spark_s_words() -> None:
     text = (
         "An error occurred while calling z:collectAndServe.\n: org.apache.spark.SparkException: "
-        "Job aborted due to stage failure: Task 0 in stage 1.0 failed 2 times, most recent failure: "
+        "Job aborted due to stage failure: Task 0 in stage 1.0 failed 2 times, most recent"
+        " failure: "
         "Lost task 0.1 in stage 1.0 (TID 3) (127.0.0.1 executor driver): "
         "org.apache.spark.SparkException: Python worker exited unexpectedly (crashed): \n\n\tat a.b"
     )

@@ -83,7 +83,10 @@ class StorageAudit:
             self._break(f"{path} is there, and {missing[:3]} are not")
 
     def _is_overtaken(self, late: CheckpointMetadata) -> bool:
-        """A newer driver has completed a later checkpoint, and deleted this one's files, while its own driver was frozen."""
+        """Tell whether a newer driver has completed a later checkpoint.
+
+        It may have deleted this checkpoint's files while the older driver was frozen.
+        """
         for path in self._live:
             parsed = parse_checkpoint_path(path)
             assert parsed is not None, path

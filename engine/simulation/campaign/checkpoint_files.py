@@ -1,4 +1,4 @@
-"""What a simulated worker writes for checkpoints: it reaches the storage some time after it was begun, call by call, or not."""
+"""Writes of a simulated worker for checkpoints: call by call, some time after the order, or not."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from dataclasses import replace
 
 from headrace.recovery.store import StoreError
 
-from ...drivers.persistence import CheckpointWrite
-from ...worker import worker_events as w
+from ...drivers.persistence import CheckpointStored, CheckpointWrite
+from ...worker.worker_events import CheckpointPersistFailed
 from ..scheduler import MICROSECOND_NS
 from .environment import Environment, Process
 from .storage import Call, answer_call, crash_during
@@ -18,7 +18,10 @@ class SimulatedCheckpointFiles:
     """Writes of checkpoints by `process`. `deliver` is told of the end of each while it lives."""
 
     def __init__(
-        self, env: Environment, process: Process, deliver: Callable[[w.WorkerEvent], None]
+        self,
+        env: Environment,
+        process: Process,
+        deliver: Callable[[CheckpointStored | CheckpointPersistFailed], None],
     ) -> None:
         self._env = env
         self._process = process
@@ -29,11 +32,11 @@ class SimulatedCheckpointFiles:
         high_ns = 2 * self._env.faults.storage_delay_ns
         return self._env.scheduler.delay_ns(50 * MICROSECOND_NS, high_ns)
 
-    def write(self, puts: Sequence[Call], done: w.CheckpointPersisted) -> None:
+    def write(self, puts: Sequence[Call], done: CheckpointStored) -> None:
         """Write in a while what was put; only then is it reported."""
         self._env.scheduler.after(done.async_ns, lambda: self.put(puts, done))
 
-    def put(self, puts: Sequence[Call], done: w.CheckpointPersisted) -> None:
+    def put(self, puts: Sequence[Call], done: CheckpointStored) -> None:
         """Now it reaches the storage."""
         if all(self._reaches(put, done) for put in puts):
             self._deliver(done)
@@ -41,9 +44,9 @@ class SimulatedCheckpointFiles:
     def write_in_pieces(
         self,
         order: CheckpointWrite,
-        prepare: Callable[[], tuple[Sequence[Call], w.CheckpointPersisted]],
+        prepare: Callable[[], tuple[Sequence[Call], CheckpointStored]],
     ) -> None:
-        """Begin in a while, as soon as a storage thread is free, and write one file after the other."""
+        """Begin when a storage thread is free, and write one file after the other."""
         began_ns = self._env.scheduler.now_ns
 
         def begin() -> None:
@@ -54,13 +57,13 @@ class SimulatedCheckpointFiles:
             except (OSError, StoreError) as error:
                 # Not all of the error: it names a folder of the real machine.
                 reason = type(error).__name__
-                self._deliver(w.CheckpointPersistFailed(order.epoch, order.checkpoint, reason))
+                self._deliver(CheckpointPersistFailed(order.epoch, order.checkpoint, reason))
                 return
             self._next(puts, done, began_ns)
 
         self._env.scheduler.after(self.delay_ns(), begin)
 
-    def _next(self, puts: Sequence[Call], done: w.CheckpointPersisted, began_ns: int) -> None:
+    def _next(self, puts: Sequence[Call], done: CheckpointStored, began_ns: int) -> None:
         if not puts:
             self._deliver(replace(done, async_ns=self._env.scheduler.now_ns - began_ns))
             return
@@ -71,7 +74,7 @@ class SimulatedCheckpointFiles:
 
         self._env.scheduler.after(self.delay_ns(), put)
 
-    def _reaches(self, put: Call, done: w.CheckpointPersisted) -> bool:
+    def _reaches(self, put: Call, done: CheckpointStored) -> bool:
         """Whether it has come to the storage, and there is somebody to go on."""
         faults, storage = self._env.faults, self._env.storage
         if not self._process.alive:
@@ -79,6 +82,6 @@ class SimulatedCheckpointFiles:
             return False
         _, error = answer_call(faults, storage, put)
         if error is not None:
-            failed = w.CheckpointPersistFailed(done.epoch, done.checkpoint, str(error))
+            failed = CheckpointPersistFailed(done.write.epoch, done.write.checkpoint, str(error))
             self._deliver(failed)
         return error is None

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from headrace.recovery import catalog, elsewhere
+from headrace.recovery import catalog, links
 from headrace.recovery.codec import CorruptMetadata, decode_metadata, encode_metadata
 from headrace.recovery.layout import CheckpointKind, checkpoint_folder, parse_checkpoint_path
 
@@ -115,7 +115,7 @@ def check_released(world: World) -> None:
         return
     number = int(path.rpartition("-")[2])
     folder = checkpoint_folder(EARLIER, number)
-    known = elsewhere.places(storage, job)
+    known = links.numbers(storage, job)
     left = storage.list(folder)
     whole = f"{folder}metadata" in left
     try:

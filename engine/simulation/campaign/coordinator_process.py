@@ -1,7 +1,7 @@
-"""A simulated driver process: the coordinator machine, its storage thread, its sink thread and its launcher, in virtual time.
+"""A simulated driver process: coordinator, storage and sink threads and launcher, in virtual time.
 
-It does with effects what `drivers/coordinator_driver.py` does, with the same functions on storage and sinks, each of which runs call by
-call (see `storage.py`), so that the process can die between any two.
+Effects are performed as in `drivers/coordinator_driver.py`, by the same functions on storage and
+sinks. Each function runs call by call (see `storage.py`), so the process can die between any two.
 """
 
 from __future__ import annotations
@@ -108,7 +108,10 @@ class CoordinatorProcess(Process, CoordinatorPerformer):
             self.env.network.send(connection, self, m.encode(order))
 
     def start(self, restore: int = 0) -> None:
-        """Take the steps of a start on storage, then launch the workers and begin. `restore`: a checkpoint's number; 0: the newest."""
+        """Take the steps of a start on storage, then launch the workers and begin.
+
+        `restore`: number of a checkpoint; 0: the newest.
+        """
         claim = self.env.claim
         self._storage.submit(
             lambda replay: _prepare(_directory(self.env, replay), restore, claim), self._begin
@@ -184,7 +187,7 @@ class CoordinatorProcess(Process, CoordinatorPerformer):
         """See `Process`."""
         self.post(d.TimePassed())
 
-    # --- the network --------------------------------------------------------------------------------------------
+    # --- the network -----------------------------------------------------------------------------
 
     def connected(self, connection: int, greeting: Any) -> None:
         """See `Endpoint`."""
@@ -202,7 +205,7 @@ class CoordinatorProcess(Process, CoordinatorPerformer):
         """See `Endpoint`."""
         self.post(d.ConnectionLost(connection, reason))
 
-    # --- effects ------------------------------------------------------------------------------------------------
+    # --- effects ---------------------------------------------------------------------------------
 
     def _perform_all(self, effects: list[d.CoordinatorEffect]) -> None:
         for effect in effects:
@@ -299,13 +302,13 @@ class _Outside:
 
 
 def _directory(env: Environment, replay: Replay) -> CheckpointDirectory:
-    """The job's directory, whose calls go through `replay`; all other directories lie in the same storage."""
+    """The job's directory; its calls go through `replay`. Other directories share the storage."""
     store = ReplayStore(replay)
     return CheckpointDirectory(env.plan.job, store, OWN, lambda url: store, store.sleep)
 
 
 def _prepare(directory: CheckpointDirectory, restore: int, claim: str) -> Start | None:
-    """Take the steps of the start. None: storage does not answer, and somebody starts the job again."""
+    """Take the steps of the start. None: storage does not answer, and the job is started again."""
     try:
         return prepare(directory, lambda: _found(directory, restore, claim))
     except StorageUnreachable:
@@ -318,7 +321,10 @@ def _prepare(directory: CheckpointDirectory, restore: int, claim: str) -> Start 
 
 
 def _found(directory: CheckpointDirectory, restore: int, claim: str) -> Restore:
-    """The checkpoint of this number; 0: the one that "latest" names; without any the job claims `claim`, if given, or starts afresh."""
+    """Find the checkpoint of this number; 0: "latest".
+
+    Without any checkpoint the job claims `claim`, if given, or starts afresh.
+    """
     store, job = directory.store, directory.job
     if restore:
         return resolve(store, job, restore, OWN, open_=directory.open)

@@ -46,7 +46,7 @@ WORKER_POINTS = (
     "CommitWork",
     "SendFrame",
     "TakeSnapshot",
-    "ReadReplay",
+    "ReadBuffer",
     "PersistCheckpoint",
     "Acknowledge",
     "TaskFinished",

@@ -20,7 +20,7 @@ _IN_MEMORY = "/dev/shm"
 
 
 class _CountedFiles(FilesAhead):
-    """Fetches in one thread, so that the order of faults is the seed's, and counts the files that a restore takes."""
+    """Fetches in one thread, so the seed orders the faults, and counts files that a restore takes."""
 
     def __init__(
         self, store: Store, job: str, folder: Callable[[], str], coverage: Coverage

@@ -28,18 +28,16 @@ from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, field, replace
 
 from headrace.channels.events import CheckpointMode
-from headrace.channels.partitioners import (
-    Broadcast,
-    Custom,
-    Forward,
-    Hash,
-    Partitioner,
-    Rebalance,
-    Shuffle,
-)
+from headrace.channels.partitioners.broadcast import Broadcast
+from headrace.channels.partitioners.custom import Custom
+from headrace.channels.partitioners.forward import Forward
+from headrace.channels.partitioners.hash import Hash
+from headrace.channels.partitioners.partitioner import Partitioner
+from headrace.channels.partitioners.rebalance import Rebalance
+from headrace.channels.partitioners.shuffle import Shuffle
 
 from ...worker.subtask_spec import Limits
-from ..jobs.graphs import MAX_PARALLELISM, Graph, Kind, TaskSpec, by_key
+from ..jobs.graphs import MAX_PARALLELISM, RANGES, Graph, Kind, TaskSpec, by_key
 from ..jobs.reference import reference_of
 from ..jobs.versions import Ending, Rescale
 from ..scheduler import MILLISECOND_NS, SECOND_NS
@@ -90,6 +88,8 @@ def pair_scenario(seed: int, old: int, new: int, *, operators: bool = False) -> 
     edges = OPERATORS if operators else EDGES
     rng = random.Random(f"pair {old} {new} {seed}")
     graph = _graph(edges[list(edges)[seed % len(edges)]], old, rng)
+    if seed // len(edges) % 2:
+        graph = _by_ranges(graph)
     chain = [new, old] if seed % 3 == 0 else [new]
     rescales = tuple(
         Rescale(
@@ -119,6 +119,18 @@ def _graph(
         TaskSpec(Kind.SINK, parallelism, ((len(tasks) - 1, rng.choice((_HASH, _CUSTOM))),))
     )
     return Graph(tuple(tasks), rows=5 * PARALLELISM_MAX, keys=rng.choice((3, 8, 16)), splits=8)
+
+
+def _by_ranges(graph: Graph) -> Graph:
+    """The same job with ranges of the key in place of the custom function."""
+    tasks = [
+        replace(
+            task,
+            inputs=tuple((p, RANGES if edge is _CUSTOM else edge) for p, edge in task.inputs),
+        )
+        for task in graph.tasks
+    ]
+    return replace(graph, tasks=tuple(tasks))
 
 
 def _per_task(graph: Graph, parallelism: int, rng: random.Random) -> tuple[int, ...]:

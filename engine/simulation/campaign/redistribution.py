@@ -12,7 +12,12 @@ from collections.abc import Sequence
 
 import pyarrow as pa
 
-from headrace.channels.partitioners import Broadcast, Custom, Forward, Hash, Rebalance
+from headrace.channels.partitioners.broadcast import Broadcast
+from headrace.channels.partitioners.by_range import ByRange
+from headrace.channels.partitioners.custom import Custom
+from headrace.channels.partitioners.forward import Forward
+from headrace.channels.partitioners.hash import Hash
+from headrace.channels.partitioners.rebalance import Rebalance
 from headrace.inflight.handle import BufferHandle
 from headrace.recovery.metadata import CheckpointMetadata, SubtaskSnapshot
 from headrace.recovery.store import Store
@@ -39,9 +44,10 @@ def is_repartitioned(metadata: CheckpointMetadata, plan: ExecutionPlan) -> bool:
 
 def _is_repartitioned(metadata: CheckpointMetadata, edge: EdgePlan) -> bool:
     """A forward edge becomes a rebalance by the parallelism alone, and the other way."""
-    now = (edge.partitioner.name, getattr(edge.partitioner, "columns", ()))
-    before = {(e.partitioning, tuple(e.columns)) for e in metadata.edges if e.key == edge.key}
-    return not before <= {now} and {name for name, _ in (*before, now)} != _BY_PARALLELISM
+    partitioner, old = edge.partitioner, [e for e in metadata.edges if e.key == edge.key]
+    now = (partitioner.name, partitioner.key_columns, partitioner.parameters)
+    before = {(e.partitioning, tuple(e.columns), tuple(e.parameters)) for e in old}
+    return not before <= {now} and {name for name, *_ in (*before, now)} != _BY_PARALLELISM
 
 
 def check_redistribution(
@@ -103,7 +109,7 @@ def _check_edge(
         raise Violation(
             f"{where}: lost {sorted(before - after)[:5]}, doubled {sorted(after - before)[:5]}"
         )
-    if isinstance(edge.partitioner, Hash | Custom):
+    if isinstance(edge.partitioner, Hash | Custom | ByRange):
         _check_owners(where, edge, new)
 
 

@@ -1,11 +1,14 @@
 """A rescale as the live handle makes it, in a simulated world.
 
-The workers of the next version start beside those of the present one, register, and fetch files of the newest complete checkpoint. Then the present
-version takes an unaligned checkpoint and ends, and the next begins from that. When the workers do not come the rescale is given up, and the present
-version goes on. When the present version ends in another way, or the next version's driver dies, its workers go, and somebody starts the job
-again as it was.
+Workers of the next version start beside the present version's, register, and fetch files of the
+newest complete checkpoint. Then the present version takes an unaligned checkpoint and ends, and the
+next version begins from there. Without its workers the rescale is given up, and the present version
+goes on. When the present version ends in another way, or the next version's driver dies, the early
+workers go, and the job is started again as it was.
 
-A live handle differs in one thing: it also begins the next version of a job that came to its end meanwhile, which then ends at once.
+A live handle differs in two things. It begins the next version even if the job came to its end
+meanwhile. And when the next version cannot begin, it starts the old parallelism again; here the next
+version is tried again.
 """
 
 from __future__ import annotations
@@ -84,7 +87,7 @@ class Rescaling:
             self._stop()
 
     def _fetch(self) -> None:
-        """Order what the newest complete checkpoint names, most of which the last one will name again."""
+        """Order the files of the newest complete checkpoint; the last one will name most again."""
         env, plan = self.after.env, self.after.env.plan
         if self._before.newest is None:
             return

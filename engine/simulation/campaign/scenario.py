@@ -14,7 +14,7 @@ from headrace.channels.events import CheckpointMode
 from headrace.inflight.log import USUAL, LogLimits
 
 from ...worker.subtask_spec import Limits
-from ..jobs.graphs import Graph, draw_graph
+from ..jobs.graphs import Graph, draw_graph, with_ranges
 from ..jobs.reference import Reference, reference_of
 from ..jobs.timed_graphs import with_later_kinds, with_time
 from ..jobs.versions import Rescale, draw_rescales, rescalable, with_changes
@@ -77,7 +77,7 @@ def draw_scenario(
         graph, _ = _bounded(rescalable(graph, rng, gather=exact))
         rescales = draw_rescales(rng, graph)
     # Last, and so apart.
-    graph, _ = _bounded(with_time(graph, rng, exact=exact))
+    graph, _ = _bounded(with_ranges(with_time(graph, rng, exact=exact), rng))
     graph = with_later_kinds(graph, later) if exact else graph
     graph, rescales = with_changes(graph, rescales, later)
     graph, reference = _bounded(graph)

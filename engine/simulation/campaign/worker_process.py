@@ -1,13 +1,13 @@
 """A simulated worker process: the worker machine, driven in virtual time.
 
-It is `drivers/worker_performer.py` as `drivers/worker_driver.py` is, with the same chains, snapshots and messages. What runs in another thread there
-takes virtual time here.
+It is `drivers/worker_performer.py` as `drivers/worker_driver.py` is, with the same chains,
+snapshots and messages. What runs in another thread there takes virtual time here.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 from headrace.inflight.writer import Piece
@@ -15,14 +15,21 @@ from headrace.recovery.layout import owner
 
 from ...contract import messages as m
 from ...contract.operators import DatabaseSnapshot
-from ...drivers.persistence import CheckpointWrite, Frozen, persistence_of
-from ...drivers.worker_performer import LoadedAttempt, Performer, persisted
+from ...drivers.persistence import CheckpointStored, CheckpointWrite, Frozen, persistence_of
+from ...drivers.worker_performer import LoadedAttempt, Performer
+from ...operators.chain import Chain
+from ...operators.work import PrecommitWork
 from ...storage.ahead import FilesAhead
-from ...storage.snapshots import Foreign, Written
+from ...storage.snapshots import Origin, Written
 from ...worker import worker_events as w
-from ...worker.attempt import DataFrame
-from ...worker.subtask_events import PrecommitWork, ReadReplay, RunWork, SubtaskId, TakeSnapshot
+from ...worker.subtask_events import (
+    ReadBuffer,
+    RunWork,
+    SubtaskId,
+    TakeSnapshot,
+)
 from ...worker.worker import Worker
+from ...worker.worker_events import DataFrame
 from ..scheduler import MICROSECOND_NS
 from .checkpoint_files import SimulatedCheckpointFiles
 from .environment import Environment, Process, shown
@@ -69,7 +76,7 @@ class WorkerProcess(Process, Performer[_Loaded, int]):
         Process.__init__(self, env, f"worker {number}.{incarnation}@{address[0]}", ended)
         limits = env.settings.limits
         machine = Worker(number, env.plan, limits, env.settings.heartbeat_ns)
-        Performer.__init__(self, machine, env.plan, limits)
+        Performer.__init__(self, machine, env.plan, limits, self.clock_ns)
         self.number = number
         self._control = -1
         reads: Any = FaultyReads(env.faults, env.storage)  # only `get` is asked for
@@ -81,7 +88,7 @@ class WorkerProcess(Process, Performer[_Loaded, int]):
         self._control = env.network.connect(coordinator, self, None, None)
         self._report(m.Register(number, incarnation, *address, 0))
 
-    # --- the driver's loop --------------------------------------------------------------------------------------
+    # --- the driver's loop ------------------------------------------------------------------------
 
     def next_deadline_ns(self) -> int | None:
         """See `Process`."""
@@ -108,7 +115,7 @@ class WorkerProcess(Process, Performer[_Loaded, int]):
                 return
         self._wake_later()
 
-    # --- the network --------------------------------------------------------------------------------------------
+    # --- the network ------------------------------------------------------------------------------
 
     def connected(self, connection: int, greeting: Any) -> None:
         """See `Endpoint`."""
@@ -146,7 +153,7 @@ class WorkerProcess(Process, Performer[_Loaded, int]):
     def _close_connection(self, connection: int) -> None:
         self.env.network.close(connection, self)
 
-    # --- state that is fetched ahead ----------------------------------------------------------------------------
+    # --- state that is fetched ahead --------------------------------------------------------------
 
     def _fetch_ahead(self, order: m.FetchAhead) -> None:
         ahead = self._ahead
@@ -159,22 +166,27 @@ class WorkerProcess(Process, Performer[_Loaded, int]):
 
         self.env.scheduler.after(self._files.delay_ns(), fetch)
 
-    # --- work and attempts --------------------------------------------------------------------------------------
+    # --- work and attempts ------------------------------------------------------------------------
 
     def _run(self, effect: RunWork) -> None:
         self._attempt().tasks.run(effect)
 
+    def _chain(self, subtask: SubtaskId) -> Chain:
+        return self._attempt().tasks.chain(subtask)
+
     def _commit(self, subtask: SubtaskId) -> None:
-        self._attempt().tasks.commit(subtask)
+        Performer._commit(self, subtask)
+        self._attempt().tasks.committed(subtask)
 
     def _load(self, effect: w.LoadAttempt) -> None:
         persistence = persistence_of(self.env.settings.limits, self.env.settings.log)
-        foreign = Foreign(self.env.storage, effect.job) if effect.origin else None
+        # Nothing is deleted here that another job claims, so one storage serves all directories.
+        origin = Origin(self.env.storage, effect.job, ours=not effect.origin)
         ahead, self._ahead = self._ahead, None
         if ahead is not None:
             ahead.stop()
         tasks = SimulatedTasks(self.env, self, effect, self._step, ahead)
-        self._loaded = _Loaded(effect.epoch, persistence, foreign, tasks)
+        self._loaded = _Loaded(effect.epoch, persistence, origin, tasks)
         tasks.start()
 
     def _leave(self, loaded: _Loaded) -> None:
@@ -187,13 +199,11 @@ class WorkerProcess(Process, Performer[_Loaded, int]):
         """See `Process`."""
         self._loaded = None
 
-    # --- checkpoints --------------------------------------------------------------------------------------------
+    # --- checkpoints ------------------------------------------------------------------------------
 
     def _snapshot(self, effect: TakeSnapshot) -> None:
+        Performer._snapshot(self, effect)
         loaded, (subtask, checkpoint) = self._attempt(), (effect.subtask, effect.checkpoint)
-        chain = loaded.tasks.chain(subtask)
-        states: Frozen = [*chain.snapshot(), *chain.databases()]
-        loaded.persistence.freeze(checkpoint, subtask, states, 0)
         self.env.watch.cut(loaded.epoch, checkpoint, subtask)
         for operator in self.env.plan.tasks[subtask.task].operators:
             if operator.sink is not None:
@@ -201,8 +211,8 @@ class WorkerProcess(Process, Performer[_Loaded, int]):
         queued_bytes = self.machine.queued_bytes
         self.env.coverage.count("bytes in flight at a cut", queued_bytes)
 
-    def _discard(self, loaded: _Loaded, checkpoint: int) -> None:
-        Performer._discard(self, loaded, checkpoint)
+    def _give_up(self, loaded: _Loaded, checkpoint: int) -> None:
+        Performer._give_up(self, loaded, checkpoint)
         loaded.given_up.add(checkpoint)
 
     def _write_piece(self, epoch: int, piece: Piece) -> None:
@@ -219,18 +229,19 @@ class WorkerProcess(Process, Performer[_Loaded, int]):
 
     def _prepared(
         self, loaded: _Loaded, order: CheckpointWrite
-    ) -> tuple[Sequence[Call], w.CheckpointPersisted]:
+    ) -> tuple[Sequence[Call], CheckpointStored]:
         """What is to be written, and what to report then."""
         catcher = PutCatcher()
-        written = self._written(loaded, order, self.env.storage, into=catcher)  # type: ignore[arg-type]  # only `put` is asked for
+        into: Any = catcher  # only `put` is asked for
+        written = self._written(loaded, order, self.env.storage, into=into)
         self._count_in_flight(loaded, written)
-        return catcher.puts, persisted(order, written, self._files.delay_ns())
+        return catcher.puts, CheckpointStored(order, written, self._files.delay_ns())
 
-    def _file_ended(self, event: w.WorkerEvent) -> None:
-        if isinstance(event, w.CheckpointPersisted):
-            self._checkpoint_persisted(event)
+    def _file_ended(self, end: CheckpointStored | w.CheckpointPersistFailed) -> None:
+        if isinstance(end, CheckpointStored):
+            self._checkpoint_stored(end)
         else:
-            self._step(event)
+            self._step(end)
 
     def _count_in_flight(self, loaded: _Loaded, written: Written) -> None:
         for handle in (h for handles in written.inflight.values() for h in handles):
@@ -243,18 +254,17 @@ class WorkerProcess(Process, Performer[_Loaded, int]):
             left = sum(b.rows for b in handle.buffers if owner(b.path) in loaded.given_up)
             self.env.coverage.count("records named that a given-up checkpoint stored", left)
 
-    def _read_replay(self, effect: ReadReplay) -> None:
+    def _read_buffer(self, effect: ReadBuffer) -> None:
         loaded = self._attempt()
-        epoch = loaded.epoch
-        job = self.env.plan.job if loaded.foreign is None else loaded.foreign.job
-        store = FaultyReads(self.env.faults, self.env.storage)
-        source = Foreign(store, job)  # type: ignore[arg-type]  # only `get` is asked for
+        assert loaded.origin is not None, "a simulated worker has storage"
+        store: Any = FaultyReads(self.env.faults, self.env.storage)  # only `get` is asked for
+        origin = replace(loaded.origin, store=store)
         high_ns = self.env.faults.storage_delay_ns
         delay_ns = self.env.scheduler.delay_ns(20 * MICROSECOND_NS, high_ns)
 
         def read() -> None:
             if self.alive:
-                self._step(self._replayed(epoch, effect, source))
+                self._step(self._read(loaded.epoch, effect, origin))
 
         self.env.scheduler.after(delay_ns, read)
 

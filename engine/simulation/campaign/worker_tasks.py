@@ -6,17 +6,26 @@ The chain's call happens when the work starts or when it ends, as drawn, and its
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Any
 
 from headrace.recovery.store import StoreError
 
+from ...drivers.loading import make_chain, read_restored
+from ...drivers.worker_performer import open_failed
 from ...operators.chain import Chain
+from ...operators.work import (
+    Work,
+    WorkDone,
+)
 from ...storage.ahead import FilesAhead
-from ...storage.snapshots import CorruptState
+from ...storage.snapshots import CorruptState, Origin
 from ...worker import worker_events as w
-from ...worker.subtask_events import RunWork, SubtaskId, Work, WorkDone
+from ...worker.subtask_events import (
+    RunWork,
+    SubtaskId,
+)
 from ..scheduler import MICROSECOND_NS, MILLISECOND_NS
-from .chains import open_chain, run_work, states_of
 from .claims import seen_as
 from .environment import Environment, Process
 from .promptness import SLOWNESS
@@ -33,7 +42,10 @@ class _Task:
 
 
 class SimulatedTasks:
-    """The subtasks of one attempt at `process`. `deliver` is told what ended, while the process lives."""
+    """The subtasks of one attempt at `process`.
+
+    `deliver` is told what ended, while the process lives.
+    """
 
     def __init__(
         self,
@@ -81,10 +93,9 @@ class SimulatedTasks:
 
         scheduler.after(duration_ns, end)
 
-    def commit(self, subtask: SubtaskId) -> None:
-        """Publish what the last work wrote."""
+    def committed(self, subtask: SubtaskId) -> None:
+        """The last work's writes are published; those who watch hear of it."""
         task = self._tasks[subtask]
-        task.chain.commit()
         assert task.running is not None, f"{subtask}: committed without work"
         work, done = task.running
         self._env.watch.committed(self._effect.epoch, subtask, work, done.outputs)
@@ -107,11 +118,14 @@ class SimulatedTasks:
             return
         env, effect = self._env, self._effect
         snapshots = {SubtaskId(s.task, s.index): s for s in effect.restore}
-        store = FaultyReads(env.faults, env.storage)
+        store: Any = FaultyReads(env.faults, env.storage)  # only `get` is asked for
+        origin = Origin(store, effect.job, ours=not effect.origin)
+        buffer_bytes = env.settings.limits.buffer_bytes
         try:
             for id in effect.subtasks:
-                chain = open_chain(env, id, effect.epoch)
-                states = states_of(env, id, snapshots.get(id), effect, store, self._ahead)
+                backend = env.disk.backend(database=id.task in env.settings.databases)
+                chain = make_chain(env.plan, id, effect.epoch, buffer_bytes, backend)
+                states = read_restored(env.plan, id, snapshots.get(id), origin, self._ahead)
                 chain.open()
                 if states is not None:
                     chain.restore(states)
@@ -119,11 +133,8 @@ class SimulatedTasks:
                 if id in snapshots:
                     seen = seen_as(env.storage, effect.job, env.plan.job)
                     env.watch.restored(effect.epoch, snapshots[id], seen)
-        except StoreError as error:
-            self._deliver(w.WorkFailed(effect.epoch, id, str(error), "", fatal=False))
-            return
-        except CorruptState as error:
-            self._deliver(w.AttemptLoadFailed(effect.epoch, str(error), corrupt=True))
+        except (StoreError, CorruptState) as error:
+            self._deliver(open_failed(effect.epoch, id, error))
             return
         if effect.checkpoint:
             env.coverage.count("restored from a checkpoint")
@@ -144,8 +155,8 @@ class SimulatedTasks:
 
 
 def _call(task: _Task, effect: RunWork, duration_ns: int) -> WorkDone | Exception:
-    """Run the chain; the thread's counterpart, whose abandonment changes nothing for the piece that runs."""
+    """Run the chain; an abandoned attempt changes nothing for the running piece."""
     try:
-        return run_work(task.chain, effect.work, effect.what, duration_ns)
+        return replace(task.chain.run(effect.work, effect.what), elapsed_ns=duration_ns)
     except Exception as error:
         return error

@@ -1,6 +1,7 @@
-"""A driver process of a small scope: the coordinator machine, and as values its storage, its sinks' system and what it has ordered there.
+"""A driver process of a small scope: the coordinator, and its orders to storage and sinks as values.
 
-The storage functions are the product's own (`drivers/coordinator_performer.py`); each runs in one go when its answer comes. A process that dies
+The functions on storage are the product's own (`drivers/start.py`, `drivers/coordinator_performer.py`);
+each runs in one go when its answer comes. A process that dies
 meanwhile leaves any number of its first calls done (`partly`).
 """
 
@@ -152,7 +153,7 @@ class CoordinatorState:
         """The job has ended, and nothing is under way."""
         return self.deaf and not self.storing and not self.sinking
 
-    # --- what may happen ----------------------------------------------------------------------------------------
+    # --- what may happen -------------------------------------------------------------------------
 
     def timer_due(self) -> bool:
         """Its clock may come to the next deadline, as far as the scope lets it."""
@@ -183,7 +184,7 @@ class CoordinatorState:
         return worker + SOURCES * self.incarnations[worker]
 
     def lost(self, worker: int) -> list[Output]:
-        """The worker's process is no more: its connection says so, then the launcher, which knows of those that never registered."""
+        """A worker's process has ended: its connection says so, and then the launcher."""
         incarnation = self.incarnations[worker]
         outputs = self.post(d.ConnectionLost(self.connection(worker), "reset"))
         return outputs + self.post(d.WorkerExited(worker, incarnation, "it died"))
@@ -222,7 +223,7 @@ class CoordinatorState:
         return refused + self.post(event)
 
     def partly(self, calls: Calls, *, sinks_first: bool) -> None:
-        """The process has died amid its orders: `calls` lets some of their calls be made. Raises Died."""
+        """Let the process die amid its orders: `calls` makes some of their calls. Raises Died."""
         job = self.plan.job
         orders: list[Callable[[], object]] = []
         if self.machine is None:
@@ -309,7 +310,7 @@ def _directory(job: str, calls: Calls) -> CheckpointDirectory:
 
 
 def _newest(directory: CheckpointDirectory) -> Restore:
-    """The newest complete checkpoint. Files of workers have no content here, so `resolve` would find them damaged."""
+    """Find the newest complete checkpoint; `resolve` would miss the content of workers' files."""
     store, job = directory.at(""), directory.job
     newest = max(catalog.complete_checkpoints(store, job), default=None)
     metadata = None if newest is None else catalog.load(store, job, newest)

@@ -18,21 +18,21 @@ from typing import Any, NamedTuple, NoReturn, assert_never
 import pyarrow as pa
 
 from headrace.channels.events import CheckpointMode
-from headrace.channels.partitioners import Hash
+from headrace.channels.partitioners.hash import Hash
 
 from ...contract.execution import EdgePlan, ExecutionPlan, OperatorPlan, TaskPlan
 from ...contract.operators import SourceStatus, Transaction
-from ...operators.chain import Outputs
-from ...worker.subtask_events import (
+from ...operators.work import (
     AdvanceWork,
     FinishWork,
+    Outputs,
     PollWork,
     PrecommitWork,
     ProcessWork,
-    SubtaskId,
     Work,
     WorkDone,
 )
+from ...worker.subtask_events import SubtaskId
 from ...worker.subtask_spec import Limits
 from ..watch import Violation
 

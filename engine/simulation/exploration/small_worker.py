@@ -1,13 +1,14 @@
 """A worker process of a small scope: the worker machine, and as a value all that its driver knows.
 
-`WorkerState.step` is what `worker_process.py` does with effects, without time: what takes time becomes a `Pending`, whose end is an
-event like any other. What the process does to others comes back as outputs.
+`WorkerState.step` is what `worker_process.py` does with effects, without time: what takes time
+becomes a `Pending`, whose end is an event like any other. What the process does to others comes
+back as outputs.
 """
 
 from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any, assert_never
 
 from msgspec import structs
@@ -20,21 +21,25 @@ from headrace.recovery.metadata import StateHandle
 
 from ...contract import messages as m
 from ...contract.execution import ExecutionPlan
-from ...drivers.persistence import CheckpointWrite, Persistence
+from ...drivers.persistence import CheckpointStored, CheckpointWrite, Persistence
+from ...storage.snapshots import Written
 from ...worker import worker_events as w
-from ...worker.attempt import PersistCheckpoint, SendFrame
 from ...worker.subtask import Subtask
 from ...worker.subtask_events import (
+    BufferRead,
     CapturedRun,
     CommitWork,
     LogBuffer,
-    ReadReplay,
-    ReplayBufferRead,
+    ReadBuffer,
     RunWork,
     SubtaskId,
     TakeSnapshot,
 )
 from ...worker.worker import Worker
+from ...worker.worker_events import (
+    PersistCheckpoint,
+    SendFrame,
+)
 from .interning import in_order
 from .small_scope import NEVER_NS, UNLIMITED_BYTES, Contents, Rows, Scope, SmallTask
 
@@ -49,17 +54,20 @@ class Output:
 
 @dataclass(frozen=True, slots=True)
 class Pending:
-    """What is under way in another thread; its end is an event. `epoch`: the attempt that ordered it."""
+    """What is under way in another thread; its end is an event.
+
+    `epoch`: the attempt that ordered it.
+    """
 
     epoch: int
-    what: w.LoadAttempt | RunWork | CheckpointWrite | ReadReplay
+    what: w.LoadAttempt | RunWork | CheckpointWrite | ReadBuffer
 
     def reads(self) -> tuple[str, ...]:
         """The files it reads."""
         match self.what:
             case w.LoadAttempt(restore=restore):
                 return tuple(sorted({h.path for s in restore for h in s.states}))
-            case ReadReplay(_, order):
+            case ReadBuffer(_, order):
                 return (order.handle.path,)
             case _:
                 return ()
@@ -97,7 +105,7 @@ class WorkerState:
         machine._heartbeat_at_ns = None
         return WorkerState(scope, plan, contents, machine)
 
-    # --- what may happen ----------------------------------------------------------------------------------------
+    # --- what may happen --------------------------------------------------------------------------
 
     def timer_due(self) -> bool:
         """Its clock may come to the next deadline."""
@@ -112,7 +120,7 @@ class WorkerState:
         return self.step(w.TimePassed())
 
     def end(self, place: int, missing: Sequence[str]) -> list[Output]:
-        """The pending thing at `place` ends; `missing`: files that it reads and that are not there."""
+        """The pending thing at `place` ends. `missing`: files to read that are not there."""
         pending = self.pending.pop(place)
         match pending.what:
             case w.LoadAttempt():
@@ -123,14 +131,14 @@ class WorkerState:
                 return outputs + self.step(w.WorkEnded(pending.epoch, subtask, done))
             case CheckpointWrite():
                 return self._written(pending.what)
-            case ReadReplay(subtask, order):
+            case ReadBuffer(subtask, order):
                 if missing:
-                    return self.step(w.ReplayCorrupt(pending.epoch, f"{missing} are missing"))
+                    return self.step(w.ReadCorrupt(pending.epoch, f"{missing} are missing"))
                 handle = order.handle
                 rows: Rows = self.contents.value(handle.offset)
                 rest = rows.slice(handle.start, handle.rows).slice(handle.skip)
-                answer = ReplayBufferRead(order.read, rest)
-                return self.step(w.ReplayRead(pending.epoch, subtask, answer))
+                answer = BufferRead(order.number, rest)
+                return self.step(w.ReadEnded(pending.epoch, subtask, answer))
             case _:
                 assert_never(pending.what)
 
@@ -143,11 +151,11 @@ class WorkerState:
             self._perform(effect, outputs)
         return outputs
 
-    # --- effects ------------------------------------------------------------------------------------------------
+    # --- effects ----------------------------------------------------------------------------------
 
     def _perform(self, effect: w.WorkerEffect, outputs: list[Output]) -> None:
         match effect:
-            case RunWork() | ReadReplay():
+            case RunWork() | ReadBuffer():
                 self.pending.append(Pending(self.machine._epoch, effect))
             case LogBuffer():
                 pass  # in-flight data is written by checkpoints
@@ -164,11 +172,11 @@ class WorkerState:
                 frozen: Any = ((str(subtask.task), task.state),)
                 self.persistence.freeze(checkpoint, subtask, frozen, 0)
             case w.ConfirmCheckpoint():
-                self.persistence.inflight.confirmed(effect.checkpoint)
+                self.persistence.confirmed(effect.checkpoint)
             case PersistCheckpoint():
                 self._persist(effect)
-            case w.DiscardSnapshots():
-                self.persistence.discard(effect.checkpoint)
+            case w.GiveUpCheckpoint():
+                self.persistence.given_up(effect.checkpoint)
             case w.Report(message):
                 outputs.append(Output("coordinator", _timeless(message)))
             case w.LoadAttempt():
@@ -212,7 +220,7 @@ class WorkerState:
             self.tasks[id] = SmallTask(self.scope, id, load.epoch, states.get(id))
         return self.step(w.AttemptLoaded(load.epoch))
 
-    # --- checkpoints --------------------------------------------------------------------------------------------
+    # --- checkpoints ------------------------------------------------------------------------------
 
     def _persist(self, effect: PersistCheckpoint) -> None:
         self.persistence.persist(effect)
@@ -231,10 +239,9 @@ class WorkerState:
             cut.subtask: [*(self._run(shown, run, order) for run in cut.inflight), *cut.replay]
             for cut in order.cuts
         }
-        self.persistence.stored(order.checkpoint, inflight)
-        none = dict.fromkeys(states, 0)
-        done = w.CheckpointPersisted(order.epoch, order.checkpoint, states, inflight, none, 0)
-        return [Output("put", path), *self.step(done)]
+        done = CheckpointStored(order, Written(states, inflight), 0)
+        self.persistence.stored(done)
+        return [Output("put", path), *self.step(done.event())]
 
     def _state(self, path: str, id: SubtaskId, value: Hashable) -> StateHandle:
         number, name = self.contents.number(value), self.plan.tasks[id.task].name
@@ -271,17 +278,19 @@ def _timeless(message: m.ToCoordinator) -> m.ToCoordinator:
 
 
 def without_history(state: WorkerState) -> None:
-    """Forget what no later step looks at: counters and times for metrics, and in which order things came that have none."""
+    """Forget all that no later step reads: counters, times, orders without meaning."""
     state.machine.fenced = 0
     state.pending.sort(key=lambda p: (type(p.what).__name__, p.epoch, repr(_identity(p.what))))
-    frozen = state.persistence._frozen
-    for checkpoint in frozen:
-        frozen[checkpoint] = dict(sorted(frozen[checkpoint].items()))
+    writes = state.persistence._writes
+    state.persistence._writes = dict(sorted(writes.items()))
+    for write in writes.values():
+        write.snapshots = dict(sorted(write.snapshots.items()))
+        write.sync_ns = dict(sorted(write.sync_ns.items()))
     attempt = state.machine._attempt
     if attempt is not None:
         attempt._deadlines = dict(sorted(attempt._deadlines.items()))
-    for cuts in () if attempt is None else attempt.cuts.values():
-        cuts.sort(key=lambda cut: cut.subtask)
+    for checkpoint in () if attempt is None else attempt._checkpoints._open.values():
+        checkpoint.cuts.sort(key=lambda cut: cut.subtask)
     for subtask in () if attempt is None else attempt.subtasks.values():
         pace = subtask._pace
         pace.busy_ns = pace.backpressured_ns = pace.idle_ns = pace._last_ns = 0
@@ -289,11 +298,12 @@ def without_history(state: WorkerState) -> None:
         if state.scope.window_rows is None:
             _without_credit(subtask)
         # Which barrier came, or left, when: only `holds` say so.
-        subtask._cuts._arrived_ns = {}
-        for capture in subtask._cuts._captures.values():
-            capture.taken_ns = 0
-            capture.arrived_ns, capture.left = {}, None
-            capture.due = replace(capture.due, alignment_ns=0)
+        captures = subtask._cuts._captures
+        subtask._cuts._captures = dict(sorted(captures.items()))
+        for capture in captures.values():
+            if capture.taken_ns is not None:
+                capture.taken_ns = 0
+            capture.arrived_ns, capture.left, capture.alignment_ns = {}, None, 0
             capture.pending = in_order(capture.pending)
             capture.outgoing = in_order(capture.outgoing)
             capture.input_ends = in_order(capture.input_ends)
@@ -305,14 +315,14 @@ def without_history(state: WorkerState) -> None:
 
 
 def _without_credit(subtask: Subtask) -> None:
-    """Credit without end is without end again: what was granted of it depends on when nothing waited, and holds nobody back."""
+    """Make endless credit endless again: the granted part depends on history, and limits nobody."""
     for channel in subtask._gate.channels.values():
         channel.limit_bytes = UNLIMITED_BYTES
     for subpartition in subtask._subpartitions.values():
         subpartition.limit_bytes = UNLIMITED_BYTES
 
 
-def _identity(what: w.LoadAttempt | RunWork | CheckpointWrite | ReadReplay) -> Hashable:
+def _identity(what: w.LoadAttempt | RunWork | CheckpointWrite | ReadBuffer) -> Hashable:
     match what:
         case w.LoadAttempt():
             return what.epoch
@@ -320,7 +330,7 @@ def _identity(what: w.LoadAttempt | RunWork | CheckpointWrite | ReadReplay) -> H
             return what.subtask
         case CheckpointWrite():
             return what.checkpoint
-        case ReadReplay():
-            return what.subtask, what.order.read
+        case ReadBuffer():
+            return what.subtask, what.order.number
         case _:
             assert_never(what)

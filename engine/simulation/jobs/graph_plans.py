@@ -6,7 +6,8 @@ import functools
 import random
 from collections.abc import Callable, Mapping
 
-from headrace.channels.partitioners import Forward, Rebalance
+from headrace.channels.partitioners.forward import Forward
+from headrace.channels.partitioners.rebalance import Rebalance
 
 from ...contract.execution import EdgePlan, EventTimeRole, ExecutionPlan, OperatorPlan, TaskPlan
 from ...contract.operators import Operator

@@ -16,15 +16,14 @@ from typing import Any
 
 import pyarrow as pa
 
-from headrace.channels.partitioners import (
-    Broadcast,
-    Custom,
-    Forward,
-    Hash,
-    Partitioner,
-    Rebalance,
-    Shuffle,
-)
+from headrace.channels.partitioners.broadcast import Broadcast
+from headrace.channels.partitioners.by_range import ByRange
+from headrace.channels.partitioners.custom import Custom
+from headrace.channels.partitioners.forward import Forward
+from headrace.channels.partitioners.hash import Hash
+from headrace.channels.partitioners.partitioner import Partitioner
+from headrace.channels.partitioners.rebalance import Rebalance
+from headrace.channels.partitioners.shuffle import Shuffle
 
 MAX_PARALLELISM = 16
 
@@ -163,6 +162,12 @@ def has_copies(tasks: Sequence[TaskSpec], index: int) -> bool:
     )
 
 
+#: By key, as `by_key` is; jobs have at most 16 keys.
+RANGES = ByRange("key", ("1", "2", "3", "5", "7", "9", "12"))
+#: Share of the custom edges that are ranges.
+_RANGED = 0.3
+
+
 def by_key(batch: pa.RecordBatch, consumers: int) -> Any:
     """A custom partition function: the key itself."""
     return batch.column(1).to_numpy() % consumers
@@ -192,6 +197,22 @@ def draw_graph(rng: random.Random, *, keyed_totals: bool) -> Graph:
         producers = loose[number::sinks] or [rng.randrange(candidates)]
         tasks.append(_draw_task(rng, tasks, Kind.SINK, parallelism(), producers))
     return Graph(tuple(tasks), rng.choice((8, 16, 24, 40)), rng.choice((1, 3, 8)))
+
+
+def with_ranges(graph: Graph, rng: random.Random) -> Graph:
+    """The job with ranges of the key on some edges that had a function of the key."""
+    # Later draws are apart, so that a seed keeps the others.
+    state = rng.getstate()
+    tasks = [
+        replace(task, inputs=tuple((p, _ranged(edge, rng)) for p, edge in task.inputs))
+        for task in graph.tasks
+    ]
+    rng.setstate(state)
+    return replace(graph, tasks=tuple(tasks))
+
+
+def _ranged(edge: Partitioner, rng: random.Random) -> Partitioner:
+    return RANGES if isinstance(edge, Custom) and rng.random() < _RANGED else edge
 
 
 def _draw_task(

@@ -9,7 +9,12 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
-from headrace.channels.partitioners import Broadcast, Custom, Forward, Hash, Partitioner
+from headrace.channels.partitioners.broadcast import Broadcast
+from headrace.channels.partitioners.by_range import ByRange
+from headrace.channels.partitioners.custom import Custom
+from headrace.channels.partitioners.forward import Forward
+from headrace.channels.partitioners.hash import Hash
+from headrace.channels.partitioners.partitioner import Partitioner
 
 from .co_processes import totals_of
 from .connects import TOLD_PATH
@@ -181,7 +186,7 @@ def _arriving(
         copies = task.parallelism if isinstance(partitioner, Broadcast) else 1
         for record, times in outputs[producer].items():
             arriving[record] += times * copies
-        keeps = isinstance(partitioner, Forward | Hash | Custom)
+        keeps = isinstance(partitioner, Forward | Hash | Custom | ByRange)
         for path, kept in orders[producer].items():
             # Two routes of one path (a union of both) would interleave.
             order[path] = kept and keeps and path not in order

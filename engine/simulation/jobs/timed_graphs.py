@@ -13,7 +13,9 @@ import random
 from collections.abc import Sequence
 from dataclasses import replace
 
-from headrace.channels.partitioners import Broadcast, Hash, Partitioner
+from headrace.channels.partitioners.broadcast import Broadcast
+from headrace.channels.partitioners.hash import Hash
+from headrace.channels.partitioners.partitioner import Partitioner
 
 from .graphs import (
     ANEW,

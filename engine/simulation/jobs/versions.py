@@ -13,20 +13,19 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
 
-from headrace.channels.partitioners import (
-    Broadcast,
-    Custom,
-    Forward,
-    Hash,
-    Partitioner,
-    Rebalance,
-    Shuffle,
-)
+from headrace.channels.partitioners.broadcast import Broadcast
+from headrace.channels.partitioners.custom import Custom
+from headrace.channels.partitioners.forward import Forward
+from headrace.channels.partitioners.hash import Hash
+from headrace.channels.partitioners.partitioner import Partitioner
+from headrace.channels.partitioners.rebalance import Rebalance
+from headrace.channels.partitioners.shuffle import Shuffle
 
 from ..scheduler import MILLISECOND_NS
 from .graphs import (
     KEYED,
     MAX_PARALLELISM,
+    RANGES,
     Change,
     Graph,
     Kind,
@@ -135,7 +134,7 @@ def _may_change(task: TaskSpec, edge: Partitioner) -> bool:
 def _others(tasks: Sequence[TaskSpec], index: int, edge: Partitioner) -> list[Partitioner]:
     """Partitioners that may replace `edge`, on an edge into task `index`."""
     hashes = [Hash((column,), MAX_PARALLELISM) for column in ("key", "id")]
-    found = [Rebalance(), Shuffle(), Forward(), *hashes, Custom(by_key)]
+    found = [Rebalance(), Shuffle(), Forward(), *hashes, Custom(by_key), RANGES]
     if _may_copy(tasks, index):
         found.append(Broadcast())
     return [other for other in found if other != edge]

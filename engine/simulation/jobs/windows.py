@@ -21,7 +21,7 @@ import pyarrow.compute as pc
 from ...contract.operators import Advanced
 from ...operators import aggregations
 from ...operators.join import Interval, JoinOperator
-from ...operators.join_runs import JoinInput
+from ...operators.join_input import JoinInput
 from ...operators.session import SessionOperator
 from ...operators.session_join import SessionJoinOperator
 from ...operators.stateless import StatelessOperator

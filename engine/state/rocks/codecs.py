@@ -6,7 +6,7 @@ keys of a range of key groups lie together, whatever the states.
 
 A value is *packed* when every column of it is integer-like or a float: per column one byte as above and 8 bytes, little-endian.
 One other column is MessagePack if it is text, bytes, or lists, maps and structs of what MessagePack can tell apart; in all other cases it is
-an Arrow record batch of one row. Several columns are what `rocks_values.py` says. No code is stored, nothing is pickled.
+an Arrow record batch of one row. Several columns are what `values.py` says. No code is stored, nothing is pickled.
 
 Format, never change: checkpoints hold it.
 """
@@ -189,21 +189,31 @@ class KeyCodec:
         ]
         return [b"".join(row) for row in zip(_rows(matrix), *parts, strict=True)]
 
-    def order(self, columns: Sequence[pa.Array]) -> npt.NDArray[np.int64]:
-        """Say which rows come first when the stored keys are sorted; of keys that are all words, without comparing bytes."""
+    def encode_sorted(
+        self, columns: Sequence[pa.Array], groups: KeyGroups | None = None
+    ) -> tuple[npt.NDArray[np.int64], list[bytes]]:
+        """Make the stored keys in order. Returns also the row of each.
+
+        Keys of words alone are sorted without comparing bytes.
+        """
         if not all(self._words):
-            stored = self.encode(columns)
-            return np.array(sorted(range(len(stored)), key=stored.__getitem__), np.int64)
-        batch = pa.RecordBatch.from_arrays(list(columns), schema=self._schema)
-        order = np.arange(batch.num_rows)
-        # By the last part first, each time without disturbing what was sorted before.
+            stored = self.encode(columns, groups)
+            order = sorted(range(len(stored)), key=stored.__getitem__)
+            return np.array(order, np.int64), [stored[at] for at in order]
+        if groups is None:
+            batch = pa.RecordBatch.from_arrays(list(columns), schema=self._schema)
+            groups = key_groups(batch, self._schema.names, self._max_parallelism)
+        rows = np.arange(len(groups))
+        # By the last part first, each time without disturbing the order so far.
         for column in reversed(columns):
             found = words(column).view(np.uint64)
-            order = order.take(found.take(order).argsort(kind="stable"))
+            rows = rows.take(found.take(rows).argsort(kind="stable"))
             if (valid := validity(column)) is not None:
-                order = order.take(valid.take(order).argsort(kind="stable"))
-        groups = key_groups(batch, self._schema.names, self._max_parallelism)
-        return order.take(groups.astype(np.uint16).take(order).argsort(kind="stable"))
+                rows = rows.take(valid.take(rows).argsort(kind="stable"))
+        groups = groups.astype(np.uint16)
+        rows = rows.take(groups.take(rows).argsort(kind="stable"))
+        taken = pa.array(rows)
+        return rows, self.encode([column.take(taken) for column in columns], groups[rows])
 
     def encode_cells(self, keys: Sequence[Any]) -> list[bytes]:
         """Make the stored keys of Python keys: cells of the key column, or tuples for several."""

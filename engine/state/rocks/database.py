@@ -213,6 +213,11 @@ class RocksDatabase:
         yield from self._open().scan()
 
     @property
+    def layouts(self) -> tuple[StateLayout, ...]:
+        """The states that are kept here."""
+        return tuple(space.layout for space in self._spaces.values())
+
+    @property
     def groups(self) -> range:
         """The key groups that are kept here."""
         return self._groups
@@ -326,7 +331,7 @@ class RocksDatabase:
         return DatabaseSnapshot(
             database=f"{self._name}+{at}" if at else self._name,
             groups=share.groups,
-            layouts=tuple(space.layout for space in self._spaces.values()),
+            layouts=self.layouts,
             known=share.known,
             files=lambda: self._files(frozen, at),
             release=lambda: self._release(frozen),

@@ -1,37 +1,32 @@
-"""Declared state (`keyed.py`) whose committed values lie in RocksDB, and the tables of any state that does.
+"""Committed values of declared state in RocksDB, and the Arrow tables of any state in RocksDB.
 
-Reads are batched: whoever knows which keys are coming says so (`prefetch`), and they are read sorted and at once. What was read
-stays at hand until the next call.
+Reads are batched: `prefetch` reads all keys of a batch at once, sorted. Values stay at hand until the call ends.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import islice
-from typing import Any
+from typing import Final
 
 import numpy as np
 import pyarrow as pa
 
 from ...contract.operators import RestoredState, StateKind, StateLayout
-from ..committed import ABSENT, Key, to_arrow
-from ..tables import KEY_GROUP
+from ..backend import ABSENT, Cell, Key, Mark
+from ..tables import KEY_GROUP, to_arrow
 from .codecs import KeyCodec, group_start
 from .database import RocksDatabase, Writes
 from .files import Entry
 from .rows import Pair, entries_between
 from .values import value_codec
 
-_MISSING: Any = object()
+_MISSING: Final = Mark()
 _LOAD_ROWS = 4096
 
 
 class RocksKeyed:
-    """`Committed` values of one state: a space of the operator's database.
-
-    Args:
-        from_arrow: turns what `to_pylist` gives into what is kept.
-    """
+    """See `ValueTable`: a space of the operator's database."""
 
     def __init__(
         self,
@@ -39,7 +34,7 @@ class RocksKeyed:
         name: str,
         keys: Sequence[pa.Field],
         type_: pa.DataType,
-        from_arrow: Any,
+        from_arrow: Callable[[Cell], Cell],
         max_parallelism: int,
     ) -> None:
         value = pa.field(name, type_)
@@ -49,14 +44,14 @@ class RocksKeyed:
         self._values = value_codec([value])
         self._is_map = pa.types.is_map(type_)
         self._from_arrow = from_arrow
-        #: What was read in this call; `ABSENT` where the database has nothing.
-        self._read: dict[Key, Any] = {}
+        #: Values read in this call; `ABSENT` where the database has none.
+        self._read: dict[Key, Cell] = {}
         #: Where `some` goes on: position of the key group, and the stored key.
         self._group, self._resume = 0, b""
         database.add(self)
 
-    def get(self, key: Key, default: Any = None, /) -> Any:
-        """See `Committed`."""
+    def get(self, key: Key, default: Cell = None, /) -> Cell:
+        """See `ValueTable`."""
         found = self._database.recent(self.layout.name).get(key, _MISSING)
         if found is _MISSING:
             found = self._read.get(key, _MISSING)
@@ -65,18 +60,18 @@ class RocksKeyed:
             found = self._read[key]
         return default if found is ABSENT else found
 
-    def merge(self, written: dict[Key, Any]) -> None:
-        """See `Committed`. Becomes a layer when the database commits."""
+    def merge(self, written: dict[Key, Cell]) -> None:
+        """See `ValueTable`. Becomes a layer when the database commits."""
         self._database.stage(self.layout.name, written)
 
-    def load(self, items: Iterable[tuple[Key, Any]]) -> None:
-        """See `Committed`."""
+    def load(self, items: Iterable[tuple[Key, Cell]]) -> None:
+        """See `ValueTable`."""
         pairs = list(items)
         for first in range(0, len(pairs), _LOAD_ROWS):
             self._database.load(self.entries(dict(pairs[first : first + _LOAD_ROWS])))
 
-    def some(self, count: int) -> tuple[list[tuple[Key, Any]], bool]:
-        """See `Committed`. Gives none while a snapshot holds layers back: their files need not be linked for this."""
+    def some(self, count: int) -> tuple[list[tuple[Key, Cell]], bool]:
+        """See `ValueTable`. Returns none while a snapshot holds layers back: a sweep is no reason to link its files."""
         if not self._database.is_settled:
             return [], False
         cursor = self._database.cursor()
@@ -94,11 +89,11 @@ class RocksKeyed:
         return self._decoded(pairs), over
 
     def forget(self) -> None:
-        """A call has ended: what was read in it may change. Owner thread."""
+        """End a call: its reads are outdated. Owner thread."""
         self._read = {}
 
     def prefetch(self, keys: Iterable[Key]) -> None:
-        """These keys are about to be read."""
+        """Read keys that the call will ask for."""
         wanted = [key for key in dict.fromkeys(keys) if key not in self._read]
         if recent := self._database.recent(self.layout.name):
             wanted = [key for key in wanted if key not in recent]
@@ -109,7 +104,7 @@ class RocksKeyed:
         """See `Space`."""
         kept = {key: value for key, value in writes.items() if value is not ABSENT}
         if kept:
-            # A dictionary is a map's state, or a struct: only maps are pairs.
+            # Dictionaries are maps or structs; only maps are pairs.
             cells = map(to_arrow, kept.values()) if self._is_map else kept.values()
             values = self._values.encode_cells(list(cells))
             yield from zip(self._keys.encode_cells(list(kept)), values, strict=True)
@@ -117,7 +112,7 @@ class RocksKeyed:
             gone = [key for key, value in writes.items() if value is ABSENT]
             yield from ((key, None) for key in self._keys.encode_cells(gone))
 
-    def _decoded(self, pairs: Sequence[Pair]) -> list[tuple[Key, Any]]:
+    def _decoded(self, pairs: Sequence[Pair]) -> list[tuple[Key, Cell]]:
         columns = [array.to_pylist() for array in self._keys.decode([key for key, _ in pairs])]
         keys = columns[0] if len(columns) == 1 else list(zip(*columns, strict=True))
         values = self._values.decode_cells([value for _, value in pairs])

@@ -1,13 +1,14 @@
-"""A state in a database whose entries are read singly, many at a time, or by ranges of stored keys, in order.
+"""Entries of one state in a database, read singly, many at a time, or by ranges of stored keys, in order.
 
-What a call writes is kept aside until its commit makes a layer of it (`rocks.py`); its own reads see it. Ranges are read from the database
-itself, so what earlier calls wrote is applied first: when a snapshot waits for its files, the subtask's thread links them then.
+A call's writes are kept aside until its commit makes a layer of them (`database.py`); its own reads see them. Ranges
+are read from the database itself, so the layers of earlier calls are applied first: when a snapshot waits for its
+files, the subtask's thread then links them.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from ...contract.operators import StateLayout
 from .database import RocksDatabase, Writes
@@ -17,6 +18,9 @@ from .parts import Cursor
 #: A stored key and its value.
 Pair = tuple[bytes, bytes]
 
+#: Not among the writes; never a value.
+_MISSING = b"\xc1 missing"
+
 
 class RocksRows:
     """One state of a database. The caller makes keys and values by the codecs that fit `layout`."""
@@ -24,9 +28,9 @@ class RocksRows:
     def __init__(self, database: RocksDatabase, layout: StateLayout) -> None:
         self.layout = layout
         self._database = database
-        #: What this call wrote; None: it is deleted.
+        #: Writes of this call; None deletes.
         self._written: dict[bytes, bytes | None] = {}
-        #: Its keys in order, once that was asked for.
+        #: Their keys in order, once `range` has sorted them.
         self._in_order: list[bytes] | None = None
         database.add(self)
 
@@ -35,8 +39,13 @@ class RocksRows:
         return writes.items()
 
     @property
+    def written(self) -> Mapping[bytes, bytes | None]:
+        """Writes of this call; None deletes."""
+        return self._written
+
+    @property
     def is_written(self) -> bool:
-        """This call wrote something."""
+        """Whether this call has written."""
         return bool(self._written)
 
     def load(self, entries: Iterable[Entry]) -> None:
@@ -49,21 +58,24 @@ class RocksRows:
         self._in_order = None
 
     def stage(self) -> None:
-        """Hand over what was written, just before the database commits. Owner thread."""
-        self._database.stage(self.layout.name, self._written)
-        self._written = {}
-        self._in_order = None
+        """Hand the writes to the database, just before it commits. Owner thread."""
+        if self._written:
+            self._database.stage(self.layout.name, self._written)
+            self._written = {}
+            self._in_order = None
 
     def get(self, keys: Sequence[bytes]) -> list[bytes | None]:
-        """Read the values of some keys; None where there is none."""
-        known: dict[bytes, bytes | None] = {}
-        for written in (self._written, self._database.recent(self.layout.name)):
-            for key in keys if written else ():
-                if key in written:
-                    known.setdefault(key, written[key])
-        missing = sorted(key for key in set(keys) if key not in known)
-        known.update(zip(missing, self._database.get_many(missing), strict=True))
-        return [known[key] for key in keys]
+        """Read the values of distinct keys, sorted ones fastest; None for a key without value."""
+        newer = [w for w in (self._written, self._database.recent(self.layout.name)) if w]
+        if not newer:
+            return self._database.get_many(list(keys))
+        known = [next((w[key] for w in newer if key in w), _MISSING) for key in keys]
+        missing = [at for at, value in enumerate(known) if value is _MISSING]
+        found: list[bytes | None] = [None if v is _MISSING else v for v in known]
+        read = self._database.get_many([keys[at] for at in missing])
+        for at, value in zip(missing, read, strict=True):
+            found[at] = value
+        return found
 
     def cursor(self) -> Cursor:
         """A place in the database for `range`; good until the next call writes."""
@@ -105,5 +117,5 @@ def entries_between(cursor: Cursor, lower: bytes, upper: bytes) -> Iterator[Pair
             return
         yield key, cursor.value()
         cursor.next()
-    # It ends the same way when it cannot read on.
+    # A failed read ends the loop as well.
     cursor.status()

@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 
 import headrace as hr
-from headrace.channels.partitioners import Hash
+from headrace.channels.partitioners.hash import Hash
 from headrace.engine.api.keyed import KeyedStream
 from headrace.engine.api.read import batches
 from headrace.engine.contract.errors import UserError

@@ -7,7 +7,9 @@ import pyarrow as pa
 import pytest
 
 import headrace as hr
-from headrace.channels.partitioners import Broadcast, Forward, Hash
+from headrace.channels.partitioners.broadcast import Broadcast
+from headrace.channels.partitioners.forward import Forward
+from headrace.channels.partitioners.hash import Hash
 from headrace.engine.api.read import batches
 from headrace.engine.api.stream import Stream
 from headrace.engine.contract.errors import UserError

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 import headrace as hr
-from headrace.channels.partitioners import Hash
+from headrace.channels.partitioners.hash import Hash
 from headrace.engine.api.read import batches
 from headrace.engine.api.stream import Stream
 from headrace.engine.contract.errors import UserError

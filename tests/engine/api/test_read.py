@@ -113,7 +113,10 @@ def test_a_dictionary_column_is_decoded_by_an_operator_behind_the_source() -> No
         ),
         (
             lambda folder: read.sequence(3, name="x", payload="big"),
-            "read.sequence: payload='big' is not a size; write '64MiB', '256KiB' or a number of bytes",
+            (
+                "read.sequence: payload='big' is not a size; write '64MiB', '256KiB' or a number of"
+                " bytes"
+            ),
         ),
         (
             lambda folder: read.from_source(

@@ -9,7 +9,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
-from headrace.channels.partitioners import Broadcast, Custom, Rebalance, Shuffle
+from headrace.channels.partitioners.broadcast import Broadcast
+from headrace.channels.partitioners.by_range import ByRange
+from headrace.channels.partitioners.custom import Custom
+from headrace.channels.partitioners.rebalance import Rebalance
+from headrace.channels.partitioners.shuffle import Shuffle
 from headrace.engine.api.read import batches
 from headrace.engine.api.stream import Stream
 from headrace.engine.contract.errors import UserError
@@ -25,6 +29,9 @@ OTHER = pa.schema([("customer", pa.string())])
 
 class FraudModel(StatefulProcessor):
     """Never run here."""
+
+
+BY_AMOUNT = ByRange("amount", ("1", "20"))
 
 
 def orders(name: str = "orders") -> Stream:
@@ -106,6 +113,7 @@ def test_a_processor_is_keyed_stateful_user_code() -> None:
         (lambda stream: stream.partition_by(first_only), Custom(first_only, None)),
         (lambda stream: stream.partition_by(first_only, "amount"), Custom(first_only, ("amount",))),
         (lambda stream: stream.shuffle().rebalance(), Rebalance()),
+        (lambda stream: stream.partition_by_range("amount", [1, 20]), BY_AMOUNT),
     ],
 )
 def test_a_partitioning_is_a_fact_of_the_input(
@@ -185,7 +193,10 @@ def keyed() -> Any:
         ),
         (
             lambda: keyed().aggregate(n=count(), name="totals", state=State(directory="here")),
-            "aggregate: state.directory='here' belongs to the job: give it hr.Job(..., state=hr.State(directory=...))",
+            (
+                "aggregate: state.directory='here' belongs to the job: give it hr.Job(...,"
+                " state=hr.State(directory=...))"
+            ),
         ),
         (
             lambda: keyed().aggregate(n=3, name="totals"),
@@ -201,18 +212,25 @@ def keyed() -> Any:
         ),
         (
             lambda: keyed().aggregate(n=count(), name="totals", emit="final", ttl="1h"),
-            'aggregate: emit="final" gives every key when the input ends, but ttl= forgets keys before; use one of them',
+            (
+                'aggregate: emit="final" gives every key when the input ends, but ttl= forgets keys'
+                " before; use one of them"
+            ),
         ),
         (
             lambda: keyed().aggregate(n=count(), name="totals", ttl=0),
             (
-                "aggregate: state with a ttl needs to know which column holds the time of an event, and how late records may "
+                "aggregate: state with a ttl needs to know which column holds the time of an"
+                " event, and how late records may "
                 'be; for example .with_watermark("time", "10s") before it'
             ),
         ),
         (
             lambda: keyed().process(FraudModel, schema=OTHER),
-            "process needs name=, by which its state is found again; for example name='fraud-model'",
+            (
+                "process needs name=, by which its state is found again; for example"
+                " name='fraud-model'"
+            ),
         ),
         pytest.param(
             lambda: keyed().process(same, schema=OTHER, name="fraud"),
@@ -231,6 +249,22 @@ def keyed() -> Any:
             lambda: loose().partition_by(same, "amout"),
             "partition_by: there is no column 'amout'; did you mean 'amount'?",
         ),
+        (
+            lambda: loose().partition_by_range("amout", [1]),
+            "partition_by_range: there is no column 'amout'; did you mean 'amount'?",
+        ),
+        (
+            lambda: loose().partition_by_range("amount", [2, 1]),
+            "partition_by_range: boundaries must rise: 1 comes after 2",
+        ),
+        (
+            lambda: loose().partition_by_range("amount", []),
+            "partition_by_range: boundaries are empty; state at least one",
+        ),
+        (
+            lambda: loose().partition_by_range("amount", ["a"]),
+            "partition_by_range: boundaries are string, and column 'amount' is int64",
+        ),
     ],
 )
 def test_what_does_not_fit_is_refused(call: Callable[[], object], expected: str) -> None:
@@ -244,7 +278,7 @@ def test_a_stream_is_a_value() -> None:
     assert node(first[0]) is not node(first[1])
 
 
-# --- event time -------------------------------------------------------------------------------------------------------
+# --- event time -----------------------------------------------------------------------------------
 
 TIMED = pa.schema([("customer", pa.string()), ("at", pa.timestamp("us")), ("amount", pa.int64())])
 

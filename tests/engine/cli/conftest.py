@@ -39,7 +39,9 @@ class Ended:
 
     @property
     def sentence(self) -> str:
-        """The one sentence of an error, without the command's name; nothing of a traceback stands before or after it."""
+        """The one sentence of an error, without the command's name; nothing of a traceback stands
+        before or after it.
+        """
         said = [line for line in self.err.splitlines() if line.startswith("headrace: ")]
         assert len(said) == 1, self.err
         assert "Traceback" not in self.err, self.err
@@ -54,7 +56,9 @@ Write = Callable[..., Path]
 def headrace(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> Iterator[Command]:
-    """Run `headrace WORDS...` in a folder of its own; what programs do to the interpreter is undone."""
+    """Run `headrace WORDS...` in a folder of its own; what programs do to the interpreter is
+    undone.
+    """
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", list(sys.path))
     modules = set(sys.modules)

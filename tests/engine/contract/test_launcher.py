@@ -1,10 +1,12 @@
 """The seam's values: secrets stay out of texts, slots are spread without gap or overlap."""
 
 import pickle
+from datetime import timedelta
 
 import pytest
 
 from headrace.engine.contract.launcher import Incarnation, WorkerProgram, slots_of_worker
+from headrace.engine.contract.options import Checkpoints, Network, State
 
 
 def test_neither_secret_nor_plan_is_printed() -> None:
@@ -14,7 +16,12 @@ def test_neither_secret_nor_plan_is_printed() -> None:
 
 
 def test_program_and_incarnation_survive_a_pickle() -> None:
-    program = WorkerProgram("orders", ("127.0.0.1", 1), b"hush", b"plan", 2, {"window_bytes": 5})
+    checkpoints = Checkpoints("/d", interval=None, alignment_timeout=timedelta(seconds=3))
+    state = State(backend="rocksdb", directory="/s")
+    address = ("127.0.0.1", 1)
+    program = WorkerProgram(
+        *("orders", address, b"hush", b"plan", 2), checkpoints, Network(window="8MiB"), state
+    )
     assert pickle.loads(pickle.dumps(program)) == program
     assert pickle.loads(pickle.dumps(Incarnation(1, 2))) == Incarnation(1, 2)
 

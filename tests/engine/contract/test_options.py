@@ -3,19 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import fields
 from typing import Any
 
 import pytest
 
+import headrace as hr
 from headrace.channels.events import CheckpointMode
 from headrace.engine.contract.errors import UserError
+from headrace.engine.contract.option import groups_of, options_of
 from headrace.engine.contract.options import (
+    GROUPS,
     Autoscale,
     Checkpoints,
     Network,
     Restart,
     RunOptions,
     State,
+    Stated,
     Workers,
 )
 
@@ -94,7 +99,8 @@ def test_every_mode_is_one_of_the_barrier() -> None:
             Checkpoints,
             {"directory": "/d", "inflight": "continuous"},
             (
-                "checkpoints.inflight='continuous' has no meaning with mode='aligned': no barrier overtakes a record; "
+                "checkpoints.inflight='continuous' has no meaning with mode='aligned': no barrier"
+                " overtakes a record; "
                 "leave it out, use mode='unaligned', or set alignment_timeout"
             ),
         ),
@@ -163,12 +169,18 @@ def test_every_mode_is_one_of_the_barrier() -> None:
         (
             RunOptions,
             {"renamed": {"a": "b", "b": "c"}},
-            "renamed={'a': 'b', 'b': 'c'}: every old name needs a new one of its own, and no name can be both old and new",
+            (
+                "renamed={'a': 'b', 'b': 'c'}: every old name needs a new one of its own, and no name"
+                " can be both old and new"
+            ),
         ),
         (
             RunOptions,
             {"renamed": "a=c,b=c"},
-            "renamed='a=c,b=c': every old name needs a new one of its own, and no name can be both old and new",
+            (
+                "renamed='a=c,b=c': every old name needs a new one of its own, and no name can be both"
+                " old and new"
+            ),
         ),
         (
             RunOptions,
@@ -193,6 +205,18 @@ def test_a_wrong_option_is_refused(
     with pytest.raises(UserError) as caught:
         make(**options)
     assert str(caught.value) == sentence
+
+
+def test_every_group_is_public_and_a_job_can_state_it() -> None:
+    assert {name: getattr(hr, group.__name__) for name, group in GROUPS.items()} == GROUPS
+    assert Stated.__annotations__.keys() - {"parallelism"} == GROUPS.keys()
+
+
+def test_every_field_is_an_option_or_a_group() -> None:
+    groups: list[Any] = [RunOptions, *GROUPS.values()]
+    for group in groups:
+        names = {field.name for field in fields(group)}
+        assert names == options_of(group).keys() | groups_of(group).keys(), group
 
 
 def test_options_are_values() -> None:

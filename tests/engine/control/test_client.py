@@ -1,4 +1,6 @@
-"""The client: finds the job that is meant, and says what is wrong when there is none or it does not answer."""
+"""The client: finds the job that is meant, and says what is wrong when there is none or it does not
+answer.
+"""
 
 from __future__ import annotations
 

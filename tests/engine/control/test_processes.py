@@ -18,7 +18,8 @@ import headrace as hr
 if __name__ == "__main__":
     numbers = hr.read.sequence(None, name="numbers", rate=1000)
     checkpoints = hr.Checkpoints("checkpoints", interval="100ms")
-    hr.Job("endless", numbers.write.blackhole(name="out"), parallelism=1, checkpoints=checkpoints).run("threads")
+    out = numbers.write.blackhole(name="out")
+    hr.Job("endless", out, parallelism=1, checkpoints=checkpoints).run("threads")
 """
 
 

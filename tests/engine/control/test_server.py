@@ -1,4 +1,6 @@
-"""The endpoint of a job, and the client that asks it: one request at a time, every outcome told, strangers kept out."""
+"""The endpoint of a job, and the client that asks it: one request at a time, every outcome told,
+strangers kept out.
+"""
 
 from __future__ import annotations
 

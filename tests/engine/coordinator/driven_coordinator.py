@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import pyarrow as pa
 
 from headrace.channels.events import CheckpointMode
-from headrace.channels.partitioners import Forward
+from headrace.channels.partitioners.forward import Forward
 from headrace.engine.contract import messages as m
 from headrace.engine.contract.execution import EdgePlan, ExecutionPlan, OperatorPlan, TaskPlan
 from headrace.engine.contract.operators import SinkWriter, SourceReader
@@ -128,7 +128,8 @@ class Driven:
         self.metadata: dict[int, CheckpointMetadata] = {}
         self.messages: list[m.ToWorker] = []
         self.notices: list[str] = []
-        #: Storage answers deletions at once; the checkpoints that it refuses to withdraw, and those whose files it refuses to delete.
+        #: Storage answers deletions at once; the checkpoints that it refuses to withdraw, and those
+        #: whose files it refuses to delete.
         self.answers_deletions = True
         self.not_withdrawn: set[int] = set()
         self.not_deleted: set[int] = set()

@@ -1,4 +1,6 @@
-"""The policy: up under pressure that lasts, down in idleness that lasts, never to and fro, never beyond its bounds."""
+"""The policy: up under pressure that lasts, down in idleness that lasts, never to and fro, never
+beyond its bounds.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,9 @@ RULES = AutoscaleRules(least=1, most=8, after_ns=10 * S, idle_after_ns=60 * S, p
 
 
 class Job:
-    """A source and a slow stage that takes `load` subtasks' whole time; looked at once a second; obeys at once."""
+    """A source and a slow stage that takes `load` subtasks' whole time; looked at once a second;
+    obeys at once.
+    """
 
     def __init__(self, parallelism: int, rules: AutoscaleRules = RULES) -> None:
         self.parallelism = parallelism

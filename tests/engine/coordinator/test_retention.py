@@ -15,8 +15,8 @@ from headrace.engine.drivers.coordinator_performer import delete_files, withdraw
 from headrace.engine.simulation.memory_store import MemoryStore
 from headrace.inflight.handle import BufferHandle, ChannelStateHandle
 from headrace.recovery import catalog
-from headrace.recovery.elsewhere import Elsewhere
 from headrace.recovery.layout import store_path
+from headrace.recovery.links import CheckpointLink
 from headrace.recovery.metadata import CheckpointMetadata, StateHandle, SubtaskSnapshot, TaskInfo
 from headrace.recovery.registry import Deletable, references
 from headrace.recovery.store import StoreError, StoreRejected, StoreUncertain
@@ -28,9 +28,9 @@ metadata = a_checkpoint
 
 def performed(
     retention: Retention, effects: Sequence[d.CoordinatorEffect]
-) -> tuple[Deletable, list[Elsewhere]]:
+) -> tuple[Deletable, list[CheckpointLink]]:
     """Storage deletes all that it is asked to; returns files, and claims."""
-    files, claims, todo = Deletable(), list[Elsewhere](), list(effects)
+    files, claims, todo = Deletable(), list[CheckpointLink](), list(effects)
     while todo:
         match todo.pop(0):
             case d.WithdrawCheckpoints(asked):
@@ -38,9 +38,9 @@ def performed(
             case d.DeleteFiles(what):
                 files = what
                 retention.deleted(d.FilesDeleted(Deletable()))
-            case d.ReleaseClaim(place):
-                claims.append(place)
-                todo += retention.released(d.ClaimReleased(place))
+            case d.ReleaseClaim(link):
+                claims.append(link)
+                todo += retention.released(d.ClaimReleased(link))
     assert not retention.awaits
     return files, claims
 
@@ -130,7 +130,7 @@ def test_an_older_checkpoint_cannot_complete_later() -> None:
 
 # --- claims ---------------------------------------------------------------------------------------
 
-CLAIM = Elsewhere(
+CLAIM = CheckpointLink(
     number=4, directory="/old", job="old", checkpoint=9, savepoint=False, claimed=True
 )
 
@@ -150,7 +150,7 @@ def with_claim(*, retain: int = 1) -> Retention:
     return retention
 
 
-def completing(retention: Retention, it: CheckpointMetadata) -> list[Elsewhere]:
+def completing(retention: Retention, it: CheckpointMetadata) -> list[CheckpointLink]:
     """Complete a checkpoint; returns the claims to be released."""
     retention.triggered(it.checkpoint)
     retention.completed(it)
@@ -236,7 +236,8 @@ NAMED = {
     4: ["chk-4/a"],
     5: ["chk-4/a"],
 }
-#: Which deletions can be refused: metadata of a checkpoint, a file in its folder, one that was shared.
+#: Which deletions can be refused: metadata of a checkpoint, a file in its folder, one that was
+#: shared.
 DELETIONS = (
     "job/chk-1/metadata",
     "job/chk-2/metadata",

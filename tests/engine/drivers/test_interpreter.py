@@ -39,27 +39,23 @@ def test_a_worker_spares_its_own_process_and_no_other(thread: str, frozen: bool)
     program = f"""
 import gc
 from threading import Thread
-from types import SimpleNamespace
-from headrace.engine.drivers import worker_process as worker_main
+from headrace.engine.contract.launcher import Incarnation, WorkerProgram
+from headrace.engine.drivers import worker_process
 
 class Refused(Exception):
     pass
 
-def refuse(**_):
+def refuse(program):
     raise Refused
 
-worker_main.cloudpickle.loads = lambda _: None
-worker_main.Limits = refuse
+worker_process.cloudpickle.loads = lambda _: None
+worker_process.worker_settings = refuse
 
 def run():
     try:
-        worker_main.run_worker(SimpleNamespace(plan=b"", settings=Settings()), None, "")
+        worker_process.run_worker(WorkerProgram("job", ("", 0), b"", b"", 1), Incarnation(0, 0), "")
     except Refused:
         pass
-
-class Settings(dict):
-    def __missing__(self, key):
-        return 0
 
 {thread}
 assert (gc.get_freeze_count() > 0) is {frozen}

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 from headrace.channels.buffer import Buffer, ChannelId
-from headrace.engine.drivers.persistence import CheckpointWrite, Persistence
-from headrace.engine.worker.attempt import PersistCheckpoint
+from headrace.engine.contract.operators import DatabaseFiles, DatabaseSnapshot
+from headrace.engine.drivers.persistence import CheckpointStored, CheckpointWrite, Persistence
+from headrace.engine.storage.snapshots import Written
 from headrace.engine.worker.subtask_events import Cut, SubtaskId
+from headrace.engine.worker.worker_events import PersistCheckpoint
 from headrace.inflight.confirmed import Confirmed
 from headrace.inflight.handle import ChannelStateHandle
 from headrace.inflight.writer import AdHoc, Piece
+from headrace.recovery.metadata import SharedFile
 
 ONE, TWO = SubtaskId(0, 0), SubtaskId(1, 0)
 
@@ -26,6 +30,11 @@ def persist(checkpoint: int) -> PersistCheckpoint:
 def frozen(persistence: Persistence, checkpoint: int) -> None:
     persistence.freeze(checkpoint, ONE, (), 5)
     persistence.freeze(checkpoint, TWO, (), 7)
+
+
+def totals(release: Callable[[], None] = lambda: None) -> DatabaseSnapshot:
+    """A frozen database without files."""
+    return DatabaseSnapshot("totals", range(8), [], {}, lambda: DatabaseFiles("", [], []), release)
 
 
 class Busy(AdHoc):
@@ -75,7 +84,7 @@ def test_a_given_up_checkpoint_waits_no_longer() -> None:
     persistence = Persistence(writer)
     frozen(persistence, 7)
     persistence.persist(persist(7))
-    persistence.discard(7)
+    persistence.given_up(7)
     writer.idle = True
     assert numbers(persistence) == []
 
@@ -84,12 +93,42 @@ def test_what_was_stored_is_told_to_the_writer() -> None:
     seen: list[tuple[int, Sequence[ChannelStateHandle]]] = []
 
     class Noting(AdHoc):
-        def stored(self, checkpoint: int, handles: Sequence[ChannelStateHandle]) -> None:
-            seen.append((checkpoint, handles))
+        def stored(self, checkpoint: int, data: Sequence[ChannelStateHandle]) -> None:
+            seen.append((checkpoint, data))
 
         def log(self, channel: ChannelId, buffer: Buffer) -> None:
             raise AssertionError("nothing was queued")
 
     handle = ChannelStateHandle(0, 0, 0, "input", 0, [], ended=True)
-    Persistence(Noting()).stored(7, {ONE: [handle], TWO: []})
+    shared = SharedFile("1.sst", "shared/1", 3, "0" * 16)
+    written = Written({}, {ONE: [handle], TWO: []}, files={"totals": {"1.sst": shared}})
+    persistence = Persistence(Noting())
+    persistence.stored(CheckpointStored(CheckpointWrite(7), written, 0))
     assert seen == [(7, [handle])]
+    persistence.confirmed(7)
+    assert persistence.files.base(totals()) == {"1.sst": shared}
+
+
+def test_nothing_is_built_upon_a_savepoint() -> None:
+    writer = AdHoc()
+    persistence = Persistence(writer)
+    frozen(persistence, 7)
+    persistence.persist(replace(persist(7), savepoint=""))
+    (order,) = persistence.ready()
+    assert isinstance(order, CheckpointWrite)
+    handle = ChannelStateHandle(0, 0, 0, "input", 0, [], ended=True)
+    shared = SharedFile("1.sst", "shared/1", 3, "0" * 16)
+    written = Written({}, {ONE: [handle]}, files={"totals": {"1.sst": shared}})
+    persistence.stored(CheckpointStored(order, written, 0))
+    persistence.confirmed(7)
+    assert persistence.files.base(totals()) == {}
+    assert writer.newest is None
+
+
+def test_what_a_given_up_checkpoint_froze_is_released_once() -> None:
+    released: list[str] = []
+    persistence = Persistence(AdHoc())
+    persistence.freeze(7, ONE, [("totals", totals(lambda: released.append("totals")))], 0)
+    persistence.given_up(7)
+    persistence.given_up(7)
+    assert released == ["totals"]

@@ -7,13 +7,13 @@ from pathlib import Path
 import pytest
 
 import headrace as hr
+from headrace.channels.partitioners.partitioner import Affinity
 from headrace.engine.contract.errors import StorageUnreachable, UserError
 from headrace.engine.drivers.restore import Restore, new_tasks, resolve
 from headrace.engine.storage.checkpoint_storage import FsspecStore
 from headrace.recovery import catalog
 from headrace.recovery.layout import metadata_path
 from headrace.recovery.metadata import CheckpointMetadata
-from headrace.recovery.redistribution import Affinity
 from headrace.recovery.store import StoreUncertain
 
 
@@ -143,7 +143,9 @@ def test_the_plan_is_told_by_names_channels_and_affinities() -> None:
     assert tasks["counts"].info.stateful == ["counts"]
     assert [len(channels) for channels in tasks["copies"].channels] == [3, 3]
     affinities = {
-        edge.key: edge.affinity for task in tasks.values() for edge in task.edges.values()
+        edge.key: edge.partitioner.affinity
+        for task in tasks.values()
+        for edge in task.edges.values()
     }
     assert affinities == {
         "numbers->copies/0": Affinity.COPY,

@@ -19,9 +19,9 @@ from headrace.engine.drivers.coordinator_performer import release_claim
 from headrace.engine.drivers.restore import Restore, resolve
 from headrace.engine.drivers.start import acquire_claim, prepare
 from headrace.engine.storage.checkpoint_storage import FsspecStore
-from headrace.recovery import catalog, elsewhere
-from headrace.recovery.elsewhere import Elsewhere
+from headrace.recovery import catalog, links
 from headrace.recovery.layout import metadata_path
+from headrace.recovery.links import CheckpointLink
 from headrace.recovery.store import StoreRejected, StoreUncertain
 
 from ..coordinator.driven_coordinator import a_checkpoint
@@ -48,9 +48,9 @@ class Two:
     def directory(self, **how: Any) -> CheckpointDirectory:
         return CheckpointDirectory("job", self.own, self.own_directory, **how)
 
-    def release(self, place: Elsewhere | None) -> Any:
-        assert place is not None
-        return release_claim(self.directory(), place)
+    def release(self, link: CheckpointLink | None) -> Any:
+        assert link is not None
+        return release_claim(self.directory(), link)
 
 
 @pytest.fixture
@@ -64,7 +64,7 @@ def two(tmp_path: Path) -> Two:
 def test_what_is_claimed_takes_the_next_place_of_the_history(two: Two) -> None:
     catalog.publish(two.own, a_checkpoint(12))
     found = two.claim()
-    assert found.claim == Elsewhere(
+    assert found.claim == CheckpointLink(
         number=13,
         directory=two.other_directory,
         job="job",
@@ -78,30 +78,30 @@ def test_what_is_claimed_takes_the_next_place_of_the_history(two: Two) -> None:
 
 def test_who_finds_nothing_newer_goes_on_from_what_was_claimed(two: Two) -> None:
     catalog.publish(two.own, a_checkpoint(3))
-    place = two.claim().claim
+    link = two.claim().claim
     for claim in (False, True):
         found = two.resolve("latest", claim=claim)
         assert (found.metadata, found.origin) == (a_checkpoint(9), two.other_directory)
-        assert found.claim == place
+        assert found.claim == link
     catalog.publish(two.own, a_checkpoint(14))
     assert two.resolve("latest").metadata == a_checkpoint(14)
     earlier = find_earlier_runs(two.own, "job", a_checkpoint(14), 15)
-    assert earlier.claims == (place,), "it is retained, and goes, like an older one"
+    assert earlier.claims == (link,), "it is retained, and goes, like an older one"
 
 
 def test_the_same_command_goes_on_with_the_same_claim(two: Two) -> None:
     first, again = two.claim(), two.claim()
     assert again.claim == first.claim
-    assert elsewhere.places(two.own, "job") == [10]
+    assert links.numbers(two.own, "job") == [10]
 
 
 def test_a_driver_that_died_before_it_noted_the_claim_is_followed_by_the_same_command(
     two: Two,
 ) -> None:
     acquire_claim(two.resolve(two.path), two.directory())
-    assert elsewhere.places(two.own, "job") == []
+    assert links.numbers(two.own, "job") == []
     two.claim()
-    assert elsewhere.places(two.own, "job") == [10]
+    assert links.numbers(two.own, "job") == [10]
 
 
 def test_a_second_job_is_refused_and_told_who_has_it(two: Two, tmp_path: Path) -> None:
@@ -209,11 +209,11 @@ def test_a_claim_that_cannot_be_recorded_starts_nothing(
 
 def test_a_claim_that_is_of_another_history_is_kept_and_told(two: Two) -> None:
     catalog.publish(two.own, a_checkpoint(3))
-    place = two.claim().claim
+    link = two.claim().claim
     earlier = find_earlier_runs(two.own, "job", a_checkpoint(3), 15)
-    assert (earlier.claims, earlier.other_claims) == ((), (place,))
+    assert (earlier.claims, earlier.other_claims) == ((), (link,))
     assert earlier.warnings == (
-        f"{place} was claimed by an earlier run, whose history this one does not continue: it is kept",
+        f"{link} was claimed by an earlier run, whose history this one does not continue: it is kept",
     )
 
 
@@ -231,17 +231,17 @@ def test_what_was_claimed_and_is_gone_is_told(two: Two) -> None:
 
 
 def test_what_is_released_is_gone_and_so_is_the_record(two: Two) -> None:
-    place = two.claim().claim
-    answer = two.release(place)
+    link = two.claim().claim
+    answer = two.release(link)
     assert (answer.left, answer.again) == ("", False)
     assert two.other.list("") == ["job/epochs/1"]
-    assert elsewhere.places(two.own, "job") == []
+    assert links.numbers(two.own, "job") == []
 
 
 def test_a_release_that_fails_is_to_be_tried_again(
     two: Two, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    place = two.claim().claim
+    link = two.claim().claim
     with monkeypatch.context() as patched:
 
         def refusing(self: FsspecStore, path: str) -> None:
@@ -249,22 +249,22 @@ def test_a_release_that_fails_is_to_be_tried_again(
                 raise StoreRejected(path, "not now")
 
         patched.setattr(FsspecStore, "delete", refusing)
-        assert place is not None
-        answer = release_claim(two.directory(open=lambda _: two.other), place)
+        assert link is not None
+        answer = release_claim(two.directory(open=lambda _: two.other), link)
     assert answer.again
     assert "not now" in answer.left
-    assert elsewhere.places(two.own, "job") == [10], "the next driver knows it too"
-    assert two.release(place).left == ""
+    assert links.numbers(two.own, "job") == [10], "the next driver knows it too"
+    assert two.release(link).left == ""
     assert two.other.list("") == ["job/epochs/1"]
 
 
 def test_what_cannot_be_told_from_others_stays_and_is_told_once(two: Two) -> None:
-    place = two.claim().claim
+    link = two.claim().claim
     two.other.put(metadata_path("job", 8), b"rubbish")
-    answer = two.release(place)
+    answer = two.release(link)
     assert not answer.again
-    assert answer.left.startswith(f"{place}, which this job has claimed, stays and is nobody's: ")
-    assert elsewhere.places(two.own, "job") == []
+    assert answer.left.startswith(f"{link}, which this job has claimed, stays and is nobody's: ")
+    assert links.numbers(two.own, "job") == []
 
 
 # --- running jobs -----------------------------------------------------------------------------------------------------

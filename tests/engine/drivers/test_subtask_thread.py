@@ -21,14 +21,14 @@ from headrace.engine.drivers.subtask_thread import (
 )
 from headrace.engine.operators.chain import Chain
 from headrace.engine.operators.progress import ChainTime
-from headrace.engine.worker.subtask_events import (
+from headrace.engine.operators.work import (
     FinishWork,
     PollWork,
     PrecommitWork,
     ProcessWork,
-    SubtaskId,
     Work,
 )
+from headrace.engine.worker.subtask_events import SubtaskId
 from headrace.engine.worker.worker_events import WorkEnded, WorkFailed
 
 WAIT_S = 120.0
@@ -81,6 +81,8 @@ class FakeChain:
     def precommit(self, checkpoint: int) -> object:
         self._note("precommit")
         return [("out", Transaction(f"t{checkpoint}", {}))]
+
+    run = Chain.run
 
     def close(self) -> None:
         self.calls.append("close")
@@ -141,11 +143,11 @@ def test_those_that_leave_are_waited_for_but_not_for_ever() -> None:
     unborn = SubtaskThread(3, ME, lambda: cast(Chain, FakeChain()), user_code, busy.posted.put)
     leaving = Leaving()
     leaving.add([idle.thread, stuck, unborn])
-    leaving.settle(0.05)
+    leaving.join(0.05)
     assert idle.chain.closed.is_set()
     assert stuck.is_alive
     release.set()
-    leaving.settle(WAIT_S)
+    leaving.join(WAIT_S)
     assert not stuck.is_alive
     busy.end()
 

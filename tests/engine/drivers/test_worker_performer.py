@@ -4,8 +4,12 @@ from __future__ import annotations
 
 from headrace.channels.buffer import ChannelId
 from headrace.channels.wire import CreditFrame
-from headrace.engine.drivers.worker_performer import Peers
+from headrace.engine.contract.errors import UserError
+from headrace.engine.drivers.worker_performer import Peers, open_failed
+from headrace.engine.storage.snapshots import CorruptState
 from headrace.engine.worker import worker_events as w
+from headrace.engine.worker.subtask_events import SubtaskId
+from headrace.recovery.store import StoreUncertain
 
 _FRAME = CreditFrame(ChannelId(0, 0, 1), 10)
 
@@ -38,3 +42,16 @@ def test_connections_that_are_left_say_nothing_any_more() -> None:
     assert peers.received(7, _FRAME) is None
     assert peers.disconnected(8, "closed") is None
     assert peers.to(3, 1) == 9
+
+
+def test_only_storage_that_does_not_answer_is_worth_another_try() -> None:
+    silent = open_failed(3, SubtaskId(1, 0), StoreUncertain("job/x", "no answer"))
+    assert isinstance(silent, w.WorkFailed)
+    assert not silent.fatal
+    assert "the checkpoint could not be read" in silent.reason
+    damaged = open_failed(3, SubtaskId(1, 0), CorruptState("cut short"))
+    assert damaged == w.AttemptLoadFailed(3, "cut short", corrupt=True)
+    refused = open_failed(3, SubtaskId(1, 0), UserError("no such model"))
+    assert refused == w.AttemptLoadFailed(3, "no such model", corrupt=False)
+    unknown = open_failed(3, SubtaskId(1, 0), ValueError("7"))
+    assert unknown == w.AttemptLoadFailed(3, "ValueError('7')", corrupt=False)

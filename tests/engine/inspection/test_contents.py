@@ -1,4 +1,6 @@
-"""A checkpoint's contents as tables: all of it, once, with where it lay; damage and what needs the program are refused."""
+"""A checkpoint's contents as tables: all of it, once, with where it lay; damage and what needs the
+program are refused.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +12,7 @@ import pyarrow as pa
 import pytest
 
 from headrace.channels.buffer import Buffer, ChannelId
-from headrace.channels.partitioners import Hash
+from headrace.channels.partitioners.hash import Hash
 from headrace.engine.contract.errors import UserError
 from headrace.engine.contract.operators import StateKind, StateSnapshot
 from headrace.engine.inspection.contents import View, in_flight_on, state_of
@@ -145,11 +147,11 @@ def left_to(consumer: int, there: Opened, parallelism: int) -> Opened:
 
 def test_what_a_rescale_left_is_told_apart_by_the_edges_hash(tmp_path: Path) -> None:
     there = opened(tmp_path, received=[captured("input", 0, 50)])
-    splitter = Hash(("x",), GROUPS).open(0, 1, 3, 0)
+    route = Hash(("x",), GROUPS).router(3)
     for consumer in range(3):
         mine = [
             x
-            for x, target in zip(range(50), splitter.targets(records(0, 50)), strict=True)
+            for x, target in zip(range(50), route(records(0, 50)), strict=True)
             if target == consumer
         ]
         found = rows_of(in_flight_on(left_to(consumer, there, 3), EDGE.key))

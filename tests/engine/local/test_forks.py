@@ -1,4 +1,6 @@
-"""The process from which workers are forked: shared by launchers, started anew when it dies, gone with the last of them."""
+"""The process from which workers are forked: shared by launchers, started anew when it dies, gone
+with the last of them.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,9 @@ from .watching import PROGRAM, WAIT_S, is_alive, unexpected, wait_for
 
 
 def telling(folder: Path, name: str) -> Entry:
-    """An entry that writes its process id, its parent's and a random number to FOLDER/NAME-WORKER.NUMBER and stays."""
+    """An entry that writes its process id, its parent's and a random number to
+    FOLDER/NAME-WORKER.NUMBER and stays.
+    """
 
     def entry(program: WorkerProgram, incarnation: Incarnation, host: str) -> None:
         import os

@@ -1,4 +1,5 @@
-"""Workers as processes: they run, their death is seen, and none survives the launcher or its parent.
+"""Workers as processes: they run, their death is seen, and none survives the launcher or its
+parent.
 
 Entries are nested functions, which cloudpickle ships by value: a child cannot import this file.
 """

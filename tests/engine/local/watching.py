@@ -1,4 +1,6 @@
-"""What tests of worker processes have in common: a program for nobody, and ways to wait for processes to come and go."""
+"""What tests of worker processes have in common: a program for nobody, and ways to wait for
+processes to come and go.
+"""
 
 from __future__ import annotations
 

@@ -164,7 +164,8 @@ def stranger(address: tuple[str, int]) -> Iterator[Stranger]:
 def session_bytes(
     peer: Stranger, frames: list[Frame], alter: Callable[[int, bytes], bytes]
 ) -> bytes:
-    """Speak the protocol over `peer`, each message passed through `alter(offset, message)`; stops when refused.
+    """Speak the protocol over `peer`, each message passed through `alter(offset, message)`; stops
+    when refused.
 
     Returns what an honest client would have sent.
     """

@@ -1,4 +1,6 @@
-"""One connection over a socket pair: handshake, framing in any fragmentation, and the ways to end."""
+"""One connection over a socket pair: handshake, framing in any fragmentation, and the ways to
+end.
+"""
 
 from __future__ import annotations
 

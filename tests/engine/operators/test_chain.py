@@ -9,13 +9,14 @@ import pyarrow as pa
 import pytest
 
 from headrace.channels.events import MIN_WATERMARK
-from headrace.channels.partitioners import Forward
+from headrace.channels.partitioners.forward import Forward
 from headrace.engine.contract.errors import UserCodeError
 from headrace.engine.contract.execution import EventTimeRole, OperatorPlan, TaskPlan
 from headrace.engine.contract.operators import (
     OperatorContext,
     Polled,
     RestoredState,
+    Snapshot,
     SourceStatus,
     StateSnapshot,
     Transaction,
@@ -26,12 +27,18 @@ from headrace.engine.operators.chain import Chain
 from headrace.engine.operators.row import FlatMapOperator
 from headrace.engine.operators.stateless import StatelessOperator
 from headrace.engine.operators.watermark import WatermarkOperator
+from headrace.engine.operators.work import FinishWork, PollWork, PrecommitWork, ProcessWork
 
 SCHEMA = pa.schema([("x", pa.int64())])
 
 
 def batch_of(*numbers: int) -> pa.RecordBatch:
     return pa.record_batch([pa.array(numbers, pa.int64())], schema=SCHEMA)
+
+
+def restorable(frozen: Snapshot) -> RestoredState:
+    assert isinstance(frozen, StateSnapshot)
+    return RestoredState(frozen.name, frozen.kind, frozen.table())
 
 
 class AddOne(StatelessOperator):
@@ -188,7 +195,7 @@ def test_the_splits_of_a_source_have_a_watermark_each_that_outlives_the_chain() 
     second = 1_000_000_000
     chain = make(("a", 70), ("b", 20))
     assert list(watermarks(chain, 2)) == [MIN_WATERMARK, 20 * second - 1]
-    states = [(name, RestoredState(s.name, s.kind, s.table())) for name, s in chain.snapshot()]
+    states = [(name, restorable(frozen)) for name, frozen in chain.snapshot()]
     again = make(("b", 90), ("a", 80))
     again.restore({"times": [state for name, state in states if name == "times"]})
     assert list(watermarks(again, 2)) == [70 * second - 1, 80 * second - 1]
@@ -201,6 +208,27 @@ def test_a_sink_at_the_tail_writes_and_precommits_under_its_name() -> None:
     assert chain.finish() == ()
     assert sink.written == [2, 3, 100]
     assert chain.precommit(5) == [("out", Transaction("t5", {"rows": 3}))]
+
+
+def test_each_kind_of_work_is_run_and_its_result_told() -> None:
+    source = chain_of(OperatorPlan("in", source=OneToTwo), splitters=[Parity(), All()])
+    polled = source.run(7, PollWork(10))
+    assert (polled.work, polled.rows_out, polled.status, polled.wait_ns) == (
+        7,
+        2,
+        SourceStatus.IDLE,
+        7,
+    )
+    assert plain(polled.outputs) == [[(1, [1]), (0, [2])], [(0, [1]), (0, [2])]]
+    middle = chain_of(add_one("a"))
+    processed = middle.run(1, ProcessWork(0, (batch_of(1), batch_of(2)), 2))
+    assert (plain(processed.outputs), processed.rows_out) == ([[(0, [2, 3])]], 2)
+    assert processed.time == middle.time()
+    assert plain(middle.run(2, FinishWork()).outputs) == [[(0, [100])]]
+    sink = chain_of(OperatorPlan("out", sink=OneToTwo), splitters=[])
+    sink.run(1, ProcessWork(0, (batch_of(5),), 1))
+    precommitted = sink.run(2, PrecommitWork(5))
+    assert precommitted.transactions == (("out", Transaction("t5", {"rows": 1})),)
 
 
 def test_life_is_head_first_and_death_tail_first() -> None:
@@ -245,11 +273,11 @@ def test_a_stateful_operator_behind_another_gets_several_batches_before_one_comm
     numbers = np.arange(1025) % 2
     chain.process([batch_of(*numbers.tolist())], 0)
     ((name, before),) = chain.snapshot()
-    assert (name, before.table().num_rows) == ("totals", 0)
+    assert (name, restorable(before).table.num_rows) == ("totals", 0)
     chain.commit()
     ((_, after),) = chain.snapshot()
     again = chain_of(OperatorPlan("twice", operator=twice), OperatorPlan("totals", operator=make))
-    again.restore({"totals": [RestoredState(after.name, after.kind, after.table())]})
+    again.restore({"totals": [restorable(after)]})
     assert sorted(final_counts(again)) == [(0, 513 * 1600), (1, 512 * 1600)]
     assert sorted(final_counts(chain)) == [(0, 513 * 1600), (1, 512 * 1600)]
 

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from headrace.channels.events import MAX_WATERMARK
 from headrace.engine.operators.join import How, Interval, JoinOperator
-from headrace.engine.operators.join_runs import JoinInput
+from headrace.engine.operators.join_input import JoinInput
 from headrace.engine.operators.windows import TimeWindow
 
 from .window_cases import Subtasks

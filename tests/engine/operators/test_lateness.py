@@ -10,7 +10,7 @@ from headrace.channels.keygroups import key_group_range, key_groups
 from headrace.engine.contract.operators import OperatorContext, RestoredState
 from headrace.engine.operators import aggregations as agg
 from headrace.engine.operators.join import Interval, JoinOperator
-from headrace.engine.operators.join_runs import JoinInput
+from headrace.engine.operators.join_input import JoinInput
 from headrace.engine.operators.lateness import LateRecords, Watermarks
 from headrace.engine.operators.window import TimeWindowOperator
 from headrace.engine.operators.window_output import window_schema

@@ -17,11 +17,10 @@ from headrace.channels.keygroups import key_group_range, key_groups
 from headrace.engine.contract.errors import UserCodeError, UserError
 from headrace.engine.contract.operators import RestoredState
 from headrace.engine.operators import aggregations as agg
-from headrace.engine.operators.aggregate import AggregateOperator
-from headrace.engine.operators.heap_aggregate import Emit
+from headrace.engine.operators.aggregate import AggregateOperator, Emit
 
 from .rocks_cases import MAX_PARALLELISM, context, frozen, stored, tables
-from .test_heap_aggregate import ALL, KEYS, ROWS, SCHEMA, batch_of, table_of
+from .test_aggregate import ALL, KEYS, ROWS, SCHEMA, batch_of, table_of
 
 BATCHES = st.lists(st.lists(ROWS, min_size=1, max_size=2), max_size=5)
 

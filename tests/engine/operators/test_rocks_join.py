@@ -15,7 +15,7 @@ from headrace.channels.events import MAX_WATERMARK
 from headrace.engine.contract.errors import UserError
 from headrace.engine.contract.operators import RestoredState, StateKind
 from headrace.engine.operators.join import How, Interval, JoinOperator
-from headrace.engine.operators.join_runs import JoinInput
+from headrace.engine.operators.join_input import JoinInput
 from headrace.engine.operators.windows import TimeWindow
 
 from .rocks_cases import context

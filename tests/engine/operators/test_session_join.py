@@ -18,7 +18,7 @@ from headrace.channels.events import MAX_WATERMARK
 from headrace.engine.contract.errors import UserError
 from headrace.engine.contract.operators import RestoredState, StateKind
 from headrace.engine.operators.join import How
-from headrace.engine.operators.join_runs import JoinInput
+from headrace.engine.operators.join_input import JoinInput
 from headrace.engine.operators.session_join import SessionJoinOperator
 from headrace.engine.operators.windows import SessionWindow
 

@@ -322,7 +322,9 @@ def test_windows_of_another_kind_are_not_restored(window: Window) -> None:
         restored(type(window)(**scale), TimeWindow(9 * SECOND, 3 * SECOND))
 
 
-def test_keys_that_only_late_records_had_are_forgotten() -> None:
+def test_keys_that_only_late_records_had_are_forgotten(in_memory: str) -> None:
+    if in_memory != "heap":
+        pytest.skip("what is at hand is forgotten with the next call anyway")
     operator = maker(TimeWindow(10 * SECOND, 10 * SECOND), 0)()
     operator.open(OperatorContext("job", "w", 0, 1, 8, 0))
     operator.advance(5 * SECOND, 10)

@@ -12,7 +12,10 @@ import pyarrow.compute as pc
 import pytest
 from pyspark import cloudpickle
 
-from headrace.channels.partitioners import Broadcast, Forward, Hash, Rebalance
+from headrace.channels.partitioners.broadcast import Broadcast
+from headrace.channels.partitioners.forward import Forward
+from headrace.channels.partitioners.hash import Hash
+from headrace.channels.partitioners.rebalance import Rebalance
 from headrace.engine.api.read import batches
 from headrace.engine.api.stream import Stream
 from headrace.engine.api.write import SinkHandle
@@ -182,7 +185,8 @@ def test_two_operators_of_one_name_are_refused_with_their_lines() -> None:
     with pytest.raises(UserError) as caught:
         plan(first.union(second).write.blackhole(name="out"))
     assert str(caught.value) == (
-        f"two operators are named 'same': read.batches at {sites[0]} and read.batches at {sites[1]}; "
+        f"two operators are named 'same': read.batches at {sites[0]} and read.batches at"
+        f" {sites[1]}; "
         "rename one"
     )
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pyarrow as pa
 
-from headrace.channels.partitioners import Rebalance
+from headrace.channels.partitioners.rebalance import Rebalance
 from headrace.engine.plan.chain import chains
 from headrace.engine.plan.graph import Input, LogicalGraph, Node, Partitioning, Role
 

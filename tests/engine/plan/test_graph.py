@@ -7,7 +7,7 @@ import sys
 import pyarrow as pa
 import pytest
 
-from headrace.channels.partitioners import Rebalance
+from headrace.channels.partitioners.rebalance import Rebalance
 from headrace.engine.contract.errors import UserError
 from headrace.engine.plan.graph import Input, LogicalGraph, Node, Role
 

@@ -18,7 +18,7 @@ def test_tasks_and_edges_are_drawn_in_order() -> None:
         .stream.write.collect(name="out", parallelism=1)
     )
     plan = build_plan("job", [handle.node], parallelism=2, max_parallelism=8)
-    assert (
-        mermaid(plan)
-        == 'flowchart LR\n    t0(["#quot;rows#quot; x2"])\n    t1["clean x2"]\n    t2(["out x1"])\n    t0 -->|rebalance| t1\n    t1 -->|hash| t2'
+    assert mermaid(plan) == (
+        'flowchart LR\n    t0(["#quot;rows#quot; x2"])\n    t1["clean x2"]\n    t2(["out'
+        ' x1"])\n    t0 -->|rebalance| t1\n    t1 -->|hash| t2'
     )

@@ -1,4 +1,6 @@
-"""The driver of automatic rescaling: a real job under pressure is rescaled, and what fails does not end the watch."""
+"""The driver of automatic rescaling: a real job under pressure is rescaled, and what fails does not
+end the watch.
+"""
 
 from __future__ import annotations
 

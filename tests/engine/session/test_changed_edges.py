@@ -1,4 +1,6 @@
-"""A program whose edges are partitioned otherwise goes on from an unaligned checkpoint with records in flight on them, or is refused with the reason."""
+"""A program whose edges are partitioned otherwise goes on from an unaligned checkpoint with records
+in flight on them, or is refused with the reason.
+"""
 
 from __future__ import annotations
 
@@ -42,6 +44,7 @@ EDGES: dict[str, Edge] = {
     "hash": lambda s: s.key_by("key").stream,
     "hash by another column": lambda s: s.key_by("sequence").stream,
     "custom": lambda s: s.partition_by(by_rest, "sequence"),
+    "range": lambda s: s.partition_by_range("sequence", [300, 1000, 6000]),
     "broadcast": lambda s: s.broadcast(),
 }
 
@@ -120,6 +123,8 @@ def seen(folder: Path, column: str = "sequence") -> Counter[int]:
         ("hash", "hash by another column"),
         ("hash", "custom"),
         ("custom", "hash"),
+        ("shuffle", "range"),
+        ("range", "range"),
     ],
 )
 def test_records_in_flight_come_once_by_the_new_partitioner(
@@ -183,7 +188,10 @@ def test_what_some_subtasks_have_worked_on_and_others_have_not_is_refused(
     tmp_path: Path, now: str
 ) -> None:
     before = cancelled_under_load(job(tmp_path, "broadcast", slowly)).metadata.epoch
-    said = "holds in-flight records of edge 'numbers->stage/0', whose partitioner was broadcast and is now"
+    said = (
+        "holds in-flight records of edge 'numbers->stage/0', whose partitioner was broadcast and"
+        " is now"
+    )
     with pytest.raises(hr.UserError, match=said):
         job(tmp_path, now).run("threads", restore="latest")
     assert open_checkpoint(str(tmp_path / "checkpoints")).metadata.epoch == before
@@ -209,12 +217,13 @@ def inserted(folder: Path) -> hr.Job:
     return hr.Job("job", written, parallelism=2, max_parallelism=16, checkpoints=checkpoints)
 
 
-def test_an_operator_on_an_edge_with_records_in_flight_is_refused_and_goes_through_an_aligned_checkpoint(
+def test_an_operator_on_an_edge_in_flight_is_refused_and_passes_an_aligned_checkpoint(
     tmp_path: Path,
 ) -> None:
     cancelled_under_load(job(tmp_path, "rebalance", slowly))
     said = (
-        "in-flight records of edge 'numbers->stage/0', which this job does not have: keep the operators at its ends, or change"
+        "in-flight records of edge 'numbers->stage/0', which this job does not have: keep the"
+        " operators at its ends, or change"
         " them between an aligned checkpoint and its restore"
     )
     with pytest.raises(hr.UserError, match=said):
@@ -331,7 +340,9 @@ def to_click(batch: pa.RecordBatch) -> dict[str, Any]:
 
 
 def first_slowly(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """The subtask that gets the even ones takes its time, so that event time at the other is ahead of it."""
+    """The subtask that gets the even ones takes its time, so that event time at the other is ahead
+    of it.
+    """
     if batch["sequence"][0].as_py() % 2 == 0:
         time.sleep(0.01)
     return batch

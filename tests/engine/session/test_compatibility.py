@@ -1,4 +1,6 @@
-"""Changed programs on an old checkpoint: what goes on, with which result, and what is refused before anything is claimed."""
+"""Changed programs on an old checkpoint: what goes on, with which result, and what is refused
+before anything is claimed.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +31,9 @@ def counting(
     default: Any = None,
     name: str = "seen",
 ) -> type[hr.StatefulProcessor]:
-    """A processor that counts each key's records in a struct; `extra` is added to it if there is such a field."""
+    """A processor that counts each key's records in a struct; `extra` is added to it if there is
+    such a field.
+    """
 
     class Counting(hr.StatefulProcessor):
         def process(self, key: int, row: dict[str, Any]) -> Iterable[dict[str, Any]]:
@@ -131,7 +135,8 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     "a field is gone": (
         {"processor": counting(pa.struct([("m", pa.int64())]), {"m": 0})},
         (
-            r"operator 'counts': the checkpoint holds state 'seen' as \(key: int64, seen: struct<n: int64>\) but the program"
+            r"operator 'counts': the checkpoint holds state 'seen' as \(key: int64, seen:"
+            r" struct<n: int64>\) but the program"
             r" has \(key: int64, seen: struct<m: int64>\); give the changed operator a new name="
         ),
     ),

@@ -215,7 +215,7 @@ def test_a_result_holds_what_was_collected_in_this_run(launches: Launches) -> No
             "Job takes sinks such as stream.write.parquet(...), got 3",
         ),
         (
-            lambda: Job("orders", sink(), checkpoint="/a"),
+            lambda: loose("orders", sink(), checkpoint="/a"),
             "Job has no option 'checkpoint'; did you mean 'checkpoints'?",
         ),
         (

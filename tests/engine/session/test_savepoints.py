@@ -88,7 +88,7 @@ class Subject:
         return told
 
 
-# --- the machine ------------------------------------------------------------------------------------------------------
+# --- the machine ----------------------------------------------------------------------------------
 
 
 def test_a_savepoint_commits_nothing_and_takes_no_checkpoints_place() -> None:
@@ -121,7 +121,9 @@ def test_a_savepoint_waits_until_its_transactions_are_committed_by_a_checkpoint_
 
 
 def test_a_savepoint_waits_for_a_commit_that_is_under_way_and_that_no_worker_repeats() -> None:
-    """A worker that has heard that a checkpoint is complete names its transactions no more; they may not be committed yet."""
+    """A worker that has heard that a checkpoint is complete names its transactions no more; they
+    may not be committed yet.
+    """
     subject = Subject()
     subject.wish(1)
     subject.acknowledge(1, "a")
@@ -188,7 +190,7 @@ def test_a_savepoint_that_is_given_up_is_no_failure_of_the_job_and_leaves_nothin
     assert texts(withdrawn) == ["delete 7 7 of memory://elsewhere"]
 
 
-# --- running jobs -----------------------------------------------------------------------------------------------------
+# --- running jobs ---------------------------------------------------------------------------------
 
 
 def counted(rows: int, *, slow: bool = False) -> hr.Stream:

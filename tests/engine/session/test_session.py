@@ -1,4 +1,6 @@
-"""Whole jobs, in threads of this process: what goes in comes out, once, whatever happens in between."""
+"""Whole jobs, in threads of this process: what goes in comes out, once, whatever happens in
+between.
+"""
 
 from __future__ import annotations
 
@@ -59,7 +61,7 @@ def counts(table: pa.Table) -> dict[int, int]:
     return dict(zip(table["key"].to_pylist(), table["n"].to_pylist(), strict=True))
 
 
-# --- edges ------------------------------------------------------------------------------------------------------------
+# --- edges ----------------------------------------------------------------------------------------
 
 
 def test_records_pass_from_a_source_to_a_sink() -> None:
@@ -88,9 +90,10 @@ def evens_first(batch: pa.RecordBatch, consumers: int) -> npt.ArrayLike:
         (lambda stream: stream.shuffle(), 1),
         (lambda stream: stream.broadcast(), 2),
         (lambda stream: stream.partition_by(evens_first, "sequence"), 1),
+        (lambda stream: stream.partition_by_range("sequence", [10, 500, 501]), 1),
         (lambda stream: stream.rebalance().select("sequence", "key", parallelism=3).rebalance(), 1),
     ],
-    ids=["rebalance", "shuffle", "broadcast", "custom", "three-in-the-middle"],
+    ids=["rebalance", "shuffle", "broadcast", "custom", "range", "three-in-the-middle"],
 )
 def test_every_edge_delivers_every_record(
     edge: Callable[[hr.Stream], hr.Stream], times: int
@@ -115,7 +118,7 @@ def test_small_windows_slow_down_and_lose_nothing() -> None:
     assert sum(counts(collected(counted, network=network)).values()) == ROWS
 
 
-# --- checkpoints ------------------------------------------------------------------------------------------------------
+# --- checkpoints ----------------------------------------------------------------------------------
 
 
 def counting(out: Path, rows: int | None, rate: float | None) -> hr.Job:
@@ -251,7 +254,7 @@ def test_a_checkpoint_without_a_directory_is_the_users_mistake() -> None:
     handle.wait(WAIT_S)
 
 
-# --- failures ---------------------------------------------------------------------------------------------------------
+# --- failures -------------------------------------------------------------------------------------
 
 
 def broken(row: Mapping[str, Any]) -> dict[str, Any]:

@@ -1,4 +1,6 @@
-"""Whole jobs with windows, joins and broadcast state, in threads: what comes out is what a batch computation gives, whatever happens in between."""
+"""Whole jobs with windows, joins and broadcast state, in threads: what comes out is what a batch
+computation gives, whatever happens in between.
+"""
 
 from __future__ import annotations
 
@@ -84,7 +86,9 @@ def interrupted(
     parallelism: int,
     backends: Sequence[Any],
 ) -> None:
-    """Run a job that fails in the middle, is stopped, and goes on at another parallelism, perhaps on another backend."""
+    """Run a job that fails in the middle, is stopped, and goes on at another parallelism, perhaps
+    on another backend.
+    """
     flag = folder / "fail-now"
     checkpoints = hr.Checkpoints(str(folder / "ckpt"), interval="50ms", mode=mode)
     flag.touch()

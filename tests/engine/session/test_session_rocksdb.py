@@ -1,4 +1,6 @@
-"""Whole jobs whose state lies in RocksDB: exactly once across failures and rescales, and checkpoints that store what changed."""
+"""Whole jobs whose state lies in RocksDB: exactly once across failures and rescales, and
+checkpoints that store what changed.
+"""
 
 from __future__ import annotations
 
@@ -105,7 +107,9 @@ def stopped(folder: Path, state: hr.State, rate: float = 3_000.0) -> CheckpointM
 
 
 def records_in(handle: Any, operator: str) -> float:
-    """How many the task that begins with this operator has taken in, by its workers' last heartbeats."""
+    """How many the task that begins with this operator has taken in, by its workers' last
+    heartbeats.
+    """
     found = {
         re.split(r"\W", name.partition('task="')[2])[0]: value
         for name, value in handle.metrics().items()

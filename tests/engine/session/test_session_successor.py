@@ -1,4 +1,6 @@
-"""A job that takes another's place: its workers come while the other still runs, and go when it does not begin."""
+"""A job that takes another's place: its workers come while the other still runs, and go when it
+does not begin.
+"""
 
 from __future__ import annotations
 

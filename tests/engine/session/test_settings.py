@@ -104,12 +104,18 @@ def test_a_pyproject_without_our_table_is_passed_over(tmp_path: Path) -> None:
         (
             {"checkpoints.intervall": "1s"},
             {},
-            "command line: there is no option 'checkpoints.intervall'; did you mean 'checkpoints.interval'?",
+            (
+                "command line: there is no option 'checkpoints.intervall'; did you mean"
+                " 'checkpoints.interval'?"
+            ),
         ),
         (
             {},
             {"HEADRACE_PARALELISM": "2"},
-            "the environment variable HEADRACE_PARALELISM sets no option; did you mean 'HEADRACE_PARALLELISM'?",
+            (
+                "the environment variable HEADRACE_PARALELISM sets no option; did you mean"
+                " 'HEADRACE_PARALLELISM'?"
+            ),
         ),
         ({"spark": "x"}, {}, "command line: 'spark' can only be set in code"),
         (
@@ -126,7 +132,8 @@ def test_a_pyproject_without_our_table_is_passed_over(tmp_path: Path) -> None:
             {},
             {"HEADRACE_CHECKPOINTS_INTERVAL": "1s"},
             (
-                "HEADRACE_CHECKPOINTS_INTERVAL sets checkpoints.interval, but the job takes no checkpoints; "
+                "HEADRACE_CHECKPOINTS_INTERVAL sets checkpoints.interval, but the job takes no"
+                " checkpoints; "
                 "set checkpoints.directory too"
             ),
         ),
@@ -134,7 +141,8 @@ def test_a_pyproject_without_our_table_is_passed_over(tmp_path: Path) -> None:
             {"network.buffer": "1 parsec"},
             {"HEADRACE_NETWORK_WINDOW": "4MiB"},
             (
-                "network.buffer='1 parsec' is not a size; write '64MiB', '256KiB' or a number of bytes "
+                "network.buffer='1 parsec' is not a size; write '64MiB', '256KiB' or a number of"
+                " bytes "
                 "(set by HEADRACE_NETWORK_WINDOW, command line)"
             ),
         ),

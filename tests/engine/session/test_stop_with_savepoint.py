@@ -1,4 +1,6 @@
-"""Stop with a savepoint: the job ends exactly there, committed up to it, whoever dies on the way."""
+"""Stop with a savepoint: the job ends exactly there, committed up to it, whoever dies on the
+way.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +22,7 @@ from headrace.engine.coordinator.rules import Phase
 from headrace.engine.drivers.coordinator_performer import Sinks, write_metadata
 from headrace.engine.drivers.restore import resolve
 from headrace.engine.storage.checkpoint_storage import FsspecStore
-from headrace.recovery import catalog, elsewhere
+from headrace.recovery import catalog, links
 from headrace.recovery.metadata import CheckpointMetadata, TransactionRecord
 from headrace.recovery.store import Store, StoreRejected
 
@@ -51,7 +53,7 @@ def again(subject: Driven, epoch: int) -> list[str]:
     return subject.both(m.Deployed(epoch))
 
 
-# --- the machine ------------------------------------------------------------------------------------------------------
+# --- the machine ----------------------------------------------------------------------------------
 
 
 def test_it_commits_what_the_savepoint_covers_and_ends() -> None:
@@ -180,7 +182,7 @@ def test_a_job_that_ends_before_its_savepoint_says_so() -> None:
     assert "answer 7: the job ended without it: stopped at once" in effects
 
 
-# --- storage ----------------------------------------------------------------------------------------------------------
+# --- storage --------------------------------------------------------------------------------------
 
 
 def a_savepoint(number: int, epoch: int = 1) -> CheckpointMetadata:
@@ -203,7 +205,7 @@ def a_savepoint(number: int, epoch: int = 1) -> CheckpointMetadata:
 
 def latest(store: FsspecStore, directory: Path) -> Any:
     found = resolve(store, "job", "latest", str(directory))
-    return found.metadata, found.origin, found.checkpoint_next, found.unfulfilled
+    return found.metadata, found.origin, found.checkpoint_next, found.dangling
 
 
 class Refusing(FsspecStore):
@@ -243,10 +245,10 @@ def test_a_savepoint_of_one_who_is_superseded_is_no_point_of_the_history(tmp_pat
     first, second = write_metadata(store, a_savepoint(1), last=True)
     assert isinstance(first, d.Superseded)
     assert isinstance(second, d.MetadataDiscarded)
-    assert elsewhere.places(store, "job") == []
+    assert links.numbers(store, "job") == []
 
 
-# --- running jobs -----------------------------------------------------------------------------------------------------
+# --- running jobs ---------------------------------------------------------------------------------
 
 ROWS = 20_000
 
@@ -299,7 +301,9 @@ def test_what_is_started_from_it_goes_on_exactly_there(tmp_path: Path, restore: 
 def test_a_driver_that_dies_before_the_commit_leaves_it_to_the_next(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The savepoint is there, the sinks have committed nothing of it: whoever goes on from it commits it."""
+    """The savepoint is there, the sinks have committed nothing of it: whoever goes on from it
+    commits it.
+    """
     job, commit = job_of(tmp_path), Sinks.commit
     handle = job.start(**options_of(tmp_path), restart=hr.Restart(attempts=0))
     handle.checkpoint()

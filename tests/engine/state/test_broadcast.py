@@ -7,10 +7,12 @@ from headrace.engine.state.broadcast import BroadcastState, broadcast_state
 from headrace.engine.state.keyed import CurrentKey
 from headrace.engine.state.types import StateTypeError
 
+from .memory_cases import in_memory
+
 
 def bound() -> tuple[BroadcastState, CurrentKey]:
     current = CurrentKey("ann")
-    return broadcast_state(pa.string(), pa.int64()).bind("limits", current), current
+    return in_memory(broadcast_state(pa.string(), pa.int64()), "limits", current), current
 
 
 def test_it_is_the_same_for_every_key() -> None:

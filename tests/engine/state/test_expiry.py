@@ -15,15 +15,17 @@ from headrace.engine.state.keyed import (
     value_state,
 )
 
+from .memory_cases import freeze, in_memory
+
 SECOND = 10**9
 
 
 def bound(declared: Any) -> tuple[Any, KeyedState, CurrentKey]:
     """A state of that kind, when its keys were written, and the key and time that it speaks of."""
     current = CurrentKey("a", 0)
-    state = declared.bind("s", current)
+    state = in_memory(declared, "s", current)
     (name, stamps), *_ = stamps_of({"s": declared}).items()
-    kept = stamps.bind(name, current)
+    kept = in_memory(stamps, name, current)
     state.expires_by(kept)
     return state, kept, current
 
@@ -75,7 +77,7 @@ def test_what_is_cleared_is_written_nowhere() -> None:
     state.commit()
     stamps.commit()
     for each in (state, stamps):
-        assert each.freeze([pa.field("k", pa.string())], 16)().num_rows == 0
+        assert freeze(each, [pa.field("k", pa.string())], 16)().num_rows == 0
 
 
 def test_a_sweep_removes_what_has_expired_some_keys_at_a_time() -> None:
@@ -87,7 +89,7 @@ def test_a_sweep_removes_what_has_expired_some_keys_at_a_time() -> None:
     for _ in range(4):
         for each in (state, stamps):
             each.commit()
-        left.append(state.freeze([pa.field("k", pa.string())], 16)().num_rows)
+        left.append(freeze(state, [pa.field("k", pa.string())], 16)().num_rows)
         state.sweep(15 * SECOND, 4)
     assert left == [10, 6, 4, 4]
 

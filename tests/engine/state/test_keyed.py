@@ -8,21 +8,23 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace.engine.contract.errors import UserError
-from headrace.engine.state.committed import HeapCommitted
+from headrace.engine.state.heap.values import HeapValues
 from headrace.engine.state.keyed import CurrentKey, KeyedState, list_state, map_state, value_state
 from headrace.engine.state.types import StateTypeError
+
+from .memory_cases import freeze, in_memory
 
 KEY = [pa.field("k", pa.int64())]
 
 
 def rows(state: KeyedState) -> dict[Any, Any]:
-    table = state.freeze(KEY, 8)()
+    table = freeze(state, KEY, 8)()
     return dict(zip(table["k"].to_pylist(), table.column(2).to_pylist(), strict=True))
 
 
 def test_a_value_speaks_of_the_current_key() -> None:
     current = CurrentKey(1)
-    total = value_state(pa.int64(), default=5).bind("total", current)
+    total = in_memory(value_state(pa.int64(), default=5), "total", current)
     total.value += 1
     current.key = 2
     assert total.value == 5
@@ -34,7 +36,7 @@ def test_a_value_speaks_of_the_current_key() -> None:
 
 def test_writes_are_read_at_once_but_frozen_only_after_commit() -> None:
     current = CurrentKey(1)
-    total = value_state(pa.int64()).bind("total", current)
+    total = in_memory(value_state(pa.int64()), "total", current)
     total.value = 1
     total.commit()
     total.value = 2
@@ -45,7 +47,7 @@ def test_writes_are_read_at_once_but_frozen_only_after_commit() -> None:
 
 
 def test_a_cleared_key_leaves_the_table_at_commit() -> None:
-    total = value_state(pa.int64(), default=0).bind("total", CurrentKey(1))
+    total = in_memory(value_state(pa.int64(), default=0), "total", CurrentKey(1))
     total.value = 4
     total.commit()
     total.clear()
@@ -56,7 +58,7 @@ def test_a_cleared_key_leaves_the_table_at_commit() -> None:
 
 
 def test_none_is_a_value_and_not_the_default() -> None:
-    total = value_state(pa.int64(), default=3).bind("total", CurrentKey(1))
+    total = in_memory(value_state(pa.int64(), default=3), "total", CurrentKey(1))
     total.value = None
     assert total.value is None
     total.commit()
@@ -65,7 +67,7 @@ def test_none_is_a_value_and_not_the_default() -> None:
 
 
 def test_a_value_changed_in_place_does_not_change_the_state() -> None:
-    path = value_state(pa.list_(pa.int64()), default=[]).bind("path", CurrentKey(1))
+    path = in_memory(value_state(pa.list_(pa.int64()), default=[]), "path", CurrentKey(1))
     mine = [1]
     path.value = mine
     mine.append(2)
@@ -75,10 +77,10 @@ def test_a_value_changed_in_place_does_not_change_the_state() -> None:
 
 def test_a_frozen_list_does_not_see_later_appends() -> None:
     current = CurrentKey(1)
-    seen = list_state(pa.int64()).bind("seen", current)
+    seen = in_memory(list_state(pa.int64()), "seen", current)
     seen.extend([1, 2])
     seen.commit()
-    table = seen.freeze(KEY, 8)
+    table = freeze(seen, KEY, 8)
     seen.append(3)
     seen.commit()
     seen.append(4)
@@ -88,10 +90,10 @@ def test_a_frozen_list_does_not_see_later_appends() -> None:
 
 
 def test_a_frozen_map_does_not_see_later_writes() -> None:
-    scores = map_state(pa.string(), pa.int64()).bind("scores", CurrentKey(1))
+    scores = in_memory(map_state(pa.string(), pa.int64()), "scores", CurrentKey(1))
     scores["a"] = 1
     scores.commit()
-    table = scores.freeze(KEY, 8)
+    table = freeze(scores, KEY, 8)
     scores["a"] = 2
     del scores["a"]
     scores["b"] = 3
@@ -101,8 +103,8 @@ def test_a_frozen_map_does_not_see_later_writes() -> None:
 
 
 def test_an_emptied_list_or_map_has_no_row() -> None:
-    seen = list_state(pa.int64()).bind("seen", CurrentKey(1))
-    scores = map_state(pa.string(), pa.int64()).bind("scores", CurrentKey(1))
+    seen = in_memory(list_state(pa.int64()), "seen", CurrentKey(1))
+    scores = in_memory(map_state(pa.string(), pa.int64()), "scores", CurrentKey(1))
     seen.append(1)
     scores["a"] = 1
     seen.replace([])
@@ -127,21 +129,21 @@ def test_what_was_frozen_is_what_is_loaded(
         (list_state(pa.int64()), lists),
         (map_state(pa.string(), pa.float64()), maps),
     ):
-        state = declared.bind("s", CurrentKey())
+        state = in_memory(declared, "s", CurrentKey())
         state.load(model.keys(), [dict(v) if isinstance(v, dict) else v for v in model.values()])
-        table = state.freeze(KEY, 8)()
-        again = declared.bind("s", CurrentKey())
+        table = freeze(state, KEY, 8)()
+        again = in_memory(declared, "s", CurrentKey())
         again.load(table["k"].to_pylist(), table["s"].to_pylist())
-        assert again.freeze(KEY, 8)().sort_by("k").equals(table.sort_by("k"))
-        assert isinstance(again._committed, HeapCommitted)
+        assert freeze(again, KEY, 8)().sort_by("k").equals(table.sort_by("k"))
+        assert isinstance(again._committed, HeapValues)
         assert dict(again._committed) == model
 
 
 def test_values_are_checked_when_written() -> None:
     current = CurrentKey(1)
-    total = value_state(pa.int64()).bind("total", current)
-    seen = list_state(pa.int64()).bind("seen", current)
-    scores = map_state(pa.string(), pa.int64()).bind("scores", current)
+    total = in_memory(value_state(pa.int64()), "total", current)
+    seen = in_memory(list_state(pa.int64()), "seen", current)
+    scores = in_memory(map_state(pa.string(), pa.int64()), "scores", current)
     with pytest.raises(StateTypeError, match="state 'total' holds int64, got str 'x'"):
         total.value = "x"
     with pytest.raises(StateTypeError, match="state 'seen'"):

@@ -1,4 +1,6 @@
-"""Files that were fetched before they are wanted: taken only as they were when they were compared, whatever happens meanwhile."""
+"""Files that were fetched before they are wanted: taken only as they were when they were compared,
+whatever happens meanwhile.
+"""
 
 from __future__ import annotations
 

@@ -17,7 +17,7 @@ from headrace.engine.contract.operators import (
 from headrace.engine.state.rocks import files as rocks_files
 from headrace.engine.storage.ahead import FilesAhead
 from headrace.engine.storage.checkpoint_storage import FsspecStore
-from headrace.engine.storage.databases import CorruptState, StoredFiles, read_databases
+from headrace.engine.storage.databases import CorruptState, Origin, StoredFiles, read_databases
 from headrace.engine.storage.snapshots import Written, restored_states, write_checkpoint
 from headrace.engine.worker.subtask_events import Cut, SubtaskId
 from headrace.inflight.confirmed import Confirmed
@@ -89,6 +89,7 @@ def checkpoint(
     written: Written = write_checkpoint(
         store, "job", number, 0, epoch, pieces, [cut], Confirmed(), stored=stored
     )
+    stored.stored(number, written.files)
     assert written.states == {ONE: []}
     (handle,) = written.databases[ONE]
     return handle
@@ -162,7 +163,7 @@ def test_what_was_restored_is_built_upon_until_a_checkpoint_is_complete(
 def test_somebody_elses_files_are_not_built_upon(store: CountingStore, folder: Folder) -> None:
     folder.write("1.sst", b"one")
     handle = checkpoint(store, 5, folder, StoredFiles())
-    (restored,) = restore(store, handle, foreign=True)["totals"]
+    (restored,) = restore(store, handle, ours=False)["totals"]
     assert restored.known == {}
     assert restored.size_bytes == 3
 
@@ -210,9 +211,9 @@ def test_storage_that_refuses_fails_the_checkpoint_and_the_next_one_stores_all(
 
 
 def restore(
-    store: CountingStore, handle: DatabaseHandle, *, foreign: bool = False
+    store: CountingStore, handle: DatabaseHandle, *, ours: bool = True
 ) -> dict[str, list[RestoredDatabase]]:
-    return read_databases(store, "job", [handle], range(8), 8, foreign=foreign)
+    return read_databases(Origin(store, "job", ours=ours), [handle], range(8), 8)
 
 
 def fetched(store: CountingStore, handle: DatabaseHandle, target: Path) -> dict[str, bytes]:
@@ -232,9 +233,8 @@ def test_all_files_come_back_under_their_names(
     assert (handle.first_group, handle.end_group) == (2, 6)
     assert fetched(store, handle, tmp_path / "new") == {"1.sst": b"one", "CURRENT": b"MANIFEST-1"}
     snapshot = SubtaskSnapshot(0, 0, False, [], [], [], databases=[handle])
-    states = restored_states(
-        store, "job", snapshot, max_parallelism=8, parallelism=1, foreign=False
-    )
+    origin = Origin(store, "job", ours=True)
+    states = restored_states(origin, snapshot, max_parallelism=8, parallelism=1)
     (restored,) = states["totals"]
     assert isinstance(restored, RestoredDatabase)
     assert restored.layouts == [LAYOUT]
@@ -255,9 +255,8 @@ def test_what_was_fetched_ahead_is_not_read_again_unless_it_has_changed(
             place.write_bytes(b"eno")
         else:
             place.unlink()
-        restored = read_databases(local, "job", [handle], range(8), 8, foreign=False, ahead=ahead)[
-            "totals"
-        ][0]
+        origin = Origin(local, "job", ours=True)
+        (restored,) = read_databases(origin, [handle], range(8), 8, ahead=ahead)["totals"]
         (tmp_path / name).mkdir()
         restored.fetch(str(tmp_path / name))
         return (tmp_path / name / "1.sst").read_bytes()

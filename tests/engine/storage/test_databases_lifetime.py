@@ -1,8 +1,10 @@
-"""Shared files through checkpoints that overlap, are given up, subsumed and deleted, and attempts that crash: from seeds, in memory.
+"""Shared files through checkpoints that overlap, are given up, subsumed and deleted, and attempts
+that crash: from seeds, in memory.
 
-One worker's database is a dictionary of immutable files, whose names come again after a restore as RocksDB's may. What stores them, counts them
-and deletes them is the real code. After every step each retained checkpoint must hold exactly what was frozen for it. Mutants that
-break a rule on purpose must be found.
+One worker's database is a dictionary of immutable files, whose names come again after a restore as
+RocksDB's may. What stores them, counts them and deletes them is the real code. After every step
+each retained checkpoint must hold exactly what was frozen for it. Mutants that break a rule on
+purpose must be found.
 """
 
 from __future__ import annotations
@@ -50,7 +52,9 @@ def no_disk(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 @dataclass
 class UnderWay:
-    """A checkpoint that was triggered: what was frozen, by which attempt, and its handle once it is stored."""
+    """A checkpoint that was triggered: what was frozen, by which attempt, and its handle once it is
+    stored.
+    """
 
     frozen: dict[str, bytes]
     epoch: int
@@ -181,7 +185,9 @@ class World:
         self.registry.deleted(Deletable())
 
     def crash(self) -> None:
-        """The attempt is over; the next one begins with the newest complete checkpoint, and counts files on from there."""
+        """The attempt is over; the next one begins with the newest complete checkpoint, and counts
+        files on from there.
+        """
         for number in sorted(self.under_way):
             self._give_up(number)
         self.epoch += 1
@@ -226,7 +232,9 @@ def test_every_retained_checkpoint_holds_what_was_frozen_for_it() -> None:
 
 
 def test_what_nobody_names_goes() -> None:
-    """But for what is stored so late that its checkpoint has been deleted already, which nobody knows of."""
+    """But for what is stored so late that its checkpoint has been deleted already, which nobody
+    knows of.
+    """
     for seed in range(SEEDS // 3):
         world = run(seed)
         for _ in range(6):
@@ -249,7 +257,9 @@ def by_name(monkeypatch: pytest.MonkeyPatch) -> None:
     """SPARK-43404: a retry takes a file of the same name and size for the same file."""
     stored = StoredFiles.stored
 
-    def remember(self: StoredFiles, checkpoint: int, files: dict[str, databases.Stored]) -> None:
+    def remember(
+        self: StoredFiles, checkpoint: int, files: dict[str, databases.SharedFiles]
+    ) -> None:
         for found in files.values():
             SEEN.update(found)
         stored(self, checkpoint, files)

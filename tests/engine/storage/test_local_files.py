@@ -87,7 +87,8 @@ def fail_every_call(
 ) -> list[tuple[str, StoreError | None, bytes | None, list[str]]]:
     """Run `act` with its first call failing, then its second, until it no longer has that many.
 
-    Returns, for each, the call that failed, what was raised, the object afterwards and the temporary files.
+    Returns, for each, the call that failed, what was raised, the object afterwards and the
+    temporary files.
     """
     outcomes: list[tuple[str, StoreError | None, bytes | None, list[str]]] = []
     for at in range(1, 200):
@@ -124,7 +125,8 @@ def test_a_put_that_fails_at_any_call_leaves_the_old_object_or_the_new_one(
     assert {"open", "writev", "fsync", "close", "replace"} <= {name for name, *_ in outcomes}
     for name, error, found, temporaries in outcomes:
         if error is None:
-            # Looking whether a folder is there may fail, since making it finds out; so may tidying up.
+            # Looking whether a folder is there may fail, since making it finds out; so may tidying
+            # up.
             assert name in ("stat", "unlink")
             assert found == b"new object"
         elif isinstance(error, StoreRejected):

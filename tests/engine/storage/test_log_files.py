@@ -1,4 +1,6 @@
-"""Pieces of the log in storage: written where their checkpoint's files are, lost without harm, deleted with the attempt."""
+"""Pieces of the log in storage: written where their checkpoint's files are, lost without harm,
+deleted with the attempt.
+"""
 
 from __future__ import annotations
 
@@ -76,7 +78,7 @@ def test_deleted_pieces_leave_nothing(tmp_path: Path, threads: ThreadPoolExecuto
     store = FsspecStore(str(tmp_path))
     files, _ = written(store, threads)
     files.delete(3, [PIECE])
-    files.settle(10)
+    files.wait(10)
     assert store.list("") == []
 
 
@@ -85,7 +87,7 @@ def test_what_cannot_be_deleted_harms_nobody(
 ) -> None:
     files, _ = written(Full(str(tmp_path)), threads)
     files.delete(3, [PIECE])
-    files.settle(10)
+    files.wait(10)
     assert f"{PATH} could not be deleted" in caplog.text
 
 

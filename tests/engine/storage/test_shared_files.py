@@ -1,4 +1,6 @@
-"""Shared files into a local folder: linked where that is possible and safe, copied elsewhere, checked in any case."""
+"""Shared files into a local folder: linked where that is possible and safe, copied elsewhere,
+checked in any case.
+"""
 
 from __future__ import annotations
 

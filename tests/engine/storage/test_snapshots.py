@@ -1,4 +1,6 @@
-"""Snapshots: what is written comes back equal, cut to whom it belongs; damage is found and named."""
+"""Snapshots: what is written comes back equal, cut to whom it belongs; damage is found and
+named.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,7 @@ from headrace.engine.contract.operators import StateKind, StateSnapshot
 from headrace.engine.storage.checkpoint_storage import FsspecStore
 from headrace.engine.storage.snapshots import (
     CorruptState,
-    Foreign,
+    Origin,
     Written,
     read_buffer,
     read_states,
@@ -152,7 +154,7 @@ def test_another_number_of_rows_than_the_metadata_say_is_damage(store: FsspecSto
         read(store, [StateHandle(**(fields | {"rows": 4}))])
 
 
-# --- in-flight data ---------------------------------------------------------------------------------------------------
+# --- in-flight data -------------------------------------------------------------------------------
 
 
 def everything(records: pa.RecordBatch, parallelism: int, consumer: int) -> pa.Array:
@@ -215,8 +217,8 @@ def test_what_is_left_to_replay_is_named_again_or_copied_from_elsewhere(tmp_path
     left = Cut(ONE, 8, False, (), (), (), (), (handle,), 0, 0)
     named = write_checkpoint(other, "job", 8, 0, 4, {ONE: []}, [left], Confirmed())
     assert named.inflight[ONE] == [handle]
-    foreign = Foreign(other, "job")
-    copied = write_checkpoint(own, "job", 8, 0, 4, {ONE: []}, [left], Confirmed(), foreign)
+    origin = Origin(other, "job", ours=False)
+    copied = write_checkpoint(own, "job", 8, 0, 4, {ONE: []}, [left], Confirmed(), origin)
     (moved,) = copied.inflight[ONE]
     assert moved.buffers[0].path == "chk-8/worker-0-e4.segment"
     assert read_buffer(own, "job", moved.buffers[0], everything)["x"].to_pylist() == [*range(6)]

@@ -8,11 +8,18 @@ import pyarrow as pa
 
 from headrace.channels.buffer import Buffer, ChannelId
 from headrace.channels.events import Barrier, ChannelEvent, CheckpointMode, Watermark
-from headrace.engine.operators.chain import Outputs
+from headrace.engine.operators.work import (
+    AdvanceWork,
+    FinishWork,
+    Outputs,
+    PollWork,
+    PrecommitWork,
+    ProcessWork,
+    WorkDone,
+)
 from headrace.engine.worker.event_time import NO_EVENT_TIME, EventTimeSpec
 from headrace.engine.worker.subtask import Subtask
 from headrace.engine.worker.subtask_events import (
-    AdvanceWork,
     BufferArrived,
     CapturedRun,
     CommitWork,
@@ -20,11 +27,7 @@ from headrace.engine.worker.subtask_events import (
     CutTaken,
     DeclineCheckpoint,
     EventArrived,
-    FinishWork,
     GrantCredit,
-    PollWork,
-    PrecommitWork,
-    ProcessWork,
     RunWork,
     SendBuffer,
     SendEvent,
@@ -33,7 +36,6 @@ from headrace.engine.worker.subtask_events import (
     SubtaskFinished,
     SubtaskId,
     TakeSnapshot,
-    WorkDone,
 )
 from headrace.engine.worker.subtask_spec import Limits, SubtaskSpec
 from headrace.recovery.metadata import ChannelPosition

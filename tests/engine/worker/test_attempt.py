@@ -7,30 +7,33 @@ import pytest
 
 from headrace.channels.buffer import Buffer, ChannelId
 from headrace.channels.events import Barrier, CheckpointMode, EndOfInput
-from headrace.channels.partitioners import Rebalance
+from headrace.channels.partitioners.rebalance import Rebalance
 from headrace.channels.wire import BufferFrame, CreditFrame, EventFrame
 from headrace.engine.contract.execution import EdgePlan, ExecutionPlan, OperatorPlan, TaskPlan
 from headrace.engine.contract.operators import Operator, SourceReader, SourceStatus
-from headrace.engine.operators.chain import Outputs
+from headrace.engine.operators.work import (
+    Outputs,
+    PollWork,
+    ProcessWork,
+    WorkDone,
+)
 from headrace.engine.worker.attempt import (
     Attempt,
     AttemptEffect,
-    PersistCheckpoint,
-    SendFrame,
 )
 from headrace.engine.worker.subtask_events import (
-    CheckpointTriggered,
     DeadlineReached,
-    PollWork,
-    ProcessWork,
     RunWork,
     SubtaskFinished,
     SubtaskId,
     TakeSnapshot,
-    WorkDone,
 )
 from headrace.engine.worker.subtask_spec import Limits
 from headrace.engine.worker.wiring import subtask_specs
+from headrace.engine.worker.worker_events import (
+    PersistCheckpoint,
+    SendFrame,
+)
 
 SCHEMA = pa.schema([("x", pa.int64())])
 LIMITS = Limits(80, 800, 800, 4, 1_000)
@@ -149,7 +152,7 @@ def test_an_end_of_input_goes_both_ways() -> None:
 def test_a_file_is_written_when_every_subtask_of_the_worker_has_cut() -> None:
     subject = of_two_workers()
     subject.step(SOURCE, polled({}), 0)
-    effects = subject.step_all(CheckpointTriggered(BARRIER), 0, sources=True)
+    effects = subject.trigger(BARRIER, None, 0)
     assert [e.subtask for e in effects if isinstance(e, TakeSnapshot)] == [SOURCE]
     assert not any(isinstance(e, PersistCheckpoint) for e in effects)
     effects = subject.frame(EventFrame(ChannelId(0, 1, 0), 0, BARRIER), 0)
@@ -162,9 +165,9 @@ def test_a_file_is_written_when_every_subtask_of_the_worker_has_cut() -> None:
 def test_cuts_of_a_cancelled_checkpoint_are_forgotten() -> None:
     subject = of_two_workers()
     subject.step(SOURCE, polled({}), 0)
-    subject.step_all(CheckpointTriggered(BARRIER), 0, sources=True)
-    subject.cancel(1)
-    subject.cancel(1)
+    subject.trigger(BARRIER, None, 0)
+    subject.give_up(1)
+    subject.give_up(1)
     effects = subject.frame(EventFrame(ChannelId(0, 1, 0), 0, BARRIER), 0)
     assert not any(isinstance(e, PersistCheckpoint) for e in effects)
 
@@ -184,7 +187,7 @@ def test_a_worker_with_all_slots_sends_no_frame() -> None:
     subject = attempt({0: 0, 1: 0}, 0)
     effects = subject.start(0)
     effects += subject.step(SOURCE, polled({0: 1, 1: 1}), 0)
-    effects += subject.step_all(CheckpointTriggered(BARRIER), 0, sources=True)
+    effects += subject.trigger(BARRIER, None, 0)
     effects += subject.step(SubtaskId(0, 1), WorkDone(1), 0)
     effects += subject.step(MAP, WorkDone(1), 0)
     effects += subject.step(SubtaskId(1, 1), WorkDone(1), 0)

@@ -9,7 +9,7 @@ from headrace.engine.worker.subtask_events import (
     CheckpointCompleted,
     CheckpointTriggered,
     CreditGranted,
-    Waited,
+    Hold,
 )
 from headrace.engine.worker.subtask_spec import Limits
 
@@ -215,7 +215,7 @@ def test_an_aligned_cut_tells_of_the_last_barrier_and_of_the_work_before_it() ->
     subject.now_ns = 95
     subject.done(1)
     (cut,) = subject.cuts
-    assert cut.waited == (Waited("work", None, 55), Waited("barrier", B, 30))
+    assert cut.holds == (Hold("work", None, 55), Hold("barrier", B, 30))
 
 
 def test_a_cut_that_waited_for_nothing_says_so() -> None:
@@ -223,7 +223,7 @@ def test_a_cut_that_waited_for_nothing_says_so() -> None:
     subject.start()
     subject.now_ns = 10
     subject.event(A, barrier(1))
-    assert [cut.waited for cut in subject.cuts] == [()]
+    assert [cut.holds for cut in subject.cuts] == [()]
 
 
 def test_a_sources_cut_tells_of_the_poll_it_waited_for() -> None:
@@ -233,7 +233,7 @@ def test_a_sources_cut_tells_of_the_poll_it_waited_for() -> None:
     subject.step(CheckpointTriggered(barrier(1)))
     subject.now_ns = 25
     subject.done(1)
-    assert [cut.waited for cut in subject.cuts] == [(Waited("work", None, 15),)]
+    assert [cut.holds for cut in subject.cuts] == [(Hold("work", None, 15),)]
 
 
 def test_a_sinks_cut_tells_of_its_pre_commit() -> None:
@@ -243,7 +243,7 @@ def test_a_sinks_cut_tells_of_its_pre_commit() -> None:
     subject.event(B, barrier(1))
     subject.now_ns = 12
     subject.done(1)
-    assert [cut.waited for cut in subject.cuts] == [(Waited("pre-commit", None, 12),)]
+    assert [cut.holds for cut in subject.cuts] == [(Hold("pre-commit", None, 12),)]
 
 
 def test_what_a_cancelled_checkpoint_waited_for_is_forgotten() -> None:
@@ -254,4 +254,4 @@ def test_what_a_cancelled_checkpoint_waited_for_is_forgotten() -> None:
     subject.now_ns = 50
     subject.event(A, barrier(2))
     subject.event(B, barrier(2))
-    assert [cut.waited for cut in subject.cuts] == [()]
+    assert [cut.holds for cut in subject.cuts] == [()]

@@ -12,7 +12,7 @@ from headrace.engine.worker.subtask_events import (
     CheckpointTriggered,
     CreditGranted,
     DeadlineReached,
-    Waited,
+    Hold,
 )
 from headrace.engine.worker.subtask_spec import Limits
 
@@ -329,7 +329,7 @@ def test_a_sinks_unaligned_cut_tells_of_the_write_it_waited_for() -> None:
     subject.now_ns = 60
     subject.done(1)
     subject.done(2)
-    assert [cut.waited for cut in subject.cuts] == [(Waited("work", None, 50),)]
+    assert [cut.holds for cut in subject.cuts] == [(Hold("work", None, 50),)]
 
 
 def test_an_unaligned_cut_waits_for_no_work_but_tells_of_the_last_barrier() -> None:
@@ -340,7 +340,7 @@ def test_an_unaligned_cut_waits_for_no_work_but_tells_of_the_last_barrier() -> N
     subject.event(A, unaligned(1))
     subject.now_ns = 70
     subject.event(B, unaligned(1))
-    assert [cut.waited for cut in subject.cuts] == [(Waited("barrier", B, 60),)]
+    assert [cut.holds for cut in subject.cuts] == [(Hold("barrier", B, 60),)]
 
 
 def test_a_cut_tells_of_the_output_that_its_barrier_left_last() -> None:
@@ -353,7 +353,7 @@ def test_a_cut_tells_of_the_output_that_its_barrier_left_last() -> None:
     assert subject.cuts == [], "it stands behind records without credit"
     subject.now_ns = 100
     subject.step(DeadlineReached())
-    assert [cut.waited for cut in subject.cuts] == [(Waited("output", X, 100),)]
+    assert [cut.holds for cut in subject.cuts] == [(Hold("output", X, 100),)]
 
 
 def test_an_aligned_cut_that_became_unaligned_waits_from_its_deadline_on() -> None:
@@ -371,5 +371,5 @@ def test_an_aligned_cut_that_became_unaligned_waits_from_its_deadline_on() -> No
     subject.event(B, unaligned(1))
     subject.done(2)
     (cut,) = subject.cuts
-    waited = {w.kind: w.held_ns for w in cut.waited}
+    waited = {w.kind: w.held_ns for w in cut.holds}
     assert waited == {"barrier": 150, "work": 30, "pre-commit": 20}

@@ -15,6 +15,7 @@ from headrace.channels.events import (
 from headrace.engine.contract.execution import EventTimeRole
 from headrace.engine.contract.operators import SourceStatus
 from headrace.engine.operators.progress import ChainTime
+from headrace.engine.operators.work import WorkDone
 from headrace.engine.worker.event_time import EventTimeSpec
 from headrace.engine.worker.subtask_events import (
     CheckpointTriggered,
@@ -22,7 +23,6 @@ from headrace.engine.worker.subtask_events import (
     DeadlineReached,
     EventArrived,
     InputDrained,
-    WorkDone,
 )
 from headrace.recovery.metadata import ChannelPosition
 

@@ -8,7 +8,7 @@ from headrace.channels.buffer import Buffer, ChannelId
 from headrace.channels.events import EndOfInput
 from headrace.channels.gate import ChannelViolation
 from headrace.engine.contract.operators import SourceStatus
-from headrace.engine.operators.chain import Outputs
+from headrace.engine.operators.work import Outputs, WorkDone
 from headrace.engine.worker.subtask_events import (
     BufferArrived,
     CheckpointCancelled,
@@ -16,7 +16,6 @@ from headrace.engine.worker.subtask_events import (
     CreditGranted,
     DeadlineReached,
     InputDrained,
-    WorkDone,
 )
 from headrace.engine.worker.subtask_spec import Limits
 from headrace.recovery.metadata import ChannelPosition

@@ -6,7 +6,11 @@ import pyarrow as pa
 import pytest
 
 from headrace.channels.buffer import ChannelId
-from headrace.channels.partitioners import Broadcast, Forward, Hash, Partitioner, Rebalance
+from headrace.channels.partitioners.broadcast import Broadcast
+from headrace.channels.partitioners.forward import Forward
+from headrace.channels.partitioners.hash import Hash
+from headrace.channels.partitioners.partitioner import Partitioner
+from headrace.channels.partitioners.rebalance import Rebalance
 from headrace.engine.contract.execution import EdgePlan, ExecutionPlan, OperatorPlan, TaskPlan
 from headrace.engine.contract.operators import Operator, SinkWriter, SourceReader
 from headrace.engine.worker.subtask_events import SubtaskId

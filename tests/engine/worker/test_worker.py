@@ -9,18 +9,17 @@ import pytest
 
 from headrace.channels.buffer import Buffer, ChannelId
 from headrace.channels.events import Barrier, CheckpointMode, EndOfInput
-from headrace.channels.partitioners import Rebalance
+from headrace.channels.partitioners.rebalance import Rebalance
 from headrace.channels.wire import BufferFrame, EventFrame
 from headrace.engine.contract import messages as m
 from headrace.engine.contract.execution import EdgePlan, ExecutionPlan, OperatorPlan, TaskPlan
 from headrace.engine.contract.operators import SinkWriter, SourceReader, SourceStatus, Transaction
-from headrace.engine.worker.attempt import PersistCheckpoint, SendFrame
+from headrace.engine.operators.work import WorkDone
 from headrace.engine.worker.subtask_events import (
     CommitWork,
     RunWork,
     SubtaskId,
     TakeSnapshot,
-    WorkDone,
 )
 from headrace.engine.worker.subtask_spec import Limits
 from headrace.engine.worker.worker import Worker
@@ -33,14 +32,16 @@ from headrace.engine.worker.worker_events import (
     ConnectPeers,
     ControlLost,
     ControlReceived,
-    DiscardSnapshots,
     DropAttempt,
     FrameReceived,
+    GiveUpCheckpoint,
     LoadAttempt,
     PeerConnected,
     PeerLost,
-    ReplayCorrupt,
+    PersistCheckpoint,
+    ReadCorrupt,
     Report,
+    SendFrame,
     StopWorker,
     TimePassed,
     WorkEnded,
@@ -96,7 +97,7 @@ def noted(effect: WorkerEffect) -> str:
             return f"drop {epoch}"
         case ConnectPeers(_, connect, expect):
             return f"connect {[p.worker for p in connect]} expect {list(expect)}"
-        case DiscardSnapshots(_, checkpoint):
+        case GiveUpCheckpoint(_, checkpoint):
             return f"discard {checkpoint}"
         case ConfirmCheckpoint(_, checkpoint):
             return f"confirm {checkpoint}"
@@ -466,7 +467,7 @@ def test_an_attempt_that_cannot_be_loaded_is_reported(corrupt: bool) -> None:
 
 def test_damaged_in_flight_data_ask_for_another_checkpoint() -> None:
     subject = running()
-    assert subject.step(ReplayCorrupt(1, "checksum")) == ["drop 1", "report DeployFailed"]
+    assert subject.step(ReadCorrupt(1, "checksum")) == ["drop 1", "report DeployFailed"]
     assert subject.reports[-1] == m.DeployFailed(1, "checksum", corrupt=True)
 
 

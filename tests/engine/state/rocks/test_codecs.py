@@ -141,9 +141,9 @@ def test_the_order_of_keys_is_that_of_their_bytes(
     ]
     codec = KeyCodec("s", fields, 16)
     stored = codec.encode(columns)
-    order = codec.order(columns).tolist()
-    assert sorted(order) == list(range(len(rows)))
-    assert [stored[at] for at in order] == sorted(stored)
+    order, in_order = codec.encode_sorted(columns)
+    assert sorted(order.tolist()) == list(range(len(rows)))
+    assert [stored[at] for at in order.tolist()] == in_order == sorted(stored)
 
 
 def test_equal_floats_are_one_key() -> None:

@@ -12,8 +12,10 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from headrace.engine.contract.operators import DatabaseSnapshot
-from headrace.engine.operators.backends import RocksBackend
+from headrace.engine.operators.backends import bound_states
+from headrace.engine.state.heap.backend import HeapBackend
 from headrace.engine.state.keyed import CurrentKey, KeyedState, list_state, map_state, value_state
+from headrace.engine.state.rocks.backend import RocksBackend
 from headrace.engine.state.rocks.database import RocksDatabase
 
 from ...operators.rocks_cases import SMALL, tables
@@ -36,10 +38,11 @@ class Both(RuleBasedStateMachine):
         super().__init__()
         self.folder = tempfile.TemporaryDirectory()
         database = RocksDatabase(f"{self.folder.name}/db", "db", range(8), SMALL)
-        self.backend = RocksBackend(database, KEYS, 8)
+        self.memory = HeapBackend(8)
+        self.backend = RocksBackend(database, 8)
         self.current = CurrentKey((0, "x"))
-        self.heap = {n: s.bind(n, self.current) for n, s in DECLARED.items()}
-        self.rocks = {n: self.backend.bind(s, n, self.current) for n, s in DECLARED.items()}
+        self.heap = bound_states(DECLARED, self.memory, KEYS, self.current)
+        self.rocks = bound_states(DECLARED, self.backend, KEYS, self.current)
         self.frozen: list[tuple[DatabaseSnapshot, dict[str, pa.Table]]] = []
 
     @initialize()
@@ -99,7 +102,7 @@ class Both(RuleBasedStateMachine):
         """Amid a call."""
         snapshot = self.backend.freeze_database()
         assert snapshot is not None
-        expected = {n: state.freeze(KEYS, 8)() for n, state in self.heap.items()}
+        expected = {state.name: state.table() for state in self.memory.snapshot()}
         self.frozen.append((snapshot, expected))
 
     @rule(which=st.integers(0, 9))

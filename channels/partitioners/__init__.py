@@ -1,0 +1,1 @@
+"""Partitioners: the kinds of an edge, a file each."""

@@ -1,0 +1,88 @@
+"""Pieces of work of a chain, and their results.
+
+The subtask machine orders a piece (`RunWork`), `Chain.run` does it in the subtask's thread, and the
+result goes back to the machine as an event.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from ..contract.operators import SourceStatus, Transaction
+from .progress import NO_TIME, ChainTime
+
+#: By output edge: (target among the edge's channels, batch, its size in bytes), in order of
+#: emission. The subtask's thread takes the size: asking Arrow for it gives the GIL away, and the
+#: owner thread would have to win it back.
+Outputs = tuple[tuple[tuple[int, pa.RecordBatch, int], ...], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessWork:
+    """Feed `parts` into input `port`: runs of records, each channel's in order.
+
+    `now_ns`: the clock, since 1970.
+    """
+
+    port: int
+    parts: tuple[pa.RecordBatch, ...]
+    rows: int
+    now_ns: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class PollWork:
+    """Ask the source for about `rows_max` rows. `now_ns`: monotonic."""
+
+    rows_max: int
+    now_ns: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class AdvanceWork:
+    """Let the operators emit about `rows_max` rows at this event time and clock."""
+
+    watermark_ns: int
+    rows_max: int
+    now_ns: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class FinishWork:
+    """Let the operators emit their last records: all inputs have ended."""
+
+
+@dataclass(frozen=True, slots=True)
+class PrecommitWork:
+    """Flush the sink's transaction for this checkpoint."""
+
+    checkpoint: int
+
+
+Work = ProcessWork | PollWork | AdvanceWork | FinishWork | PrecommitWork
+
+
+@dataclass(frozen=True, slots=True)
+class WorkDone:
+    """The work numbered `work` ended well.
+
+    Attributes:
+        rows_out: rows emitted, counted on one output edge.
+        elapsed_ns: how long the call took; the chain has no clock, so the caller sets it.
+        status, wait_ns: the source's answer to a poll.
+        transactions: (sink operator, transaction) of a pre-commit.
+        time: event time inside the chain after the call.
+        rows_late: records that came too late since the last call.
+    """
+
+    work: int
+    outputs: Outputs = ()
+    rows_out: int = 0
+    elapsed_ns: int = 0
+    status: SourceStatus = SourceStatus.MORE
+    wait_ns: int = 0
+    transactions: tuple[tuple[str, Transaction], ...] = ()
+    time: ChainTime = NO_TIME
+    rows_late: int = 0
