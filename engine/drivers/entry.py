@@ -1,4 +1,7 @@
-"""What launchers start unless a test says otherwise. Apart from the worker itself: a driver need not import what only workers need."""
+"""The entry that launchers start unless a test brings another.
+
+Apart from the worker: a driver need not import everything that a worker needs.
+"""
 
 from __future__ import annotations
 

@@ -13,21 +13,18 @@ import numpy as np
 import pyarrow as pa
 
 from ..contract.operators import (
-    DatabaseSnapshot,
     OperatorContext,
-    RestoredDatabase,
     RestoredState,
     StateBackend,
     StateLayout,
-    StateSnapshot,
 )
-from ..state.backend import KeyedBackend, RowTable
+from ..state.backend import RowTable
 from ..state.keys import KeySlots
 from ..state.slots import Slots
 from ..state.tables import refuse_unknown, restored_batches
 from .aggregates import Aggregates
 from .aggregations import Aggregation, aggregate_schema
-from .backends import keyed_backend
+from .backends import KeyedOperator, keyed_backend
 
 #: "changes": after each piece of work the new values of its keys; "final": all keys, once, at the end of input.
 Emit = Literal["changes", "final"]
@@ -118,7 +115,7 @@ class AggregateRows:
         return lambda: pa.RecordBatch.from_arrays([*keys(), *aggregates()], schema=schema)
 
 
-class AggregateOperator:
+class AggregateOperator(KeyedOperator):
     """Aggregates by key. Its state is one table: key columns, then the columns of each aggregation.
 
     Raises: UserError for an aggregation that its column does not allow.
@@ -139,16 +136,11 @@ class AggregateOperator:
         self._emit = emit
         self._operator = operator
         self._stated = backend
-        self._backend: KeyedBackend | None = None
 
     def open(self, context: OperatorContext) -> None:
         """Make the backend."""
         self._backend = keyed_backend(self._stated, context)
         self._rows: RowTable = self._backend.rows(self._at_hand)
-
-    def restore_databases(self, databases: Sequence[RestoredDatabase]) -> bool:
-        """See `KeepsDatabase`."""
-        return self._opened().restore(databases)
 
     def check_states(self, states: Sequence[RestoredState]) -> None:
         """See `ChecksStates`."""
@@ -186,27 +178,6 @@ class AggregateOperator:
         if self._emit == "final":
             for slots in self._rows.scan():
                 yield self._output(self._at_hand.names(slots), slots)
-
-    def commit(self) -> None:
-        """Publish the values of the touched keys."""
-        self._opened().commit()
-
-    def snapshot(self) -> Sequence[StateSnapshot]:
-        """Freeze the committed values outside a database."""
-        return self._opened().snapshot()
-
-    def freeze_database(self) -> DatabaseSnapshot | None:
-        """Freeze the committed values in the database."""
-        return self._opened().freeze_database()
-
-    def close(self) -> None:
-        """Release the backend."""
-        if self._backend is not None:
-            self._backend.close()
-
-    def _opened(self) -> KeyedBackend:
-        assert self._backend is not None, "opened"
-        return self._backend
 
     def _batches(self, states: Sequence[RestoredState]) -> list[pa.RecordBatch]:
         refuse_unknown(states, [STATE_NAME], self._operator)

@@ -8,7 +8,13 @@ import pyarrow as pa
 
 from headrace.channels.keygroups import key_group_range
 
-from ..contract.operators import OperatorContext, StateBackend
+from ..contract.operators import (
+    DatabaseSnapshot,
+    OperatorContext,
+    RestoredDatabase,
+    StateBackend,
+    StateSnapshot,
+)
 from ..state.backend import KeyedBackend
 from ..state.expiry import stamp_name, stamps_of
 from ..state.heap.backend import HeapBackend
@@ -68,3 +74,34 @@ def bound_states(
         if stamp_name(name) in stamps:
             states[name].expires_by(states[stamp_name(name)])
     return states
+
+
+class KeyedOperator:
+    """Base of operators with keyed state: the life of their backend."""
+
+    _backend: KeyedBackend | None = None
+
+    def restore_databases(self, databases: Sequence[RestoredDatabase]) -> bool:
+        """See `KeepsDatabase`."""
+        return self._opened().restore(databases)
+
+    def commit(self) -> None:
+        """Publish the writes of the last call."""
+        self._opened().commit()
+
+    def snapshot(self) -> Sequence[StateSnapshot]:
+        """Freeze committed tables outside a database."""
+        return self._opened().snapshot()
+
+    def freeze_database(self) -> DatabaseSnapshot | None:
+        """See `KeepsDatabase`."""
+        return self._opened().freeze_database()
+
+    def close(self) -> None:
+        """Release the backend."""
+        if self._backend is not None:
+            self._backend.close()
+
+    def _opened(self) -> KeyedBackend:
+        assert self._backend is not None, "opened"
+        return self._backend

@@ -24,15 +24,12 @@ from headrace.channels.hashing import Hashes, hash_rows
 
 from ..contract.operators import (
     Advanced,
-    DatabaseSnapshot,
     OperatorContext,
-    RestoredDatabase,
     RestoredState,
     StateBackend,
-    StateSnapshot,
 )
 from ..state.arrays import Mask
-from ..state.backend import DUE_SUFFIX, SEQUENCE_STATE, KeyedBackend, RecordTable
+from ..state.backend import DUE_SUFFIX, SEQUENCE_STATE, RecordTable
 from ..state.runs import MATCHED, TIME, Rows, Run
 from ..state.tables import refuse_unknown
 from .backends import keyed_backend
@@ -74,7 +71,6 @@ class JoinOperator(JudgesLateness):
     ) -> None:
         super().__init__()
         self._stated = backend
-        self._backend: KeyedBackend | None = None
         self._inputs = (left, right)
         self._window = match if isinstance(match, TimeWindow) else None
         self._bounds = match if isinstance(match, Interval) else Interval(0, 0)
@@ -106,10 +102,6 @@ class JoinOperator(JudgesLateness):
         refuse_unknown(states, _STATES, self._operator)
         for side in (0, 1):
             self._batches(states, side)
-
-    def restore_databases(self, databases: Sequence[RestoredDatabase]) -> bool:
-        """See `KeepsDatabase`."""
-        return self._opened().restore(databases)
 
     def restore(self, states: Sequence[RestoredState]) -> None:
         """Take back the records of the keys that this subtask owns now.
@@ -161,28 +153,6 @@ class JoinOperator(JudgesLateness):
             room -= expired.count
             done = done and expired.done
         return Advanced(batches, done)
-
-    def commit(self) -> None:
-        """Publish the records and the watermark."""
-        self._time.commit()
-        self._opened().commit()
-
-    def snapshot(self) -> Sequence[StateSnapshot]:
-        """Freeze the watermark, and committed records outside a database."""
-        return [*self._opened().snapshot(), self._time.snapshot()]
-
-    def freeze_database(self) -> DatabaseSnapshot | None:
-        """Freeze the committed records in the database."""
-        return self._opened().freeze_database()
-
-    def close(self) -> None:
-        """Release the backend."""
-        if self._backend is not None:
-            self._backend.close()
-
-    def _opened(self) -> KeyedBackend:
-        assert self._backend is not None, "opened"
-        return self._backend
 
     def _in_time(self, side: int, batch: pa.RecordBatch) -> tuple[pa.RecordBatch, Times]:
         """Put late records aside. Returns the others, once for each of their windows, with their times."""

@@ -18,6 +18,7 @@ from headrace.channels.keygroups import key_group_range, key_groups
 from ..contract.operators import OperatorContext, RestoredState, StateKind, StateSnapshot
 from ..state.arrays import Mask
 from ..state.tables import KEY_GROUP
+from .backends import KeyedOperator
 from .windows import Times
 
 # Format, never change.
@@ -109,7 +110,7 @@ class LateRecords:
         return taken
 
 
-class JudgesLateness:
+class JudgesLateness(KeyedOperator):
     """What operators share that tell by the watermark which records come too late: the two, and nothing to do at the end."""
 
     def __init__(self) -> None:
@@ -121,6 +122,15 @@ class JudgesLateness:
         """Note where this instance runs."""
         self._max_parallelism = context.max_parallelism
         self._watermarks = Watermarks(context)
+
+    def commit(self) -> None:
+        """Publish the writes of the last call, and the watermark."""
+        self._time.commit()
+        super().commit()
+
+    def snapshot(self) -> Sequence[StateSnapshot]:
+        """Freeze the watermark, and committed tables outside a database."""
+        return [*super().snapshot(), self._time.snapshot()]
 
     def finish(self) -> Iterable[pa.RecordBatch]:
         """The last watermark has emitted all."""

@@ -19,21 +19,18 @@ from headrace.channels.hashing import key_hashers
 from ..contract.errors import UserCodeError, UserError
 from ..contract.operators import (
     HEAP,
-    DatabaseSnapshot,
     OperatorContext,
-    RestoredDatabase,
     RestoredState,
     StateBackend,
-    StateSnapshot,
 )
 from ..contract.user_code import Row, cells_of, raised, rows_of, rows_to_batch, shown, slices
-from ..state.backend import Key, KeyedBackend
+from ..state.backend import Key
 from ..state.expiry import SWEPT_MAX, stamps_of
 from ..state.keyed import CurrentKey, KeyedState
 from ..state.keys import KeySlots
 from ..state.tables import refuse_unknown, restored_batches
 from ..state.timers import PROCESSING_TIMERS, TIMERS, ProcessingTimers, TimerQueue, Timers
-from .backends import bound_states, keyed_backend
+from .backends import KeyedOperator, bound_states, keyed_backend
 from .batch import to_batches
 from .windows import Times, times_of
 
@@ -105,7 +102,7 @@ class StatefulProcessor:
         raise NotImplementedError("implement on_processing_timer(key, time_ns), or set none")
 
 
-class ProcessOperator:
+class ProcessOperator(KeyedOperator):
     """Runs a `StatefulProcessor`. Each subtask has its own instance: of the class, or a deep copy of the instance given.
 
     Attributes:
@@ -141,7 +138,6 @@ class ProcessOperator:
         self._schema_out = schema_out
         self._operator = operator
         self._stated = backend
-        self._backend: KeyedBackend | None = None
         self._current = CurrentKey()
         self._states: dict[str, KeyedState] = {}
         self._timers = TimerQueue()
@@ -178,10 +174,6 @@ class ProcessOperator:
         self._states = bound_states(declared, self._opened(), fields, current)
         for name in declared:
             setattr(processor, name, self._states[name])
-
-    def restore_databases(self, databases: Sequence[RestoredDatabase]) -> bool:
-        """See `KeepsDatabase`."""
-        return self._opened().restore(databases)
 
     def restore(self, states: Sequence[RestoredState]) -> None:
         """Take back the keys that this subtask owns now.
@@ -240,24 +232,7 @@ class ProcessOperator:
         """Merge the writes of the work that ended."""
         for state in self._states.values():
             state.commit()
-        self._opened().commit()
-
-    def snapshot(self) -> Sequence[StateSnapshot]:
-        """Freeze what lies on the heap."""
-        return self._opened().snapshot()
-
-    def freeze_database(self) -> DatabaseSnapshot | None:
-        """Freeze what lies in a database."""
-        return self._opened().freeze_database()
-
-    def close(self) -> None:
-        """Release the backend."""
-        if self._backend is not None:
-            self._backend.close()
-
-    def _opened(self) -> KeyedBackend:
-        assert self._backend is not None, "opened"
-        return self._backend
+        super().commit()
 
     def _process_rows(
         self,

@@ -26,19 +26,17 @@ from headrace.channels.hashing import hash_rows
 
 from ..contract.operators import (
     Advanced,
-    DatabaseSnapshot,
     OperatorContext,
-    RestoredDatabase,
     RestoredState,
     StateBackend,
     StateKind,
     StateSnapshot,
 )
-from ..state.backend import SEQUENCE_STATE, KeyedBackend, RecordTable
+from ..state.backend import SEQUENCE_STATE, RecordTable
 from ..state.runs import TIME, Rows
 from ..state.tables import keyed_table, refuse_unknown, restored_batches
 from . import aggregations
-from .backends import keyed_backend
+from .backends import KeyedOperator, keyed_backend
 from .join import How
 from .join_input import JoinInput, have_keys, side_batches
 from .join_output import JoinOutput
@@ -60,7 +58,7 @@ RESERVED = (*_COUNTS, _ROW, FIRED)
 _PAIRS_MAX = 1 << 16
 
 
-class SessionJoinOperator:
+class SessionJoinOperator(KeyedOperator):
     """Joins what comes in on the first `left_ports` ports with the rest."""
 
     def __init__(
@@ -85,7 +83,6 @@ class SessionJoinOperator:
         spec = _counted(left)
         self._schema_in = spec.schema_in
         self._sessions = SessionOperator(window, spec, operator=operator, backend=backend)
-        self._backend: KeyedBackend | None = None
         self._late = LateRecords()
         self._max_parallelism = 1
         #: Closed sessions, as far as they are not emitted yet; and as committed.
@@ -111,10 +108,6 @@ class SessionJoinOperator:
         for side in (0, 1):
             side_batches(states, SIDES[side], self._inputs[side], self._operator)
         restored_batches(states, _CLOSING, self._closing.schema, self._operator)
-
-    def restore_databases(self, databases: Sequence[RestoredDatabase]) -> bool:
-        """See `KeepsDatabase`."""
-        return self._opened().restore(databases)
 
     def restore(self, states: Sequence[RestoredState]) -> None:
         """Take back sessions and records of the keys that this subtask owns now.
@@ -193,18 +186,6 @@ class SessionJoinOperator:
         table = partial(keyed_table, self._committed, keys, self._max_parallelism)
         closing = StateSnapshot(_CLOSING, StateKind.KEYED, table)
         return [*self._sessions.snapshot(), closing]
-
-    def freeze_database(self) -> DatabaseSnapshot | None:
-        """Freeze what is committed in a database."""
-        return self._sessions.freeze_database()
-
-    def close(self) -> None:
-        """Remove the database."""
-        self._sessions.close()
-
-    def _opened(self) -> KeyedBackend:
-        assert self._backend is not None, "opened"
-        return self._backend
 
     def _state_names(self) -> list[str]:
         return [*self._sessions.state_names, *SIDES, SEQUENCE_STATE, _CLOSING]

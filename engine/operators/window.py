@@ -24,13 +24,11 @@ import pyarrow as pa
 from ..contract.errors import UserError
 from ..contract.operators import (
     Advanced,
-    DatabaseSnapshot,
     OperatorContext,
     RestoredDatabase,
     RestoredState,
     StateBackend,
     StateLayout,
-    StateSnapshot,
 )
 from ..state.arrays import Mask
 from ..state.backend import DUE_SUFFIX, DueTable, KeyedBackend
@@ -58,7 +56,6 @@ class WindowOperator(JudgesLateness, ABC):
     ) -> None:
         super().__init__()
         self._stated = backend
-        self._backend: KeyedBackend | None = None
         self._spec = spec
         self._lateness_ns = spec.lateness_ns
         self._operator = operator
@@ -145,24 +142,6 @@ class WindowOperator(JudgesLateness, ABC):
         """Tell the watermark of each record; one number if all have the same."""
         return self._time.of(batch, self._spec.keys)
 
-    def commit(self) -> None:
-        """Publish the changed windows and the watermark."""
-        self._time.commit()
-        self._opened().commit()
-
-    def snapshot(self) -> Sequence[StateSnapshot]:
-        """Freeze the watermark, and committed windows outside a database."""
-        return [*self._opened().snapshot(), self._time.snapshot()]
-
-    def freeze_database(self) -> DatabaseSnapshot | None:
-        """Freeze the committed windows in the database."""
-        return self._opened().freeze_database()
-
-    def close(self) -> None:
-        """Release the backend."""
-        if self._backend is not None:
-            self._backend.close()
-
     @property
     def state_names(self) -> list[str]:
         """Names of all states that a checkpoint may hold of the operator."""
@@ -240,10 +219,6 @@ class WindowOperator(JudgesLateness, ABC):
         return self._store.next_due(slots)
 
     # --- helpers ------------------------------------------------------------------------------------------------------
-
-    def _opened(self) -> KeyedBackend:
-        assert self._backend is not None, "opened"
-        return self._backend
 
     def _check(self, batch: pa.RecordBatch) -> None:  # sessions have any length
         """Refuse windows that this operator would not make. Raises: UserError."""

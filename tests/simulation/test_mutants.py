@@ -26,7 +26,7 @@ KNOWN: dict[str, int] = {
     "in_flight_data_between_stateless_operators_is_skipped": 65,
     "input_of_the_running_work_is_not_captured": 0,
     "log_is_named_before_it_is_durable": 8,
-    "log_is_trimmed_although_a_checkpoint_names_it": 30,
+    "log_is_trimmed_although_a_checkpoint_names_it": 48,
     "log_of_the_attempt_before_is_named": 77,
     "new_data_overtakes_replayed_data": 3,
     "older_incarnation_is_accepted": 1975,
