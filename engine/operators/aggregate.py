@@ -1,7 +1,8 @@
 """The keyed aggregate: columns of running values, one slot per key, a batch at a time.
 
-No Python runs per record. A batch becomes slots (`engine.state.keys`), each aggregation scatters its column into those
-slots, and either nothing is emitted until the input ends, or one row per key of the batch.
+No Python runs per record. A batch becomes slots (`engine.state.keys`), and each aggregation
+scatters its column into the slots. The operator emits one row per key of the batch, or all keys
+when the input ends.
 """
 
 from __future__ import annotations
@@ -26,7 +27,8 @@ from .aggregates import Aggregates
 from .aggregations import Aggregation, aggregate_schema
 from .backends import KeyedOperator, keyed_backend
 
-#: "changes": after each piece of work the new values of its keys; "final": all keys, once, at the end of input.
+#: "changes": after each piece of work the new values of its keys; "final": all keys, once, at the
+#: end of input.
 Emit = Literal["changes", "final"]
 
 # Format, never change.
@@ -60,13 +62,16 @@ class AggregateRows:
         return self._keys.count
 
     def lookup(self, batch: pa.RecordBatch) -> Slots:
-        """Return the slot of each row's key; new keys get one."""
+        """Return the slot of each row's key; new keys get a slot."""
         slots = self._keys.lookup(batch)
         self.aggregates.grow(self._keys.count)
         return slots
 
     def last_rows(self, slots: Slots) -> Slots:
-        """Find the last row of each slot, without sorting: of several writes to one place the last one stays."""
+        """Find the last row of each slot, without sorting.
+
+        Of several writes to one place the last stays.
+        """
         if len(self._scratch) < self.count:
             self._scratch = np.zeros(2 * self.count, np.int32)
         rows = np.arange(len(slots), dtype=np.int32)
@@ -116,7 +121,7 @@ class AggregateRows:
 
 
 class AggregateOperator(KeyedOperator):
-    """Aggregates by key. Its state is one table: key columns, then the columns of each aggregation.
+    """Aggregates by key. The state is one table: key columns, then the columns of each aggregation.
 
     Raises: UserError for an aggregation that its column does not allow.
     """
@@ -147,7 +152,7 @@ class AggregateOperator(KeyedOperator):
         self._batches(states)
 
     def restore(self, states: Sequence[RestoredState]) -> None:
-        """Take back the keys that this subtask owns now.
+        """Restore the keys of this subtask.
 
         Raises: UserError when the checkpoint's aggregate has other columns.
         """

@@ -27,7 +27,7 @@ def heap(stated: StateBackend, context: OperatorContext) -> KeyedBackend:
 
 
 def rocksdb(stated: StateBackend, context: OperatorContext) -> KeyedBackend:
-    """Make a backend on disk; the folder of its database appears at the first use."""
+    """Make a backend on disk; the first use creates the folder of its database."""
     # Not at the top: jobs on the heap need not wait for rocksdict.
     from ..state.rocks.backend import RocksBackend
     from ..state.rocks.database import RocksDatabase
@@ -50,7 +50,7 @@ BACKENDS: dict[str, Callable[[StateBackend, OperatorContext], KeyedBackend]] = {
 
 
 def keyed_backend(stated: StateBackend | None, context: OperatorContext) -> KeyedBackend:
-    """Make the backend that the operator states, or else the job's."""
+    """Make the operator's own backend, or else the job's."""
     chosen = stated or context.backend
     return BACKENDS[chosen.kind](chosen, context)
 
@@ -61,7 +61,7 @@ def bound_states(
     keys: Sequence[pa.Field],
     current: CurrentKey,
 ) -> dict[str, KeyedState]:
-    """Bind declared states to tables of the backend, with a state beside each that expires.
+    """Bind declared states to tables of the backend; an expiring state gets a second state.
 
     Raises: UserError as `stamps_of`.
     """

@@ -66,15 +66,15 @@ Work = ProcessWork | PollWork | AdvanceWork | FinishWork | PrecommitWork
 
 @dataclass(frozen=True, slots=True)
 class WorkDone:
-    """The work numbered `work` ended well.
+    """The piece of work numbered `work` succeeded.
 
     Attributes:
         rows_out: rows emitted, counted on one output edge.
-        elapsed_ns: how long the call took; the chain has no clock, so the caller sets it.
+        elapsed_ns: duration of the call; the chain has no clock, so the caller sets `elapsed_ns`.
         status, wait_ns: the source's answer to a poll.
         transactions: (sink operator, transaction) of a pre-commit.
         time: event time inside the chain after the call.
-        rows_late: records that came too late since the last call.
+        rows_late: late records since the last call.
     """
 
     work: int

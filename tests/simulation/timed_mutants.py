@@ -20,10 +20,9 @@ from headrace.engine.operators.co_process import CoProcessOperator
 from headrace.engine.operators.connect import ConnectOperator
 from headrace.engine.operators.expiring_aggregate import ExpiringAggregate
 from headrace.engine.operators.join import JoinOperator
-from headrace.engine.operators.lateness import LateRecords
+from headrace.engine.operators.lateness import WATERMARK_STATE, LateRecords
 from headrace.engine.operators.process import ProcessOperator
 from headrace.engine.operators.session_join import SessionJoinOperator
-from headrace.engine.operators.session_records import SIDES
 from headrace.engine.operators.timed_process import TimedProcessOperator
 from headrace.engine.operators.window_store import NEVER
 from headrace.engine.simulation.jobs.graphs import Kind
@@ -106,14 +105,15 @@ def who_has_met_is_forgotten_by_a_restore(patch: pytest.MonkeyPatch) -> None:
 
 
 @spoils(Kind.SESSION_JOIN)
-def a_rescaled_session_join_forgets_one_side_of_moved_keys(patch: pytest.MonkeyPatch) -> None:
+def a_rescaled_session_join_forgets_moved_keys(patch: pytest.MonkeyPatch) -> None:
     restore = SessionJoinOperator.restore
 
-    def one_sided(self: SessionJoinOperator, states: Sequence[RestoredState]) -> None:
-        right = [state for state in states if state.name == SIDES[1]]
-        restore(self, [state for state in states if state not in right[1:]])
+    def own(self: SessionJoinOperator, states: Sequence[RestoredState]) -> None:
+        first = {state.name: state for state in reversed(states)}
+        kept = [s for s in states if s.name == WATERMARK_STATE or s is first[s.name]]
+        restore(self, kept)
 
-    patch.setattr(SessionJoinOperator, "restore", one_sided)
+    patch.setattr(SessionJoinOperator, "restore", own)
 
 
 @spoils(Kind.SESSION_JOIN)

@@ -44,9 +44,10 @@ def is_repartitioned(metadata: CheckpointMetadata, plan: ExecutionPlan) -> bool:
 
 def _is_repartitioned(metadata: CheckpointMetadata, edge: EdgePlan) -> bool:
     """A forward edge becomes a rebalance by the parallelism alone, and the other way."""
-    now = (edge.partitioner.name, getattr(edge.partitioner, "columns", ()))
-    before = {(e.partitioning, tuple(e.columns)) for e in metadata.edges if e.key == edge.key}
-    return not before <= {now} and {name for name, _ in (*before, now)} != _BY_PARALLELISM
+    partitioner, old = edge.partitioner, [e for e in metadata.edges if e.key == edge.key]
+    now = (partitioner.name, partitioner.key_columns, partitioner.parameters)
+    before = {(e.partitioning, tuple(e.columns), tuple(e.parameters)) for e in old}
+    return not before <= {now} and {name for name, *_ in (*before, now)} != _BY_PARALLELISM
 
 
 def check_redistribution(
