@@ -69,7 +69,8 @@ class BroadcastState(MapState):
     def _check_changeable(self) -> None:
         if not self.changeable:
             raise StateTypeError(
-                f"broadcast state {self._name!r} can be changed in process_broadcast only: it must stay equal in all subtasks"
+                f"broadcast state {self._name!r} can be changed in process_broadcast only: it must"
+                " stay equal in all subtasks"
             )
 
 

@@ -62,7 +62,10 @@ class StateColumn:
         self._staged.clear()
 
     def freeze(self, count: int) -> Values:
-        """Copy the committed values of the first `count` slots. Owner thread, also while work runs."""
+        """Copy the committed values of the first `count` slots.
+
+        Owner thread, also while work runs.
+        """
         return self._committed[:count].copy()
 
     def reset(self, count: int) -> None:

@@ -35,7 +35,8 @@ def stamps_of(declared: Mapping[str, KeyedState]) -> dict[str, KeyedState]:
         if state.ttl_ns is not None:
             if stamp_name(name) in declared:
                 raise UserError(
-                    f"a state cannot be called {stamp_name(name)!r}, where {name!r} expires; rename it"
+                    f"a state cannot be called {stamp_name(name)!r}, where {name!r} expires;"
+                    " rename it"
                 )
             stamps[stamp_name(name)] = ValueState(pa.int64(), None)
     return stamps

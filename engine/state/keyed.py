@@ -112,9 +112,9 @@ class KeyedState(ABC):
         self._stamps = stamps
 
     def sweep(self, now_ns: int, count_max: int) -> None:
-        """Forget expired state among the next `count_max` keys.
+        """Forget expired state among the next `count_max` keys. Before or after user code runs.
 
-        Spaces out rounds. Before or after user code runs.
+        Rounds begin as far apart as makes sense.
         """
         stamps, ttl_ns = self._stamps, self.ttl_ns
         if stamps is None or ttl_ns is None:

@@ -119,7 +119,8 @@ class ObjectColumnSlots:
 
     def _append(self, new: pa.Array) -> None:
         chunks = [*self._chunks, new]
-        # Merge like a binary counter: few chunks, and each value is copied a logarithmic number of times.
+        # Merge like a binary counter: few chunks, and each value is copied a logarithmic number of
+        # times.
         while len(chunks) > 1 and 2 * len(chunks[-1]) >= len(chunks[-2]):
             chunks[-2:] = [pa.concat_arrays(chunks[-2:])]
         self._chunks = tuple(chunks)

@@ -56,7 +56,10 @@ class IntegerSlots:
         self._shift = np.uint64(64 - 10)
 
     def lookup(self, words: Words, valid: Mask | None = None) -> Slots:
-        """Return the slot of each row's key, giving new keys a slot. `valid` is False where the key is null."""
+        """Return the slot of each row's key, giving new keys a slot.
+
+        `valid` is False where the key is null.
+        """
         if valid is None:
             return self._lookup(words)
         rows = np.flatnonzero(valid)

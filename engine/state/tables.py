@@ -41,7 +41,9 @@ def keyed_table(batch: pa.RecordBatch, keys: Sequence[str], max_parallelism: int
 def table_of_items(
     items: Iterable[tuple[Key, Cell]], schema: pa.Schema, max_parallelism: int
 ) -> pa.Table:
-    """Make the keyed table of Python keys and values; the last column of `schema` is the value's."""
+    """Make the keyed table of Python keys and values; the last column of `schema` is the
+    value's.
+    """
     names = schema.names[:-1]
     batches = [pa.RecordBatch.from_pylist([], schema=schema)]
     left = iter(items)
@@ -97,8 +99,10 @@ def check_state(name: str, held: pa.Schema, declared: pa.Schema, operator: str) 
     wanted = {field.name: field.type for field in declared}
     if found != wanted:
         raise UserError(
-            f"operator {operator!r}: the checkpoint holds state {name!r} as ({_columns(found)}) but the program "
-            f"has ({_columns(wanted)}); give the changed operator a new name= or start without the checkpoint"
+            f"operator {operator!r}: the checkpoint holds state {name!r} as ({_columns(found)})"
+            " but the program "
+            f"has ({_columns(wanted)}); give the changed operator a new name= or start without the"
+            " checkpoint"
         )
 
 
@@ -111,8 +115,10 @@ def refuse_unknown(states: Iterable[RestoredState], names: Iterable[str], operat
     for state in states:
         if state.name not in known:
             raise UserError(
-                f"operator {operator!r}: the checkpoint holds state {state.name!r} but the program has only "
-                f"{', '.join(map(repr, known)) or 'none'}; declare it again or give the operator a new name="
+                f"operator {operator!r}: the checkpoint holds state {state.name!r} but the program"
+                " has only "
+                f"{', '.join(map(repr, known)) or 'none'}; declare it again or give the operator a"
+                " new name="
             )
 
 

@@ -102,7 +102,10 @@ class TimerQueue:
             heapq.heappush(self._heap, (time_ns, _order(key), key))
 
     def freeze(self, keys: Sequence[pa.Field], max_parallelism: int) -> Callable[[], pa.Table]:
-        """Copy the committed dictionary; the result makes the table. Owner thread, also while work runs."""
+        """Copy the committed dictionary; the result makes the table.
+
+        Owner thread, also while work runs.
+        """
         frozen, schema = self._committed.copy(), timers_schema(keys)
 
         def table() -> pa.Table:
@@ -149,13 +152,15 @@ class Timers:
     def _add(self, time_ns: int) -> None:
         if not self._fires:
             raise UserError(
-                f"a timer is set, but the processor has no {self._called}(key, time_ns) to be called"
+                f"a timer is set, but the processor has no {self._called}(key, time_ns) to be"
+                " called"
             )
         self._queue.add(self._current.key, time_ns)
 
 
 class ProcessingTimers(Timers):
-    """The processing-time timers of the current key: they fire by the clock of the working process.
+    """The processing-time timers of the current key: they fire by the clock of the working
+    process.
     """
 
     _called = "on_processing_timer"

@@ -41,7 +41,7 @@ def check(type_: pa.DataType, what: str) -> Check:
 
 
 def copier(type_: pa.DataType) -> Copy:
-    """Return a copier for mutable values of this type, for values handed to users."""
+    """Return a function that copies mutable values of this type before a user gets them."""
     return copy.deepcopy if pa.types.is_nested(type_) else _same
 
 

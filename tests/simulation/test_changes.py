@@ -1,4 +1,6 @@
-"""Jobs with full queues go from each partitioner to each other, by themselves and before windows."""
+"""Jobs with full queues go from each partitioner to each other, by themselves and before
+windows.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Chains of versions vary, and jobs that go through them have an outcome that can be said beforehand."""
+"""Chains of versions vary, and jobs that go through them have an outcome that can be said
+beforehand.
+"""
 
 from __future__ import annotations
 

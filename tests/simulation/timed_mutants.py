@@ -2,7 +2,8 @@
 
 A failure or a rescale brings them out.
 
-As in `mutants.py`, a mutant is a function that patches the engine. Each comes with the job whose task it spoils.
+As in `mutants.py`, a mutant is a function that patches the engine. Each comes with the job whose
+task it spoils.
 """
 
 from __future__ import annotations
@@ -49,7 +50,7 @@ def spoils(kind: Kind) -> Callable[[Mutant], Mutant]:
     return entered
 
 
-# --- windows ----------------------------------------------------------------------------------------------------------
+# --- windows --------------------------------------------------------------------------------------
 
 
 @spoils(Kind.SLIDING)
@@ -77,7 +78,7 @@ def late_records_are_told_twice(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(LateRecords, "take", again)
 
 
-# --- joins ------------------------------------------------------------------------------------------------------------
+# --- joins ----------------------------------------------------------------------------------------
 
 
 @spoils(Kind.JOIN)
@@ -124,7 +125,7 @@ def sessions_are_not_restored_beside_their_records(patch: pytest.MonkeyPatch) ->
     patch.setattr(SessionJoinOperator, "_of_sessions", nothing)
 
 
-# --- state that expires -----------------------------------------------------------------------------------------------
+# --- state that expires ---------------------------------------------------------------------------
 
 
 @spoils(Kind.LIVES)
@@ -159,7 +160,7 @@ def restored_keys_of_an_aggregate_do_not_expire(patch: pytest.MonkeyPatch) -> No
     patch.setattr(ExpiringAggregate, "load", undying)
 
 
-# --- timers by the clock ----------------------------------------------------------------------------------------------
+# --- timers by the clock --------------------------------------------------------------------------
 
 
 @spoils(Kind.ALARMS)
@@ -183,7 +184,7 @@ def alarms_fire_again_after_a_restore(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(TimerQueue, "freeze", frozen)
 
 
-# --- two streams ------------------------------------------------------------------------------------------------------
+# --- two streams ----------------------------------------------------------------------------------
 
 
 @spoils(Kind.CO_PROCESS)
@@ -197,7 +198,7 @@ def sides_are_mixed_up_by_a_restore(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(CoProcessOperator, "restore", left_alone)
 
 
-# --- connected streams ------------------------------------------------------------------------------------------------
+# --- connected streams ----------------------------------------------------------------------------
 
 
 @spoils(Kind.CONNECT)

@@ -1,8 +1,8 @@
 """Oracle of a rescale: the shares of a checkpoint that the new subtasks get.
 
-Every in-flight record goes to exactly one new consumer, the one that the partitioner names if it
-names one; of a broadcast each new consumer gets the records that one old consumer still had to
-read. Keyed rows have one new owner each.
+Every in-flight record goes to exactly one new consumer, to the partitioner's choice if it has any;
+of a broadcast each new consumer gets the unread records of one old consumer. A keyed row has one
+new owner.
 """
 
 from __future__ import annotations
@@ -137,7 +137,7 @@ def _check_keyed(
     assigned: Sequence[SubtaskSnapshot],
     store: Store,
 ) -> None:
-    """Check tasks without a finished subtask: the state of a finished one may have served its
+    """Check tasks without finished subtasks: a finished subtask's state may have served its
     purpose.
     """
     finished = {s.task for s in metadata.subtasks if s.finished}

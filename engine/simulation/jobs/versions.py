@@ -148,7 +148,7 @@ def _may_copy(tasks: Sequence[TaskSpec], index: int) -> bool:
 
 
 def rescalable(graph: Graph, rng: random.Random, *, gather: bool) -> Graph:
-    """The job with edges whose output is known at changing parallelism: no keyed task counts
+    """Return the job with edges whose output is known at changing parallelism: no keyed task counts
     copies, and some tasks `gather` copies.
     """
     tasks = list(graph.tasks)

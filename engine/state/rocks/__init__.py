@@ -1,1 +1,3 @@
-"""Keyed state in RocksDB: rows, ranges and due times in one database, layers of committed writes, snapshots by hard links."""
+"""Keyed state in RocksDB: rows, ranges and due times in one database, layers of committed
+writes, snapshots by hard links.
+"""

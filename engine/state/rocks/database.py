@@ -119,7 +119,7 @@ class RocksDatabase:
         self._linked: list[_Frozen] = []
         self._folders = 0
 
-    # --- the owner thread ---------------------------------------------------------------------------------------------
+    # --- the owner thread -------------------------------------------------------------------------
 
     def commit(self) -> None:
         """Turn staged writes into a layer, while no call runs.
@@ -143,7 +143,7 @@ class RocksDatabase:
         first, *others = [self._part(frozen, at) for at in range(len(self._shares))]
         return replace(first, others=tuple(others))
 
-    # --- the subtask's thread -----------------------------------------------------------------------------------------
+    # --- the subtask's thread ---------------------------------------------------------------------
 
     def add(self, space: Space) -> None:
         """A state is kept here. Before the first call."""
@@ -281,7 +281,7 @@ class RocksDatabase:
             self._frozen = ()
             shutil.rmtree(self._folder, ignore_errors=True)
 
-    # --- any thread, under the lock -----------------------------------------------------------------------------------
+    # --- any thread, under the lock ---------------------------------------------------------------
 
     def _files(self, frozen: _Frozen, part: int) -> DatabaseFiles:
         """Link the snapshot's files, unless already linked."""
@@ -339,7 +339,7 @@ class RocksDatabase:
                     self._open().write(entries)
             self._applied = layer.number
 
-    # --- helpers ------------------------------------------------------------------------------------------------------
+    # --- helpers ----------------------------------------------------------------------------------
 
     def _open(self) -> Parts:
         if self._parts is None:

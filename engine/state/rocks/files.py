@@ -91,7 +91,8 @@ def write(database: Rdict, entries: Iterable[Entry]) -> int:
 
 
 def scan(database: Rdict, groups: range) -> Iterator[list[tuple[bytes, bytes]]]:
-    """Yield the entries of these key groups, in the order of their keys, some thousand at a time.
+    """Yield the entries of these key groups, in the order of their keys, some thousand at a
+    time.
     """
     options = ReadOptions()
     options.set_iterate_upper_bound(group_start(groups.stop))

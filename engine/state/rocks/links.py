@@ -35,7 +35,8 @@ _WHOLE, _FIRST, _MIDDLE, _LAST = 1, 2, 3, 4
 _COMPARATOR = 1
 _DELETED_FILE = 6
 _NEW_FILE = 103
-#: One varint: log number, next file, last sequence, previous log, oldest log needed, largest column family.
+#: One varint: log number, next file, last sequence, previous log, oldest log needed, largest column
+#: family.
 _NUMBERS = frozenset((2, 3, 4, 9, 10, 203))
 #: Fields with this bit are a length and bytes, and may be skipped.
 _IGNORABLE = 1 << 13
@@ -167,7 +168,9 @@ def _changes(edit: bytes) -> tuple[set[int], set[int]]:
 
 
 def _new_file(edit: bytes, at: int) -> tuple[int, int]:
-    """Level, number, size, smallest and largest key, smallest and largest sequence number, then fields of its own."""
+    """Level, number, size, smallest and largest key, smallest and largest sequence number, then
+    fields of its own.
+    """
     _level, at = _varint(edit, at)
     number, at = _varint(edit, at)
     _size, at = _varint(edit, at)

@@ -1,6 +1,7 @@
 """Tables of rows in RocksDB: the rows of one batch, or of one slice of due rows, are at hand.
 
-The operator numbers the keys of a batch; their stored rows are read at once, sorted; changed rows are written back.
+The operator numbers the keys of a batch; their stored rows are read at once, sorted; changed rows
+are written back.
 """
 
 from __future__ import annotations
