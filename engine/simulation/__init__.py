@@ -1,5 +1,4 @@
-"""The product's machines under a seeded scheduler, a virtual clock, and failing network and
-storage.
+"""The product's machines in a seeded simulation: virtual clock, failing network and storage.
 
 No threads, and no machine of its own.
 """

@@ -1,5 +1,4 @@
-"""A transactional sink for simulations: an outside system with transactions, and its writer and
-committer.
+"""A transactional sink for simulations: an outside system, its writer and its committer.
 
 The system outlives all processes. Each transaction is open, prepared, committed or aborted;
 committed rows are visible in the order of the commits. An impossible commit is an error, never
@@ -187,8 +186,9 @@ class SystemWriter:
 
 
 class SystemCommitter:
-    """Commits and recovers in the outside system; every call can fail, and a crash can come between
-    any two.
+    """Commits and recovers in the outside system.
+
+    Every call can fail, and a crash can come between any two.
 
     Args:
         call: makes a call to the system: method name, arguments.

@@ -198,7 +198,7 @@ class Watch:
             raise Violation(reason)
 
     def restored(self, epoch: int, snapshot: SubtaskSnapshot, store: Store) -> None:
-        """The subtask starts from `snapshot`: in-flight records come before everything new of their
+        """The subtask starts from `snapshot`: its in-flight records precede new records of their
         edge.
         """
         log = self._attempts[epoch]
@@ -209,9 +209,7 @@ class Watch:
                 log.replaying[end].hold((handle.producer, handle.consumer), ids)
 
     def completed(self, metadata: CheckpointMetadata, store: Store) -> None:
-        """The checkpoint is complete: checks the consistency of the cut, the number of files, and
-        the duration.
-        """
+        """Check a complete checkpoint: a consistent cut, few files, and a prompt end."""
         self._check_files(metadata, store)
         self._check_duration(metadata)
         log, number = self._attempts[metadata.epoch], metadata.checkpoint
@@ -236,8 +234,8 @@ class Watch:
                 )
 
     def _check_files(self, metadata: CheckpointMetadata, store: Store) -> None:
-        """Check that one write of a worker makes one file, for any number of channels and
-        subtasks.
+        """Check that each write of a worker makes one file, however many channels and subtasks
+        there are.
         """
         number = metadata.checkpoint
         paths = store.list(checkpoint_folder(metadata.job, number))

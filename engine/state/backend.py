@@ -72,9 +72,7 @@ class ValueTable(Protocol):
         ...
 
     def some(self, count: int) -> tuple[list[tuple[Key, Cell]], bool]:
-        """Return about `count` next keys of a round through the table, and whether the round is
-        over.
-        """
+        """Return about `count` next keys of a round through the table; True: the round is over."""
         ...
 
 

@@ -69,8 +69,8 @@ class StateColumn:
         return self._committed[:count].copy()
 
     def reset(self, count: int) -> None:
-        """Forget the working values of the first `count` slots, when another place keeps committed
-        values.
+        """Forget the working values of the first `count` slots; committed values are kept
+        elsewhere.
         """
         self.grow(count)
         self.working[:count] = self._fill

@@ -165,9 +165,7 @@ class KeyedState(ABC):
         self._written[self._current.key] = value
 
     def _own(self, make: type[list[Any] | dict[Any, Any]]) -> Any:
-        """Return this key's list or map among the writes; `make` copies the committed value at the
-        first write.
-        """
+        """Return this key's list or map among the writes; at the first write `make` copies it."""
         key = self._current.key
         expired = self._stamps is not None and self._is_expired()
         self._touch()
@@ -355,10 +353,10 @@ def value_state(
 
 
 def list_state(type_: pa.DataType, *, ttl: Duration | None = None) -> ListState:
-    """Declare a list per key with elements of `type_`, as a class attribute of a
-    `StatefulProcessor`.
+    """Declare a list per key, as a class attribute of a `StatefulProcessor`.
 
     Args:
+        type_: type of the elements.
         ttl: the whole list expires so long after its last change, in event time; None: never.
     """
     return ListState(type_, ttl)

@@ -168,8 +168,11 @@ class KeySlots:
         self.committed = self.count
 
     def freeze(self) -> Callable[[], list[pa.Array]]:
-        """Capture the committed keys; the result makes the key columns, in slot order, in any
-        thread. Owner thread.
+        """Capture the committed keys; the result makes the key columns, in slot order.
+
+        Owner thread.
+
+        Any thread may call the result.
         """
         return self._capture(self.committed)
 

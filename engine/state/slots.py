@@ -168,7 +168,8 @@ class IntegerSlots:
 
 
 def _next(places: Slots, step: int, capacity: int) -> Slots:
-    """Return the place after `step` earlier places: triangular numbers, which visit every place of
-    a table of a power of two.
+    """Return the place after `step` earlier places.
+
+    Triangular numbers visit every place of a table of a power of two.
     """
     return (places + step) & (capacity - 1)

@@ -66,8 +66,8 @@ class TimerQueue:
             self._written[key] = tuple(time for time in times if time != time_ns)
 
     def pop(self, watermark_ns: int) -> tuple[Key, int] | None:
-        """Remove and return the first timer, by time and then by key, that is due at
-        `watermark_ns`; None: no timer is due.
+        """Remove and return the first timer due at `watermark_ns`, by time and then by key; None:
+        no timer.
         """
         while self._heap and self._heap[0][0] <= watermark_ns:
             time_ns, _, key = heapq.heappop(self._heap)
@@ -130,11 +130,11 @@ class Timers:
         self._fires = fires
 
     def set(self, time: datetime | int) -> None:
-        """Call `on_timer` when event time reaches `time`; a past time fires at the watermark's next
-        rise.
+        """Call `on_timer` when event time reaches `time`.
 
-        Setting a time twice makes one timer. At the end of input all timers fire; timers set then
-        are dropped, so that a timer that sets the next timer comes to an end.
+        A past time fires at the watermark's next rise. Setting a time twice makes one timer. At the
+        end of input all timers fire; timers set then are dropped, so that a timer that sets the
+        next timer comes to an end.
         """
         self._add(to_ns(time))
 
@@ -173,11 +173,10 @@ class ProcessingTimers(Timers):
         return self._current.clock_ns
 
     def set(self, time: datetime | int) -> None:
-        """Call `on_processing_timer` when the clock reaches `time`; a past time fires soon, also
-        after a restore.
+        """Call `on_processing_timer` when the clock reaches `time`.
 
-        Setting a time twice makes one timer. At the end of input all timers fire, and timers set
-        then are dropped.
+        A past time fires soon, also after a restore. Setting a time twice makes one timer. At the
+        end of input all timers fire, and timers set then are dropped.
         """
         self._add(to_ns(time))
 

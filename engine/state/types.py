@@ -21,7 +21,7 @@ Copy = Callable[[Any], Any]
 
 
 class StateTypeError(TypeError):
-    """A value does not have its state's declared type."""
+    """The type of a value differs from its state's declared type."""
 
 
 def check(type_: pa.DataType, what: str) -> Check:

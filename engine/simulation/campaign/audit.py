@@ -43,10 +43,9 @@ class StorageAudit:
         return self._named[path] > 0
 
     def inherited(self, checkpoint: int, job: str = "") -> None:
-        """Another driver goes on from `checkpoint`; other checkpoints of `job` (empty: of all jobs)
-        are no longer live.
+        """Another driver goes on from `checkpoint`: other checkpoints of `job` are no longer live.
 
-        Savepoints stay: users own savepoints.
+        `job` empty: of all jobs. Savepoints stay: users own savepoints.
         """
         for path in list(self._live):
             parsed = parse_checkpoint_path(path)

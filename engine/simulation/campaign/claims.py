@@ -1,10 +1,10 @@
-"""Claims in a simulated world: a job starts elsewhere from a claimed checkpoint, with all faults,
-after each death of its driver.
+"""Claims in a simulated world: a job starts elsewhere from a claimed checkpoint.
 
-When a drawn checkpoint of a run completes, a copy is made of all durable data: storage, and the
-sinks' system. After the run a new world starts from the copy, as if every process had died at that
-moment. The job's folder belongs to another job there, and the job claims the checkpoint in that
-folder. Besides all checks of every world:
+All faults are on, and the job starts again after each death of its driver. When a drawn checkpoint
+of a run completes, a copy is made of all durable data: storage, and the sinks' system. After the
+run a new world starts from the copy, as if every process had died at that moment. The job's folder
+belongs to another job there, and the job claims the checkpoint in that folder. Besides all checks
+of every world:
 
 - the job's output together with the output committed before the copy is the reference's;
 - no process reads the claimed checkpoint when it goes;
@@ -150,8 +150,8 @@ def check_unread(text: str) -> None:
 
 
 def _named(storage: SimulatedStorage) -> set[str]:
-    """Return the files named by complete checkpoints, which must be whole, in the claimed
-    checkpoint's folder.
+    """Return the files named by the complete checkpoints of the other job; checks that all are
+    whole.
 
     Raises: CorruptMetadata, Violation.
     """
@@ -168,9 +168,7 @@ def _named(storage: SimulatedStorage) -> set[str]:
 
 
 def _move(copy: _Copy, job: str, storage: SimulatedStorage) -> None:
-    """Move the job's folder to another job; the epochs stay too, since the sinks' system knows
-    them.
-    """
+    """Move the job's folder to another job; the epochs stay too: the sinks' system knows them."""
     metadata = []
     for path, data in copy.objects.items():
         folder, _, rest = path.partition("/")

@@ -25,8 +25,9 @@ Output = tuple[Counter[tuple[str, int, int, int]], dict[tuple[str | int, ...], l
 
 
 def variants(seed: int) -> dict[str, Scenario]:
-    """Return the scenario of a seed, at one parallelism and without faults, in every mode, with
-    either way to write in-flight data.
+    """Return a seed's scenario in every mode, with either way to write in-flight data.
+
+    At one parallelism and without faults.
     """
     rng = random.Random(f"scenario {seed}")
     drawn = draw_scenario(rng, faults=False, mode=CheckpointMode.ALIGNED)

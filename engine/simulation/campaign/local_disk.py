@@ -20,8 +20,8 @@ _IN_MEMORY = "/dev/shm"
 
 
 class _CountedFiles(FilesAhead):
-    """Fetches in a single thread, so the seed orders the faults, and counts fetched files of
-    restores.
+    """Fetches in a single thread, so the seed orders the faults; counts a restore's fetched
+    files.
     """
 
     def __init__(

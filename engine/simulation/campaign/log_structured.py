@@ -1,5 +1,4 @@
-"""A small, seeded log-structured database for simulations, in place of RocksDB behind
-`state/rocks/database.py`.
+"""A small, seeded log-structured database, in place of RocksDB behind `state/rocks/database.py`.
 
 As in RocksDB, writes stay in memory until a flush makes a new, immutable file; a merge now and then
 joins neighbouring files, and the old files go from the folder. A file's number is unique while the
@@ -35,9 +34,7 @@ _Table = dict[bytes, bytes | None]
 
 
 class LogCursor:
-    """A place among immutable entries, in the order of their keys: `Cursor` of
-    `state/rocks/database.py`.
-    """
+    """A place among immutable entries, in key order: `Cursor` of `state/rocks/parts.py`."""
 
     def __init__(self, entries: Sequence[Pair]) -> None:
         self._entries = entries

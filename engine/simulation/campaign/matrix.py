@@ -1,5 +1,4 @@
-"""The rescale matrix: from every parallelism to every other, over every kind of edge, with full
-queues.
+"""The rescale matrix: every pair of parallelisms, over every kind of edge, with full queues.
 
     python -m headrace.engine.simulation.campaign.matrix --seeds 200
     python -m headrace.engine.simulation.campaign.matrix --seeds 60 --operators
@@ -259,7 +258,7 @@ def main() -> int:
 
 
 def line_of(result: PairResult) -> str:
-    """Format a pair in one line, with a line for each of its first violations."""
+    """Format a pair in one line, and its first violations in a line each."""
     counts = result.counts
     line = (
         f"{result.old} -> {result.new}: {result.runs} runs, {counts['rescaled restores']} rescaled,"

@@ -67,9 +67,7 @@ def check_credit(
 
 
 def check_newest(storage: SimulatedStorage, job: str, cover: Coverage) -> None:
-    """Check that every file of the newest complete checkpoint is there, whole; count other
-    files.
-    """
+    """Check that every file of the newest complete checkpoint is there, whole; count others."""
     metadata, _ = catalog.newest_valid(storage, job)
     if metadata is None:
         return
@@ -84,11 +82,10 @@ def check_newest(storage: SimulatedStorage, job: str, cover: Coverage) -> None:
 
 
 def check_retained(storage: SimulatedStorage, job: str, retain: int, profile: FaultProfile) -> None:
-    """Check at the end that at most the retained number of complete checkpoints is left, for any
-    number of drivers.
+    """Check at the end that no more complete checkpoints are left than are to be retained.
 
-    More may be left where storage may refuse deletions, metadata may be torn, or a replaced driver
-    may write late.
+    The law holds for any number of drivers. More may be left where storage may refuse deletions,
+    metadata may be torn, or a replaced driver may write late.
     """
     if not deletes_for_certain(profile):
         return

@@ -79,7 +79,7 @@ class Orphans:
         self._exempt = {path for path in self._since if not self._is_adopted(path, known)}
 
     def _is_adopted(self, path: str, known: Collection[int]) -> bool:
-        """Return whether the driver takes the file over; never an earlier driver's leftovers of a
+        """Return whether the driver takes the file over; never leftovers of an earlier
         savepoint.
         """
         return self._number(path) in known and not self._is_of_savepoint(path)
@@ -164,8 +164,9 @@ class Orphans:
 
     @property
     def _next_number(self) -> int:
-        """Number of the next checkpoint; the registry learns of numbers of earlier drivers only
-        when the next checkpoint begins.
+        """Number of the next checkpoint.
+
+        The registry learns of numbers of earlier drivers only when the next checkpoint begins.
         """
         assert self._machine is not None, "some driver has begun"
         return self._machine._checkpoints._checkpoint_next

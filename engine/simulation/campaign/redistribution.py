@@ -137,9 +137,7 @@ def _check_keyed(
     assigned: Sequence[SubtaskSnapshot],
     store: Store,
 ) -> None:
-    """Check tasks without finished subtasks: a finished subtask's state may have served its
-    purpose.
-    """
+    """Check tasks without finished subtasks: finished state may have served its purpose."""
     finished = {s.task for s in metadata.subtasks if s.finished}
     names = {o for i, t in enumerate(metadata.tasks) if i not in finished for o in t.operators}
     before: Counter[tuple[str, str, _Row]] = Counter()

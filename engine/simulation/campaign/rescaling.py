@@ -87,9 +87,7 @@ class Rescaling:
             self._stop()
 
     def _fetch(self) -> None:
-        """Order the files of the newest complete checkpoint; the last checkpoint will name most
-        again.
-        """
+        """Order the files of the newest complete checkpoint; the last one will name most again."""
         env, plan = self.after.env, self.after.env.plan
         if self._before.newest is None:
             return

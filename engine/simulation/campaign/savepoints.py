@@ -1,5 +1,4 @@
-"""Savepoints in a simulated world: requested at random, and started from after the job's end, with
-all other data gone.
+"""Savepoints in a simulated world: requested at random, and each able to restart the ended job.
 
 Two promises are checked. When a savepoint is complete, all transactions prepared before its cut are
 committed, so that no failure can take their records back. And a job with only the savepoint goes on

@@ -87,9 +87,7 @@ class _Pause(BaseException):
 
 
 class Replay:
-    """Answers a function's calls from a record, and pauses the function at the first unrecorded
-    call.
-    """
+    """Answers a function's calls from a record, and pauses at the first unrecorded call."""
 
     def __init__(self) -> None:
         #: (result, error) of the calls made so far.

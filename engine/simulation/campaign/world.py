@@ -198,9 +198,7 @@ class World:
 
     @property
     def newest_graph(self) -> Graph:
-        """The job's graph with the edges of the present version, at the first version's
-        parallelism.
-        """
+        """The graph with the present version's edges, at the first version's parallelism."""
         graph = self.scenario.graph
         return changed(graph) if self.rescaled else graph
 

@@ -25,9 +25,7 @@ class Zombies:
         self.alive = True
 
     def knock(self) -> None:
-        """Connect to the coordinator and repeat messages of workers, first an old registration or
-        none.
-        """
+        """Connect to the coordinator and repeat old messages, a registration or none first."""
         world = self._world
         rng, coordinator = world.scheduler.rng, world.coordinator
         if coordinator is None or not coordinator.alive or not coordinator.heard:

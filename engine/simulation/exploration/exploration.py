@@ -86,7 +86,7 @@ class Found:
 
 
 def explore(scope: Scope, *, states_max: int | None = None, traced: bool = False) -> Found:
-    """Explore the whole scope, or until `states_max` states, or until the first violation, with its
+    """Explore the whole scope, or until `states_max` states or the first violation, with its
     trace.
     """
     found = _search(scope, states_max, traced=traced)

@@ -1,5 +1,4 @@
-"""Whole states as small numbers: equal states have equal numbers, and a number gives the state
-back.
+"""Whole states as small numbers: equal states have equal numbers, and numbers give states back.
 
 A state is a graph of mutable machines, with two encodings. The *key* tells states apart: it holds
 every attribute of every object, without back references, so that sharing between equal parts makes

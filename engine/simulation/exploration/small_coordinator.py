@@ -1,7 +1,6 @@
-"""A driver process of a small scope: the coordinator, and its orders to storage and sinks as
-values.
+"""A driver process of a small scope: the coordinator, with its orders as values.
 
-The functions on storage are the product's own (`drivers/start.py`,
+Orders go to storage and sinks. The functions on storage are the product's own (`drivers/start.py`,
 `drivers/coordinator_performer.py`); each runs in one go when its answer comes. A process that dies
 meanwhile leaves any number of its first calls done (`partly`).
 """

@@ -1,12 +1,12 @@
-"""Small jobs for exhaustive exploration: a handful of records, two sources, two workers, a keyed
-operator, a sink.
+"""Small jobs for exhaustive exploration: few records, two sources, two workers, an operator, a
+sink.
 
 The machines are the product's own; their surroundings are reduced to the parts that machines can
 see. A batch is a tuple of records (`Rows`) with the three attributes that machines ask for. A file
 is a name: the handle's offset is the number of the content in `Contents`, so that a handle alone
-tells the result of reading. An operator is a few lines; its state does not depend on the order in
-which records of different sources meet, so that runs that differ only in this order become equal
-states.
+tells the result of reading. The keyed operator and the others are a few lines; their state does not
+depend on the order in which records of different sources meet, so that runs that differ only in
+this order become equal states.
 """
 
 from __future__ import annotations

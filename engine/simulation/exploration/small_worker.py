@@ -1,5 +1,4 @@
-"""A worker process of a small scope: the worker machine, and its driver's whole knowledge as a
-value.
+"""A worker process of a small scope: the worker machine and its driver's knowledge, as a value.
 
 `WorkerState.step` handles effects as `worker_process.py` does, without time: lengthy work becomes a
 `Pending`, whose end is an event like any other. Effects on other processes come back as outputs.
@@ -46,7 +45,7 @@ from .small_scope import NEVER_NS, UNLIMITED_BYTES, Contents, Rows, Scope, Small
 
 @dataclass(frozen=True, slots=True)
 class Output:
-    """A step's effect on another process: `kind`, and `value`: receiver or data."""
+    """A step's effect outside the process: `kind` names the effect, `value` is its data."""
 
     kind: str
     value: Any = None
@@ -315,8 +314,8 @@ def without_history(state: WorkerState) -> None:
 
 
 def _without_credit(subtask: Subtask) -> None:
-    """Make endless credit endless again: the granted part depends on history, and limits no
-    sender.
+    """Make endless credit endless again: the granted part limits no sender, and depends on
+    history.
     """
     for channel in subtask._gate.channels.values():
         channel.limit_bytes = UNLIMITED_BYTES

@@ -1,5 +1,4 @@
-"""The world of a small scope: its processes and their queues, as rows of numbers, and all possible
-next events.
+"""The world of a small scope: processes and queues as rows of numbers, and possible next events.
 
 A process sees only itself and its input, so a process's step depends on the process's number and
 the event alone. The step is made once, for all states of the world; the rest is arithmetic on rows.
@@ -38,8 +37,10 @@ COORDINATOR = 2
 
 
 class _Door(NamedTuple):
-    """A coordinator's state: the clock may go on, the start is through, storage is to answer, sinks
-    are to answer, the job has ended, all orders are answered too.
+    """A coordinator's state: the events that can happen to it.
+
+    In order: the clock may go on, the start is through, storage is to answer, sinks are to answer,
+    the job has ended, all orders are answered too.
     """
 
     timer: bool
@@ -59,9 +60,7 @@ class SmallWorld:
     """
 
     def __init__(self, scope: Scope, *, reduced: bool = True) -> None:
-        """`reduced`: leave out commuting events (see `exploration.py`); False: leave out none, to
-        compare.
-        """
+        """`reduced`: leave out commuting events (`exploration.py`); False: none, to compare."""
         self._reduced = reduced
         self.steps = 0
         self.in_flight = 0
@@ -121,8 +120,9 @@ class SmallWorld:
         return [worker for worker in range(SOURCES) if row[W + worker] != DEAD]
 
     def _is_farewell(self, row: Row) -> bool:
-        """Return whether the coordinator has ended, no other process can die, and workers are idle
-        (`exploration.py`).
+        """Return whether the coordinator has ended, no process can die, and workers are idle.
+
+        See `exploration.py`.
         """
         return (
             self._door(row[C]).deaf
@@ -241,8 +241,8 @@ class SmallWorld:
                 yield (victim, "dies"), tuple(then)
 
     def _coordinator_dies(self, row: Row) -> Iterator[tuple[Hashable, Row]]:
-        """Let the coordinator die with every number of its calls done; a supervisor starts the
-        program again.
+        """Kill the coordinator after every number of its calls; a supervisor restarts the
+        program.
         """
         state: CoordinatorState = self._coordinators.state(row[C])
         if state.ended:
@@ -400,8 +400,8 @@ class SmallWorld:
             self._push(row, PEER + worker, (how, link))
 
     def _listens(self, row: list[int], worker: int, epoch: int) -> bool:
-        """The worker's end of that epoch's connection is open, or will be as soon as the worker
-        hears of the epoch.
+        """The worker's end of that epoch's connection is open, or opens when the worker hears of
+        it.
         """
         if row[W + worker] == DEAD:
             return False
@@ -457,8 +457,10 @@ class SmallWorld:
         return door
 
     def _menu(self, number: int) -> tuple[bool, tuple[tuple[int, tuple[str, ...], str], ...], int]:
-        """Return a worker's possible events: the clock may go on; (place, files to read, name) of
-        pending work; its open connection.
+        """Return a worker's possible events.
+
+        The clock may go on; (place, files to read, name) of pending work; epoch of its open
+        connection.
         """
         menu = self._menus.get(number)
         if menu is None:

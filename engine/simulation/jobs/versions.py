@@ -148,8 +148,9 @@ def _may_copy(tasks: Sequence[TaskSpec], index: int) -> bool:
 
 
 def rescalable(graph: Graph, rng: random.Random, *, gather: bool) -> Graph:
-    """Return the job with edges whose output is known at changing parallelism: no keyed task counts
-    copies, and some tasks `gather` copies.
+    """Return the job with edges whose output is known at changing parallelism.
+
+    No keyed task counts copies, and some tasks `gather` copies.
     """
     tasks = list(graph.tasks)
     for index, task in enumerate(tasks):

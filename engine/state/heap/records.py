@@ -81,7 +81,7 @@ class HeapRecords:
         self.runs = (*self.runs[:number], run, *self.runs[number + 1 :])
 
     def expired(self, watermark_ns: int, rows_max: int) -> Expired:
-        """See `RecordTable`. Counts only records without a partner, and only if wanted."""
+        """See `RecordTable`. Returns only records without a partner, and only if wanted."""
         assert self._kept_ns is not None, "these records do not expire"
         empty = pa.RecordBatch.from_pylist([], schema=self._schema)
         batches, times, room, done = [empty], [np.zeros(0, np.int64)], rows_max, True

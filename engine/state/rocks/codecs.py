@@ -1,5 +1,4 @@
-"""Storage format of keyed state in a database: Arrow types alone decide the bytes of keys and
-values.
+"""Storage format of keyed state in a database. Arrow types alone decide the bytes.
 
 A key is the key group (2 bytes, big-endian), the state's name (1 byte length, then UTF-8) and the
 key's columns. A column is one byte, 0 for a null and 1 otherwise, then its word (8 bytes,

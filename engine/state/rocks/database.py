@@ -33,8 +33,8 @@ from .files import Entry, RocksSizes
 from .parts import Cursor, Parts, Share, shares_of
 from .recent import Recent
 
-#: When a snapshot holds back layers of so many entries, the subtask's thread links its files
-#: itself.
+#: When a snapshot holds back layers of so many entries, the subtask's thread links the snapshot's
+#: files itself.
 _LAYERED_ENTRIES_MAX = 200_000
 #: The GIL is held while so many entries are made and sorted, or so many keys read: a millisecond or
 #: two.
@@ -159,8 +159,9 @@ class RocksDatabase:
             self._staged[state] = writes
 
     def settle(self) -> None:
-        """Apply layers before a call: all, unless a snapshot waits for its files and few layers
-        have piled up.
+        """Apply layers before a call.
+
+        All layers, unless a snapshot waits for its files and few layers have piled up.
         """
         self._give_back()
         if not self.layers:
@@ -178,8 +179,7 @@ class RocksDatabase:
             self._lock.release()
 
     def recent(self, state: str) -> Writes:
-        """Return a state's writes in layers that the database may lack, the latest write of each
-        key.
+        """Return a state's latest writes by key, from layers that the database may lack.
 
         These writes override the results of `get_many`. Valid until the next `settle`.
         """
@@ -207,8 +207,9 @@ class RocksDatabase:
         return found
 
     def _give_back(self) -> None:
-        """Free old layers bit by bit, outside the owner thread: a large free holds the GIL for
-        milliseconds.
+        """Free old layers bit by bit, outside the owner thread.
+
+        Freeing much at once holds the GIL for milliseconds.
         """
         while self._over:
             self._over.popleft()
@@ -264,8 +265,9 @@ class RocksDatabase:
             self._open().write(entries)
 
     def restore(self, databases: Sequence[RestoredDatabase]) -> None:
-        """Begin with the entries of these databases for our key groups; takes each database over,
-        unless there are too many.
+        """Begin with the entries of these databases for our key groups.
+
+        Takes each database over, unless there are too many.
 
         Raises: as `RestoredDatabase.fetch`.
         """
@@ -309,8 +311,9 @@ class RocksDatabase:
                 shutil.rmtree(folder, ignore_errors=True)
 
     def _link_up_to(self, last: _Frozen | None) -> None:
-        """Link pending snapshots in order, up to `last` (None: all): an earlier snapshot's files
-        must lack a later snapshot's layers.
+        """Link pending snapshots in order, up to `last` (None: all).
+
+        An earlier snapshot's files must lack a later snapshot's layers.
         """
         for frozen in self._pending():
             self._apply(frozen.layer)

@@ -89,7 +89,7 @@ class DueIndex:
     def due(self, until_ns: int, count_max: int) -> tuple[list[bytes], bool]:
         """Return entries due up to `until_ns`, the earliest first, and whether these are all.
 
-        Replace them in the same call.
+        The caller must replace the entries in the same call.
         """
         waiting = np.flatnonzero(self._next <= until_ns).tolist()
         found = heapq.merge(*(self._of(at, until_ns) for at in waiting), key=_behind_group)

@@ -1,5 +1,4 @@
-"""A RocksDB database in a folder: opening, writing, scanning, cutting to key groups, immutable
-files.
+"""A RocksDB database in a folder: open, write, scan, cut to key groups, copy by links.
 
 There is no write-ahead log: the last checkpoint replaces the losses of a crash. `rocksdict` holds
 the GIL while it writes, so writes are cut into small batches. RocksDB refuses a batch instead of
@@ -91,9 +90,7 @@ def write(database: Rdict, entries: Iterable[Entry]) -> int:
 
 
 def scan(database: Rdict, groups: range) -> Iterator[list[tuple[bytes, bytes]]]:
-    """Yield the entries of these key groups, in the order of their keys, some thousand at a
-    time.
-    """
+    """Yield the entries of these key groups in key order, some thousand at a time."""
     options = ReadOptions()
     options.set_iterate_upper_bound(group_start(groups.stop))
     # In raw mode all keys are bytes, which rocksdict's types do not say.
@@ -134,9 +131,7 @@ def is_merging(database: Rdict) -> bool:
 
 
 def files_of(folder: str) -> tuple[list[str], list[str]]:
-    """Return the names of a closed database's immutable files, and of the other files that the
-    database needs.
-    """
+    """Return the names of a closed database's immutable files, and of its other needed files."""
     immutable: list[str] = []
     other: list[str] = []
     for name in sorted(os.listdir(folder)):

@@ -70,8 +70,8 @@ def link_database(source: str, folder: str) -> bool:
 
 
 def live_tables(manifest: bytes) -> tuple[set[int], int]:
-    """Return the numbers of the database's files, and the manifest's length up to the last complete
-    record.
+    """Return the numbers of the database's files, and the length of the manifest's complete
+    records.
 
     Raises: Unknown.
     """
@@ -119,8 +119,8 @@ def _link(source: str, folder: str, name: str) -> bool:
 
 
 def _records(manifest: bytes) -> Iterator[tuple[bytes, int]]:
-    """Yield the complete records, each with the offset behind it; skips a half-written record at
-    the end.
+    """Yield the complete records, each with the offset behind it; skips a half-written last
+    record.
     """
     at = 0
     parts: list[bytes] = []

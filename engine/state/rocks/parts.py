@@ -58,11 +58,10 @@ class Cursor(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Share:
-    """A range of key groups, and its sources: a database that is taken over, and databases to copy
-    from.
+    """A range of key groups: one database is taken over, the entries of others are copied into it.
 
     Attributes:
-        base: None: begins empty.
+        base: the database that is taken over; None: the range begins empty.
     """
 
     groups: range
@@ -76,7 +75,7 @@ class Share:
 
 
 def shares_of(databases: Sequence[RestoredDatabase], groups: range) -> list[Share]:
-    """Divide `groups` among the holders of some of these groups, in order.
+    """Divide `groups` among the holders of some of these groups, in key-group order.
 
     Together the ranges are `groups`, also where groups have no holder.
     """
@@ -175,8 +174,9 @@ class Parts:
         return any(self._engine.is_merging(database) for database in self._databases)
 
     def checkpoint(self, folder: str) -> tuple[str, ...]:
-        """Copy each database to a new folder, immutable files as links; `folder` begins the
-        folders' names. Returns the folders.
+        """Copy each database to a new folder, immutable files as links. Returns the folders.
+
+        `folder`: beginning of the folders' names.
         """
         folders = tuple(_numbered(folder, at) for at in range(len(self._databases)))
         try:

@@ -1,5 +1,4 @@
-"""The codec of a state's values; several columns of any types are MessagePack arrays, an item a
-column.
+"""The codec of a state's values; several columns are a MessagePack array, an item a column.
 
 The item of an integer-like column or a float is the bits as an integer; of text, bytes and nestings
 of both the cell itself; of a dictionary-encoded column the value; of any other type an Arrow record
