@@ -25,10 +25,9 @@ changes without a new magic:
 
 The header is believed only after its MAC, and the length only up to a limit, so no peer makes us
 allocate at will. The sequence refuses replayed, dropped and swapped frames. The digest of a data
-body
-finds damage, not malice: an attacker on the path could forge a data body, and a network with such
-attackers needs TLS below. Commands and events have no such gap: their bodies are short enough for a
-keyed digest.
+body finds damage, not malice: an attacker on the path could forge a data body, and a network with
+such attackers needs TLS below. Commands and events have no such gap: their bodies are short enough
+for a keyed digest.
 
 Decoder and encoder do no I/O: the caller moves bytes. The caller reads a body straight to its final
 place; the batches of a buffer frame are views of that memory.

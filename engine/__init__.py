@@ -1,1 +1,3 @@
-"""The runtime: whatever does I/O, and the machines of subtask, worker and coordinator that it drives. Users import `headrace`, not this."""
+"""The runtime: whatever does I/O, and the machines of subtask, worker and coordinator that it
+drives. Users import `headrace`, not this.
+"""

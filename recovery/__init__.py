@@ -1,1 +1,5 @@
-"""Checkpoints after they were taken: metadata, paths, the catalog, the tile check, and who starts from what. Pure: storage is a protocol here."""
+"""Complete checkpoints: metadata, paths, the catalog, the tile check, and the assignment of state
+to subtasks.
+
+Pure: storage is a protocol here.
+"""

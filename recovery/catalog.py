@@ -58,7 +58,8 @@ from .store import (
     StoreUncertain,
 )
 
-#: How many epochs `claim_epoch` tries before it gives up: that many rivals or lost replies in one go.
+#: How many epochs `claim_epoch` tries before it gives up: that many rivals or lost replies in one
+#: go.
 CLAIM_ATTEMPTS_MAX = 64
 
 
@@ -104,7 +105,10 @@ class NoValidCheckpoint(Exception):
 
 
 def jobs(store: Store) -> list[str]:
-    """Return the folder names of all jobs that have files of a checkpoint, sorted. Lists the whole store."""
+    """Return the folder names of all jobs that have files of a checkpoint, sorted.
+
+    Lists the whole store.
+    """
     found = (parse_checkpoint_path(path) for path in store.list(""))
     return sorted({parsed.job for parsed in found if parsed is not None})
 
@@ -125,7 +129,8 @@ def incomplete_checkpoints(store: Store, job: str) -> list[int]:
 
 
 def abandoned_checkpoints(store: Store, job: str) -> list[int]:
-    """Return the numbers of checkpoints that have files but no metadata, without savepoints, sorted.
+    """Return the numbers of checkpoints that have files but no metadata, without savepoints,
+    sorted.
 
     A complete checkpoint may name some of the files.
     """
@@ -151,7 +156,8 @@ def next_checkpoint_number(store: Store, job: str) -> int:
 def load(store: Store, job: str, number: int) -> CheckpointMetadata:
     """Read the metadata of checkpoint or savepoint `number`.
 
-    Raises: NotFound if it is not complete, CorruptMetadata, UnsupportedVersion, WrongJob, StoreError.
+    Raises: NotFound if it is not complete, CorruptMetadata, UnsupportedVersion, WrongJob,
+    StoreError.
     """
     try:
         return load_kind(store, job, number, CheckpointKind.CHECKPOINT)
@@ -175,9 +181,9 @@ def load_kind(store: Store, job: str, number: int, kind: CheckpointKind) -> Chec
 def newest_valid(store: Store, job: str) -> tuple[CheckpointMetadata | None, list[tuple[int, str]]]:
     """Return the newest undamaged checkpoint, and newer damaged ones: (number, reason).
 
-    Its files were probed (they exist and are long enough); their checksums are verified when they are read. None, with an
-    empty list, means that the job has no complete checkpoint.
-    Raises: NoValidCheckpoint, UnsupportedVersion, WrongJob, StoreError.
+    Its files were probed (they exist and are long enough); reading verifies their checksums. None,
+    with an empty list, means that the job has no complete checkpoint. Raises: NoValidCheckpoint,
+    UnsupportedVersion, WrongJob, StoreError.
     """
     rejected: list[tuple[int, str]] = []
     complete = _complete(store, job)
@@ -200,7 +206,7 @@ def newest_valid(store: Store, job: str) -> tuple[CheckpointMetadata | None, lis
 
 
 def verify(store: Store, job: str, number: int) -> list[str]:
-    """Read every byte that checkpoint `number` refers to and return what is wrong, as sentences.
+    """Read every byte that checkpoint `number` refers to and return the faults, as sentences.
 
     Raises: UnsupportedVersion, WrongJob, StoreUncertain; an absent checkpoint is a problem.
     """
@@ -220,10 +226,12 @@ def verify(store: Store, job: str, number: int) -> list[str]:
 
 
 def publish(store: Store, metadata: CheckpointMetadata) -> None:
-    """Complete a checkpoint by writing its metadata exclusively. Repeating it after StoreUncertain is safe.
+    """Complete a checkpoint by writing its metadata exclusively.
 
-    Raises: AlreadyExists if another attempt completed this number with other contents: the caller was fenced off and must
-    stop. StoreError; InvalidMetadata.
+    Repeating it after StoreUncertain is safe.
+
+    Raises: AlreadyExists if another attempt completed this number with other contents: the caller
+    was fenced off and must stop. StoreError; InvalidMetadata.
     """
     kind = CheckpointKind.SAVEPOINT if metadata.savepoint else CheckpointKind.CHECKPOINT
     path = metadata_path(metadata.job, metadata.checkpoint, kind)
@@ -248,8 +256,8 @@ def delete_written(
 ) -> None:
     """Delete all files written for a withdrawn checkpoint, shared files too.
 
-    What stays are the files in `keep`: paths of handles, to which other checkpoints refer. Repeating it is safe.
-    Raises: StoreError.
+    What stays are the files in `keep`: paths of handles, to which other checkpoints refer.
+    Repeating it is safe. Raises: StoreError.
     """
     kept = {store_path(job, path) for path in keep}
     for prefix in (checkpoint_folder(job, number), shared_prefix(job, number)):
@@ -278,11 +286,14 @@ def newest_epoch(store: Store, job: str) -> int | None:
 
 
 def claim_epoch(store: Store, job: str, *, above: int = 0) -> int:
-    """Claim the smallest epoch above all existing ones and above `above`, exclusively. The first is 1.
+    """Claim the smallest epoch above all existing ones and above `above`, exclusively.
 
-    `above` matters when the folder was lost: an epoch that a worker has seen must not come again. A claim whose outcome is unknown is left
-    behind as a gap in the numbers. Raises: ClaimFailed, which tells of such gaps; EpochTaken when a rival claims one above `above`, if that is
-    given, in this very moment; StoreError when it could not even look.
+    The first is 1.
+
+    `above` matters when the folder was lost: an epoch that a worker has seen must not come again. A
+    claim with an unknown outcome is left behind as a gap in the numbers. Raises: ClaimFailed, which
+    tells of such gaps; EpochTaken when a rival claims one above `above`, if given, in this very
+    moment; StoreError when it could not even look.
     """
     tried = 0
     epoch = max(newest_epoch(store, job) or 0, above) + 1

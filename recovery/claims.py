@@ -3,9 +3,9 @@
     acquire  `JOB/KIND-N/claimed` is created exclusively in the checkpoint's folder: one job has it
     release  files that only this checkpoint names are deleted: its metadata first, the claim last
 
-The claiming job builds nothing upon the checkpoint, so only checkpoints of the other folder name its
-files, and keep them. The release reads those checkpoints itself: the folder may have lost some since
-the claim.
+The claiming job builds nothing upon the checkpoint, so only checkpoints of the other folder name
+its files, and keep them. The release reads those checkpoints itself: the folder may have lost some
+since the claim.
 
 Between two calls to storage the owner of the folder may go on from another checkpoint. A new
 checkpoint names no file of the released one beyond those of its own predecessor, which is complete
@@ -101,7 +101,10 @@ def check_unclaimed(
 
 
 def claimed_checkpoints(store: Store, job: str) -> set[int]:
-    """Return the numbers of claimed checkpoints of `job`, without savepoints. Raises: StoreError."""
+    """Return the numbers of claimed checkpoints of `job`, without savepoints.
+
+    Raises: StoreError.
+    """
     paths = store.list(checkpoints_prefix(job, CheckpointKind.CHECKPOINT))
     found = (parse_checkpoint_path(path) for path in paths)
     return {parsed.number for parsed in found if parsed is not None and parsed.name == "claimed"}
@@ -190,7 +193,7 @@ def _others(
 ) -> list[tuple[int, CheckpointKind]]:
     complete = set(complete_checkpoints(store, job))
     checkpoints = set(complete_checkpoints(store, job, savepoints=False))
-    # A savepoint shares no files; only one whose number a checkpoint bears too is not listed.
+    # A savepoint shares no files; a savepoint is listed unless a checkpoint bears its number too.
     found = [(n, CheckpointKind.CHECKPOINT) for n in checkpoints]
     found += [(n, CheckpointKind.SAVEPOINT) for n in complete - checkpoints]
     return sorted((each for each in found if each != (number, kind)), key=lambda each: each[0])

@@ -1,19 +1,22 @@
-"""Where the files of a job lie under the checkpoint directory: every path is made and parsed here.
+"""Paths of a job's files under the checkpoint directory: every path is made and parsed here.
 
     JOB/chk-N/metadata            exists exactly when checkpoint N is complete
-    JOB/chk-N/worker-W-eE.segment what worker W wrote for it during epoch E
-    JOB/chk-N/worker-W-eE-log-K.segment  piece K of the log that it kept for it beforehand
-    JOB/sav-N/...                 the same for a savepoint; checkpoints and savepoints share one sequence of numbers
-    JOB/shared/N-wW-eE-CHECKSUM   a file that worker W wrote for checkpoint N during epoch E, and that later ones may refer to
+    JOB/chk-N/worker-W-eE.segment data that worker W wrote for it during epoch E
+    JOB/chk-N/worker-W-eE-log-K.segment  piece K of the log that W kept for it beforehand
+    JOB/sav-N/...                 savepoint N likewise; both kinds share one sequence of numbers
+    JOB/shared/N-wW-eE-CHECKSUM   a file that W wrote for checkpoint N during epoch E, and that
+                                  later checkpoints may refer to
     JOB/epochs/E                  created exclusively by the attempt that owns epoch E
-    JOB/elsewhere/N               number N of the history is a checkpoint stored in another directory
-    JOB/KIND-N/claimed            who has claimed this checkpoint or savepoint, if somebody has
-    JOB/KIND-N/released           its metadata, from when it is released until all of it is deleted
+    JOB/elsewhere/N               number N of the history is a checkpoint in another directory
+    JOB/KIND-N/claimed            the job that has claimed this checkpoint or savepoint
+    JOB/KIND-N/released           its metadata, from the release until all of it is deleted
 
-The epoch is in a segment's name so that a worker that was given up for dead cannot overwrite the file of its
-replacement. Handles in metadata are relative to `JOB/`, so that a job's folder can be moved as a whole.
+The epoch is in a segment's name so that a worker that was given up for dead cannot overwrite the
+file of its replacement. Handles in metadata are relative to `JOB/`, so that a job's folder can be
+moved as a whole.
 
-Not here: reading and writing (`recovery/catalog.py`), and symbolic links, which only storage can see.
+Not here: reading and writing (`recovery/catalog.py`), and symbolic links, which only storage can
+see.
 """
 
 from __future__ import annotations
@@ -42,7 +45,7 @@ _OWNED = re.compile(rf"chk-{_NUMBER}/|shared/{_NUMBER}-")
 
 
 class InvalidPath(ValueError):
-    """A path that is not relative, normalised and plain; `path` is what was given."""
+    """A path that is not relative, normalised and plain; `path` is the given one."""
 
     def __init__(self, path: str) -> None:
         super().__init__(path)
@@ -53,7 +56,7 @@ class InvalidPath(ValueError):
 
 
 class CheckpointKind(Enum):
-    """What a numbered folder holds; the value is the prefix of its name."""
+    """Kind of a numbered folder; the value is the prefix of its name."""
 
     CHECKPOINT = "chk"
     SAVEPOINT = "sav"
@@ -69,7 +72,7 @@ class CheckpointPath(NamedTuple):
 
 
 class SharedName(NamedTuple):
-    """For which checkpoint a shared file was written, by whom and when; `checksum` is that of its bytes."""
+    """Name of a shared file: its checkpoint, worker and epoch; `checksum` is that of its bytes."""
 
     number: int
     worker: int
@@ -79,7 +82,7 @@ class SharedName(NamedTuple):
 
 @lru_cache(maxsize=64)  # Every path of a job begins with it.
 def job_folder(job: str) -> str:
-    """Name the folder of `job`: the name itself if it is plain, else a plain one that ends in its hash.
+    """Name the folder of `job`: the name itself if plain, else a plain name that ends in its hash.
 
     Applying it twice changes nothing. Raises: ValueError if the name is empty.
     """
@@ -100,7 +103,7 @@ def checkpoint_folder(
 
 
 def checkpoints_prefix(job: str, kind: CheckpointKind) -> str:
-    """Return what the path of every file of that kind starts with."""
+    """Return the common prefix of the paths of all files of that kind."""
     return f"{job_folder(job)}/{kind.value}-"
 
 
@@ -123,7 +126,9 @@ def segment_path(
 
 
 def log_path(job: str, number: int, worker: int, epoch: int, piece: int) -> str:
-    """Return the path of a piece of in-flight log that `worker` writes before checkpoint `number` is taken."""
+    """Return the path of a piece of in-flight log that `worker` writes before checkpoint
+    `number` is taken.
+    """
     assert piece >= 0, f"piece {piece}"
     segment = segment_path(job, number, worker, epoch)
     return f"{segment.removesuffix('.segment')}-log-{piece}.segment"
@@ -137,8 +142,9 @@ def shared_folder(job: str) -> str:
 def shared_path(job: str, number: int, worker: int, epoch: int, checksum: str) -> str:
     """Return the path of a file that later checkpoints may name too.
 
-    Nobody else writes it: the epoch tells attempts apart, and what has the same checksum in one is the same file. The
-    number is in front so that what an abandoned checkpoint left behind is found by it.
+    No other worker writes it: the epoch tells attempts apart, and equal checksums within an attempt
+    mean equal files. The number is in front so that the files of an abandoned checkpoint are found
+    by it.
     """
     assert min(number, worker, epoch) >= 0, (number, worker, epoch)
     name = f"{number}-w{worker}-e{epoch}-{checksum}"
@@ -147,18 +153,20 @@ def shared_path(job: str, number: int, worker: int, epoch: int, checksum: str) -
 
 
 def savepoint_file_path(job: str, number: int, worker: int, epoch: int, checksum: str) -> str:
-    """Return the path of such a file in a savepoint, which shares none: it lies in the savepoint's own folder."""
+    """Return the path of such a file in a savepoint, which shares none: the savepoint's own
+    folder.
+    """
     name = shared_path(job, number, worker, epoch, checksum).rpartition("/")[2]
     return checkpoint_folder(job, number, CheckpointKind.SAVEPOINT) + name
 
 
 def shared_prefix(job: str, number: int) -> str:
-    """Return what the paths of all shared files begin with that were written for checkpoint `number`."""
+    """Return the common prefix of all shared files written for checkpoint `number`."""
     return f"{shared_folder(job)}{number}-"
 
 
 def owner(handle: str) -> int | None:
-    """Return for which checkpoint the file was written that a handle names; None: for a savepoint."""
+    """Return the checkpoint for which a handle's file was written; None: a savepoint."""
     match = _OWNED.match(handle)
     return None if match is None else int(match[1] or match[2])
 
@@ -186,18 +194,20 @@ def link_path(job: str, number: int) -> str:
 
 
 def claimed_path(job: str, number: int, kind: CheckpointKind) -> str:
-    """Return the path of the file that says who has claimed the checkpoint."""
+    """Return the path of the file that names the job which has claimed the checkpoint."""
     return checkpoint_folder(job, number, kind) + "claimed"
 
 
 def released_path(job: str, number: int, kind: CheckpointKind) -> str:
-    """Return the path of what was the metadata of a checkpoint that is being deleted by who had claimed it."""
+    """Return the path of the former metadata of a claimed checkpoint that is being deleted."""
     return checkpoint_folder(job, number, kind) + "released"
 
 
 @lru_cache(maxsize=4096)  # Many handles of a checkpoint name one file.
 def is_plain_path(path: str) -> bool:
-    """Tell whether `path` is relative and normalised, of plain characters, without hidden or parent components."""
+    """Tell whether `path` is relative and normalised, of plain characters, without hidden or parent
+    components.
+    """
     if not 0 < len(path) <= PATH_CHARS_MAX:
         return False
     return all(_COMPONENT.fullmatch(component) for component in path.split("/"))
@@ -213,7 +223,10 @@ def handle_path(job: str, path: str) -> str:
 
 
 def store_path(job: str, handle: str) -> str:
-    """Return the path in the store of what a handle states. Raises: InvalidPath if it could leave the job's folder."""
+    """Return the path in the store of a handle's path.
+
+    Raises: InvalidPath if it could leave the job's folder.
+    """
     if not is_plain_path(handle):
         raise InvalidPath(handle)
     return f"{job_folder(job)}/{handle}"

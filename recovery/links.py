@@ -5,8 +5,8 @@
 - A run claims a checkpoint of another directory. The link outlives that run: later runs know that
   the claim is to be released, and start from the claimed checkpoint while none newer is complete.
 - A run ends with a savepoint, by which its sinks commit. The link is written before the savepoint's
-  metadata, so the creation of one file both completes the savepoint and makes it the newest point of
-  the history. Without that file the link dangles, and means nothing.
+  metadata, so the creation of one file both completes the savepoint and makes it the newest point
+  of the history. Without that file the link dangles, and means nothing.
 
 Not here: which checkpoint a run starts from (`engine/drivers/restore.py`), and the claim itself
 (`claims.py`).

@@ -1,25 +1,32 @@
-"""Who names which file: when a checkpoint's files may go.
+"""The shared-state registry: which checkpoint names which file, and when a file may go.
 
-A checkpoint may name files of earlier ones: in-flight buffers that are still queued, state files that have not changed. So a file goes only when no
-checkpoint that still counts names it, and none under way may be about to.
+A checkpoint may name files of earlier ones: in-flight buffers that are still queued, state files
+that have not changed. So a file goes only when no checkpoint that counts names it, and no
+checkpoint under way may be about to.
 
-What a checkpoint under way names is not known before it is complete. But it is known what it *may* name: whoever writes a part of checkpoint N has
-heard, before, of everything that completed before N was triggered. So it names what such a checkpoint names, or a later one, or what it wrote itself
-for a later one that was given up; and nothing that was let go before N was triggered. Hence each number that is let go, or whose files are
-garbage, has a *limit*, the number of the next checkpoint at that time, and goes when no *reader* below the limit is left. Readers are the checkpoints
-under way, those given up and not yet followed by a complete one (others may build on what was written for them), and those given up whose limit some
-other reader is below. Complete ones are no readers, since it is known what they name: that is counted until they go. Besides, what was given up goes only
-when one triggered later is complete: until then some worker may not have heard of the end, and may be writing.
+The files that a checkpoint under way names are unknown before it is complete, but the files that it
+*may* name are known. A worker that writes a part of checkpoint N has heard before of every
+completion up to N's trigger. So it names files of such a checkpoint, or of a later one, or files
+that it wrote itself for a later checkpoint that was given up; it names no file of a checkpoint let
+go before N was triggered. Hence each number that is let go, or whose files are garbage, has a
+*limit*: the number of the next checkpoint at that time. The number goes when no *reader* below its
+limit is left. Readers are the checkpoints under way; those given up and not yet followed by a
+complete one (others may build on their files); and those given up whose limit some other reader is
+below. Complete checkpoints are no readers, since the files that they name are known, and count
+until the checkpoints go. Besides, a given-up checkpoint goes only when a checkpoint triggered later
+is complete: until then some worker may not have heard of the end, and may be writing.
 
-To go takes two steps, since storage may refuse each. First the metadata is withdrawn (`collect`, answered by `withdrawn`): as long as that is not
-certain the checkpoint may look complete, so everything that it names is counted. Then its files are deleted (`deletable`, answered by `deleted`). What
-storage refused is handed out again the next time. What was given up is handed out once more when yet another checkpoint is complete: an upload that
-was running all the while may have come after the first deletion. The first checkpoint of an attempt
-is handed out twice even if it was complete: workers of the attempt before may live on, cut off, and
-write pieces of their in-flight logs under the same number.
+Going takes two steps, since storage may refuse each. First the metadata is withdrawn (`collect`,
+answered by `withdrawn`): until that is certain the checkpoint may look complete, so all files that
+it names count. Then its files are deleted (`deletable`, answered by `deleted`). Files that storage
+refused to delete are handed out again the next time. A given-up checkpoint is handed out once more
+when yet another one is complete: an upload that was running all the while may have come after the
+first deletion. The first checkpoint of an attempt is handed out twice even if it was complete:
+workers of the attempt before may live on, cut off, and write pieces of their in-flight logs under
+the same number.
 
-Source: Flink's SharedStateRegistry (the idea of counting; behaviour, not code). Deviation: whole checkpoints are let go, not single references, and
-what a given-up checkpoint had written may be named.
+Source: Flink's SharedStateRegistry (the idea of counting; behaviour, not code). Deviation: whole
+checkpoints are let go, not single references, and files of a given-up checkpoint may be named.
 """
 
 from __future__ import annotations
@@ -32,9 +39,10 @@ from .metadata import CheckpointMetadata
 
 
 def references(metadata: CheckpointMetadata) -> frozenset[str]:
-    """Every file that a restore of the checkpoint would read, relative to the job's folder: state and in-flight data.
+    """Return every file that a restore of the checkpoint would read: state and in-flight data.
 
-    Whatever names a file in metadata must be counted here, and only here.
+    Paths are relative to the job's folder. Every name of a file in metadata must be counted here,
+    and only here.
     """
     paths: set[str] = set()
     for subtask in metadata.subtasks:
@@ -48,9 +56,11 @@ def references(metadata: CheckpointMetadata) -> frozenset[str]:
 
 @dataclass(frozen=True, slots=True)
 class Deletable:
-    """What may be deleted now: all that was written for checkpoints without metadata but the files in `keep`, and single files that were kept earlier.
+    """Files to delete now: all files of checkpoints without metadata except those in `keep`, and
+    single files kept earlier.
 
-    `savepoints`: (number, URL of its directory; empty: the job's own) of those that were given up, and so belong to nobody.
+    `savepoints`: (number, URL of the directory; empty: the job's own) of given-up savepoints, which
+    have no owner.
     """
 
     checkpoints: tuple[int, ...] = ()
@@ -83,14 +93,16 @@ class SharedStateRegistry:
         self._firsts: set[int] = set()
         #: {deleted once, perhaps too early: deleted again when this one or a later is complete}.
         self._late: dict[int, int] = {}
-        #: Files that outlive what was written with them: others name them, or storage refused to delete them.
+        #: Files that outlive their checkpoint: others name them, or storage refused to delete them.
         self._kept: set[str] = set()
         self._checkpoint_next = 0
         self._newest_complete = 0
         self._ended = False
 
     def adopt(self, checkpoint: int, files: frozenset[str]) -> None:
-        """A checkpoint that was complete before this registry began, or one that was let go, is to count."""
+        """Count a checkpoint that was complete before this registry began, or one that was let
+        go.
+        """
         assert checkpoint not in self._withdrawing, f"chk-{checkpoint} is about to go"
         if checkpoint not in self._complete:
             self._firsts.add(checkpoint)  # It may have been: an earlier run began it.
@@ -101,23 +113,30 @@ class SharedStateRegistry:
         self._checkpoint_next = max(self._checkpoint_next, checkpoint + 1)
 
     def adopt_abandoned(self, checkpoint: int) -> None:
-        """Somebody who is gone wrote files for it and never completed it. Nobody builds upon them, but complete ones, adopted later, may name some."""
+        """Note a number under which an earlier driver wrote files without completing a checkpoint.
+
+        No checkpoint builds upon the files, but complete ones, adopted later, may name some.
+        """
         assert not self._complete.keys() | self._under_way, "adopt what was abandoned first"
         self._limits[checkpoint] = 0
         self._checkpoint_next = max(self._checkpoint_next, checkpoint + 1)
 
     def attempt_begins(self, checkpoint_next: int) -> None:
-        """An attempt runs, and its first checkpoint will be `checkpoint_next`."""
+        """Note that an attempt runs, whose first checkpoint will be `checkpoint_next`."""
         self._firsts.add(checkpoint_next)
 
     def begin(self, checkpoint: int) -> None:
-        """The checkpoint is about to be triggered: from now on files may be written for it."""
+        """Note that the checkpoint is about to be triggered: from now on files may be written for
+        it.
+        """
         assert checkpoint >= self._checkpoint_next, f"chk-{checkpoint} is begun out of order"
         self._under_way.add(checkpoint)
         self._checkpoint_next = checkpoint + 1
 
     def complete(self, checkpoint: int, files: frozenset[str]) -> None:
-        """It is complete and names `files`; nobody builds any more on what was written for older ones."""
+        """Note that the checkpoint is complete and names `files`; no later one builds upon files of
+        older ones.
+        """
         self._under_way.remove(checkpoint)
         assert checkpoint > self._newest_complete, "an older one came later"
         self._newest_complete = checkpoint
@@ -128,13 +147,19 @@ class SharedStateRegistry:
         self._look_again(checkpoint)
 
     def save(self, checkpoint: int) -> None:
-        """It is complete, and a savepoint: its files are the user's. What was written for a checkpoint of its number is garbage."""
+        """Note that the savepoint is complete: its files are the user's, and other files under its
+        number are garbage.
+        """
         self.give_up(checkpoint)
-        # Every worker had its part, so nobody writes under this number once any later one is complete.
+        # Every worker had its part, so no worker writes under this number once any later one is
+        # complete.
         self._given_up[checkpoint] = checkpoint + 1
 
     def give_up(self, checkpoint: int) -> None:
-        """It will never be complete. What was written for it may be named until a newer one is complete."""
+        """Note that the checkpoint will never be complete.
+
+        Its files may be named until a newer one is complete.
+        """
         self._under_way.remove(checkpoint)
         self._given_up[checkpoint] = self._checkpoint_next
         if checkpoint < self._newest_complete:
@@ -146,12 +171,16 @@ class SharedStateRegistry:
         self._limits[checkpoint] = self._checkpoint_next
 
     def forget(self, checkpoint: int) -> None:
-        """It counts no more, but its files are to stay: it is damaged, and somebody may want to look at it."""
+        """Stop counting a damaged checkpoint, and keep its files for inspection."""
         self._complete.pop(checkpoint, None)
         self._limits.pop(checkpoint, None)
 
     def end(self) -> None:
-        """No checkpoint is begun or completed any more, so nobody names what was written for those given up. What still comes late is the next run's."""
+        """Note that no checkpoint is begun or completed any more, so that files of given-up ones
+        become garbage.
+
+        Files that come later are the next run's.
+        """
         assert not self._under_way, "give up first what is under way"
         self._ended = True
         for checkpoint in self._given_up:
@@ -163,10 +192,13 @@ class SharedStateRegistry:
         self._late = {n: next_ for n, next_ in self._late.items() if n not in again}
         self._withdrawn |= again
 
-    # --- deletion -----------------------------------------------------------------------------------------------
+    # --- deletion ---------------------------------------------------------------------------------
 
     def collect(self) -> tuple[int, ...]:
-        """Whose metadata may be withdrawn now, sorted; each is named once, and again only if `withdrawn` does not name it."""
+        """Return checkpoints whose metadata may be withdrawn now, sorted.
+
+        Each is returned once, and again only if `withdrawn` does not name it.
+        """
         floor = self._floor()
         go = tuple(
             number
@@ -179,7 +211,10 @@ class SharedStateRegistry:
         return go
 
     def withdrawn(self, asked: Collection[int], gone: Collection[int]) -> None:
-        """The answer: of those asked for, it is certain that these have no metadata, now and in future. What they name counts no more."""
+        """Note that these checkpoints certainly have no metadata, now and in future.
+
+        Their files count no more.
+        """
         self._withdrawing -= set(asked)
         for number in gone:
             del self._limits[number]
@@ -190,7 +225,7 @@ class SharedStateRegistry:
             self._withdrawn.add(number)
 
     def deletable(self) -> Deletable:
-        """What may be deleted now; each thing is named once, and again only if `deleted` says that it is left."""
+        """Return files to delete now; each once, and again only if `deleted` names it as left."""
         named = frozenset[str]().union(*self._complete.values())
         go, self._withdrawn = tuple(sorted(self._withdrawn)), set()
         files = tuple(sorted(self._kept - named))
@@ -199,12 +234,14 @@ class SharedStateRegistry:
         return Deletable(go, keep, files)
 
     def deleted(self, left: Deletable) -> None:
-        """The answer: everything that was handed out is deleted but for this."""
+        """Note that all files that were handed out are deleted except these."""
         self._withdrawn.update(left.checkpoints, (number for number, _ in left.savepoints))
         self._kept.update(left.files)
 
     def knows(self, checkpoint: int) -> bool:
-        """It is under way or was given up, and what was written for it has not been deleted for the last time."""
+        """Return whether the checkpoint is under way or was given up, with files that may still be
+        deleted.
+        """
         return (
             checkpoint in self._under_way
             or checkpoint in self._given_up
@@ -215,7 +252,8 @@ class SharedStateRegistry:
     def _floor(self) -> int:
         """The lowest reader."""
         readers = self._under_way | (self._given_up.keys() - self._limits.keys())
-        # What was written for a given-up one is named as long as somebody is left who has not heard of a newer complete one.
+        # A given-up checkpoint's files may be named while some worker has not heard of a newer
+        # complete one.
         waiting = self._given_up.keys() & self._limits.keys()
         while readers and (more := {n for n in waiting if self._limits[n] > min(readers)}):
             readers |= more

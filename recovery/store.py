@@ -1,7 +1,8 @@
-"""What the engine asks of checkpoint storage: a seam with few, strong promises.
+"""The engine's demands on checkpoint storage: a seam with few, strong promises.
 
-The implementation on fsspec is `engine/storage/checkpoint_storage.py`; the simulator has its own, which tears, loses and
-delays. Paths are relative, `/`-separated, and resolved under one root that nothing can leave.
+The implementation on fsspec is `engine/storage/checkpoint_storage.py`; the simulation has its own,
+which tears, loses and delays. Paths are relative, `/`-separated, and resolved under one root that
+nothing can leave.
 """
 
 from __future__ import annotations
@@ -9,12 +10,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol
 
-#: What an object is to hold: its bytes, or parts that make them up, so that nobody has to copy them into one.
+#: Content of an object: its bytes, or parts of it, so that no caller copies them into one.
 Content = bytes | memoryview | Sequence[bytes | memoryview]
 
 
 class StoreError(Exception):
-    """Storage did not do what it was asked; `path` says for what. See the two kinds below."""
+    """A call to storage failed; `path` is its object. See the two kinds below."""
 
     def __init__(self, path: str, reason: str) -> None:
         super().__init__(path, reason)
@@ -26,11 +27,11 @@ class StoreError(Exception):
 
 
 class StoreRejected(StoreError):
-    """It did *not* happen: the call may be repeated or given up."""
+    """The call had *no* effect: repeat it or give up."""
 
 
 class StoreUncertain(StoreError):
-    """It may have happened: only an idempotent repeat is safe."""
+    """The call may have had its effect: only an idempotent repeat is safe."""
 
 
 class AlreadyExists(StoreRejected):
@@ -42,7 +43,7 @@ class NotFound(StoreRejected):
 
 
 def parts_of(data: Content) -> Sequence[bytes | memoryview]:
-    """The content as parts, none of them copied."""
+    """Return the content as parts, none of them copied."""
     return [data] if isinstance(data, bytes | memoryview) else data
 
 
@@ -55,7 +56,10 @@ class Store(Protocol):
     """Durable named objects. Every method may raise StoreError."""
 
     def put(self, path: str, data: Content) -> None:
-        """Write the whole object atomically: readers see the old object, or all of the new one. Durable on return."""
+        """Write the whole object atomically: readers see the old object, or all of the new one.
+
+        Durable on return.
+        """
         ...
 
     def create(self, path: str, data: bytes) -> None:
@@ -63,11 +67,16 @@ class Store(Protocol):
         ...
 
     def get(self, path: str, offset: int = 0, length: int | None = None) -> bytes:
-        """Read `length` bytes (default: to the end). Raises NotFound; raises StoreRejected if fewer bytes exist."""
+        """Read `length` bytes (default: to the end).
+
+        Raises NotFound; raises StoreRejected if fewer bytes exist.
+        """
         ...
 
     def list(self, prefix: str) -> list[str]:
-        """All paths that start with `prefix` (a folder ends in "/"), sorted, recursive. None is [], no error."""
+        """Return all paths that start with `prefix` (a folder ends in "/"), sorted, recursive; []
+        without any.
+        """
         ...
 
     def delete(self, path: str) -> None:

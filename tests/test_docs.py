@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import os
 import re
 import subprocess
@@ -37,9 +38,14 @@ NAMES = [path.relative_to(ROOT).as_posix() for path in DOCUMENTS]
 #: repository.
 TOP = ("bench/", "channels/", "docs/", "engine/", "headrace/", "inflight/", "recovery/", "tests/")
 
+#: Folders whose modules the code map names.
+ROOMS = ("channels", "inflight", "recovery", "engine")
+FUNCTION = (ast.FunctionDef, ast.AsyncFunctionDef)
+
 ROOM = re.compile(r"^#+ .*`([\w/]+/)`")
 MODULES = re.compile(r"^\| (`\w+\.py`(?:, `\w+\.py`)*) \|")
-SPAN = re.compile(r"`([^`\n]+)`")
+SPAN = re.compile(r"`([^`]+)`")
+FENCED = re.compile(r"^ *```.*?^ *```$", re.DOTALL | re.MULTILINE)
 LINK = re.compile(r"\]\(([^)#\s]+)(?:#[^)]*)?\)")
 
 
@@ -51,13 +57,25 @@ def code_blocks(name: str, language: str) -> list[str]:
     return re.findall(rf"^```{language}\n(.*?)^```$", read(name), re.DOTALL | re.MULTILINE)
 
 
+def blocks(text: str) -> list[str]:
+    """Paragraphs, lists, tables and indented code; no fenced code."""
+    return re.split(r"\n(?:[ ]*\n)+", FENCED.sub("", text))
+
+
+def spans(text: str) -> Iterator[str]:
+    """Every code span, joined where a line wraps."""
+    for block in blocks(text):
+        yield from (" ".join(span.split()) for span in SPAN.findall(block))
+
+
 def commands(name: str) -> Iterator[str]:
     """Every line of code, or code span, that is a command."""
-    for line in read(name).splitlines():
-        spans = [line.strip()] if line.startswith("    ") else SPAN.findall(line)
-        for span in spans:
-            if re.match(r"(headrace|make) ", span):
-                yield span
+    for block in blocks(read(name)):
+        lines = block.splitlines()
+        is_code = all(line.startswith("    ") for line in lines)
+        for text in (line.strip() for line in lines) if is_code else spans(block):
+            if re.match(r"(headrace|make) ", text):
+                yield text
 
 
 def run(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
@@ -141,8 +159,8 @@ def test_links_lead_somewhere(name: str) -> None:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_paths_that_are_named_exist(name: str) -> None:
-    spans = {span for span in SPAN.findall(read(name)) if span.startswith(TOP)}
-    paths = {span for span in spans if re.fullmatch(r"[\w./-]+", span)}
+    named = {span for span in spans(read(name)) if span.startswith(TOP)}
+    paths = {span for span in named if re.fullmatch(r"[\w./-]+", span)}
     missing = sorted(path for path in paths if not (ROOT / path).exists())
     assert not missing
 
@@ -160,14 +178,60 @@ def mapped() -> Counter[str]:
 
 
 def test_the_code_map_names_every_module_once_and_none_besides() -> None:
-    rooms = ("channels", "inflight", "recovery", "engine")
     modules = {
         path.relative_to(ROOT).as_posix()
-        for room in rooms
+        for room in ROOMS
         for path in (ROOT / room).rglob("*.py")
         if path.name not in {"__init__.py", "__main__.py"}
     }
     assert mapped() == Counter(modules)
+
+
+def definitions(path: Path) -> Iterator[str]:
+    """Every class, function, and `Class.method` that a file defines."""
+    for node in ast.parse(path.read_text(encoding="utf-8")).body:
+        if isinstance(node, ast.ClassDef):
+            yield node.name
+            yield from (f"{node.name}.{m.name}" for m in node.body if isinstance(m, FUNCTION))
+        elif isinstance(node, FUNCTION):
+            yield node.name
+
+
+def lives() -> str:
+    """The sections of ARCHITECTURE.md that follow something through the code."""
+    _, *sections = re.split(r"^## ", read("ARCHITECTURE.md"), flags=re.MULTILINE)
+    return "".join(s for s in sections if s.startswith("The life of a "))
+
+
+def test_functions_that_the_lives_name_exist() -> None:
+    text = lives()
+    assert re.findall(r"^The life of a (\w+)", text, re.MULTILINE) == [
+        "record",
+        "barrier",
+        "failure",
+        "rescale",
+    ]
+    defined = {
+        name for room in ROOMS for path in (ROOT / room).rglob("*.py") for name in definitions(path)
+    }
+    named = {span for span in spans(text) if not span.startswith(TOP)}
+    assert sorted(named - defined) == []
+
+
+def test_a_file_on_the_barrier_s_way_defines_the_functions_beside_it() -> None:
+    rows = re.findall(r"^\| (\d+) \| `([\w/]+\.py)` \| (.*) \|$", lives(), re.MULTILINE)
+    assert [int(number) for number, _, _ in rows] == list(range(1, len(rows) + 1))
+    for _, file, functions in rows:
+        missing = set(SPAN.findall(functions)) - set(definitions(ROOT / file))
+        assert not missing, file
+
+
+def test_the_glossary_is_sorted_and_each_term_has_a_file() -> None:
+    _, _, glossary = read("ARCHITECTURE.md").partition("## Glossary")
+    rows = re.findall(r"^\| ([^|]+) \| [^|]+ \| `([\w/]+\.py)` \|$", glossary, re.MULTILINE)
+    terms = [term for term, _ in rows]
+    assert terms == sorted(set(terms))
+    assert len(terms) == sum(line.startswith("| ") for line in glossary.splitlines()) - 1
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -25,6 +25,8 @@ IMPURE_MODULES = {"threading", "socket", "time", "random", "os", "logging", "pys
 
 FILE_LINES_MAX = 700
 FUNCTION_LINES_MAX = 60
+#: Of a document, tables and lonely links excepted; ruff's E501 holds the same of code.
+COLUMNS_MAX = 100
 
 #: Modules without a test file of their own, each with the reason.
 UNMIRRORED = {
@@ -139,6 +141,9 @@ TEST_FOLDERS = {
 #: Folders that are not the repository's own content.
 FOREIGN = {".git", ".venv", "build", "dist", "target", "__pycache__", ".benchmarks", ".hypothesis"}
 
+#: A line that is a row of a table, or nothing but a link, an image or an address.
+UNWRAPPABLE = re.compile(r"\||\s*(?:[-*] )?(?:!?\[[^\]]*\]\(\S+\)|<?https?://\S+)[.,;]?$")
+
 # Written in pieces, so that this file does not find itself.
 LEFTOVERS = re.compile(r"\b(?:TO" + r"DO|FIX" + r"ME|XX" + r"X|HA" + r"CK)\b")
 MACHINE_PATHS = re.compile(r"(?<![\w.*/])/(?:home|root|Users|work|mnt)" + r"/[\w.]")
@@ -211,6 +216,16 @@ def test_functions_fit_a_screen() -> None:
         and (lines := body_lines(node)) > FUNCTION_LINES_MAX
     ]
     complain(complaints, "keep the branches in the parent, move the computation into helpers")
+
+
+def test_documents_wrap() -> None:
+    complaints = [
+        f"{name_of(path)}:{number}: {len(line)} columns, at most {COLUMNS_MAX}"
+        for path in sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
+        for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), start=1)
+        if len(line) > COLUMNS_MAX and not UNWRAPPABLE.match(line)
+    ]
+    complain(complaints, "wrap the paragraph; shorten a line of code")
 
 
 def test_pure_packages_reach_neither_clock_nor_network_nor_threads() -> None:

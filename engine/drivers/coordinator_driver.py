@@ -1,4 +1,5 @@
-"""The coordinator's driver: one thread steps the machine, beside a network, storage and sink threads.
+"""The coordinator's driver: one thread steps the machine, beside a network, storage and sink
+threads.
 
 As in a worker's driver, every event goes through one inbox, and effects are performed in order.
 Metadata and epochs go through one storage thread, commits through one sink thread: each keeps its
@@ -66,7 +67,7 @@ class _ProgramEnded(Exception):
 class CoordinatorDriver(CoordinatorPerformer):
     """Runs the coordinator of one job; `listen`, `start`, then wait for `ended`.
 
-    Workers may come before `start`: what they say waits for the machine.
+    Workers may come before `start`: their messages wait for the machine.
     """
 
     def __init__(
@@ -108,7 +109,7 @@ class CoordinatorDriver(CoordinatorPerformer):
         self._restarts = 0
         self._lock = threading.Lock()
         self.result: d.JobEnded | None = None
-        #: All is decided and durable; what remains is that the workers end.
+        #: All is decided and durable; workers have yet to end.
         self.settled = threading.Event()
         self.ended = threading.Event()
 
@@ -120,7 +121,10 @@ class CoordinatorDriver(CoordinatorPerformer):
         return self._network.listen(host)
 
     def await_workers(self, timeout_s: float) -> str:
-        """Wait, before `start`, until all workers have registered. Returns the failure; or empty."""
+        """Wait, before `start`, until all workers have registered.
+
+        Returns the failure; or empty.
+        """
         early = self._early
         self._hear_early(lambda: bool(early.failure) or not early.missing, timeout_s)
         if early.missing and not early.failure:
@@ -173,7 +177,9 @@ class CoordinatorDriver(CoordinatorPerformer):
         kind: d.StopKind,
         savepoint: SavepointOrder,
     ) -> None:
-        """Ask that the job ends with a savepoint; `answer` is called in the coordinator's thread."""
+        """Ask that the job ends with a savepoint; `answer` is called in the coordinator's
+        thread.
+        """
         with self._lock:
             self._requests += 1
             number = self._requests
@@ -286,7 +292,7 @@ class CoordinatorDriver(CoordinatorPerformer):
         try:
             message = m.decode_for_coordinator(body)
         except msgspec.DecodeError as error:
-            # Whoever sends this is broken, though it knows the secret: it is lost, the job is not.
+            # A peer that knows the secret and sends nonsense is broken: it is lost, the job is not.
             self._network.close(connection)
             return d.ConnectionLost(connection, f"it sent what is no message: {error}")
         match message:
@@ -375,7 +381,7 @@ class CoordinatorDriver(CoordinatorPerformer):
         self.settled.set()
         stopping = threading.Thread(target=self._stop_launcher, name=f"stopping-{self._job}")
         stopping.start()
-        # Workers that were still starting register now. Nobody else tells them that it is over.
+        # Workers that were still starting register now, and hear only here that the job is over.
         while (item := self._inbox.get()) is not None:
             if self._machine is None or self._machine.phase is Phase.ENDED:
                 self._take(item)

@@ -35,8 +35,8 @@ from .checkpoint_directory import CheckpointDirectory
 
 _log = logging.getLogger(__name__)
 
-#: A savepoint's uncertain write, and a deletion when the job ends, is repeated so often, with this pause, before it is given up; a
-#: checkpoint's write until it is certain.
+#: A savepoint's uncertain write, and a deletion when the job ends, is repeated this often, with
+#: this pause, before it is given up; a checkpoint's write until it is certain.
 _REPEATS = 5
 _PAUSE_S = 0.2
 
@@ -192,7 +192,7 @@ def write_metadata(
             return [superseded, d.MetadataDiscarded(number, superseded.reason)]
         directory = _store_of(target, store)
         if last:
-            # Before it is there: then the next driver looks for it, and finds it or not.
+            # Written first: then the next driver looks for the metadata, and finds it or not.
             link = _link(metadata, target)
             _repeat(lambda: links.write(store, metadata.job, link), sleep)
         if metadata.savepoint and not last:
@@ -333,8 +333,8 @@ def recover_sinks(
 ) -> Answer:
     """Recover the sinks, unless a newer coordinator owns their open transactions.
 
-    An epoch that is claimed between this look and the last abort is not seen: the new owner's transactions are open only once its workers
-    write, which is later than its claim by a deployment.
+    An epoch claimed between this look and the last abort is not seen: the new owner's transactions
+    are open only once its workers write, which is later than its claim by a deployment.
     """
     try:
         newest = 0 if store is None else catalog.newest_epoch(store, job) or 0
@@ -441,10 +441,12 @@ def _link(savepoint: CheckpointMetadata, target: str) -> links.CheckpointLink:
 def _publish(
     store: Store, metadata: CheckpointMetadata, sleep: Callable[[float], None], directory: Store
 ) -> None:
-    """Write metadata to `directory` until its fate is certain. Raises: StoreRejected, when it is not there; AlreadyExists, when another's is.
+    """Write metadata to `directory` until its fate is certain.
 
-    Between two tries it is looked whether a rival has claimed an epoch. What an uncertain try has left is left then: whoever chose it, or
-    an older one, decides.
+    Raises: StoreRejected, when it is not there; AlreadyExists, when another's is.
+
+    Between two tries a look tells whether a rival has claimed an epoch. The file of an uncertain
+    try is left then: the rival, which chose it or an older one, decides.
     """
     uncertain = False
     while True:

@@ -1,11 +1,14 @@
-"""Python's own settings in a process that runs a worker: what keeps its threads from waiting for one another."""
+"""Python's own settings in a worker's process, which keep its threads from waiting for one
+another.
+"""
 
 from __future__ import annotations
 
 import gc
 import sys
 
-#: Beside a thread that computes in pure Python, every hand-over waits this long instead of the default 5 ms.
+#: Beside a thread that computes in pure Python, every hand-over waits this long instead of the
+#: default 5 ms.
 SWITCH_INTERVAL_S = 0.0005
 
 
@@ -15,9 +18,11 @@ def hand_over_soon() -> None:
 
 
 def freeze_loaded() -> None:
-    """Spare the collector what has been loaded so far: modules and the program, which live as long as the process.
+    """Spare the collector everything loaded so far: modules and the program, which live as long as
+    the process.
 
-    Now and then the collector looks at every object there is, with the GIL held: 30 ms and more once Arrow, Spark and the engine are
-    imported. Afterwards it looks at what a worker makes at work, which is little.
+    Now and then the collector looks at every object, with the GIL held: 30 ms and more once Arrow,
+    Spark and the engine are imported. Afterwards it looks only at objects that a worker makes at
+    work, which are few.
     """
     gc.freeze()

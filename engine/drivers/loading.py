@@ -1,4 +1,4 @@
-"""First steps of a subtask's thread: make the chain, and read the state that it starts from."""
+"""First steps of a subtask's thread: make the chain, and read its restored state."""
 
 from __future__ import annotations
 

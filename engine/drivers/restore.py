@@ -73,15 +73,17 @@ def resolve(
     claim: bool = False,
     open_: Open = open_store,
 ) -> Restore:
-    """Find the checkpoint that `restore` ("latest", a number, or a path that ends in JOB/chk-N) names.
+    """Find the checkpoint that `restore` ("latest", a number, or a path that ends in JOB/chk-N)
+    names.
 
     Args:
-        directory: URL of `store`. A savepoint in it is somebody else's, like all in other directories.
-        claim: what is somebody else's is to become the job's own.
+        directory: URL of `store`. A savepoint in it has another owner, like everything in other
+            directories.
+        claim: a checkpoint of another owner is to become the job's own.
         open_: opens other directories.
 
-    Raises UserError: there is no such complete checkpoint, it is damaged, another job has claimed it, or the folder belongs to another job;
-        StorageUnreachable.
+    Raises UserError: there is no such complete checkpoint, it is damaged, another job has claimed
+    it, or the folder belongs to another job; StorageUnreachable.
     """
     try:
         following = 1 if store is None else catalog.next_checkpoint_number(store, job)
@@ -120,12 +122,16 @@ def _warnings(found: _Found) -> tuple[str, ...]:
 
 
 def _claimed(restore: Restore, store: Store | None, job: str, directory: str) -> Restore:
-    """Claim the checkpoint for the job, unless it is the job's own. Raises: UserError, StoreError."""
+    """Claim the checkpoint for the job, unless it is the job's own.
+
+    Raises: UserError, StoreError.
+    """
     metadata = restore.metadata
     assert metadata is not None, "something is restored"
     if store is None:
         raise UserError(
-            "claim needs a checkpoint directory: without newer checkpoints nothing subsumes what is claimed"
+            "claim needs a checkpoint directory: without newer checkpoints nothing subsumes what"
+            " is claimed"
         )
     if not restore.origin or restore.link is not None:
         return restore
@@ -199,13 +205,15 @@ def _find(store: Store | None, job: str, restore: str | int, open_: Open) -> _Fo
         return _Found(_load(open_(origin), path["job"], int(path["number"])), origin)
     if store is None:
         raise UserError(
-            f"restore={restore!r} needs a checkpoint directory; give the job checkpoints=DIR or the path of a checkpoint"
+            f"restore={restore!r} needs a checkpoint directory; give the job checkpoints=DIR or"
+            " the path of a checkpoint"
         )
     if restore == "latest":
         return _latest(store, job, open_)
     if not str(restore).isdecimal():
         raise UserError(
-            f"restore={restore!r} is neither 'latest', nor a number, nor a path that ends in {job}/chk-N or {job}/sav-N"
+            f"restore={restore!r} is neither 'latest', nor a number, nor a path that ends in"
+            f" {job}/chk-N or {job}/sav-N"
         )
     return _Found(_load(store, job, int(restore)))
 
@@ -239,7 +247,8 @@ def _latest(store: Store, job: str, open_: Open) -> _Found:
         return _Found(metadata_, "", refused, None, dangling)
     reasons = "".join(f" ({name}: {reason})" for name, reason in refused)
     raise UserError(
-        f"restore='latest': job {job!r} has no complete checkpoint there{reasons}; leave restore out to start afresh"
+        f"restore='latest': job {job!r} has no complete checkpoint there{reasons}; leave restore"
+        " out to start afresh"
     )
 
 
@@ -249,7 +258,8 @@ def _load(store: Store, job: str, number: int) -> CheckpointMetadata:
     except NotFound:
         complete = ", ".join(f"chk-{n}" for n in catalog.complete_checkpoints(store, job)) or "none"
         raise UserError(
-            f"chk-{number} of job {job!r} is not complete or does not exist; complete are: {complete}"
+            f"chk-{number} of job {job!r} is not complete or does not exist; complete are:"
+            f" {complete}"
         ) from None
 
 

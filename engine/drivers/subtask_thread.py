@@ -120,8 +120,8 @@ class SubtaskThread:
         try:
             done = chain.run(number, work)
         except UserCodeError as error:
-            # What breaks its promise (a type, a schema) will break it again; what raises may have
-            # met a passing trouble.
+            # A broken promise (a type, a schema) will be broken again; an exception may be a
+            # passing trouble.
             story, trace = str(UserCodeError(error.operator, error.message)), error.user_traceback
             return self._failed(story, trace, fatal=not trace)
         except HeadraceError as error:

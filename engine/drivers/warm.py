@@ -1,6 +1,7 @@
-"""What a worker imports anyway, for processes from which workers are forked: it is then there at a worker's birth.
+"""The imports of a worker, for processes from which workers are forked: every worker is born with
+them.
 
-Nothing is done besides importing: no threads of ours, files or connections that a fork would share.
+The module only imports: no threads of ours, files or connections that a fork would share.
 """
 
 from __future__ import annotations

@@ -60,8 +60,8 @@ _log = logging.getLogger(__name__)
 _TURN_ITEMS_MAX = 64
 #: How long the end of a worker may wait for storage to delete what nobody will name.
 _DELETE_S = 5.0
-#: How long it may wait for the threads of its subtasks: a database that is open when the
-#: interpreter ends aborts the process.
+#: Limit of the wait for the threads of its subtasks: a database that is open when the interpreter
+#: ends aborts the process.
 _LEAVE_S = 1.0
 
 InboxItem = w.WorkerEvent | ThreadEvent | PieceWritten | CheckpointStored | list[NetworkEvent]
@@ -170,8 +170,8 @@ class WorkerDriver(Performer[_Loaded, ConnectionId]):
         wait_s = None if deadline_ns is None else max(0.0, (deadline_ns - now_ns()) / 1e9)
         with contextlib.suppress(queue.Empty):
             self._take(self._inbox.get(timeout=wait_s))
-            # All that is there, before deadlines are looked at again; but not for so long that one
-            # would be missed by much.
+            # Take everything there before the next look at deadlines; but not for so long that a
+            # deadline would be missed by much.
             for _ in range(_TURN_ITEMS_MAX):
                 self._take(self._inbox.get_nowait())
         if deadline_ns is not None and deadline_ns <= now_ns():

@@ -63,7 +63,7 @@ def open_failed(
 ) -> w.WorkFailed | w.AttemptLoadFailed:
     """Return the event of a chain that could not be opened or restored."""
     if isinstance(error, StoreError):
-        # Storage that does not answer now says nothing about the program or the checkpoint: try
+        # Storage that does not answer now tells nothing about the program or the checkpoint: try
         # again.
         reason = f"the checkpoint could not be read: {error}"
         return w.WorkFailed(epoch, subtask, reason, "", fatal=False)

@@ -328,7 +328,8 @@ def _partitioner(edge: EdgeInfo, max_parallelism: int) -> Partitioner:
             return found
     how = edge.partitioning or "a partitioner that it does not name"
     raise UserError(
-        f"in-flight records of edge {edge.key!r} were left of a rescale and are told apart by {how}, "
+        f"in-flight records of edge {edge.key!r} were left of a rescale and are told apart by"
+        f" {how}, "
         "which needs the program; take a checkpoint when they have been replayed"
     )
 

@@ -10,10 +10,11 @@ have no thread of ours when it forks; the threads of Arrow's allocator and of Nu
 about forks. Not `multiprocessing`'s fork server: that server runs the user's main module once more
 in every fork, and serves one process as a whole.
 
-    request  1 byte kind: F fork, with the worker's end of its pipe attached; K kill the remains of
-        a fork 8 bytes number, big-endian, chosen by the other side
-    reply    1 byte kind: E ended, R refused to fork 8 bytes number 4 bytes exit code, signed, or
-        errno
+    request  1 byte kind: F fork, with the worker's end of its pipe attached; K kill a fork's rest
+             8 bytes number, big-endian, chosen by the other side
+    reply    1 byte kind: E ended, R refused to fork
+             8 bytes number
+             4 bytes exit code, signed, or errno
 
 The end of the socket means the parent's death.
 """

@@ -1,1 +1,4 @@
-"""Code inside a subtask: maps, aggregates, windows, joins, processors. Operators know neither channels nor barriers."""
+"""Code inside a subtask: maps, aggregates, windows, joins, processors.
+
+Operators know neither channels nor barriers.
+"""

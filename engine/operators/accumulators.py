@@ -1,7 +1,8 @@
 """Running aggregates, one per slot, as columns of state.
 
-Each accumulator is two state columns at most: the running value, and whether (or how often) there was one. `add` is a few NumPy
-scatters over the batch, `stage` remembers what changed, `result` turns values into the column that is emitted.
+An accumulator has at most two state columns: the running value, and whether (or how often) a value
+came. `add` is a few NumPy scatters over the batch, `stage` remembers the changed slots, `result`
+turns values into the emitted column.
 """
 
 from __future__ import annotations
@@ -28,12 +29,12 @@ class Accumulator(Protocol):
 
     @property
     def columns(self) -> Sequence[StateColumn]:
-        """Its state."""
+        """The accumulator's state."""
         ...
 
     @property
     def fields(self) -> Sequence[pa.Field]:
-        """Names and types of what `store` makes."""
+        """Names and types of the columns that `store` makes."""
         ...
 
     def add(self, slots: Slots, array: pa.Array | None) -> None:
@@ -41,7 +42,13 @@ class Accumulator(Protocol):
         ...
 
     def merge(self, slots: Slots, state: Sequence[Values]) -> None:
-        """Take other aggregates in: values of `columns`, one row for each of `slots`. Raises: OverflowError."""
+        """Merge other aggregates.
+
+        Args:
+            state: values of `columns`, one row for each of `slots`.
+
+        Raises: OverflowError.
+        """
         ...
 
     def result(self, state: Sequence[Values]) -> pa.Array:
@@ -53,12 +60,12 @@ class Accumulator(Protocol):
         ...
 
     def load(self, slots: Slots, arrays: Sequence[pa.Array]) -> None:
-        """Take back what `store` made."""
+        """Restore the columns that `store` made."""
         ...
 
 
 def accumulator(name: str, aggregation: Aggregation, schema_in: pa.Schema) -> Accumulator:
-    """Make the accumulator of an aggregation that is emitted as `name`.
+    """Make the accumulator of an aggregation whose result column is `name`.
 
     Raises: UserError as `result_type` does.
     """
@@ -82,7 +89,7 @@ class CountAccumulator:
         self.fields = (pa.field(name, pa.int64(), nullable=False),)
 
     def add(self, slots: Slots, array: pa.Array | None) -> None:
-        """Count each row once; with `array`, only where it is valid."""
+        """Count each row once; with `array`, count only valid rows."""
         valid = None if array is None else validity(array)
         np.add.at(self._count.working, slots if valid is None else slots[valid], 1)
 
@@ -104,10 +111,11 @@ class CountAccumulator:
 
 
 class Total:
-    """Sums per slot: float64, or int64 that refuses to wrap around.
+    """Sums per slot: float64, or int64 with a check against overflow.
 
-    Checking each addition would double its cost. Instead a bound on every sum is kept, which grows with each batch by rows times
-    largest value; only when the bound leaves the range are the sums themselves looked at.
+    Checking each addition would double the cost. Instead `Total` keeps a bound on every sum. The
+    bound grows with each batch by rows times largest value; only when the bound leaves the range
+    does `Total` look at the sums.
     """
 
     def __init__(self, *, integers: bool) -> None:
@@ -124,7 +132,7 @@ class Total:
         self.merge(slots, numbers)
 
     def merge(self, slots: Slots, numbers: Values) -> None:
-        """Add numbers, each to its slot. Raises: OverflowError, before anything is added."""
+        """Add each number to its slot. Raises: OverflowError, before any addition."""
         if self._integers:
             self._check(slots, numbers)
             numbers = numbers.astype(np.int64, copy=False)
@@ -161,7 +169,7 @@ class Total:
 
 
 class SumAccumulator:
-    """Sums numbers; null until the first one."""
+    """Sums numbers; null before the first number."""
 
     def __init__(self, name: str, type_: pa.DataType) -> None:
         self._total = Total(integers=pa.types.is_integer(type_))
@@ -178,7 +186,7 @@ class SumAccumulator:
         self._seen.working[slots if valid is None else slots[valid]] = True
 
     def merge(self, slots: Slots, state: Sequence[Values]) -> None:
-        """Add the sums; one of nothing is 0."""
+        """Add the sums; an empty sum is 0."""
         self._total.merge(slots, state[0])
         self._seen.working[slots[state[1]]] = True
 
@@ -238,11 +246,12 @@ class MeanAccumulator:
 
 
 class ExtremeAccumulator:
-    """Keeps the smallest or largest value; null until the first one."""
+    """Keeps the smallest or largest value; null before the first value."""
 
     def __init__(self, name: str, type_: pa.DataType, *, smallest: bool) -> None:
         dtype = values(pa.array([], type_)).dtype
-        # `fmin` and `fmax` prefer any number to NaN; on integers they are the plain minimum and maximum.
+        # `fmin` and `fmax` prefer any number to NaN; on integers they are the plain minimum and
+        # maximum.
         self._ufunc: np.ufunc = np.fmin if smallest else np.fmax
         if dtype.kind == "f":
             self._best = StateColumn(_FLOAT64, float("nan"))
@@ -265,7 +274,7 @@ class ExtremeAccumulator:
         self._seen.working[slots] = True
 
     def merge(self, slots: Slots, state: Sequence[Values]) -> None:
-        """Take the other extremes; one of nothing holds the fill value, which loses against every other."""
+        """Merge the other extremes; an empty extreme holds the fill value, which always loses."""
         self._ufunc.at(self._best.working, slots, state[0])
         self._seen.working[slots[state[1]]] = True
 

@@ -1,7 +1,8 @@
 """The keyed aggregate: columns of running values, one slot per key, a batch at a time.
 
-No Python runs per record. A batch becomes slots (`engine.state.keys`), each aggregation scatters its column into those
-slots, and either nothing is emitted until the input ends, or one row per key of the batch.
+No Python runs per record. A batch becomes slots (`engine.state.keys`), and each aggregation
+scatters its column into the slots. The operator emits one row per key of the batch, or all keys
+when the input ends.
 """
 
 from __future__ import annotations
@@ -13,23 +14,21 @@ import numpy as np
 import pyarrow as pa
 
 from ..contract.operators import (
-    DatabaseSnapshot,
     OperatorContext,
-    RestoredDatabase,
     RestoredState,
     StateBackend,
     StateLayout,
-    StateSnapshot,
 )
-from ..state.backend import KeyedBackend, RowTable
+from ..state.backend import RowTable
 from ..state.keys import KeySlots
 from ..state.slots import Slots
 from ..state.tables import refuse_unknown, restored_batches
 from .aggregates import Aggregates
 from .aggregations import Aggregation, aggregate_schema
-from .backends import keyed_backend
+from .backends import KeyedOperator, keyed_backend
 
-#: "changes": after each piece of work the new values of its keys; "final": all keys, once, at the end of input.
+#: "changes": after each piece of work the new values of its keys; "final": all keys, once, at the
+#: end of input.
 Emit = Literal["changes", "final"]
 
 # Format, never change.
@@ -63,13 +62,16 @@ class AggregateRows:
         return self._keys.count
 
     def lookup(self, batch: pa.RecordBatch) -> Slots:
-        """Return the slot of each row's key; new keys get one."""
+        """Return the slot of each row's key; new keys get a slot."""
         slots = self._keys.lookup(batch)
         self.aggregates.grow(self._keys.count)
         return slots
 
     def last_rows(self, slots: Slots) -> Slots:
-        """Find the last row of each slot, without sorting: of several writes to one place the last one stays."""
+        """Find the last row of each slot, without sorting.
+
+        Of several writes to one place the last stays.
+        """
         if len(self._scratch) < self.count:
             self._scratch = np.zeros(2 * self.count, np.int32)
         rows = np.arange(len(slots), dtype=np.int32)
@@ -118,8 +120,8 @@ class AggregateRows:
         return lambda: pa.RecordBatch.from_arrays([*keys(), *aggregates()], schema=schema)
 
 
-class AggregateOperator:
-    """Aggregates by key. Its state is one table: key columns, then the columns of each aggregation.
+class AggregateOperator(KeyedOperator):
+    """Aggregates by key. The state is one table: key columns, then the columns of each aggregation.
 
     Raises: UserError for an aggregation that its column does not allow.
     """
@@ -139,23 +141,18 @@ class AggregateOperator:
         self._emit = emit
         self._operator = operator
         self._stated = backend
-        self._backend: KeyedBackend | None = None
 
     def open(self, context: OperatorContext) -> None:
         """Make the backend."""
         self._backend = keyed_backend(self._stated, context)
         self._rows: RowTable = self._backend.rows(self._at_hand)
 
-    def restore_databases(self, databases: Sequence[RestoredDatabase]) -> bool:
-        """See `KeepsDatabase`."""
-        return self._opened().restore(databases)
-
     def check_states(self, states: Sequence[RestoredState]) -> None:
         """See `ChecksStates`."""
         self._batches(states)
 
     def restore(self, states: Sequence[RestoredState]) -> None:
-        """Take back the keys that this subtask owns now.
+        """Restore the keys of this subtask.
 
         Raises: UserError when the checkpoint's aggregate has other columns.
         """
@@ -186,27 +183,6 @@ class AggregateOperator:
         if self._emit == "final":
             for slots in self._rows.scan():
                 yield self._output(self._at_hand.names(slots), slots)
-
-    def commit(self) -> None:
-        """Publish the values of the touched keys."""
-        self._opened().commit()
-
-    def snapshot(self) -> Sequence[StateSnapshot]:
-        """Freeze the committed values outside a database."""
-        return self._opened().snapshot()
-
-    def freeze_database(self) -> DatabaseSnapshot | None:
-        """Freeze the committed values in the database."""
-        return self._opened().freeze_database()
-
-    def close(self) -> None:
-        """Release the backend."""
-        if self._backend is not None:
-            self._backend.close()
-
-    def _opened(self) -> KeyedBackend:
-        assert self._backend is not None, "opened"
-        return self._backend
 
     def _batches(self, states: Sequence[RestoredState]) -> list[pa.RecordBatch]:
         refuse_unknown(states, [STATE_NAME], self._operator)

@@ -1,4 +1,4 @@
-"""All aggregations of an operator side by side: one slot, one value of each."""
+"""All aggregations of an operator side by side: each slot has one value per aggregation."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class Aggregates:
     """Accumulators over one numbering of slots.
 
     Attributes:
-        fields: of what a snapshot holds of them.
+        fields: of the accumulators in a snapshot.
     """
 
     def __init__(
@@ -39,7 +39,7 @@ class Aggregates:
                 column.grow(count)
 
     def add(self, slots: Slots, column: Callable[[str], pa.Array]) -> None:
-        """Take rows in, each to its slot; `column` returns the column of a name, as long as `slots`.
+        """Add each row to its slot; `column` returns the column of a name, as long as `slots`.
 
         Raises: UserCodeError when a sum of integers leaves the range of int64.
         """
@@ -50,13 +50,13 @@ class Aggregates:
                 raise self._overflow(accumulated, error) from error
 
     def reset(self, count: int) -> None:
-        """Begin anew: nothing was aggregated in the first `count` slots."""
+        """Empty the first `count` slots."""
         for accumulated in self._accumulators:
             for column in accumulated.columns:
                 column.reset(count)
 
     def clear(self, slots: Slots) -> None:
-        """Begin anew: nothing was aggregated in these slots."""
+        """Empty these slots."""
         for accumulated in self._accumulators:
             for column in accumulated.columns:
                 column.clear(slots)
@@ -70,7 +70,7 @@ class Aggregates:
                 raise self._overflow(accumulated, error) from error
 
     def results(self, slots: Slots) -> list[pa.Array]:
-        """Make the emitted columns of some slots, as the running work sees them."""
+        """Make the emitted columns of some slots from the working values."""
         if self._staged is not None and self._staged[0] is slots:
             state = self._staged[1]
         else:
@@ -83,19 +83,22 @@ class Aggregates:
         self._staged = slots, staged
 
     def commit(self) -> None:
-        """Publish what was staged."""
+        """Publish the staged changes."""
         self._staged = None
         for accumulated in self._accumulators:
             for column in accumulated.columns:
                 column.commit()
 
     def freeze(self, count: int) -> Callable[[], list[pa.Array]]:
-        """Copy the committed values of the first `count` slots; the result makes the columns of `fields`, in any thread."""
+        """Copy the committed values of the first `count` slots.
+
+        The result makes the columns of `fields`, in any thread.
+        """
         frozen = [[column.freeze(count) for column in a.columns] for a in self._accumulators]
         return lambda: _stored(self._accumulators, frozen)
 
     def working(self, slots: Slots) -> list[pa.Array]:
-        """Make the columns of `fields` of some slots, as the running work sees them."""
+        """Make the columns of `fields` of some slots from the working values."""
         state = [[c.working[slots] for c in a.columns] for a in self._accumulators]
         return _stored(self._accumulators, state)
 
@@ -109,7 +112,8 @@ class Aggregates:
         index = self._accumulators.index(accumulated)
         return UserCodeError(
             self._operator,
-            f"aggregation {accumulated.fields[0].name!r} of column {self._sources[index]!r}: {error}; cast the column to "
+            f"aggregation {accumulated.fields[0].name!r} of column {self._sources[index]!r}:"
+            f" {error}; cast the column to "
             "float64 before",
         )
 

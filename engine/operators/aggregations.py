@@ -1,7 +1,8 @@
-"""What an aggregate computes of each group: values that a pipeline is written with, and their types.
+"""Aggregations of a pipeline, as values, and the types of their results.
 
-Nulls are skipped, as in SQL: the sum, minimum, maximum and mean of nothing but nulls are null, their count is 0. Sums of
-integers are int64 and are checked, sums of floats are float64. Minimum and maximum also skip NaN where there is a number.
+Aggregations skip nulls, as in SQL: over nulls alone, sum, minimum, maximum and mean are null, and
+the count is 0. Sums of integers are int64 and are checked, sums of floats are float64. Minimum and
+maximum also skip NaN where there is a number.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from ..contract.errors import UserError
 
 
 class AggregationKind(Enum):
-    """The functions there are; the value is the name that users call them by."""
+    """The aggregation functions; the value is the function's name in the API."""
 
     SUM = "sum"
     COUNT = "count"
@@ -39,7 +40,10 @@ class Aggregation:
 
 
 def sum(column: str) -> Aggregation:
-    """Sum of a numeric column: int64 for integers (the job fails if it leaves that range), float64 for floats."""
+    """Sum of a numeric column: int64 for integers, float64 for floats.
+
+    The job fails if an int64 sum overflows.
+    """
     return Aggregation(AggregationKind.SUM, column)
 
 
@@ -66,9 +70,10 @@ def mean(column: str) -> Aggregation:
 def aggregate_schema(
     keys: Sequence[str], aggregations: Mapping[str, Aggregation], schema_in: pa.Schema
 ) -> pa.Schema:
-    """Tell the schema that an aggregate emits: the key columns, then one column per aggregation.
+    """Return the schema of an aggregate's output: the key columns, then one column per aggregation.
 
-    Raises: UserError for an unknown column, a type without such an aggregation, a type that cannot be a key, or a name twice.
+    Raises: UserError for an unknown column, a type without the aggregation, a type that cannot be a
+    key, or a repeated name.
     """
     if not aggregations:
         raise UserError("aggregate: name at least one aggregation, such as n=count()")
@@ -87,15 +92,16 @@ def aggregate_schema(
 
 
 def result_type(aggregation: Aggregation, schema_in: pa.Schema) -> pa.DataType:
-    """Tell the type of an aggregation's result.
+    """Return the type of an aggregation's result.
 
-    Raises: UserError when the column does not exist or its type has no such aggregation.
+    Raises: UserError when the column does not exist or its type lacks the aggregation.
     """
     if aggregation.column is None:
         return pa.int64()
     if schema_in.get_field_index(aggregation.column) < 0:
         raise UserError(
-            f"aggregate: {aggregation} needs column {aggregation.column!r}; there are {', '.join(schema_in.names)}"
+            f"aggregate: {aggregation} needs column {aggregation.column!r}; there are"
+            f" {', '.join(schema_in.names)}"
         )
     type_ = schema_in.field(aggregation.column).type
     number = pa.types.is_integer(type_) or pa.types.is_floating(type_)
@@ -110,7 +116,8 @@ def result_type(aggregation: Aggregation, schema_in: pa.Schema) -> pa.DataType:
         case AggregationKind.MIN | AggregationKind.MAX if ordered:
             return type_
     raise UserError(
-        f"aggregate: there is no {aggregation.kind.value} of {type_} (column {aggregation.column!r}); cast it in a "
+        f"aggregate: there is no {aggregation.kind.value} of {type_} (column"
+        f" {aggregation.column!r}); cast it in a "
         "select, or use process with a state of your own"
     )
 

@@ -14,7 +14,8 @@ from ..contract.operators import OperatorContext
 from ..contract.user_code import check_schema, raised, slices, to_array
 from .stateless import StatelessOperator
 
-#: What a function of `MapBatchesOperator` may return: a RecordBatch, a Table, {column: values}, an iterator of those, or None.
+#: Results of a `MapBatchesOperator` function: a RecordBatch, a Table, {column: values}, an iterator
+#: of these, or None.
 BatchFunction = Callable[[pa.RecordBatch], Any]
 
 
@@ -26,9 +27,10 @@ class FilterOperator(StatelessOperator):
         self._operator = operator
 
     def process(self, batch: pa.RecordBatch, port: int) -> Iterator[pa.RecordBatch]:
-        """Emit the records that are kept.
+        """Emit the records for which the expression is true.
 
-        Raises: UserCodeError when Arrow cannot evaluate the expression, such as for a division by zero.
+        Raises: UserCodeError when Arrow cannot evaluate the expression, for example on a division
+        by zero.
         """
         options = acero.FilterNodeOptions(self._expression)
         yield from _run(batch, acero.Declaration("filter", options), self._operator).to_batches()
@@ -50,7 +52,8 @@ class SelectOperator(StatelessOperator):
         self._expressions = dict(expressions)
         self._schema = schema_out
         self._operator = operator
-        #: {output column: input column} for those that are only passed on; known from the first batch on.
+        #: {output column: input column} of columns passed on unchanged; known from the first batch
+        #: on.
         self._passed: dict[str, str] | None = None
 
     def process(self, batch: pa.RecordBatch, port: int) -> Iterator[pa.RecordBatch]:
@@ -64,7 +67,8 @@ class SelectOperator(StatelessOperator):
         computed = {n: e for n, e in self._expressions.items() if n not in passed}
         columns = {out: batch.column(name) for out, name in passed.items()}
         if computed:
-            # Starting the engine costs about a hundred microseconds: not for columns that are only passed on.
+            # Starting the engine costs about a hundred microseconds: columns passed on unchanged do
+            # without.
             table = _run(batch, _projection(computed), self._operator)
             columns |= {name: _contiguous(table[name]) for name in computed}
         arrays = [columns[name] for name in self._schema.names]
@@ -72,9 +76,10 @@ class SelectOperator(StatelessOperator):
 
 
 def select_schema(expressions: Mapping[str, pc.Expression], schema_in: pa.Schema) -> pa.Schema:
-    """Tell the schema that `SelectOperator` emits.
+    """Return the schema of `SelectOperator`'s output.
 
-    Raises: UserError when there is no expression, or Arrow cannot bind one to `schema_in`.
+    Raises: UserError when there is no expression, or Arrow cannot bind an expression to
+    `schema_in`.
     """
     if not expressions:
         raise UserError("select: name at least one column")
@@ -96,7 +101,10 @@ def select_schema(expressions: Mapping[str, pc.Expression], schema_in: pa.Schema
 
 
 class MapBatchesOperator(StatelessOperator):
-    """Calls a function with each batch. A class is instantiated once per subtask, and the instance is called."""
+    """Calls a function with each batch.
+
+    Each subtask makes one instance of a class, and calls the instance.
+    """
 
     def __init__(
         self,
@@ -114,9 +122,9 @@ class MapBatchesOperator(StatelessOperator):
         self._function: BatchFunction | None = None
 
     def open(self, context: OperatorContext) -> None:
-        """Make the instance, if a class was given.
+        """Make the instance of a class.
 
-        Raises: UserCodeError when its constructor raises.
+        Raises: UserCodeError when the constructor raises.
         """
         if not isinstance(self._given, type):
             self._function = self._given
@@ -127,9 +135,10 @@ class MapBatchesOperator(StatelessOperator):
             raise raised(self._operator, error) from error
 
     def process(self, batch: pa.RecordBatch, port: int) -> Iterator[pa.RecordBatch]:
-        """Emit what the function returned for each piece of at most `batch_size` rows.
+        """Emit the function's result for each piece of at most `batch_size` rows.
 
-        Raises: UserCodeError when the function raises, or returns other names or types than declared.
+        Raises: UserCodeError when the function raises, or returns other names or types than
+        declared.
         """
         assert self._function is not None, "opened"
         for piece in slices(batch, self._batch_rows_max or batch.num_rows):
@@ -144,9 +153,9 @@ class MapBatchesOperator(StatelessOperator):
 
 
 def to_batches(operator: str, result: object, schema: pa.Schema) -> list[pa.RecordBatch]:
-    """Turn what a user's function returned into batches of exactly `schema`.
+    """Turn the result of a user's function into batches of exactly `schema`.
 
-    Raises: UserCodeError when it is nothing tabular, or its names or types differ.
+    Raises: UserCodeError when the result is not tabular, or its names or types differ.
     """
     if result is None:
         return []
@@ -155,7 +164,8 @@ def to_batches(operator: str, result: object, schema: pa.Schema) -> list[pa.Reco
     if not isinstance(result, pa.RecordBatch | pa.Table):
         raise UserCodeError(
             operator,
-            f"returned {type(result).__name__} where a RecordBatch, a Table, a dict of columns, or an iterator "
+            f"returned {type(result).__name__} where a RecordBatch, a Table, a dict of columns, or"
+            " an iterator "
             "of them is due",
         )
     check_schema(operator, result.schema, schema)
@@ -165,7 +175,10 @@ def to_batches(operator: str, result: object, schema: pa.Schema) -> list[pa.Reco
 
 
 def _from_columns(operator: str, columns: Mapping[str, Any], schema: pa.Schema) -> pa.RecordBatch:
-    """Lists and NumPy arrays take the declared type if they fit it; Arrow arrays must have it."""
+    """Convert lists and NumPy arrays to the declared types if the values fit.
+
+    Arrow arrays must have the declared types.
+    """
     arrays = []
     for name in (*columns, *(n for n in schema.names if n not in columns)):
         if name not in columns or name not in schema.names:
@@ -180,7 +193,8 @@ def _from_columns(operator: str, columns: Mapping[str, Any], schema: pa.Schema) 
         except Exception as error:
             raise UserCodeError(
                 operator,
-                f"column {field.name!r} of the returned dict does not fit its declared type {field.type}: "
+                f"column {field.name!r} of the returned dict does not fit its declared type"
+                f" {field.type}: "
                 f"{_first_line(error)}",
             ) from error
         arrays.append(array)
@@ -209,7 +223,7 @@ def _check_nulls(operator: str, result: Any, schema: pa.Schema) -> None:
 def _plain_references(
     expressions: Mapping[str, pc.Expression], schema: pa.Schema
 ) -> dict[str, str]:
-    """Find the expressions that are nothing but a column: {output column: input column}."""
+    """Find the expressions that only name a column: {output column: input column}."""
     fields = {name: pc.field(name) for name in schema.names}
     return {
         out: name

@@ -1,8 +1,8 @@
 """A chain: the operators of one subtask, run by plain calls from head to tail.
 
-Only the head talks to a gate and only the tail to splitters; in between a batch is passed on as it
-is, depth first, so that nothing piles up inside. What a call emits is returned whole; the runtime
-sends it after it has committed the call.
+Only the head talks to a gate and only the tail to splitters. In between each batch goes on
+unchanged and depth first, so that no batches pile up inside. A call returns all its output; the
+runtime sends the output after committing the call.
 """
 
 from __future__ import annotations
@@ -92,7 +92,7 @@ class Chain:
         self._operators: list[Operator] = []
         self._sink: SinkWriter | None = None
         self._progress = Progress(())
-        #: Those that have late records; asked once, since the question is a slow one.
+        #: Operators with late records; asked once, since the question is slow.
         self._late: list[LateOutput] = []
         self._rows_late = 0
         #: (position, operator) of those that go by the clock.
@@ -105,11 +105,12 @@ class Chain:
     def open(self) -> None:
         """Make and open the instances, head first.
 
-        After a failure `close` releases those that were opened.
+        After a failure `close` releases the opened instances.
         """
         for plan, context in zip(self._plan.operators, self._contexts, strict=True):
             member = self._make(plan)
-            # Named before it is opened: one that fails half-way still holds what is to be closed.
+            # Listed before it is opened: an operator that fails half-way still holds resources to
+            # close.
             self._members.append((plan.name, member))
             member.open(context)
         self._keepers = [(name, m) for name, m in self._members if isinstance(m, KeepsDatabase)]
@@ -117,9 +118,9 @@ class Chain:
         self._tell_splits()
 
     def restore(self, states: Mapping[str, Sequence[Restored]]) -> None:
-        """Give every operator its state back, by its name; those without get none.
+        """Restore every operator's state, by operator name; state may be missing.
 
-        Databases go to whom takes them, or as tables.
+        An operator gets databases if it takes databases, and tables otherwise.
         """
         for name, member in self._members:
             given = states.get(name, ())
@@ -131,7 +132,7 @@ class Chain:
         self._tell_splits()
 
     def run(self, number: int, work: Work) -> WorkDone:
-        """Do piece `number` of the work; its writes are visible after `commit`.
+        """Do piece `number` of the work; `commit` makes the writes visible.
 
         The caller sets `elapsed_ns`.
         """
@@ -170,9 +171,9 @@ class Chain:
         return self._split(chain(fed, self._generated()))
 
     def poll(self, rows_max: int, now_ns: int) -> tuple[Outputs, SourceStatus, int]:
-        """Ask the source for records and process them; `now_ns` is monotonic.
+        """Ask the source for records and process the records; `now_ns` is monotonic.
 
-        Returns also its status and for how long to wait, in nanoseconds.
+        Returns also the source's status and the time to wait, in nanoseconds.
         """
         assert self._source is not None, f"{self._plan.name} has no source"
         self._tell_time(now_ns)
@@ -201,7 +202,7 @@ class Chain:
         return reached._replace(due_ns=first_ns) if self._clocked else reached
 
     def finish(self) -> Outputs:
-        """All input has ended: each operator emits its last records, before the next one's turn."""
+        """Let each operator emit its last records in turn, head first: all input has ended."""
         return self._split(
             out
             for position, operator in enumerate(self._operators)
@@ -210,14 +211,14 @@ class Chain:
         )
 
     def precommit(self, checkpoint: int) -> list[tuple[str, Transaction]]:
-        """Flush the sink. Returns (operator name, transaction); nothing without a sink."""
+        """Flush the sink. Returns (operator name, transaction); an empty list without a sink."""
         if self._sink is None:
             return []
         name = self._plan.operators[-1].name
         return [(name, transaction) for transaction in self._sink.precommit(checkpoint)]
 
     def take_rows_late(self) -> int:
-        """Count the records that came too late since the last call."""
+        """Return the number of late records since the last call."""
         taken, self._rows_late = self._rows_late, 0
         return taken
 
@@ -269,7 +270,7 @@ class Chain:
             self._progress.opened(self._splits.open_splits())
 
     def _feed(self, position: int, batch: pa.RecordBatch, port: int) -> Iterator[pa.RecordBatch]:
-        """Yield what comes out of the tail for one batch given to the operator at `position`."""
+        """Give a batch to the operator at `position` and yield the tail's output."""
         if batch.num_rows == 0:
             return
         if position < len(self._operators):
@@ -296,7 +297,7 @@ class Chain:
         return self._feed(position, batch, 0)
 
     def _generated(self) -> Iterator[pa.RecordBatch]:
-        """Records that passed a generator may have moved event time for the operators behind it."""
+        """Advance the operators behind generators: new records may have raised the watermark."""
         if self._progress.generates:
             yield from self._progress.advance(JOIN_ROWS, self._feed_on)
 
@@ -309,7 +310,7 @@ class Chain:
                     yield batch
 
     def _split(self, emitted: Iterable[pa.RecordBatch]) -> Outputs:
-        """Split whole batches, then cut: a copy per batch where keys need it, no other."""
+        """Split whole batches, then cut: one copy per batch where keys need a copy, no other."""
         outputs: list[list[tuple[int, pa.RecordBatch, int]]] = [[] for _ in self._splitters]
         for late, batches in ((False, emitted), (True, self._late_records())):
             for batch in batches:
@@ -329,7 +330,7 @@ def _takes(member: object, databases: Sequence[RestoredDatabase]) -> bool:
 
 
 def _joined(batches: Sequence[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Join neighbours until they are worth a call; a batch that is large already is not copied."""
+    """Join neighbouring batches until the rows are worth a call; a large batch is not copied."""
     run: list[pa.RecordBatch] = []
     for batch in batches:
         if run and batch.num_rows >= JOIN_ROWS:
@@ -348,9 +349,9 @@ def _join(run: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
 
 
 def _cut(batch: pa.RecordBatch, size_bytes: int) -> Iterator[tuple[pa.RecordBatch, int]]:
-    """Cut into pieces of about equal rows, so that equal rows would fit in `size_bytes`.
+    """Cut into pieces of about equal rows, so that rows of equal size would fit in `size_bytes`.
 
-    A piece has at least a row. Yields each with its size, at least one byte.
+    A piece has at least a row. Yields each piece with its size, at least one byte.
     """
     total_bytes = max(1, batch.nbytes)
     pieces = min(batch.num_rows, -(-total_bytes // size_bytes))

@@ -1,7 +1,8 @@
-"""The process function of two keyed streams: records of either side find the state of their key, which both share.
+"""The process function of two keyed streams: both sides share one state per key.
 
-Which of two records with one key comes first, when they are of different sides, is a matter of when they arrive. Time, timers and the backends of
-state are those of the process function of one stream; event time is the lower of both sides'.
+Arrival decides the order of two records with one key and different sides. Time, timers and the
+backends of state are as in the process function of one stream; event time is the lower of both
+sides'.
 
 Source: Flink's `KeyedCoProcessFunction`.
 """
@@ -20,9 +21,12 @@ from .timed_process import TimedProcessOperator
 
 
 class CoProcessor(StatefulProcessor):
-    """Base of users' functions of two keyed streams. Declare state as class attributes, and implement `process_left` and `process_right`.
+    """Base of users' functions of two keyed streams.
 
-    States, timers and `ttl=` are those of a `StatefulProcessor`; a key's are the same for both sides.
+    Declare state as class attributes, and implement `process_left` and `process_right`.
+
+    States, timers and `ttl=` are as in a `StatefulProcessor`; both sides share the states and
+    timers of a key.
 
     Example:
         class Unpaid(CoProcessor):
@@ -41,17 +45,26 @@ class CoProcessor(StatefulProcessor):
     """
 
     def process_left(self, key: Any, row: dict[str, Any]) -> Iterable[dict[str, Any]] | None:
-        """Handle one record of the stream that was connected; return the records to emit."""
+        """Handle one record of the left stream (of `left.connect(right)`).
+
+        Returns the records to emit.
+        """
         raise NotImplementedError("implement process_left(key, row)")
 
     def process_right(self, key: Any, row: dict[str, Any]) -> Iterable[dict[str, Any]] | None:
-        """Handle one record of the stream that it was connected with; return the records to emit."""
+        """Handle one record of the right stream.
+
+        Returns the records to emit.
+        """
         raise NotImplementedError("implement process_right(key, row)")
 
 
 @dataclass(frozen=True, slots=True)
 class CoInput:
-    """One side: its key columns, in the order of the other's, its schema, and the column that tells a record's time, if states expire."""
+    """One side: key columns, in the other side's order, schema, and event-time column.
+
+    Only expiring states need the event-time column.
+    """
 
     keys: tuple[str, ...]
     schema: pa.Schema
@@ -59,7 +72,10 @@ class CoInput:
 
 
 class CoProcessOperator(TimedProcessOperator):
-    """Runs a `CoProcessor`: the first `left_ports` ports are the left stream, the rest the right one. The types of their keys are equal."""
+    """Runs a `CoProcessor`. The key types of both sides are equal.
+
+    The first `left_ports` ports are the left stream, the rest the right stream.
+    """
 
     def __init__(
         self,
@@ -85,9 +101,10 @@ class CoProcessOperator(TimedProcessOperator):
         self._left_ports = left_ports
 
     def process(self, batch: pa.RecordBatch, port: int) -> Iterator[pa.RecordBatch]:
-        """Emit what the processor returns.
+        """Emit the processor's results.
 
-        Raises: UserCodeError when it raises, returns what does not fit, or sets a state to a value of another type.
+        Raises: UserCodeError when the processor raises, returns a result that does not fit, or sets
+        a state to a value of another type.
         """
         processor = self._processor
         assert isinstance(processor, CoProcessor), "opened"

@@ -1,7 +1,8 @@
-"""Two streams in one process function: the records of the one, and what every subtask is told by the other.
+"""Two streams in one process function: a main stream, and a broadcast to every subtask.
 
-The broadcast side changes broadcast state; the main side, keyed or not, reads it while its records are processed. Which records of the main side
-see a change is a matter of when it arrives.
+The broadcast side changes broadcast state; the main side, keyed or not, reads broadcast state while
+processing its records. The arrival of a change decides which records of the main side see the
+change.
 
 Source: Flink's `KeyedBroadcastProcessFunction` and `BroadcastProcessFunction`.
 """
@@ -32,9 +33,12 @@ from .process import ProcessOperator, StatefulProcessor
 
 
 class BroadcastProcessor(StatefulProcessor):
-    """Base of users' functions of two streams. Declare state as class attributes, and implement `process` and `process_broadcast`.
+    """Base of users' functions of a main and a broadcast stream.
 
-    `process` gets the records of the main stream, with the key that is current or, of a stream without keys, None. It may read broadcast state.
+    Declare state as class attributes, and implement `process` and `process_broadcast`.
+
+    `process` gets the records of the main stream, each with its key (None in a stream without
+    keys), and may read broadcast state.
 
     Example:
         class Rules(BroadcastProcessor):
@@ -49,12 +53,15 @@ class BroadcastProcessor(StatefulProcessor):
     """
 
     def process_broadcast(self, row: dict[str, Any]) -> Iterable[dict[str, Any]] | None:
-        """Handle one record of the broadcast stream, in every subtask; return the records to emit, each subtask its own."""
+        """Handle one record of the broadcast stream; return the records to emit.
+
+        Every subtask calls this method and emits its own records.
+        """
         raise NotImplementedError("implement process_broadcast(row)")
 
 
 class _NoKey:
-    """What is current while no key is: state per key cannot be asked for it."""
+    """Stands in for a key while no key is current: state per key is out of reach."""
 
     def __hash__(self) -> int:
         raise TypeError("there is no key, and so no state per key, in process_broadcast")
@@ -64,7 +71,10 @@ _NO_KEY = _NoKey()
 
 
 class ConnectOperator(ProcessOperator):
-    """Runs a `BroadcastProcessor`: the first `main_ports` ports are the main stream, the rest is broadcast."""
+    """Runs a `BroadcastProcessor`.
+
+    The first `main_ports` ports are the main stream, the rest is broadcast.
+    """
 
     def __init__(
         self,
@@ -109,9 +119,9 @@ class ConnectOperator(ProcessOperator):
         self._check_keyed(states, {n: s for n, s in declared.items() if n not in broadcast})
 
     def restore(self, states: Sequence[RestoredState]) -> None:
-        """Take back the keys that this subtask owns now, and one copy of the broadcast state.
+        """Restore the keys of this subtask, and one copy of the broadcast state.
 
-        Raises: UserError when the checkpoint holds a state that is not declared, or another type.
+        Raises: UserError when the checkpoint holds an undeclared state, or a state of another type.
         """
         refuse_unknown(states, [*self._states, *self._broadcast], self._operator)
         self._restore_keyed(states)
@@ -131,7 +141,7 @@ class ConnectOperator(ProcessOperator):
         return self._told(batch, processor)
 
     def commit(self) -> None:
-        """Merge the writes of the work that ended."""
+        """Commit the writes of the last call."""
         super().commit()
         for state in self._broadcast.values():
             state.commit()
@@ -159,11 +169,13 @@ class ConnectOperator(ProcessOperator):
 
 
 class ExpiringConnectOperator(ConnectOperator):
-    """Runs a `BroadcastProcessor` with state per key that expires. Broadcast state does not: subtasks come to a point in event time at
-    different moments, and it is to be equal in all of them.
+    """Runs a `BroadcastProcessor` with state per key that expires.
+
+    Broadcast state does not expire: it must be equal in all subtasks, and subtasks reach a point in
+    event time at different moments.
 
     Args:
-        event_time: the column that tells the time of a record of the main stream.
+        event_time: the event-time column of the main stream.
     """
 
     def __init__(
@@ -190,7 +202,7 @@ class ExpiringConnectOperator(ConnectOperator):
         return emitted
 
     def advance(self, watermark_ns: int, rows_max: int) -> Advanced:
-        """Note how far event time has come; the end of input forgets nothing."""
+        """Note the watermark; the end of input expires no state."""
         if watermark_ns != MAX_WATERMARK:
             self._watermark_ns = max(self._watermark_ns, watermark_ns)
         return Advanced((), done=True)

@@ -1,13 +1,16 @@
-"""Running aggregates per key that expire: a key that got no record for its time to live begins anew.
+"""Running aggregates per key that expire: a key without records for its time to live begins anew.
 
-Each key has one row: its aggregates, and when they expire, which every record moves on. That is a window of the key which never fires and is
-dropped at its end, so what windows have serves here: columns in memory or rows in RocksDB, and an index that tells which are to be dropped.
+Each key has one row: its aggregates and its expiry, which every record postpones. The row is a
+window of the key that never fires and is dropped at its end, so the state of windows serves here:
+columns in memory or rows in RocksDB, and an index of the rows to drop.
 
-"Now" is a record's own time, or the watermark where that has passed it. So what a record sees depends on the records of its key and their
-order, and a replay after a failure sees the same; and what was dropped is what no record can see any more. Several lives of a key in one batch
-are told apart by one running maximum over the batch, sorted by key. Nothing is emitted when a key expires.
+"Now" is a record's own time, or the watermark if higher. So a record sees the same state in a
+replay after a failure: the state depends only on the records of its key and their order, and no
+record can see dropped state. One running maximum over the batch, sorted by key, separates several
+lives of a key within a batch. Expiry of a key emits no row.
 
-Source: Flink's `StateTtlConfig` (update on write, never return expired); deviation: event time, where Flink has processing time alone.
+Source: Flink's `StateTtlConfig` (update on write, never return expired); deviation: event time,
+where Flink has processing time alone.
 """
 
 from __future__ import annotations
@@ -36,11 +39,11 @@ _ROUNDS_PER_TTL = 4
 
 
 class ExpiringAggregate(WindowOperator):
-    """Aggregates by key, and emits for each batch the keys in it. The slot of a row is that of its key.
+    """Aggregates by key, and emits the keys of each batch. A row's slot is its key's slot.
 
     Args:
-        event_time: the column that tells when a record happened.
-        ttl_ns: a key expires so long after its last record.
+        event_time: the event-time column.
+        ttl_ns: time from a key's last record to its expiry.
 
     Raises: UserError when a key or an aggregation has a name that the state needs.
     """
@@ -61,9 +64,11 @@ class ExpiringAggregate(WindowOperator):
         for name in (START, END, FIRED, _AT.name):
             if name in (*keys, *aggregations):
                 raise UserError(
-                    f"aggregate: {name!r} is a name that state with a ttl needs for itself; rename it with select() before"
+                    f"aggregate: {name!r} is a name that state with a ttl needs for itself; rename"
+                    " it with select() before"
                 )
-        # Expiry is told in nanoseconds whatever the column's unit: a watermark may lie between two of its times.
+        # Expiry is in nanoseconds whatever the column's unit: a watermark may lie between two times
+        # of the column.
         told = pa.schema([*(field for field in schema_in if field.name != _AT.name), _AT])
         out = window_schema(keys, _AT.name, aggregations, told)
         spec = WindowAggregate(keys, _AT.name, 0, aggregations, told, out)
@@ -75,7 +80,7 @@ class ExpiringAggregate(WindowOperator):
         self._swept_ns = MIN_WATERMARK
 
     def advance(self, watermark_ns: int, rows_max: int) -> Advanced:
-        """Drop the keys that have expired; at the end of input they may stay."""
+        """Drop expired keys; at the end of input expired keys may stay."""
         if watermark_ns == MAX_WATERMARK:
             return Advanced((), done=True)
         advanced = super().advance(watermark_ns, rows_max)
@@ -117,7 +122,11 @@ class ExpiringAggregate(WindowOperator):
         return touched
 
     def _lives(self, slots: Slots, now: Times) -> tuple[Slots, Times, Slots, Mask]:
-        """Tell the keys of a batch and when they expire now, those that begin anew, and the records of each key's present life."""
+        """Find the lives of keys in a batch.
+
+        Returns: the keys, their new expiry, the keys that begin anew, and a mask of the records in
+        each key's present life.
+        """
         order = np.argsort(slots, kind="stable")
         key, time = slots[order], now[order]
         begins = np.ones(len(key), np.bool_)
@@ -139,7 +148,7 @@ class ExpiringAggregate(WindowOperator):
         return key[first], written[last] + self._ttl_ns, key[first][newest >= first], kept
 
     def _grow(self) -> None:
-        """Rows of new keys have not been written yet: such a one does not expire."""
+        """Give new keys rows; an unwritten row does not expire."""
         known = self._store.count
         self._store.grow(self._store.keys.count)
         new = np.arange(known, self._store.count)

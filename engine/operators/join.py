@@ -1,14 +1,16 @@
 """Joins of two streams by key and event time.
 
-A record is joined with the stored records of the other side, and kept until the watermark excludes further matches. An
-interval join matches by distance in time, a windowed join by window; in both, a record has a *time* (its own, or the
-start of its window), and the times of a pair differ within fixed bounds. So pairs are emitted as soon as both records
-are there, also by a windowed join; unmatched records of an outer join are emitted when the watermark has passed.
+A record is joined with the stored records of the other side, and stored until the watermark
+excludes further matches. An interval join matches by distance in time, a windowed join by window.
+In both, a record has a *time* (its own, or the start of its window), and the times of a pair differ
+within fixed bounds. So even a windowed join emits a pair as soon as both records are there; an
+outer join emits unmatched records when the watermark has passed.
 
-Records behind the watermark (with windows behind the watermark) are late: they are dropped and counted. A null key
-matches nothing, as in SQL.
+Records behind the watermark (with windows behind the watermark) are late, dropped and counted. A
+null key matches no record, as in SQL.
 
-Source: Flink's `IntervalJoinOperator`; deviations: outer joins, and windowed joins that do not wait for the window's end.
+Source: Flink's `IntervalJoinOperator`; deviations: outer joins, and windowed joins that do not wait
+for the window's end.
 """
 
 from __future__ import annotations
@@ -24,15 +26,12 @@ from headrace.channels.hashing import Hashes, hash_rows
 
 from ..contract.operators import (
     Advanced,
-    DatabaseSnapshot,
     OperatorContext,
-    RestoredDatabase,
     RestoredState,
     StateBackend,
-    StateSnapshot,
 )
 from ..state.arrays import Mask
-from ..state.backend import DUE_SUFFIX, SEQUENCE_STATE, KeyedBackend, RecordTable
+from ..state.backend import DUE_SUFFIX, SEQUENCE_STATE, RecordTable
 from ..state.runs import MATCHED, TIME, Rows, Run
 from ..state.tables import refuse_unknown
 from .backends import keyed_backend
@@ -59,7 +58,7 @@ class Interval:
 
 
 class JoinOperator(JudgesLateness):
-    """Joins what comes in on the first `left_ports` ports with the rest."""
+    """Joins the records of the first `left_ports` ports with the records of the other ports."""
 
     def __init__(
         self,
@@ -74,7 +73,6 @@ class JoinOperator(JudgesLateness):
     ) -> None:
         super().__init__()
         self._stated = backend
-        self._backend: KeyedBackend | None = None
         self._inputs = (left, right)
         self._window = match if isinstance(match, TimeWindow) else None
         self._bounds = match if isinstance(match, Interval) else Interval(0, 0)
@@ -83,7 +81,8 @@ class JoinOperator(JudgesLateness):
         self._output = JoinOutput(left, right, self._window)
         #: By side, whether its records are emitted without a partner.
         self._alone = (how in ("left", "full"), how in ("right", "full"))
-        #: By side, how long beyond its time a record may still meet one of the other.
+        #: By side: nanoseconds beyond its time in which a record may still meet a record of the
+        #: other side.
         self._kept_ns = (
             (match.size_ns - 1,) * 2
             if isinstance(match, TimeWindow)
@@ -107,12 +106,8 @@ class JoinOperator(JudgesLateness):
         for side in (0, 1):
             self._batches(states, side)
 
-    def restore_databases(self, databases: Sequence[RestoredDatabase]) -> bool:
-        """See `KeepsDatabase`."""
-        return self._opened().restore(databases)
-
     def restore(self, states: Sequence[RestoredState]) -> None:
-        """Take back the records of the keys that this subtask owns now.
+        """Restore the records of this subtask's keys.
 
         Raises: UserError when the checkpoint's records have other columns.
         """
@@ -129,7 +124,7 @@ class JoinOperator(JudgesLateness):
         return side_batches(states, SIDES[side], self._inputs[side], self._operator)
 
     def process(self, batch: pa.RecordBatch, port: int) -> Iterator[pa.RecordBatch]:
-        """Emit the pairs that a batch makes with the records of the other side, and keep it.
+        """Emit the pairs of a batch with stored records of the other side, and store the batch.
 
         Raises: UserCodeError when a record has no time.
         """
@@ -149,7 +144,7 @@ class JoinOperator(JudgesLateness):
         self._sides[side].add(batch, time, matched)
 
     def advance(self, watermark_ns: int, rows_max: int) -> Advanced:
-        """Drop expired records; of an outer join, emit unmatched ones."""
+        """Drop expired records; in an outer join, emit unmatched records."""
         self._time.advance(watermark_ns)
         self._opened().begin()
         batches: list[pa.RecordBatch] = []
@@ -162,30 +157,8 @@ class JoinOperator(JudgesLateness):
             done = done and expired.done
         return Advanced(batches, done)
 
-    def commit(self) -> None:
-        """Publish the records and the watermark."""
-        self._time.commit()
-        self._opened().commit()
-
-    def snapshot(self) -> Sequence[StateSnapshot]:
-        """Freeze the watermark, and committed records outside a database."""
-        return [*self._opened().snapshot(), self._time.snapshot()]
-
-    def freeze_database(self) -> DatabaseSnapshot | None:
-        """Freeze the committed records in the database."""
-        return self._opened().freeze_database()
-
-    def close(self) -> None:
-        """Release the backend."""
-        if self._backend is not None:
-            self._backend.close()
-
-    def _opened(self) -> KeyedBackend:
-        assert self._backend is not None, "opened"
-        return self._backend
-
     def _in_time(self, side: int, batch: pa.RecordBatch) -> tuple[pa.RecordBatch, Times]:
-        """Put late records aside. Returns the others, once for each of their windows, with their times."""
+        """Set late records aside. Returns the others, once for each window, with their times."""
         given = self._inputs[side]
         time = times_of(batch, given.event_time, self._operator)
         passed = self._time.of(batch, given.keys)

@@ -1,4 +1,4 @@
-"""The two sides of a join: their columns, their restored records, and the comparison of their keys."""
+"""The two sides of a join: columns, restored records, and the comparison of keys."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from ..state.tables import restored_batches
 
 @dataclass(frozen=True, slots=True)
 class JoinInput:
-    """One side: its key columns, in the order of the other's, its event-time column, and its schema."""
+    """One side: key columns, in the order of the other side's, event-time column, and schema."""
 
     keys: tuple[str, ...]
     event_time: str
@@ -30,7 +30,7 @@ def side_batches(
 ) -> list[pa.RecordBatch]:
     """Find the records of a side among restored states, without the columns that a database adds.
 
-    Raises: UserError when they have other columns or types than the program has now.
+    Raises: UserError when the records have other columns or types than the program.
     """
     plain = [
         RestoredState(s.name, s.kind, s.table.drop_columns(_added(s.table)))
@@ -62,7 +62,7 @@ def equal_keys(
     right_keys: Sequence[str],
     right_rows: Rows,
 ) -> Mask:
-    """Compare the keys of pairs; there are no nulls. NaN equals NaN, as it does in key_by."""
+    """Compare the keys of pairs; there are no nulls. NaN equals NaN, as in key_by."""
     equal = np.ones(len(left_rows), np.bool_)
     for one, other in zip(left_keys, right_keys, strict=True):
         a, b = left.column(one), right.column(other)

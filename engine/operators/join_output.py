@@ -18,10 +18,10 @@ SUFFIX = "_right"
 
 
 class JoinOutput:
-    """All columns of the left side, those of the right but its keys, and the window of a windowed join.
+    """The left side's columns, the right side's without keys, and the window of a windowed join.
 
     Attributes:
-        schema: of what is emitted.
+        schema: of the joined rows.
     """
 
     def __init__(self, left: JoinInput, right: JoinInput, window: Window | None) -> None:
@@ -33,14 +33,19 @@ class JoinOutput:
     def pairs(
         self, left: pa.RecordBatch, right: pa.RecordBatch, time: Times, end: Times | None = None
     ) -> pa.RecordBatch:
-        """Rows of both sides, one beside the other; `time` has the start of each pair's window, `end` its end if it is a session."""
+        """Join rows of both sides, row by row.
+
+        Args:
+            time: the start of each pair's window.
+            end: the end of each pair's session; None without sessions.
+        """
         columns = [*left.columns, *(right.column(name) for name in self._right_names)]
         return self._batch(columns, time, end)
 
     def alone(
         self, side: int, rows: pa.RecordBatch, time: Times, end: Times | None = None
     ) -> pa.RecordBatch:
-        """Rows of one side; what the other would have given is null, but the key is there."""
+        """Emit rows of one side: the other side's columns are null, but the key is there."""
         left, right = self._inputs
         if side == 0:
             nulls = [pa.nulls(len(rows), right.schema.field(n).type) for n in self._right_names]
@@ -66,7 +71,7 @@ class JoinOutput:
 
 
 def _schema(left: JoinInput, right: JoinInput, window: Window | None) -> pa.Schema:
-    """Raises: UserError when two columns would have one name."""
+    """Make the schema. Raises: UserError when two columns have one name."""
     fields = [field.with_nullable(True) for field in left.schema]
     for field in right.schema:
         if field.name not in right.keys:

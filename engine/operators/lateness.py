@@ -1,8 +1,9 @@
-"""The watermark as an operator's state, by key group, and the records that come too late for it.
+"""The watermark as an operator's state, by key group, and late records.
 
-All key groups of a subtask share one watermark, until a rescale brings together key groups of subtasks that had come to different
-times. The runtime then goes on with the lowest; but a window that its old subtask had closed must not open again. So a checkpoint holds a
-watermark per key group, and after a restore none of them counts as lower than it was.
+All key groups of a subtask share one watermark, until a rescale brings together key groups of
+subtasks with different watermarks. The runtime then goes on with the lowest watermark; but a window
+that its old subtask closed must not open again. So a checkpoint holds a watermark per key group,
+and a restore lowers no key group's watermark.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from headrace.channels.keygroups import key_group_range, key_groups
 from ..contract.operators import OperatorContext, RestoredState, StateKind, StateSnapshot
 from ..state.arrays import Mask
 from ..state.tables import KEY_GROUP
+from .backends import KeyedOperator
 from .windows import Times
 
 # Format, never change.
@@ -26,17 +28,18 @@ _SCHEMA = pa.schema([KEY_GROUP, pa.field("watermark", pa.int64(), nullable=False
 
 
 class Watermarks:
-    """How far event time has come, for the running work and as committed.
+    """The watermark of the running work, and the committed watermark.
 
     Attributes:
-        current: nanoseconds since 1970, as the running work sees it.
+        current: of the running work, in nanoseconds since 1970.
     """
 
     def __init__(self, context: OperatorContext) -> None:
         self._max_parallelism = context.max_parallelism
         self._owned = key_group_range(context.max_parallelism, context.parallelism, context.index)
         self.current = MIN_WATERMARK
-        #: By key group, what was restored; None once `current` has passed all of it.
+        #: By key group, the restored watermark; None once `current` has passed every restored
+        #: watermark.
         self._restored: Times | None = None
         #: The two as committed.
         self._committed: tuple[int, Times | None] = (MIN_WATERMARK, None)
@@ -48,7 +51,7 @@ class Watermarks:
             self._restored = None
 
     def of(self, batch: pa.RecordBatch, keys: Sequence[str]) -> Times | int:
-        """Tell the watermark that counts for each record, by the key group of its `keys`; one number if it is the same for all."""
+        """Return each record's watermark, by the key group of its `keys`; a number if all equal."""
         if self._restored is None:
             return self.current
         groups = key_groups(batch, keys, self._max_parallelism)
@@ -56,7 +59,7 @@ class Watermarks:
 
     @property
     def committed(self) -> int:
-        """The watermark as snapshots see it."""
+        """The watermark that snapshots see."""
         return self._committed[0]
 
     def commit(self) -> None:
@@ -64,7 +67,7 @@ class Watermarks:
         self._committed = (self.current, self._restored)
 
     def restore(self, states: Iterable[RestoredState]) -> None:
-        """Take back the watermarks of the key groups that this subtask owns now."""
+        """Restore the watermarks of this subtask's key groups."""
         restored = np.full(self._max_parallelism, MIN_WATERMARK, np.int64)
         for state in states:
             if state.name == WATERMARK_STATE:
@@ -91,26 +94,26 @@ class Watermarks:
 
 
 class LateRecords:
-    """Records that came too late, until the chain takes them."""
+    """Late records, until the chain takes the batches."""
 
     def __init__(self) -> None:
         self._batches: list[pa.RecordBatch] = []
 
     def add(self, batch: pa.RecordBatch, late: Mask) -> None:
-        """Put the records aside that `late` marks."""
+        """Keep the records that `late` marks."""
         if late.all():
             self._batches.append(batch)
         elif late.any():
             self._batches.append(batch.filter(pa.array(late)))
 
     def take(self) -> list[pa.RecordBatch]:
-        """Return what was put aside since the last call."""
+        """Return the late records since the last call."""
         taken, self._batches = self._batches, []
         return taken
 
 
-class JudgesLateness:
-    """What operators share that tell by the watermark which records come too late: the two, and nothing to do at the end."""
+class JudgesLateness(KeyedOperator):
+    """Base of operators with late records: holds the watermark and the late records."""
 
     def __init__(self) -> None:
         self._late = LateRecords()
@@ -121,6 +124,15 @@ class JudgesLateness:
         """Note where this instance runs."""
         self._max_parallelism = context.max_parallelism
         self._watermarks = Watermarks(context)
+
+    def commit(self) -> None:
+        """Publish the writes of the last call, and the watermark."""
+        self._time.commit()
+        super().commit()
+
+    def snapshot(self) -> Sequence[StateSnapshot]:
+        """Freeze the watermark, and committed tables outside a database."""
+        return [*super().snapshot(), self._time.snapshot()]
 
     def finish(self) -> Iterable[pa.RecordBatch]:
         """The last watermark has emitted all."""

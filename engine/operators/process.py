@@ -1,6 +1,6 @@
 """The keyed process function: the user's own code per record, with declared state.
 
-For whatever the columnar operators cannot express, at a few hundred thousand to some million records a second.
+For work beyond the columnar operators, at a few hundred thousand to some million records a second.
 """
 
 from __future__ import annotations
@@ -19,21 +19,18 @@ from headrace.channels.hashing import key_hashers
 from ..contract.errors import UserCodeError, UserError
 from ..contract.operators import (
     HEAP,
-    DatabaseSnapshot,
     OperatorContext,
-    RestoredDatabase,
     RestoredState,
     StateBackend,
-    StateSnapshot,
 )
 from ..contract.user_code import Row, cells_of, raised, rows_of, rows_to_batch, shown, slices
-from ..state.backend import Key, KeyedBackend
+from ..state.backend import Key
 from ..state.expiry import SWEPT_MAX, stamps_of
 from ..state.keyed import CurrentKey, KeyedState
 from ..state.keys import KeySlots
 from ..state.tables import refuse_unknown, restored_batches
 from ..state.timers import PROCESSING_TIMERS, TIMERS, ProcessingTimers, TimerQueue, Timers
-from .backends import bound_states, keyed_backend
+from .backends import KeyedOperator, bound_states, keyed_backend
 from .batch import to_batches
 from .windows import Times, times_of
 
@@ -41,7 +38,9 @@ _NAN = float("nan")
 
 
 class StatefulProcessor:
-    """Base of users' keyed functions. Declare state as class attributes and implement `process` or `process_batch`.
+    """Base of users' keyed functions.
+
+    Declare state as class attributes and implement `process` or `process_batch`.
 
     Example:
         class Totals(StatefulProcessor):
@@ -55,61 +54,70 @@ class StatefulProcessor:
             def on_timer(self, key, time_ns):
                 self.total.clear()
 
-    A state declared with `ttl="1h"` expires so long after it was last written, key by key. Time is that of the record at hand
-    (of the timer that fires; the latest of the records given to `process_batch`) or the watermark if that has passed it already: event time, so
-    that a replay sees what the first run saw. What has expired is never seen again, and removed some keys at a time.
+    A state declared with `ttl="1h"` expires an hour after its last write, key by key. Time is the
+    time of the record at hand (of the timer that fires; of the latest record given to
+    `process_batch`), or the watermark if higher: event time, so that a replay sees the same state
+    as the first run. No call sees expired state; it is removed some keys at a time.
 
     Attributes:
-        timers: of the current key; they need event time, which `with_watermark` gives a stream, as states that expire do.
-        processing_timers: of the current key, by the clock; they need nothing.
+        timers: of the current key, by event time. Timers and expiring states need `with_watermark`.
+        processing_timers: of the current key, by the clock; need no event time.
     """
 
     timers: Timers
     processing_timers: ProcessingTimers
 
     def open(self) -> None:
-        """Called once per subtask before the first record, when states are bound but no key is current."""
+        """Prepare; states are bound, but no key is current.
+
+        Each subtask calls `open` once, before the first record.
+        """
 
     def process(self, key: Any, row: dict[str, Any]) -> Iterable[dict[str, Any]] | None:
         """Handle one record; return the records to emit.
 
-        `key` is the value of the key column, or a tuple for several.
+        `key` is the value of the key column, or a tuple if there are several.
         """
         raise NotImplementedError("implement process(key, row) or process_batch(key, rows)")
 
     def process_batch(self, key: Any, rows: pa.RecordBatch) -> Any:
-        """Handle the records of one key in a piece of work, in order; implemented instead of `process` where that is faster.
+        """Handle the records of one key in a piece of work, in order.
 
-        Returns what the function of a `map_batches` may return, or an iterable of dicts.
+        Implement `process_batch` instead of `process` where faster. Returns any result that a
+        `map_batches` function may return, or an iterable of dicts.
         """
         raise NotImplementedError
 
     def on_timer(self, key: Any, time_ns: int) -> Iterable[dict[str, Any]] | None:
-        """Event time has come to a timer of `key`: return the records to emit.
+        """Handle a timer of `key` that event time has reached; return the records to emit.
 
-        Timers fire in order of their times. No record of up to `time_ns` is expected any more, except late ones.
+        Timers fire in order of their times. No record up to `time_ns` is expected any more, except
+        late records.
 
         Args:
-            time_ns: what the timer was set to, in nanoseconds since 1970.
+            time_ns: the timer's time, in nanoseconds since 1970.
         """
         raise NotImplementedError("implement on_timer(key, time_ns), or set no timers")
 
     def on_processing_timer(self, key: Any, time_ns: int) -> Iterable[dict[str, Any]] | None:
-        """The clock has come to a processing-time timer of `key`: return the records to emit.
+        """Handle a timer of `key` that the clock has reached; return the records to emit.
 
-        What it does depends on when it runs, so a replay after a failure may differ from the first run; still each record counts once.
+        The result depends on the moment of the call, so a replay after a failure may differ from
+        the first run; still each record counts once.
 
         Args:
-            time_ns: what the timer was set to, in nanoseconds since 1970.
+            time_ns: the timer's time, in nanoseconds since 1970.
         """
         raise NotImplementedError("implement on_processing_timer(key, time_ns), or set none")
 
 
-class ProcessOperator:
-    """Runs a `StatefulProcessor`. Each subtask has its own instance: of the class, or a deep copy of the instance given.
+class ProcessOperator(KeyedOperator):
+    """Runs a `StatefulProcessor`.
+
+    Each subtask has its own instance: of the class, or a deep copy of the instance given.
 
     Attributes:
-        fires, fires_by_clock: timers may be set (`timed_process.TimedProcessOperator`).
+        fires, fires_by_clock: the processor may set timers (`timed_process.TimedProcessOperator`).
     """
 
     fires = False
@@ -141,7 +149,6 @@ class ProcessOperator:
         self._schema_out = schema_out
         self._operator = operator
         self._stated = backend
-        self._backend: KeyedBackend | None = None
         self._current = CurrentKey()
         self._states: dict[str, KeyedState] = {}
         self._timers = TimerQueue()
@@ -151,7 +158,7 @@ class ProcessOperator:
     def open(self, context: OperatorContext) -> None:
         """Make the processor and bind its states.
 
-        Raises: UserCodeError when its constructor or `open` raises.
+        Raises: UserCodeError when the constructor or `open` raises.
         """
         self._backend = keyed_backend(self._stated if self._keys else HEAP, context)
         try:
@@ -173,20 +180,16 @@ class ProcessOperator:
         declared: Mapping[str, KeyedState],
         context: OperatorContext,
     ) -> None:
-        """Give the processor its states."""
+        """Bind the processor's states."""
         fields, current = self._key_fields, self._current
         self._states = bound_states(declared, self._opened(), fields, current)
         for name in declared:
             setattr(processor, name, self._states[name])
 
-    def restore_databases(self, databases: Sequence[RestoredDatabase]) -> bool:
-        """See `KeepsDatabase`."""
-        return self._opened().restore(databases)
-
     def restore(self, states: Sequence[RestoredState]) -> None:
-        """Take back the keys that this subtask owns now.
+        """Restore the keys of this subtask.
 
-        Raises: UserError when the checkpoint holds a state that is not declared, or another type.
+        Raises: UserError when the checkpoint holds an undeclared state, or a state of another type.
         """
         refuse_unknown(states, self._states, self._operator)
         self._restore_keyed(states)
@@ -222,9 +225,10 @@ class ProcessOperator:
         return restored_batches(states, name, schema, self._operator, state.default)
 
     def process(self, batch: pa.RecordBatch, port: int) -> Iterator[pa.RecordBatch]:
-        """Emit what the processor returns.
+        """Emit the processor's results.
 
-        Raises: UserCodeError when it raises, returns what does not fit, or sets a state to a value of another type.
+        Raises: UserCodeError when the processor raises, returns a result that does not fit, or sets
+        a state to a value of another type.
         """
         assert self._processor is not None, "opened"
         self._opened().begin()
@@ -233,31 +237,14 @@ class ProcessOperator:
         return self._process_rows(batch, self._processor.process)
 
     def finish(self) -> Iterable[pa.RecordBatch]:
-        """Nothing is held back."""
+        """Emit no records: none are held back."""
         return ()
 
     def commit(self) -> None:
-        """Merge the writes of the work that ended."""
+        """Commit the writes of the last call."""
         for state in self._states.values():
             state.commit()
-        self._opened().commit()
-
-    def snapshot(self) -> Sequence[StateSnapshot]:
-        """Freeze what lies on the heap."""
-        return self._opened().snapshot()
-
-    def freeze_database(self) -> DatabaseSnapshot | None:
-        """Freeze what lies in a database."""
-        return self._opened().freeze_database()
-
-    def close(self) -> None:
-        """Release the backend."""
-        if self._backend is not None:
-            self._backend.close()
-
-    def _opened(self) -> KeyedBackend:
-        assert self._backend is not None, "opened"
-        return self._backend
+        super().commit()
 
     def _process_rows(
         self,
@@ -293,7 +280,7 @@ class ProcessOperator:
     def _process_groups(
         self, batch: pa.RecordBatch, process_batch: Callable[[Key, pa.RecordBatch], Any]
     ) -> Iterator[pa.RecordBatch]:
-        """Call with the rows of each key, keys in the order in which they come first."""
+        """Call with the rows of each key, keys in order of their first rows."""
         slots = KeySlots(self._schema_in, self._keys).lookup(batch)
         order = np.argsort(slots, kind="stable")
         grouped = batch.take(pa.array(order))
@@ -317,9 +304,10 @@ class ProcessOperator:
             yield from results
 
     def _now(self, batch: pa.RecordBatch) -> Times | None:
-        """Tell the time at each record, for states that expire; None without such states.
+        """Return the time at each record, for states that expire; None without expiring states.
 
-        The later of the record's own time and the watermark: no record sees state that may be removed.
+        The later of the record's own time and the watermark: no record sees state that may be
+        removed.
         """
         if self._event_time is None:
             return None
@@ -363,7 +351,8 @@ class ProcessOperator:
     def _not_rows(self, returned: object) -> UserCodeError:
         return UserCodeError(
             self._operator,
-            f"returned {type(returned).__name__} {shown(returned)} where an iterable of dicts is due",
+            f"returned {type(returned).__name__} {shown(returned)} where an iterable of dicts is"
+            " due",
         )
 
 
@@ -385,7 +374,10 @@ def expires(processor: type[StatefulProcessor]) -> bool:
 
 
 def declared_states(processor: type[StatefulProcessor]) -> dict[str, KeyedState]:
-    """Find the states that a processor class and its bases declare, by attribute name, in order of declaration."""
+    """Find the states of a processor class and its bases, in order of declaration.
+
+    Returns: {attribute name: state}.
+    """
     found: dict[str, KeyedState] = {}
     for owner in reversed(processor.__mro__):
         for name, declared in vars(owner).items():
@@ -396,13 +388,14 @@ def declared_states(processor: type[StatefulProcessor]) -> dict[str, KeyedState]
     for name in (TIMERS, PROCESSING_TIMERS):
         if name in found:
             raise UserError(
-                f"{processor.__name__}: a state cannot be called {name!r}, which are the timers; rename it"
+                f"{processor.__name__}: a state cannot be called {name!r}, which are the timers;"
+                " rename it"
             )
     return found
 
 
 def _one_nan(keys: list[Any], type_: pa.DataType) -> list[Any]:
-    """Make all NaNs the same object, since a dictionary finds a NaN only by identity."""
+    """Replace all NaNs by one object, since a dictionary finds a NaN only by identity."""
     if not pa.types.is_floating(type_):
         return keys
     return [_NAN if key is not None and math.isnan(key) else key for key in keys]

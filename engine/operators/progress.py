@@ -1,8 +1,8 @@
-"""Event time inside a chain: how far it has come at each operator, and whom it concerns next.
+"""Event time inside a chain: the watermark at each operator, and the operator that acts next.
 
-A watermark goes from operator to operator like a record, but an operator that has more to emit for it keeps it until it is done; that may take
-several calls, with a commit between any two. A generator takes no notice of watermarks from before it, except of the last one: at the end of
-input all windows close.
+A watermark goes from operator to operator like a record. An operator with more to emit for a
+watermark holds the watermark back until done, perhaps over several calls with a commit between. A
+generator ignores all watermarks from upstream but the last: at the end of input all windows close.
 """
 
 from __future__ import annotations
@@ -23,34 +23,36 @@ Feed = Callable[[int, pa.RecordBatch], Iterator[pa.RecordBatch]]
 
 @runtime_checkable
 class WatermarkGenerator(Operator, Protocol):
-    """An operator that makes watermarks from the records it passes on."""
+    """An operator that makes watermarks from the records that pass."""
 
     @property
     def watermark_ns(self) -> int:
-        """No record with a time up to this is expected behind what was passed on; MIN_WATERMARK before the first record."""
+        """No further record is expected up to this time; MIN_WATERMARK before the first record."""
         ...
 
     @property
     def records(self) -> int:
-        """How many records have come since it was opened."""
+        """Number of records since `open`."""
         ...
 
 
 @runtime_checkable
 class SplitGenerator(WatermarkGenerator, Protocol):
-    """A generator that keeps the splits of its chain's source apart."""
+    """A generator with one watermark per split of the chain's source."""
 
     def opened(self, splits: Collection[str]) -> None:
-        """These splits are open (see `ReadsSplits`) before the first poll, after `restore` if there is anything to restore."""
+        """Note the open splits (see `ReadsSplits`), before the first poll and after a `restore`."""
         ...
 
     def polled(
         self, split: str, splits: Collection[str] | None, now_ns: int, *, empty: bool
     ) -> None:
-        """The source was asked, and the records that come next are of `split`; called before they come.
+        """Note a poll of the source; the next records are of `split`.
+
+        Called before the records come.
 
         Args:
-            splits: those that are open after the poll; None: the source does not tell splits apart.
+            splits: the open splits after the poll; None: the source does not tell splits apart.
             now_ns: monotonic.
             empty: no record came.
         """
@@ -71,11 +73,11 @@ class Progress:
         self._split_generators = [
             g for g in self._generators.values() if isinstance(g, SplitGenerator)
         ]
-        #: What has come to each operator, and last what has left the tail.
+        #: The watermark that has reached each operator; the last entry is the tail's output.
         self._come = [MIN_WATERMARK] * (len(operators) + 1)
         #: What each operator is done with.
         self._done = [MIN_WATERMARK] * len(operators)
-        #: (position, watermark) of the one operator that has more to emit.
+        #: (position, watermark) of the operator that has more to emit.
         self._pending: tuple[int, int] | None = None
         self._records = 0
 
@@ -99,7 +101,10 @@ class Progress:
         self._come[0] = max(self._come[0], watermark_ns)
 
     def advance(self, rows_max: int, feed: Feed) -> Iterator[pa.RecordBatch]:
-        """Pass watermarks on as far as they go in one call; each operator is asked at most once, one that is not done before all others."""
+        """Pass watermarks on as far as possible in one call.
+
+        Each operator is asked at most once, an unfinished operator before all others.
+        """
         first = 0 if self._pending is None else self._pending[0]
         for position in range(first, len(self._acting)):
             operator, come = self._acting[position], self._come[position]
@@ -118,7 +123,7 @@ class Progress:
 
     @property
     def is_pending(self) -> bool:
-        """An operator is to be asked again for the same watermark, before anything else."""
+        """An operator must finish a watermark before any other work."""
         return self._pending is not None
 
     def time(self) -> ChainTime:

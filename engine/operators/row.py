@@ -1,7 +1,8 @@
-"""Operators around a Python function per record: convenient, and a hundred times slower than those on batches.
+"""Operators around a Python function per record.
 
-Records are dictionaries, made a slice at a time; what is returned is packed into Arrow a slice at a time as well, so that
-a wrong value is found close to the record that caused it.
+Convenient, and a hundred times slower than operators on batches. Records are dictionaries, made a
+slice at a time. Results are packed into Arrow a slice at a time as well, so that an error about a
+wrong value appears close to the record that caused the error.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from .stateless import StatelessOperator
 
 
 class MapOperator(StatelessOperator):
-    """Calls `function` with each record; it returns the record to emit."""
+    """Calls `function` with each record; the function returns the record to emit."""
 
     def __init__(
         self, function: Callable[[Row], Row], schema_out: pa.Schema, *, operator: str
@@ -29,7 +30,8 @@ class MapOperator(StatelessOperator):
     def process(self, batch: pa.RecordBatch, port: int) -> Iterator[pa.RecordBatch]:
         """Emit one record per record.
 
-        Raises: UserCodeError when the function raises or returns what does not fit the schema.
+        Raises: UserCodeError when the function raises or returns a record that does not fit the
+        schema.
         """
         function = self._function
         for piece in slices(batch):
@@ -45,7 +47,10 @@ class MapOperator(StatelessOperator):
 
 
 class FlatMapOperator(StatelessOperator):
-    """Calls `function` with each record; it returns an iterable of the records to emit (a generator will do), or None."""
+    """Calls `function` with each record; the function returns the records to emit.
+
+    The function returns an iterable (a generator will do), or None.
+    """
 
     def __init__(
         self,
@@ -59,7 +64,7 @@ class FlatMapOperator(StatelessOperator):
         self._operator = operator
 
     def process(self, batch: pa.RecordBatch, port: int) -> Iterator[pa.RecordBatch]:
-        """Emit what the function returned, in order.
+        """Emit the function's records, in order.
 
         Raises: UserCodeError as `MapOperator.process`.
         """
@@ -77,23 +82,24 @@ class FlatMapOperator(StatelessOperator):
                 if returned is not None:
                     raise UserCodeError(
                         self._operator,
-                        f"returned {type(returned).__name__} {shown(returned)} where an iterable of dicts is due",
+                        f"returned {type(returned).__name__} {shown(returned)} where an iterable"
+                        " of dicts is due",
                     )
             if rows:
                 yield rows_to_batch(self._operator, rows, self._schema)
 
 
 class FilterFunctionOperator(StatelessOperator):
-    """Calls `function` with each record and keeps the record when it returns True."""
+    """Calls `function` with each record and keeps the record when the function returns True."""
 
     def __init__(self, function: Callable[[Row], bool], *, operator: str) -> None:
         self._function = function
         self._operator = operator
 
     def process(self, batch: pa.RecordBatch, port: int) -> Iterator[pa.RecordBatch]:
-        """Emit the records that are kept.
+        """Emit the records for which the function returns True.
 
-        Raises: UserCodeError when the function raises or returns something else than a bool.
+        Raises: UserCodeError when the function raises or does not return a bool.
         """
         for piece in slices(batch):
             keep: list[bool] = []
@@ -107,7 +113,8 @@ class FilterFunctionOperator(StatelessOperator):
                 if not isinstance(verdict, bool | np.bool_):
                     raise UserCodeError(
                         self._operator,
-                        f"returned {type(verdict).__name__} {shown(verdict)} where True or False is due",
+                        f"returned {type(verdict).__name__} {shown(verdict)} where True or False"
+                        " is due",
                     )
                 keep.append(bool(verdict))
             yield piece.filter(pa.array(keep, pa.bool_()))

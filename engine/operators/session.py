@@ -1,13 +1,14 @@
 """Session windows: a key's records that follow each other within the gap make one window.
 
-A batch is sorted by key and time and becomes sessions of its own; these and the sessions known of the same keys are intervals, and
-one more sort shows which of them meet. Of those that meet, one known session takes the others in.
+A batch, sorted by key and time, becomes sessions of its own. The batch's sessions and the known
+sessions of the same keys are intervals, and one more sort shows which intervals meet. Of intervals
+that meet, one known session absorbs the others.
 
-A record is late if the session that it would make, together with all that it meets in its batch and among the known ones, ends
-before what lateness allows. So it is welcome in any session that is still there.
+A record is late if its session, merged with every session that it meets in the batch and in the
+state, ends at least the lateness before the watermark. So a record may join any live session.
 
-Source: Flink's `EventTimeSessionWindows` and `MergingWindowSet`: sessions that touch are one. Deviation: the records of a batch meet each other
-before it is decided which of them are late.
+Source: Flink's `EventTimeSessionWindows` and `MergingWindowSet`: sessions that touch merge.
+Deviation: the records of a batch meet each other before lateness is decided.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ _CAPACITY_MIN = 1024
 
 @dataclass(frozen=True, slots=True)
 class _Intervals:
-    """Sessions, known ones and those of a batch. `slot` is `_NONE` for one of the batch."""
+    """Known sessions and a batch's sessions. `slot` is `_NONE` for a session of the batch."""
 
     key: Slots
     start: Times
@@ -40,7 +41,10 @@ class _Intervals:
 
 
 class SessionOperator(WindowOperator):
-    """Aggregates over sessions. The sessions of a key are a linked list, which is made anew whenever the key is met."""
+    """Aggregates over sessions.
+
+    A key's sessions are a linked list, rebuilt by every batch with the key.
+    """
 
     state_name = "sessions"
 
@@ -57,7 +61,8 @@ class SessionOperator(WindowOperator):
         self._forget()
 
     def _forget(self) -> None:
-        #: By key, its first session; by session, the next one of its key. Only the subtask's thread knows them.
+        #: By key, its first session; by session, the next session of the key. Used in the subtask's
+        #: thread only.
         self._head: Slots = np.full(_CAPACITY_MIN, _NONE, np.int64)
         self._next: Slots = np.full(_CAPACITY_MIN, _NONE, np.int64)
 
@@ -106,7 +111,7 @@ class SessionOperator(WindowOperator):
         return _Intervals(key[first], time[first], newest + (self._gap_ns - 1), slots), session_of
 
     def _known(self, keys: Slots, passed: Times) -> _Intervals:
-        """Collect the sessions of some keys that are still there; `passed` is the watermark by key."""
+        """Collect the live sessions of some keys; `passed` is the watermark by key."""
         store = self._store
         met: list[Slots] = []
         at = self._head[keys]
@@ -121,7 +126,10 @@ class SessionOperator(WindowOperator):
         return _Intervals(key[live], store.start.working[slots], last[live], slots)
 
     def _settle(self, merged: _Intervals, late: Mask, touched: Mask) -> Slots:
-        """Give slots to new sessions, set the bounds of those touched. Returns the slot of each; `_NONE` for a late one."""
+        """Give slots to new sessions, set the bounds of touched sessions.
+
+        Returns each session's slot; `_NONE` if late.
+        """
         slots: Slots = merged.slot.copy()
         new = np.flatnonzero((slots == _NONE) & ~late)
         first = self._store.count
@@ -133,7 +141,7 @@ class SessionOperator(WindowOperator):
         return slots
 
     def _absorb(self, known: Slots, into: Slots) -> None:
-        """Merge known sessions into those that took them in."""
+        """Merge `known` sessions into the sessions that absorbed them."""
         taken = known != into
         gone = known[taken]
         self._store.aggregates.merge(into[taken], gone)
@@ -169,8 +177,8 @@ class SessionOperator(WindowOperator):
 def _meet(known: _Intervals, found: _Intervals) -> tuple[_Intervals, Slots]:
     """Merge the intervals of a key that overlap or touch.
 
-    Returns: the merged ones, sorted by key and start, each with the slot of a known one in it; and for each interval, known ones first, the
-    merged one that it is in.
+    Returns: the merged intervals, sorted by key and start, each with the slot of a known session in
+    it; and for each interval, known sessions first, the number of its merged interval.
     """
     key = np.concatenate([known.key, found.key])
     start = np.concatenate([known.start, found.start])
@@ -191,7 +199,8 @@ def _meet(known: _Intervals, found: _Intervals) -> tuple[_Intervals, Slots]:
 
 def reached(key: Slots, last: Times) -> Times:
     """The largest `last` so far within each key; `key` is sorted."""
-    # Ranks instead of times, so that key and rank fit into one number, whose running maximum starts anew with each key.
+    # Ranks instead of times, so that key and rank fit into one number, whose running maximum starts
+    # anew with each key.
     by_last = np.argsort(last, kind="stable")
     rank = np.empty(len(last), np.int64)
     rank[by_last] = np.arange(len(last))

@@ -1,17 +1,20 @@
-"""Joins of two streams in session windows: records of one key that follow each other within the gap, of either side, share a session.
+"""Joins of two streams in session windows.
 
-The sessions are those of an aggregate over the union of both sides that counts each side's records (`session.py`); the records
-themselves lie beside it. When the watermark has passed the end of a session, every record of its left side is joined with every one
-of its right, and all of them are forgotten. A session of one side alone is what an outer join emits unmatched.
+Records of one key that follow each other within the gap, of either side, share a session. An
+aggregate over the union of both sides makes the sessions and counts each side's records
+(`session.py`); the records themselves are stored beside the sessions. When the watermark has passed
+the end of a session, every record of the left side is joined with every record of the right side,
+and all are dropped. An outer join emits a session of one side alone as unmatched records.
 
-A closed session is first taken out of the sessions and then emitted, over several calls if its pairs are many. Closed
-sessions are state of their own until all pairs are emitted: a checkpoint may come in between, and no record can join a
-closed session.
+A closed session first leaves the open sessions and is then emitted, over several calls if the pairs
+are many. Closed sessions are state of their own until all pairs are emitted: a checkpoint may come
+in between, and no record can join a closed session.
 
-Late records are dropped and counted, as in `session.py`. A null key matches nothing, as in SQL: its record is a session
-alone, and an outer join emits the record at once.
+Late records are dropped and counted, as in `session.py`. A null key matches no record, as in SQL:
+the record is a session alone, and an outer join emits the record at once.
 
-Source: Flink's window join with `EventTimeSessionWindows`; deviations: outer joins, and what `session.py` says of lateness.
+Source: Flink's window join with `EventTimeSessionWindows`; deviations: outer joins, and the
+lateness of `session.py`.
 """
 
 from __future__ import annotations
@@ -26,19 +29,17 @@ from headrace.channels.hashing import hash_rows
 
 from ..contract.operators import (
     Advanced,
-    DatabaseSnapshot,
     OperatorContext,
-    RestoredDatabase,
     RestoredState,
     StateBackend,
     StateKind,
     StateSnapshot,
 )
-from ..state.backend import SEQUENCE_STATE, KeyedBackend, RecordTable
+from ..state.backend import SEQUENCE_STATE, RecordTable
 from ..state.runs import TIME, Rows
 from ..state.tables import keyed_table, refuse_unknown, restored_batches
 from . import aggregations
-from .backends import keyed_backend
+from .backends import KeyedOperator, keyed_backend
 from .join import How
 from .join_input import JoinInput, have_keys, side_batches
 from .join_output import JoinOutput
@@ -54,14 +55,14 @@ _CLOSING = "closing"
 _COUNTS = ("__left", "__right")
 
 _ROW = "__row"
-#: Names that the key columns of the left side cannot have, beside those of a window.
+#: Names forbidden for key columns of the left side, besides a window's names.
 RESERVED = (*_COUNTS, _ROW, FIRED)
 #: Pairs made into a batch at a time.
 _PAIRS_MAX = 1 << 16
 
 
-class SessionJoinOperator:
-    """Joins what comes in on the first `left_ports` ports with the rest."""
+class SessionJoinOperator(KeyedOperator):
+    """Joins the records of the first `left_ports` ports with the records of the other ports."""
 
     def __init__(
         self,
@@ -85,7 +86,6 @@ class SessionJoinOperator:
         spec = _counted(left)
         self._schema_in = spec.schema_in
         self._sessions = SessionOperator(window, spec, operator=operator, backend=backend)
-        self._backend: KeyedBackend | None = None
         self._late = LateRecords()
         self._max_parallelism = 1
         #: Closed sessions, as far as they are not emitted yet; and as committed.
@@ -112,12 +112,8 @@ class SessionJoinOperator:
             side_batches(states, SIDES[side], self._inputs[side], self._operator)
         restored_batches(states, _CLOSING, self._closing.schema, self._operator)
 
-    def restore_databases(self, databases: Sequence[RestoredDatabase]) -> bool:
-        """See `KeepsDatabase`."""
-        return self._opened().restore(databases)
-
     def restore(self, states: Sequence[RestoredState]) -> None:
-        """Take back sessions and records of the keys that this subtask owns now.
+        """Restore sessions and records of this subtask's keys.
 
         Raises: UserError when the checkpoint's records have other columns.
         """
@@ -162,7 +158,10 @@ class SessionJoinOperator:
             self._records[side].add(rows, time[kept], np.zeros(rows.num_rows, np.bool_))
 
     def advance(self, watermark_ns: int, rows_max: int) -> Advanced:
-        """Join the sessions that end up to the watermark; about `rows_max` rows, but never less than one record with all that it meets."""
+        """Join the sessions that end up to the watermark.
+
+        Emits about `rows_max` rows, but at least one record with all its matches.
+        """
         self._opened().begin()
         if not self._closing.num_rows:
             closed = self._sessions.advance(watermark_ns, rows_max)
@@ -188,23 +187,11 @@ class SessionJoinOperator:
         self._sessions.commit()
 
     def snapshot(self) -> Sequence[StateSnapshot]:
-        """Freeze what is committed in memory."""
+        """Freeze the committed state in memory."""
         keys = list(self._inputs[0].keys)
         table = partial(keyed_table, self._committed, keys, self._max_parallelism)
         closing = StateSnapshot(_CLOSING, StateKind.KEYED, table)
         return [*self._sessions.snapshot(), closing]
-
-    def freeze_database(self) -> DatabaseSnapshot | None:
-        """Freeze what is committed in a database."""
-        return self._sessions.freeze_database()
-
-    def close(self) -> None:
-        """Remove the database."""
-        self._sessions.close()
-
-    def _opened(self) -> KeyedBackend:
-        assert self._backend is not None, "opened"
-        return self._backend
 
     def _state_names(self) -> list[str]:
         return [*self._sessions.state_names, *SIDES, SEQUENCE_STATE, _CLOSING]
@@ -213,7 +200,7 @@ class SessionJoinOperator:
         return [state for state in states if state.name in self._sessions.state_names]
 
     def _told(self, side: int, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """What sessions are told of records: key, time, side and place in the batch."""
+        """Make the input of the sessions: each record's key, time, side and row in the batch."""
         given, rows = self._inputs[side], batch.num_rows
         counts = [np.full(rows, side == 0, np.int64), np.full(rows, side == 1, np.int64)]
         columns = [
@@ -225,7 +212,10 @@ class SessionJoinOperator:
         return pa.RecordBatch.from_arrays(columns, schema=self._schema_in)
 
     def _emitted(self, rows_max: int) -> list[pa.RecordBatch]:
-        """Join closed sessions, as many as make no more than `rows_max` rows, but one record of the left side at least."""
+        """Join as many closed sessions as make at most `rows_max` rows.
+
+        Joins at least one record of the left side.
+        """
         closing = self._closing
         if not closing.num_rows:
             return []
@@ -245,10 +235,11 @@ class SessionJoinOperator:
     def _joined(
         self, closing: pa.RecordBatch, left: Rows, right: Rows, part: int
     ) -> list[pa.RecordBatch]:
-        """Join the records of sessions, of which there are so many on each side, and forget them.
+        """Join the records of sessions, and drop the joined records.
 
         Args:
-            part: 0: all; otherwise so many records of the left side, of the one session that is given.
+            left, right: number of records of each session, by side.
+            part: number of left records to join, of the only session given; 0: all records.
         """
         start = times_of(closing, START, self._operator)
         end = times_of(closing, END, self._operator)
@@ -289,7 +280,7 @@ class SessionJoinOperator:
 
 
 def _counted(left: JoinInput) -> WindowAggregate:
-    """What the sessions aggregate."""
+    """Describe the sessions' aggregates: the records of each side."""
     schema = pa.schema(
         [
             *(left.schema.field(key) for key in left.keys),
@@ -303,7 +294,7 @@ def _counted(left: JoinInput) -> WindowAggregate:
 
 
 def _crossed(left: Rows, right: Rows, sessions: int) -> tuple[Rows, Rows]:
-    """Pair all rows of one side with all of the other that are in the same session; both are sorted by session."""
+    """Pair each left row with each right row of its session; both sides are sorted by session."""
     counts = np.bincount(right, minlength=sessions)
     begin = np.cumsum(counts) - counts
     each = counts[left]
@@ -313,7 +304,7 @@ def _crossed(left: Rows, right: Rows, sessions: int) -> tuple[Rows, Rows]:
 
 
 def _less(closing: pa.RecordBatch, part: int) -> pa.RecordBatch:
-    """The first session without so many records of its left side."""
+    """Return the first session with `part` fewer left records."""
     first = closing.slice(0, 1)
     at = closing.schema.get_field_index(_COUNTS[0])
     left = pa.array([first.column(at)[0].as_py() - part], pa.int64())

@@ -1,7 +1,8 @@
 """The records of a session in a table of records.
 
-A table finds records by the hash of their key and by time. It does not know sessions, since sessions merge: the
-records of a session are those of its key between its first and its last. Sessions of a key do not overlap.
+A table finds records by the hash of their key and by time. The table does not know sessions, since
+sessions merge: the records of a session are the key's records between the session's first and last
+time. Sessions of a key do not overlap.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ SIDES = ("left_records", "right_records")
 
 @dataclass(frozen=True, slots=True)
 class Sessions:
-    """Sessions whose records are wanted: of each the key and its hash, and the times of its first and last record."""
+    """Sessions to find records of: key, hash of the key, times of the first and last record."""
 
     rows: pa.RecordBatch
     keys: Sequence[str]
@@ -41,7 +42,7 @@ class Found:
     Attributes:
         session: of each record, the row of its session.
         held: where the records are stored.
-        run, place: of each record, its number among `held`, and its row there.
+        run, place: of each record, the index in `held`, and the row there.
     """
 
     rows: pa.RecordBatch
@@ -51,7 +52,7 @@ class Found:
     place: Rows
 
     def first(self, count: int) -> Found:
-        """The first `count` of them."""
+        """Return the first `count` records."""
         rows, session = self.rows.slice(0, count), self.session[:count]
         return Found(rows, session, self.held, self.run[:count], self.place[:count])
 
@@ -82,7 +83,7 @@ def found_in(table: RecordTable, given: JoinInput, sessions: Sessions) -> Found:
 
 
 def _found_in(held: Held, given: JoinInput, sessions: Sessions) -> tuple[Rows, Rows]:
-    """Returns the session of each record, and its row."""
+    """Return the session of each record, and the record's row."""
     run = held.run
     session, rows = run.probe(sessions.hashes, sessions.first, sessions.last)
     wanted = equal_keys(sessions.rows, sessions.keys, session, run.rows, given.keys, rows)

@@ -1,15 +1,19 @@
-"""How far each split of a source has come in event time, and what that says of all that a subtask reads.
+"""The event time of each split of a source, and of the subtask that reads the splits.
 
-A subtask that reads several splits, such as partitions of a topic, meets their records in an order that says nothing: one split may be hours behind
-another. So the newest time is kept split by split, and the oldest of them counts. A split that is silent for long is left out, when others have
-had their turn since; when all are, the newest of them counts. What is finished holds nothing back.
+A subtask that reads several splits, for example partitions of a topic, meets their records in an
+arbitrary order: one split may be hours behind another. So each split keeps its newest time, and the
+oldest of these times counts. A silent split becomes idle and stops counting when the other splits
+have had their turn since; when all splits are idle, the newest time counts. A finished split holds
+no time back.
 
-A split's time is state that goes with the split to whoever reads it after a restart or a rescale. Records of no split (a source that does not tell
-them apart, or a stream behind an exchange) are one more, the nameless split "": of each subtask, which at another parallelism starts from the
-oldest subtask's.
+A split's time is state that goes with the split to the split's reader after a restart or a rescale.
+Records without a split (a source that does not tell splits apart, or a stream behind an exchange)
+belong to the nameless split "": each subtask has its own, which at another parallelism starts from
+the oldest subtask's time.
 
-Source: FLIP-27, split-level watermarks, and Flink's `WatermarkOutputMultiplexer` (behaviour). Deviations: Flink keeps no watermarks in checkpoints,
-and has splits called idle by the clock alone, also when it was the job that had no time for them.
+Source: FLIP-27, split-level watermarks, and Flink's `WatermarkOutputMultiplexer` (behaviour).
+Deviations: Flink keeps no watermarks in checkpoints, and calls splits idle by the clock alone, even
+when the job had no time for the splits.
 """
 
 from __future__ import annotations
@@ -25,7 +29,8 @@ from ..contract.operators import OperatorContext, RestoredState, StateKind, Stat
 
 #: The split of records that are of none.
 NAMELESS: Final = ""
-#: A split is idle when so many times as many polls as there are splits brought nothing of it: a fair reader would have come to it.
+#: A split is idle when this many rounds, of one poll per split each, brought no record of the
+#: split: a fair reader would have come to it.
 _ROUNDS: Final = 2
 
 _STATE: Final = "newest"
@@ -49,16 +54,17 @@ class SplitTimes:
     def __init__(self, idle_after_ns: int | None = None) -> None:
         self._idle_after_ns = idle_after_ns
         self._context: OperatorContext | None = None
-        #: {split: newest time}; of open splits that had records, and of `NAMELESS`, which stands for finished ones too.
+        #: {split: newest time} of open splits that had records, and of `NAMELESS`, which includes
+        #: finished splits.
         self._newest: dict[str, int] = {}
         self._committed: dict[str, int] = {}
         #: Whose `_newest` may differ from what is committed.
         self._changed: set[str] = set()
         #: As last told; None: the source does not tell splits apart.
         self._open: Collection[str] | None = None
-        #: What the checkpoint knew of splits, until it is known which are ours.
+        #: The checkpoint's times of splits, until the splits of this subtask are known.
         self._restored: dict[str, int] = {}
-        #: {open split: (time, polls) when records of it came last, or when it was opened}.
+        #: {open split: (time, polls) of its last records, or of its opening}.
         self._spoke: dict[str, tuple[int, int]] = {}
         self._split = NAMELESS
         self._now_ns = 0
@@ -66,7 +72,7 @@ class SplitTimes:
 
     @property
     def newest_ns(self) -> int | None:
-        """The time that all which is read has come to; None: some of it has not begun."""
+        """The subtask's event time; None: a split has not begun."""
         if not self._open:
             return self._newest.get(NAMELESS)
         speaking = [split for split in self._open if not self._is_idle(split)]
@@ -81,7 +87,7 @@ class SplitTimes:
         self._context = context
 
     def restore(self, states: Sequence[RestoredState]) -> None:
-        """Go on from a checkpoint; splits from their own times, as soon as `opened` says which they are."""
+        """Restore the nameless split's time now, and other times once `opened` names the splits."""
         assert self._context is not None, "begun"
         rows = [row for state in states for row in state.table.to_pylist()]
         nameless = [row for row in rows if not row.get("split")]
@@ -99,16 +105,17 @@ class SplitTimes:
         self._spoke.clear()
 
     def opened(self, splits: Collection[str]) -> None:
-        """These are the subtask's splits before its first poll."""
+        """Note the subtask's splits before its first poll."""
         self._hold(splits)
         self.commit()
 
     def polled(
         self, split: str, splits: Collection[str] | None, now_ns: int, *, empty: bool
     ) -> None:
-        """The source was asked; the records that come next are of `split`, and `splits` are those that are open now (None: it does not tell).
+        """Note a poll of the source: the next records are of `split`.
 
         Args:
+            splits: the open splits; None: the source does not tell splits apart.
             now_ns: a monotonic clock's.
             empty: no record of any split came.
         """
@@ -124,7 +131,8 @@ class SplitTimes:
         """A record of the current split happened then."""
         # Of a split that ended with these very records only the past is left.
         if self._split in self._spoke:
-            # Here and not when it was read: a split whose records are all filtered out before the generator is silent, too.
+            # Noted here, not when the split was read: a split whose records are all filtered out
+            # before the generator is silent, too.
             self._spoke[self._split] = (self._now_ns, self._polls)
             self._rise(self._split, newest_ns)
         else:
@@ -140,7 +148,7 @@ class SplitTimes:
         self._changed.clear()
 
     def snapshot(self) -> Sequence[StateSnapshot]:
-        """Freeze what is committed."""
+        """Freeze the committed times."""
         assert self._context is not None, "begun"
         times: dict[str, int | None] = {NAMELESS: None, **self._committed}
         rows = {

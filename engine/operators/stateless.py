@@ -1,4 +1,4 @@
-"""The life cycle of an operator that keeps nothing between calls."""
+"""The life cycle of an operator without state."""
 
 from __future__ import annotations
 
@@ -10,25 +10,25 @@ from ..contract.operators import OperatorContext, RestoredState, StateSnapshot
 
 
 class StatelessOperator:
-    """Base that answers every call but `process` with nothing."""
+    """Base of operators without state: every call but `process` does nothing."""
 
     def open(self, context: OperatorContext) -> None:
-        """Nothing to do."""
+        """Do nothing."""
 
     def restore(self, states: Sequence[RestoredState]) -> None:
-        """Nothing is ever given back, because nothing is ever kept."""
+        """Do nothing: no snapshot has state to restore."""
         assert not states, f"state {[state.name for state in states]} for an operator without state"
 
     def finish(self) -> Iterable[pa.RecordBatch]:
-        """Nothing is held back."""
+        """Emit no records: none are held back."""
         return ()
 
     def commit(self) -> None:
-        """Nothing was written."""
+        """Do nothing: there are no writes."""
 
     def snapshot(self) -> Sequence[StateSnapshot]:
-        """Nothing is kept."""
+        """Return no state."""
         return ()
 
     def close(self) -> None:
-        """Nothing is held."""
+        """Do nothing: there are no resources."""

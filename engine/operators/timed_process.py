@@ -1,7 +1,7 @@
-"""The keyed process function with time: what `process` runs for a `StatefulProcessor` that implements `on_timer` or
-`on_processing_timer`, or has states that expire.
+"""The keyed process function with time, for a `StatefulProcessor` with timers or expiring states.
 
-A class of its own, because the runtime tells operators of event time by asking whether they act on it.
+A class of its own, because the runtime finds the operators of event time by asking an operator
+whether it acts on event time.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class TimedProcessOperator(ProcessOperator):
     """Runs a processor, and its timers as event time moves on.
 
     Args:
-        event_time: the column that tells the time of a record, if states expire.
+        event_time: the event-time column, if states expire.
     """
 
     _max_parallelism = 0
@@ -75,7 +75,7 @@ class TimedProcessOperator(ProcessOperator):
             self._stored(states, name)
 
     def restore(self, states: Sequence[RestoredState]) -> None:
-        """Take back the keys and timers that this subtask owns now.
+        """Restore the keys and timers of this subtask.
 
         Raises: UserError as `ProcessOperator` does.
         """
@@ -86,9 +86,9 @@ class TimedProcessOperator(ProcessOperator):
                 queue.load(self._keys_of(batch), batch.column(len(fields)).to_pylist())
 
     def advance(self, watermark_ns: int, rows_max: int) -> Advanced:
-        """Fire the timers that are due, `rows_max` at most.
+        """Fire at most `rows_max` due timers.
 
-        Raises: UserCodeError when `on_timer` raises, or returns what does not fit.
+        Raises: UserCodeError when `on_timer` raises, or returns a result that does not fit.
         """
         assert self._processor is not None, "opened"
         self._opened().begin()
@@ -109,9 +109,10 @@ class TimedProcessOperator(ProcessOperator):
         return self._alarms.next_ns()
 
     def fire(self, now_ns: int, rows_max: int) -> Iterable[pa.RecordBatch]:
-        """Fire the processing-time timers that are due, `rows_max` at most.
+        """Fire at most `rows_max` due processing-time timers.
 
-        Raises: UserCodeError when `on_processing_timer` raises, or returns what does not fit.
+        Raises: UserCodeError when `on_processing_timer` raises, or returns a result that does not
+        fit.
         """
         if not self.fires_by_clock:
             return ()
@@ -122,19 +123,19 @@ class TimedProcessOperator(ProcessOperator):
         return self._batches_of(rows)
 
     def finish(self) -> Iterator[pa.RecordBatch]:
-        """The input has ended: fire what is set, whatever the clock says."""
+        """Fire all processing-time timers at the end of input, whatever the clock says."""
         self._alarms.close()
         while self._alarms.next_ns() is not None:
             yield from self.fire(MAX_WATERMARK, _FIRED_MAX)
 
     def commit(self) -> None:
-        """Merge the writes of the work that ended."""
+        """Commit the writes of the last call."""
         super().commit()
         for queue in self._queues().values():
             queue.commit()
 
     def snapshot(self) -> Sequence[StateSnapshot]:
-        """Freeze what lies on the heap: timers always do."""
+        """Freeze the state on the heap; timers are always on the heap."""
         fields = self._key_fields
         timers = [
             StateSnapshot(name, StateKind.KEYED, queue.freeze(fields, self._max_parallelism))
@@ -143,7 +144,7 @@ class TimedProcessOperator(ProcessOperator):
         return [*super().snapshot(), *timers]
 
     def _queues(self) -> dict[str, TimerQueue]:
-        """The timers that this processor may have, by the name of their state."""
+        """The processor's timer queues, by the name of their state."""
         queues = {TIMERS: self._timers}
         return queues | {PROCESSING_TIMERS: self._alarms} if self.fires_by_clock else queues
 
@@ -161,7 +162,10 @@ class TimedProcessOperator(ProcessOperator):
         until_ns: int,
         rows_max: int,
     ) -> tuple[list[Row], bool]:
-        """Call for the timers up to `until_ns`, `rows_max` at most. Returns also whether those were all."""
+        """Call the processor for at most `rows_max` timers up to `until_ns`.
+
+        Returns also whether no due timer is left.
+        """
         rows: list[Row] = []
         for _ in range(rows_max):
             due = queue.pop(until_ns)

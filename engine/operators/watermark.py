@@ -1,12 +1,15 @@
 """Watermarks from a column of event times that is out of order by a bounded delay.
 
-The watermark is the newest time seen, less the delay, less a nanosecond: a record as old as the delay allows is still in time. What comes later
-than that is late, and up to the operator that meets it.
+The watermark is the newest time seen, less the delay, less a nanosecond: a record as old as the
+delay allows is still in time. Later records are late, and each operator decides what to do with
+late records.
 
-Where the stream comes from its source without an exchange between, there is a newest time for each split that the subtask reads, and the oldest
-of them counts (`split_times.py`); else there is one for all.
+In a stream that comes from its source without an exchange, each split that the subtask reads has a
+newest time, and the oldest of these times counts (`split_times.py`); any other stream has a single
+newest time.
 
-Source: Flink's bounded-out-of-orderness watermarks, and the split-level watermarks of FLIP-27 (behaviour).
+Source: Flink's bounded-out-of-orderness watermarks, and the split-level watermarks of FLIP-27
+(behaviour).
 """
 
 from __future__ import annotations
@@ -26,7 +29,7 @@ NANOSECONDS: Final = {"s": 1_000_000_000, "ms": 1_000_000, "us": 1_000, "ns": 1}
 
 
 class WatermarkOperator:
-    """Passes records on and keeps the newest time of `column`, a timestamp; nulls say nothing."""
+    """Passes records on and keeps the newest time of `column`, a timestamp; nulls do not count."""
 
     def __init__(
         self,
@@ -80,7 +83,7 @@ class WatermarkOperator:
         yield batch
 
     def finish(self) -> Iterable[pa.RecordBatch]:
-        """Nothing is held back."""
+        """Emit no records: none are held back."""
         return ()
 
     def commit(self) -> None:
@@ -92,7 +95,7 @@ class WatermarkOperator:
         return self._times.snapshot()
 
     def close(self) -> None:
-        """Nothing is held."""
+        """Do nothing: there are no resources."""
 
     def _newest_of(self, batch: pa.RecordBatch) -> int | None:
         newest = pc.max(batch.column(self._index).view(pa.int64())).as_py()

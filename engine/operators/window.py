@@ -1,14 +1,16 @@
-"""Aggregates over windows of keys: what tumbling, sliding and session windows have in common, and the first two.
+"""Aggregates over tumbling and sliding windows of keys, and the base of session windows.
 
-Every row of the result is a key, a window and its aggregates, emitted when the watermark passes the window's end.
-With `lateness` the window is kept for so long beyond its end, and each batch with records for the window emits the
-window again. Records are late when all their windows are dropped: they go to the chain's late output and are counted.
+Every row of the result is a key, a window and its aggregates, emitted when the watermark passes the
+window's end. With `lateness` the window stays for that long beyond its end, and each batch with
+records for the window emits the window again. Records are late when all their windows are dropped:
+late records go to the chain's late output and are counted.
 
-No Python runs per record: a batch becomes windows, the windows' slots, and a scatter per aggregate. Firing is cut into
-slices. The operator is also its table's `DueRowsAtHand`: a window is due at its end, and with lateness a second time,
-to be dropped.
+No Python runs per record: a batch becomes windows, the windows' slots, and a scatter per aggregate.
+Firing is cut into slices. The operator is also its table's `DueRowsAtHand`: a window is due at its
+end, and with lateness a second time, to be dropped.
 
-Source: Flink's `WindowOperator` with `EventTimeTrigger`, accumulating; deviation: a late batch emits one update per window, not one per record.
+Source: Flink's `WindowOperator` with `EventTimeTrigger`, accumulating; deviation: a late batch
+emits one update per window, not one per record.
 """
 
 from __future__ import annotations
@@ -24,13 +26,11 @@ import pyarrow as pa
 from ..contract.errors import UserError
 from ..contract.operators import (
     Advanced,
-    DatabaseSnapshot,
     OperatorContext,
     RestoredDatabase,
     RestoredState,
     StateBackend,
     StateLayout,
-    StateSnapshot,
 )
 from ..state.arrays import Mask
 from ..state.backend import DUE_SUFFIX, DueTable, KeyedBackend
@@ -58,7 +58,6 @@ class WindowOperator(JudgesLateness, ABC):
     ) -> None:
         super().__init__()
         self._stated = backend
-        self._backend: KeyedBackend | None = None
         self._spec = spec
         self._lateness_ns = spec.lateness_ns
         self._operator = operator
@@ -68,7 +67,10 @@ class WindowOperator(JudgesLateness, ABC):
 
     @abstractmethod
     def _assign(self, batch: pa.RecordBatch, times: Times, watermark: Times | int) -> Slots:
-        """Take a batch into the store, put late records aside. Returns the slots of the windows that changed; may repeat some."""
+        """Add a batch to the store, set late records aside.
+
+        Returns the slots of changed windows, some perhaps repeated.
+        """
 
     @abstractmethod
     def _numbered(self, batch: pa.RecordBatch) -> Slots:
@@ -83,7 +85,10 @@ class WindowOperator(JudgesLateness, ABC):
         self.open_in(context, keyed_backend(self._stated, context))
 
     def open_in(self, context: OperatorContext, backend: KeyedBackend) -> None:
-        """Open with a backend, perhaps of other tables too; the operator commits and closes the backend."""
+        """Open with a backend, which may hold other tables too.
+
+        The operator commits and closes the backend.
+        """
         super().open(context)
         self._backend = backend
         self._rows: DueTable = backend.due_rows(self)
@@ -103,9 +108,9 @@ class WindowOperator(JudgesLateness, ABC):
         return True
 
     def restore(self, states: Sequence[RestoredState]) -> None:
-        """Take back the windows of the keys that this subtask owns now.
+        """Restore the windows of this subtask's keys.
 
-        Raises: UserError when the checkpoint's windows have other columns, or are others.
+        Raises: UserError when the checkpoint's windows have other columns, or are other windows.
         """
         refuse_unknown(states, self.state_names, self._operator)
         self._time.restore(states)
@@ -114,9 +119,10 @@ class WindowOperator(JudgesLateness, ABC):
             self._rows.load(batch)
 
     def process(self, batch: pa.RecordBatch, port: int) -> Iterable[pa.RecordBatch]:
-        """Take in a batch; emit again the windows in it that have fired before.
+        """Add a batch; emit again the windows of the batch that have fired before.
 
-        Raises: UserCodeError when a record has no time, or a sum of integers leaves the range of int64.
+        Raises: UserCodeError when a record has no time, or a sum of integers leaves the range of
+        int64.
         """
         times = self._times(batch)
         watermark = self.passed(batch)
@@ -129,7 +135,7 @@ class WindowOperator(JudgesLateness, ABC):
         return [self._output(emitted)] if len(emitted) else []
 
     def advance(self, watermark_ns: int, rows_max: int) -> Advanced:
-        """Emit the windows that end up to the watermark, at most `rows_max`."""
+        """Emit at most `rows_max` windows that end up to the watermark."""
         self._time.advance(watermark_ns)
         self._opened().begin()
         due, done = self._rows.due(min(watermark_ns, NEVER - 1), rows_max)
@@ -142,37 +148,19 @@ class WindowOperator(JudgesLateness, ABC):
         return Advanced(batches, done)
 
     def passed(self, batch: pa.RecordBatch) -> Times | int:
-        """Tell the watermark of each record; one number if all have the same."""
+        """Return the watermark of each record; one number if all are equal."""
         return self._time.of(batch, self._spec.keys)
-
-    def commit(self) -> None:
-        """Publish the changed windows and the watermark."""
-        self._time.commit()
-        self._opened().commit()
-
-    def snapshot(self) -> Sequence[StateSnapshot]:
-        """Freeze the watermark, and committed windows outside a database."""
-        return [*self._opened().snapshot(), self._time.snapshot()]
-
-    def freeze_database(self) -> DatabaseSnapshot | None:
-        """Freeze the committed windows in the database."""
-        return self._opened().freeze_database()
-
-    def close(self) -> None:
-        """Release the backend."""
-        if self._backend is not None:
-            self._backend.close()
 
     @property
     def state_names(self) -> list[str]:
         """Names of all states that a checkpoint may hold of the operator."""
         return [self.state_name, self.state_name + DUE_SUFFIX, WATERMARK_STATE]
 
-    # --- `DueRowsAtHand` ----------------------------------------------------------------------------------------------
+    # --- `DueRowsAtHand` --------------------------------------------------------------------------
 
     @property
     def layout(self) -> StateLayout:
-        """See `RowsAtHand`. A window is named by its key and its start."""
+        """See `RowsAtHand`. Key and start identify a window."""
         return StateLayout(self.state_name, self.grouped + 1, self._store.schema)
 
     @property
@@ -232,18 +220,17 @@ class WindowOperator(JudgesLateness, ABC):
         return self._store.due_at(rows, self._lateness_ns)
 
     def due(self, until_ns: int) -> Slots:
-        """See `DueRowsAtHand`. In memory compaction drops windows, so only firing windows are due."""
+        """See `DueRowsAtHand`.
+
+        In memory compaction drops windows, so only firing windows are due.
+        """
         return self._store.due(until_ns)
 
     def next_due(self, slots: Slots | None = None) -> int:
         """See `DueRowsAtHand`."""
         return self._store.next_due(slots)
 
-    # --- helpers ------------------------------------------------------------------------------------------------------
-
-    def _opened(self) -> KeyedBackend:
-        assert self._backend is not None, "opened"
-        return self._backend
+    # --- helpers ----------------------------------------------------------------------------------
 
     def _check(self, batch: pa.RecordBatch) -> None:  # sessions have any length
         """Refuse windows that this operator would not make. Raises: UserError."""
@@ -261,7 +248,7 @@ class WindowOperator(JudgesLateness, ABC):
         return self._store.output(slots, self._spec.schema_out)
 
     def _fires_again(self, slots: Slots) -> Mask:
-        """Which windows have fired, or would have if they had been there."""
+        """Find the windows that have fired, and the new windows that are due already."""
         fire_at = self._store.fire_at.working[slots]
         again: Mask = (fire_at == NEVER) | (fire_at <= self._time.current)
         return again
@@ -332,7 +319,10 @@ class TimeWindowOperator(WindowOperator):
             raise self._others(f"{sizes[0] / 1e9:g} s")
 
     def check_states(self, states: Sequence[RestoredState]) -> None:
-        """See `ChecksStates`. Windows of another size or step are refused as well; checkpoints of old do not tell theirs."""
+        """See `ChecksStates`.
+
+        Refuses also windows of another size or step; old checkpoints do not state size and step.
+        """
         super().check_states(states)
         for state in states:
             if state.name == self.state_name:
@@ -342,8 +332,10 @@ class TimeWindowOperator(WindowOperator):
 
     def _others(self, held: str) -> UserError:
         return UserError(
-            f"operator {self._operator!r}: the checkpoint holds windows of {held}, and the program has others now "
-            f"({self._spec.window}); give the changed operator a new name= or start without the checkpoint"
+            f"operator {self._operator!r}: the checkpoint holds windows of {held}, and the program"
+            " has others now "
+            f"({self._spec.window}); give the changed operator a new name= or start without the"
+            " checkpoint"
         )
 
     def _numbered(self, batch: pa.RecordBatch) -> Slots:

@@ -1,4 +1,4 @@
-"""What windows emit: the schema, and what cannot be in it."""
+"""The schema of emitted windows, and the names that keys and aggregations cannot have."""
 
 from __future__ import annotations
 
@@ -17,9 +17,10 @@ def window_schema(
     aggregations: Mapping[str, Aggregation],
     schema_in: pa.Schema,
 ) -> pa.Schema:
-    """Tell the schema that a windowed aggregate emits: keys, window_start, window_end, aggregations.
+    """Return the schema of a windowed aggregate: keys, window_start, window_end, aggregations.
 
-    Raises: UserError as `aggregate_schema`, and when a key or an aggregation has the name of a column of windows.
+    Raises: UserError as `aggregate_schema`, and when a key or an aggregation has the name of a
+    column of windows.
     """
     for name in [*keys, *aggregations]:
         if name in (START, END, FIRED):

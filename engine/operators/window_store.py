@@ -1,8 +1,9 @@
 """Windows of keys with their aggregates: the state that every window operator works on.
 
 A row is one window of one key: bounds, firing time, and one value of each aggregate, in columns
-(`engine.state.columns`). The operator numbers rows. Dead rows stay until `compacted` makes a new store of the rest; the
-old store remains unchanged, so checkpoints may read the old store until the new store is committed.
+(`engine.state.columns`). The operator numbers rows. Dead rows stay until `compacted` makes a new
+store of the rest; the old store remains unchanged, so checkpoints may read the old store until the
+new store is committed.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from .windows import Times, from_times, times_of
 
 # Format, never change.
 START, END, FIRED = "window_start", "window_end", "window_fired"
-#: Metadata of the column `START` in a checkpoint: which windows they are.
+#: Metadata of the column `START` in a checkpoint: the kind of windows.
 _WINDOW = b"window"
 
 #: `fire_at` of a row that has fired, or is no more.
@@ -38,15 +39,15 @@ _DEAD_ROWS_MIN = 4096
 
 @dataclass(frozen=True, slots=True)
 class WindowAggregate:
-    """What is aggregated over the windows of each key.
+    """A windowed aggregate per key: columns, windows and aggregations.
 
     Attributes:
         keys: key columns.
-        event_time: the column that tells when a record happened.
-        lateness_ns: for how long after its end a window is kept.
+        event_time: the event-time column.
+        lateness_ns: how long a window stays after its end.
         aggregations: {column of the result: aggregation}.
         schema_out: of the result: key columns, bounds, aggregates (`window_output.window_schema`).
-        window: tells these windows from others; stored with their columns. Empty: any windows will do.
+        window: identifies the kind of windows; stored with the columns. Empty: any windows will do.
     """
 
     keys: Sequence[str]
@@ -62,13 +63,13 @@ class WindowStore:
     """The windows of one subtask.
 
     Attributes:
-        keys: numbers the keys; `key` refers to it.
+        keys: numbers the keys; `key` refers to this number.
         start: of the window, in nanoseconds since 1970.
         last: the last nanosecond of the window.
-        fire_at: the watermark that it fires at; `NEVER` once it has.
+        fire_at: the watermark at which the window fires; `NEVER` once fired.
         gone: True for a row that was merged into another.
-        count: rows, provisional ones included.
-        committed: rows that are published.
+        count: rows, provisional rows included.
+        committed: published rows.
     """
 
     def __init__(self, spec: WindowAggregate, operator: str) -> None:
@@ -96,14 +97,14 @@ class WindowStore:
         )
 
     def grow(self, count: int) -> None:
-        """Let there be `count` rows; new ones have no bounds yet and never fire."""
+        """Make room for `count` rows; new rows have no bounds yet and never fire."""
         for column in self._columns:
             column.grow(count)
         self.aggregates.grow(count)
         self.count = count
 
     def open(self, slots: Slots, keys: Slots, starts: Times, lasts: Times) -> None:
-        """Set key and bounds of windows, and let them fire when event time has passed them."""
+        """Set key and bounds of windows; a window fires when event time has passed its end."""
         self.key.working[slots] = keys
         self.start.working[slots] = starts
         self.last.working[slots] = lasts
@@ -116,7 +117,7 @@ class WindowStore:
         self.aggregates.stage(slots)
 
     def commit(self) -> None:
-        """Publish what was staged, and the new rows."""
+        """Publish the staged changes, and the new rows."""
         for column in self._columns:
             column.commit()
         self.aggregates.commit()
@@ -124,19 +125,19 @@ class WindowStore:
         self.committed = self.count
 
     def due(self, watermark_ns: int) -> Slots:
-        """Find the rows that fire at this watermark, those that end first at the front."""
+        """Find the rows that fire at this watermark, earliest end first."""
         due = np.flatnonzero(self.fire_at.working[: self.count] <= min(watermark_ns, NEVER - 1))
         return due[
             np.lexsort((self.key.working[due], self.start.working[due], self.last.working[due]))
         ]
 
     def next_due(self, slots: Slots | None = None) -> int:
-        """The lowest watermark at which one of these rows fires, or of all; `NEVER`: none fires."""
+        """The lowest watermark at which one of these rows, or any, fires; `NEVER`: none fires."""
         rows = slice(self.count) if slots is None else slots
         return int(self.fire_at.working[rows].min(initial=NEVER))
 
     def fired(self, slots: Slots) -> None:
-        """These rows have been emitted as they are now."""
+        """Note that these rows have been emitted in their present state."""
         self.fire_at.working[slots] = NEVER
         self.fire_at.stage(slots)
 
@@ -151,7 +152,10 @@ class WindowStore:
         return pa.RecordBatch.from_arrays(columns, schema=schema)
 
     def freeze(self, kept_ns: int, watermark_ns: int) -> Callable[[], pa.RecordBatch]:
-        """Copy the committed live rows: not fired, or fired less than `kept_ns` of event time ago."""
+        """Copy the committed live rows.
+
+        A live row has not fired, or has fired less than `kept_ns` of event time ago.
+        """
         count = self.committed
         keys = self.keys.freeze()
         key, start, last, fire_at, gone = (column.freeze(count) for column in self._columns)
@@ -176,7 +180,7 @@ class WindowStore:
         return _live(last, fire_at, gone, kept_ns, watermark_ns)
 
     def due_at(self, rows: pa.RecordBatch, kept_ns: int) -> Times:
-        """Tell when stored rows fire or, once fired, when they are dropped."""
+        """Return the watermarks at which stored rows fire or, once fired, are dropped."""
         last = times_of(rows, END, self._operator) - 1
         fired = rows.column(FIRED).to_numpy(zero_copy_only=False)
         due: Times = last + kept_ns * fired.astype(np.int64)
@@ -185,7 +189,7 @@ class WindowStore:
     def compacted(
         self, kept_ns: int, watermark_ns: int
     ) -> tuple[WindowStore, pa.RecordBatch] | None:
-        """Make an empty store and the rows to load into it, if so many are dead that it pays."""
+        """Make an empty store and the rows to load into the store, if enough rows are dead."""
         last, fire_at, gone = (
             column.working[: self.count] for column in (self.last, self.fire_at, self.gone)
         )
@@ -196,7 +200,7 @@ class WindowStore:
         return WindowStore(self._spec, self._operator), self.rows(live)
 
     def rows(self, slots: Slots) -> pa.RecordBatch:
-        """Make rows of `schema` of some slots, as the running work sees them."""
+        """Make rows of `schema` of some slots from the working values."""
         columns = [*self.names(slots), *self.values(slots)]
         return pa.RecordBatch.from_arrays(columns, schema=self.schema)
 
@@ -212,7 +216,7 @@ class WindowStore:
         return [ends, fired, *self.aggregates.working(slots)]
 
     def load(self, slots: Slots, batch: pa.RecordBatch) -> None:
-        """Take back rows of `schema`; they count as committed."""
+        """Restore rows of `schema`; restored rows count as committed."""
         fired = batch.column(FIRED).to_numpy(zero_copy_only=False)
         last = times_of(batch, END, self._operator) - 1
         self.key.load(slots, self.keys.lookup(batch))

@@ -67,13 +67,14 @@ Work = ProcessWork | PollWork | AdvanceWork | FinishWork | PrecommitWork
 
 
 class ChainTime(NamedTuple):
-    """What a call of a chain says of event time.
+    """Event time after a call of a chain.
 
     Attributes:
-        watermark_ns: has come out of the tail.
-        pending: an operator has more to emit for the watermark that it was told.
+        watermark_ns: the tail's.
+        pending: an operator has more to emit for a watermark.
         spoke: records came to a generator of the chain in this call.
-        due_ns: when the first processing-time timer of the chain is due, in nanoseconds since 1970; None: none is set.
+        due_ns: due time of the first processing-time timer of the chain, in nanoseconds since 1970;
+            None: no timer is set.
     """
 
     watermark_ns: int = MIN_WATERMARK
@@ -88,15 +89,15 @@ NO_TIME: Final = ChainTime()
 
 @dataclass(frozen=True, slots=True)
 class WorkDone:
-    """The work numbered `work` ended well.
+    """The piece of work numbered `work` succeeded.
 
     Attributes:
         rows_out: rows emitted, counted on one output edge.
-        elapsed_ns: how long the call took; the chain has no clock, so the caller sets it.
+        elapsed_ns: duration of the call; the chain has no clock, so the caller sets `elapsed_ns`.
         status, wait_ns: the source's answer to a poll.
         transactions: (sink operator, transaction) of a pre-commit.
         time: event time inside the chain after the call.
-        rows_late: records that came too late since the last call.
+        rows_late: late records since the last call.
     """
 
     work: int

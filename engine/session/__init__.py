@@ -1,1 +1,4 @@
-"""One run of a job: start, restore, launch, the handle, rescaling. The session composes the other rooms and adds no protocol."""
+"""One run of a job: start, restore, launch, the handle, rescaling.
+
+The session composes the other rooms and adds no protocol.
+"""

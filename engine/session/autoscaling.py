@@ -1,6 +1,7 @@
 """The driver of automatic rescaling: looks at the job, asks the policy, and rescales.
 
-A rescale that fails is a warning in the log; the job goes on as it was (`JobHandle.rescale`), and the policy pauses.
+A failed rescale is a warning in the log; the job goes on as before (`JobHandle.rescale`), and the
+policy pauses.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ _LOOK_EVERY_S = 1.0
 
 
 class Scaled(Protocol):
-    """What is rescaled: a `JobHandle`."""
+    """The job to rescale: a `JobHandle`."""
 
     @property
     def name(self) -> str: ...
@@ -44,7 +45,7 @@ def autoscale(
     look_every_s: float = _LOOK_EVERY_S,
     clock: Callable[[], int] = time.monotonic_ns,
 ) -> threading.Thread:
-    """Watch the job in a thread until it ends. `started_at`: the parallelism that it was started with."""
+    """Watch the job in a thread until it ends. `started_at`: its parallelism at the start."""
     thread = threading.Thread(
         target=_watch,
         args=(handle, Autoscaler(rules), started_at, look_every_s, clock),

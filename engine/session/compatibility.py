@@ -1,8 +1,8 @@
-"""Whether the program can take the states that a checkpoint holds, asked before the job claims anything.
+"""Can the program take the states of a checkpoint? Asked before the job claims anything.
 
-Names and edges are `recovery/assignment.py`'s; here it is about types. An operator that keeps state says by itself what it could not restore
-(`ChecksStates`), from the columns alone, of tables and of databases alike: no rows are read. Operators that do not, and state
-that is damaged, are found out by the restore.
+`recovery/assignment.py` compares names and edges; this module compares types. An operator that
+keeps state tells which columns it could not restore (`ChecksStates`), of tables and of databases
+alike: no rows are read. The restore finds out operators that do not tell, and damaged state.
 """
 
 from __future__ import annotations
@@ -20,15 +20,16 @@ from ..contract.execution import ExecutionPlan
 from ..contract.operators import ChecksStates, RestoredState, StateKind
 from ..state.tables import KEY_GROUP
 
-#: The head of a stored table, in which its columns are; a schema that is longer is left to the restore.
+#: The head of a stored table, with its columns; a longer schema is left to the restore.
 _HEAD_BYTES = 64 * 1024
 
-#: Where the columns of a state are told: at the head of its table, or beside the database that it lies in.
+#: The place that tells the columns of a state: the head of its table, or beside its database.
 _Columns = StateHandle | StateSchema
 
 
 def check_states(plan: ExecutionPlan, store: Store, metadata: CheckpointMetadata) -> None:
-    """Refuse states whose type no operator of the plan can take. Raises UserError, StorageUnreachable.
+    """Refuse states whose type no operator of the plan can take. Raises UserError,
+    StorageUnreachable.
 
     Args:
         store: where the checkpoint lies.
@@ -44,7 +45,7 @@ def check_states(plan: ExecutionPlan, store: Store, metadata: CheckpointMetadata
 
 
 def _held(metadata: CheckpointMetadata) -> dict[str, list[_Columns]]:
-    """{operator: where the columns of each of its states are told}."""
+    """Return {operator: the places that tell the columns of each of its states}."""
     chosen: dict[tuple[str, str], _Columns] = {}
     for snapshot in metadata.subtasks:
         for handle in snapshot.states:

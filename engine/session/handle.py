@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 class Session(Protocol):
-    """A running job as its coordinator sees it. Methods may be called from any thread."""
+    """A running job, for its handle. Methods may be called from any thread."""
 
     def checkpoint(self) -> int:
         """Take a checkpoint now; return its number when complete. Raises: HeadraceError."""
@@ -52,7 +52,7 @@ class Session(Protocol):
         ...
 
     def drain(self) -> None:
-        """End the input, work on all that was read to its end, and end."""
+        """End the input, work on all records read to the end, and end."""
         ...
 
     def suspend(self) -> None:
@@ -64,11 +64,14 @@ class Session(Protocol):
         ...
 
     def successor(self, plan: ExecutionPlan, options: RunOptions) -> Successor:
-        """Prepare this job's successor, and start its workers if there is room. Raises: UserError."""
+        """Prepare this job's successor, and start its workers if there is room.
+
+        Raises: UserError.
+        """
         ...
 
     def rescaled(self, text: str) -> None:
-        """Note among the session's notices that it is the outcome of a rescale."""
+        """Note among the session's notices that a rescale started it."""
         ...
 
     def cancel(self) -> None:
@@ -93,7 +96,10 @@ class Session(Protocol):
 
 
 class Successor(Protocol):
-    """The next session of a job, with early workers. Exactly one of `begin` and `discard` ends it."""
+    """The next session of a job, with early workers.
+
+    Exactly one of `begin` and `discard` ends it.
+    """
 
     def await_workers(self) -> None:
         """Wait until early workers have registered. Raises: HeadraceError when some do not."""
@@ -104,7 +110,10 @@ class Successor(Protocol):
         ...
 
     def begin(self, restore: int) -> Session:
-        """Start from a checkpoint of the session before. Raises: HeadraceError, having discarded."""
+        """Start from a checkpoint of the session before.
+
+        Raises: HeadraceError, having discarded.
+        """
         ...
 
     def discard(self) -> None:
@@ -153,21 +162,23 @@ class JobHandle:
         Args:
             collected: {name of a collect sink: reads its table}.
             rescaling: see `Rescaling`.
-            parallelism: what the session was started with.
+            parallelism: of the session at its start.
         """
         self._name = name
         self._session = session
         self._collected = collected
         self._rescaling = rescaling
         self._parallelism = parallelism
-        #: What became of the sessions before this one, each ended by a rescale.
+        #: Results of the sessions before this one, each ended by a rescale.
         self._earlier: list[JobResult] = []
         #: The last look at them all together.
         self._before: Status | None = None
         self._rescales: list[Rescaled] = []
-        #: How somebody wants the job to end: a session that a rescale under way starts is to end like that.
+        #: The requested end of the job: a session that a rescale under way starts is to end like
+        #: that.
         self._ending: Callable[[Session], None] | None = None
-        # Held while one session is replaced by the next, so that whoever saw the first end can tell that from the job's end.
+        # Held while one session replaces another, so that an observer of the first one's end can
+        # tell a rescale from the job's end.
         self._swap = threading.Lock()
 
     @property
@@ -177,43 +188,56 @@ class JobHandle:
 
     @property
     def parallelism(self) -> int | None:
-        """What the job was started with or rescaled to; None: one subtask per CPU."""
+        """The job's parallelism at the start, or since the last rescale; None: one subtask per
+        CPU.
+        """
         return self._parallelism
 
     def checkpoint(self) -> int:
-        """Take a checkpoint now. Returns its number when it is complete. Raises: HeadraceError when it fails."""
+        """Take a checkpoint now.
+
+        Returns its number when it is complete. Raises: HeadraceError when it fails.
+        """
         return self._session.checkpoint()
 
     def savepoint(self, path: str | None = None, mode: str | None = None) -> str:
-        """Take a savepoint: a checkpoint that needs no other files and belongs to you. The job goes on, and never deletes it.
+        """Take a savepoint: a checkpoint that needs no other files and belongs to you.
 
-        It is complete when everything that sinks had written before it is committed, by a checkpoint that is taken after it.
+        The job goes on, and never deletes it.
+
+        The savepoint is complete when everything that sinks had written before it is committed, by
+        a later checkpoint.
 
         Args:
-            path: the directory that it goes to, a path or any fsspec URL; None: the job's checkpoint directory.
-            mode: "aligned" or "unaligned"; None: as the job's checkpoints. An unaligned one does not wait for backpressure.
+            path: its directory, a path or any fsspec URL; None: the job's checkpoint directory.
+            mode: "aligned" or "unaligned"; None: as the job's checkpoints. An unaligned one does
+                not wait for backpressure.
 
         Returns: its path, DIRECTORY/JOB/sav-N, which `restore=` takes.
 
-        Raises: UserError when the job keeps no checkpoints, or there is no such mode or directory; HeadraceError when it fails.
+        Raises: UserError when the job keeps no checkpoints, or there is no such mode or directory;
+        HeadraceError when it fails.
         """
         return self._session.savepoint(path, _mode(mode))
 
     def rescale(self, parallelism: int) -> Rescaled:
-        """Go on at another parallelism: take an unaligned checkpoint, stop, start from it. Operators with their own keep it.
+        """Go on at another parallelism: take an unaligned checkpoint, stop, start from it.
+        Operators with their own keep it.
 
-        Returns when the job runs again. When it cannot be started at the new parallelism it goes on at the old one.
+        Returns when the job runs again. When it cannot be started at the new parallelism it goes on
+        at the old one.
 
-        Raises: UserError before anything stops, when the job keeps no checkpoints, `parallelism` is above its max parallelism
-            or there is no room for it; JobFailed when the job failed before it had stopped; HeadraceError, which says
-            whether the job runs, otherwise.
+        Raises: UserError before anything stops, when the job keeps no checkpoints, `parallelism` is
+            above its max parallelism or there is no room for it; JobFailed when the job failed
+            before it had stopped; HeadraceError, which says whether the job runs, otherwise.
         """
         check_parallelism(parallelism, where="rescale: parallelism")
         with self._swap:
             began_ns = time.monotonic_ns()
             successor = self._rescaling(parallelism, self._session)
             try:
-                # Its processes start while this session still works; then nothing is left to do but to load the state.
+                # The processes start while this session still works; after its end only the state
+                # is left to load.
                 successor.await_workers()
                 ahead_bytes = successor.fetch_ahead()
                 stopping_ns = time.monotonic_ns()
@@ -239,13 +263,18 @@ class JobHandle:
             before, self._parallelism = self._parallelism, parallelism
             self._rescales.append(rescaled)
             self._session.rescaled(
-                f"rescaled from {before or 'the default'} to {parallelism} in {rescaled.duration_ns / 1e9:.2f} s,"
-                f" standing still for {rescaled.standstill_ns / 1e9:.2f} s of it, from chk-{checkpoint}"
+                f"rescaled from {before or 'the default'} to {parallelism} in"
+                f" {rescaled.duration_ns / 1e9:.2f} s,"
+                f" standing still for {rescaled.standstill_ns / 1e9:.2f} s of it, from"
+                f" chk-{checkpoint}"
             )
             return rescaled
 
     def _suspended(self) -> int:
-        """Stop with a checkpoint; its number. Raises: HeadraceError when there is none or the job is to end."""
+        """Stop with a checkpoint; return its number.
+
+        Raises: HeadraceError when there is none, or the job is to end.
+        """
         self._session.suspend()
         ended = self._session.settled()
         if self._ending is not None:
@@ -256,13 +285,18 @@ class JobHandle:
         return ended.last_checkpoint
 
     def _go_on(self, successor: Successor, checkpoint: int) -> int:
-        """Start from the checkpoint; returns when (`monotonic_ns`) the next session had begun, an attempt of which now runs."""
-        # A job that reached its end meanwhile is started too: its sources find nothing more and it ends again.
+        """Start from the checkpoint.
+
+        Returns the time (`monotonic_ns`) when the next session had begun; an attempt now runs.
+        """
+        # A job that reached its end meanwhile is started too: its sources find nothing more, and it
+        # ends again.
         before = self.status()
         session = successor.begin(checkpoint)
         begun_ns = time.monotonic_ns()
         session.await_start()
-        # In this order, the reverse of that in `status`: a look in between must not count the old session twice.
+        # In this order, the reverse of `status`: a look in between must not count the old session
+        # twice.
         self._session = session
         self._before = before
         if self._ending is not None:
@@ -270,13 +304,14 @@ class JobHandle:
         return begun_ns
 
     def _gone_on(self, checkpoint: int, parallelism: int, failure: Exception) -> HeadraceError:
-        """Go on at the old parallelism, and say what happened."""
+        """Go on at the old parallelism, and return the sentence for the caller."""
         what = f"job {self._name!r} could not be rescaled to {parallelism} ({failure})"
         try:
             self._go_on(self._rescaling(self._parallelism, self._session), checkpoint)
         except Exception as worse:
             return HeadraceError(
-                f"{what} nor started again as it was ({worse}); it has stopped: start it with restore={checkpoint}"
+                f"{what} nor started again as it was ({worse}); it has stopped: start it with"
+                f" restore={checkpoint}"
             )
         return HeadraceError(f"{what}; it goes on as it was, from chk-{checkpoint}")
 
@@ -287,9 +322,11 @@ class JobHandle:
     def stop_with_savepoint(
         self, path: str | None = None, mode: str | None = None, *, drain: bool = False
     ) -> str:
-        """Take a savepoint and end the job exactly there: sinks commit what it covers, and nothing after it; `wait` then returns.
+        """Take a savepoint and end the job exactly there: sinks commit everything before it and
+        nothing after; `wait` then returns.
 
-        What is started from it goes on where this job ended, in this folder (`restore="latest"` finds it) or elsewhere.
+        A later run from the savepoint goes on where this job ended, in this folder
+        (`restore="latest"` finds it) or elsewhere.
 
         Args:
             path: as of `savepoint`.
@@ -298,7 +335,8 @@ class JobHandle:
 
         Returns: its path, DIRECTORY/JOB/sav-N, when it is complete.
 
-        Raises: UserError as `savepoint`, before anything happens; HeadraceError when it fails: the job then goes on.
+        Raises: UserError as `savepoint`, before anything happens; HeadraceError when it fails: the
+        job then goes on.
         """
         chosen = _mode(mode)
         # A rescale under way is waited for; none begins while the job ends.
@@ -312,15 +350,16 @@ class JobHandle:
                 raise
 
     def drain(self) -> None:
-        """Read nothing more, let all that was read be worked on to its end, commit it, and end the job; `wait` then returns.
+        """Read nothing more, work on all records read to the end, commit, and end the job; `wait`
+        then returns.
 
-        Event time comes to its end: all windows and timers fire. So this is for a job that is not to go on: what is started from its
-        last checkpoint has nothing left to do. Where the job is to go on, `stop` it.
+        Event time comes to its end: all windows and timers fire. So drain a job that is over: a run
+        from its last checkpoint has nothing left to do. To go on later, use `stop`.
         """
         self._end(lambda session: session.drain())
 
     def cancel(self) -> None:
-        """End the job at once; what no checkpoint covers is not committed."""
+        """End the job at once; records that no checkpoint covers are not committed."""
         self._end(lambda session: session.cancel())
 
     def wait(self, timeout_s: float | None = None) -> JobResult:
@@ -329,7 +368,8 @@ class JobHandle:
         Args:
             timeout_s: seconds; None waits for ever.
 
-        Raises: JobFailed when it ended in failure; TimeoutError when it still runs, which leaves it running.
+        Raises: JobFailed when it ended in failure; TimeoutError when it still runs, which leaves it
+        running.
         """
         deadline = None if timeout_s is None else time.monotonic() + timeout_s
         while True:
@@ -346,7 +386,9 @@ class JobHandle:
                 self._swap.release()
 
     def status(self) -> Status:
-        """Return a look at the job now: phase, attempt, numbers of each subtask, latest notices and checkpoints."""
+        """Return a look at the job now: phase, attempt, numbers of each subtask, latest notices and
+        checkpoints.
+        """
         before = self._before
         status = self._session.status()
         return status if before is None else _continued(before, status)
@@ -383,7 +425,7 @@ def _mode(mode: str | None) -> CheckpointMode | None:
 
 
 def rescale_metrics(rescales: Sequence[Rescaled]) -> dict[str, float]:
-    """What a job's rescales are in numbers."""
+    """Return a job's rescales in numbers."""
     metrics: dict[str, float] = {"headrace_rescales_total": len(rescales)}
     if rescales:
         metrics["headrace_rescale_seconds"] = rescales[-1].duration_ns / 1e9
@@ -391,7 +433,9 @@ def rescale_metrics(rescales: Sequence[Rescaled]) -> dict[str, float]:
 
 
 def _continued(before: Status, status: Status) -> Status:
-    """A look at a session as the continuation of the one before: notices are numbered on, totals go on."""
+    """Return a look at a session as the continuation of the session before: notices are numbered
+    on, totals go on.
+    """
     told = before.notices[-1][0] if before.notices else 0
     notices = tuple((told + number, notice) for number, notice in status.notices)
     return replace(

@@ -1,7 +1,8 @@
-"""A job: sinks, and how to run what leads to them.
+"""A job: sinks, and the options of a run.
 
-A `Job` is a value. It can be planned and drawn without running, run many times, and shipped. What it states is the lowest
-layer of its options: headrace.toml, HEADRACE_* variables and the command line override it (see `settings`).
+A `Job` is a value. It can be planned and drawn without running, run many times, and shipped. Its
+options in code are the lowest layer: headrace.toml, HEADRACE_* variables and the command line
+override them (see `settings`).
 """
 
 from __future__ import annotations
@@ -49,7 +50,8 @@ class Job:
     Attributes:
         name: the job's identity; its checkpoints lie in a folder of this name.
         sinks: in the order given.
-        max_parallelism: number of key groups: state can be rescaled up to it, and not be restored under another one.
+        max_parallelism: number of key groups: the limit of every rescale, which no restore can
+            change.
         options: as stated in code.
     """
 
@@ -88,7 +90,7 @@ class Job:
 
     @property
     def deliveries(self) -> Mapping[str, Delivery]:
-        """{sink's name: what it promises when checkpoints are on}."""
+        """{sink's name: its promise when checkpoints are on}."""
         return {sink.name: sink.delivery for sink in self.sinks}
 
     def plan(self, parallelism: int | None = None) -> ExecutionPlan:
@@ -138,7 +140,8 @@ class Job:
         """Start the job and return at once.
 
         Args:
-            runner: "spark" (embedded unless `master` or `spark` says otherwise), or "threads" or "processes" of this machine.
+            runner: "spark" (embedded unless `master` or `spark` says otherwise), or "threads" or
+                "processes" of this machine.
             master: Spark master URL.
             spark: a session to use; it is not stopped.
             restore: "latest", a checkpoint's number (7 or "7") or a path; None starts afresh.
@@ -159,7 +162,9 @@ class Job:
         restore: str | int | None = None,
         **overrides: Unpack[Overrides],
     ) -> RunOptions:
-        """The options that `start` with these arguments states, before settings files and environment override them."""
+        """The options that `start` with these arguments states, before settings files and
+        environment override them.
+        """
         for option in overrides:
             known = [*Overrides.__annotations__, "runner", "master", "spark", "restore"]
             if option not in known:
@@ -174,8 +179,11 @@ class Job:
         )
 
     def start_with(self, options: RunOptions) -> JobHandle:
-        """Start with exactly these options: the last step of `start`, for callers that layer options themselves."""
-        # Here, not above: it brings the launchers, for which a program that only plans need not wait.
+        """Start with exactly these options: the last step of `start`, for callers that layer
+        options themselves.
+        """
+        # Here, not above: it brings the launchers, for which a program that only plans need not
+        # wait.
         from ..control.server import open_control
         from .autoscaling import autoscale as start_autoscale
         from .launchers import make_launcher
@@ -205,7 +213,7 @@ class Job:
         return handle
 
     def _autoscale_rules(self, options: RunOptions) -> AutoscaleRules | None:
-        """Automatic rescaling as the policy takes it; None: off. Raises: UserError."""
+        """Return automatic rescaling for the policy; None: off. Raises: UserError."""
         from ..coordinator.autoscale import AutoscaleRules
 
         stated = options.autoscale
@@ -219,7 +227,9 @@ class Job:
         )
 
     def _collected(self, *, afresh: bool) -> dict[str, Callable[[], pa.Table]]:
-        """{name of a collect sink: reads its table}; `afresh` forgets what an earlier run collected."""
+        """Return {name of a collect sink: reads its table}; `afresh` forgets the records of an
+        earlier run.
+        """
         from ..connectors.memory import CollectSink
 
         found: dict[str, Callable[[], pa.Table]] = {}

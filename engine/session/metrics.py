@@ -1,4 +1,7 @@
-"""A running job in numbers, under the names of docs/metrics.md (Prometheus conventions: base units, `_total`, no ids in names)."""
+"""A running job in numbers, under the names of docs/metrics.md.
+
+They follow Prometheus' conventions: base units, `_total`, no ids in names.
+"""
 
 from __future__ import annotations
 
@@ -11,9 +14,11 @@ from ..drivers.status import Status
 
 
 def metrics_of(plan: ExecutionPlan, status: Status, wall_ns: int) -> Mapping[str, float]:
-    """Current values; per-task ones carry `{task="..."}`. Sums over the subtasks of the attempt that runs.
+    """Return current values; per-task ones carry `{task="..."}`.
 
-    `wall_ns`: what time it is, in nanoseconds since 1970.
+    Sums over the subtasks of the running attempt.
+
+    `wall_ns`: the present, in nanoseconds since 1970.
     """
     metrics: dict[str, float] = {
         "headrace_checkpoints_total": status.completed,

@@ -69,12 +69,12 @@ class RunningJob:
 
     @property
     def launcher(self) -> WorkerLauncher:
-        """What runs its workers."""
+        """The launcher of its workers."""
         return self._launcher
 
     @property
     def plan(self) -> ExecutionPlan:
-        """What runs."""
+        """The running plan."""
         return self._plan
 
     def status(self) -> Status:
@@ -102,10 +102,10 @@ class RunningJob:
     def stop_with_savepoint(
         self, path: str | None, mode: CheckpointMode | None, *, drain: bool
     ) -> str:
-        """Take a savepoint, commit what it covers and no more, and end; its path.
+        """Take a savepoint, commit everything before it and no more, and end; return its path.
 
         Raises: UserError, StorageUnreachable before it begins; HeadraceError when the savepoint
-            fails, which leaves the job running.
+        fails, which leaves the job running.
         """
         order = self._order(None if path is None else absolute(path), mode)
         kind = d.StopKind.DRAIN if drain else d.StopKind.WITH_CHECKPOINT
@@ -146,15 +146,17 @@ class RunningJob:
         return answered.checkpoint
 
     def stop(self) -> None:
-        """Take a last checkpoint, commit what it covers, and end."""
+        """Take a last checkpoint, commit everything before it, and end."""
         self._driver.post(d.StopRequested(d.StopKind.WITH_CHECKPOINT))
 
     def drain(self) -> None:
-        """End the input, let all that was read be worked on to its end, commit it, and end."""
+        """End the input, work on all records read to the end, commit, and end."""
         self._driver.post(d.StopRequested(d.StopKind.DRAIN))
 
     def suspend(self) -> None:
-        """Take an unaligned checkpoint, whatever the job's mode, commit what it covers, and end."""
+        """Take an unaligned checkpoint, whatever the job's mode, commit everything before it, and
+        end.
+        """
         kind = d.StopKind.WITH_CHECKPOINT
         self._driver.post(d.StopRequested(kind, CheckpointMode.UNALIGNED))
 
@@ -166,12 +168,13 @@ class RunningJob:
                 return
 
     def successor(self, plan: ExecutionPlan, options: RunOptions) -> PreparedJob:
-        """Prepare this job's successor, and start the workers now if there is room beside this job's.
+        """Prepare this job's successor, and start the workers now if there is room beside this
+        job's.
 
         Raises: UserError, StorageUnreachable, when it could not run; nothing has changed then.
         """
         if self._driver.settled.is_set():
-            # A session that its launcher shares with a successor may be about to end with it.
+            # The launcher's session, shared with a successor, may be about to end with it.
             self.wait_for_workers()
         prepared = PreparedJob(plan, options, self._make_launcher, self)
         try:
@@ -182,11 +185,11 @@ class RunningJob:
         return prepared
 
     def rescaled(self, text: str) -> None:
-        """Note that this session is the outcome of a rescale."""
+        """Note that a rescale started this session."""
         self._driver.note(d.NoticeKind.RESCALED, text)
 
     def cancel(self) -> None:
-        """End at once; what no checkpoint covers is not committed."""
+        """End at once; records that no checkpoint covers are not committed."""
         self._driver.post(d.StopRequested(d.StopKind.NOW))
 
     def wait(self, timeout_s: float | None) -> JobResult:
@@ -206,7 +209,10 @@ class RunningJob:
         self._driver.ended.wait()
 
     def settled(self) -> JobResult:
-        """Wait until the end is decided and durable; workers may still be ending. Raises JobFailed."""
+        """Wait until the end is decided and durable; workers may still be ending.
+
+        Raises JobFailed.
+        """
         self._driver.settled.wait()
         return self._result()
 

@@ -1,1 +1,4 @@
-"""The same machines under a seeded scheduler, a virtual clock, and a network and storage that fail on purpose. No threads, and no machine of its own."""
+"""The product's machines in a seeded simulation: virtual clock, failing network and storage.
+
+No threads, and no machine of its own.
+"""

@@ -1,6 +1,7 @@
-"""Coverage: what a run has met, so that a campaign in which some fault never happened can fail.
+"""Coverage: counts of a run's events, so that a campaign can fail if some fault never happened.
 
-A test that never crashes anything proves nothing about crashes. Every fault and every event that an oracle lives on counts itself here.
+A test without crashes proves nothing about crashes. Every fault and every event that an oracle
+lives on counts itself here.
 """
 
 from __future__ import annotations
@@ -13,7 +14,8 @@ IN_FLIGHT: tuple[str, ...] = (
     "records persisted in flight, input",
     "records persisted in flight, output",
 )
-#: What at least one seed of a campaign must have met. Crash points carry the names of docs/design.md's protocol.
+#: Events that at least one seed of a campaign must meet. Crash points carry the names of
+#: docs/design.md's protocol.
 REQUIRED: tuple[str, ...] = (
     "checkpoints completed",
     "checkpoints given up",
@@ -81,7 +83,7 @@ class Coverage:
         self.counts: Counter[str] = Counter()
 
     def count(self, what: str, times: int = 1) -> None:
-        """`what` happened."""
+        """Count the event `what`."""
         self.counts[what] += times
 
     def merge(self, counts: dict[str, int]) -> None:
@@ -89,5 +91,5 @@ class Coverage:
         self.counts.update(counts)
 
     def missing(self, required: Iterable[str]) -> list[str]:
-        """What never happened, of that which must."""
+        """Return mandatory events that never happened."""
         return [what for what in required if not self.counts[what]]

@@ -1,6 +1,6 @@
 """A `Store` in memory, for tests and simulations, that fails as planned.
 
-Tests see its calls, and may act between two of them.
+Tests see the calls, and may act between two calls.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class MemoryStore:
 
     @property
     def methods(self) -> list[str]:
-        """The methods that were called, in order."""
+        """The methods of all calls, in order."""
         return [method for method, _ in self.calls]
 
     def fail(self, method: str, *errors: type[StoreError], happened: bool = False) -> None:

@@ -1,8 +1,9 @@
-"""The seeded scheduler: one virtual clock, one ordered queue, one source of randomness, one trace.
+"""The seeded scheduler: a virtual clock, an ordered queue, a source of randomness, a trace.
 
-Whatever happens in a simulated world is an action that falls due at a virtual time. Actions due at the same time run in the order in
-which they were scheduled, and all delays come from `rng`, so one seed is one run, bit for bit. `trace` hashes a line for everything that
-happens; two runs that differ anywhere differ in their hash.
+Every event in a simulated world is an action that falls due at a virtual time. Actions due at equal
+times run in the order in which they were scheduled, and all delays come from `rng`, so one seed is
+one run, bit for bit. `trace` hashes a line for each event; runs that differ anywhere differ in
+their hash.
 
 Source: FoundationDB's and TigerBeetle's simulators (the idea, not the code).
 """
@@ -44,7 +45,7 @@ class Scheduler:
         self.at(self.now_ns + delay_ns, action)
 
     def at(self, due_ns: int, action: Action) -> None:
-        """Run `action` at virtual time `due_ns`; a time that has passed means now."""
+        """Run `action` at virtual time `due_ns`; a past time means now."""
         self._scheduled += 1
         heapq.heappush(self._queue, (max(due_ns, self.now_ns), self._scheduled, action))
 
@@ -63,17 +64,17 @@ class Scheduler:
         return True
 
     def trace(self, line: str) -> None:
-        """Note what happened."""
+        """Hash an event's line."""
         self._hash.update(f"{self.now_ns} {line}\n".encode())
         if self._show is not None:
             self._show(f"{self.now_ns / MILLISECOND_NS:12.3f} {line}")
 
     @property
     def traced(self) -> bool:
-        """Somebody reads the trace, so longer lines are worth making."""
+        """The trace has a reader, so longer lines are worth making."""
         return self._show is not None
 
     @property
     def trace_hash(self) -> str:
-        """Hash of everything that has happened, in hex."""
+        """Hash of all events so far, in hex."""
         return self._hash.hexdigest()

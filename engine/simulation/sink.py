@@ -1,7 +1,8 @@
-"""A transactional sink for simulations: an outside system with transactions, and the writer and committer that use it.
+"""A transactional sink for simulations: an outside system, its writer and its committer.
 
-The system outlives all processes. It knows each transaction as open, prepared, committed or aborted, and shows what was
-committed in the order of the commits. What it is asked to commit and cannot is an error, never silence.
+The system outlives all processes. Each transaction is open, prepared, committed or aborted;
+committed rows are visible in the order of the commits. An impossible commit is an error, never
+silence.
 """
 
 from __future__ import annotations
@@ -49,7 +50,8 @@ class SinkSystem:
     Attributes:
         transactions: by id, in order of their beginning.
         visible: ids in the order of their commits.
-        cuts: {(epoch, checkpoint): ids of what was prepared, or committed already, when the sinks' subtasks cut}.
+        cuts: {(epoch, checkpoint): ids of transactions prepared, or already committed, at the cut
+            of the sinks' subtasks}.
     """
 
     def __init__(self) -> None:
@@ -77,7 +79,10 @@ class SinkSystem:
         transaction.status = TransactionStatus.PREPARED
 
     def commit(self, id: str) -> None:
-        """Show the rows; a second time does nothing. Raises LookupError when the outcome is lost."""
+        """Show the rows; a second commit has no effect.
+
+        Raises LookupError when the outcome is lost.
+        """
         transaction = self.transactions.get(id)
         if transaction is None or transaction.status in (
             TransactionStatus.OPEN,
@@ -96,7 +101,10 @@ class SinkSystem:
             transaction.status = TransactionStatus.ABORTED
 
     def cut(self, epoch: int, checkpoint: int, sink: str, subtask: int) -> None:
-        """The sink's subtask cuts now. What an older epoch prepared, and nobody committed, nobody will."""
+        """The sink's subtask cuts now.
+
+        Uncommitted transactions of older epochs are never committed.
+        """
         settled = (TransactionStatus.COMMITTED, TransactionStatus.PREPARED)
         cut = self.cuts.setdefault((epoch, checkpoint), set())
         for id, transaction in self.transactions.items():
@@ -110,14 +118,14 @@ class SinkSystem:
                 cut.add(id)
 
     def open(self, sink: str) -> list[str]:
-        """Ids of the sink's transactions that are neither committed nor aborted."""
+        """Return the ids of the sink's transactions that are neither committed nor aborted."""
         unsettled = (TransactionStatus.OPEN, TransactionStatus.PREPARED)
         return [
             id for id, t in self.transactions.items() if t.sink == sink and t.status in unsettled
         ]
 
     def rows(self, sink: str) -> list[tuple[int, Row]]:
-        """(subtask, row) of all that is visible, in commit order."""
+        """Return (subtask, row) of all visible rows, in commit order."""
         return [
             (transaction.subtask, row)
             for id in self.visible
@@ -159,7 +167,7 @@ class SystemWriter:
         self._system.write(self._open, list(zip(*columns, strict=True)))
 
     def precommit(self, checkpoint: int) -> Sequence[Transaction]:
-        """Prepare the open transaction, if there is one."""
+        """Prepare the open transaction, if any."""
         if self._open is None:
             return ()
         id, self._open = self._open, None
@@ -174,11 +182,13 @@ class SystemWriter:
         return ()
 
     def close(self) -> None:
-        """What is open stays so until a recovery aborts it."""
+        """Leave an open transaction open until a recovery aborts it."""
 
 
 class SystemCommitter:
-    """Commits and recovers in the outside system; every call can fail, and a crash can come between any two.
+    """Commits and recovers in the outside system.
+
+    Every call can fail, and a crash can come between any two.
 
     Args:
         call: makes a call to the system: method name, arguments.
@@ -189,7 +199,7 @@ class SystemCommitter:
         self._call = call
 
     def commit(self, transactions: Sequence[Transaction]) -> None:
-        """Commit one after the other; raises when the system does not answer."""
+        """Commit in sequence; raises when the system does not answer."""
         for transaction in transactions:
             self._call("commit", transaction.id)
 

@@ -1,13 +1,16 @@
-"""The watch: stands beside the operators, not inside the engine's channels, and compares what passed.
+"""The watch: stands beside the operators, outside the engine's channels, and compares records.
 
-It notes by record what each committed piece of work put out and took in. So it needs none of the engine's own positions:
+The watch notes the records that each committed piece of work emitted and consumed. So the watch
+needs none of the engine's own positions:
 
-- a channel's consumer takes exactly what its producer put out, in order;
-- before it takes anything new of an edge it takes what a restored checkpoint held in flight for it, each old channel in order;
-- a complete checkpoint cuts every channel consistently: what was sent before the sender's cut and not received before the receiver's is
-  what the checkpoint holds as in flight, and what was still to be replayed it holds as that.
+- a channel's consumer takes exactly the records of its producer, in order;
+- before new records of an edge the consumer takes the in-flight records of the restored checkpoint,
+  each old channel in order;
+- a complete checkpoint cuts every channel consistently: records sent before the sender's cut and
+  not received before the receiver's cut are the checkpoint's in-flight records, and records still
+  to be replayed are kept for replay.
 
-One watch serves one version of the job: the parallelism it knows is that of its plan.
+A watch serves one version of the job, with the parallelism of the version's plan.
 """
 
 from __future__ import annotations
@@ -40,24 +43,25 @@ class Violation(Exception):
 
 #: One end of an edge: (edge, consumer subtask).
 _End = tuple[int, int]
-#: An old channel of an end: (producer, consumer) of its own time.
+#: An old channel of an end: (producer, consumer) in the old plan.
 _Old = tuple[int, int]
 
 
 @dataclass(slots=True)
 class _Replaying:
-    """What one end has to replay.
+    """The replay of an end of an edge.
 
     Attributes:
         records: by old channel, in order.
-        places: how far each has been read, in the order of `records`. Several, if it cannot be told apart which one was read.
+        places: numbers of records read, in the order of `records`; several candidates, if the old
+            channel of a read is ambiguous.
     """
 
     records: dict[_Old, list[int]] = field(default_factory=dict)
     places: set[tuple[int, ...]] = field(default_factory=lambda: {()})
 
     def hold(self, old: _Old, ids: list[int]) -> None:
-        """Add what follows in an old channel."""
+        """Add the next records of an old channel."""
         self.records.setdefault(old, []).extend(ids)
         self.places = {(0,) * len(self.records)}
 
@@ -67,7 +71,10 @@ class _Replaying:
         return tuple(map(len, self.records.values())) in self.places
 
     def read(self, ids: list[int]) -> bool:
-        """A run of records was read, all of one old channel. False: none of them goes on like that."""
+        """Read a run of records, all of one old channel.
+
+        False: no old channel goes on with these records.
+        """
         self.places = {
             (*places[:i], place + len(ids), *places[i + 1 :])
             for places in self.places
@@ -77,7 +84,7 @@ class _Replaying:
         return bool(self.places)
 
     def left(self) -> list[dict[_Old, list[int]]]:
-        """What may be left: one of these, by old channel."""
+        """Return the candidates for the unread records, each by old channel."""
         return [
             {
                 old: held[place:]
@@ -90,24 +97,25 @@ class _Replaying:
 
 @dataclass(slots=True)
 class _AttemptLog:
-    """What passed in one attempt."""
+    """The records sent and received in an attempt."""
 
     #: Ids that the channel's producer has put out, in order.
     sent: dict[ChannelId, list[int]] = field(default_factory=lambda: defaultdict(list))
     #: How many of them its consumer has taken in.
     received: Counter[ChannelId] = field(default_factory=Counter)
     replaying: dict[_End, _Replaying] = field(default_factory=lambda: defaultdict(_Replaying))
-    #: {checkpoint: {channel: how many were sent, or received, at the cut of its sender, or receiver}}
+    #: {checkpoint: {channel: number of records sent at the sender's cut, or received at the
+    #: receiver's cut}}
     sent_at: dict[int, dict[ChannelId, int]] = field(default_factory=lambda: defaultdict(dict))
     received_at: dict[int, dict[ChannelId, int]] = field(default_factory=lambda: defaultdict(dict))
-    #: {checkpoint: {end: what may have been left to replay at its cut}}
+    #: {checkpoint: {end: candidates for the records left to replay at its cut}}
     left_at: dict[int, dict[_End, list[dict[_Old, list[int]]]]] = field(
         default_factory=lambda: defaultdict(dict)
     )
 
 
 class Watch:
-    """Notes what passed in every attempt of one version of the job."""
+    """Watches every attempt of a version of the job."""
 
     def __init__(
         self, plan: ExecutionPlan, mode: CheckpointMode, *, duration_max_ns: int | None = None
@@ -135,7 +143,10 @@ class Watch:
         self._channels = sorted({c for channels in self._inputs.values() for c in channels})
 
     def committed(self, epoch: int, subtask: SubtaskId, work: Work, outputs: Outputs) -> None:
-        """A piece of work was committed. Raises Violation when what it took in is not what was sent."""
+        """A piece of work was committed.
+
+        Raises Violation when consumed records differ from sent records.
+        """
         log = self._attempts[epoch]
         if isinstance(work, ProcessWork):
             self._received(log, subtask, work)
@@ -178,12 +189,17 @@ class Watch:
                 log.left_at[checkpoint][end] = log.replaying[end].left()
 
     def attempt_failed(self, reason: str) -> None:
-        """An attempt failed. Raises Violation when the reason is no fault that the world made."""
+        """An attempt failed.
+
+        Raises Violation when the reason is no fault of the simulated world.
+        """
         if "broken invariant" in reason or "does not tile" in reason:
             raise Violation(reason)
 
     def restored(self, epoch: int, snapshot: SubtaskSnapshot, store: Store) -> None:
-        """The subtask starts from `snapshot`: what was in flight comes before everything new of its edge."""
+        """The subtask starts from `snapshot`: its in-flight records precede new records of their
+        edge.
+        """
         log = self._attempts[epoch]
         for handle in merge_sides(snapshot.inflight):
             ids = self._held(handle, store)
@@ -192,7 +208,7 @@ class Watch:
                 log.replaying[end].hold((handle.producer, handle.consumer), ids)
 
     def completed(self, metadata: CheckpointMetadata, store: Store) -> None:
-        """The checkpoint is complete: its cut must be consistent, its files few, and it must have come about in time."""
+        """Check a complete checkpoint: a consistent cut, few files, and a prompt end."""
         self._check_files(metadata, store)
         self._check_duration(metadata)
         log, number = self._attempts[metadata.epoch], metadata.checkpoint
@@ -217,7 +233,9 @@ class Watch:
                 )
 
     def _check_files(self, metadata: CheckpointMetadata, store: Store) -> None:
-        """One write of a worker makes one file, however many channels and subtasks there are."""
+        """Check that each write of a worker makes one file, however many channels and subtasks
+        there are.
+        """
         number = metadata.checkpoint
         paths = store.list(checkpoint_folder(metadata.job, number))
         files = Counter(path.rpartition("/")[2].split(".segment")[0] for path in paths)
@@ -234,7 +252,7 @@ class Watch:
     def _check_replay(
         self, log: _AttemptLog, number: int, snapshot: SubtaskSnapshot, store: Store
     ) -> None:
-        """What was left to replay at the cut is held as such."""
+        """Check that the checkpoint keeps the records left to replay at the cut."""
         held: dict[_End, dict[_Old, list[int]]] = defaultdict(dict)
         for handle in merge_sides([h for h in snapshot.inflight if h.side == "replay"]):
             ids = self._held(handle, store)
@@ -246,7 +264,8 @@ class Watch:
             possible = log.left_at[number].get(end, [{}])
             if held[end] not in possible:
                 raise Violation(
-                    f"chk-{number} holds {held[end]} as left to replay on edge {edge} by subtask {snapshot.index},"
+                    f"chk-{number} holds {held[end]} as left to replay on edge {edge} by subtask"
+                    f" {snapshot.index},"
                     f" but left is {' or '.join(map(str, possible))}"
                 )
 
@@ -257,7 +276,10 @@ class Watch:
 def ids_held(
     store: Store, plan: ExecutionPlan, edge: int, buffers: Iterable[BufferHandle]
 ) -> list[int]:
-    """The ids of stored in-flight records of an edge of the plan, in order. Raises Violation: they cannot be read."""
+    """Return the ids of stored in-flight records of an edge of the plan, in order.
+
+    Raises Violation when unreadable.
+    """
     passes = passes_of(plan.edges[edge].partitioner)
     ids: list[int] = []
     for buffer in buffers:

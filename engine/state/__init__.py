@@ -1,1 +1,4 @@
-"""Keyed state that a snapshot can read while work changes it. Storing and redistributing snapshots happens in other rooms."""
+"""Keyed state that a snapshot can read while work changes it.
+
+Other rooms store and redistribute snapshots.
+"""

@@ -1,11 +1,12 @@
 """Arrow columns seen as NumPy arrays, and back.
 
-State lives in NumPy arrays, because a kernel on them costs a microsecond where an Arrow compute call costs ten. What lies
-under a null is arbitrary in Arrow; here it is zero, and the validity travels beside the values.
+State lives in NumPy arrays: a kernel on NumPy costs a microsecond, an Arrow compute call ten. Arrow
+leaves the value under a null arbitrary; here the value is zero, and the validity travels beside the
+values.
 
-Integer-like types (integers, booleans, dates, times, timestamps, durations, floats by their bits) also have one common form,
-the *word*: an int64 that is equal exactly when two values are the same key. -0.0 and 0.0 are the same key, and so are all NaNs,
-as in `headrace.channels.hashing`.
+Integer-like types (integers, booleans, dates, times, timestamps, durations, floats by their bits)
+also have a common form, the *word*: an int64, equal exactly when two values are the same key. -0.0
+and 0.0 are the same key, and so are all NaNs, as in `headrace.channels.hashing`.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ import pyarrow as pa
 
 Words = npt.NDArray[np.int64]
 Mask = npt.NDArray[np.bool_]
-#: Values of any fixed-width type; which one is told by the Arrow type beside it.
+#: Values of any fixed-width type; the Arrow type beside the array tells the type.
 Values = npt.NDArray[Any]
 
 
@@ -41,7 +42,10 @@ def validity(array: pa.Array) -> Mask | None:
 
 
 def values(array: pa.Array) -> Values:
-    """View a column of fixed width as NumPy values; temporal ones as integers, nulls as zero. Do not write to it."""
+    """View a column of fixed width as NumPy values; temporal values as integers, nulls as zero.
+
+    Read only.
+    """
     type_ = array.type
     if pa.types.is_temporal(type_):
         array = array.view(pa.int64() if type_.bit_width == 64 else pa.int32())
@@ -54,7 +58,7 @@ def values(array: pa.Array) -> Values:
 
 
 def words(array: pa.Array) -> Words:
-    """Return the word of each row; nulls have the word of zero, so ask `validity` too. Do not write to it."""
+    """Return the word of each row. Read only. Nulls have the word of zero: ask `validity` too."""
     found = values(array)
     if found.dtype.kind == "f":
         # Adding zero turns -0.0 into 0.0.
@@ -67,7 +71,7 @@ def words(array: pa.Array) -> Words:
 
 
 def from_values(found: Values, type_: pa.DataType, valid: Mask | None = None) -> pa.Array:
-    """Make the Arrow column whose `values` these are. Shares memory where it can: do not write to `found` afterwards."""
+    """Make the Arrow column of `values`. May share memory: do not write to `found` afterwards."""
     mask = None if valid is None or valid.all() else ~valid
     if pa.types.is_temporal(type_):
         storage = pa.int64() if type_.bit_width == 64 else pa.int32()
@@ -79,7 +83,7 @@ def from_values(found: Values, type_: pa.DataType, valid: Mask | None = None) ->
 
 
 def from_words(found: Words, type_: pa.DataType, valid: Mask | None = None) -> pa.Array:
-    """Make the Arrow column whose `words` these are."""
+    """Make the Arrow column of `words`."""
     if pa.types.is_floating(type_):
         return from_values(found.view(np.float64), type_, valid)
     if pa.types.is_uint64(type_):

@@ -1,16 +1,17 @@
 """The seam between operators and the places of keyed state: a backend and its kinds of tables.
 
-An operator asks its backend for tables when it opens, and then knows neither memory nor disk:
+An operator asks its backend for tables when the operator opens, and then knows neither memory nor
+disk:
 
     values   Python objects by key: declared state
     rows     rows that the operator works on in columns: aggregates, windows, sessions
     records  many records of a key, found by time: joins
 
-A call reads committed state and its own writes; the tables keep the writes aside, and `commit` publishes them at
-once. `commit`, `snapshot` and `freeze_database` run in the owner thread without I/O, everything else in the
-subtask's thread.
+A call reads committed state and its own writes; the tables keep the writes aside, and `commit`
+publishes the writes at once. `commit`, `snapshot` and `freeze_database` run in the owner thread
+without I/O, everything else in the subtask's thread.
 
-Backends: `heap/` and `rocks/`. The choice between them: `engine/operators/backends.py`.
+Backends: `heap/` and `rocks/`. The choice of a backend: `engine/operators/backends.py`.
 """
 
 from __future__ import annotations
@@ -71,7 +72,7 @@ class ValueTable(Protocol):
         ...
 
     def some(self, count: int) -> tuple[list[tuple[Key, Cell]], bool]:
-        """Return the next keys of a round through the table, about `count`, and whether the round is over."""
+        """Return about `count` next keys of a round through the table; True: the round is over."""
         ...
 
 
@@ -125,7 +126,10 @@ class RowsAtHand(Protocol):
         ...
 
     def freeze(self) -> Callable[[], pa.RecordBatch]:
-        """Copy the published rows; the result makes them, in any thread. Owner thread."""
+        """Copy the published rows; the result makes a batch of the copy, in any thread.
+
+        Owner thread.
+        """
         ...
 
 
@@ -150,14 +154,17 @@ class DueRowsAtHand(RowsAtHand, Protocol):
 
 
 class RowTable(Protocol):
-    """A table of rows, of which the operator has some at hand, or all. `KeyedBackend.begin` may forget them."""
+    """A table of rows; some or all are at hand.
+
+    `KeyedBackend.begin` may forget the rows at hand.
+    """
 
     def recall(self) -> None:
         """Load the stored values of all rows numbered since `begin`."""
         ...
 
     def recall_keys(self) -> None:
-        """Load all stored rows of the keys at hand, and number them."""
+        """Load and number all stored rows of the keys at hand."""
         ...
 
     def keep(self, changed: Slots) -> None:
@@ -177,11 +184,11 @@ class DueTable(RowTable, Protocol):
     """A table of rows with an index of due times."""
 
     def due(self, until_ns: int, rows_max: int) -> tuple[Slots, bool]:
-        """Bring rows due up to `until_ns` to hand, the earliest first; say whether all of them are."""
+        """Bring rows due up to `until_ns` to hand, the earliest first; True: all are at hand."""
         ...
 
     def passed(self, slots: Slots) -> None:
-        """Store the rows of the last `due` as they are now; ended rows are deleted."""
+        """Store the present rows of the last `due`; ended rows are deleted."""
         ...
 
 
@@ -231,7 +238,7 @@ class RecordTable(Protocol):
         ...
 
     def expired(self, watermark_ns: int, rows_max: int) -> Expired:
-        """Drop the records whose time to live has passed, about `rows_max`."""
+        """Drop about `rows_max` expired records."""
         ...
 
 
@@ -245,7 +252,7 @@ class KeyedBackend(Protocol):
         type_: pa.DataType,
         from_arrow: Callable[[Cell], Cell],
     ) -> ValueTable:
-        """Add a table of values. `from_arrow` makes them of the cells that `to_pylist` gives."""
+        """Add a table of values. `from_arrow` turns a cell of `to_pylist` into a value."""
         ...
 
     def rows(self, at_hand: RowsAtHand) -> RowTable:
@@ -253,7 +260,7 @@ class KeyedBackend(Protocol):
         ...
 
     def due_rows(self, at_hand: DueRowsAtHand) -> DueTable:
-        """Add a table of rows that are due at times."""
+        """Add a table of rows with due times."""
         ...
 
     def records(
@@ -298,7 +305,7 @@ class KeyedBackend(Protocol):
         ...
 
     def freeze_database(self) -> DatabaseSnapshot | None:
-        """Freeze the committed database, if there is one. Owner thread."""
+        """Freeze the committed database, if there is any. Owner thread."""
         ...
 
     def close(self) -> None:

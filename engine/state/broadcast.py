@@ -1,8 +1,9 @@
-"""Broadcast state: a map that is equal in every subtask, because every subtask gets the same records to change it by.
+"""Broadcast state: a map that is equal in every subtask, because the same records change each copy.
 
-It is changed only while such a record is processed, and read at any time. A checkpoint holds it once per subtask, and each new subtask
-takes one copy, together with what was left of that old subtask's broadcast input. So it stays equal as long as what is
-written does not depend on the order in which records of *different* producers come in: that order is not the same everywhere.
+Only processing a broadcast record changes the map; every call may read it. A checkpoint holds the
+map once per subtask. Each new subtask takes one old subtask's copy, together with the rest of that
+subtask's broadcast input. So all copies stay equal as long as the entries do not depend on the
+order of records of *different* producers, which differs between subtasks.
 
 Source: Flink's broadcast state pattern.
 """
@@ -29,7 +30,7 @@ class BroadcastState(MapState):
     changeable = False
 
     def bind(self, name: str, current: CurrentKey, committed: ValueTable) -> Self:
-        """Make the empty state of one operator instance; whatever key is current, it is the same."""
+        """Make the empty state of an operator instance; all keys share it."""
         return super().bind(name, CurrentKey(), committed)
 
     @property
@@ -43,7 +44,10 @@ class BroadcastState(MapState):
         super().clear()
 
     def freeze_entries(self) -> Callable[[], pa.Table]:
-        """Keep the committed dictionary, which is never changed; the result makes the table. Owner thread."""
+        """Keep the committed dictionary, which never changes; the result makes the table.
+
+        Owner thread.
+        """
         entries: Any = self._committed.get(None, {})
         schema = self.schema
 
@@ -53,7 +57,7 @@ class BroadcastState(MapState):
         return table
 
     def load_entries(self, table: pa.Table) -> None:
-        """Take back restored entries; they count as committed."""
+        """Take restored entries, as committed entries."""
         entries = dict(zip(*(column.to_pylist() for column in table.columns), strict=True))
         if entries:
             self._committed.load([(None, entries)])
@@ -65,7 +69,8 @@ class BroadcastState(MapState):
     def _check_changeable(self) -> None:
         if not self.changeable:
             raise StateTypeError(
-                f"broadcast state {self._name!r} can be changed in process_broadcast only: it must stay equal in all subtasks"
+                f"broadcast state {self._name!r} can be changed in process_broadcast only: it must"
+                " stay equal in all subtasks"
             )
 
 

@@ -1,8 +1,9 @@
 """A column of state, one value per slot, that a snapshot can copy while work changes it.
 
-There are two arrays. The running work reads and changes `working` in place; a snapshot copies the other one, which only
-`commit` changes. Keeping the work's changes in a dictionary or a log instead would halve the memory, but every read
-would have to look there first: with two arrays the kernels stay plain scatters, and committing a batch is one more.
+There are two arrays. The running work reads and changes `working` in place; a snapshot copies the
+other array, which only `commit` changes. A dictionary or log of the work's changes would halve the
+memory, but every read would look there first. With two arrays the kernels stay plain scatters, and
+a commit is one more scatter.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ class StateColumn:
     """One value per slot.
 
     Attributes:
-        working: the values as the running work sees them; longer than the number of slots.
+        working: the running work's values; longer than the number of slots.
     """
 
     def __init__(self, dtype: np.dtype[np.generic], fill: object) -> None:
@@ -30,13 +31,13 @@ class StateColumn:
         self._staged: list[tuple[Slots, Values]] = []
 
     def grow(self, count: int) -> None:
-        """Make room for `count` slots; new ones hold the fill value. Subtask thread."""
+        """Make room for `count` slots; new slots hold the fill value. Subtask thread."""
         capacity = len(self.working)
         if count <= capacity:
             return
         capacity = max(count, 2 * capacity)
         self.working = self._grown(self.working, capacity)
-        # A snapshot that runs now reads either array: they agree on every committed slot.
+        # A snapshot at this moment may read either array: the two agree on every committed slot.
         self._committed = self._grown(self._committed, capacity)
 
     def _grown(self, old: Values, capacity: int) -> Values:
@@ -46,31 +47,42 @@ class StateColumn:
         return new
 
     def stage(self, slots: Slots) -> Values:
-        """Note that these slots changed; returns their values. Subtask thread. A slot may be named more than once."""
+        """Mark changed slots; returns their values.
+
+        Subtask thread. A slot may occur more than once.
+        """
         changed: Values = self.working.take(slots, mode="clip")
         self._staged.append((slots, changed))
         return changed
 
     def commit(self) -> None:
-        """Publish what was staged. Owner thread, while no work runs."""
+        """Publish staged values. Owner thread, while no work runs."""
         for slots, changed in self._staged:
             self._committed[slots] = changed
         self._staged.clear()
 
     def freeze(self, count: int) -> Values:
-        """Copy the committed values of the first `count` slots. Owner thread, also while work runs."""
+        """Copy the committed values of the first `count` slots.
+
+        Owner thread, also while work runs.
+        """
         return self._committed[:count].copy()
 
     def reset(self, count: int) -> None:
-        """Forget the working values of the first `count` slots. For whoever keeps the committed ones elsewhere."""
+        """Forget the working values of the first `count` slots; committed values are kept
+        elsewhere.
+        """
         self.grow(count)
         self.working[:count] = self._fill
 
     def clear(self, slots: Slots) -> None:
-        """Forget the working values of some slots. Subtask thread; to be staged like any other change."""
+        """Forget the working values of some slots.
+
+        Subtask thread; stage the slots like any changed slots.
+        """
         self.working[slots] = self._fill
 
     def load(self, slots: Slots, restored: Values) -> None:
-        """Set restored values; they count as committed."""
+        """Set restored values, as committed values."""
         self.working[slots] = restored
         self._committed[slots] = restored

@@ -1,13 +1,15 @@
 """Keyed state that users declare: a value, a list or a map per key, of Arrow types.
 
-A state is declared as a class attribute and bound to each processor when its operator opens; from then on it is
-the state of the key whose record is being processed. Behind it are the committed values, a table of the operator's
-backend, and a dictionary of the running work's writes. Reads look at the writes first; `commit` merges them, at the
-cost of the touched keys. Committed lists and maps are never changed: the first write of a piece of work copies them.
-So a key whose list grows to millions is slow: such data wants a map, or several keys.
+A user declares a state as a class attribute. An opening operator binds the state to its processor;
+from then on the attribute is the state of the current record's key. Behind the state are the
+committed values, a table of the operator's backend, and a dictionary of the running work's writes.
+Reads look at the writes first; `commit` merges the writes, at the cost of the touched keys.
+Committed lists and maps never change: the first write of a piece of work copies the list or map. So
+a key with a list of millions is slow: use a map, or several keys.
 
-State with a time to live (`ttl`) has a second state beside it: when each key was last written, in event time. Values
-older than `ttl` read as if they had never been set, even while they are stored; `sweep` removes some keys at a time.
+State with a time to live (`ttl`) has a second state beside it: the event time of each key's last
+write. Values older than `ttl` read as never set, even while stored; `sweep` removes some keys at a
+time.
 
 Not here: setting the key and the time (`engine.operators.process`).
 """
@@ -38,7 +40,7 @@ _UNWRITTEN: Any = Mark()
 
 @dataclass(slots=True)
 class CurrentKey:
-    """The key whose record is being processed; shared by all states of an operator instance.
+    """The current record's key; shared by all states of an operator instance.
 
     Attributes:
         now_ns: event time for states that expire, in nanoseconds since 1970.
@@ -51,7 +53,7 @@ class CurrentKey:
 
 
 class _Unbound:
-    """The table of a state that no operator has opened: empty."""
+    """The empty table of a state before an operator opens."""
 
     def get(self, key: Key, default: Cell, /) -> Cell:
         return default
@@ -67,12 +69,15 @@ class _Unbound:
 
 
 class KeyedState(ABC):
-    """What the three kinds of state share. As declared it is a template; `bind` makes the one that holds data.
+    """Common part of the three kinds of state.
+
+    A declared state is a template; `bind` makes the state with data.
 
     Attributes:
         type: Arrow type of one key's state in a checkpoint.
-        default: what a key without state has; also of fields that were added to its struct since a checkpoint.
-        ttl_ns: a key's state expires so long after it was last written, in event time; None: never.
+        default: state of a key that was never set; also fills fields added to its struct since a
+            checkpoint.
+        ttl_ns: a key's state expires so long after its last write, in event time; None: never.
     """
 
     default: Any = None
@@ -82,7 +87,8 @@ class KeyedState(ABC):
         self.ttl_ns = None if ttl is None else checked_ttl_ns(ttl)
         #: When each key was last written, if that matters.
         self._stamps: KeyedState | None = None
-        #: Event time at the beginning of the round that sweeps, or swept last; and whether it is over.
+        #: Event time at the beginning of the present or last round of sweeps; and whether the round
+        #: is over.
         self._swept_ns = MIN_WATERMARK
         self._round_over = True
         self._name = "state"
@@ -92,7 +98,7 @@ class KeyedState(ABC):
         self._written: dict[Key, Any] = {}
 
     def bind(self, name: str, current: CurrentKey, committed: ValueTable) -> Self:
-        """Make the state of one operator instance over its table of committed values."""
+        """Make an operator instance's state over its table of committed values."""
         bound = copy.copy(self)
         bound._name = name
         bound._current = current
@@ -102,11 +108,14 @@ class KeyedState(ABC):
         return bound
 
     def expires_by(self, stamps: KeyedState) -> None:
-        """Keep in `stamps`, bound like this one, when each key was last written."""
+        """Keep the times of each key's last write in `stamps`, a bound state."""
         self._stamps = stamps
 
     def sweep(self, now_ns: int, count_max: int) -> None:
-        """Forget what has expired among the next `count_max` keys. Rounds are as far apart as makes sense. Before or after user code runs."""
+        """Forget expired state among the next `count_max` keys. Before or after user code runs.
+
+        Rounds begin as far apart as makes sense.
+        """
         stamps, ttl_ns = self._stamps, self.ttl_ns
         if stamps is None or ttl_ns is None:
             return
@@ -122,24 +131,24 @@ class KeyedState(ABC):
 
     @abstractmethod
     def _bound(self, what: str) -> None:
-        """Make the checks, whose errors say `what`."""
+        """Make the checks; `what` names the state in errors."""
 
     @abstractmethod
     def from_arrow(self, value: Any) -> Any:
-        """Turn what `to_pylist` gives for `type` into what is kept."""
+        """Turn a cell of `to_pylist` for `type` into the stored form."""
 
     def clear(self) -> None:
         """Forget this key's state; its row leaves the checkpoints."""
         self._write(ABSENT)
 
     def commit(self) -> None:
-        """Merge the writes of the work that ended. Owner thread."""
+        """Merge the ended work's writes. Owner thread."""
         if self._written:
             self._committed.merge(self._written)
             self._written = {}
 
     def load(self, keys: Iterable[Key], values: Iterable[Any]) -> None:
-        """Take back restored state; it counts as committed."""
+        """Take restored state, as committed state."""
         self._committed.load(zip(keys, map(self.from_arrow, values), strict=True))
 
     def _read(self) -> Any:
@@ -151,12 +160,12 @@ class KeyedState(ABC):
         return self._committed.get(key, ABSENT) if found is _UNWRITTEN else found
 
     def _write(self, value: Any) -> None:
-        """Set this key's state, or take it away (`ABSENT`)."""
+        """Set this key's state, or remove it (`ABSENT`)."""
         self._touch(cleared=value is ABSENT)
         self._written[self._current.key] = value
 
     def _own(self, make: type[list[Any] | dict[Any, Any]]) -> Any:
-        """This key's list or map among the writes; at the first write `make` copies what is committed."""
+        """Return this key's list or map among the writes; at the first write `make` copies it."""
         key = self._current.key
         expired = self._stamps is not None and self._is_expired()
         self._touch()
@@ -175,7 +184,7 @@ class KeyedState(ABC):
             return
         now_ns = self._current.now_ns
         before: Any = ABSENT if self._is_expired() else stamps._read()
-        # A record that comes late does not make state older than it is.
+        # A late record does not make state older.
         written_ns = now_ns if before is ABSENT else max(before, now_ns)
         stamps._written[self._current.key] = ABSENT if cleared else written_ns
 
@@ -187,7 +196,7 @@ class KeyedState(ABC):
 
 
 class ValueState(KeyedState):
-    """One value per key."""
+    """A value per key."""
 
     def __init__(self, type_: pa.DataType, default: Any, ttl: Duration | None = None) -> None:
         super().__init__(type_, ttl)
@@ -200,7 +209,10 @@ class ValueState(KeyedState):
 
     @property
     def value(self) -> Any:
-        """The value, or the default if none was set. Changing a list or dict in place changes nothing: set it again."""
+        """The value, or the default if none was set.
+
+        Changing a list or dict in place has no effect: set it again.
+        """
         found = self._read()
         return self._copy(self.default if found is ABSENT else found)
 
@@ -210,7 +222,7 @@ class ValueState(KeyedState):
 
     @property
     def exists(self) -> bool:
-        """Whether a value was set (None is one) and not cleared."""
+        """Whether a value was set (None is a value) and not cleared."""
         return self._read() is not ABSENT
 
     def _bound(self, what: str) -> None:
@@ -221,7 +233,7 @@ class ValueState(KeyedState):
 
 
 class ListState(KeyedState):
-    """One list per key; empty where nothing was added."""
+    """A list per key; empty until the first append."""
 
     def __init__(self, element_type: pa.DataType, ttl: Duration | None = None) -> None:
         super().__init__(pa.list_(element_type), ttl)
@@ -230,12 +242,12 @@ class ListState(KeyedState):
         self._check = check(element_type, "a list state")
 
     def append(self, element: Any) -> None:
-        """Add one element at the end."""
+        """Append an element."""
         element = self._check(element)
         self._writable().append(element)
 
     def extend(self, elements: Iterable[Any]) -> None:
-        """Add elements at the end; none if one of them does not have the type."""
+        """Append elements; all or none: an element of a wrong type refuses the call."""
         checked = [self._check(element) for element in elements]
         self._writable().extend(checked)
 
@@ -245,7 +257,7 @@ class ListState(KeyedState):
         self._write(checked if checked else ABSENT)
 
     def __iter__(self) -> Iterator[Any]:
-        """Iterate over the elements as they are now; the list may be changed meanwhile."""
+        """Iterate over the present elements; the list may be changed meanwhile."""
         found = self._read()
         return iter(() if found is ABSENT else [self._copy(element) for element in found])
 
@@ -265,7 +277,7 @@ class ListState(KeyedState):
 
 
 class MapState(KeyedState, MutableMapping[Any, Any]):
-    """One dictionary per key; empty where nothing was set."""
+    """A dictionary per key; empty until the first item is set."""
 
     def __init__(
         self, key_type: pa.DataType, value_type: pa.DataType, ttl: Duration | None = None
@@ -301,7 +313,7 @@ class MapState(KeyedState, MutableMapping[Any, Any]):
         return key in self._entries()
 
     def __iter__(self) -> Iterator[Any]:
-        """Iterate over the keys as they are now; the map may be changed meanwhile."""
+        """Iterate over the present keys; the map may be changed meanwhile."""
         return iter(list(self._entries()))
 
     def __len__(self) -> int:
@@ -331,19 +343,21 @@ class MapState(KeyedState, MutableMapping[Any, Any]):
 def value_state(
     type_: pa.DataType, *, default: Any = None, ttl: Duration | None = None
 ) -> ValueState:
-    """Declare one value per key, as a class attribute of a `StatefulProcessor`.
+    """Declare a value per key, as a class attribute of a `StatefulProcessor`.
 
     Args:
-        ttl: "1h": a value expires so long after it was last set, in event time (see `StatefulProcessor`); None: never.
+        ttl: "1h": a value expires so long after its last write, in event time (see
+            `StatefulProcessor`); None: never.
     """
     return ValueState(type_, default, ttl)
 
 
 def list_state(type_: pa.DataType, *, ttl: Duration | None = None) -> ListState:
-    """Declare a list per key with elements of `type_`, as a class attribute of a `StatefulProcessor`.
+    """Declare a list per key, as a class attribute of a `StatefulProcessor`.
 
     Args:
-        ttl: the whole list expires so long after it was last changed, in event time; None: never.
+        type_: type of the elements.
+        ttl: the whole list expires so long after its last change, in event time; None: never.
     """
     return ListState(type_, ttl)
 
@@ -354,7 +368,7 @@ def map_state(
     """Declare a dictionary per key, as a class attribute of a `StatefulProcessor`.
 
     Args:
-        ttl: the whole dictionary expires so long after it was last changed, in event time; None: never.
+        ttl: the whole dictionary expires so long after its last change, in event time; None: never.
     """
     return MapState(key_type, value_type, ttl)
 

@@ -1,10 +1,10 @@
 """Slots of whole keys: one column or several, of any type that can be a key.
 
-Every column maps its own values to codes, and two codes make one int64 word, which maps to a code again: so
-a key of n columns is 2n - 1 lookups, each of them vectorised. Strings and binaries go through a Python dictionary, but only
-the distinct values of a batch do.
+Every column maps its values to codes; two codes make one int64 word, which maps to a code again. So
+a key of n columns costs 2n - 1 lookups, each vectorised. Strings and binaries go through a Python
+dictionary, once per distinct value of a batch.
 
-Codes of columns are never given back, even when no key uses them: keyed columnar state has no deletion.
+Columns never free codes, even when no key uses a code: keyed columnar state has no deletion.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import pyarrow as pa
 from .arrays import Words, from_words, is_word_type, validity, words
 from .slots import IntegerSlots, Slots
 
-#: Makes the column of all values known when it was made, in the order of their codes. For any thread.
+#: Makes the column of all captured values, in the order of their codes. For any thread.
 FrozenValues = Callable[[], pa.Array]
 
 _CODE_BITS = 32
@@ -48,11 +48,11 @@ class WordColumnSlots:
 
     @property
     def count(self) -> int:
-        """Number of codes given, the one of null included."""
+        """Number of codes, with the code of null."""
         return self._slots.count
 
     def lookup(self, array: pa.Array) -> Slots:
-        """Return the code of each row; new values get one."""
+        """Return the code of each row; new values get new codes."""
         return self._slots.lookup(words(array), validity(array))
 
     def take(self, codes: Slots) -> pa.Array:
@@ -62,7 +62,7 @@ class WordColumnSlots:
 
     def freeze(self) -> FrozenValues:
         """Capture the values known now."""
-        # The null slot is read first: one that is given meanwhile lies beyond `count`.
+        # Read the null slot first: a null slot that appears meanwhile lies beyond `count`.
         null_slot = self._slots.null_slot
         count = self._slots.count
         known = self._slots.words(count)
@@ -81,16 +81,17 @@ class ObjectColumnSlots:
     def __init__(self, type_: pa.DataType) -> None:
         self._type = type_
         self._codes: dict[object, int] = {}
-        #: The values in the order of their codes. Replaced, never changed, so that a snapshot may keep it.
+        #: The values in the order of their codes. Replaced, never changed: a snapshot may keep the
+        #: array.
         self._chunks: tuple[pa.Array, ...] = ()
 
     @property
     def count(self) -> int:
-        """Number of codes given, the one of null included."""
+        """Number of codes, with the code of null."""
         return len(self._codes)
 
     def lookup(self, array: pa.Array) -> Slots:
-        """Return the code of each row; new values get one."""
+        """Return the code of each row; new values get new codes."""
         encoded = array.dictionary_encode(null_encoding="encode")
         distinct = encoded.dictionary
         codes = self._codes
@@ -118,7 +119,8 @@ class ObjectColumnSlots:
 
     def _append(self, new: pa.Array) -> None:
         chunks = [*self._chunks, new]
-        # Merge like a binary counter: few chunks, and each value is copied a logarithmic number of times.
+        # Merge like a binary counter: few chunks, and each value is copied a logarithmic number of
+        # times.
         while len(chunks) > 1 and 2 * len(chunks[-1]) >= len(chunks[-2]):
             chunks[-2:] = [pa.concat_arrays(chunks[-2:])]
         self._chunks = tuple(chunks)
@@ -147,11 +149,11 @@ class KeySlots:
 
     @property
     def count(self) -> int:
-        """Keys known, provisional ones included."""
+        """Number of known keys, with provisional slots."""
         return self._pairs[-1].count if self._pairs else self._columns[0].count
 
     def lookup(self, batch: pa.RecordBatch) -> Slots:
-        """Return the slot of each row's key; new keys get provisional ones. Subtask thread."""
+        """Return the slot of each row's key; new keys get provisional slots. Subtask thread."""
         codes = [
             slots.lookup(_decode(batch.column(field.name)))
             for field, slots in zip(self.fields, self._columns, strict=True)
@@ -166,15 +168,20 @@ class KeySlots:
         self.committed = self.count
 
     def freeze(self) -> Callable[[], list[pa.Array]]:
-        """Capture the committed keys; the result makes their columns, in slot order, in any thread. Owner thread."""
+        """Capture the committed keys; the result makes the key columns, in slot order.
+
+        Owner thread.
+
+        Any thread may call the result.
+        """
         return self._capture(self.committed)
 
     def columns(self) -> list[pa.Array]:
-        """Make the columns of all keys, provisional ones included, in slot order. Subtask thread."""
+        """Make the columns of all keys, with provisional slots, in slot order. Subtask thread."""
         return self._capture(self.count)()
 
     def take(self, slots: Slots) -> list[pa.Array]:
-        """Make the key columns of some slots, provisional ones too. Subtask thread."""
+        """Make the key columns of some slots, also provisional slots. Subtask thread."""
         taken: list[pa.Array] = []
         codes = slots
         for pair, column in zip(reversed(self._pairs), reversed(self._columns[1:]), strict=True):
@@ -187,7 +194,7 @@ class KeySlots:
         frozen = [column.freeze() for column in self._columns]
         if not self._pairs:
             return lambda: [frozen[0]().slice(0, count)]
-        # A committed pair is made of committed pairs and codes, which all lie in what is captured here.
+        # A committed pair consists of committed pairs and codes, which the capture holds.
         pairs = [pair.words(pair.count) for pair in self._pairs]
         return lambda: _unfold(frozen, pairs, count)
 

@@ -1,8 +1,9 @@
-"""Records of keys as sorted runs, which are never changed.
+"""Records of keys as sorted runs, which never change.
 
-A batch becomes a run, sorted by the hash of its key and by time; binary search probes it with a whole batch at once.
-Runs are merged like the digits of a binary counter, so there are few, and each record is copied a logarithmic number
-of times. Runs are values: the running work makes a new tuple of them, and a snapshot keeps the old one.
+A batch becomes a run, sorted by the hash of its key and by time; binary search probes the run with
+a whole batch at once. Runs merge like the digits of a binary counter, so there are few, and each
+record is copied a logarithmic number of times. Runs are values: the running work makes a new tuple
+of runs, and a snapshot keeps the old tuple.
 
 The hash only finds candidates: the caller compares the keys themselves.
 """
@@ -35,11 +36,11 @@ class Run:
 
     Attributes:
         rows: the records.
-        time: of each, in nanoseconds since 1970: of the record itself, or the start of its window.
-        matched: whether each has met a record of the other side.
+        time: times of the records, or starts of their windows, in nanoseconds since 1970.
+        matched: whether each record has met a record of the other side.
         hashes: the distinct hashes, sorted.
         times: the distinct times, sorted.
-        place: of each record, rank of its hash and rank of its time in one number, sorted.
+        place: rank of each record's hash and rank of its time in one number, sorted.
     """
 
     rows: pa.RecordBatch
@@ -50,7 +51,10 @@ class Run:
     place: Rows
 
     def probe(self, hashes: Hashes, low: Times, high: Times) -> tuple[Rows, Rows]:
-        """Find the records with the same hash and low <= time <= high. Returns pairs (probing row, row of the run)."""
+        """Find the records with equal hash and low <= time <= high.
+
+        Returns pairs (probing row, row of the run).
+        """
         rank = np.searchsorted(self.hashes, hashes)
         known = self.hashes.take(rank, mode="clip") == hashes
         base = rank * (len(self.times) + 1)
@@ -62,13 +66,13 @@ class Run:
         return probing, np.repeat(first, counts) + within
 
     def met(self, rows: Rows) -> Run:
-        """The same run, in which `rows` have met a record of the other side."""
+        """Return this run with `rows` marked as matched by the other side."""
         matched = self.matched.copy()
         matched[rows] = True
         return replace(self, matched=matched)
 
     def without(self, gone: Mask) -> Run | None:
-        """The records that are not marked; None if there are none left."""
+        """Return the unmarked records; None if there are none left."""
         kept = ~gone
         if not kept.any():
             return None
@@ -83,7 +87,7 @@ class Run:
 
 
 def run_of(rows: pa.RecordBatch, keys: Sequence[str], time: Times, matched: Mask) -> Run:
-    """Sort records into a run; there is at least one."""
+    """Sort records, at least one, into a run."""
     hashes = hash_rows(rows, keys)
     order = np.lexsort((time, hashes))
     return sorted_run(rows.take(pa.array(order)), time[order], matched[order], hashes[order])
@@ -104,7 +108,7 @@ def _merged(one: Run, other: Run, keys: Sequence[str]) -> Run:
 
 
 def sorted_run(rows: pa.RecordBatch, time: Times, matched: Mask, hashes: Hashes) -> Run:
-    """Make a run of records that are in the order of hash and time."""
+    """Make a run of records in the order of hash and time."""
     distinct, hash_rank = np.unique(hashes, return_inverse=True)
     times, time_rank = np.unique(time, return_inverse=True)
     place = hash_rank.astype(np.int64) * (len(times) + 1) + time_rank
@@ -112,5 +116,5 @@ def sorted_run(rows: pa.RecordBatch, time: Times, matched: Mask, hashes: Hashes)
 
 
 def record_schema(schema: pa.Schema) -> pa.Schema:
-    """Add to the columns of records those of their state."""
+    """Add the columns of a record's state to `schema`."""
     return pa.schema([*schema, TIME, MATCHED])

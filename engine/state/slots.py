@@ -1,19 +1,21 @@
 """Slots: each key gets a small number, its position in the columns of state.
 
-Numbers are dense and are given batch by batch, in a fixed but arbitrary order within one; a key never loses its slot. So the columns of state are plain arrays,
-and an aggregate of a whole batch is one scatter.
+Numbers are dense and are given batch by batch, in a fixed but arbitrary order within a batch; a key
+never loses its slot. So the columns of state are plain arrays, and an aggregate of a whole batch is
+one scatter.
 
-`lookup` runs in the subtask's thread and gives new keys *provisional* slots, from `committed` on; `commit` publishes them by
-moving `committed`. What a snapshot reads (`freeze`) lies below `committed` and is append-only: a slot's key is written once, and arrays
-that are full are replaced by larger copies, never changed in place. The hash table itself is no part of a snapshot, so the running
-work may change it as it likes. A call that failed leaves its provisional slots behind; the subtask is then rebuilt
-from a checkpoint, as the contract of operators says.
+`lookup` runs in the subtask's thread and gives new keys *provisional* slots, from `committed` on;
+`commit` moves `committed` past the new slots. A snapshot (`freeze`) reads below `committed`, an
+append-only part: a slot's key is written once, and larger copies replace full arrays. The hash
+table is no part of a snapshot, so the running work may change it freely. A failed call leaves
+provisional slots behind; the contract of operators then rebuilds the subtask from a checkpoint.
 
-Open addressing with quadratic probing, a whole batch per step: gather, compare, and go on with the rows that are still open. Sorting
-(`np.unique`) or a Python dictionary per row is 5 to 20 times slower. The hash is not keyed: whoever chooses the
-keys can make lookups slow.
+Open addressing with quadratic probing, a whole batch per step: gather, compare, and continue with
+the open rows. Sorting (`np.unique`) or a Python dictionary per row is 5 to 20 times slower. The
+hash is not keyed: an author of malicious keys can make lookups slow.
 
-Not here: what the slots are for (`columns.py`), and which subtask owns a key (`headrace.channels.keygroups`).
+Not here: the columns of state (`columns.py`), and the owner of a key
+(`headrace.channels.keygroups`).
 """
 
 from __future__ import annotations
@@ -25,8 +27,8 @@ from .arrays import Mask, Words
 
 Slots = npt.NDArray[np.int64]
 
-#: A table is rebuilt twice as large (at least) when more than one in `_SPARSITY` places would be taken: every
-#: further step costs some ten microseconds a batch however few rows take it, a place only four bytes.
+#: A table doubles (at least) when more than one in `_SPARSITY` places would be taken: every further
+#: step costs some ten microseconds a batch, even for few rows, a place only four bytes.
 _SPARSITY = 3
 _CAPACITY_MIN = 1024
 #: Rows looked up at a time, so that the temporaries stay in the processor's cache.
@@ -40,7 +42,7 @@ class IntegerSlots:
     """Slots of int64 words.
 
     Attributes:
-        count: keys known, provisional ones included; slots are 0 <= slot < count.
+        count: number of known keys, with provisional slots; slots are 0 <= slot < count.
         null_slot: the slot of the null key, or -1.
     """
 
@@ -54,7 +56,10 @@ class IntegerSlots:
         self._shift = np.uint64(64 - 10)
 
     def lookup(self, words: Words, valid: Mask | None = None) -> Slots:
-        """Return the slot of each row's key, giving new keys a slot. `valid` is False where the key is null."""
+        """Return the slot of each row's key, giving new keys a slot.
+
+        `valid` is False where the key is null.
+        """
         if valid is None:
             return self._lookup(words)
         rows = np.flatnonzero(valid)
@@ -91,7 +96,7 @@ class IntegerSlots:
             self._probe(words, slots, places, np.flatnonzero(~hit))
 
     def _probe(self, words: Words, slots: Slots, places: Slots, rows: Slots) -> None:
-        """Settle `rows`, going from place to place; each free place that is met is claimed for the key that met it."""
+        """Find slots for `rows`, place by place; a key claims the first free place on its way."""
         wanted, place, step = words.take(rows), places.take(rows), 0
         while len(rows):
             found = self._table.take(place, mode="clip")
@@ -101,7 +106,7 @@ class IntegerSlots:
                     place, step = self._home(wanted), 0
                     continue
                 self._claim(wanted[free], place[free])
-                # Of several keys that met one place, one has it now; all of them look at it again.
+                # Of several keys at a place, one has it now; all look at the place again.
                 found = self._table.take(place, mode="clip")
             # A wrong slot does no harm: its row is written again.
             slots[rows] = found
@@ -111,7 +116,7 @@ class IntegerSlots:
             place = _next(place.take(missed), step, len(self._table))
 
     def _claim(self, words: Words, places: Slots) -> None:
-        """Give the free `places` to new keys: one key a place, whichever wrote last."""
+        """Give the free `places` to new keys: a place to one key, the last writer."""
         tickets = np.arange(len(words), dtype=np.int32)
         self._table[places] = tickets
         won = self._table[places] == tickets
@@ -126,7 +131,10 @@ class IntegerSlots:
         return mixed.view(np.int64)
 
     def _reserve(self, more: int) -> bool:
-        """Make room for so many new keys. True: the table was rebuilt and every place has changed."""
+        """Make room for so many new keys.
+
+        True: the table was rebuilt and every place has changed.
+        """
         self._reserve_words(more)
         needed = (self.count + more) * _SPARSITY
         if needed <= len(self._table):
@@ -160,5 +168,8 @@ class IntegerSlots:
 
 
 def _next(places: Slots, step: int, capacity: int) -> Slots:
-    """The place after `step` earlier ones: triangular numbers, which visit every place of a table of a power of two."""
+    """Return the place after `step` earlier places.
+
+    Triangular numbers visit every place of a table of a power of two.
+    """
     return (places + step) & (capacity - 1)

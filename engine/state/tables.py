@@ -1,7 +1,7 @@
 """Keyed state as Arrow tables: a leading `__key_group` column, rows sorted by it.
 
-Sorted, so that the rows of a range of key groups are one slice: a rescale cuts tables without looking at keys. Runs
-in a storage thread, on frozen copies.
+Sorted, so that the rows of a range of key groups are one slice: a rescale cuts tables without
+looking at keys. Runs in a storage thread, on frozen copies.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ from .widening import widened_table
 # Format, never change.
 KEY_GROUP = pa.field("__key_group", pa.uint16(), nullable=False)
 
-#: Rows of Python objects made into Arrow at a time: the GIL is held for no longer than one of these takes.
+#: Rows of Python objects made into Arrow at a time: a chunk is the longest hold of the GIL.
 _CHUNK_ROWS = 4096
 
 
 def keyed_table(batch: pa.RecordBatch, keys: Sequence[str], max_parallelism: int) -> pa.Table:
-    """Sort the rows of `batch` by the key group of their `keys`, and put it in front."""
+    """Sort the rows of `batch` by the key group of their `keys`, and put the key group in front."""
     groups = key_groups(batch, keys, max_parallelism)
-    # Stable, so that equal state gives equal bytes; on uint16 that is a radix sort.
+    # Stable, so that equal state gives equal bytes; on uint16 a radix sort.
     order = np.argsort(groups, kind="stable")
     sorted_batch = batch.take(pa.array(order))
     return pa.Table.from_arrays(
@@ -41,7 +41,9 @@ def keyed_table(batch: pa.RecordBatch, keys: Sequence[str], max_parallelism: int
 def table_of_items(
     items: Iterable[tuple[Key, Cell]], schema: pa.Schema, max_parallelism: int
 ) -> pa.Table:
-    """Make the keyed table of Python keys and values; the last column of `schema` is the value's."""
+    """Make the keyed table of Python keys and values; the last column of `schema` is the
+    value's.
+    """
     names = schema.names[:-1]
     batches = [pa.RecordBatch.from_pylist([], schema=schema)]
     left = iter(items)
@@ -61,7 +63,7 @@ def key_columns(keys: Sequence[Key], count: int) -> Sequence[Sequence[Cell]]:
 
 
 def to_arrow(value: Cell) -> Cell:
-    """Turn maps into lists of pairs, as Arrow takes them."""
+    """Turn maps into lists of pairs, Arrow's form."""
     return list(value.items()) if isinstance(value, dict) else value
 
 
@@ -72,11 +74,11 @@ def restored_batches(
     operator: str,
     default: Cell = None,
 ) -> list[pa.RecordBatch]:
-    """Find the rows of the state `name` among what an operator is given back, without the key group.
+    """Return the restored rows of the state `name`, without the key group.
 
-    Fields that were added to a struct since are filled from `default` (a dict), or are null.
+    Fields added to a struct since are filled from `default` (a dict), or are null.
 
-    Raises: UserError when the checkpoint holds it with other columns or types than the program has now.
+    Raises: UserError when columns or types differ between the checkpoint and the program.
     """
     batches: list[pa.RecordBatch] = []
     for state in states:
@@ -89,18 +91,23 @@ def restored_batches(
 
 
 def check_state(name: str, held: pa.Schema, declared: pa.Schema, operator: str) -> None:
-    """Refuse a state that the checkpoint holds with other columns or types than the program has now. Raises: UserError."""
+    """Refuse a state with other columns or types in the checkpoint than in the program.
+
+    Raises: UserError.
+    """
     found = {field.name: field.type for field in held}
     wanted = {field.name: field.type for field in declared}
     if found != wanted:
         raise UserError(
-            f"operator {operator!r}: the checkpoint holds state {name!r} as ({_columns(found)}) but the program "
-            f"has ({_columns(wanted)}); give the changed operator a new name= or start without the checkpoint"
+            f"operator {operator!r}: the checkpoint holds state {name!r} as ({_columns(found)})"
+            " but the program "
+            f"has ({_columns(wanted)}); give the changed operator a new name= or start without the"
+            " checkpoint"
         )
 
 
 def refuse_unknown(states: Iterable[RestoredState], names: Iterable[str], operator: str) -> None:
-    """Refuse state that the program no longer has, since dropping it would lose it silently.
+    """Refuse state that the program no longer has: dropping it would lose it silently.
 
     Raises: UserError.
     """
@@ -108,8 +115,10 @@ def refuse_unknown(states: Iterable[RestoredState], names: Iterable[str], operat
     for state in states:
         if state.name not in known:
             raise UserError(
-                f"operator {operator!r}: the checkpoint holds state {state.name!r} but the program has only "
-                f"{', '.join(map(repr, known)) or 'none'}; declare it again or give the operator a new name="
+                f"operator {operator!r}: the checkpoint holds state {state.name!r} but the program"
+                " has only "
+                f"{', '.join(map(repr, known)) or 'none'}; declare it again or give the operator a"
+                " new name="
             )
 
 

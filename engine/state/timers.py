@@ -1,11 +1,13 @@
-"""Timers, in event time and in processing time: per key, the times at which its function wants to be called.
+"""Timers, in event time and in processing time: per key, the times at which its function wants to
+be called.
 
-Timers are keyed state: a dictionary of committed immutable tuples, with the writes of the running work aside; a
-snapshot copies the dictionary. Timers stay in memory on every backend, because every call asks for the next timer.
+Timers are keyed state: a dictionary of committed immutable tuples, with the writes of the running
+work aside; a snapshot copies the dictionary. Timers stay in memory on every backend, because every
+call asks for the next timer.
 
-Beside them is a heap of (time, key), which finds due timers. The heap belongs to the subtask's thread, is neither
-committed nor stored, and may name deleted timers: an entry counts only if its timer is still set. A restore makes a
-new heap.
+Beside the dictionary is a heap of (time, key), which finds due timers. The heap belongs to the
+subtask's thread, is neither committed nor stored, and may name deleted timers: an entry counts only
+if its timer is still set. A restore makes a new heap.
 """
 
 from __future__ import annotations
@@ -37,20 +39,20 @@ class TimerQueue:
     """The timers of all keys of one operator instance."""
 
     def __init__(self) -> None:
-        #: {key: its times, ascending}; keys without timers are not in it.
+        #: {key: its times, ascending}; keys without timers are absent.
         self._committed: dict[Key, tuple[int, ...]] = {}
-        #: The same for the keys that the running work touched; an empty tuple: none are left.
+        #: Likewise for the keys touched by the running work; an empty tuple: no timers left.
         self._written: dict[Key, tuple[int, ...]] = {}
         self._heap: list[tuple[int, tuple[Any, ...], Key]] = []
         self._closed = False
 
     def of(self, key: Key) -> tuple[int, ...]:
-        """The times of one key, ascending."""
+        """Return the times of a key, ascending."""
         found = self._written.get(key)
         return self._committed.get(key, ()) if found is None else found
 
     def add(self, key: Key, time_ns: int) -> None:
-        """Set a timer; one that is set already stays one."""
+        """Set a timer; no effect if already set."""
         times = self.of(key)
         if self._closed or time_ns in times:
             return
@@ -58,13 +60,15 @@ class TimerQueue:
         heapq.heappush(self._heap, (time_ns, _order(key), key))
 
     def remove(self, key: Key, time_ns: int) -> None:
-        """Take a timer back; nothing happens if there is none."""
+        """Delete a timer, if set."""
         times = self.of(key)
         if time_ns in times:
             self._written[key] = tuple(time for time in times if time != time_ns)
 
     def pop(self, watermark_ns: int) -> tuple[Key, int] | None:
-        """Take out the first timer, by time and then by key, that is due at `watermark_ns`; None: none is."""
+        """Remove and return the first timer due at `watermark_ns`, by time and then by key; None:
+        no timer.
+        """
         while self._heap and self._heap[0][0] <= watermark_ns:
             time_ns, _, key = heapq.heappop(self._heap)
             if time_ns in self.of(key):
@@ -79,11 +83,11 @@ class TimerQueue:
         return self._heap[0][0] if self._heap else None
 
     def close(self) -> None:
-        """Time has ended: what is set fires, but nothing is set any more."""
+        """End time: all set timers fire, and no new timers are set."""
         self._closed = True
 
     def commit(self) -> None:
-        """Merge the writes of the work that ended. Owner thread."""
+        """Merge the ended work's writes. Owner thread."""
         for key, times in self._written.items():
             if times:
                 self._committed[key] = times
@@ -92,13 +96,16 @@ class TimerQueue:
         self._written = {}
 
     def load(self, keys: Iterable[Key], times: Iterable[int]) -> None:
-        """Take back restored timers; they count as committed."""
+        """Take restored timers, as committed timers."""
         for key, time_ns in zip(keys, times, strict=True):
             self._committed[key] = tuple(sorted((*self._committed.get(key, ()), time_ns)))
             heapq.heappush(self._heap, (time_ns, _order(key), key))
 
     def freeze(self, keys: Sequence[pa.Field], max_parallelism: int) -> Callable[[], pa.Table]:
-        """Copy the committed dictionary; the result makes the table. Owner thread, also while work runs."""
+        """Copy the committed dictionary; the result makes the table.
+
+        Owner thread, also while work runs.
+        """
         frozen, schema = self._committed.copy(), timers_schema(keys)
 
         def table() -> pa.Table:
@@ -109,9 +116,9 @@ class TimerQueue:
 
 
 class Timers:
-    """The event-time timers of the key whose record, or timer, is being processed.
+    """The event-time timers of the current record's, or timer's, key.
 
-    Times are datetimes (naive ones are UTC) or integers, nanoseconds since 1970.
+    Times are datetimes (naive times are UTC) or integers, nanoseconds since 1970.
     """
 
     _called = "on_timer"
@@ -123,19 +130,20 @@ class Timers:
         self._fires = fires
 
     def set(self, time: datetime | int) -> None:
-        """Have `on_timer` called when event time has come to `time`; at the next rise of the watermark if it is past.
+        """Call `on_timer` when event time reaches `time`.
 
-        The same time set twice is one timer. At the end of input all timers fire; what is set then is not kept, so that a timer that sets
-        the next one comes to an end.
+        A past time fires at the watermark's next rise. Setting a time twice makes one timer. At the
+        end of input all timers fire; timers set then are dropped, so that a timer that sets the
+        next timer comes to an end.
         """
         self._add(to_ns(time))
 
     def delete(self, time: datetime | int) -> None:
-        """Take a timer back; nothing happens if there is none."""
+        """Delete a timer, if set."""
         self._queue.remove(self._current.key, to_ns(time))
 
     def __iter__(self) -> Iterator[int]:
-        """Iterate over the times that are set, in nanoseconds since 1970, ascending."""
+        """Iterate over the set times, in nanoseconds since 1970, ascending."""
         return iter(self._queue.of(self._current.key))
 
     def __len__(self) -> int:
@@ -144,30 +152,36 @@ class Timers:
     def _add(self, time_ns: int) -> None:
         if not self._fires:
             raise UserError(
-                f"a timer is set, but the processor has no {self._called}(key, time_ns) to be called"
+                f"a timer is set, but the processor has no {self._called}(key, time_ns) to be"
+                " called"
             )
         self._queue.add(self._current.key, time_ns)
 
 
 class ProcessingTimers(Timers):
-    """The processing-time timers of that key: they fire by the clock of the process that works on it."""
+    """The processing-time timers of the current key: they fire by the clock of the working
+    process.
+    """
 
     _called = "on_processing_timer"
 
     @property
     def now_ns(self) -> int:
-        """The time at the beginning of this piece of work, in nanoseconds since 1970; never goes back while a process runs."""
+        """The time at the beginning of this piece of work, in nanoseconds since 1970; never goes
+        back while a process runs.
+        """
         return self._current.clock_ns
 
     def set(self, time: datetime | int) -> None:
-        """Have `on_processing_timer` called when the clock has come to `time`; soon if it is past, also after a restore.
+        """Call `on_processing_timer` when the clock reaches `time`.
 
-        The same time set twice is one timer. At the end of input all timers fire, and what is set then is not kept.
+        A past time fires soon, also after a restore. Setting a time twice makes one timer. At the
+        end of input all timers fire, and timers set then are dropped.
         """
         self._add(to_ns(time))
 
     def set_after(self, delay: Duration) -> None:
-        """Have `on_processing_timer` called when `delay` has gone by: "5s", seconds, or a timedelta."""
+        """Call `on_processing_timer` after `delay`: "5s", seconds, or a timedelta."""
         self._add(self.now_ns + duration_ns(delay, option="set_after"))
 
 
@@ -181,7 +195,7 @@ def to_ns(time: datetime | int) -> int:
     if isinstance(time, datetime):
         aware = time if time.tzinfo is not None else time.replace(tzinfo=UTC)
         since = aware - _EPOCH
-        # What pandas makes of nanoseconds is a datetime with a few more of them.
+        # pandas makes a datetime subclass with nanoseconds.
         more_ns = int(getattr(time, "nanosecond", 0))
         time = (since.days * 86_400 + since.seconds) * 10**9 + since.microseconds * 1000 + more_ns
     if isinstance(time, bool) or not isinstance(time, int):
@@ -192,7 +206,7 @@ def to_ns(time: datetime | int) -> int:
 
 
 def _order(key: Key) -> tuple[Any, ...]:
-    """Keys of one type in an order, nulls and NaN last."""
+    """Order keys of one type, nulls and NaN last."""
     parts = key if isinstance(key, tuple) else (key,)
     return tuple((2, 0) if p is None else (1, 0) if _is_nan(p) else (0, p) for p in parts)
 

@@ -1,8 +1,9 @@
 """Checks of the Python values that users put into declared state.
 
-State has Arrow types, so that a checkpoint can be read by anybody. A value is checked when it is written, in the user's own
-call, and not when the checkpoint is taken, when nobody knows any more where it came from. What is kept is what a checkpoint
-would give back: a float32 is rounded at once, so a restored job computes what an undisturbed one does.
+State has Arrow types, so that any tool can read a checkpoint. The check runs at the write, in the
+user's own call: at the checkpoint the origin of a value would be unknown. The stored value equals
+the restored value: a float32 is rounded at once, so a restored job computes the results of an
+undisturbed job.
 """
 
 from __future__ import annotations
@@ -15,16 +16,16 @@ import pyarrow as pa
 
 #: Returns the value as it is kept; raises `StateTypeError`. None is a null and passes.
 Check = Callable[[Any], Any]
-#: Makes a value that the user may change without changing the state.
+#: Makes a copy that the user may change without changing the state.
 Copy = Callable[[Any], Any]
 
 
 class StateTypeError(TypeError):
-    """A value does not have the type that its state declares."""
+    """The type of a value differs from its state's declared type."""
 
 
 def check(type_: pa.DataType, what: str) -> Check:
-    """Make the check of one type; `what` names the state in the error."""
+    """Make the check of a type; `what` names the state in the error."""
     if pa.types.is_integer(type_):
         return _integer_check(type_, what)
     exact: type | None = None
@@ -40,7 +41,7 @@ def check(type_: pa.DataType, what: str) -> Check:
 
 
 def copier(type_: pa.DataType) -> Copy:
-    """Tell how a value of this type is handed out: copied if it can be changed in place."""
+    """Return a function that copies mutable values of this type before a user gets them."""
     return copy.deepcopy if pa.types.is_nested(type_) else _same
 
 

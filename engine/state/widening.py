@@ -1,7 +1,7 @@
-"""State of a type that has grown since the checkpoint: fields that were added to a struct are filled in.
+"""Fill in fields that were added to a struct since the checkpoint.
 
-A struct may have gained fields anywhere in the type, in the elements of a list and the values of a map too. Everything else
-that differs is left as it is, for `tables.check_state` to refuse with both types.
+A struct may have gained fields anywhere in the type, also in the elements of a list and the values
+of a map. Any other difference stays, for `tables.check_state` to refuse with both types.
 """
 
 from __future__ import annotations
@@ -13,7 +13,10 @@ import pyarrow as pa
 
 
 def widened_table(table: pa.Table, schema: pa.Schema, state: str, default: Any = None) -> pa.Table:
-    """Give columns the types of `schema` where that only adds fields. `default` is of column `state`: a dict, or None for nulls."""
+    """Give columns the types of `schema` where only fields are added.
+
+    `default`: for column `state`: a dict, or None for nulls.
+    """
     for index, field in enumerate(table.schema):
         at = schema.get_field_index(field.name)
         wanted = field.type if at < 0 else schema.field(at).type
@@ -72,5 +75,5 @@ def _widened(column: pa.Array, new: pa.DataType, fills: Mapping[str, Any]) -> pa
 
 
 def _offsets(column: pa.Array) -> pa.Array:
-    """A mask can be given for offsets of their own only, not for a slice of longer ones."""
+    """Copy offsets: Arrow takes a mask with unsliced offsets only."""
     return pa.array(column.offsets.to_numpy(), pa.int32())

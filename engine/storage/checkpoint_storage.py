@@ -1,13 +1,14 @@
 """Checkpoint storage behind any URL that fsspec knows: local directories, object stores, memory.
 
-`FsspecStore` checks every path and hands over to one of two backends: `LocalFiles` for directories, `ObjectFiles` for object
-stores. What they need from the storage is little but strict: replacing a whole object atomically, and creating one
-exclusively (fencing rests on it). Object stores do both in one request. File systems over a network protocol that fsspec
-merely streams to (SFTP, FTP, HDFS, ...) do neither; they are refused when opened, rather than trusted and found out after a
-crash. Whether `create` is really exclusive is tried out by `open_store`.
+`FsspecStore` checks every path and hands over to one of two backends: `LocalFiles` for directories,
+`ObjectFiles` for object stores. Both need little of the storage, but strictly: replacing a whole
+object atomically, and creating one exclusively (fencing rests on it). Object stores do both in one
+request. File systems over a network protocol that fsspec merely streams to (SFTP, FTP, HDFS, ...)
+do neither; opening refuses them, rather than trusting them until a crash. `open_store` tries out
+whether `create` is really exclusive.
 
-An exception that is not an OSError comes from some storage client whose errors we cannot list: it counts as
-StoreUncertain, the kind that promises least.
+An exception other than OSError comes from a storage client whose errors we cannot list: it counts
+as StoreUncertain, the kind that promises least.
 """
 
 from __future__ import annotations
@@ -54,7 +55,8 @@ class _Backend(Protocol):
 class FsspecStore:
     """A `Store` under the directory or prefix `url`. Thread-safe; pickles as its URL.
 
-    Raises: UserError if the URL cannot be used at all; whether the storage answers shows in the first call.
+    Raises: UserError if the URL cannot be used at all; whether the storage answers shows in the
+    first call.
     """
 
     def __init__(self, url: str) -> None:
@@ -92,18 +94,21 @@ class FsspecStore:
         self._backend.delete(_checked(path))
 
     def link(self, path: str, target: str) -> bool:
-        """Give the object a second name, the local file `target`; False where that is not possible."""
+        """Give the object a second name, the local file `target`; False if that is not possible."""
         backend = self._backend
         return isinstance(backend, LocalFiles) and backend.link(_checked(path), target)
 
     def sweep(self) -> None:
-        """Remove what crashes left behind, where that is possible. Never fails."""
+        """Remove remains of crashes, where that is possible. Never fails."""
         if isinstance(self._backend, LocalFiles):
             self._backend.sweep()
 
 
 class ObjectFiles:
-    """Objects of an fsspec file system whose `pipe_file` is one atomic request. Methods are those of `Store`."""
+    """Objects of an fsspec file system whose `pipe_file` is one atomic request.
+
+    Methods are those of `Store`.
+    """
 
     def __init__(self, filesystem: Any, root: str) -> None:
         self._filesystem = filesystem
@@ -155,10 +160,11 @@ _CREATING = threading.Lock()
 
 
 def open_store(url: str) -> Store:
-    """Open checkpoint storage for writing, having tried that it can be written and that `create` is exclusive.
+    """Open checkpoint storage for writing, having tried that it can be written and that `create` is
+    exclusive.
 
-    Makes a local directory that is missing. Raises: UserError if the directory cannot be used, StorageUnreachable if the
-    storage does not answer.
+    Makes a missing local directory. Raises: UserError if the directory cannot be used,
+    StorageUnreachable if the storage does not answer.
     """
     store = FsspecStore(url)
     probe = f"headrace-probe-{os.getpid()}-{secrets.token_hex(8)}"
@@ -197,7 +203,8 @@ def _filesystem(url: str) -> tuple[Any, str]:
         filesystem, root = fsspec.core.url_to_fs(url)
     except (ValueError, ImportError, OSError) as error:
         raise UserError(f"checkpoint directory {url} cannot be used: {error}") from error
-    # The generic `pipe_file` streams into place and looks before it creates: neither atomic nor exclusive.
+    # The generic `pipe_file` streams into place and looks before it creates: neither atomic nor
+    # exclusive.
     streams = type(filesystem).pipe_file is AbstractFileSystem.pipe_file
     if streams and not isinstance(filesystem, LocalFileSystem | AsyncFileSystem):
         raise UserError(
@@ -218,7 +225,7 @@ def _checked(path: str, shown: str | None = None) -> str:
 
 @contextlib.contextmanager
 def _translated(path: str) -> Iterator[None]:
-    """Turn what a storage client raises into the three kinds that callers tell apart."""
+    """Turn a storage client's exception into one of the three kinds that callers tell apart."""
     try:
         yield
     except FileNotFoundError as error:

@@ -1,6 +1,7 @@
-"""A local file as the content of a stored object: read a piece at a time, as often as it is asked for.
+"""A local file as the content of a stored object, read a piece at a time, any number of times.
 
-To read tens of megabytes at once is to hold them all, and to give back that much memory stops every thread for milliseconds.
+Reading tens of megabytes at once would hold them all, and giving back that much memory stops every
+thread for milliseconds.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ PIECE_BYTES = 1 << 20
 
 
 class FileContent(Sequence[bytes]):
-    """The pieces of a file that does not change. Raises, also when a piece is asked for: OSError."""
+    """The pieces of a file that does not change. Raises OSError, also when a piece is asked for."""
 
     def __init__(self, path: str) -> None:
         self._path = path

@@ -1,14 +1,17 @@
 """Checkpoint storage in a local (or mounted) directory.
 
-fsspec's local `open("w")` is not atomic (98 % of reads beside a writer were torn), so this goes to the operating system:
-write a temporary file, fsync it, rename it over the target (`put`) or hard-link it to the target
-(`create`, which thereby cannot replace anything), fsync the directory. Temporary files live in one hidden folder under the root, so that
-a crash never leaves one beside the real files; `sweep` removes those a day later.
+fsspec's local `open("w")` is not atomic (98 % of reads beside a writer were torn), so this module
+goes to the operating system: write a temporary file, fsync it, rename it over the target (`put`) or
+hard-link it to the target (`create`, which thereby cannot replace anything), fsync the directory.
+Temporary files live in one hidden folder under the root, so that a crash never leaves one beside
+the real files; `sweep` removes them a day later.
 
-Nothing leaves the root: parents are resolved and compared with it, and no object may be a symbolic link. Someone who may swap
-folders for links *while* we run is outside this defence; they could as well change the files.
+Nothing leaves the root: parents are resolved and compared with it, and no object may be a symbolic
+link. A user who may swap folders for links *while* we run is outside this defence, and could as
+well change the files.
 
-Not here: path syntax (`storage.py` checks it before calling) and retries, which are the caller's.
+Not here: path syntax (`checkpoint_storage.py` checks it before calling) and retries, which are the
+caller's.
 """
 
 from __future__ import annotations
@@ -37,13 +40,13 @@ TEMPORARY_FOLDER = ".headrace-tmp"
 
 #: So many parts fit in one `writev` everywhere (IOV_MAX).
 _PARTS_MAX = 1024
-#: Parts may be made as they are asked for: with so many bytes of them at hand, they are written.
+#: Parts may be made as they are asked for: this many bytes are written at once.
 _WRITE_BYTES = 4 << 20
 
 #: Unfinished files older than this were left by a crash; no write takes a day.
 TEMPORARY_AGE_S_MAX = 24 * 3600
 
-#: What the operating system says when it has certainly not done what was asked, in words that say what to do.
+#: Errors of an operating system that has certainly done nothing, with words that say what to do.
 _REJECTIONS = {
     errno.ENOSPC: "no space left on the device",
     errno.EDQUOT: "the disk quota is used up",
@@ -62,21 +65,27 @@ _REJECTIONS = {
     errno.EISDIR: "a folder stands where a file is needed",
 }
 
-#: How often publishing starts over because the folder vanished; each time a `delete` must have emptied it.
+#: How often publishing starts over because the folder vanished; each time a `delete` must have
+#: emptied it.
 _PUBLISH_ATTEMPTS_MAX = 8
 
 _TEMPORARY_NUMBERS = itertools.count()
 
 
 def rejection(error: OSError) -> str | None:
-    """Say why storage refused, if the error means that it certainly did; None if the outcome is open."""
+    """Return why storage refused, if the error means that it certainly did; None if the outcome is
+    open.
+    """
     if error.errno is None:
         return None
     return _REJECTIONS.get(error.errno)
 
 
 class LocalFiles:
-    """Objects as files under `root`. Methods are those of `Store`; paths are already checked. Thread-safe."""
+    """Objects as files under `root`.
+
+    Methods are those of `Store`; paths are already checked. Thread-safe.
+    """
 
     def __init__(self, root: str) -> None:
         self._root = os.path.realpath(root)
@@ -94,7 +103,7 @@ class LocalFiles:
 
     def get(self, path: str, offset: int, length: int | None) -> bytes:
         target = self._target(path)
-        # Not blocking: opening a pipe that somebody put there would wait for a writer.
+        # Not blocking: opening a pipe planted there would wait for a writer.
         flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
         with _refusals(path):
             try:
@@ -107,7 +116,9 @@ class LocalFiles:
                 os.close(file)
 
     def link(self, path: str, target: str) -> bool:
-        """Give the object the second name `target`, outside; False where the file systems or their rules do not let us."""
+        """Give the object the second name `target`, outside; False where the file systems or their
+        rules forbid it.
+        """
         source = self._target(path)
         try:
             os.link(source, target, follow_symlinks=False)
@@ -140,7 +151,8 @@ class LocalFiles:
                 return
             _sync_nearest(parent)
         if parent != self._root:
-            # Tidiness only: it fails when the folder is not empty, and `put` makes it again when it is needed.
+            # Tidiness only: it fails when the folder is not empty, and `put` makes the folder again
+            # when needed.
             with contextlib.suppress(OSError):
                 os.rmdir(parent)
 
@@ -163,7 +175,9 @@ class LocalFiles:
 
     @contextlib.contextmanager
     def _written(self, path: str, data: Content) -> Iterator[str]:
-        """A durable temporary file with the data; it is gone afterwards, also when anything fails."""
+        """Yield a durable temporary file with the data; afterwards the file is gone, also when
+        anything fails.
+        """
         name = f"{os.getpid()}-{next(_TEMPORARY_NUMBERS)}-{secrets.token_hex(4)}"
         temporary = os.path.join(self._temporary, name)
         try:
@@ -177,7 +191,9 @@ class LocalFiles:
                 os.unlink(temporary)
 
     def _walk(self, folder: str) -> Iterator[str]:
-        """Paths of all regular files below `folder`, relative to the root; folders may vanish meanwhile."""
+        """Yield paths of all regular files below `folder`, relative to the root; folders may vanish
+        meanwhile.
+        """
         try:
             with os.scandir(folder) as entries:
                 children = list(entries)
@@ -193,7 +209,9 @@ class LocalFiles:
 
 @contextlib.contextmanager
 def _refusals(path: str) -> Iterator[None]:
-    """Translate OSError where a failure of any kind leaves nothing behind, or where a repeat is harmless."""
+    """Translate OSError where a failure of any kind leaves nothing behind, or where a repeat is
+    harmless.
+    """
     try:
         yield
     except OSError as error:
@@ -212,9 +230,10 @@ def _translated(path: str, error: OSError) -> StoreError:
 
 
 def _publish(path: str, target: str, move: Callable[[], None]) -> None:
-    """Make the folder, run the one call that makes the file visible, and make that durable.
+    """Make the folder, run the one call that makes the file visible, and make the result durable.
 
-    Raises: StoreUncertain once the file may be visible: after an input/output error of the call, and after any later error.
+    Raises: StoreUncertain once the file may be visible: after an input/output error of the call,
+    and after any later error.
     """
     folder = os.path.dirname(target)
     grown: list[str] = []
@@ -233,7 +252,8 @@ def _publish(path: str, target: str, move: Callable[[], None]) -> None:
                     raise StoreUncertain(path, _REJECTIONS[errno.EIO]) from error
                 raise
     try:
-        # After the file, since one commit of the file system's journal covers the new folder and what was put into it.
+        # After the file, since one commit of the file system's journal covers the new folder and
+        # its content.
         for changed in (folder, *grown):
             _sync_nearest(changed)
     except OSError as error:
@@ -245,7 +265,8 @@ def _link(temporary: str, target: str) -> None:
     try:
         os.link(temporary, target)
     except FileExistsError:
-        # NFS may repeat a request whose reply was lost: a second link to our file means that we won.
+        # NFS may repeat a request whose reply was lost: a second link to our file means that we
+        # won.
         if os.stat(temporary).st_nlink != 2:
             raise
 
@@ -259,7 +280,9 @@ def _sync_folder(folder: str) -> None:
 
 
 def _sync_nearest(folder: str) -> None:
-    """fsync `folder` or, if a concurrent `delete` removed it, the nearest folder above: it holds that removal."""
+    """fsync `folder` or, if a concurrent `delete` removed it, the nearest folder above, which holds
+    that removal.
+    """
     while True:
         try:
             _sync_folder(folder)
@@ -269,7 +292,10 @@ def _sync_nearest(folder: str) -> None:
 
 
 def _make_folder(folder: str) -> list[str]:
-    """Make a folder and its missing parents. Returns the folders that got a new entry, innermost first: to be synced."""
+    """Make a folder and its missing parents.
+
+    Returns the folders that got a new entry, innermost first: to be synced.
+    """
     if os.path.isdir(folder):
         return []
     parent = os.path.dirname(folder)
@@ -301,7 +327,7 @@ def _write(path: str, data: Content) -> None:
 
 
 def _write_all(file: int, parts: list[memoryview]) -> None:
-    """One call for all parts, and another for what was not taken."""
+    """Write all parts in one call, and the remainder in another."""
     while parts:
         written = os.writev(file, parts)
         taken = 0
@@ -314,7 +340,9 @@ def _write_all(file: int, parts: list[memoryview]) -> None:
 
 
 def _read(path: str, file: int, offset: int, length: int | None) -> bytes:
-    """Read after comparing with the file's size: a length from a damaged handle must not allocate."""
+    """Read after comparing with the file's size: a length from a damaged handle must not
+    allocate.
+    """
     status = os.fstat(file)
     if not stat.S_ISREG(status.st_mode):
         raise NotFound(path, "not found")

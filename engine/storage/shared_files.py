@@ -22,7 +22,7 @@ from headrace.recovery.layout import parse_shared_path, store_path
 from headrace.recovery.shared_files import read_shared
 from headrace.recovery.store import Store
 
-#: Fits into the processor's cache, so that the checksum finds there what was read.
+#: Fits into the processor's cache, where the checksum finds the bytes just read.
 _BLOCK_BYTES = 1 << 20
 
 
@@ -74,7 +74,7 @@ def bring(store: Store, job: str, file: SharedFile, folder: str, *, links: bool)
 
 def _verify(target: str, file: SharedFile) -> Identity:
     with open(target, "rb", buffering=0) as opened:
-        # Before it is read: what is changed meanwhile has another one afterwards.
+        # Before the file is read: a file changed meanwhile has another identity afterwards.
         identity = _identity(os.fstat(opened.fileno()))
         if identity.size_bytes != file.length:
             raise CorruptBlob(0, f"{file.length} bytes", f"{identity.size_bytes} bytes")

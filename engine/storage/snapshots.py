@@ -346,7 +346,7 @@ def _read_blob(
 
 
 def _is_short(store: Store, file: str, blob: Blob) -> bool:
-    """The file ends before the blob does, so that another attempt is no use."""
+    """Return whether the file ends before the blob does, so that another attempt is no use."""
     try:
         return len(store.get(file)) < blob.offset + blob.length
     except StoreError:

@@ -1,9 +1,11 @@
-"""Local folders for databases: one for each worker, made when it is first needed, gone when the worker is.
+"""Local folders for databases: one for each worker, made at its first use, gone when the worker is.
 
-A worker that is killed leaves its folder behind. It held a lock on a file in it, which the operating system took back; so whoever next makes a
-folder in the same place tries the locks of the others and removes what nobody holds.
+A killed worker leaves its folder behind. The operating system took back its lock on a file in the
+folder; so the next worker that makes a folder in the same place tries the locks of the others, and
+removes folders without a holder.
 
-Not here: what lies in the folders (`engine.state.rocks` removes each database's own when its attempt ends).
+Not here: the content of the folders (`engine/state/rocks` removes each database's own when its
+attempt ends).
 """
 
 from __future__ import annotations
@@ -21,7 +23,10 @@ _LOCK = "lock"
 
 
 class WorkingFolder:
-    """A worker's place for databases below `parent`; None: where the system keeps temporary files. Thread-safe."""
+    """A worker's place for databases below `parent`; None: the system's place for temporary files.
+
+    Thread-safe.
+    """
 
     def __init__(self, parent: str | None) -> None:
         self._parent = parent or tempfile.gettempdir()
@@ -32,7 +37,10 @@ class WorkingFolder:
         self._closed = False
 
     def new(self) -> str:
-        """Name a folder that does not exist; its parent does. Raises: OSError when it cannot be made."""
+        """Name a folder that does not exist; its parent does.
+
+        Raises: OSError when it cannot be made.
+        """
         with self._mutex:
             if self._closed:
                 raise FileNotFoundError("the worker has ended")
@@ -45,7 +53,8 @@ class WorkingFolder:
         with self._mutex:
             self._closed = True
             if self._folder is not None:
-                # Under another name first: a database that is still being closed writes nothing new into it then.
+                # Renamed first: a database that is still being closed writes nothing new into the
+                # folder then.
                 gone = f"{self._folder}-gone"
                 with contextlib.suppress(OSError):
                     os.rename(self._folder, gone)
@@ -56,7 +65,7 @@ class WorkingFolder:
     def _make(self) -> str:
         os.makedirs(self._parent, exist_ok=True)
         self._sweep()
-        # Locked before it has its name: nobody takes it for one that was left behind.
+        # Locked before it has its name: no other worker takes it for a remainder.
         hidden = tempfile.mkdtemp(prefix=f".{_PREFIX}", dir=self._parent)
         self._lock = os.open(os.path.join(hidden, _LOCK), os.O_CREAT | os.O_RDWR | os.O_CLOEXEC)
         fcntl.flock(self._lock, fcntl.LOCK_EX)

@@ -1,4 +1,5 @@
-"""Bugs in how databases are stored, shared, let go and restored, each of which the simulator must find.
+"""Bugs in how databases are stored, shared, let go and restored, each of which the simulator must
+find.
 
 As in `mutants.py`, a mutant is a function that patches the engine.
 """

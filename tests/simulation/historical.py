@@ -1,7 +1,9 @@
-"""Bugs that other systems had, put back into this engine: barriers, settings, files, fencing. Each must be found, most of them by the simulation.
+"""Bugs that other systems had, put back into this engine: barriers, settings, files, fencing. Each
+must be found, most of them by the simulation.
 
-A bug is named after its report. The docstring says what it was there, and how it is planted here. Where a mutant of `mutants.py` is that
-very bug, it is used. `docs/historical-bugs.md` lists them all, with the seeds that it takes to find them.
+A bug is named after its report. The docstring says what it was there, and how it is planted here.
+Where a mutant of `mutants.py` is that very bug, it is used. `docs/historical-bugs.md` lists them
+all, with the seeds that it takes to find them.
 """
 
 from __future__ import annotations
@@ -44,7 +46,7 @@ from .planted import (
 historical = Catalogue({})
 
 
-# --- barriers and capture ---------------------------------------------------------------------------------------------
+# --- barriers and capture -------------------------------------------------------------------------
 
 
 @historical("FLINK-17994", 1, impatient(CheckpointMode.ALIGNED))
@@ -127,7 +129,8 @@ def an_obsolete_barrier_confuses_the_persister(patch: pytest.MonkeyPatch) -> Non
 
 @historical("Flink PR #13228", 22, by_campaign(faults=False, mode=CheckpointMode.UNALIGNED))
 def in_flight_data_are_persisted_as_they_are_consumed(patch: pytest.MonkeyPatch) -> None:
-    """The first version persisted buffers only when the task consumed them: unaligned was as slow as aligned.
+    """The first version persisted buffers only when the task consumed them: unaligned was as slow
+    as aligned.
 
     Here: a cut counts as complete only when all that it captured at the inputs has been worked on.
     """
@@ -151,14 +154,15 @@ def in_flight_data_are_persisted_as_they_are_consumed(patch: pytest.MonkeyPatch)
     patch.setattr(Cuts, "flush", flush)
 
 
-# --- settings ---------------------------------------------------------------------------------------------------------
+# --- settings -------------------------------------------------------------------------------------
 
 
 @historical("FLINK-37870", 0, nothing_was_in_flight)
 def unaligned_is_off_everywhere(patch: pytest.MonkeyPatch) -> None:
     """A set was built with a capacity instead of an element, and no edge was unaligned any more.
 
-    Here: workers take every trigger of an unaligned checkpoint for an aligned one, and no age makes one unaligned.
+    Here: workers take every trigger of an unaligned checkpoint for an aligned one, and no age makes
+    one unaligned.
     """
     whole = m.decode_for_worker
 
@@ -187,7 +191,7 @@ def the_way_into_the_sink_is_cut_while_it_writes(patch: pytest.MonkeyPatch) -> N
     patch.setattr(Cuts, "__init__", init)
 
 
-# --- files ------------------------------------------------------------------------------------------------------------
+# --- files ----------------------------------------------------------------------------------------
 
 
 @historical("FLINK-26803", 0)
@@ -212,7 +216,8 @@ def each_channel_gets_a_file_of_its_own(patch: pytest.MonkeyPatch) -> None:
 
 @historical("SPARK-51717", 111, flaky)
 def what_a_failed_upload_should_have_stored_is_named(patch: pytest.MonkeyPatch) -> None:
-    """After the upload of a version had failed, the next version named files that had never come into being.
+    """After the upload of a version had failed, the next version named files that had never come
+    into being.
 
     Here: what is to be written counts as stored from then on, not once its checkpoint is complete.
     """
@@ -236,7 +241,8 @@ def what_a_failed_upload_should_have_stored_is_named(patch: pytest.MonkeyPatch) 
 def a_late_abort_deletes_a_referenced_file(patch: pytest.MonkeyPatch) -> None:
     """The end of one checkpoint disposed of state that a complete one shared with it.
 
-    Here: whoever gives a checkpoint up deletes the in-flight files of the newest complete one, to which it may have referred.
+    Here: whoever gives a checkpoint up deletes the in-flight files of the newest complete one, to
+    which it may have referred.
     """
     given_up, sweep = Retention.given_up, Retention._deletable
     doomed: WeakKeyDictionary[Retention, frozenset[str]] = WeakKeyDictionary()
@@ -319,17 +325,19 @@ def a_file_of_the_same_name_and_size_counts_as_the_same(patch: pytest.MonkeyPatc
 def a_file_that_a_late_checkpoint_names_is_deleted(patch: pytest.MonkeyPatch) -> None:
     """Maintenance deleted a file that an upload still under way was about to refer to.
 
-    Here: what no complete checkpoint names goes at once, whatever is under way that was triggered before.
+    Here: what no complete checkpoint names goes at once, whatever is under way that was triggered
+    before.
     """
     lifetime.too_early(patch)
 
 
-# --- fencing ----------------------------------------------------------------------------------------------------------
+# --- fencing --------------------------------------------------------------------------------------
 
 
 @historical("quix-streams #1131", 106, haunted)
 def a_zombie_is_not_fenced(patch: pytest.MonkeyPatch) -> None:
-    """A producer that had been given up went on writing beside its successor, for nothing fenced it off.
+    """A producer that had been given up went on writing beside its successor, for nothing fenced it
+    off.
 
     Here: the coordinator lets whoever comes with a worker's number take that worker's place.
     """
@@ -338,7 +346,8 @@ def a_zombie_is_not_fenced(patch: pytest.MonkeyPatch) -> None:
 
 @historical("KIP-664, hanging transactions", 1)
 def transactions_of_the_dead_stay_open(patch: pytest.MonkeyPatch) -> None:
-    """Transactions of a producer that was fenced off were never aborted, and blocked those who read.
+    """Transactions of a producer that was fenced off were never aborted, and blocked those who
+    read.
 
     Here: a recovery commits what the checkpoint names and leaves everything else open.
     """

@@ -1,4 +1,6 @@
-"""Bugs that other systems had, put back into this engine: recovery, and recovery at another parallelism. See `historical.py`."""
+"""Bugs that other systems had, put back into this engine: recovery, and recovery at another
+parallelism. See `historical.py`.
+"""
 
 from __future__ import annotations
 
@@ -28,14 +30,15 @@ from .planted import Catalogue, by_matrix
 historical = Catalogue({})
 
 
-# --- recovery ---------------------------------------------------------------------------------------------------------
+# --- recovery -------------------------------------------------------------------------------------
 
 
 @historical("FLINK-20654", 0)
 def a_checkpoint_is_accepted_before_restored_data_were_consumed(
     patch: pytest.MonkeyPatch,
 ) -> None:
-    """A checkpoint was taken while restored channel state was still being read, and did not hold it.
+    """A checkpoint was taken while restored channel state was still being read, and did not hold
+    it.
 
     Here: such a checkpoint names nothing of what is left to replay.
     """
@@ -44,7 +47,8 @@ def a_checkpoint_is_accepted_before_restored_data_were_consumed(
 
 @historical("FLINK-40518", 41)
 def a_checkpoint_in_recovery_is_neither_taken_nor_declined(patch: pytest.MonkeyPatch) -> None:
-    """With unaligned checkpoints switched off, a checkpoint in a job restored with channel state hung, and so did the next.
+    """With unaligned checkpoints switched off, a checkpoint in a job restored with channel state
+    hung, and so did the next.
 
     Here: a subtask that was restored with in-flight data swallows aligned barriers.
     """
@@ -87,7 +91,8 @@ def records_are_lost_while_recovery_rewires_channels(patch: pytest.MonkeyPatch) 
 def a_recovery_that_is_interrupted_begins_anew(patch: pytest.MonkeyPatch) -> None:
     """A recovery that a rebalance interrupted did not go on from where it had come.
 
-    Here: what of the stored records was replayed already is not subtracted when the rest is named again.
+    Here: what of the stored records was replayed already is not subtracted when the rest is named
+    again.
     """
 
     def rest(stored: Any) -> Any:
@@ -129,14 +134,15 @@ def a_worker_that_never_spoke_is_forgotten(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Workers, "complete", property(complete))
 
 
-# --- another parallelism ----------------------------------------------------------------------------------------------
+# --- another parallelism --------------------------------------------------------------------------
 
 
 @historical("FLINK-31963", 0, by_matrix)
 def stateless_operators_are_passed_over_when_in_flight_data_are_dealt_out(
     patch: pytest.MonkeyPatch,
 ) -> None:
-    """At another parallelism stateless operators between stateful ones were not given their in-flight data.
+    """At another parallelism stateless operators between stateful ones were not given their
+    in-flight data.
 
     Here: the same, at every recovery.
     """
@@ -145,7 +151,8 @@ def stateless_operators_are_passed_over_when_in_flight_data_are_dealt_out(
 
 @historical("FLINK-35351", 7, by_matrix)
 def in_flight_data_of_a_custom_partitioner_go_anywhere(patch: pytest.MonkeyPatch) -> None:
-    """At another parallelism in-flight data before a custom partitioner's consumers were not given out by it.
+    """At another parallelism in-flight data before a custom partitioner's consumers were not given
+    out by it.
 
     Here: they are dealt out like those of a rebalance.
     """
@@ -155,7 +162,8 @@ def in_flight_data_of_a_custom_partitioner_go_anywhere(patch: pytest.MonkeyPatch
 
 @historical("FLINK-38267", 8, by_matrix)
 def of_mixed_exchanges_only_the_first_is_dealt_out(patch: pytest.MonkeyPatch) -> None:
-    """At another parallelism a task whose inputs were exchanged in different ways could not be recovered rightly.
+    """At another parallelism a task whose inputs were exchanged in different ways could not be
+    recovered rightly.
 
     Here: all inputs are dealt out as the first one demands.
     """
@@ -186,7 +194,8 @@ def of_mixed_exchanges_only_the_first_is_dealt_out(patch: pytest.MonkeyPatch) ->
 
 @historical("FLINK-19533", 0)
 def restored_records_are_not_filtered(patch: pytest.MonkeyPatch) -> None:
-    """What made virtual channels necessary: at another parallelism a channel's data belong to several consumers, each to some of it.
+    """What made virtual channels necessary: at another parallelism a channel's data belong to
+    several consumers, each to some of it.
 
     Here: each consumer that may own some of the records takes them all.
     """

@@ -1,6 +1,8 @@
-"""A job with full queues that is killed in each recovery, before the replay is over, again and again.
+"""A job with full queues that is killed in each recovery, before the replay is over, again and
+again.
 
-The job is a chain, so how much is left to be done at a checkpoint can be counted: each record has so many edges before it.
+The job is a chain, so how much is left to be done at a checkpoint can be counted: each record has
+so many edges before it.
 """
 
 from __future__ import annotations
@@ -75,7 +77,8 @@ def scenario(seed: int, parallelism: Sequence[int]) -> Scenario:
 
 
 class Interrupted(World):
-    """One run, in which `kills_max` recoveries are cut short; every third time all workers die, else the driver.
+    """One run, in which `kills_max` recoveries are cut short; every third time all workers die,
+    else the driver.
 
     Attributes:
         kills: the first is that of the job with full queues.
@@ -127,7 +130,9 @@ class Interrupted(World):
             self.coordinator.die(host=True, why="killed")
 
     def _left(self, metadata: CheckpointMetadata) -> int:
-        """Steps to go: two edges and the source are before an unread record, one edge before one that is in flight to the sink."""
+        """Steps to go: two edges and the source are before an unread record, one edge before
+        one that is in flight to the sink.
+        """
         unread = self.scenario.graph.rows - self._read(metadata)
         flying = self._flying(metadata)
         return 3 * unread + 2 * flying[0] + flying[1]

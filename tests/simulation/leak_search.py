@@ -1,4 +1,6 @@
-"""Runs with many checkpoints, whose storage refuses deletions, or is slower than checkpoints are waited for."""
+"""Runs with many checkpoints, whose storage refuses deletions, or is slower than checkpoints
+are waited for.
+"""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Bugs put back into the engine on purpose, each of which the simulation must find.
 
-A mutant is a function that patches the machines. Most are bugs that other systems had (docs/design.md names them) or that ours
-had while it was written.
+A mutant is a function that patches the machines. Most are bugs that other systems had
+(docs/design.md names them) or that ours had while it was written.
 """
 
 from __future__ import annotations
@@ -48,7 +48,8 @@ from headrace.recovery.registry import Deletable
 
 Mutant = Callable[[pytest.MonkeyPatch], None]
 MUTANTS: dict[str, Mutant] = {}
-#: How a violation begins that a mutant's own code is at fault for, because the engine's has changed.
+#: How a violation begins that a mutant's own code is at fault for, because the engine's has
+#: changed.
 SLIPS = ("TypeError", "AttributeError", "NameError")
 
 
@@ -58,7 +59,7 @@ def mutant(function: Mutant) -> Mutant:
     return function
 
 
-# --- barriers ---------------------------------------------------------------------------------------------------------
+# --- barriers -------------------------------------------------------------------------------------
 
 
 @mutant
@@ -130,7 +131,7 @@ def source_offset_is_committed_before_its_output(patch: pytest.MonkeyPatch) -> N
     patch.setattr(Chain, "poll", poll)
 
 
-# --- event time -------------------------------------------------------------------------------------------------------
+# --- event time -----------------------------------------------------------------------------------
 
 
 @mutant
@@ -208,7 +209,7 @@ def ended_channel_holds_nothing_while_its_records_are_replayed(patch: pytest.Mon
     patch.setattr(Gate, "_open", still_open)
 
 
-# --- in-flight data ---------------------------------------------------------------------------------------------------
+# --- in-flight data -------------------------------------------------------------------------------
 
 
 @mutant
@@ -268,7 +269,7 @@ def referenced_files_are_deleted(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Retention, "_deletable", deletable)
 
 
-# --- the in-flight log ------------------------------------------------------------------------------------------------
+# --- the in-flight log ----------------------------------------------------------------------------
 
 
 @mutant
@@ -317,7 +318,7 @@ def log_of_the_attempt_before_is_named(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(worker_process, "persistence_of", of)
 
 
-# --- savepoints -------------------------------------------------------------------------------------------------------
+# --- savepoints -----------------------------------------------------------------------------------
 
 
 @mutant
@@ -325,7 +326,7 @@ def savepoint_does_not_wait_for_the_commit_of_its_transactions(patch: pytest.Mon
     patch.setattr(Checkpoints, "_held", lambda self: [])
 
 
-# --- durability and commits -------------------------------------------------------------------------------------------
+# --- durability and commits -----------------------------------------------------------------------
 
 
 @mutant
@@ -442,7 +443,7 @@ def cancelled_checkpoint_still_completes(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Checkpoints, "give_up", give_up)
 
 
-# --- fencing and recovery ---------------------------------------------------------------------------------------------
+# --- fencing and recovery -------------------------------------------------------------------------
 
 
 @mutant

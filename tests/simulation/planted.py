@@ -95,7 +95,7 @@ def assert_found(
     print(f"found by run {seed}: {violation}")
 
 
-# --- searches ---------------------------------------------------------------------------------------------------------
+# --- searches -------------------------------------------------------------------------------------
 
 
 def by_campaign(*, faults: bool = True, mode: CheckpointMode | None = None) -> Search:
@@ -108,14 +108,18 @@ def by_campaign(*, faults: bool = True, mode: CheckpointMode | None = None) -> S
 
 
 def by_matrix(seed: int) -> str:
-    """A run with full queues that goes from one parallelism to another; the seed names the kind of edge."""
+    """A run with full queues that goes from one parallelism to another; the seed names the kind
+    of edge.
+    """
     rng = random.Random(f"matrix {seed}")
     old, new = rng.sample(range(1, PARALLELISM_MAX + 1), 2)
     return World(seed, pair_scenario(seed, old, new)).run().violation
 
 
 def impatient(mode: CheckpointMode) -> Search:
-    """Runs whose checkpoints are mostly given up, because messages take longer than they are waited for."""
+    """Runs whose checkpoints are mostly given up, because messages take longer than they are
+    waited for.
+    """
 
     def search(seed: int) -> str:
         scenario = draw_scenario(random.Random(f"scenario {seed}"), faults=False, mode=mode)
@@ -151,7 +155,9 @@ def flaky(seed: int) -> str:
 
 
 def nothing_was_in_flight(seed: int) -> str:
-    """Runs of one pair of `by_matrix`: their queues are full, so they must have persisted something."""
+    """Runs of one pair of `by_matrix`: their queues are full, so they must have persisted
+    something.
+    """
     result = run_pair(2, 3, range(_PAIR_SEEDS * seed, _PAIR_SEEDS * (seed + 1)))
     lacking = "" if result.in_flight else "no records were persisted in flight"
     return ", ".join(filter(None, (*result.violations.values(), lacking)))

@@ -1,4 +1,6 @@
-"""Processing-time timers in simulated jobs, which go by the simulation's clock, under all faults."""
+"""Processing-time timers in simulated jobs, which go by the simulation's clock, under all
+faults.
+"""
 
 from __future__ import annotations
 

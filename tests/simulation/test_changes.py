@@ -1,4 +1,6 @@
-"""Jobs with full queues go from each partitioner to each other, by themselves and before windows."""
+"""Jobs with full queues go from each partitioner to each other, by themselves and before
+windows.
+"""
 
 from __future__ import annotations
 
@@ -20,6 +22,7 @@ from headrace.engine.simulation.campaign.scenario import Scenario
 from headrace.engine.simulation.campaign.world import World
 from headrace.engine.simulation.jobs.graphs import (
     MAX_PARALLELISM,
+    RANGES,
     Change,
     Graph,
     Kind,
@@ -31,7 +34,7 @@ from headrace.recovery import assignment
 
 KEY = Hash(("key",), MAX_PARALLELISM)
 PARTITIONERS = [Forward(), Rebalance(), Shuffle(), KEY, Hash(("id",), MAX_PARALLELISM)]
-PARTITIONERS += [Custom(by_key), Broadcast()]
+PARTITIONERS += [Custom(by_key), RANGES, Broadcast()]
 PAIRS = [
     (old, new)
     for old, new in itertools.permutations(PARTITIONERS, 2)

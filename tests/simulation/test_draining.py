@@ -1,4 +1,6 @@
-"""Draining: what was read comes out, worked on to its end, and nothing else, whatever goes wrong meanwhile."""
+"""Draining: what was read comes out, worked on to its end, and nothing else, whatever goes
+wrong meanwhile.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Small scopes hold every promise in every interleaving, and a planted bug is found on a shortest way."""
+"""Small scopes hold every promise in every interleaving, and a planted bug is found on a
+shortest way.
+"""
 
 from __future__ import annotations
 

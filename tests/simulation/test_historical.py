@@ -1,4 +1,6 @@
-"""Each bug that another system had is found when it is planted here, and listed in docs/historical-bugs.md."""
+"""Each bug that another system had is found when it is planted here, and listed in
+docs/historical-bugs.md.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Failures in a row: a job with full queues that is killed in every recovery, before its replay is over, still gets on."""
+"""Failures in a row: a job with full queues that is killed in every recovery, before its replay
+is over, still gets on.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,9 @@ CHAINS = pytest.mark.parametrize("parallelism", [(2,), (2, 3, 1, 2)], ids=["as i
 
 
 def standstills(world: Interrupted) -> list[int]:
-    """Which recoveries in a row completed no checkpoint, or got no further by those that they completed."""
+    """Which recoveries in a row completed no checkpoint, or got no further by those that they
+    completed.
+    """
     left = [kill.left for kill in world.kills]
     return [number for number, (before, after) in enumerate(pairwise(left)) if after >= before]
 

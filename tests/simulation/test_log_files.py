@@ -1,4 +1,6 @@
-"""Runs with an in-flight log: checkpoints name its ranges, and no piece outlives what it was written for."""
+"""Runs with an in-flight log: checkpoints name its ranges, and no piece outlives what it was
+written for.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +28,9 @@ def logged(*, faults: bool) -> Iterator[World]:
 
 
 def test_pieces_of_the_log_lie_with_retained_checkpoints_only() -> None:
-    """Without faults nobody dies with a piece under way, except where a rescale replaces the simulated workers at once."""
+    """Without faults nobody dies with a piece under way, except where a rescale replaces the
+    simulated workers at once.
+    """
     written = 0
     for world in logged(faults=False):
         if world.coordinator is None or world.coordinator.generation > 1:

@@ -1,7 +1,7 @@
 """Seeds that once found a bug in the engine.
 
-The engine and the simulation change, and with them what a seed stands for; so each bug has a mutant or a test of its own as well. These
-stay because they cost little and have found something before.
+The engine and the simulation change, and with them what a seed stands for; so each bug has a mutant
+or a test of its own as well. These stay because they cost little and have found something before.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ SEEDS = {
     754: "files went although the metadata of a checkpoint that named them had stayed",
     1910: "files went although the metadata of a checkpoint that named them had stayed, as in 754",
     3320: "a sink did nothing but pre-commit, for checkpoints that came faster than it flushed",
-    4850: "a file was deleted that only a checkpoint named which had just been let go, and one under way",
+    4850: "a file was deleted that only a checkpoint just let go named, and one under way",
     5043: "a sink did nothing but pre-commit, as in 3320, of two workers",
     7339: "a sink did nothing but pre-commit, as in 3320, of a job of one subtask a task",
     8695: "a file was deleted that a checkpoint under way named, as in 4850, after a restart",

@@ -1,4 +1,6 @@
-"""Live rescales in a simulated world: workers come first, fetch state, and the next version begins; or it is given up."""
+"""Live rescales in a simulated world: workers come first, fetch state, and the next version
+begins; or it is given up.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,9 @@ SEEDS = range(9)
 
 
 def scenario_of(seed: int) -> Scenario:
-    """A job with databases, without faults, that is rescaled once when its first checkpoint is complete."""
+    """A job with databases, without faults, that is rescaled once when its first checkpoint is
+    complete.
+    """
     rng = random.Random(f"live rescale {seed}")
     while not (drawn := draw_scenario(rng, mode=CheckpointMode.UNALIGNED)).rescales:
         pass

@@ -1,4 +1,5 @@
-"""Two coordinators of one job: one was frozen and taken for dead, another was started beside it, and then it wakes up.
+"""Two coordinators of one job: one was frozen and taken for dead, another was started beside it,
+and then it wakes up.
 
 One wins, the other stops; nothing is committed twice or lost.
 """

@@ -1,4 +1,6 @@
-"""Savepoints in the simulation: they are taken, started from, and what is wrong with one is seen."""
+"""Savepoints in the simulation: they are taken, started from, and what is wrong with one is
+seen.
+"""
 
 from __future__ import annotations
 

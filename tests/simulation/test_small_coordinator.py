@@ -1,4 +1,6 @@
-"""The driver process of a small scope: what it orders, and what is left when it dies amid its orders."""
+"""The driver process of a small scope: what it orders, and what is left when it dies amid its
+orders.
+"""
 
 from __future__ import annotations
 

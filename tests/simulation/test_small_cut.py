@@ -22,7 +22,9 @@ def cut(
     seen: tuple[int, ...],
     sunk: Mapping[str, tuple[TransactionStatus, tuple[int, ...]]],
 ) -> int:
-    """One source that has read `read` records, in-flight data before the keyed operator, and what lies behind it; "named" is named."""
+    """One source that has read `read` records, in-flight data before the keyed operator, and
+    what lies behind it; "named" is named.
+    """
     contents = Contents()
 
     def snapshot(task: int, state: Hashable, inflight: list[ChannelStateHandle]) -> SubtaskSnapshot:

@@ -1,4 +1,6 @@
-"""A worker process of a small scope: loads, runs what it is given, and says what it does to others."""
+"""A worker process of a small scope: loads, runs what it is given, and says what it does to
+others.
+"""
 
 from __future__ import annotations
 

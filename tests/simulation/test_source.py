@@ -1,4 +1,6 @@
-"""The records of a source are shared out once, whatever the parallelism, and a restored reader goes on where it was."""
+"""The records of a source are shared out once, whatever the parallelism, and a restored reader
+goes on where it was.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Tasks that look at time stand wherever what they put out can be said beforehand, and so do connected ones."""
+"""Tasks that look at time stand wherever what they put out can be said beforehand, and so do
+connected ones.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Chains of versions vary, and jobs that go through them have an outcome that can be said beforehand."""
+"""Chains of versions vary, and jobs that go through them have an outcome that can be said
+beforehand.
+"""
 
 from __future__ import annotations
 
@@ -51,7 +53,7 @@ def test_some_jobs_change_partitioners_of_each_kind_and_some_keep_their_parallel
         (graph.tasks[c.task].inputs[c.port][1], c) for graph, _ in CHANGED for c in graph.changes
     ]
     kinds = {"forward", "rebalance", "shuffle", "hash", "custom"}
-    assert {change.partitioner.name for _, change in changes} == kinds | {"broadcast"}
+    assert {c.partitioner.name for _, c in changes} == kinds | {"broadcast", "range"}
     assert {old.name for old, _ in changes} == kinds
     assert all(old != change.partitioner for old, change in changes)
     widths = [

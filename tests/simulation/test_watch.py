@@ -131,7 +131,7 @@ def test_a_broken_invariant_is_a_violation_and_a_lost_peer_is_not() -> None:
         watched.attempt_failed("worker 1: broken invariant: channel")
 
 
-# --- replay -----------------------------------------------------------------------------------------------------------
+# --- replay ---------------------------------------------------------------------------------------
 
 
 def held(store: SimulatedStorage, producer: int, *ids: int) -> ChannelStateHandle:

@@ -59,7 +59,9 @@ GRAPHS += [joined(kind) for kind in (*JOINS, Kind.CONNECT, Kind.CO_PROCESS)]
 
 
 def scenario_of(graph: Graph, seed: int) -> Scenario:
-    """A scenario whose graph is this one: faults and settings are drawn, in every other the parallelism changes."""
+    """A scenario whose graph is this one: faults and settings are drawn, in every other the
+    parallelism changes.
+    """
     drawn = draw_scenario(random.Random(f"windows {seed}"))
     while drawn.settings.mode is CheckpointMode.AT_LEAST_ONCE:
         seed += 1_000

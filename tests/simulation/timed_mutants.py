@@ -2,7 +2,8 @@
 
 A failure or a rescale brings them out.
 
-As in `mutants.py`, a mutant is a function that patches the engine. Each comes with the job whose task it spoils.
+As in `mutants.py`, a mutant is a function that patches the engine. Each comes with the job whose
+task it spoils.
 """
 
 from __future__ import annotations
@@ -20,10 +21,9 @@ from headrace.engine.operators.co_process import CoProcessOperator
 from headrace.engine.operators.connect import ConnectOperator
 from headrace.engine.operators.expiring_aggregate import ExpiringAggregate
 from headrace.engine.operators.join import JoinOperator
-from headrace.engine.operators.lateness import LateRecords
+from headrace.engine.operators.lateness import WATERMARK_STATE, LateRecords
 from headrace.engine.operators.process import ProcessOperator
 from headrace.engine.operators.session_join import SessionJoinOperator
-from headrace.engine.operators.session_records import SIDES
 from headrace.engine.operators.timed_process import TimedProcessOperator
 from headrace.engine.operators.window_store import NEVER
 from headrace.engine.simulation.jobs.graphs import Kind
@@ -50,7 +50,7 @@ def spoils(kind: Kind) -> Callable[[Mutant], Mutant]:
     return entered
 
 
-# --- windows ----------------------------------------------------------------------------------------------------------
+# --- windows --------------------------------------------------------------------------------------
 
 
 @spoils(Kind.SLIDING)
@@ -78,7 +78,7 @@ def late_records_are_told_twice(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(LateRecords, "take", again)
 
 
-# --- joins ------------------------------------------------------------------------------------------------------------
+# --- joins ----------------------------------------------------------------------------------------
 
 
 @spoils(Kind.JOIN)
@@ -106,14 +106,15 @@ def who_has_met_is_forgotten_by_a_restore(patch: pytest.MonkeyPatch) -> None:
 
 
 @spoils(Kind.SESSION_JOIN)
-def a_rescaled_session_join_forgets_one_side_of_moved_keys(patch: pytest.MonkeyPatch) -> None:
+def a_rescaled_session_join_forgets_moved_keys(patch: pytest.MonkeyPatch) -> None:
     restore = SessionJoinOperator.restore
 
-    def one_sided(self: SessionJoinOperator, states: Sequence[RestoredState]) -> None:
-        right = [state for state in states if state.name == SIDES[1]]
-        restore(self, [state for state in states if state not in right[1:]])
+    def own(self: SessionJoinOperator, states: Sequence[RestoredState]) -> None:
+        first = {state.name: state for state in reversed(states)}
+        kept = [s for s in states if s.name == WATERMARK_STATE or s is first[s.name]]
+        restore(self, kept)
 
-    patch.setattr(SessionJoinOperator, "restore", one_sided)
+    patch.setattr(SessionJoinOperator, "restore", own)
 
 
 @spoils(Kind.SESSION_JOIN)
@@ -124,7 +125,7 @@ def sessions_are_not_restored_beside_their_records(patch: pytest.MonkeyPatch) ->
     patch.setattr(SessionJoinOperator, "_of_sessions", nothing)
 
 
-# --- state that expires -----------------------------------------------------------------------------------------------
+# --- state that expires ---------------------------------------------------------------------------
 
 
 @spoils(Kind.LIVES)
@@ -159,7 +160,7 @@ def restored_keys_of_an_aggregate_do_not_expire(patch: pytest.MonkeyPatch) -> No
     patch.setattr(ExpiringAggregate, "load", undying)
 
 
-# --- timers by the clock ----------------------------------------------------------------------------------------------
+# --- timers by the clock --------------------------------------------------------------------------
 
 
 @spoils(Kind.ALARMS)
@@ -183,7 +184,7 @@ def alarms_fire_again_after_a_restore(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(TimerQueue, "freeze", frozen)
 
 
-# --- two streams ------------------------------------------------------------------------------------------------------
+# --- two streams ----------------------------------------------------------------------------------
 
 
 @spoils(Kind.CO_PROCESS)
@@ -197,7 +198,7 @@ def sides_are_mixed_up_by_a_restore(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(CoProcessOperator, "restore", left_alone)
 
 
-# --- connected streams ------------------------------------------------------------------------------------------------
+# --- connected streams ----------------------------------------------------------------------------
 
 
 @spoils(Kind.CONNECT)

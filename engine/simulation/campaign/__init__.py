@@ -1,1 +1,1 @@
-"""Many seeds: whole jobs in virtual time with faults drawn from the seed, and the oracles that judge each run."""
+"""Many seeds: whole jobs in virtual time with drawn faults, and oracles that judge each run."""

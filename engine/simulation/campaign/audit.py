@@ -1,7 +1,8 @@
-"""Every change of a simulated storage, against what complete checkpoints name.
+"""Compare every change of a simulated storage with the files that complete checkpoints name.
 
-As long as its metadata is there, a checkpoint or savepoint is *live*, though somebody may have asked in vain to delete that: each file that it
-names is there, and is what it was. That is stronger than to restore it in the end, and is known at the very call that breaks it.
+A checkpoint or savepoint is *live* while its metadata exists, even after a failed deletion: each
+file named by a live checkpoint exists, unchanged. This law is stronger than a restore at the end,
+and fails at the very call that breaks it.
 """
 
 from __future__ import annotations
@@ -18,10 +19,10 @@ _METADATA = "metadata"
 
 
 class StorageAudit:
-    """Looks on. `objects` is the storage's own.
+    """Audits each change. `objects` is the storage's own dictionary.
 
     Attributes:
-        broken: what was done to a live checkpoint first; empty: nothing.
+        broken: first damage to a live checkpoint; empty: none.
     """
 
     def __init__(self, objects: Mapping[str, bytes]) -> None:
@@ -34,7 +35,7 @@ class StorageAudit:
 
     @property
     def live(self) -> Mapping[str, frozenset[str]]:
-        """{path of its metadata: files that it names}, of all live ones."""
+        """{path of a live checkpoint's metadata: files named there}."""
         return self._live
 
     def names(self, path: str) -> bool:
@@ -42,9 +43,9 @@ class StorageAudit:
         return self._named[path] > 0
 
     def inherited(self, checkpoint: int, job: str = "") -> None:
-        """Another driver goes on from this checkpoint; those of `job` (empty: of all) that it does not know stand for nothing.
+        """Another driver goes on from `checkpoint`: other checkpoints of `job` are no longer live.
 
-        Savepoints are the user's.
+        `job` empty: of all jobs. Savepoints stay: users own savepoints.
         """
         for path in list(self._live):
             parsed = parse_checkpoint_path(path)
@@ -55,17 +56,17 @@ class StorageAudit:
                 self.gone(path)
 
     def gone(self, path: str) -> None:
-        """It is deleted, or stands for nothing any more."""
+        """A checkpoint is deleted, or no longer live."""
         if path in self._live:
             self._named -= Counter(self._live.pop(path))
 
     def writes(self, path: str, data: bytes) -> None:
-        """It is about to be written."""
+        """A write of `path` is about to happen."""
         if self.names(path) and self._objects.get(path, data) != data:
             self._break(f"{path} is written over, which {self._who(path)} names")
 
     def created(self, path: str) -> None:
-        """It has been made, whole."""
+        """An object was created, whole."""
         parsed = parse_checkpoint_path(path)
         if parsed is None or parsed.name != _METADATA or path in self._live:
             return
@@ -83,9 +84,9 @@ class StorageAudit:
             self._break(f"{path} is there, and {missing[:3]} are not")
 
     def _is_overtaken(self, late: CheckpointMetadata) -> bool:
-        """Tell whether a newer driver has completed a later checkpoint.
+        """Return whether a newer driver has completed a later checkpoint.
 
-        It may have deleted this checkpoint's files while the older driver was frozen.
+        The newer driver may have deleted this checkpoint's files while the older driver was frozen.
         """
         for path in self._live:
             parsed = parse_checkpoint_path(path)
@@ -97,7 +98,7 @@ class StorageAudit:
         return False
 
     def deletes(self, path: str) -> None:
-        """It is about to go."""
+        """A deletion of `path` is about to happen."""
         if self.names(path):
             self._break(f"{path} is deleted, which {self._who(path)} names")
 

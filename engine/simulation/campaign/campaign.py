@@ -62,7 +62,7 @@ class Result:
     """The findings of a campaign.
 
     Attributes:
-        mode: the mode of all runs; None: each its own.
+        mode: the mode of all runs; None: each run has its own mode.
         violations: {seed: the broken promise}.
     """
 
@@ -80,7 +80,7 @@ class Result:
 
     @property
     def missing(self) -> list[str]:
-        """Return mandatory events that never happened, in a campaign of this size."""
+        """Return mandatory events that never happened, for a campaign of this size."""
         if self.seeds >= COVERAGE_SEEDS_MIN:
             return self.coverage.missing((*REQUIRED, *CRASH_POINT_NAMES))
         if self.seeds >= REQUIRED_SEEDS_MIN:
@@ -106,9 +106,9 @@ def run_campaign(
     mode: CheckpointMode | None = None,
     compared: bool = False,
 ) -> Result:
-    """Run the seeds in `jobs` processes; 1 means this one.
+    """Run the seeds in `jobs` processes; 1: in this process.
 
-    `compared`: each in every mode (`equivalence.py`).
+    `compared`: each seed in every mode (`equivalence.py`).
     """
     began_s = time.monotonic()
     result = Result(mode)
@@ -141,7 +141,7 @@ def quiet() -> None:
 
 
 def prepare_process() -> None:
-    """Prepare a process that only runs seeds: the collector skips imported objects from now on."""
+    """Prepare a process for runs alone: the collector skips imported objects from now on."""
     quiet()
     gc.freeze()
 
@@ -184,7 +184,7 @@ def _progress(result: Result) -> None:
 
 
 def command_of(seed: int, mode: CheckpointMode | None, faults: bool) -> str:
-    """The command that replays a seed."""
+    """Return the command that replays a seed."""
     words = [
         f"python -m headrace.engine.simulation.campaign --seed {seed} --trace",
         f"--mode {mode.value}" if mode else "",

@@ -15,7 +15,10 @@ from .storage import Call, answer_call, crash_during
 
 
 class SimulatedCheckpointFiles:
-    """Writes of checkpoints by `process`. `deliver` is told of the end of each while it lives."""
+    """Writes of checkpoints by `process`.
+
+    `deliver` gets the end of each write while the process lives.
+    """
 
     def __init__(
         self,
@@ -33,11 +36,11 @@ class SimulatedCheckpointFiles:
         return self._env.scheduler.delay_ns(50 * MICROSECOND_NS, high_ns)
 
     def write(self, puts: Sequence[Call], done: CheckpointStored) -> None:
-        """Write in a while what was put; only then is it reported."""
+        """Write the put data after a delay, and report the end."""
         self._env.scheduler.after(done.async_ns, lambda: self.put(puts, done))
 
     def put(self, puts: Sequence[Call], done: CheckpointStored) -> None:
-        """Now it reaches the storage."""
+        """The data reaches the storage now."""
         if all(self._reaches(put, done) for put in puts):
             self._deliver(done)
 
@@ -46,7 +49,7 @@ class SimulatedCheckpointFiles:
         order: CheckpointWrite,
         prepare: Callable[[], tuple[Sequence[Call], CheckpointStored]],
     ) -> None:
-        """Begin when a storage thread is free, and write one file after the other."""
+        """Write file after file, as soon as a storage thread is free."""
         began_ns = self._env.scheduler.now_ns
 
         def begin() -> None:
@@ -75,7 +78,7 @@ class SimulatedCheckpointFiles:
         self._env.scheduler.after(self.delay_ns(), put)
 
     def _reaches(self, put: Call, done: CheckpointStored) -> bool:
-        """Whether it has come to the storage, and there is somebody to go on."""
+        """Return whether the write has reached the storage, and the process lives to go on."""
         faults, storage = self._env.faults, self._env.storage
         if not self._process.alive:
             crash_during(faults, storage, put)

@@ -1,12 +1,15 @@
-"""Claims in a simulated world: a job is started somewhere else from a checkpoint that it makes its own, with all faults, as often as its driver dies.
+"""Claims in a simulated world: a job starts elsewhere from a claimed checkpoint.
 
-When a drawn checkpoint of a run completes, everything that lasts is copied: storage, and the sinks' system. When the run is over, a new world starts
-from the copy, as if everybody had died at that moment. What was the job's folder is another's there, and the job claims the checkpoint in it. Checked
-are, besides everything that is checked of every world:
+All faults are on, and the job starts again after each death of its driver. When a drawn checkpoint
+of a run completes, a copy is made of all durable data: storage, and the sinks' system. After the
+run a new world starts from the copy, as if every process had died at that moment. The job's folder
+belongs to another job there, and the job claims the checkpoint in that folder. Besides all checks
+of every world:
 
-- its output together with what was committed before the copy is the reference's;
-- the claimed checkpoint is read by nobody when it goes;
-- in the end either the job's folder still knows the claim, or nothing is left of the checkpoint that others there do not name, and they are whole.
+- the job's output together with the output committed before the copy is the reference's;
+- no process reads the claimed checkpoint when it goes;
+- in the end either the job's folder still knows the claim, or all files of the checkpoint are gone,
+  except files named by others there, which are whole.
 """
 
 from __future__ import annotations
@@ -29,13 +32,13 @@ from .storage import SimulatedStorage
 if TYPE_CHECKING:
     from .world import World
 
-#: Name of the job whose checkpoint is claimed, and URL of the directory in which it lies.
+#: Name of the claimed checkpoint's job, and URL of its directory.
 EARLIER = "earlier"
 _ELSEWHERE = "memory://elsewhere"
 
 
 def seen_as(storage: SimulatedStorage, job: str, other: str) -> SimulatedStorage:
-    """The storage as it would be if the folder of `job` were that of `other`; for those who look on."""
+    """Show the storage to observers with the folder of `job` as the folder of `other`."""
     if job == other:
         return storage
     seen = SimulatedStorage()
@@ -48,7 +51,7 @@ def seen_as(storage: SimulatedStorage, job: str, other: str) -> SimulatedStorage
 
 @dataclass(frozen=True, slots=True)
 class _Copy:
-    """What lasts, at the moment when checkpoint `number` was complete."""
+    """The durable data at the moment when checkpoint `number` was complete."""
 
     number: int
     objects: dict[str, bytes]
@@ -56,12 +59,13 @@ class _Copy:
 
 
 class Claims:
-    """The checkpoint of one world that is claimed by another."""
+    """The checkpoint of a world that another world claims."""
 
     def __init__(self, world: World) -> None:
         self._world = world
-        # What a drained job has read is told by its last checkpoint, which the copy may not have. And of two drivers that believe to have
-        # the job, one that was frozen, the copy may hold half of what each has done.
+        # A drained job's last checkpoint tells the records read, but the copy may lack that
+        # checkpoint. And with a frozen driver beside a new driver, the copy may hold half of each
+        # driver's work.
         scenario = world.scenario
         fit = scenario.drain_ns is None and not scenario.profile.pauses
         self._left = scenario.settings.claim_after if fit else None
@@ -108,7 +112,7 @@ class Claims:
 
 
 def check_released(world: World) -> None:
-    """A job that had claimed something is over. Raises Violation."""
+    """Check the claim at the end of a job. Raises Violation."""
     storage, job = world.env.storage, world.env.plan.job
     path = world.env.claim
     if not path:
@@ -137,13 +141,20 @@ def check_released(world: World) -> None:
 
 
 def check_unread(text: str) -> None:
-    """An attempt or a checkpoint has failed. Raises Violation when it missed what was claimed."""
+    """Check the failure of an attempt or checkpoint.
+
+    Raises Violation when a claimed file was missing.
+    """
     if f"{EARLIER}/" in text and "not found" in text:
         raise Violation(f"what was claimed went while it was read: {text}")
 
 
 def _named(storage: SimulatedStorage) -> set[str]:
-    """What complete checkpoints in the folder of the claimed one name; they must be whole. Raises: CorruptMetadata, Violation."""
+    """Return the files named by the complete checkpoints of the other job; checks that all are
+    whole.
+
+    Raises: CorruptMetadata, Violation.
+    """
     named: set[str] = set()
     for path, files in storage.audit.live.items():
         if path.startswith(f"{EARLIER}/"):
@@ -157,7 +168,7 @@ def _named(storage: SimulatedStorage) -> set[str]:
 
 
 def _move(copy: _Copy, job: str, storage: SimulatedStorage) -> None:
-    """The job's folder as another's; the epochs stay too, since the sinks' system knows them."""
+    """Move the job's folder to another job; the epochs stay too: the sinks' system knows them."""
     metadata = []
     for path, data in copy.objects.items():
         folder, _, rest = path.partition("/")

@@ -51,11 +51,11 @@ class CoordinatorProcess(Process, CoordinatorPerformer):
 
     Args:
         launch: starts an incarnation of a worker of this coordinator.
-        ended: called once, when it is dead or the job has ended.
-        saved: called with the request and the number of each savepoint that is complete.
+        ended: called once, at the process's death or the job's end.
+        saved: called with the request and the number of each complete savepoint.
 
     Attributes:
-        result: how the job ended, if it has.
+        result: the job's end, if reached.
     """
 
     def __init__(
@@ -97,7 +97,7 @@ class CoordinatorProcess(Process, CoordinatorPerformer):
         env.network.listen(self.address, self)
 
     def launch(self) -> None:
-        """Start the workers, if they have not been started."""
+        """Start the workers, unless already started."""
         if not self._launched:
             self._launched = True
             for worker in range(self.env.settings.workers):
@@ -269,7 +269,8 @@ class CoordinatorProcess(Process, CoordinatorPerformer):
             case d.NoticeKind.CHECKPOINT:
                 assert notice.checkpoint is not None, "a complete checkpoint has metadata"
                 number = notice.checkpoint.checkpoint
-                # A driver that was frozen may tell of a checkpoint that a newer one has subsumed.
+                # A formerly frozen driver may report a checkpoint that a newer driver's checkpoint
+                # has subsumed.
                 if metadata_path(notice.checkpoint.job, number) in self.env.storage.objects:
                     self.env.watch.completed(notice.checkpoint, self.env.storage)
                 self.env.coverage.count("checkpoints completed")
@@ -285,7 +286,7 @@ class CoordinatorProcess(Process, CoordinatorPerformer):
                 check_unread(notice.text)
 
     def _end_when_done(self) -> None:
-        """The job has ended; the process does once storage and sinks have nothing left to do."""
+        """The job has ended; the process ends as soon as storage and sinks are idle."""
         if self.result is None or not (self._storage.idle and self._sinking.idle) or not self.alive:
             return
         self.has_left = True
@@ -293,7 +294,7 @@ class CoordinatorProcess(Process, CoordinatorPerformer):
 
 
 class _Outside:
-    """What the sink thread talks to: the sinks' system, and storage to look for a newer epoch."""
+    """The sink thread's partners: the sinks' system, and storage to look for a newer epoch."""
 
     def __init__(self, env: Environment) -> None:
         self._env = env
@@ -367,7 +368,7 @@ def _sink_names(env: Environment) -> list[str]:
 
 
 def _point_of(effect: d.CoordinatorEffect) -> str:
-    """The crash point that an effect is."""
+    """Return the crash point of an effect."""
     match effect:
         case d.SendMessage(_, message):
             return type(message).__name__

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class Disturbances:
-    """The faults at random times of one world."""
+    """The faults of a world at random times."""
 
     def __init__(self, world: World) -> None:
         self._world = world
@@ -45,7 +45,7 @@ class Disturbances:
         rng, until_ns = self._world.scheduler.rng, self._world.faults.profile.until_ns
         whole = int(rate)
         for _ in range(whole + (rng.random() < rate - whole)):
-            # Most runs end long before the faults do: early ones meet more.
+            # Most runs end long before the faults do: early times hit more runs.
             self._world.scheduler.at(int(until_ns * rng.random() ** 2), happen)
 
     def _crash_worker(self) -> None:

@@ -1,8 +1,8 @@
-"""Draining in a simulated world: a user ends the job's input in the midst of it.
+"""Draining in a simulated world: a user ends the job's input midway.
 
-Exactly the records read by then must come out, worked on to the end. The sources' positions in the
-last checkpoint tell which. A driver that dies takes the request with it: then the job goes on, and
-its whole input comes out, even if some sources had ended already.
+Exactly the records read by then must come out, processed to the end. The sources' positions in the
+last checkpoint tell which. The request dies with its driver: then the job goes on, and its whole
+input comes out, even if some sources had ended already.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ _AGAIN_NS = 3 * MILLISECOND_NS
 
 
 class Draining:
-    """The drain request of one world, and the output that must follow."""
+    """The drain request of a world, and the output that must follow."""
 
     def __init__(self, world: World) -> None:
         self._world = world
         self._asked: list[CoordinatorProcess] = []
 
     def schedule(self) -> None:
-        """Ask at the time that the scenario names."""
+        """Request the drain at the scenario's time."""
         at_ns = self._world.scenario.drain_ns
         if at_ns is not None:
             self._world.scheduler.at(at_ns, self._ask)
@@ -51,7 +51,7 @@ class Draining:
         self._world.coverage.count("drains asked for")
 
     def reference(self) -> Reference:
-        """Return the output that the ended job must have. Raises Violation."""
+        """Return the ended job's mandatory output. Raises Violation."""
         world = self._world
         whole = world.scenario.reference
         if not self._asked:

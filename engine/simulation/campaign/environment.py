@@ -31,14 +31,14 @@ class Settings:
     """The job's settings in a run; times in virtual nanoseconds.
 
     Attributes:
-        workers: number of workers; slots are spread over them.
+        workers: number of workers; slots are spread over the workers.
         work_ns: shortest and longest time of a piece of work.
-        slow_tasks: indexes of tasks whose work takes eight times as long.
-        log: sizes of the in-flight log, where there is one.
+        slow_tasks: indexes of tasks with eightfold times of work.
+        log: sizes of the in-flight log, if any.
         savepoints: number of requested savepoints.
-        databases: indexes of tasks whose keyed state lies in databases.
-        claim_after: another job claims the checkpoint that completes as this one, counted from 1;
-            None: no job does.
+        databases: indexes of tasks with keyed state in databases.
+        claim_after: another job claims the checkpoint with this position, counted from 1, in the
+            order of completion; None: no job does.
     """
 
     mode: CheckpointMode
@@ -61,7 +61,7 @@ class Settings:
 
 @dataclass(frozen=True, slots=True)
 class Environment:
-    """The shared parts of one run.
+    """The shared parts of a run.
 
     `claim`: path of the checkpoint of another job that this job claims; empty: none.
     """
@@ -106,13 +106,13 @@ class Process:
         return self.env.scheduler.now_ns + self._clock_offset_ns
 
     def jump_clock(self, by_ns: int) -> None:
-        """Set the clock; deadlines follow it."""
+        """Set the clock; deadlines follow the clock."""
         self._clock_highest_ns = max(self._clock_highest_ns, self.clock_ns())
         self._clock_offset_ns += by_ns
         self._wake_later()
 
     def mend_clock(self) -> None:
-        """Move a clock that stands behind an earlier reading up to that reading."""
+        """Move the clock up to the latest reading, if behind."""
         behind_ns = self._clock_highest_ns - self.clock_ns()
         if behind_ns > 0:
             self._clock_offset_ns += behind_ns
@@ -189,7 +189,7 @@ class Process:
         return not self.alive
 
     def die(self, *, host: bool, why: str) -> None:
-        """Stop at once; with its host, nobody is told."""
+        """Stop at once; if its host dies too, no peer is told."""
         if not self.alive:
             return
         self.alive = False
@@ -199,7 +199,7 @@ class Process:
         self._ended()
 
     def gone(self) -> None:
-        """Forget everything that a dead process cannot hold; for subclasses."""
+        """Drop everything that dies with a process; for subclasses."""
 
 
 _SHOWN = ("epoch", "worker", "subtask", "checkpoint", "channel", "reason")
@@ -216,7 +216,7 @@ def shown(value: Any) -> str:
 
 
 def _shower(value: Any) -> Callable[[Any], str]:
-    """Return a function that makes the short names of all values of this type."""
+    """Return a function that makes short names for values of this type."""
     name = type(value).__name__
     if hasattr(value, "message") and not isinstance(value.message, str):
         return lambda value: f"{name}({type(value.message).__name__})"

@@ -1,9 +1,9 @@
 """Mode equivalence: the same seed, job and input in every checkpoint mode show the same output.
 
 Without faults, since at-least-once may repeat records only after a failure. Each run is compared
-with the reference as always; besides, the sinks' output in one mode is compared with the other
-modes: all records as a multiset, and the records of each key in order, along the paths that keep
-it. So a mistake of the reference cannot hide a difference.
+with the reference as always; besides, the sinks' output is compared between modes: all records as a
+multiset, and the records of each key in order, along paths that keep the order. So a mistake of the
+reference cannot hide a difference.
 """
 
 from __future__ import annotations
@@ -25,8 +25,9 @@ Output = tuple[Counter[tuple[str, int, int, int]], dict[tuple[str | int, ...], l
 
 
 def variants(seed: int) -> dict[str, Scenario]:
-    """The scenario of a seed, at one parallelism and without faults, in every mode, with either way
-    to write in-flight data.
+    """Return a seed's scenario in every mode, with either way to write in-flight data.
+
+    At one parallelism and without faults.
     """
     rng = random.Random(f"scenario {seed}")
     drawn = draw_scenario(rng, faults=False, mode=CheckpointMode.ALIGNED)
@@ -37,7 +38,7 @@ def variants(seed: int) -> dict[str, Scenario]:
         limits = replace(drawn.settings.limits, alignment_timeout_ns=timeout_ns, logs=logs)
         settings = replace(drawn.settings, mode=mode, limits=limits)
         if mode is CheckpointMode.AT_LEAST_ONCE:
-            # What goes on from a savepoint of this mode counts some records twice, as it may.
+            # A job restored from a savepoint of this mode may count some records twice.
             settings = replace(settings, savepoints=0)
         return replace(drawn, settings=settings, rescales=())
 

@@ -1,11 +1,11 @@
 """Faults: their kinds and likelihoods in a run, and their end.
 
-The seed determines the profile, so that most runs see a few kinds of fault often and not all of
-them seldom (swarm testing). All faults stop at `until_ns`; after that the world must come to rest
-by itself, which checks liveness.
+The seed determines the profile, so that most runs see a few kinds of fault often and not all kinds
+seldom (swarm testing). All faults stop at `until_ns`; after that the world must come to rest by
+itself, which checks liveness.
 
 Crash points are targeted: a profile names some protocol points ("before WriteMetadata, the second
-time"), and the process that reaches one dies there.
+time"), and the first process at a point dies there.
 
 Source: the fault model of FoundationDB and TigerBeetle's VOPR; swarm testing: Groce et al. 2012.
 """
@@ -56,9 +56,7 @@ WORKER_POINTS = (
 
 
 class CrashPoint(NamedTuple):
-    """Where to crash: at the `occurrence`-th time that the effect named `effect` is performed,
-    before or after it.
-    """
+    """A crash before or after the `occurrence`-th performance of the effect named `effect`."""
 
     effect: str
     after: bool
@@ -83,10 +81,10 @@ class FaultProfile:
     Rates are expected numbers of occurrences in the run; odds are per call, 0 to 1.
 
     Attributes:
-        until_ns: when faults stop.
-        crash_points: where processes die.
+        until_ns: end of all faults.
+        crash_points: targeted deaths of processes.
         worker_crashes, coordinator_crashes: rates of deaths at random times.
-        pauses: rate of coordinators that freeze, so that a supervisor starts another beside them.
+        pauses: rate of frozen coordinators; a supervisor starts another coordinator beside each.
         severed, half_open, partitions, clock_jumps, zombies: rates of faults of connections, clocks
             and the coordinator's door.
         network_delay_ns: the longest delay of a message on a healthy link.
@@ -94,10 +92,10 @@ class FaultProfile:
         sink_delay_ns: the longest time of a call to the sinks' system.
         storage_rejects, storage_uncertain: odds that a call fails, without effect or with an open
             outcome.
-        deletions_refused: odds that a call to delete is refused, besides.
-        storage_full: rate of periods in which nothing can be written.
-        torn_writes: odds that a write under way when its process dies leaves half an object.
-        commit_fails: odds that a call to the sink's system fails, half of them after it took
+        deletions_refused: additional odds that a deletion is refused.
+        storage_full: rate of periods in which all writes fail.
+        torn_writes: odds that a write under way at its process's death leaves half an object.
+        commit_fails: odds that a call to the sink's system fails, half of the time after its
             effect.
     """
 
@@ -123,7 +121,7 @@ class FaultProfile:
 
 
 def no_faults() -> FaultProfile:
-    """Nothing goes wrong; delays vary."""
+    """Return a profile without faults; delays vary."""
     return FaultProfile()
 
 
@@ -172,7 +170,7 @@ def _draw_point(rng: random.Random) -> CrashPoint:
 
 @dataclass(slots=True)
 class Faults:
-    """The faults of one run while it runs."""
+    """The faults of a run in progress."""
 
     profile: FaultProfile
     scheduler: Scheduler
@@ -230,10 +228,10 @@ class Faults:
         return True
 
     def fill_storage(self, duration_ns: int) -> None:
-        """Let nothing be written for a while."""
+        """Refuse all writes for a while."""
         self._full_until_ns = self.scheduler.now_ns + duration_ns
 
     @property
     def storage_is_full(self) -> bool:
-        """Nothing can be written now."""
+        """Writes are refused now."""
         return self.active and self.scheduler.now_ns < self._full_until_ns

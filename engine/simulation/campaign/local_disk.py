@@ -1,4 +1,4 @@
-"""The local disks of a run's workers: a folder that is there while it is needed, and what stands on it."""
+"""The local disks of a run's workers: a temporary folder for databases."""
 
 from __future__ import annotations
 
@@ -16,12 +16,14 @@ from ...contract.operators import HEAP, StateBackend
 from ...storage.ahead import FilesAhead
 from ..coverage import Coverage
 
-#: Folders here cost no disk. A system without it has them among its temporary files.
+#: Folders here cost no disk. A system without this path uses its temporary files.
 _IN_MEMORY = "/dev/shm"
 
 
 class _CountedFiles(FilesAhead):
-    """Fetches in one thread, so the seed orders the faults, and counts files that a restore takes."""
+    """Fetches in a single thread, so the seed orders the faults; counts a restore's fetched
+    files.
+    """
 
     def __init__(
         self, store: Store, job: str, folder: Callable[[], str], coverage: Coverage
@@ -37,7 +39,7 @@ class _CountedFiles(FilesAhead):
 
 
 class LocalDisk:
-    """Folders for databases; nobody finds that of another, or of a dead process, again."""
+    """Folders for databases; no process finds a folder of another, or of a dead, process."""
 
     def __init__(self, rng: random.Random, coverage: Coverage) -> None:
         self._rng = rng
@@ -46,7 +48,7 @@ class LocalDisk:
         self._folders = 0
 
     def backend(self, *, database: bool) -> StateBackend:
-        """Where a task keeps its state."""
+        """Make the state backend of a task."""
         if not database:
             return HEAP
         # Not at the top: runs without databases need not wait for rocksdict.
@@ -58,7 +60,7 @@ class LocalDisk:
         return StateBackend("rocksdb", databases=databases)
 
     def files_ahead(self, store: Store, job: str) -> FilesAhead:
-        """What a worker that starts before its coordinator begins may fetch."""
+        """Make the files that a worker may fetch before its coordinator begins."""
         return _CountedFiles(store, job, self.folder, self._coverage)
 
     def close(self) -> None:
@@ -67,7 +69,7 @@ class LocalDisk:
             shutil.rmtree(self._root)
 
     def folder(self) -> str:
-        """Name a folder that does not exist yet."""
+        """Name a new folder; does not create the folder."""
         self._root = self._root or tempfile.mkdtemp(prefix="headrace-simulation-", dir=_place())
         self._folders += 1
         return os.path.join(self._root, str(self._folders))

@@ -1,6 +1,6 @@
-"""The in-flight log of a simulated worker: its pieces reach the storage some time after they were begun, or not.
+"""The in-flight log of a simulated worker: pieces reach the storage after a delay, or never.
 
-It does what `storage/log_files.py` does, in virtual time.
+Does the work of `storage/log_files.py`, in virtual time.
 """
 
 from __future__ import annotations
@@ -18,7 +18,10 @@ from .storage import Call, PutCatcher, answer_call, crash_during
 
 
 class SimulatedLogFiles:
-    """The pieces of worker `number`, which is `process` now. `deliver` is told of each that is settled while it lives."""
+    """The pieces of worker `number`, now `process`.
+
+    `deliver` gets each settled piece while the process lives.
+    """
 
     def __init__(
         self,
@@ -33,7 +36,7 @@ class SimulatedLogFiles:
         self._deliver = deliver
 
     def write(self, epoch: int, piece: Piece) -> None:
-        """Write it in a while; ends in PieceWritten."""
+        """Write a piece after a delay; ends in PieceWritten."""
         catcher = PutCatcher()
         handles = write_piece(
             catcher,  # type: ignore[arg-type]  # only `put` is asked for
@@ -63,7 +66,7 @@ class SimulatedLogFiles:
         self._deliver(written)
 
     def delete(self, epoch: int, pieces: Iterable[Piece]) -> None:
-        """Delete them."""
+        """Delete pieces."""
         for piece in pieces:
             path = log_path(self._env.plan.job, piece.checkpoint, self._number, epoch, piece.number)
             answer_call(self._env.faults, self._env.storage, Call("delete", (path,)))

@@ -1,14 +1,14 @@
-"""A log-structured database for simulations, in place of RocksDB behind `state/rocks/database.py`: small, and from a seed.
+"""A small, seeded log-structured database, in place of RocksDB behind `state/rocks/database.py`.
 
-Like RocksDB it keeps what was written in memory until a flush makes a new, immutable file of it; merges neighbouring files into one now and then,
-after which the old ones go from its folder; gives each file a number that never comes twice while it is open, but may after a restore; and makes
-a copy of itself of links to its files. A cursor goes through all keys in order and sees nothing that is written after it was made. When the
-database flushes and merges besides is drawn.
+As in RocksDB, writes stay in memory until a flush makes a new, immutable file; a merge now and then
+joins neighbouring files, and the old files go from the folder. A file's number is unique while the
+database is open, but may return after a restore. A copy consists of links to the files. A cursor
+goes through all keys in order, blind to later writes. The seed draws additional flushes and merges.
 
-    NNNNNN.sst  {key: value or None, which says that it is deleted}, sorted, as MessagePack
+    NNNNNN.sst  {key: value or None, for a deleted key}, sorted, as MessagePack
     MANIFEST    the names of its files, oldest first, and the next number
 
-The functions of `LogStructured` are those of `state/rocks/files.py`.
+`LogStructured` has the functions of `state/rocks/files.py`.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _Table = dict[bytes, bytes | None]
 
 
 class LogCursor:
-    """A place among entries that never change, in the order of their keys: `Cursor` of `state/rocks/database.py`."""
+    """A place among immutable entries, in key order: `Cursor` of `state/rocks/parts.py`."""
 
     def __init__(self, entries: Sequence[Pair]) -> None:
         self._entries = entries
@@ -64,7 +64,7 @@ class LogCursor:
 
 
 class LogDatabase:
-    """One open database. `written`: what the next flush makes a file of; changed by `put` alone."""
+    """An open database. `written`: entries of the next flush; only `put` changes them."""
 
     def __init__(self, folder: str) -> None:
         self.folder = folder
@@ -72,7 +72,7 @@ class LogDatabase:
         self.names: list[str] = []
         self._tables: dict[str, _Table] = {}
         self._next = 1
-        #: All entries in order, as long as nothing is written; a flush or a merge changes none of them.
+        #: All entries in order, valid until the next write; a flush or a merge changes no entry.
         self._in_order: list[Pair] | None = None
         os.makedirs(folder, exist_ok=True)
         path = os.path.join(folder, _MANIFEST)
@@ -98,7 +98,7 @@ class LogDatabase:
         self._in_order = None
 
     def in_order(self) -> Sequence[Pair]:
-        """All that is not deleted, in the order of the keys; never changed."""
+        """All entries that are not deleted, in the order of the keys; never changed."""
         if self._in_order is None:
             found = sorted(self.items().items())
             self._in_order = [(key, value) for key, value in found if value is not None]
@@ -109,13 +109,16 @@ class LogDatabase:
         return LogCursor(self.in_order())
 
     def flush(self) -> None:
-        """Make a file of what was written."""
+        """Make a file of the written entries."""
         if self.written:
             self.names.append(self._add(self.written))
             self.written = {}
 
     def compact(self, begin: int, end: int) -> None:
-        """Merge the files `begin` to `end` into one, which takes their place. What is deleted is forgotten with the oldest."""
+        """Replace the files `begin` to `end` by their merge.
+
+        A merge with the oldest file forgets deleted keys.
+        """
         old = self.names[begin:end]
         merged = self._merged([self._tables.pop(name) for name in old])
         if begin == 0:
@@ -133,7 +136,7 @@ class LogDatabase:
         _write(os.path.join(folder, _MANIFEST), manifest)
 
     def close(self) -> None:
-        """There is no log: what is not flushed is lost, and a checkpoint has it."""
+        """Drop unflushed entries: there is no log, and a checkpoint has them."""
 
     def _add(self, table: _Table) -> str:
         name = f"{self._next:06}.sst"
@@ -150,7 +153,7 @@ class LogDatabase:
 
 
 class LogStructured:
-    """Opens, reads, writes and copies such databases; what happens of itself is drawn from `rng`."""
+    """Opens, reads, writes and copies such databases; draws spontaneous events from `rng`."""
 
     files_of = staticmethod(rocks_files.files_of)
 
@@ -187,7 +190,7 @@ class LogStructured:
         self.write(target, (entry for entries in self.scan(source, groups) for entry in entries))
 
     def checkpoint(self, database: LogDatabase, folder: str) -> None:
-        """See `rocks_files.checkpoint`. Merges may come right before the copy and right after it."""
+        """See `files.checkpoint`. Merges may come right before and right after the copy."""
         database.flush()
         self._merge_sometimes(database)
         database.copy_to(folder)

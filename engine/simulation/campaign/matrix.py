@@ -1,16 +1,14 @@
-"""The rescale matrix: from every parallelism to every other, over every kind of edge, with full
-queues.
+"""The rescale matrix: every pair of parallelisms, over every kind of edge, with full queues.
 
     python -m headrace.engine.simulation.campaign.matrix --seeds 200
     python -m headrace.engine.simulation.campaign.matrix --seeds 60 --operators
     python -m headrace.engine.simulation.campaign.matrix --pair 3:5 --seed 17 --trace
 
 A run is a small job with backpressure and unaligned checkpoints that goes from one parallelism to
-the other; in every third run it goes back in the midst of the replay, so that filters are stacked;
-in every fourth there are faults. The seed names the edge, or, with --operators, the operator that
-reads it.
+another. Every third run goes back amid the replay, so that filters are stacked; every fourth run
+has faults. The seed names the edge, or, with --operators, the operator that reads the edge.
 
-Exit code 0: no violation, and every pair had records in flight when it was rescaled; 3: otherwise.
+Exit code 0: no violation, and every pair had records in flight at its rescale; 3: otherwise.
 """
 
 from __future__ import annotations
@@ -54,7 +52,7 @@ EXIT_FOUND = 3
 _HASH = Hash(("key",), MAX_PARALLELISM)
 _CUSTOM = Custom(by_key)
 
-#: {name: (what reads the edges, the edges: (source, partitioner))}
+#: {name: (reader of the edges, the edges: (source, partitioner))}
 EDGES: dict[str, tuple[Kind, tuple[tuple[int, Partitioner], ...]]] = {
     "forward": (Kind.MAP, ((0, Forward()),)),
     "rebalance": (Kind.MAP, ((0, Rebalance()),)),
@@ -67,8 +65,8 @@ EDGES: dict[str, tuple[Kind, tuple[tuple[int, Partitioner], ...]]] = {
     "mixed exchanges": (Kind.MAP, ((0, _CUSTOM), (1, Rebalance()), (0, Forward()))),
 }
 
-#: The same for operators that look at time or at a second stream; their state lies in databases in
-#: every second run.
+#: Likewise for operators that look at time or at a second stream, with state in databases in every
+#: second run.
 OPERATORS: dict[str, tuple[Kind, tuple[tuple[int, Partitioner], ...]]] = {
     "windows": (Kind.SLIDING, ((0, _HASH),)),
     "sessions": (Kind.SESSIONS, ((0, _HASH),)),
@@ -84,7 +82,7 @@ OPERATORS: dict[str, tuple[Kind, tuple[tuple[int, Partitioner], ...]]] = {
 
 
 def pair_scenario(seed: int, old: int, new: int, *, operators: bool = False) -> Scenario:
-    """The run of a seed: its job at parallelism `old`, then `new`."""
+    """Return the run of a seed: its job at parallelism `old`, then `new`."""
     edges = OPERATORS if operators else EDGES
     rng = random.Random(f"pair {old} {new} {seed}")
     graph = _graph(edges[list(edges)[seed % len(edges)]], old, rng)
@@ -122,7 +120,7 @@ def _graph(
 
 
 def _by_ranges(graph: Graph) -> Graph:
-    """The same job with ranges of the key in place of the custom function."""
+    """Return the job with ranges of the key in place of the custom function."""
     tasks = [
         replace(
             task,
@@ -171,7 +169,7 @@ def _settings(rng: random.Random, graph: Graph) -> Settings:
 
 @dataclass(slots=True)
 class PairResult:
-    """The result of all runs of one pair."""
+    """The results of all runs of a pair."""
 
     old: int
     new: int
@@ -182,13 +180,13 @@ class PairResult:
 
     @property
     def in_flight(self) -> int:
-        """Records that checkpoints held in flight."""
+        """Number of in-flight records in checkpoints."""
         sides = ("input", "output", "replay")
         return sum(self.counts[f"records persisted in flight, {side}"] for side in sides)
 
     @property
     def failed(self) -> bool:
-        """A promise was broken, or nothing was proven."""
+        """A promise was broken, or no run was a proof."""
         return bool(self.violations) or not self.in_flight
 
     def add(self, report: Report) -> None:
@@ -260,7 +258,7 @@ def main() -> int:
 
 
 def line_of(result: PairResult) -> str:
-    """A pair in one line, and one for each of its first violations."""
+    """Format a pair in one line, and its first violations in a line each."""
     counts = result.counts
     line = (
         f"{result.old} -> {result.new}: {result.runs} runs, {counts['rescaled restores']} rescaled,"

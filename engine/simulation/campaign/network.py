@@ -1,13 +1,12 @@
 """The simulated network: connections that are FIFO each way, and their faults.
 
-Messages of one direction arrive in order, each after a delay of its own; across connections
-anything may overtake. A connection can be severed (both ends learn it, messages on their way are
+Messages of a direction arrive in order, each after a delay of its own; across connections any
+message may overtake. A connection can be severed (both ends learn of it, messages under way are
 lost), be half open (one direction falls silent, its end learns much later), be held up by a
-partition that heals (messages arrive late, in order), or be left by a host that died (no end is
-told).
+partition that heals (messages arrive late, in order), or be left by a dead host (no end is told).
 
-As TCP does, a connection never loses, repeats or reorders within itself: the wire's own checks are
-tested elsewhere.
+As with TCP, a connection never loses, repeats or reorders within itself: other tests cover the
+wire's own checks.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ _FOREVER_NS = 1 << 62
 
 
 class Endpoint(Protocol):
-    """A process as the network sees it."""
+    """A process, for the network."""
 
     @property
     def alive(self) -> bool:
@@ -100,7 +99,10 @@ class Network:
             self._enqueue(number, self._towards_other(number, sender), message)
 
     def close(self, number: int, closer: Endpoint) -> None:
-        """End it in order: earlier messages still arrive. The closer hears nothing more."""
+        """End a connection in order: earlier messages still arrive.
+
+        The closer hears no more messages.
+        """
         if number not in self.connections:
             return
         side = self._towards_other(number, closer)
@@ -108,9 +110,9 @@ class Network:
         self._enqueue(number, side, _Close())
 
     def vanish(self, endpoint: Endpoint, *, host: bool) -> None:
-        """A process died.
+        """Remove a dead process.
 
-        Its host tells the peers, unless it died as well; then they learn it much later.
+        Its host tells the peers, unless the host died too; then the peers learn much later.
         """
         for number, directions in list(self.connections.items()):
             for side in (0, 1):
@@ -118,27 +120,27 @@ class Network:
                     self._abandoned(number, side, host=host)
 
     def sever(self, number: int) -> None:
-        """Tell both ends, each in its time, that the connection is gone; messages on their way are
+        """Tell both ends, each in its time, that the connection is gone; messages under way are
         lost.
         """
         for side in (0, 1):
             self._end_later(number, side, "connection reset", self._delay_ns())
 
     def half_open(self, number: int, side: int) -> None:
-        """One direction falls silent; both ends learn it when their operating system gives up."""
+        """Silence one direction; both ends learn of it when their operating system gives up."""
         self.connections[number][side].stalled_until_ns = _FOREVER_NS
         for each in (0, 1):
             delay_ns = self._scheduler.rng.randint(*_SILENCE_NS)
             self._end_later(number, each, "timed out", delay_ns)
 
     def partition(self, number: int, until_ns: int) -> None:
-        """Nothing passes until the partition heals."""
+        """Hold all messages until the partition heals."""
         for direction in self.connections[number]:
             direction.stalled_until_ns = max(direction.stalled_until_ns, until_ns)
 
     @property
     def open_connections(self) -> list[int]:
-        """Numbers of the connections that work, in order."""
+        """Return the numbers of working connections, in order."""
         return [
             number
             for number, (a, b) in self.connections.items()

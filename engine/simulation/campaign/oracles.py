@@ -2,9 +2,9 @@
 
 `watch.py` compares the records in channels with the content of checkpoints. Here:
 
-`check_output` compares the visible output of the sinks with the reference: every record as often as
-it must be there, the places of keyed lists without forks, and order per key where the edges promise
-it. `check_credit` compares both ends of each channel.
+`check_output` compares the visible output of the sinks with the reference: the exact count of every
+record, the places of keyed lists without forks, and order per key where the edges promise order.
+`check_credit` compares both ends of each channel.
 """
 
 from __future__ import annotations
@@ -34,11 +34,10 @@ from .storage import SimulatedStorage
 def check_credit(
     subtasks: Mapping[SubtaskId, Subtask], plan: ExecutionPlan, window_bytes: int, cover: Coverage
 ) -> None:
-    """Check both ends of each channel: nothing sent beyond the grant, nothing granted twice, and
-    nothing lost.
+    """Check both ends of each channel: no sends beyond the grant, no double grants, no losses.
 
-    Received bytes are queued, handed out, or have been given back. An idle end has granted more
-    than half its window: it holds less back only as long as that is not worth a frame.
+    Received bytes are queued, handed out, or given back. An idle end has granted more than half its
+    window: it holds back only less than is worth a frame.
     """
     for id, subtask in subtasks.items():
         for channel, subpartition in subtask._subpartitions.items():
@@ -67,9 +66,7 @@ def check_credit(
 
 
 def check_newest(storage: SimulatedStorage, job: str, cover: Coverage) -> None:
-    """Check that every file of the newest complete checkpoint is there, whole; count the other
-    files.
-    """
+    """Check that every file of the newest complete checkpoint is there, whole; count others."""
     metadata, _ = catalog.newest_valid(storage, job)
     if metadata is None:
         return
@@ -84,11 +81,10 @@ def check_newest(storage: SimulatedStorage, job: str, cover: Coverage) -> None:
 
 
 def check_retained(storage: SimulatedStorage, job: str, retain: int, profile: FaultProfile) -> None:
-    """Check at the end that no more complete checkpoints are left than are to be retained, however
-    many drivers wrote them.
+    """Check at the end that no more complete checkpoints are left than are to be retained.
 
-    More may be left where storage may refuse to delete, metadata may be torn, or a driver that gave
-    way may write late.
+    The law holds for any number of drivers. More may be left where storage may refuse deletions,
+    metadata may be torn, or a replaced driver may write late.
     """
     if not deletes_for_certain(profile):
         return
@@ -184,7 +180,7 @@ def _some(records: Counter[Record]) -> str:
 
 
 def _check_places(reference: Reference, system: SinkSystem) -> None:
-    """Refuse two records at one place of a list, and a record beyond its end."""
+    """Refuse two records at a place of a list, and a record beyond its end."""
     holders: dict[tuple[int, int, int], int] = {}
     for sink in reference.sinks:
         for _, (id, key, _, by, nth, _) in system.rows(sink):
@@ -208,7 +204,7 @@ def _check_order(
     ordered: Collection[int],
     splits: int,
 ) -> None:
-    """Check the order of visible records of one source split and key, on paths that keep it."""
+    """Check the order of visible records of a source split and key, on paths that keep order."""
     last: dict[tuple[int, int, int, int], int] = {}
     for _, (id, key, path, *_) in rows:
         if path not in ordered:

@@ -1,13 +1,17 @@
-"""Files that nobody can name go, and soon.
+"""Check that files without a name go, and soon.
 
-A file in a job's folder is *accounted for* as long as a checkpoint or savepoint whose metadata is there names it or lies in the same folder,
-or the number that it was written for is under way, or still to come. Metadata is accounted for while its checkpoint is retained. A *round* of a
-driver is over when a checkpoint triggered in it is complete, nothing else is under way then or was triggered since, and storage has carried out every
-deletion that followed. What is not accounted for is gone two rounds later, and whatever was there at the last sweep is gone when the job ends
-well. A refused deletion thus extends the time, and a new driver begins anew. So do checkpoints that overlap: as long as each is triggered before the end of
-one that was given up, it may build upon that, and the registry keeps all of them.
+A file in a job's folder is *accounted for* as long as a checkpoint or savepoint with metadata names
+the file or lies in the same folder, or the file's number is under way, or still to come. Metadata
+is accounted for while its checkpoint is retained. A *round* of a driver is over when a checkpoint
+triggered in the round is complete, no other is under way then or was triggered since, and storage
+has carried out every deletion that followed. A file that is not accounted for is gone two rounds
+later, and every such file of the last sweep is gone when the job ends well. A refused deletion
+extends the time, and a new driver begins anew. Overlapping checkpoints extend the time too: a
+checkpoint triggered before the end of an abandoned checkpoint may build upon its files, and the
+registry keeps all files.
 
-Exempt is what comes when its number has been over for two sweeps already, or belonged to a driver before, and what a driver before left of a savepoint.
+Exempt are late files, which come when their number has been over for two sweeps or belonged to an
+earlier driver, and an earlier driver's leftovers of a savepoint.
 """
 
 from __future__ import annotations
@@ -31,7 +35,7 @@ ROUNDS_MAX = 2
 
 
 class Orphans:
-    """Looks on while the newest driver deletes. `job`: its name."""
+    """Checks the deletions of the newest driver of `job`."""
 
     def __init__(self, storage: SimulatedStorage, job: str, coverage: Coverage) -> None:
         self._storage = storage
@@ -48,14 +52,16 @@ class Orphans:
         self._rounds = 0
         #: Sweeps that storage has answered, whatever it said.
         self._sweeps = 0
-        #: {number: sweeps that had been answered when it was last under way, retained or still to come}
+        #: {number: answered sweeps when the number was last under way, retained or still to come}
         self._live: dict[int, int] = {}
         self._checkpoint_next = 0
-        #: Numbers of this driver's savepoints. One that was frozen may have used the same.
+        #: Numbers of this driver's savepoints. A formerly frozen driver may have used equal
+        #: numbers.
         self._savepoints: set[int] = set()
         #: The first number triggered in the present round.
         self._round_from = 1
-        #: The newest complete checkpoint when the sweep under way began; 0: others had been triggered since. None: there is no sweep.
+        #: The newest complete checkpoint when the sweep under way began; 0: others had been
+        #: triggered since. None: there is no sweep.
         self._sweep: int | None = None
         self._refused = False
         #: What was there when the job's last sweep began.
@@ -73,7 +79,9 @@ class Orphans:
         self._exempt = {path for path in self._since if not self._is_adopted(path, known)}
 
     def _is_adopted(self, path: str, known: Collection[int]) -> bool:
-        """The driver takes it over; never what another left of a savepoint."""
+        """Return whether the driver takes the file over; never leftovers of an earlier
+        savepoint.
+        """
         return self._number(path) in known and not self._is_of_savepoint(path)
 
     @staticmethod
@@ -81,7 +89,7 @@ class Orphans:
         parsed = parse_checkpoint_path(path)
         return parsed is not None and parsed.kind is CheckpointKind.SAVEPOINT
 
-    # --- what the driver does -----------------------------------------------------------------------------------
+    # --- what the driver does ---------------------------------------------------------------------
 
     def ordered(self, machine: Coordinator, effect: d.CoordinatorEffect) -> None:
         """The driver is about to carry out an effect."""
@@ -100,7 +108,7 @@ class Orphans:
                     self._check_end()
 
     def told(self, machine: Coordinator, event: d.CoordinatorEvent, before: Phase) -> None:
-        """The machine has taken an event; `before`: its phase before that."""
+        """The machine has taken an event; `before`: its earlier phase."""
         if machine is not self._machine:
             return
         match event:
@@ -132,7 +140,8 @@ class Orphans:
         for path, since in self._since.items():
             if self._rounds - since > ROUNDS_MAX and not self._is_fine(path):
                 raise Violation(
-                    f"{path} is there still, {self._rounds - since} rounds after all who may name it"
+                    f"{path} is there still, {self._rounds - since} rounds after all who may name"
+                    " it"
                 )
 
     def _check_end(self) -> None:
@@ -142,7 +151,7 @@ class Orphans:
                     f"the job has ended, and {path} is there still, which nobody may name"
                 )
 
-    # --- who may name what --------------------------------------------------------------------------------------
+    # --- who may name what ------------------------------------------------------------------------
 
     @property
     def _retention(self) -> Retention:
@@ -155,7 +164,10 @@ class Orphans:
 
     @property
     def _next_number(self) -> int:
-        """Of the next checkpoint; the registry learns of numbers of earlier drivers only when it is begun."""
+        """Number of the next checkpoint.
+
+        The registry learns of numbers of earlier drivers only when the next checkpoint begins.
+        """
         assert self._machine is not None, "some driver has begun"
         return self._machine._checkpoints._checkpoint_next
 
@@ -165,7 +177,7 @@ class Orphans:
         return registry._newest_complete if alone else 0
 
     def _look(self) -> None:
-        """Note what there is, and what is accounted for."""
+        """Note the present files, and whether each is accounted for."""
         objects = self._storage.objects
         self._names = {path: names for path, names in self._names.items() if path in objects}
         self._note_numbers()

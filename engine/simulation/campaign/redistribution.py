@@ -1,8 +1,8 @@
 """Oracle of a rescale: the shares of a checkpoint that the new subtasks get.
 
-Every in-flight record goes to exactly one new consumer, the one that the partitioner names if it
-names one; of a broadcast each new consumer gets the records that one old consumer still had to
-read. Keyed rows have one new owner each.
+Every in-flight record goes to exactly one new consumer, to the partitioner's choice if it has any;
+of a broadcast each new consumer gets the unread records of one old consumer. A keyed row has one
+new owner.
 """
 
 from __future__ import annotations
@@ -44,9 +44,10 @@ def is_repartitioned(metadata: CheckpointMetadata, plan: ExecutionPlan) -> bool:
 
 def _is_repartitioned(metadata: CheckpointMetadata, edge: EdgePlan) -> bool:
     """A forward edge becomes a rebalance by the parallelism alone, and the other way."""
-    now = (edge.partitioner.name, getattr(edge.partitioner, "columns", ()))
-    before = {(e.partitioning, tuple(e.columns)) for e in metadata.edges if e.key == edge.key}
-    return not before <= {now} and {name for name, _ in (*before, now)} != _BY_PARALLELISM
+    partitioner, old = edge.partitioner, [e for e in metadata.edges if e.key == edge.key]
+    now = (partitioner.name, partitioner.key_columns, partitioner.parameters)
+    before = {(e.partitioning, tuple(e.columns), tuple(e.parameters)) for e in old}
+    return not before <= {now} and {name for name, *_ in (*before, now)} != _BY_PARALLELISM
 
 
 def check_redistribution(
@@ -136,9 +137,7 @@ def _check_keyed(
     assigned: Sequence[SubtaskSnapshot],
     store: Store,
 ) -> None:
-    """Check tasks without a finished subtask: the state of a finished one may have served its
-    purpose.
-    """
+    """Check tasks without finished subtasks: finished state may have served its purpose."""
     finished = {s.task for s in metadata.subtasks if s.finished}
     names = {o for i, t in enumerate(metadata.tasks) if i not in finished for o in t.operators}
     before: Counter[tuple[str, str, _Row]] = Counter()

@@ -4,11 +4,11 @@ Workers of the next version start beside the present version's, register, and fe
 newest complete checkpoint. Then the present version takes an unaligned checkpoint and ends, and the
 next version begins from there. Without its workers the rescale is given up, and the present version
 goes on. When the present version ends in another way, or the next version's driver dies, the early
-workers go, and the job is started again as it was.
+workers go, and the job is started again as before.
 
-A live handle differs in two things. It begins the next version even if the job came to its end
-meanwhile. And when the next version cannot begin, it starts the old parallelism again; here the next
-version is tried again.
+A live handle differs in two ways. It begins the next version even if the job came to its end
+meanwhile. And when the next version cannot begin, it starts the old parallelism again; here the
+next version is tried again.
 """
 
 from __future__ import annotations
@@ -34,12 +34,12 @@ class _Phase(Enum):
 
 
 class Rescaling:
-    """One rescale.
+    """A rescale.
 
     Args:
         before: the driver of the present version.
-        after: the driver of the next version, which has done nothing yet.
-        take_over: called when the next version is to begin, from a checkpoint's number.
+        after: the driver of the next version, still idle.
+        take_over: called with a checkpoint's number to begin the next version.
     """
 
     def __init__(
@@ -59,7 +59,7 @@ class Rescaling:
         after.env.scheduler.after(timeout_ns, self._timeout)
 
     def ended(self, process: CoordinatorProcess) -> None:
-        """One of the two drivers has ended."""
+        """One of the drivers has ended."""
         if self._phase is _Phase.OVER:
             return
         stopped = process.result is not None and process.result.outcome is d.Outcome.STOPPED
@@ -102,7 +102,7 @@ class Rescaling:
         self._before.post(d.StopRequested(kind, CheckpointMode.UNALIGNED))
 
     def _timeout(self) -> None:
-        """Workers that have not come are not waited for, and state that has not is left out."""
+        """Stop waiting for missing workers and missing state."""
         if self._phase is _Phase.STARTING:
             self.discard("workers did not start in time")
         elif self._phase is _Phase.FETCHING:

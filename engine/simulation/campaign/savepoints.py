@@ -1,8 +1,8 @@
-"""Savepoints in a simulated world: asked for at random, and started from when the job has ended and all else is gone.
+"""Savepoints in a simulated world: requested at random, and each able to restart the ended job.
 
-Two promises are checked. When a savepoint is complete, everything that the sinks had prepared before its cut is committed, so that no failure
-can take it back. And a job that finds nothing but the savepoint goes on from it: together with what was committed before the cut its output is
-the reference's.
+Two promises are checked. When a savepoint is complete, all transactions prepared before its cut are
+committed, so that no failure can take their records back. And a job with only the savepoint goes on
+from there: its output together with the output committed before the cut is the reference's.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ if TYPE_CHECKING:
     from .world import World
 
 _MODES = (None, CheckpointMode.ALIGNED, CheckpointMode.UNALIGNED)
-#: Most runs end long before that; what is asked for later is asked of nobody.
+#: Most runs end long before; a later request meets no driver.
 _UNTIL_NS = 600 * MILLISECOND_NS
 
 
 class Savepoints:
-    """The savepoints of one world."""
+    """The savepoints of a world."""
 
     def __init__(self, world: World) -> None:
         self._world = world
@@ -55,16 +55,19 @@ class Savepoints:
         coordinator.post(d.CheckpointRequested(self._asked, order))
 
     def last(self, kind: d.StopKind) -> d.StopRequested:
-        """Somebody wants the job to end with a savepoint."""
+        """A user wants the job to end with a savepoint."""
         self._asked += 1
         self._last.add(self._asked)
         order = SavepointOrder(mode=self._world.scheduler.rng.choice(_MODES))
         return d.StopRequested(kind, savepoint=order, request=self._asked)
 
     def completed(self, request: int, number: int) -> None:
-        """A savepoint is complete. Raises Violation when something that it counts on is not committed.
+        """A savepoint is complete.
 
-        The one with which the job ends commits that itself, and may be started from in any case.
+        Raises Violation when a transaction before its cut is not committed.
+
+        The job's last savepoint commits its transactions itself, and may be started from in any
+        case.
         """
         env = self._world.env
         epoch = catalog.load(env.storage, env.plan.job, number).epoch
@@ -81,7 +84,7 @@ class Savepoints:
         env.coverage.count("savepoints completed")
 
     def check(self) -> None:
-        """The job has ended. Start it from one of them, where nothing else is left. Raises Violation."""
+        """Start the ended job from a savepoint, without any other data. Raises Violation."""
         if not self._complete:
             return
         number = self._world.scheduler.rng.choice(sorted(self._complete))

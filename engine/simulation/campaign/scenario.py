@@ -31,7 +31,7 @@ _MODES = (
 _RESCALED = 0.35
 #: Share of the runs that somebody drains.
 _DRAINED = 0.12
-#: Records that a run's tasks may handle in all, so that it stays short.
+#: Most records that a run's tasks may handle in all, so that a run stays short.
 _ROWS_MAX = 1200
 
 
@@ -85,7 +85,7 @@ def draw_scenario(
 
 
 def _beside(rng: random.Random) -> random.Random:
-    """A stream of its own, which follows from `rng` and takes nothing from it."""
+    """Return a separate stream that follows from `rng` and leaves `rng` unchanged."""
     state = rng.getstate()
     beside = random.Random(f"{rng.random()}/later")
     rng.setstate(state)
@@ -93,9 +93,7 @@ def _beside(rng: random.Random) -> random.Random:
 
 
 def _bounded(graph: Graph) -> tuple[Graph, Reference]:
-    """The graph with no more records than its tasks can handle in a short run, and what it must put
-    out.
-    """
+    """Return the graph with few enough records for a short run, and the mandatory output."""
     reference = reference_of(graph)
     while reference.total_rows > _ROWS_MAX and graph.rows > 2:
         graph = replace(graph, rows=graph.rows // 2)

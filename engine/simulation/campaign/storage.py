@@ -1,13 +1,15 @@
-"""Simulated storage, and calls to it that take time.
+"""Simulated storage, and calls to storage that take time.
 
-`SimulatedStorage` holds objects durably. A call reaches it some time after it was made; then it works, is rejected, is answered with an open
-outcome (having taken effect or not), or finds the storage full. A write that is under way when its process dies may have taken effect, may
-have left nothing, or may have left half an object.
+`SimulatedStorage` holds objects durably. A call reaches storage after a delay; then the call works,
+is rejected, has an open outcome (with or without effect), or finds the storage full. A write under
+way at its process's death may have taken effect, may have left no object, or may have left half an
+object.
 
-The engine's storage functions are synchronous: they call a `Store` and go on. `Stepper` runs them call by call without threads: it runs
-the function from its start with the answers of the calls that have been made, until it asks for the next; makes that call in virtual time;
-and runs the function again. So anything may happen between two calls, a crash of the caller too. It relies on what the
-simulation needs anyway: the same answers lead to the same next call.
+The engine's storage functions are synchronous: they call a `Store` and go on. `Stepper` runs a
+function call by call without threads. It runs the function from the start with the answers of
+earlier calls until the next call, makes that call in virtual time, and runs the function again. So
+any event may happen between two calls, a crash of the caller too. The method relies on a need of
+every simulation: equal answers lead to an equal next call.
 """
 
 from __future__ import annotations
@@ -51,21 +53,21 @@ class SimulatedStorage(MemoryStore):
             super()._remove(path)
 
     def tear(self, path: str, data: bytes) -> None:
-        """Leave the first half of an object that was being created."""
+        """Leave the first half of an object under creation."""
         if path not in self.objects:
             self.objects[path] = data[: len(data) // 2]
 
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """One call: the method's name and its arguments."""
+    """A call: the method's name and its arguments."""
 
     method: str
     arguments: tuple[Any, ...]
 
     @property
     def writes(self) -> bool:
-        """It changes something."""
+        """The call changes an object."""
         return self.method in ("put", "create", "delete", "commit", "abort")
 
     def __str__(self) -> str:
@@ -74,7 +76,10 @@ class Call:
 
 
 class _Pause(BaseException):
-    """The function asked for a call that has not been made; not an Exception, so that no handler of the function sees it."""
+    """The function made an unanswered call.
+
+    Not an Exception, so that no handler of the function sees it.
+    """
 
     def __init__(self, call: Call) -> None:
         super().__init__(call)
@@ -82,7 +87,7 @@ class _Pause(BaseException):
 
 
 class Replay:
-    """Answers a function's calls from a record, and pauses it at the first one that is not on record."""
+    """Answers a function's calls from a record, and pauses at the first unrecorded call."""
 
     def __init__(self) -> None:
         #: (result, error) of the calls made so far.
@@ -105,7 +110,7 @@ class Replay:
 
 
 class ReplayStore:
-    """A `Store` whose calls go through a `Replay`, which also lets virtual time pass."""
+    """A `Store` over a `Replay`, which also lets virtual time pass."""
 
     def __init__(self, replay: Replay) -> None:
         self._replay = replay
@@ -138,23 +143,23 @@ class ReplayStore:
 
 
 class Caller(Protocol):
-    """The process on whose behalf calls are made."""
+    """The process that makes the calls."""
 
     @property
     def alive(self) -> bool:
-        """It has not crashed."""
+        """The process has not crashed."""
         ...
 
     def reached(self, point: str) -> bool:
-        """It reaches a crash point; True: it dies here (before). See `Faults`."""
+        """The process reaches a crash point; True: dies here (before). See `Faults`."""
         ...
 
     def passed(self, point: str) -> bool:
-        """It leaves a crash point; True: it dies here (after)."""
+        """The process leaves a crash point; True: dies here (after)."""
         ...
 
     def when_awake(self, action: Callable[[], None]) -> None:
-        """Do it now, or, frozen, when it wakes up."""
+        """Run `action` now, or, if frozen, on waking up."""
         ...
 
 
@@ -162,8 +167,8 @@ class Stepper:
     """Runs functions of store calls, one call at a time, for one process.
 
     Args:
-        target: where calls go: the storage, or the sinks' system.
-        point: name of the crash point that each call is.
+        target: receiver of the calls: the storage, or the sinks' system.
+        point: returns the name of a call's crash point.
         rested: called when the last function is done.
     """
 
@@ -184,14 +189,14 @@ class Stepper:
         self._busy = False
 
     def submit(self, function: Callable[[Replay], Any], done: Callable[[Any], None]) -> None:
-        """Run `function` after all that were submitted before, and give its result to `done`."""
+        """Run `function` after all earlier functions, and give its result to `done`."""
         self._waiting.append((function, done))
         if not self._busy:
             self._begin()
 
     @property
     def idle(self) -> bool:
-        """Nothing runs or waits."""
+        """No function runs or waits."""
         return not self._busy
 
     def _begin(self) -> None:
@@ -257,7 +262,7 @@ class Stepper:
         self._caller.when_awake(lambda: self._run(function, done, replay))
 
     def _crashed(self, call: Call) -> None:
-        """The caller died while the call was under way, or just before: it took effect, or not, or half."""
+        """The caller died before or during the call: the call took full, half or no effect."""
         crash_during(self._faults, self._target, call)
 
 
@@ -266,7 +271,7 @@ def _outcome(answer: tuple[Any, Exception | None]) -> str:
 
 
 def answer_call(faults: Faults, target: Any, call: Call) -> tuple[Any, Exception | None]:
-    """Make the call with whatever fault befalls it; returns (result, error)."""
+    """Make the call with a possible fault; returns (result, error)."""
     where = str(call.arguments[0]) if call.arguments else ""
     if call.method in ("commit", "abort", "open"):
         return _answer_sink(faults, target, call, where)
@@ -291,7 +296,7 @@ def answer_call(faults: Faults, target: Any, call: Call) -> tuple[Any, Exception
 
 
 def crash_during(faults: Faults, target: Any, call: Call) -> None:
-    """The caller is dead; what becomes of a write that it had begun."""
+    """Settle the begun write of a dead caller."""
     if not call.writes:
         return
     draw = faults.scheduler.rng.random()
@@ -324,7 +329,7 @@ def _apply(target: Any, call: Call) -> tuple[Any, Exception | None]:
 
 
 class PutCatcher:
-    """Takes down what would be written, so that it can be written later."""
+    """Records writes, to be made later."""
 
     def __init__(self) -> None:
         self.puts: list[Call] = []

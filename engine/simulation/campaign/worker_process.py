@@ -1,7 +1,7 @@
 """A simulated worker process: the worker machine, driven in virtual time.
 
-It is `drivers/worker_performer.py` as `drivers/worker_driver.py` is, with the same chains,
-snapshots and messages. What runs in another thread there takes virtual time here.
+The process plays the part of `drivers/worker_performer.py` and `drivers/worker_driver.py`, with the
+product's chains, snapshots and messages. Other threads' work takes virtual time here.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from .worker_tasks import SimulatedTasks
 
 
 class PeerGreeting(NamedTuple):
-    """What a worker says of itself on a data connection."""
+    """A worker's first message on a data connection."""
 
     epoch: int
     worker: int
@@ -43,7 +43,7 @@ class PeerGreeting(NamedTuple):
 
 @dataclass(slots=True)
 class _Loaded(LoadedAttempt):
-    """The operators of one attempt."""
+    """The operators of an attempt."""
 
     tasks: SimulatedTasks
     #: Checkpoints that were given up.
@@ -51,12 +51,12 @@ class _Loaded(LoadedAttempt):
 
 
 class WorkerProcess(Process, Performer[_Loaded, int]):
-    """One incarnation of one worker.
+    """One incarnation of a worker.
 
     Args:
         coordinator: the address to register at.
-        address: where peers find it.
-        ended: called once, when it is dead.
+        address: the worker's own address, for peers.
+        ended: called once, at the process's death.
     """
 
     def __init__(
@@ -76,7 +76,8 @@ class WorkerProcess(Process, Performer[_Loaded, int]):
         self.number = number
         self._control = -1
         reads: Any = FaultyReads(env.faults, env.storage)  # only `get` is asked for
-        #: Until the first attempt; a later one follows upon a failure, and looks at everything again.
+        #: Until the first attempt; a later attempt follows upon a failure, and looks at everything
+        #: again.
         self._ahead: FilesAhead | None = env.disk.files_ahead(reads, env.plan.job)
         self._files = SimulatedCheckpointFiles(env, self, self._file_ended)
         self._log_files = SimulatedLogFiles(env, self, number, self._piece_written)
@@ -176,7 +177,7 @@ class WorkerProcess(Process, Performer[_Loaded, int]):
 
     def _load(self, effect: w.LoadAttempt) -> None:
         persistence = persistence_of(self.env.settings.limits, self.env.settings.log)
-        # Nothing is deleted here that another job claims, so one storage serves all directories.
+        # A worker deletes no file that another job claims, so one storage serves all directories.
         origin = Origin(self.env.storage, effect.job, ours=not effect.origin)
         ahead, self._ahead = self._ahead, None
         if ahead is not None:
@@ -226,7 +227,7 @@ class WorkerProcess(Process, Performer[_Loaded, int]):
     def _prepared(
         self, loaded: _Loaded, order: CheckpointWrite
     ) -> tuple[Sequence[Call], CheckpointStored]:
-        """What is to be written, and what to report then."""
+        """Return the data to write, and the report for afterwards."""
         catcher = PutCatcher()
         into: Any = catcher  # only `put` is asked for
         written = self._written(loaded, order, self.env.storage, into=into)
@@ -274,7 +275,7 @@ def _names(effects: Sequence[w.WorkerEffect]) -> str:
 
 
 def _point_of(effect: w.WorkerEffect) -> str:
-    """The crash point that an effect is."""
+    """Return the crash point of an effect."""
     match effect:
         case w.Report(message):
             return type(message).__name__

@@ -1,6 +1,7 @@
 """The subtasks' threads of a simulated worker, in virtual time.
 
-The chain's call happens when the work starts or when it ends, as drawn, and its end is an event.
+The chain's call happens when the work starts or when the work ends, as drawn, and its end is an
+event.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ from .storage import FaultyReads
 
 @dataclass(slots=True)
 class _Task:
-    """A subtask's thread: its chain, and what it runs."""
+    """A subtask's thread: its chain, and its running work."""
 
     chain: Chain
     running: tuple[Work, WorkDone] | None = None
@@ -40,9 +41,9 @@ class _Task:
 
 
 class SimulatedTasks:
-    """The subtasks of one attempt at `process`.
+    """The subtasks of an attempt at `process`.
 
-    `deliver` is told what ended, while the process lives.
+    `deliver` gets each end, while the process lives.
     """
 
     def __init__(
@@ -62,7 +63,7 @@ class SimulatedTasks:
         self._abandoned = False
 
     def start(self) -> None:
-        """Open all in a while: their order among each other can be seen by nobody."""
+        """Open all chains after a delay: no observer can see their order."""
         scheduler = self._env.scheduler
         delay_ns = scheduler.delay_ns(100 * MICROSECOND_NS, 5 * MILLISECOND_NS)
         scheduler.after(delay_ns, self._open)
@@ -92,14 +93,14 @@ class SimulatedTasks:
         scheduler.after(duration_ns, end)
 
     def committed(self, subtask: SubtaskId) -> None:
-        """The last work's writes are published; those who watch hear of it."""
+        """Tell the watch that the last work's writes are published."""
         task = self._tasks[subtask]
         assert task.running is not None, f"{subtask}: committed without work"
         work, done = task.running
         self._env.watch.committed(self._effect.epoch, subtask, work, done.outputs)
 
     def abandon(self) -> None:
-        """They are not wanted any more; each ends after the piece that it runs now."""
+        """Abandon all subtasks; each ends after its running piece."""
         self._abandoned = True
         self._drop_ahead()
         for task in self._tasks.values():
@@ -153,7 +154,7 @@ class SimulatedTasks:
 
 
 def _call(task: _Task, effect: RunWork, duration_ns: int) -> WorkDone | Exception:
-    """Run the chain; an abandoned attempt changes nothing for the running piece."""
+    """Run the chain; abandoning an attempt does not change the running piece."""
     try:
         return replace(task.chain.run(effect.work, effect.what), elapsed_ns=duration_ns)
     except Exception as error:

@@ -1,9 +1,8 @@
-"""A simulated world: one job, its processes, its faults, from the first worker to the end of the
-job.
+"""A simulated world: a job, its processes, its faults, from the first worker to the end of the job.
 
 `simulate(seed)` draws everything from the seed: the job, its settings, the faults. The
 coordinator's process may die; a supervisor then starts the job's program again with
-`restore="latest"`, until it finishes. Faults stop at some time; a job that has not finished a while
+`restore="latest"`, until the job finishes. Faults stop at some time; a job still unfinished a while
 later is a violation too.
 """
 
@@ -49,11 +48,11 @@ _REST_NS = 60 * SECOND_NS
 #: be late; the very last commit has no later attempt that could repeat it; a coordinator's own
 #: claim with an unknown outcome looks like a rival's.
 _EXPLAINED = ("did not start in time", "the commit of chk-", "another coordinator")
-#: After its end, everybody who had to do with the job must be gone in this time.
+#: After the job's end, all its processes must be gone in this time.
 _FAREWELL_NS = 4 * SECOND_NS
 #: A run that takes more steps than this does not come to rest.
 _STEPS_MAX = 60_000
-#: Credit is compared every so many steps: it looks at all channels.
+#: Credit is compared every so many steps: a comparison looks at all channels.
 _CREDIT_STEPS = 16
 
 
@@ -76,7 +75,7 @@ class Report:
 
 
 class World:
-    """One run. `run` it once."""
+    """A run. Call `run` once."""
 
     def __init__(
         self,
@@ -176,8 +175,8 @@ class World:
         self._ended_ns = scheduler.now_ns
         self._let_rest()
         if self.coordinator is not None and self.coordinator.has_left:
-            # Otherwise the driver died after the job's last commit, and files that it had not
-            # deleted are left to a next run.
+            # Otherwise the driver died after the job's last commit, and its undeleted files are
+            # left to a next run.
             env = self.env
             check_retained(env.storage, env.plan.job, env.settings.retain, self.scenario.profile)
         check_released(self)
@@ -198,7 +197,7 @@ class World:
 
     @property
     def newest_graph(self) -> Graph:
-        """The job as its present version joins the tasks, at the first version's parallelism."""
+        """The graph with the present version's edges, at the first version's parallelism."""
         graph = self.scenario.graph
         return changed(graph) if self.rescaled else graph
 
@@ -261,7 +260,7 @@ class World:
         self._check_rescale()
 
     def _next_version(self) -> None:
-        """Note the version that the next start of the job runs."""
+        """Note the version for the next start of the job."""
         wanted, self._wanted = self._wanted, None
         if wanted is not None:
             self._adopt(self._env_of(wanted))
@@ -334,7 +333,7 @@ class World:
             self.scheduler.after(delay_ns, self._start_coordinator)
 
     def replace_coordinator(self, delay_ns: int) -> None:
-        """Start another coordinator after this time, in the belief that the present one is dead."""
+        """Start another coordinator after this time, believing the present coordinator dead."""
         believed_dead = self.coordinator
 
         def start() -> None:
@@ -368,7 +367,7 @@ class World:
     # --- oracles ----------------------------------------------------------------------------------
 
     def _check_credit(self) -> None:
-        """Compare both ends of the channels of the newest attempt that runs."""
+        """Compare both ends of the channels of the newest running attempt."""
         by_epoch: dict[int, tuple[ExecutionPlan, dict[SubtaskId, Subtask]]] = {}
         for worker in self.workers:
             attempt = worker.machine._attempt

@@ -1,8 +1,8 @@
-"""Zombies: processes that were given up come back, and repeat their old messages.
+"""Zombies: abandoned processes that come back and repeat their old messages.
 
-On a new connection, a zombie that holds an old incarnation's number, or none, tells the coordinator
-what a worker once told it: late acknowledgements, late failures, repeated registrations. None may
-change anything.
+On a new connection, a zombie with an old incarnation's number, or without number, repeats a
+worker's old messages to the coordinator: late acknowledgements, late failures, repeated
+registrations. None may have an effect.
 """
 
 from __future__ import annotations
@@ -18,16 +18,14 @@ _MESSAGES_MAX = 12
 
 
 class Zombies:
-    """The zombies of one world."""
+    """The zombies of a world."""
 
     def __init__(self, world: World) -> None:
         self._world = world
         self.alive = True
 
     def knock(self) -> None:
-        """Connect to the coordinator and repeat messages of workers, first an old registration or
-        nothing.
-        """
+        """Connect to the coordinator and repeat old messages, a registration or none first."""
         world = self._world
         rng, coordinator = world.scheduler.rng, world.coordinator
         if coordinator is None or not coordinator.alive or not coordinator.heard:

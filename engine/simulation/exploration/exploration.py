@@ -4,36 +4,36 @@
 
 The next event in a state of the world is any of: the head of a queue is delivered; a piece of work,
 a write or a read ends; storage or the sinks answer; a process's clock comes to its next deadline; a
-process dies. States of one distance from the beginning are explored together, so the first
-violation has a shortest way, which is shown.
+process dies. States at equal distance from the beginning are explored together, so the first
+violation comes with a shortest trace.
 
-Sound reductions, all of which drop only differences that no process and no check can see:
+Sound reductions, which drop only differences that no process and no check can see:
 
-- The clocks of processes are independent, and move by their own timers only. That is more than real
-  time allows.
+- The clocks of processes are independent, and move by their own timers only. Real time allows fewer
+  orders.
 - A storage call takes effect with its answer. In between only a death of the caller could tell the
   difference, and then every number of calls done is tried.
 - The coordinator hears of a finished subtask at once, in the step that put the message at the head
-  of its queue, unless it is the last subtask: the coordinator then only adds it to a set, which
-  commutes with every other message, and which the successor of a failed attempt makes anew (an
-  ample set of one).
-- When the job has ended for the coordinator, workers have nothing under way, no process can die any
-  more and the last messages of dead processes have been heard, workers hear their remaining
-  messages before storage and sinks answer for the last time: the coordinator sends nothing any more
-  and ignores messages, and workers that only listen touch neither files nor the sinks' system.
-  Their messages depend on each other alone, and all orders of these are tried (a persistent set).
+  of its queue, unless the subtask is the last: the coordinator then only adds the subtask to a set,
+  which commutes with every other message, and which the successor of a failed attempt makes anew
+  (an ample set of one).
+- When the job has ended for the coordinator, workers are idle, no process can die any more and the
+  last messages of dead processes have been heard, workers hear their remaining messages before
+  storage and sinks answer for the last time: the coordinator sends no more messages and ignores
+  messages, and workers that only listen touch neither files nor the sinks' system. Their messages
+  depend on each other alone, and all orders of these are tried (a persistent set).
 - Of a dead worker's messages all, some or none still arrive. A dead driver takes its workers with
   it, at once: they could reach no process.
 - A channel whose credit exceeds all existing records gets no credit messages, and its grants are
   forgotten: they depend on when the queue happened to be empty, and hold no record back. Scopes
-  with little credit have all of them.
-- Messages of an attempt to a worker that has abandoned it are dropped: its driver has closed the
-  connection.
+  with little credit have all credit messages.
+- Messages of an attempt to a worker that has abandoned the attempt are dropped: its driver has
+  closed the connection.
 - Unordered contents of pieces of work, files, acknowledgements and messages are sorted; counters
   and times that only metrics show are forgotten, and so is which barrier came last.
 
 Out of scope: heartbeats and their absence, connections that break while both ends live, storage
-that fails, workers that outlive their driver; the seeded campaigns have those. States are told
+that fails, workers that outlive their driver; the seeded campaigns have all four. States are told
 apart by 64 bits of hash; in an exploration of a hundred thousand states the odds that two are
 confused are two in ten million.
 
@@ -86,8 +86,8 @@ class Found:
 
 
 def explore(scope: Scope, *, states_max: int | None = None, traced: bool = False) -> Found:
-    """Explore the whole scope, or until the first violation, with its trace; or until there are
-    `states_max` states.
+    """Explore the whole scope, or until `states_max` states or the first violation, with its
+    trace.
     """
     found = _search(scope, states_max, traced=traced)
     return _search(scope, states_max, traced=True) if found.violation and not traced else found
@@ -97,7 +97,7 @@ def _search(scope: Scope, states_max: int | None, *, traced: bool) -> Found:
     began_s, found = time.monotonic(), Found()
     world = SmallWorld(scope)
     start = world.start()
-    #: {state: how many ways lead to it}, of one distance from the beginning.
+    #: {state: number of ways to the state}, at equal distance from the beginning.
     level: dict[Row, int] = {start: 1}
     seen = {hash(start)}
     came: dict[Row, tuple[Row, Hashable]] = {}
@@ -146,8 +146,8 @@ def _way(came: dict[Row, tuple[Row, Hashable]], row: Row) -> list[str]:
 
 ALIGNED, UNALIGNED = CheckpointMode.ALIGNED, CheckpointMode.UNALIGNED
 WORKERS, DRIVER = (0, 1), (2,)
-#: {name: scope} that `make explore` explores, each to its end; those whose name begins with "short"
-#: are part of the tests.
+#: {name: scope} that `make explore` explores, each to its end; scopes with a name in "short..." are
+#: part of the tests.
 SCOPES: dict[str, Scope] = {
     "short-aligned": Scope(ALIGNED, rows=(1, 0)),
     "short-unaligned": Scope(UNALIGNED, rows=(0, 0)),

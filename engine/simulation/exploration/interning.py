@@ -1,13 +1,12 @@
-"""Whole states as small numbers: equal states have equal numbers, and a number gives the state
-back.
+"""Whole states as small numbers: equal states have equal numbers, and numbers give states back.
 
 A state is a graph of mutable machines, with two encodings. The *key* tells states apart: it holds
-every attribute of every object, and no back references, so that it does not depend on which equal
-parts are one object. The *image* brings the state back, as a graph of its own. Constants (the plan,
-the scope, the contents of files) appear in both by name only.
+every attribute of every object, without back references, so that sharing between equal parts makes
+no difference. The *image* brings the state back, as a graph of its own. Constants (the plan, the
+scope, the contents of files) appear in both by name only.
 
 The order of a set depends on its history, so callers build sets anew (`in_order`) where they can;
-two numbers of one state cost time, nothing else.
+two numbers for equal states cost only time.
 """
 
 from __future__ import annotations
@@ -62,7 +61,7 @@ def _naming(name: str) -> Callable[[Any], Any]:
 
 
 def _reducer(kind: type, *, whole: bool) -> Callable[[Any], Any]:
-    """`whole`: the object is to come back; otherwise its values are enough, in any shape."""
+    """`whole`: the object must come back; otherwise its values are enough, in any shape."""
     if issubclass(kind, type):
         return lambda value: str(value.__qualname__)
     if issubclass(kind, Enum):
@@ -87,9 +86,9 @@ def _reducer(kind: type, *, whole: bool) -> Callable[[Any], Any]:
 
 
 class States:
-    """Numbers for states of one kind.
+    """Numbers for states of a kind.
 
-    `constants`: {name: object that every state refers to and none changes}, of types of their own.
+    `constants`: {name: immutable object that every state refers to}, of types of their own.
     """
 
     def __init__(self, constants: dict[str, Any]) -> None:
@@ -131,7 +130,7 @@ class Values:
         self.values: list[Any] = []
 
     def number(self, key: Hashable, value: Any = None) -> int:
-        """Return the number of `key`, and keep `value`, or the key itself, under it."""
+        """Return the number of `key`, and keep `value`, or the key itself, under the number."""
         found = self._numbers.get(key)
         if found is None:
             found = self._numbers[key] = len(self.values)

@@ -1,7 +1,7 @@
-"""A driver process of a small scope: the coordinator, and its orders to storage and sinks as values.
+"""A driver process of a small scope: the coordinator, with its orders as values.
 
-The functions on storage are the product's own (`drivers/start.py`, `drivers/coordinator_performer.py`);
-each runs in one go when its answer comes. A process that dies
+Orders go to storage and sinks. The functions on storage are the product's own (`drivers/start.py`,
+`drivers/coordinator_performer.py`); each runs in one go when its answer comes. A process that dies
 meanwhile leaves any number of its first calls done (`partly`).
 """
 
@@ -51,16 +51,19 @@ class System:
     )
 
     def of(self, status: TransactionStatus) -> list[Hashable]:
-        """All records of transactions that stand so."""
+        """Return all records of transactions with this status."""
         return [id for s, ids in self.transactions.values() if s is status for id in ids]
 
 
 class Died(BaseException):
-    """The caller is dead: no further call is made. Not an Exception: nobody handles one's own death."""
+    """The caller is dead: no further call is made.
+
+    Not an Exception: no handler may catch its own death.
+    """
 
 
 class Calls(MemoryStore):
-    """Makes calls to storage and sinks; only the first `allowed` that change something, if given."""
+    """Makes calls to storage and sinks; of changing calls only the first `allowed`, if given."""
 
     def __init__(self, files: Files, system: System, allowed: int | None = None) -> None:
         super().__init__()
@@ -113,12 +116,12 @@ class Assign:
 
 @dataclass(slots=True)
 class CoordinatorState:
-    """One driver process, which begins with a start.
+    """A driver process, from its start.
 
     Attributes:
         machine: None until storage has answered the calls of the start.
-        triggered: periodic checkpoints of the scope that are used up.
-        expired: the same of expiries.
+        triggered: number of the scope's periodic checkpoints used up.
+        expired: likewise of expiries.
     """
 
     scope: Scope
@@ -150,13 +153,13 @@ class CoordinatorState:
 
     @property
     def ended(self) -> bool:
-        """The job has ended, and nothing is under way."""
+        """The job has ended, and no order is under way."""
         return self.deaf and not self.storing and not self.sinking
 
     # --- what may happen -------------------------------------------------------------------------
 
     def timer_due(self) -> bool:
-        """Its clock may come to the next deadline, as far as the scope lets it."""
+        """The clock may come to the next deadline, within the scope's limits."""
         machine = self.machine
         deadline_ns = None if machine is None else machine.next_deadline_ns()
         if machine is None or deadline_ns is None or deadline_ns >= NEVER_NS:
@@ -184,13 +187,13 @@ class CoordinatorState:
         return worker + SOURCES * self.incarnations[worker]
 
     def lost(self, worker: int) -> list[Output]:
-        """A worker's process has ended: its connection says so, and then the launcher."""
+        """A worker's process has ended: the connection tells, and then the launcher."""
         incarnation = self.incarnations[worker]
         outputs = self.post(d.ConnectionLost(self.connection(worker), "reset"))
         return outputs + self.post(d.WorkerExited(worker, incarnation, "it died"))
 
     def post(self, event: d.CoordinatorEvent) -> list[Output]:
-        """Give the machine an event and do what it says."""
+        """Give the machine an event and perform its effects."""
         outputs: list[Output] = []
         if not self.deaf:
             effects = self.begun.step(event, self.clock_ns)
@@ -223,7 +226,7 @@ class CoordinatorState:
         return refused + self.post(event)
 
     def partly(self, calls: Calls, *, sinks_first: bool) -> None:
-        """Let the process die amid its orders: `calls` makes some of their calls. Raises Died."""
+        """Let the process die amid its orders: `calls` makes some of the calls. Raises Died."""
         job = self.plan.job
         orders: list[Callable[[], object]] = []
         if self.machine is None:
@@ -254,7 +257,7 @@ class _Performer(CoordinatorPerformer):
         self._outputs = outputs
 
     def perform(self, effect: d.CoordinatorEffect) -> None:
-        """Perform one effect."""
+        """Perform an effect."""
         self._perform(effect)
 
     def _send(self, connection: int, message: m.ToWorker) -> None:
@@ -327,7 +330,7 @@ def _on_sinks(effect: SinkEffect, job: str, calls: Calls) -> d.CoordinatorEvent:
 
 
 def without_history(state: CoordinatorState) -> None:
-    """Forget what no later step looks at, and in which order things came that have none."""
+    """Forget data that no later step reads, and the order of events where order has no meaning."""
     machine = state.machine
     if machine is None:
         return

@@ -1,12 +1,12 @@
-"""Small jobs for exhaustive exploration: a handful of records, two sources, two workers, one keyed
-operator, one sink.
+"""Small jobs for exhaustive exploration: few records, two sources, two workers, an operator, a
+sink.
 
-The machines are the product's own; their surroundings are reduced to the parts that they can see. A
-batch is a tuple of records (`Rows`) with the three attributes that machines ask for. A file is a
-name: `Contents` finds its content by the number that stands in the handle as its offset, so that a
-handle alone tells the result of reading. An operator is a few lines whose state does not depend on
-the order in which records of different sources meet, so that runs that differ in nothing else
-become the same state.
+The machines are the product's own; their surroundings are reduced to the parts that machines can
+see. A batch is a tuple of records (`Rows`) with the three attributes that machines ask for. A file
+is a name: the handle's offset is the number of the content in `Contents`, so that a handle alone
+tells the result of reading. The keyed operator and the others are a few lines; their state does not
+depend on the order in which records of different sources meet, so that runs that differ only in
+this order become equal states.
 """
 
 from __future__ import annotations
@@ -42,8 +42,8 @@ SPAN = 10
 ROW_BYTES = 10
 #: More than any run sends.
 UNLIMITED_BYTES = 1 << 30
-#: From trigger to trigger, and from trigger to what may happen to a checkpoint; each process's time
-#: is moved by its own timers alone.
+#: From trigger to trigger, and from trigger to a checkpoint's possible events; each process's own
+#: timers alone move its time.
 INTERVAL_NS = 1000
 MOMENT_NS = 1
 NEVER_NS = 1 << 50
@@ -60,7 +60,7 @@ class Rows(NamedTuple):
         return len(self.ids)
 
     def slice(self, offset: int, length: int | None = None) -> Rows:
-        """Some of them."""
+        """Return some of the records."""
         return Rows(self.ids[offset : None if length is None else offset + length])
 
 
@@ -157,20 +157,20 @@ class Contents:
         self._numbers: dict[Hashable, int] = {}
 
     def number(self, value: Hashable) -> int:
-        """Its number."""
+        """Return the number of a value."""
         if value not in self._numbers:
             self._numbers[value] = len(self._values)
             self._values.append(value)
         return self._numbers[value]
 
     def value(self, number: int) -> Any:
-        """What has that number."""
+        """Return the value of a number."""
         return self._values[number]
 
 
 @dataclass(slots=True)
 class SmallTask:
-    """The operator of one subtask: committed state, and the writes of the running work.
+    """A subtask's operator: committed state, and the writes of the running work.
 
     The state of a source is the number of records read, of the keyed operator the set of its
     records, of the sink the number of transactions begun.

@@ -1,8 +1,7 @@
-"""A worker process of a small scope: the worker machine, and as a value all that its driver knows.
+"""A worker process of a small scope: the worker machine and its driver's knowledge, as a value.
 
-`WorkerState.step` is what `worker_process.py` does with effects, without time: what takes time
-becomes a `Pending`, whose end is an event like any other. What the process does to others comes
-back as outputs.
+`WorkerState.step` handles effects as `worker_process.py` does, without time: lengthy work becomes a
+`Pending`, whose end is an event like any other. Effects on other processes come back as outputs.
 """
 
 from __future__ import annotations
@@ -45,7 +44,7 @@ from .small_scope import NEVER_NS, UNLIMITED_BYTES, Contents, Rows, Scope, Small
 
 @dataclass(frozen=True, slots=True)
 class Output:
-    """What a step does to others: `kind` says what, `value` to whom or with what."""
+    """A step's effect outside the process: `kind` names the effect, `value` is its data."""
 
     kind: str
     value: Any = None
@@ -53,16 +52,16 @@ class Output:
 
 @dataclass(frozen=True, slots=True)
 class Pending:
-    """What is under way in another thread; its end is an event.
+    """Work under way in another thread; its end is an event.
 
-    `epoch`: the attempt that ordered it.
+    `epoch`: the attempt that ordered the work.
     """
 
     epoch: int
     what: w.LoadAttempt | RunWork | CheckpointWrite | ReadBuffer
 
     def reads(self) -> tuple[str, ...]:
-        """The files it reads."""
+        """The files to read."""
         match self.what:
             case w.LoadAttempt(restore=restore):
                 return tuple(sorted({h.path for s in restore for h in s.states}))
@@ -84,7 +83,7 @@ class Pending:
 
 @dataclass(slots=True)
 class WorkerState:
-    """One worker process. `link`: the epoch whose data connection is open; 0: none."""
+    """A worker process. `link`: the epoch of the open data connection; 0: none."""
 
     scope: Scope
     plan: ExecutionPlan
@@ -99,7 +98,7 @@ class WorkerState:
 
     @staticmethod
     def begin(scope: Scope, plan: ExecutionPlan, contents: Contents, number: int) -> WorkerState:
-        """A process that has just started."""
+        """Return a new process."""
         machine = Worker(number, plan, scope.limits(), NEVER_NS)
         machine._heartbeat_at_ns = None
         return WorkerState(scope, plan, contents, machine)
@@ -107,7 +106,7 @@ class WorkerState:
     # --- what may happen --------------------------------------------------------------------------
 
     def timer_due(self) -> bool:
-        """Its clock may come to the next deadline."""
+        """The clock may come to the next deadline."""
         deadline_ns = self.machine.next_deadline_ns()
         return deadline_ns is not None and deadline_ns < NEVER_NS
 
@@ -119,7 +118,7 @@ class WorkerState:
         return self.step(w.TimePassed())
 
     def end(self, place: int, missing: Sequence[str]) -> list[Output]:
-        """The pending thing at `place` ends. `missing`: files to read that are not there."""
+        """End the pending work at `place`. `missing`: absent files to read."""
         pending = self.pending.pop(place)
         match pending.what:
             case w.LoadAttempt():
@@ -142,7 +141,7 @@ class WorkerState:
                 assert_never(pending.what)
 
     def step(self, event: w.WorkerEvent) -> list[Output]:
-        """Give the machine an event and do what it says."""
+        """Give the machine an event and perform its effects."""
         outputs: list[Output] = []
         effects = self.machine.step(event, self.clock_ns)
         self.machine.check()
@@ -197,7 +196,7 @@ class WorkerState:
                 assert_never(effect)
 
     def _drop(self) -> None:
-        """What ends later is of an epoch that the machine no longer hears."""
+        """Drop work of epochs that the machine no longer hears."""
         self.pending, self.tasks = [], {}
         self.persistence = Persistence(AdHoc())
 
@@ -269,7 +268,7 @@ class WorkerState:
 
 
 def _timeless(message: m.ToCoordinator) -> m.ToCoordinator:
-    """Without durations, which nobody decides anything by."""
+    """Drop durations: no decision depends on durations."""
     if not isinstance(message, m.Acknowledge):
         return message
     subtasks = [structs.replace(s, start_delay_ns=0, alignment_ns=0) for s in message.subtasks]
@@ -277,7 +276,7 @@ def _timeless(message: m.ToCoordinator) -> m.ToCoordinator:
 
 
 def without_history(state: WorkerState) -> None:
-    """Forget all that no later step reads: counters, times, orders without meaning."""
+    """Forget data that no later step reads: counters, times, orders without meaning."""
     state.machine.fenced = 0
     state.pending.sort(key=lambda p: (type(p.what).__name__, p.epoch, repr(_identity(p.what))))
     writes = state.persistence._writes
@@ -314,7 +313,9 @@ def without_history(state: WorkerState) -> None:
 
 
 def _without_credit(subtask: Subtask) -> None:
-    """Make endless credit endless again: the granted part depends on history, and limits nobody."""
+    """Make endless credit endless again: the granted part limits no sender, and depends on
+    history.
+    """
     for channel in subtask._gate.channels.values():
         channel.limit_bytes = UNLIMITED_BYTES
     for subpartition in subtask._subpartitions.values():

@@ -1,9 +1,8 @@
-"""The world of a small scope: its processes and their queues, as rows of numbers, and all possible
-next events.
+"""The world of a small scope: processes and queues as rows of numbers, and possible next events.
 
-A process sees only itself and its input, so a step of a process depends on its own number and the
-event alone, and is made once however many states of the world it occurs in; the rest is arithmetic
-on rows. `exploration.py` lists the reductions, and why they are sound.
+A process sees only itself and its input, so a process's step depends on the process's number and
+the event alone. The step is made once, for all states of the world; the rest is arithmetic on rows.
+`exploration.py` lists the reductions, and why they are sound.
 """
 
 from __future__ import annotations
@@ -38,8 +37,10 @@ COORDINATOR = 2
 
 
 class _Door(NamedTuple):
-    """A coordinator's state: its clock may go on, its start is through, storage is to answer,
-    sinks are, the job has ended, all orders are answered too.
+    """A coordinator's state: the events that can happen to it.
+
+    In order: the clock may go on, the start is through, storage is to answer, sinks are to answer,
+    the job has ended, all orders are answered too.
     """
 
     timer: bool
@@ -59,9 +60,7 @@ class SmallWorld:
     """
 
     def __init__(self, scope: Scope, *, reduced: bool = True) -> None:
-        """`reduced`: leave out commuting events (see `exploration.py`); otherwise nothing is left
-        out, to compare.
-        """
+        """`reduced`: leave out commuting events (`exploration.py`); False: none, to compare."""
         self._reduced = reduced
         self.steps = 0
         self.in_flight = 0
@@ -75,7 +74,7 @@ class SmallWorld:
         self._queues = Values()
         self._files = Values()
         self._systems = Values()
-        #: {input of a process: (the process afterwards, its effects on others)}
+        #: {input of a process: (the process afterwards, effects on other processes)}
         self._made: dict[Hashable, tuple[int, tuple[Output, ...]]] = {}
         #: {process: what it can do by itself}
         self._menus: dict[int, tuple[bool, tuple[tuple[int, tuple[str, ...], str], ...], int]] = {}
@@ -121,8 +120,9 @@ class SmallWorld:
         return [worker for worker in range(SOURCES) if row[W + worker] != DEAD]
 
     def _is_farewell(self, row: Row) -> bool:
-        """Return whether the coordinator has ended, no other process can die, and workers have
-        nothing under way (module docstring).
+        """Return whether the coordinator has ended, no process can die, and workers are idle.
+
+        See `exploration.py`.
         """
         return (
             self._door(row[C]).deaf
@@ -241,8 +241,8 @@ class SmallWorld:
                 yield (victim, "dies"), tuple(then)
 
     def _coordinator_dies(self, row: Row) -> Iterator[tuple[Hashable, Row]]:
-        """Let the coordinator die with every number of its calls done; a supervisor starts the
-        program again.
+        """Kill the coordinator after every number of its calls; a supervisor restarts the
+        program.
         """
         state: CoordinatorState = self._coordinators.state(row[C])
         if state.ended:
@@ -400,7 +400,9 @@ class SmallWorld:
             self._push(row, PEER + worker, (how, link))
 
     def _listens(self, row: list[int], worker: int, epoch: int) -> bool:
-        """The worker's end of that epoch's connection is open, or will be once it hears of it."""
+        """The worker's end of that epoch's connection is open, or opens when the worker hears of
+        it.
+        """
         if row[W + worker] == DEAD:
             return False
         coming = self._queues.values[row[PEER + 1 - worker]]
@@ -419,7 +421,10 @@ class SmallWorld:
         row[place] = self._queues.number((*self._queues.values[row[place]], number))
 
     def _start_driver(self, row: list[int], used: tuple[int, int]) -> None:
-        """Somebody starts the job's program; workers register while its driver talks to storage. `used`: of the scope."""
+        """A user starts the job's program; workers register while its driver talks to storage.
+
+        `used`: of the scope.
+        """
         triggered, expired = used
         state = CoordinatorState(self._scope, self._plan, triggered=triggered, expired=expired)
         row[C] = self._coordinators.number(state)
@@ -452,8 +457,10 @@ class SmallWorld:
         return door
 
     def _menu(self, number: int) -> tuple[bool, tuple[tuple[int, tuple[str, ...], str], ...], int]:
-        """Of a worker: its clock may go on; (place, files it reads, name) of what is under way; its
-        open connection.
+        """Return a worker's possible events.
+
+        The clock may go on; (place, files to read, name) of pending work; epoch of its open
+        connection.
         """
         menu = self._menus.get(number)
         if menu is None:

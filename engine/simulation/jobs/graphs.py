@@ -200,8 +200,8 @@ def draw_graph(rng: random.Random, *, keyed_totals: bool) -> Graph:
 
 
 def with_ranges(graph: Graph, rng: random.Random) -> Graph:
-    """The same job, where some records go by the range of their key in place of a function of it."""
-    # What came later is drawn apart, so that a seed keeps its other draws.
+    """Return the job with ranges of the key in place of a function of the key, for some edges."""
+    # Later additions are drawn apart, so that a seed keeps its other draws.
     state = rng.getstate()
     tasks = [
         replace(task, inputs=tuple((p, _ranged(edge, rng)) for p, edge in task.inputs))

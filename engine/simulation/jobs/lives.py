@@ -1,9 +1,10 @@
 """State that expires (`ttl`) in simulated jobs: a key without a record for a while begins anew.
 
 The record at hand sees or misses older state depending on the order of a key's records. So a first
-operator sorts records by event time (`in_order`): a timer lets go of each record at its time. In
-that order all is said by times: how many records a key had since its last gap, and their sum.
-Each record tells both, once by declared state (`lives`), once by an aggregate (`Expiring`).
+operator sorts records by event time (`in_order`): a timer releases each record at its time. In
+event-time order times alone decide the output: how many records a key had since its last gap, and
+their sum. Each record tells both, once by declared state (`lives`), once by an aggregate
+(`Expiring`).
 """
 
 from __future__ import annotations

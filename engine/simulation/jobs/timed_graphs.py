@@ -1,7 +1,7 @@
 """Keyed tasks of a random job that look at time, or take in a second stream.
 
-Each stands where a history stood, so anywhere in a job: behind tasks that map and drop, before
-tasks that count, at any parallelism. The output of every task must be equal in all runs, and that
+Each stands in the place of a history, so anywhere in a job: behind tasks that map and drop, before
+tasks that count, at any parallelism. The output of every task must be equal in all runs, and this
 limits the places. Operators of event time get records as the sources emitted them: other records
 have no time that fits the watermarks. Windows with late records promise only sums, and a broadcast
 is told as often as there are subtasks: no task may count either output.

@@ -25,6 +25,7 @@ from ..scheduler import MILLISECOND_NS
 from .graphs import (
     KEYED,
     MAX_PARALLELISM,
+    RANGES,
     Change,
     Graph,
     Kind,
@@ -133,7 +134,7 @@ def _may_change(task: TaskSpec, edge: Partitioner) -> bool:
 def _others(tasks: Sequence[TaskSpec], index: int, edge: Partitioner) -> list[Partitioner]:
     """Partitioners that may replace `edge`, on an edge into task `index`."""
     hashes = [Hash((column,), MAX_PARALLELISM) for column in ("key", "id")]
-    found = [Rebalance(), Shuffle(), Forward(), *hashes, Custom(by_key)]
+    found = [Rebalance(), Shuffle(), Forward(), *hashes, Custom(by_key), RANGES]
     if _may_copy(tasks, index):
         found.append(Broadcast())
     return [other for other in found if other != edge]
@@ -147,8 +148,9 @@ def _may_copy(tasks: Sequence[TaskSpec], index: int) -> bool:
 
 
 def rescalable(graph: Graph, rng: random.Random, *, gather: bool) -> Graph:
-    """The job with edges whose output is known at changing parallelism: no keyed task counts
-    copies, and some tasks `gather` copies.
+    """Return the job with edges whose output is known at changing parallelism.
+
+    No keyed task counts copies, and some tasks `gather` copies.
     """
     tasks = list(graph.tasks)
     for index, task in enumerate(tasks):

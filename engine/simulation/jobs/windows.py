@@ -50,7 +50,7 @@ DISTANCE_NS: Final = 40
 _LAG_NS: Final = 220
 #: Ids of `Late`: the sum of ids times this, plus the number of the window; 0: a late record.
 LATE_STEP: Final = 1 << 10
-#: Windows are numbered from well before those of the earliest records.
+#: Windows are numbered from well before the windows of the earliest records.
 _FIRST_WINDOW: Final = 16
 
 
@@ -105,7 +105,7 @@ class WindowsTold(StatelessOperator):
 
 
 class Late(TimeWindowOperator):
-    """Windows over records, some of them late, and the late records."""
+    """Windows over partly late records, and the late records."""
 
     def __init__(self, name: str) -> None:
         super().__init__(TUMBLING, _SPEC, operator=name)

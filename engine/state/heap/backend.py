@@ -95,7 +95,7 @@ class HeapBackend:
         return None
 
     def close(self) -> None:
-        """Nothing is held outside memory."""
+        """Do nothing: memory is all."""
 
     def _added(self, at_hand: RowsAtHand, table: HeapRows) -> HeapRows:
         self._freezes[at_hand.layout.name] = table.freeze

@@ -29,16 +29,19 @@ class HeapHeld:
         self._table.replace(self._number, self.run.met(rows))
 
     def drop(self, rows: Rows) -> None:
-        """See `Held`. Marks in the run, until most records are marked: so a run is not sorted anew each time."""
+        """See `Held`.
+
+        Marks records in the run until most are marked, so drops rarely sort a run anew.
+        """
         if len(rows):
             self._table.replace(self._number, self.run.met(rows))
 
 
 class HeapRecords:
-    """See `RecordTable`. Where records do not expire, `Run.matched` marks the dropped ones.
+    """See `RecordTable`. In a table without expiry, `Run.matched` marks dropped records.
 
     Attributes:
-        runs: of the running call.
+        runs: the running call's runs.
     """
 
     def __init__(
@@ -69,7 +72,7 @@ class HeapRecords:
         self.commit()
 
     def find(self, hashes: Hashes, low: Times, high: Times) -> Sequence[HeapHeld]:
-        """Return all runs: probing one is a binary search."""
+        """Return all runs: a probe is a binary search."""
         self._sweep()
         return [HeapHeld(self, number) for number in range(len(self.runs))]
 
@@ -78,7 +81,7 @@ class HeapRecords:
         self.runs = (*self.runs[:number], run, *self.runs[number + 1 :])
 
     def expired(self, watermark_ns: int, rows_max: int) -> Expired:
-        """See `RecordTable`. Only records without a partner count, and only if they are wanted."""
+        """See `RecordTable`. Returns only records without a partner, and only if wanted."""
         assert self._kept_ns is not None, "these records do not expire"
         empty = pa.RecordBatch.from_pylist([], schema=self._schema)
         batches, times, room, done = [empty], [np.zeros(0, np.int64)], rows_max, True
@@ -108,7 +111,7 @@ class HeapRecords:
         return _table_of(runs, self._schema, self._keys, self._max_parallelism)
 
     def _sweep(self) -> None:
-        """Leave dropped records out of the runs where they are the greater part."""
+        """Rebuild runs without their dropped records, where most records are dropped."""
         if self._kept_ns is None and any(_mostly(run.matched) for run in self.runs):
             kept = [run.without(run.matched) if _mostly(run.matched) else run for run in self.runs]
             self.runs = tuple(run for run in kept if run is not None)
@@ -131,7 +134,7 @@ class HeapRecords:
 def _table_of(
     runs: Sequence[Run], schema: pa.Schema, keys: Sequence[str], max_parallelism: int
 ) -> pa.Table:
-    """Make the keyed table of runs whose records have the columns of `schema`."""
+    """Make the keyed table of runs of records; `schema`: the records' columns."""
     stored = record_schema(schema)
     batches = [
         pa.RecordBatch.from_arrays(

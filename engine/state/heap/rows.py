@@ -51,7 +51,7 @@ class HeapRows:
 
 
 class HeapDueRows(HeapRows):
-    """See `DueTable`. The due times are a column, and the earliest of them is known."""
+    """See `DueTable`. The due times are a column with a known minimum."""
 
     def __init__(self, at_hand: DueRowsAtHand, max_parallelism: int) -> None:
         super().__init__(at_hand, max_parallelism)
@@ -88,4 +88,4 @@ class HeapDueRows(HeapRows):
         return slots, done
 
     def passed(self, slots: Slots) -> None:
-        """Rows that have ended stay until the operator compacts its columns."""
+        """Keep ended rows until the operator compacts its columns."""

@@ -32,7 +32,10 @@ class HeapValues(dict[Key, Cell]):
         self.update(items)
 
     def some(self, count: int) -> tuple[list[tuple[Key, Cell]], bool]:
-        """See `ValueTable`. A round begins with a copy of the keys, since the dictionary changes meanwhile."""
+        """See `ValueTable`.
+
+        A round walks a copy of the keys, since the dictionary changes meanwhile.
+        """
         if self._round is None:
             self._round = iter(list(self))
         keys = list(islice(self._round, count))
@@ -42,6 +45,9 @@ class HeapValues(dict[Key, Cell]):
         return [(key, self[key]) for key in keys if key in self], over
 
     def freeze(self, schema: pa.Schema, max_parallelism: int) -> Callable[[], pa.Table]:
-        """Copy the dictionary; the result makes the table: key columns, and the state as the last one. Owner thread."""
+        """Copy the dictionary; the result makes the table: key columns, then the state.
+
+        Owner thread.
+        """
         frozen = self.copy()
         return lambda: table_of_items(frozen.items(), schema, max_parallelism)

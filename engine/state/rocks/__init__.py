@@ -1,1 +1,4 @@
-"""Keyed state in RocksDB: rows, ranges and due times in one database, layers of committed writes, snapshots by hard links."""
+"""Keyed state in RocksDB: rows, ranges and due times in one database.
+
+Committed writes form layers; snapshots are hard links.
+"""

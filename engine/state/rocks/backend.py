@@ -80,9 +80,9 @@ class RocksBackend:
         return table
 
     def restore(self, databases: Sequence[RestoredDatabase]) -> bool:
-        """Take over databases that hold exactly the program's states.
+        """Take over databases with exactly the program's states.
 
-        Otherwise the operator judges their tables, as those of any backend.
+        Otherwise the operator checks and restores their tables, as for any backend.
         """
         layouts = {layout.name: layout for layout in self._database.layouts}
         for found in (layout for database in databases for layout in database.layouts):

@@ -1,12 +1,14 @@
-"""How keyed state is stored in a database: bytes of keys and values, decided by Arrow types alone.
+"""Storage format of keyed state in a database. Arrow types alone decide the bytes.
 
-A key is the key group (2 bytes, big-endian), the state's name (1 byte length, then UTF-8) and the key's columns, each one byte
-that is 0 for a null and 1 otherwise, then its word (8 bytes, big-endian) or its length (4 bytes, big-endian) and bytes. So the
-keys of a range of key groups lie together, whatever the states.
+A key is the key group (2 bytes, big-endian), the state's name (1 byte length, then UTF-8) and the
+key's columns. A column is one byte, 0 for a null and 1 otherwise, then its word (8 bytes,
+big-endian) or its length (4 bytes, big-endian) and bytes. So the keys of a range of key groups lie
+together, across all states.
 
-A value is *packed* when every column of it is integer-like or a float: per column one byte as above and 8 bytes, little-endian.
-One other column is MessagePack if it is text, bytes, or lists, maps and structs of what MessagePack can tell apart; in all other cases it is
-an Arrow record batch of one row. Several columns are what `values.py` says. No code is stored, nothing is pickled.
+A value is *packed* when every column is integer-like or a float: per column one byte as above and 8
+bytes, little-endian. A single other column is MessagePack if its type is text, bytes, or lists,
+maps and structs that MessagePack keeps apart; otherwise an Arrow record batch of one row. Several
+columns: `values.py`. No code is stored, no object is pickled.
 
 Format, never change: checkpoints hold it.
 """
@@ -35,7 +37,10 @@ Bytes = npt.NDArray[np.uint8]
 
 
 class ValueCodec(Protocol):
-    """Values of one state. Cells are what `to_pylist` gives; only states of one column have them."""
+    """Values of one state.
+
+    Cells are Python objects as from `to_pylist`, of one-column states only.
+    """
 
     def encode(self, arrays: Sequence[pa.Array]) -> list[bytes]:
         """Make the bytes of each row of the columns."""
@@ -118,7 +123,7 @@ class PlainValues:
 
 
 class ArrowValues:
-    """A record batch of one row a cell: large, but for every type."""
+    """A record batch of one row a cell: large, but good for every type."""
 
     def __init__(self, type_: pa.DataType) -> None:
         self._schema = pa.schema([("value", type_)])
@@ -135,7 +140,10 @@ class ArrowValues:
         return [pa.concat_batches(map(self._batch, stored)).column(0)]
 
     def _batch(self, stored: bytes) -> pa.RecordBatch:
-        """One cell. It may come from a checkpoint, so it is looked at before anything acts on it. Raises: pa.ArrowInvalid."""
+        """Read a cell, and validate it first: a checkpoint may be its source.
+
+        Raises: pa.ArrowInvalid.
+        """
         message = pa.ipc.read_message(pa.py_buffer(stored))
         if has_compressed_body(message):
             raise pa.ArrowInvalid("a value with a compressed body")
@@ -154,7 +162,7 @@ class ArrowValues:
 
 
 class KeyCodec:
-    """Keys of one state: the key columns `fields`, behind their key group and the state's name."""
+    """Keys of one state: key group, the state's name, then the key columns `fields`."""
 
     def __init__(self, state: str, fields: Sequence[pa.Field], max_parallelism: int) -> None:
         name = state.encode()
@@ -168,7 +176,7 @@ class KeyCodec:
         """Make the stored key of each row of the key columns, which are not dictionary-encoded.
 
         Args:
-            groups: the key group of each row, where it is not that of all these columns together.
+            groups: the key group of each row, if not the group of all these columns.
         """
         batch = pa.RecordBatch.from_arrays(list(columns), schema=self._schema)
         if groups is None:
@@ -259,7 +267,7 @@ def groups_of(stored: Sequence[bytes]) -> KeyGroups:
 
 
 def _put(matrix: Bytes, at: int, array: pa.Array, found: Values) -> None:
-    """Write one column of nine bytes; under a null lies zero."""
+    """Write a column of nine bytes; zero under a null."""
     valid = validity(array)
     matrix[:, at] = 1 if valid is None else valid
     matrix[:, at + 1 : at + _COLUMN_BYTES] = found.view(np.uint8).reshape(-1, _WORD_BYTES)
@@ -324,7 +332,7 @@ def _from_cells(cells: Sequence[Any], type_: pa.DataType, is_word: bool) -> pa.A
 
 
 def is_plain(type_: pa.DataType) -> bool:
-    """MessagePack gives back exactly what `to_pylist` gave."""
+    """Return whether MessagePack gives back exactly the objects of `to_pylist`."""
     if pa.types.is_map(type_):
         return _is_plain_inside(type_.key_type) and _is_plain_inside(type_.item_type)
     return _is_plain_inside(type_)

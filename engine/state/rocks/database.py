@@ -1,14 +1,17 @@
-"""The RocksDB state backend: committed state on disk, of which a snapshot costs nothing in the owner thread.
+"""The RocksDB state backend: committed state on disk; a snapshot costs the owner thread no I/O.
 
-A call's writes are kept aside by the states. `commit` makes one immutable *layer* of them; layers are applied to the database later, by the
-subtask's thread or a storage thread. A snapshot is a number: that of the last layer it contains. No later layer is applied before the
-snapshot's files have been linked, which a storage thread does (or the subtask's thread, when too many layers would pile up). So
-`commit` and `snapshot` do no I/O and wait for nobody.
+States keep a call's writes aside. `commit` turns the writes into an immutable *layer*; the
+subtask's thread or a storage thread applies layers to the database later. A snapshot is a number:
+its last layer. No later layer is applied before a storage thread has linked the snapshot's files
+(or the subtask's thread, when too many layers would pile up). So `commit` and `snapshot` do no I/O
+and wait for no thread.
 
-Who does what: the owner thread alone replaces the tuple of layers; whoever holds the lock applies them, in order, and raises `_applied`; a
-layer stays in the tuple until the next commit, so a reader that looks at the layers first and at the database then misses nothing.
+Threads: the owner thread alone replaces the tuple of layers. The holder of the lock applies layers,
+in order, and raises `_applied`. A layer stays in the tuple until the next commit, so a reader of
+first the layers, then the database, misses no write.
 
-Source: Flink's incremental RocksDB checkpoints (links of immutable files); deviation: the cut is a number, and the flush comes later.
+Source: Flink's incremental RocksDB checkpoints (links of immutable files); deviation: the cut is a
+number, and the flush comes later.
 """
 
 from __future__ import annotations
@@ -30,9 +33,11 @@ from .files import Entry, RocksSizes
 from .parts import Cursor, Parts, Share, shares_of
 from .recent import Recent
 
-#: With so many entries in layers that a snapshot holds back, the subtask's thread links the snapshot's files itself.
+#: When a snapshot holds back layers of so many entries, the subtask's thread links the snapshot's
+#: files itself.
 _LAYERED_ENTRIES_MAX = 200_000
-#: So many entries are made and sorted, and so many keys read, while the GIL is held: a millisecond or two.
+#: The GIL is held while so many entries are made and sorted, or so many keys read: a millisecond or
+#: two.
 _PIECE_ENTRIES = 4096
 
 Writes = Mapping[Any, Any]
@@ -41,7 +46,7 @@ _NOTHING: Writes = {}
 
 
 class Space(Protocol):
-    """One state in a database: its name and how its writes become entries."""
+    """One state in a database: its name, and the way from writes to entries."""
 
     @property
     def layout(self) -> StateLayout:
@@ -55,7 +60,7 @@ class Space(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Layer:
-    """What one call wrote, by name of the state. Never changed."""
+    """A call's writes, by name of the state. Never changed."""
 
     number: int
     writes: Mapping[str, Writes]
@@ -63,7 +68,7 @@ class Layer:
 
 
 class _Frozen:
-    """A snapshot that was taken: to be linked, or linked in `folders`, or released."""
+    """A snapshot: not yet linked, linked in `folders`, or released."""
 
     def __init__(self, layer: int) -> None:
         self.layer = layer
@@ -73,12 +78,13 @@ class _Frozen:
 
 
 class RocksDatabase:
-    """The database of one operator of one subtask, or several that share out its key groups (`rocks_parts.py`).
+    """The database of one operator of one subtask, or several that share its key groups
+    (`parts.py`).
 
     Args:
         folder: not existing; the database and its snapshots live below it until `close`.
-        name: tells this instance from all others of the attempt.
-        groups: the key groups that are kept here.
+        name: distinct from all other instances of the attempt.
+        groups: the key groups of this database.
         engine: see `StateBackend`.
     """
 
@@ -95,26 +101,31 @@ class RocksDatabase:
         self._shares: Sequence[Share] = [Share(groups)]
         self._parts: Parts | None = None
         self._opening = threading.Lock()
-        #: Held by whoever changes the database or links its files; never by the owner thread.
+        #: Guards changes of the database and links to its files; the owner thread never takes it.
         self._lock = threading.Lock()
         self._staged: dict[str, Writes] = {}
         #: By state. The subtask's thread alone.
         self._recent: dict[str, Recent] = {}
-        #: Applied layers that the owner thread has forgotten, and joins of layers that `recent` has; see `_give_back`.
+        #: Applied layers that the owner thread has forgotten, and old joins of `recent`; see
+        #: `_give_back`.
         self._over: deque[Layer] = deque()
         self._outdated: list[Recent] = []
         self._committed = 0
         self._applied = 0
-        #: Snapshots not yet linked, in order. Replaced, never changed; by the owner thread, and under the lock.
+        #: Snapshots not yet linked, in order. Replaced, never changed; by the owner thread, and
+        #: under the lock.
         self._frozen: tuple[_Frozen, ...] = ()
         #: Snapshots whose folder exists.
         self._linked: list[_Frozen] = []
         self._folders = 0
 
-    # --- the owner thread ---------------------------------------------------------------------------------------------
+    # --- the owner thread -------------------------------------------------------------------------
 
     def commit(self) -> None:
-        """Make a layer of what was staged, while no call runs. A layer that is applied is forgotten here, not before."""
+        """Turn staged writes into a layer, while no call runs.
+
+        Forgets layers that were applied, not before.
+        """
         applied = self._applied
         if self.layers and self.layers[0].number <= applied:
             self._over.extend(layer for layer in self.layers if layer.number <= applied)
@@ -126,31 +137,37 @@ class RocksDatabase:
             self._staged = {}
 
     def snapshot(self) -> DatabaseSnapshot:
-        """Freeze what is committed, also while a call runs."""
+        """Freeze committed state, also while a call runs."""
         frozen = _Frozen(self._committed)
         self._frozen = (*(f for f in self._frozen if f.folders is None and not f.released), frozen)
         first, *others = [self._part(frozen, at) for at in range(len(self._shares))]
         return replace(first, others=tuple(others))
 
-    # --- the subtask's thread -----------------------------------------------------------------------------------------
+    # --- the subtask's thread ---------------------------------------------------------------------
 
     def add(self, space: Space) -> None:
         """A state is kept here. Before the first call."""
         self._spaces[space.layout.name] = space
 
     def stage(self, state: str, writes: Writes) -> None:
-        """These writes are part of the next layer; they are never changed again. Also the owner thread, just before `commit`."""
+        """Add writes to the next layer; never change them again.
+
+        Also from the owner thread, just before `commit`.
+        """
         assert state not in self._staged, f"state {state!r} is staged twice"
         if writes:
             self._staged[state] = writes
 
     def settle(self) -> None:
-        """Apply layers before a call: all, unless a snapshot waits, or its files are being made, and there are few."""
+        """Apply layers before a call.
+
+        All layers, unless a snapshot waits for its files and few layers have piled up.
+        """
         self._give_back()
         if not self.layers:
             return
         many = sum(layer.entries for layer in self.layers) > _LAYERED_ENTRIES_MAX
-        # Whoever makes a snapshot's files flushes: work goes on meanwhile.
+        # The thread that makes a snapshot's files also flushes: work goes on meanwhile.
         if not self._lock.acquire(blocking=many):
             return
         try:
@@ -162,11 +179,11 @@ class RocksDatabase:
             self._lock.release()
 
     def recent(self, state: str) -> Writes:
-        """What layers that may not be in the database yet wrote to a state, the latest of each key: it comes before what `get_many` finds.
+        """Return a state's latest writes by key, from layers that the database may lack.
 
-        Good until the next `settle`.
+        These writes override the results of `get_many`. Valid until the next `settle`.
         """
-        # Before the layers are looked at: one that is applied meanwhile is found twice, not never.
+        # Before reading layers: a layer applied meanwhile is then found twice, not never.
         applied = self._applied
         layers = [layer for layer in self.layers if layer.number > applied]
         if not layers:
@@ -190,7 +207,10 @@ class RocksDatabase:
         return found
 
     def _give_back(self) -> None:
-        """Let go of what is over bit by bit, and not in the owner thread: whoever frees much at once holds the GIL for milliseconds."""
+        """Free old layers bit by bit, outside the owner thread.
+
+        Freeing much at once holds the GIL for milliseconds.
+        """
         while self._over:
             self._over.popleft()
         while self._outdated:
@@ -199,7 +219,7 @@ class RocksDatabase:
                 joined.pieces.pop()
 
     def get_many(self, keys: list[bytes]) -> list[bytes | None]:
-        """Read stored keys, sorted ones fastest; see `recent`."""
+        """Read stored keys, sorted keys fastest; see `recent`."""
         found: list[bytes | None] = []
         for first in range(0, len(keys), _PIECE_ENTRIES):
             found += self._open().get_many(keys[first : first + _PIECE_ENTRIES])
@@ -214,21 +234,21 @@ class RocksDatabase:
 
     @property
     def layouts(self) -> tuple[StateLayout, ...]:
-        """The states that are kept here."""
+        """The layouts of this database's states."""
         return tuple(space.layout for space in self._spaces.values())
 
     @property
     def groups(self) -> range:
-        """The key groups that are kept here."""
+        """The key groups of this database."""
         return self._groups
 
     @property
     def is_settled(self) -> bool:
-        """All that is committed has been applied."""
+        """All committed layers are applied."""
         return self._applied == self._committed
 
     def cursor(self) -> Cursor:
-        """Make a place from which all that is committed can be read in order; it sees nothing that comes later."""
+        """Make a cursor over all committed entries, in order, blind to later writes."""
         if not self.is_settled:
             with self._lock:
                 self._link_up_to(None)
@@ -240,31 +260,33 @@ class RocksDatabase:
         return self._open().is_merging()
 
     def load(self, entries: Iterable[Entry]) -> None:
-        """Write restored entries; they count as committed. Before the first call."""
+        """Write restored entries, as committed entries. Before the first call."""
         with self._lock:
             self._open().write(entries)
 
     def restore(self, databases: Sequence[RestoredDatabase]) -> None:
-        """Begin with what these hold of our key groups: each is taken over, unless there are too many.
+        """Begin with the entries of these databases for our key groups.
 
-        Raises: what `RestoredDatabase.fetch` raises.
+        Takes each database over, unless there are too many.
+
+        Raises: as `RestoredDatabase.fetch`.
         """
         assert self._parts is None, "restored after it was used"
         self._shares = shares_of(databases, self._groups)
         self._open()
 
     def close(self) -> None:
-        """Give back everything; the files go. Storage threads that still read them fail."""
+        """Release everything and delete the files. Storage threads that still read files fail."""
         with self._lock:
             if self._parts is not None:
                 self._parts.close()
             self._frozen = ()
             shutil.rmtree(self._folder, ignore_errors=True)
 
-    # --- any thread, under the lock -----------------------------------------------------------------------------------
+    # --- any thread, under the lock ---------------------------------------------------------------
 
     def _files(self, frozen: _Frozen, part: int) -> DatabaseFiles:
-        """Link the snapshot's files, if nobody has."""
+        """Link the snapshot's files, unless already linked."""
         with self._lock:
             self._sweep()
             if frozen.folders is None:
@@ -276,7 +298,10 @@ class RocksDatabase:
         return DatabaseFiles(folders[part], *self._engine.files_of(folders[part]))
 
     def _release(self, frozen: _Frozen) -> None:
-        """Nobody will read it any more. Its folder goes a little later: the owner thread may be here."""
+        """Release a snapshot without readers.
+
+        Its folder goes later: this may be the owner thread.
+        """
         frozen.released = True
 
     def _sweep(self) -> None:
@@ -286,7 +311,10 @@ class RocksDatabase:
                 shutil.rmtree(folder, ignore_errors=True)
 
     def _link_up_to(self, last: _Frozen | None) -> None:
-        """Link pending snapshots in order, up to `last` (None: all): a later one's layers must not be in an earlier one's files."""
+        """Link pending snapshots in order, up to `last` (None: all).
+
+        An earlier snapshot's files must lack a later snapshot's layers.
+        """
         for frozen in self._pending():
             self._apply(frozen.layer)
             self._folders += 1
@@ -303,24 +331,25 @@ class RocksDatabase:
         return min((frozen.layer for frozen in self._pending()), default=self._committed)
 
     def _apply(self, limit: int) -> None:
-        # Taken out one by one: to let go of all at the end would free them at once, see `_give_back`.
+        # Taken out one by one: a free of all at the end would hold the GIL, see `_give_back`.
         waiting = deque(layer for layer in self.layers if self._applied < layer.number <= limit)
         while waiting:
             layer = waiting.popleft()
             for state, writes in layer.writes.items():
                 for some in _pieces(writes):
-                    # Sorted ones go into RocksDB's memory two to three times as fast.
+                    # Sorted entries enter RocksDB's memory two to three times as fast.
                     entries = sorted(self._spaces[state].entries(some), key=itemgetter(0))
                     self._open().write(entries)
             self._applied = layer.number
 
-    # --- helpers ------------------------------------------------------------------------------------------------------
+    # --- helpers ----------------------------------------------------------------------------------
 
     def _open(self) -> Parts:
         if self._parts is None:
             with self._opening:
                 if self._parts is None:
-                    # Not its parent, which is gone when the worker has ended: nothing may come after that.
+                    # Not its parent, which is gone when the worker has ended: no folder may appear
+                    # after that.
                     with contextlib.suppress(FileExistsError):
                         os.mkdir(self._folder)
                     self._parts = Parts(self._folder, self._shares, self._sizes, self._engine)

@@ -1,8 +1,9 @@
-"""What is due when: an index over the rows of another state in the same database, by key group and time.
+"""An index of due times over the rows of another state in the same database, by key group and time.
 
-Its entries are keys alone: the time (as an unsigned number, so that bytes are in its order), then columns that name the row. What is due
-comes in the order of time over all key groups. In memory is one key per key group, below which there is nothing: what was taken out leaves
-marks behind until the database compacts, and who began at the front each time would step over all of them.
+An entry is a key alone: the time (as an unsigned number, so bytes sort by time), then columns that
+name the row. Due rows come in the order of time over all key groups. Memory holds one key per key
+group as a lower bound: deleted entries leave marks until the database compacts, and a scan from the
+front would step over all marks each time.
 """
 
 from __future__ import annotations
@@ -55,7 +56,8 @@ class DueIndex:
         self._next = np.full(len(groups), MIN_WATERMARK, np.int64)
         #: By key group of ours, a stored key below which there is none.
         self._first = [group_start(group) + self._codec.state for group in groups]
-        #: Where the time lies in a stored key: after the group, the state's name and a byte that says it is no null.
+        #: Offset of the time in a stored key: behind the group, the state's name and the not-null
+        #: byte.
         self._time_at = 2 + len(self._codec.state) + 1
 
     def keys(self, due: Times, columns: Sequence[pa.Array], groups: KeyGroups) -> list[bytes]:
@@ -64,16 +66,16 @@ class DueIndex:
         return self._codec.encode([times, *columns], groups)
 
     def columns(self, keys: Sequence[bytes]) -> tuple[Times, list[pa.Array], KeyGroups]:
-        """Tell when stored keys are due, which rows they name, and their key groups."""
+        """Return the due times of stored keys, the names of their rows, and their key groups."""
         times, *columns = self._codec.decode(keys)
         return _unbiased(times.to_numpy()), columns, groups_of(keys)
 
     def load(self, keys: Sequence[bytes]) -> None:
-        """Take restored keys; they count as committed."""
+        """Take restored keys, as committed keys."""
         self.rows.load((key, b"") for key in keys)
 
     def replace(self, old: Sequence[bytes], new: Sequence[bytes]) -> None:
-        """Let `new` be due instead of `old`; what is in both stays unwritten."""
+        """Replace the entries `old` by `new`; common entries stay unwritten."""
         before, after = set(old), set(new)
         entries: list[Entry] = [(key, None) for key in before - after]
         added = sorted(after - before)
@@ -85,14 +87,17 @@ class DueIndex:
             self._next[group] = min(int(self._next[group]), self._time_of(key))
 
     def due(self, until_ns: int, count_max: int) -> tuple[list[bytes], bool]:
-        """Find what is due up to `until_ns`, the earliest first; whether that is all of it. To be replaced in the same call."""
+        """Return entries due up to `until_ns`, the earliest first, and whether these are all.
+
+        The caller must replace the entries in the same call.
+        """
         waiting = np.flatnonzero(self._next <= until_ns).tolist()
         found = heapq.merge(*(self._of(at, until_ns) for at in waiting), key=_behind_group)
         keys = list(islice(found, count_max + 1))
         return keys[:count_max], len(keys) <= count_max
 
     def _of(self, at: int, until_ns: int) -> Iterator[bytes]:
-        # Above all keys: of a time that is no null, the first byte is one.
+        # Above all keys: the first byte of a time is 1, for not null.
         upper = group_start(self._groups[at]) + self._codec.state + b"\2"
         for key, _ in self.rows.range(self.rows.cursor(), self._first[at], upper):
             self._first[at], self._next[at] = key, self._time_of(key)
@@ -106,7 +111,7 @@ class DueIndex:
 
 
 def biased(times: Times) -> npt.NDArray[np.uint64]:
-    """Shift times so that their bytes, as unsigned numbers, are in order."""
+    """Shift times so that their unsigned bytes sort by time."""
     return times.view(np.uint64) + _BIAS
 
 

@@ -1,10 +1,12 @@
-"""A RocksDB database in a folder: opening, writing, scanning, cutting to key groups, and what of it is immutable.
+"""A RocksDB database in a folder: open, write, scan, cut to key groups, copy by links.
 
-There is no write-ahead log: what a crash loses, the last checkpoint gives back. `rocksdict` holds the GIL while it writes, so writes are
-cut into small batches, and one that RocksDB would delay is refused by it instead and waits here, where others can run.
+There is no write-ahead log: the last checkpoint replaces the losses of a crash. `rocksdict` holds
+the GIL while it writes, so writes are cut into small batches. RocksDB refuses a batch instead of
+delaying the writer, and the wait is here, where other threads can run.
 
-Compaction is universal (size-tiered): it rewrites each byte less often than levels do, and what it rewrites is what the next incremental
-checkpoint must store again. Reads look at some more files; their bloom filters answer for most.
+Compaction is universal (size-tiered): it rewrites each byte less often than levels do, and the next
+incremental checkpoint must store every rewritten byte again. Reads look at some more files; their
+bloom filters answer for most.
 """
 
 from __future__ import annotations
@@ -37,20 +39,23 @@ from .links import link_database
 #: A stored key and its value; None deletes it.
 Entry = tuple[bytes, bytes | None]
 
-#: The GIL is held while so many entries are written: two tenths of a millisecond. (1,000 take more than four times as long: 1.2 ms.)
+#: The GIL is held for a batch of so many entries: two tenths of a millisecond. (1,000 take more
+#: than four times as long: 1.2 ms.)
 _BATCH_ENTRIES = 250
 _SCAN_ENTRIES = 4096
 _STALL_PAUSE_S = 0.002
 _BLOOM_BITS = 10
-#: With so many runs some are merged, sometimes with the oldest and largest: the fewer are allowed, the more is written again, and stored again.
-#: Measured over whole cycles, 1 % of the keys changed between checkpoints: 12 or 16 runs 3.0 bytes stored for each that
-#: changed, 20 runs 2.8, 24 or 32 runs 2.6.
+#: Above so many runs RocksDB merges some, sometimes with the oldest and largest run: a lower limit
+#: rewrites, and stores, more. Measured over whole cycles, 1 % of the keys changed between
+#: checkpoints: 12 or 16 runs stored 3.0 bytes for each changed byte, 20 runs 2.8, 24 or 32 runs
+#: 2.6.
 _SORTED_RUNS_MAX = 24
 #: Writes are slowed down, and stopped, when merging has fallen behind by so much.
 _SORTED_RUNS_SLOW = 2 * _SORTED_RUNS_MAX
 _SORTED_RUNS_STOP = 3 * _SORTED_RUNS_MAX
 _GROUPS_END = 1 << 15
-#: Every checkpoint reads and stores the manifest: past this size RocksDB begins a new one, of some kilobytes.
+#: Every checkpoint reads and stores the manifest: past this size RocksDB begins a new manifest, of
+#: some kilobytes.
 _MANIFEST_BYTES_MAX = 64 << 10
 #: Neither needed to open the database again nor worth keeping.
 _PASSING = ("LOG", "LOCK", "IDENTITY")
@@ -58,25 +63,28 @@ _PASSING = ("LOG", "LOCK", "IDENTITY")
 
 @dataclass(frozen=True, slots=True)
 class RocksSizes:
-    """Memory of one database: what is written before it becomes a file, and what of the files is cached."""
+    """Memory of a database: the write buffer before it becomes a file, and the cache of files."""
 
     write_buffer_bytes: int = 64 << 20
     block_cache_bytes: int = 64 << 20
 
 
 def group_start(group: int) -> bytes:
-    """Return what is not above any stored key of `group`, and above all of the groups before."""
+    """Return the lower bound of all stored keys of `group`, above all keys of earlier groups."""
     return group.to_bytes(2, "big")
 
 
 def open_database(folder: str, sizes: RocksSizes, *, read_only: bool = False) -> Rdict:
-    """Open the database in `folder`, or make one there. Raises: Exception, as rocksdict does."""
+    """Open the database in `folder`, or create it. Raises: Exception, as rocksdict does."""
     access = AccessType.read_only(False) if read_only else AccessType.read_write()
     return Rdict(folder, _options(sizes), access_type=access)
 
 
 def write(database: Rdict, entries: Iterable[Entry]) -> int:
-    """Write, without a log, in order; returns the number of entries. Waits while RocksDB cannot keep up."""
+    """Write entries in order, without a log; returns their number.
+
+    Waits while RocksDB cannot keep up.
+    """
     total = 0
     left = iter(entries)
     while some := list(itertools.islice(left, _BATCH_ENTRIES)):
@@ -86,7 +94,7 @@ def write(database: Rdict, entries: Iterable[Entry]) -> int:
 
 
 def scan(database: Rdict, groups: range) -> Iterator[list[tuple[bytes, bytes]]]:
-    """Yield the entries of these key groups, in the order of their keys, some thousand at a time."""
+    """Yield the entries of these key groups in key order, some thousand at a time."""
     options = ReadOptions()
     options.set_iterate_upper_bound(group_start(groups.stop))
     # In raw mode all keys are bytes, which rocksdict's types do not say.
@@ -96,7 +104,7 @@ def scan(database: Rdict, groups: range) -> Iterator[list[tuple[bytes, bytes]]]:
 
 
 def keep_only(database: Rdict, groups: range) -> None:
-    """Delete every key that is not of these key groups, at once: two marks, not one per key."""
+    """Delete every key outside these key groups, at once: two marks, not one per key."""
     options = _write_options(no_slowdown=False)
     if groups.start > 0:
         database.delete_range(group_start(0), group_start(groups.start), options)
@@ -110,9 +118,10 @@ def copy_groups(source: Rdict, target: Rdict, groups: range) -> None:
 
 
 def checkpoint(database: Rdict, folder: str) -> None:
-    """Make a copy of the database in the new folder `folder`; of its immutable files a link. Nothing may be written meanwhile.
+    """Copy the database to the new folder `folder`, immutable files as links. No writes meanwhile.
 
-    The flush comes first and by itself: it releases the GIL, which `create_checkpoint` holds while it flushes and syncs.
+    A separate flush comes first and releases the GIL; `create_checkpoint` holds the GIL while it
+    flushes and syncs.
     """
     database.flush(True)
     if not link_database(database.path(), folder):
@@ -126,7 +135,7 @@ def is_merging(database: Rdict) -> bool:
 
 
 def files_of(folder: str) -> tuple[list[str], list[str]]:
-    """Return the names of the immutable files of a database that is not open, and of the others that it needs."""
+    """Return the names of a closed database's immutable files, and of its other needed files."""
     immutable: list[str] = []
     other: list[str] = []
     for name in sorted(os.listdir(folder)):

@@ -1,6 +1,7 @@
 """Committed values of declared state in RocksDB.
 
-Reads are batched: `prefetch` reads all keys of a batch at once, sorted. Values stay at hand until the call ends.
+Reads are batched: `prefetch` reads all keys of a batch at once, sorted. Values stay at hand until
+the call ends.
 """
 
 from __future__ import annotations
@@ -70,7 +71,10 @@ class RocksKeyed:
             self._database.load(self.entries(dict(pairs[first : first + _LOAD_ROWS])))
 
     def some(self, count: int) -> tuple[list[tuple[Key, Cell]], bool]:
-        """See `ValueTable`. Returns none while a snapshot holds layers back: a sweep is no reason to link its files."""
+        """See `ValueTable`.
+
+        Returns no keys while a snapshot holds layers back: a sweep is no reason to link files.
+        """
         if not self._database.is_settled:
             return [], False
         cursor = self._database.cursor()
@@ -92,7 +96,7 @@ class RocksKeyed:
         self._read = {}
 
     def prefetch(self, keys: Iterable[Key]) -> None:
-        """Read keys that the call will ask for."""
+        """Read the keys of the coming call."""
         wanted = [key for key in dict.fromkeys(keys) if key not in self._read]
         if recent := self._database.recent(self.layout.name):
             wanted = [key for key in wanted if key not in recent]

@@ -1,16 +1,19 @@
 """A copy of an open database by hard links, made without holding the interpreter's lock.
 
-rocksdict's own checkpoint holds it while RocksDB syncs three small files: 4 to 40 ms where the disk is busy, in which no other Python
-thread runs, the owner thread included. Nothing needs to be synced here, since the copy is read at once and a crash makes it worthless. So it is made of
-calls that let others run.
+rocksdict's own checkpoint holds the lock while RocksDB syncs three small files: 4 to 40 ms on a
+busy disk, in which no other Python thread runs, not even the owner thread. The copy needs no sync:
+it is read at once, and a crash makes it worthless. So this module makes the copy, by calls that let
+other threads run.
 
-No writes come meanwhile, but compactions in the background replace files. Which files belong together is what RocksDB's manifest says, its
-log of added and deleted files. So: link every table there is, read the manifest, link those it names that came since, and drop those it does
-not name. A named one that has gone already has been compacted away: then all is done again.
+No writes come meanwhile, but background compactions replace files. RocksDB's manifest, its log of
+added and deleted files, says which files belong together. So: link every table, read the manifest,
+link named tables that came since, and drop unnamed tables. If a named table is gone already, a
+compaction removed it: begin again.
 
-The manifest is read, never written, and with mistrust: whatever it holds besides what is drawn here is refused (`Unknown`), and then
-`rocks_files.checkpoint` lets RocksDB do it. Format, RocksDB's: blocks of 32 KiB of records (checksum 4 bytes, length 2, little-endian, type 1, bytes; the
-types 1 whole, 2 first, 3 middle, 4 last part); a record is an edit: fields, each a varint tag and what the tag implies.
+The manifest is read with mistrust, never written: contents other than drawn here are refused
+(`Unknown`), and `files.checkpoint` then leaves the copy to RocksDB. Format, RocksDB's: blocks of 32
+KiB of records (checksum 4 bytes, length 2, little-endian, type 1, bytes; the types 1 whole, 2
+first, 3 middle, 4 last part); a record is an edit: fields, each a varint tag and the tag's data.
 
 Source: RocksDB 8 to 10, db/log_format.h and db/version_edit.h (behaviour, not code).
 """
@@ -21,7 +24,7 @@ import contextlib
 import os
 from collections.abc import Iterator
 
-#: Compactions that overtake so many tries are left to RocksDB's own way.
+#: After so many tries, each overtaken by a compaction, RocksDB makes the copy its own way.
 _TRIES = 5
 
 _BLOCK_BYTES = 32 * 1024
@@ -32,17 +35,18 @@ _WHOLE, _FIRST, _MIDDLE, _LAST = 1, 2, 3, 4
 _COMPARATOR = 1
 _DELETED_FILE = 6
 _NEW_FILE = 103
-#: One varint: log number, next file, last sequence, previous log, oldest log needed, largest column family.
+#: One varint: log number, next file, last sequence, previous log, oldest log needed, largest column
+#: family.
 _NUMBERS = frozenset((2, 3, 4, 9, 10, 203))
 #: Fields with this bit are a length and bytes, and may be skipped.
 _IGNORABLE = 1 << 13
-#: Fields of a new file: the end, and the bit of those that may not be skipped.
+#: Fields of a new file: the end, and the bit of fields that may not be skipped.
 _FILE_END = 1
 _FILE_NEEDED = 1 << 6
 
 
 class Unknown(Exception):
-    """The manifest holds what is not known here."""
+    """The manifest has unknown contents."""
 
 
 def link_database(source: str, folder: str) -> bool:
@@ -66,7 +70,8 @@ def link_database(source: str, folder: str) -> bool:
 
 
 def live_tables(manifest: bytes) -> tuple[set[int], int]:
-    """Return the numbers of the files that make up the database, and the length of the manifest up to its last complete record.
+    """Return the numbers of the database's files, and the length of the manifest's complete
+    records.
 
     Raises: Unknown.
     """
@@ -114,7 +119,9 @@ def _link(source: str, folder: str, name: str) -> bool:
 
 
 def _records(manifest: bytes) -> Iterator[tuple[bytes, int]]:
-    """Yield the complete records, each with the offset behind it; what is being written at the end is none."""
+    """Yield the complete records, each with the offset behind it; skips a half-written last
+    record.
+    """
     at = 0
     parts: list[bytes] = []
     while at + _HEADER_BYTES <= len(manifest):
@@ -138,7 +145,7 @@ def _records(manifest: bytes) -> Iterator[tuple[bytes, int]]:
 
 
 def _changes(edit: bytes) -> tuple[set[int], set[int]]:
-    """Numbers of the files that the edit adds and deletes."""
+    """Return the numbers of the files that the edit adds and deletes."""
     added: set[int] = set()
     deleted: set[int] = set()
     at = 0
@@ -161,7 +168,9 @@ def _changes(edit: bytes) -> tuple[set[int], set[int]]:
 
 
 def _new_file(edit: bytes, at: int) -> tuple[int, int]:
-    """Level, number, size, smallest and largest key, smallest and largest sequence number, then fields of its own."""
+    """Level, number, size, smallest and largest key, smallest and largest sequence number, then
+    fields of its own.
+    """
     _level, at = _varint(edit, at)
     number, at = _varint(edit, at)
     _size, at = _varint(edit, at)
@@ -206,7 +215,7 @@ def _write(folder: str, name: str, data: bytes) -> None:
 
 
 def _remove(folder: str) -> None:
-    """It holds no folders."""
+    """Remove a folder without subfolders."""
     with contextlib.suppress(FileNotFoundError):
         for name in os.listdir(folder):
             os.unlink(os.path.join(folder, name))

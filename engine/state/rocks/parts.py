@@ -1,11 +1,13 @@
-"""The databases that hold one operator's key groups between them, each a range of its own.
+"""The databases of one operator, each with a range of the operator's key groups.
 
-Most often there is one. After a rescale a subtask owns parts of several old databases. It takes over every one of them, by links to its
-immutable files, and each goes on to hold the key groups that it brought: nothing is copied, however much there is, and a key is in one of them
-only. Entries of key groups that are now others' are deleted by two marks. Key by key a database is copied into its neighbour only where there would be
-too many of them: each has files, and memory, of its own.
+Most often there is one. After a rescale a subtask owns parts of several old databases. The subtask
+takes over each database, by links to its immutable files, and each database keeps its key groups:
+no entry is copied, whatever the size, and a key is in one database only. Two marks delete the
+entries of key groups that other subtasks own now. Only too many databases are merged, by copying a
+database key by key into its neighbour: each database has files, and memory, of its own.
 
-Source: Flink's `RocksDBIncrementalRestoreOperation` takes over one old database, the one with most of the range, and inserts the others' entries.
+Source: Flink's `RocksDBIncrementalRestoreOperation`, which takes over the old database with most of
+the range and inserts the entries of the others.
 """
 
 from __future__ import annotations
@@ -35,7 +37,7 @@ class Cursor(Protocol):
     """A place among the entries of a database, in the order of their keys."""
 
     def seek(self, key: bytes, /) -> None:
-        """Go to the first entry whose key is not below `key`."""
+        """Go to the first entry at or above `key`."""
         ...
 
     def valid(self) -> bool:
@@ -49,16 +51,16 @@ class Cursor(Protocol):
     def next(self) -> None: ...
 
     def status(self) -> None:
-        """Raises when it could not read on."""
+        """Raise the error of a failed read."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class Share:
-    """A range of key groups, and where it comes from: one database is taken over, the others' entries are copied into it.
+    """A range of key groups: one database is taken over, the entries of others are copied into it.
 
     Attributes:
-        base: None: it begins empty.
+        base: the database that is taken over; None: the range begins empty.
     """
 
     groups: range
@@ -72,7 +74,10 @@ class Share:
 
 
 def shares_of(databases: Sequence[RestoredDatabase], groups: range) -> list[Share]:
-    """Divide `groups` among those who hold some of them, in their order. Together the ranges are `groups`, also where nobody held one."""
+    """Divide `groups` among the holders of some of these groups, in key-group order.
+
+    Together the ranges are `groups`, also where groups have no holder.
+    """
     mine = [d for d in databases if common(d.groups, groups)]
     mine.sort(key=lambda database: database.groups.start)
     shares: list[Share] = []
@@ -96,9 +101,11 @@ def shares_of(databases: Sequence[RestoredDatabase], groups: range) -> list[Shar
 
 
 class Parts:
-    """Open databases below `folder`, which exists. Whoever writes holds the lock of the `RocksDatabase` that they are of.
+    """Open databases below `folder`, which exists.
 
-    Raises, to make one: what `RestoredDatabase.fetch` raises.
+    Writers hold the lock of the owning `RocksDatabase`.
+
+    The constructor raises as `RestoredDatabase.fetch`.
     """
 
     def __init__(
@@ -122,7 +129,7 @@ class Parts:
             raise
 
     def get_many(self, keys: list[bytes]) -> list[bytes | None]:
-        """Read stored keys, sorted ones fastest."""
+        """Read stored keys, sorted keys fastest."""
         if not keys:
             return []
         # In raw mode all keys are bytes, which rocksdict's types do not say.
@@ -157,7 +164,7 @@ class Parts:
             yield from self._engine.scan(database, groups)
 
     def cursor(self) -> Cursor:
-        """Make a place among all entries; it sees nothing that comes later."""
+        """Make a cursor over all entries, blind to later writes."""
         cursors: list[Any] = [database.iter(ReadOptions()) for database in self._databases]
         return _Joined(cursors, self._bounds) if self._bounds else cursors[0]
 
@@ -166,7 +173,10 @@ class Parts:
         return any(self._engine.is_merging(database) for database in self._databases)
 
     def checkpoint(self, folder: str) -> tuple[str, ...]:
-        """Make copies, of immutable files links, in new folders whose names begin with `folder`; returns them, one for each."""
+        """Copy each database to a new folder, immutable files as links. Returns the folders.
+
+        `folder`: beginning of the folders' names.
+        """
         folders = tuple(_numbered(folder, at) for at in range(len(self._databases)))
         try:
             for database, place in zip(self._databases, folders, strict=True):
@@ -180,7 +190,7 @@ class Parts:
     def close(self) -> None:
         """Close all; the files stay."""
         for database in self._databases:
-            # It may flush, and the worker may have removed the folder already.
+            # The close may flush, and the worker may have removed the folder already.
             with contextlib.suppress(Exception):
                 database.close()
 
@@ -211,7 +221,7 @@ class Parts:
 
 
 class _Joined:
-    """Cursors of databases whose keys follow upon each other, as one."""
+    """The cursors of databases with consecutive keys, as a single cursor."""
 
     def __init__(self, cursors: Sequence[Cursor], bounds: Sequence[bytes]) -> None:
         self._cursors = cursors
@@ -240,7 +250,7 @@ class _Joined:
         self._cursors[self._at].status()
 
     def _skip(self) -> None:
-        """Go on in the next database where one has come to its end, and has not failed."""
+        """Continue in the next database at the end of the present one, unless the read failed."""
         while self._at < len(self._bounds) and not self._cursors[self._at].valid():
             self._cursors[self._at].status()
             self._at += 1
@@ -257,7 +267,7 @@ def _within(inner: range, outer: range) -> bool:
 
 
 def _joined(left: Share, right: Share) -> Share:
-    """One share of two: the database that holds more of it is taken over."""
+    """Join two shares: take over the database with the larger part."""
     more, less = (left, right) if _worth(left) >= _worth(right) else (right, left)
     stop = max(left.groups.stop, right.groups.stop)
     copied = (*more.copied, *less.copied, *([] if less.base is None else [less.base]))
@@ -265,7 +275,7 @@ def _joined(left: Share, right: Share) -> Share:
 
 
 def _worth(share: Share) -> float:
-    """About how many bytes of the range its database holds."""
+    """Estimate the bytes of the range in its database."""
     if share.base is None:
         return 0.0
     ours = len(common(share.base.groups, share.groups))

@@ -1,7 +1,7 @@
-"""What the latest layers of a database wrote to one state, joined: the latest write of each key.
+"""The writes of a database's latest layers to one state, joined: the latest write of each key.
 
-Joined in pieces of bounded size, searched from the newest to the oldest: one dictionary of all would now and then have to
-grow by megabytes at once, with the GIL held for some 10 ms. To let go of it would take as long.
+Pieces of bounded size, searched from the newest to the oldest: a single dictionary would now and
+then grow by megabytes at once, with the GIL held for some 10 ms, and a free would take as long.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ _PIECE_ENTRIES_MAX = 16_384
 
 
 class Recent(Mapping[Any, Any]):
-    """The writes of neighbouring layers, up to that of number `last`."""
+    """The writes of neighbouring layers, up to layer `last`."""
 
     def __init__(self) -> None:
         self.last = 0
@@ -37,11 +37,11 @@ class Recent(Mapping[Any, Any]):
 
     @property
     def entries(self) -> int:
-        """How many are kept; a key that was written again may count more than once."""
+        """Number of entries; a rewritten key may count more than once."""
         return sum(map(len, self.pieces))
 
     def get(self, key: Any, default: Any = None, /) -> Any:
-        """Return what was written last, or `default`."""
+        """Return the last write, or `default`."""
         for piece in self.pieces:
             if key in piece:
                 return piece[key]

@@ -1,7 +1,7 @@
-"""Tables of records in RocksDB: a row for each record, and an index of the times at which records expire.
+"""Tables of records in RocksDB: a row for each record, and an index of the records' expiry times.
 
-Rows are in the order of the hash of their key, then of time, so the records that a batch may meet are ranges: one for
-each distinct key of the batch. They are read into a `Run`, as in memory.
+Rows are in the order of the hash of their key, then of time, so the candidates for a batch are
+ranges, one for each distinct key of the batch. A read turns the ranges into a `Run`, as in memory.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class Numbers:
     """Numbers of records, so that equal records are different rows.
 
     Attributes:
-        next: of the next record, as the running work sees it.
+        next: the next record's number, for the running work.
     """
 
     def __init__(self, groups: range) -> None:
@@ -127,7 +127,7 @@ class RocksRecords:
             self.spaces.append(self._due.rows)
 
     def begin(self) -> None:
-        """Nothing is at hand between calls."""
+        """Drop the records at hand."""
 
     @property
     def is_written(self) -> bool:
@@ -135,7 +135,7 @@ class RocksRecords:
         return any(space.is_written for space in self.spaces)
 
     def stage(self) -> None:
-        """Hand the writes to the database, just before it commits. Owner thread."""
+        """Hand the writes to the database, just before its commit. Owner thread."""
         self._numbers.commit()
         for space in self.spaces:
             space.stage()
@@ -173,7 +173,7 @@ class RocksRecords:
         return [self._held(pairs)] if pairs else []
 
     def mark(self, keys: Sequence[bytes], run: Run, rows: Rows) -> None:
-        """Mark records, with these stored keys, that have met one of the other side."""
+        """Mark the records of these stored keys as matched by the other side."""
         met = run.rows.take(pa.array(rows))
         values = self._encoded(met, run.time[rows], np.ones(len(rows), np.bool_))
         self._rows.put(zip(keys, values, strict=True))
@@ -199,7 +199,7 @@ class RocksRecords:
     def _stored(
         self, batch: pa.RecordBatch, time: Times, matched: Mask
     ) -> tuple[list[Pair], list[bytes]]:
-        """Number records. Returns their entries, and those of the index."""
+        """Number records. Returns the entries of the records and of the index."""
         first = self._numbers.next
         self._numbers.next += batch.num_rows
         hashes = hash_rows(batch, self._key_names)

@@ -1,8 +1,8 @@
-"""Entries of one state in a database, read singly, many at a time, or by ranges of stored keys, in order.
+"""Entries of one state in a database: single reads, many keys at a time, or ranges in key order.
 
-A call's writes are kept aside until its commit makes a layer of them (`database.py`); its own reads see them. Ranges
-are read from the database itself, so the layers of earlier calls are applied first: when a snapshot waits for its
-files, the subtask's thread then links them.
+A call's writes are kept aside until its commit makes a layer of them (`database.py`); its own reads
+see its writes. A range comes from the database itself, so the layers of earlier calls are applied
+first: when a snapshot waits for its files, the subtask's thread links the files then.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _MISSING = b"\xc1 missing"
 
 
 class RocksRows:
-    """One state of a database. The caller makes keys and values by the codecs that fit `layout`."""
+    """One state of a database. The caller makes keys and values by the codecs for `layout`."""
 
     def __init__(self, database: RocksDatabase, layout: StateLayout) -> None:
         self.layout = layout
@@ -49,7 +49,7 @@ class RocksRows:
         return bool(self._written)
 
     def load(self, entries: Iterable[Entry]) -> None:
-        """Write restored entries; they count as committed."""
+        """Write restored entries, as committed entries."""
         self._database.load(entries)
 
     def put(self, entries: Iterable[Entry]) -> None:
@@ -58,14 +58,14 @@ class RocksRows:
         self._in_order = None
 
     def stage(self) -> None:
-        """Hand the writes to the database, just before it commits. Owner thread."""
+        """Hand the writes to the database, just before its commit. Owner thread."""
         if self._written:
             self._database.stage(self.layout.name, self._written)
             self._written = {}
             self._in_order = None
 
     def get(self, keys: Sequence[bytes]) -> list[bytes | None]:
-        """Read the values of distinct keys, sorted ones fastest; None for a key without value."""
+        """Read the values of distinct keys, sorted keys fastest; None for a key without value."""
         newer = [w for w in (self._written, self._database.recent(self.layout.name)) if w]
         if not newer:
             return self._database.get_many(list(keys))

@@ -1,6 +1,7 @@
 """Tables of rows in RocksDB: the rows of one batch, or of one slice of due rows, are at hand.
 
-The operator numbers the keys of a batch; their stored rows are read at once, sorted; changed rows are written back.
+The operator numbers the keys of a batch; their stored rows are read at once, sorted; changed rows
+are written back.
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ class RocksTable:
         self._rows = self.spaces[0]
         self._keys = KeyCodec(layout.name, fields[: layout.keys], max_parallelism)
         self._values = value_codec(fields[layout.keys :])
-        #: Recalled names: slots in the order of stored keys, and those keys.
+        #: Recalled names: slots in the order of stored keys, and their keys.
         self._slots: Slots = np.zeros(0, np.int64)
         self._stored: list[bytes] = []
 
@@ -87,7 +88,7 @@ class RocksTable:
         self._rows.load(self._entries(rows))
 
     def scan(self) -> Iterator[Slots]:
-        """See `RowTable`. The rows that this call wrote come from its writes."""
+        """See `RowTable`. Rows written by this call come from the call's writes."""
         written = dict(self._rows.written)
         for entries in self._database.scan():
             mine = [
@@ -106,7 +107,7 @@ class RocksTable:
         return any(space.is_written for space in self.spaces)
 
     def stage(self) -> None:
-        """Hand the writes to the database, just before it commits. Owner thread."""
+        """Hand the writes to the database, just before its commit. Owner thread."""
         for space in self.spaces:
             space.stage()
 
@@ -122,7 +123,7 @@ class RocksTable:
         return slots
 
     def _take(self, slots: Slots, names: Sequence[pa.Array], values: Sequence[bytes]) -> None:
-        """Take stored values to hand, of rows that have slots."""
+        """Load stored values into rows with slots."""
         taken = pa.array(slots)
         columns = [*(name.take(taken) for name in names), *self._values.decode(values)]
         self._load(slots, pa.RecordBatch.from_arrays(columns, schema=self._schema))
@@ -168,7 +169,7 @@ class RocksDueTable(RocksTable):
         self._read = self._none
 
     def keep(self, changed: Slots) -> None:
-        """See `RowTable`. Rows that have ended, or have another name now, are deleted."""
+        """See `RowTable`. Deletes ended and renamed rows."""
         changed = np.unique(changed)
         slots, read = self._read
         old = read.filter(pa.array(np.isin(slots, changed)))

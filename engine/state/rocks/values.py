@@ -1,7 +1,8 @@
-"""Which codec the values of a state have, and that of several columns of any types: MessagePack arrays with one item per column.
+"""The codec of a state's values; several columns are a MessagePack array, an item a column.
 
-The item of an integer-like column or a float is its bits as an integer, that of text, bytes and what is made of them the cell itself, that of a
-dictionary-encoded column its value; any other type is an Arrow record batch of one row in bytes. A null is nil in all of them.
+The item of an integer-like column or a float is the bits as an integer; of text, bytes and nestings
+of both the cell itself; of a dictionary-encoded column the value; of any other type an Arrow record
+batch of one row in bytes. A null is always nil.
 
 Format, never change: checkpoints hold it.
 """
@@ -38,7 +39,7 @@ def value_codec(fields: Sequence[pa.Field]) -> ValueCodec:
 
 
 class _Items(Protocol):
-    """The items of one column."""
+    """The items of a column."""
 
     def items(self, array: pa.Array) -> list[Any]: ...
 
@@ -46,7 +47,7 @@ class _Items(Protocol):
 
 
 class RowValues:
-    """Several columns, of which one at least is not of fixed width."""
+    """Several columns, at least one without fixed width."""
 
     def __init__(self, types: Sequence[pa.DataType]) -> None:
         self._columns = [_items(type_) for type_ in types]
@@ -114,7 +115,7 @@ class _Plain:
 
 
 class _Decoded:
-    """Dictionary-encoded: the dictionary of one batch means nothing to the next."""
+    """Dictionary-encoded columns: a batch's dictionary does not fit the next batch."""
 
     def __init__(self, type_: pa.DataType) -> None:
         self._type = type_

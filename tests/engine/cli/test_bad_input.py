@@ -43,7 +43,8 @@ ONCE = ("--runner", "threads", "--set", "restart.attempts=0")
         (
             'one = orders.map(dict, name="same")\njob = job_of(one.map(dict, name="same"))',
             (
-                "two operators are named 'same': map at program.py:9 and map at program.py:10; rename"
+                "two operators are named 'same': map at program.py:9 and map at program.py:10;"
+                " rename"
                 " one"
             ),
         ),
@@ -58,7 +59,8 @@ ONCE = ("--runner", "threads", "--set", "restart.attempts=0")
         (
             'job = job_of(hr.read.parquet("nowhere/*.parquet", name="files"))',
             (
-                "program.py, line 9: no file matches 'nowhere/*.parquet': check the path, or create it"
+                "program.py, line 9: no file matches 'nowhere/*.parquet': check the path, or"
+                " create it"
                 " first"
             ),
         ),

@@ -170,7 +170,8 @@ def test_every_mode_is_one_of_the_barrier() -> None:
             RunOptions,
             {"renamed": {"a": "b", "b": "c"}},
             (
-                "renamed={'a': 'b', 'b': 'c'}: every old name needs a new one of its own, and no name"
+                "renamed={'a': 'b', 'b': 'c'}: every old name needs a new one of its own, and no"
+                " name"
                 " can be both old and new"
             ),
         ),
@@ -178,7 +179,8 @@ def test_every_mode_is_one_of_the_barrier() -> None:
             RunOptions,
             {"renamed": "a=c,b=c"},
             (
-                "renamed='a=c,b=c': every old name needs a new one of its own, and no name can be both"
+                "renamed='a=c,b=c': every old name needs a new one of its own, and no name can be"
+                " both"
                 " old and new"
             ),
         ),

@@ -1,4 +1,6 @@
-"""The checkpoint directory as a driver uses it: how it reaches others, and the name under which its job claims."""
+"""The checkpoint directory as a driver uses it: how it reaches others, and the name under which
+its job claims.
+"""
 
 from __future__ import annotations
 

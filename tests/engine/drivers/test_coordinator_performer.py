@@ -1,4 +1,6 @@
-"""What the coordinator's effects do with storage and sinks, when these work and when they do not."""
+"""What the coordinator's effects do with storage and sinks, when these work and when they do
+not.
+"""
 
 from __future__ import annotations
 
@@ -52,7 +54,7 @@ def metadata(checkpoint: int, epoch: int = 1) -> CheckpointMetadata:
     )
 
 
-# --- epochs -----------------------------------------------------------------------------------------------------------
+# --- epochs ---------------------------------------------------------------------------------------
 
 
 def test_epochs_rise_with_every_claim(store: MemoryStore) -> None:
@@ -91,7 +93,7 @@ def test_without_storage_epochs_are_counted_in_memory() -> None:
     assert claim_epoch(None, "job", 3) == d.EpochClaimed(4)
 
 
-# --- metadata ---------------------------------------------------------------------------------------------------------
+# --- metadata -------------------------------------------------------------------------------------
 
 
 def test_written_metadata_are_visible(store: MemoryStore) -> None:
@@ -190,7 +192,7 @@ def test_without_storage_a_checkpoint_is_complete_at_once() -> None:
     assert write_metadata(None, metadata(3)) == [d.MetadataWritten(3)]
 
 
-# --- finding and deleting ---------------------------------------------------------------------------------------------
+# --- finding and deleting -------------------------------------------------------------------------
 
 
 def test_the_newest_checkpoint_below_the_damaged_one_is_found(store: MemoryStore) -> None:
@@ -301,7 +303,7 @@ def test_when_the_job_ends_storage_is_asked_several_times_but_not_for_ever(
     assert answer == d.FilesDeleted(Deletable(() if gone else (2,)))
 
 
-# --- sinks ------------------------------------------------------------------------------------------------------------
+# --- sinks ----------------------------------------------------------------------------------------
 
 
 class FakeCommitter:

@@ -1,4 +1,6 @@
-"""Before a coordinator begins: who comes, who is started again, what is fetched ahead, and what is kept for the machine."""
+"""Before a coordinator begins: who comes, who is started again, what is fetched ahead, and what
+is kept for the machine.
+"""
 
 from __future__ import annotations
 

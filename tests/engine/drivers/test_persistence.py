@@ -1,4 +1,6 @@
-"""What an attempt has to store: frozen state meets its cuts, once, and not before the in-flight writer says what it may name."""
+"""What an attempt has to store: frozen state meets its cuts, once, and not before the in-flight
+writer says what it may name.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Restores that claim: what was another's is the job's own, goes when it is subsumed, and is never forgotten."""
+"""Restores that claim: what was another's is the job's own, goes when it is subsumed, and is
+never forgotten.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +32,9 @@ WAIT_S = 120.0
 
 
 class Two:
-    """Two checkpoint directories: the job's own, and another's with a complete chk-9 of the same job."""
+    """Two checkpoint directories: the job's own, and another's with a complete chk-9 of the
+    same job.
+    """
 
     def __init__(self, root: Path) -> None:
         self.own_directory, self.other_directory = str(root / "own"), str(root / "other")
@@ -58,7 +62,7 @@ def two(tmp_path: Path) -> Two:
     return Two(tmp_path)
 
 
-# --- until a driver launches something --------------------------------------------------------------------------------
+# --- until a driver launches something ------------------------------------------------------------
 
 
 def test_what_is_claimed_takes_the_next_place_of_the_history(two: Two) -> None:
@@ -213,7 +217,10 @@ def test_a_claim_that_is_of_another_history_is_kept_and_told(two: Two) -> None:
     earlier = find_earlier_runs(two.own, "job", a_checkpoint(3), 15)
     assert (earlier.claims, earlier.other_claims) == ((), (link,))
     assert earlier.warnings == (
-        f"{link} was claimed by an earlier run, whose history this one does not continue: it is kept",
+        (
+            f"{link} was claimed by an earlier run, whose history this one does not continue: it is"
+            " kept"
+        ),
     )
 
 
@@ -227,7 +234,7 @@ def test_what_was_claimed_and_is_gone_is_told(two: Two) -> None:
     assert "it was claimed and is not there any more); chk-3 is used" in warning
 
 
-# --- the release ------------------------------------------------------------------------------------------------------
+# --- the release ----------------------------------------------------------------------------------
 
 
 def test_what_is_released_is_gone_and_so_is_the_record(two: Two) -> None:
@@ -267,7 +274,7 @@ def test_what_cannot_be_told_from_others_stays_and_is_told_once(two: Two) -> Non
     assert links.numbers(two.own, "job") == []
 
 
-# --- running jobs -----------------------------------------------------------------------------------------------------
+# --- running jobs ---------------------------------------------------------------------------------
 
 ROWS = 16_000
 

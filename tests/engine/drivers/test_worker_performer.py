@@ -1,4 +1,7 @@
-"""Data connections by epoch. What is done with effects, every job in threads and every simulated run shows."""
+"""Data connections by epoch.
+
+What is done with effects, every job in threads and every simulated run shows.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Tests of operators with keyed state run over the heap, and again over a third backend in its place.
+"""Tests of operators with keyed state run over the heap, and again over a third backend in its
+place.
 
 RocksDB has tests of its own beside these.
 """

@@ -1,4 +1,6 @@
-"""Operators on RocksDB for tests: where they keep their files, and what a checkpoint of them would hold."""
+"""Operators on RocksDB for tests: where they keep their files, and what a checkpoint of them
+would hold.
+"""
 
 from __future__ import annotations
 
@@ -55,7 +57,9 @@ def frozen(operator: object) -> DatabaseSnapshot:
 
 
 def tables(snapshot: DatabaseSnapshot) -> dict[str, pa.Table]:
-    """{state: its table} of a frozen database and the others that were frozen with it; all are released."""
+    """{state: its table} of a frozen database and the others that were frozen with it; all are
+    released.
+    """
     found: dict[str, list[pa.Table]] = {}
     for part in (snapshot, *snapshot.others):
         database = rocks_files.open_database(part.files().folder, SMALL, read_only=True)
@@ -74,7 +78,9 @@ def stored(snapshot: DatabaseSnapshot, folder: Path) -> Restorable:
 
 
 def all_stored(snapshot: DatabaseSnapshot, folder: Path) -> list[Restorable]:
-    """Copy frozen databases, as a checkpoint would, and release them; make each restorable by (parallelism, index)."""
+    """Copy frozen databases, as a checkpoint would, and release them; make each restorable by
+    (parallelism, index).
+    """
     kept = [_copied(part, folder) for part in (snapshot, *snapshot.others)]
     snapshot.release()
     return kept

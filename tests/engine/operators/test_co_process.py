@@ -1,4 +1,6 @@
-"""Processors of two keyed streams: one state for both sides, with timers and expiry, on either backend, at any parallelism."""
+"""Processors of two keyed streams: one state for both sides, with timers and expiry, on either
+backend, at any parallelism.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +31,9 @@ OUT = pa.schema([("key", pa.string()), ("side", pa.string()), ("seen", pa.int64(
 
 
 class Seen(CoProcessor):
-    """Tells each record how many of its key came before, of either side, not counting those whose keys were forgotten."""
+    """Tells each record how many of its key came before, of either side, not counting those
+    whose keys were forgotten.
+    """
 
     seen = value_state(pa.int64(), default=0, ttl=20e-9)
     sides = map_state(pa.string(), pa.int64())

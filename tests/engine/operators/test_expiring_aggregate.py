@@ -1,4 +1,6 @@
-"""Aggregates that expire, in memory and on RocksDB, against a model that looks at one record after the other."""
+"""Aggregates that expire, in memory and on RocksDB, against a model that looks at one record
+after the other.
+"""
 
 from __future__ import annotations
 

@@ -74,9 +74,11 @@ def run(
     folder: Path | None = None,
     kinds: Sequence[str] = ("rocksdb",),
 ) -> tuple[Subtasks, list[list[tuple[Any, ...]]]]:
-    """Play a history. Returns also the rows of each side that were not late, as one says who looks at them one by one.
+    """Play a history. Returns also the rows of each side that were not late, as one says who looks
+    at them one by one.
 
-    With a `folder` state lies in databases below it, and at each rescale the next of `kinds` takes over.
+    With a `folder` state lies in databases below it, and at each rescale the next of `kinds` takes
+    over.
     """
     size_ns = match.size_ns if isinstance(match, TimeWindow) else 1
     every_ns = match.every_ns if isinstance(match, TimeWindow) else 1
@@ -185,5 +187,7 @@ def test_a_windowed_join_equals_sql(
 
 
 def in_time(steps: Sequence[Step]) -> list[Step]:
-    """The same without watermarks that come before a record's windows: which of many windows are past would have to be told."""
+    """The same without watermarks that come before a record's windows: which of many windows
+    are past would have to be told.
+    """
     return [Step(s.side, s.rows, None if s.delay is None else 100, s.parallelism) for s in steps]

@@ -1,4 +1,6 @@
-"""Event time through a chain: everybody whom it concerns is asked, in order, and nobody is passed who is not done."""
+"""Event time through a chain: everybody whom it concerns is asked, in order, and nobody is
+passed who is not done.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Joins on RocksDB: whatever comes, in whatever order, they emit what those in memory do; SQL is the judge of those (`test_join.py`)."""
+"""Joins on RocksDB: whatever comes, in whatever order, they emit what those in memory do; SQL
+is the judge of those (`test_join.py`).
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Windows on RocksDB: whatever comes, in whatever order, they emit what those in memory do; SQL is the judge of those (`test_window.py`)."""
+"""Windows on RocksDB: whatever comes, in whatever order, they emit what those in memory do; SQL
+is the judge of those (`test_window.py`).
+"""
 
 from __future__ import annotations
 

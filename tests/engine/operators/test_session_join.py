@@ -34,7 +34,9 @@ Row = tuple[Any, ...]
 
 @dataclass(frozen=True)
 class Step:
-    """Rows (key, key, time in seconds) for one side; then a watermark that is so far behind; then a rescale, perhaps amid what fires."""
+    """Rows (key, key, time in seconds) for one side; then a watermark that is so far behind;
+    then a rescale, perhaps amid what fires.
+    """
 
     side: int
     rows: Sequence[tuple[str | None, float, int]]
@@ -70,7 +72,9 @@ GAPS = st.integers(1, 12)
 
 @dataclass
 class Model:
-    """Sessions as lists of records; two of them are one when any of their records are within the gap."""
+    """Sessions as lists of records; two of them are one when any of their records are within
+    the gap.
+    """
 
     gap: int
     how: How
@@ -144,7 +148,11 @@ def played(
     folder: Path | None = None,
     kinds: Sequence[str] = ("rocksdb",),
 ) -> tuple[Subtasks, Model]:
-    """Play a history to both. With a `folder` state lies in databases below it, and at each rescale the next of `kinds` takes over."""
+    """Play a history to both.
+
+    With a `folder` state lies in databases below it, and at each rescale the next of `kinds` takes
+    over.
+    """
 
     def make() -> SessionJoinOperator:
         return SessionJoinOperator(LEFT, RIGHT, SessionWindow(gap * SECOND), how, 1, operator="j")

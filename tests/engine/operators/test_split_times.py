@@ -1,4 +1,6 @@
-"""A newest time for each split; the oldest counts, silent ones are left out, and it goes with the split."""
+"""A newest time for each split; the oldest counts, silent ones are left out, and it goes with
+the split.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Timers of a processor: when they fire, in which order, in how many calls, and what a cut keeps of them."""
+"""Timers of a processor: when they fire, in which order, in how many calls, and what a cut
+keeps of them.
+"""
 
 from __future__ import annotations
 
@@ -197,7 +199,9 @@ TTL = 10
 
 
 class Recent(StatefulProcessor):
-    """Counts, in three ways, the records of a key since it was last quiet for as long as state lives."""
+    """Counts, in three ways, the records of a key since it was last quiet for as long as state
+    lives.
+    """
 
     n = value_state(pa.int64(), default=0, ttl=f"{TTL}s")
     times = list_state(pa.timestamp("s"), ttl=f"{TTL}s")
@@ -226,7 +230,9 @@ def timed(rows: Sequence[tuple[int, int]]) -> pa.RecordBatch:
 
 
 def one_by_one(steps: Told) -> list[tuple[int, int, int]]:
-    """What one says who looks at the records of each key one after the other: (key, records, recent records)."""
+    """What one says who looks at the records of each key one after the other: (key, records,
+    recent records).
+    """
     counts: dict[int, tuple[int, int, int]] = {}
     told, watermark = [], -(10**6)
     for rows, advanced, _, _ in steps:

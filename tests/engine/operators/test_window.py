@@ -38,7 +38,9 @@ HISTORIES = settings(
 
 @dataclass(frozen=True)
 class Step:
-    """Rows (key, time in seconds, value), then a watermark so many seconds behind the newest record, then perhaps a rescale."""
+    """Rows (key, time in seconds, value), then a watermark so many seconds behind the newest
+    record, then perhaps a rescale.
+    """
 
     rows: Sequence[tuple[str | None, int, int | None]]
     delay: int | None
@@ -154,7 +156,8 @@ def in_sql(rows: Sequence[tuple[Any, ...]], query: str) -> dict[Any, Any]:
 def time_windows(size: int, every: int) -> str:
     # Every start from -100 on, those that hold the record.
     return f"""
-        with recursive starts(s) as (select {-100 * every} union all select s + {every} from starts where s < 100)
+        with recursive starts(s) as (
+            select {-100 * every} union all select s + {every} from starts where s < 100)
         select k, s, s + {size} as e, v, id from r join starts on t >= s and t < s + {size}"""
 
 
@@ -163,7 +166,8 @@ def sessions(gap: int) -> str:
         select k, min(t) over w as s, max(t) over w + {gap} as e, v, id from (
             select *, sum(is_new) over (partition by k order by t, id) as nr from (
                 select *, t - lag(t) over (partition by k order by t, id) > {gap} as gapped,
-                    coalesce(t - lag(t) over (partition by k order by t, id) > {gap}, 1) as is_new from r))
+                    coalesce(t - lag(t) over (partition by k order by t, id) > {gap}, 1) as is_new
+                   from r))
         window w as (partition by k, nr)"""
 
 
@@ -209,7 +213,9 @@ def test_what_is_not_late_is_in_the_newest_row_of_its_window(
 def judged(
     steps: Sequence[Step], size: int, every: int, lateness: int
 ) -> tuple[dict[Any, Any], list[int]]:
-    """What each record adds to, one by one: {window: values}, and the ids of those that add to none."""
+    """What each record adds to, one by one: {window: values}, and the ids of those that add to
+    none.
+    """
     windows: dict[Any, list[int | None]] = {}
     late: list[int] = []
     watermark, newest, id_ = -(10**6), -100, 0

@@ -1,4 +1,6 @@
-"""What the tests of windows and joins share: operators driven like the runtime drives them, through random histories."""
+"""What the tests of windows and joins share: operators driven like the runtime drives them,
+through random histories.
+"""
 
 from __future__ import annotations
 
@@ -29,10 +31,12 @@ Checkpoint = tuple[
 
 
 class Subtasks:
-    """The subtasks of one operator; every input is a hash edge on its key. With a `folder` their state lies in databases below it.
+    """The subtasks of one operator; every input is a hash edge on its key. With a `folder` their
+    state lies in databases below it.
 
-    A snapshot between a call and its commit must equal the one before the call. An operator that cannot emit less than some rows at once may
-    emit so many where it was asked for fewer (`rows_least`).
+    A snapshot between a call and its commit must equal the one before the call. An operator that
+    cannot emit less than some rows at once may emit so many where it was asked for fewer
+    (`rows_least`).
     """
 
     def __init__(
@@ -87,7 +91,9 @@ class Subtasks:
             operator.close()
 
     def advance_half(self, watermark_ns: int) -> None:
-        """Fire one row at most per subtask, as if a checkpoint came before the rest; rescale next."""
+        """Fire one row at most per subtask, as if a checkpoint came before the rest; rescale
+        next.
+        """
         self.watermark = max(self.watermark, watermark_ns)
         for operator in self._operators:
             self._collect(operator.advance(self.watermark, 1).batches)

@@ -1,4 +1,5 @@
-"""A third backend of keyed state, for tests: dictionaries of rows, with the writes of the call aside.
+"""A third backend of keyed state, for tests: dictionaries of rows, with the writes of the call
+aside.
 
 It keeps nothing at hand between calls, and looks at every row for every question.
 """

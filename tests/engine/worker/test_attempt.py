@@ -1,4 +1,6 @@
-"""An attempt: hand-overs within the worker, frames to the others, and one gathering of cuts per checkpoint."""
+"""An attempt: hand-overs within the worker, frames to the others, and one gathering of cuts per
+checkpoint.
+"""
 
 from __future__ import annotations
 

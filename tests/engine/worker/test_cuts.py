@@ -24,7 +24,7 @@ from .driven_subtask import (
     source,
 )
 
-# --- aligned checkpoints ----------------------------------------------------------------------------------------------
+# --- aligned checkpoints --------------------------------------------------------------------------
 
 
 def test_a_barrier_waits_for_the_running_work() -> None:
@@ -126,7 +126,7 @@ def test_a_barrier_waits_behind_records_without_credit_but_the_snapshot_does_not
     ]
 
 
-# --- sinks ------------------------------------------------------------------------------------------------------------
+# --- sinks ----------------------------------------------------------------------------------------
 
 
 def transaction(id: str) -> tuple[str, Transaction]:
@@ -201,7 +201,7 @@ def test_a_checkpoint_cancelled_during_its_pre_commit_loses_no_transaction() -> 
     assert [t.id for _, t in subject.cuts[-1].transactions] == ["t1", "t2"]
 
 
-# --- what a cut waited for --------------------------------------------------------------------------------------------
+# --- what a cut waited for ------------------------------------------------------------------------
 
 
 def test_an_aligned_cut_tells_of_the_last_barrier_and_of_the_work_before_it() -> None:

@@ -1,4 +1,6 @@
-"""Unaligned cuts, driven by hand through the subtask: what barriers overtake, what is captured, and when timeouts make them."""
+"""Unaligned cuts, driven by hand through the subtask: what barriers overtake, what is captured,
+and when timeouts make them.
+"""
 
 from __future__ import annotations
 
@@ -188,7 +190,7 @@ def test_the_subtasks_own_end_is_captured_behind_what_waits_for_credit() -> None
     assert effects[-1] == "cut 1: received 1; sent 3; output e1:0>0 1..3 and the end"
 
 
-# --- aligned checkpoints that become unaligned ------------------------------------------------------------------------
+# --- aligned checkpoints that become unaligned ----------------------------------------------------
 
 
 def with_timeout(queue_bytes_max: int = 80, **options: Any) -> Driven:
@@ -317,7 +319,7 @@ def test_the_oldest_checkpoint_sets_the_deadline_and_each_overtakes_at_its_own()
     assert subject.step(DeadlineReached())[-1] == "cut 2: received 0; sent 0; input e0:0>0 0..6"
 
 
-# --- what a cut waited for --------------------------------------------------------------------------------------------
+# --- what a cut waited for ------------------------------------------------------------------------
 
 
 def test_a_sinks_unaligned_cut_tells_of_the_write_it_waited_for() -> None:

@@ -1,4 +1,6 @@
-"""Event time of a subtask, driven by hand: what becomes work, what is passed on, what a cut holds."""
+"""Event time of a subtask, driven by hand: what becomes work, what is passed on, what a cut
+holds.
+"""
 
 from __future__ import annotations
 
@@ -56,7 +58,7 @@ def told(subject: Driven, work: int, watermark_ns: int, **more: object) -> list[
     return subject.done(work, time=ChainTime(watermark_ns, pending, spoke), **more)
 
 
-# --- through a subtask ------------------------------------------------------------------------------------------------
+# --- through a subtask ----------------------------------------------------------------------------
 
 
 def test_a_rise_is_worked_on_and_passed_on_when_the_operators_are_done() -> None:
@@ -131,7 +133,7 @@ def test_a_generator_passes_its_watermark_on_behind_its_records() -> None:
     assert batches[-2:] == ["send e1:0>0 0..2", "send e1:0>0 watermark 9@2"]
 
 
-# --- the clock --------------------------------------------------------------------------------------------------------
+# --- the clock ------------------------------------------------------------------------------------
 
 
 def due(subject: Driven, work: int, due_ns: int | None) -> list[str]:
@@ -182,7 +184,7 @@ def test_a_restored_chain_is_asked_at_once_what_is_due() -> None:
     assert subject.subtask.next_deadline_ns() == 70
 
 
-# --- idleness ---------------------------------------------------------------------------------------------------------
+# --- idleness -------------------------------------------------------------------------------------
 
 
 def silent(subject: Driven, work: int) -> list[str]:
@@ -221,7 +223,7 @@ def test_a_subtask_is_idle_when_all_its_inputs_are() -> None:
     assert subject.event(B, Watermark(8)) == ["send e1:0>0 watermark 8@0"]
 
 
-# --- cuts -------------------------------------------------------------------------------------------------------------
+# --- cuts -----------------------------------------------------------------------------------------
 
 
 def test_a_cut_names_the_watermarks_that_were_reached_and_captures_those_that_were_not() -> None:
@@ -271,7 +273,7 @@ def test_a_source_holds_no_channel_but_its_barrier_follows_its_watermark() -> No
     ]
 
 
-# --- restore ----------------------------------------------------------------------------------------------------------
+# --- restore --------------------------------------------------------------------------------------
 
 
 def test_restored_operators_are_told_their_watermark_once_more_before_any_record() -> None:

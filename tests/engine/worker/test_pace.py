@@ -1,4 +1,6 @@
-"""Pace: work is sized to a target time without jumping to conclusions, and every nanosecond is booked once."""
+"""Pace: work is sized to a target time without jumping to conclusions, and every nanosecond is
+booked once.
+"""
 
 from __future__ import annotations
 

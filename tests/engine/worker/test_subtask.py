@@ -33,7 +33,7 @@ from .driven_subtask import (
     without_credit,
 )
 
-# --- work -------------------------------------------------------------------------------------------------------------
+# --- work -----------------------------------------------------------------------------------------
 
 
 def test_records_are_worked_on_then_committed_and_only_then_sent() -> None:
@@ -92,7 +92,7 @@ def test_a_peer_that_breaks_the_protocol_is_found_out() -> None:
         subject.step(BufferArrived(A, Buffer(5, 1, 8, (batch(5, 1),))))
 
 
-# --- room and credit --------------------------------------------------------------------------------------------------
+# --- room and credit ------------------------------------------------------------------------------
 
 
 def test_no_new_work_without_room_and_again_when_credit_comes() -> None:
@@ -122,7 +122,7 @@ def test_backpressured_time_is_counted_as_such() -> None:
     assert subject.subtask.statistics().backpressured_ns == 500
 
 
-# --- sources ----------------------------------------------------------------------------------------------------------
+# --- sources --------------------------------------------------------------------------------------
 
 
 def test_a_source_is_polled_as_long_as_it_has_more() -> None:
@@ -230,7 +230,7 @@ def test_only_sources_are_drained() -> None:
         Driven().step(InputDrained())
 
 
-# --- the end ----------------------------------------------------------------------------------------------------------
+# --- the end --------------------------------------------------------------------------------------
 
 
 def test_when_all_channels_end_the_operators_finish_and_the_end_is_sent_on() -> None:
@@ -280,7 +280,7 @@ def test_finishing_waits_for_room() -> None:
     assert subject.step(CreditGranted(X, 1_000 * ROW_BYTES))[-1] == "run 2: finish"
 
 
-# --- restore ----------------------------------------------------------------------------------------------------------
+# --- restore --------------------------------------------------------------------------------------
 
 
 def test_a_restored_subtask_goes_on_at_its_positions() -> None:

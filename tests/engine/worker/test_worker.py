@@ -165,7 +165,7 @@ def persisted(checkpoint: int) -> CheckpointPersisted:
     )
 
 
-# --- life -------------------------------------------------------------------------------------------------------------
+# --- life -----------------------------------------------------------------------------------------
 
 
 def test_an_attempt_is_loaded_then_connected_then_run() -> None:
@@ -263,7 +263,7 @@ def test_a_subtask_that_finishes_is_reported() -> None:
     assert subject.reports[-1] == m.TaskFinished(1, 0, 0)
 
 
-# --- heartbeats -------------------------------------------------------------------------------------------------------
+# --- heartbeats -----------------------------------------------------------------------------------
 
 
 def test_a_worker_beats_before_its_first_deploy() -> None:
@@ -293,7 +293,7 @@ def test_a_failed_worker_goes_on_beating() -> None:
     assert subject.step(TimePassed()) == ["report Heartbeat"]
 
 
-# --- checkpoints ------------------------------------------------------------------------------------------------------
+# --- checkpoints ----------------------------------------------------------------------------------
 
 
 def cut(subject: Driven, checkpoint: int = 1, position: int = 0) -> list[str]:
@@ -357,7 +357,9 @@ def test_a_cancelled_checkpoint_is_not_acknowledged_any_more() -> None:
 
 
 def test_a_checkpoint_whose_barrier_comes_before_its_trigger_is_written_after_that() -> None:
-    """Before the trigger comes, the coordinator may have said what is complete, which decides what may be named."""
+    """Before the trigger comes, the coordinator may have said what is complete, which decides
+    what may be named.
+    """
     source = replace(PLAN.tasks[0], parallelism=1)
     subject = Driven(1, replace(PLAN, tasks=(source, PLAN.tasks[1])))
     subject.told(deploy(1))
@@ -386,7 +388,7 @@ def test_completion_reaches_the_sinks() -> None:
     assert [t.id for t in message.transactions] == ["t2"]
 
 
-# --- fencing ----------------------------------------------------------------------------------------------------------
+# --- fencing --------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -426,7 +428,7 @@ def test_what_belongs_to_a_newer_attempt_is_dropped_too() -> None:
     assert subject.worker.fenced == 2
 
 
-# --- failures ---------------------------------------------------------------------------------------------------------
+# --- failures -------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,6 @@
-"""What is committed on the heap: merged by key, looked at in rounds, frozen without copying what it holds."""
+"""What is committed on the heap: merged by key, looked at in rounds, frozen without copying
+what it holds.
+"""
 
 from __future__ import annotations
 

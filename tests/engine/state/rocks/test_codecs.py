@@ -1,4 +1,6 @@
-"""Keys and values as bytes: what comes out is what went in, equal keys are equal bytes, and key groups lie together."""
+"""Keys and values as bytes: what comes out is what went in, equal keys are equal bytes, and key
+groups lie together.
+"""
 
 from __future__ import annotations
 

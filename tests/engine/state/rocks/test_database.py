@@ -1,4 +1,6 @@
-"""The database behind the contract: the owner thread never waits, and a snapshot holds what was committed, no more and no less."""
+"""The database behind the contract: the owner thread never waits, and a snapshot holds what was
+committed, no more and no less.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""A database in a folder: writes wait outside RocksDB, ranges are cut exactly, and a copy opens without what was left out."""
+"""A database in a folder: writes wait outside RocksDB, ranges are cut exactly, and a copy opens
+without what was left out.
+"""
 
 from __future__ import annotations
 
@@ -95,7 +97,9 @@ def at_rest(database: Any) -> None:
 
 
 def test_less_than_three_bytes_are_new_for_each_that_changed(tmp_path: Path) -> None:
-    """Over a whole cycle, from one merge with the largest run to the next and beyond it; space and runs stay bounded."""
+    """Over a whole cycle, from one merge with the largest run to the next and beyond it; space
+    and runs stay bounded.
+    """
     rng = random.Random(1)
     keys, changed, checkpoints, value_bytes = 40_000, 400, 200, 94
     database = open_database(str(tmp_path), RocksSizes(1 << 24, 1 << 20))

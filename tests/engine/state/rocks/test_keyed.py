@@ -1,4 +1,6 @@
-"""Declared state on RocksDB: the same calls give the same answers as on the heap, and so does every snapshot."""
+"""Declared state on RocksDB: the same calls give the same answers as on the heap, and so does
+every snapshot.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Links of an open database: what RocksDB's manifest names, whatever compactions do meanwhile, or nothing at all."""
+"""Links of an open database: what RocksDB's manifest names, whatever compactions do meanwhile,
+or nothing at all.
+"""
 
 from __future__ import annotations
 

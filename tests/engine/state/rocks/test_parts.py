@@ -1,4 +1,6 @@
-"""Several databases that share out the key groups: nothing is copied, every key is in one of them, and they look like one."""
+"""Several databases that share out the key groups: nothing is copied, every key is in one of
+them, and they look like one.
+"""
 
 from __future__ import annotations
 
