@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import pyarrow as pa
 
 from ..contract.errors import UserError
+from .join_input import JoinInput
 from .window_store import END, START
 from .windows import Times, TimeWindow, Window, from_times
-
-if TYPE_CHECKING:
-    from .join_input import JoinInput
 
 #: Appended to the name of a right column that the left has, too.
 SUFFIX = "_right"

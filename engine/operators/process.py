@@ -24,12 +24,12 @@ from ..contract.operators import (
     StateBackend,
 )
 from ..contract.user_code import Row, cells_of, raised, rows_of, rows_to_batch, shown, slices
-from ..state.backend import Key
 from ..state.expiry import SWEPT_MAX, stamps_of
 from ..state.keyed import CurrentKey, KeyedState
 from ..state.keys import KeySlots
 from ..state.tables import refuse_unknown, restored_batches
 from ..state.timers import PROCESSING_TIMERS, TIMERS, ProcessingTimers, TimerQueue, Timers
+from ..state.types import Key
 from .backends import KeyedOperator, bound_states, keyed_backend
 from .batch import to_batches
 from .windows import Times, times_of

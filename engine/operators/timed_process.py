@@ -22,9 +22,9 @@ from ..contract.operators import (
     StateSnapshot,
 )
 from ..contract.user_code import Row, raised
-from ..state.backend import Key
 from ..state.tables import restored_batches
 from ..state.timers import PROCESSING_TIMERS, TIMERS, TimerQueue, timers_schema
+from ..state.types import Key
 from .process import ProcessOperator, StatefulProcessor, has_processing_timers, has_timers
 
 #: Timers that fire at the end of input before their rows are passed on.

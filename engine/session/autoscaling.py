@@ -10,15 +10,13 @@ import logging
 import threading
 import time
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
 from ..contract.errors import HeadraceError, JobFailed
 from ..contract.outcomes import JobResult, Rescaled
 from ..coordinator.autoscale import Autoscaler, AutoscaleRules, Looked, RescaleEnded
 from ..coordinator.rules import Phase
-
-if TYPE_CHECKING:
-    from ..drivers.status import Status
+from ..drivers.status import Status
 
 _log = logging.getLogger(__name__)
 

@@ -11,20 +11,18 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
 import pyarrow as pa
 
 from headrace.channels.events import CheckpointMode
 
 from ..contract.errors import HeadraceError, UserError
+from ..contract.execution import ExecutionPlan
+from ..contract.options import RunOptions
 from ..contract.outcomes import JobResult, Rescaled
+from ..drivers.status import Status
 from ..plan.validate import check_parallelism
-
-if TYPE_CHECKING:
-    from ..contract.execution import ExecutionPlan
-    from ..contract.options import RunOptions
-    from ..drivers.status import Status
 
 
 class Session(Protocol):

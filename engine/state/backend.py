@@ -16,7 +16,7 @@ Backends: `heap/` and `rocks/`. The choice of a backend: `engine/operators/backe
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final, Protocol
 
@@ -34,11 +34,7 @@ from ..contract.operators import (
 from .arrays import Mask
 from .runs import Rows, Run, Times
 from .slots import Slots
-
-#: A key as users see it: the value of the key column, or a tuple for several.
-Key = Hashable
-#: Python object of an Arrow type.
-Cell = object
+from .types import Cell, Key
 
 #: Suffix of the state that holds when rows are due, in a database. Format, never change.
 DUE_SUFFIX: Final = "_due"

@@ -28,8 +28,8 @@ from headrace.channels.events import MIN_WATERMARK
 
 from ..contract.errors import UserError
 from ..contract.units import Duration, duration_ns
-from .backend import ABSENT, Cell, Key, Mark, ValueTable
-from .types import StateTypeError, check, copier
+from .backend import ABSENT, Mark, ValueTable
+from .types import Cell, Key, StateTypeError, check, copier
 
 _ROUNDS_PER_TTL = 4
 _TTL_MAX_NS = 1 << 60

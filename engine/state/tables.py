@@ -16,7 +16,7 @@ from headrace.channels.keygroups import key_groups
 
 from ..contract.errors import UserError
 from ..contract.operators import RestoredState
-from .backend import Cell, Key
+from .types import Cell, Key
 from .widening import widened_table
 
 # Format, never change.

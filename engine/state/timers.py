@@ -24,9 +24,9 @@ from headrace.channels.events import MAX_WATERMARK, MIN_WATERMARK
 
 from ..contract.errors import UserError
 from ..contract.units import Duration, duration_ns
-from .backend import Key
 from .keyed import CurrentKey
 from .tables import table_of_items
+from .types import Key
 
 #: Names of the timers among an operator's states. Format, never change.
 TIMERS: Final = "timers"

@@ -9,10 +9,15 @@ undisturbed job.
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from typing import Any
 
 import pyarrow as pa
+
+#: A key as users see it: the value of the key column, or a tuple for several.
+Key = Hashable
+#: Python object of an Arrow type.
+Cell = object
 
 #: Returns the value as it is kept; raises `StateTypeError`. None is a null and passes.
 Check = Callable[[Any], Any]

@@ -13,7 +13,8 @@ from ...contract.operators import (
     StateKind,
     StateSnapshot,
 )
-from ..backend import Cell, DueRowsAtHand, Key, RowsAtHand
+from ..backend import DueRowsAtHand, RowsAtHand
+from ..types import Cell, Key
 from .records import HeapRecords
 from .rows import HeapDueRows, HeapRows
 from .values import HeapValues

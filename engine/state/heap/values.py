@@ -10,8 +10,9 @@ from itertools import islice
 
 import pyarrow as pa
 
-from ..backend import ABSENT, Cell, Key
+from ..backend import ABSENT
 from ..tables import table_of_items
+from ..types import Cell, Key
 
 
 class HeapValues(dict[Key, Cell]):

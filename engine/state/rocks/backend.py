@@ -18,7 +18,8 @@ from ...contract.operators import (
     StateLayout,
     StateSnapshot,
 )
-from ..backend import Cell, DueRowsAtHand, Key, RowsAtHand
+from ..backend import DueRowsAtHand, RowsAtHand
+from ..types import Cell, Key
 from .database import RocksDatabase
 from .files import RocksSizes
 from .keyed import RocksKeyed

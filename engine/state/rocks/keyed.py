@@ -13,8 +13,9 @@ from typing import Final
 import pyarrow as pa
 
 from ...contract.operators import StateLayout
-from ..backend import ABSENT, Cell, Key, Mark
+from ..backend import ABSENT, Mark
 from ..tables import to_arrow
+from ..types import Cell, Key
 from .codecs import KeyCodec
 from .database import RocksDatabase, Writes
 from .files import Entry, group_start

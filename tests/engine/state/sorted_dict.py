@@ -21,17 +21,11 @@ from headrace.engine.contract.operators import (
     StateSnapshot,
 )
 from headrace.engine.state.arrays import Mask
-from headrace.engine.state.backend import (
-    ABSENT,
-    Cell,
-    DueRowsAtHand,
-    Expired,
-    Key,
-    RowsAtHand,
-)
+from headrace.engine.state.backend import ABSENT, DueRowsAtHand, Expired, RowsAtHand
 from headrace.engine.state.runs import Rows, Run, Times, record_schema, sorted_run
 from headrace.engine.state.slots import Slots
 from headrace.engine.state.tables import keyed_table, table_of_items
+from headrace.engine.state.types import Cell, Key
 
 Name = TypeVar("Name")
 Value = TypeVar("Value")
