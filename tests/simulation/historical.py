@@ -214,7 +214,7 @@ def each_channel_gets_a_file_of_its_own(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(performer, "write_checkpoint", write)
 
 
-@historical("SPARK-51717", 111, flaky)
+@historical("SPARK-51717", 242, flaky)
 def what_a_failed_upload_should_have_stored_is_named(patch: pytest.MonkeyPatch) -> None:
     """After the upload of a version had failed, the next version named files that had never come
     into being.
@@ -334,7 +334,7 @@ def a_file_that_a_late_checkpoint_names_is_deleted(patch: pytest.MonkeyPatch) ->
 # --- fencing --------------------------------------------------------------------------------------
 
 
-@historical("quix-streams #1131", 106, haunted)
+@historical("quix-streams #1131", 74, haunted)
 def a_zombie_is_not_fenced(patch: pytest.MonkeyPatch) -> None:
     """A producer that had been given up went on writing beside its successor, for nothing fenced it
     off.

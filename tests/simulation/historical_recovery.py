@@ -121,7 +121,7 @@ def state_is_recovered_once_and_never_again(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(worker_tasks, "read_restored", states)
 
 
-@historical("bytewax #181", 243)
+@historical("bytewax #181", 109)
 def a_worker_that_never_spoke_is_forgotten(patch: pytest.MonkeyPatch) -> None:
     """A worker that crashed before its first progress message vanished from the recovered cluster.
 
