@@ -45,15 +45,6 @@ def registry_counts_only_the_newest_checkpoint(patch: pytest.MonkeyPatch) -> Non
     patch.setattr(SharedStateRegistry, "complete", forgetful)
 
 
-@mutant
-def files_of_an_unconfirmed_checkpoint_are_built_upon(patch: pytest.MonkeyPatch) -> None:
-    def stored(self: StoredFiles, checkpoint: int, files: Any) -> None:
-        self._stored[checkpoint] = files
-        self._confirmed, self._confirmed_number = files, checkpoint
-
-    patch.setattr(StoredFiles, "stored", stored)
-
-
 class _Reusing(StoredFiles):
     """Takes what the attempt before stored under the same names for the same files."""
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from . import mutants, rescale_mutants
-from .planted import assert_found, by_campaign
+from .planted import Search, assert_found, by_campaign, haunted
 
 MUTANTS = mutants.MUTANTS | rescale_mutants.MUTANTS
 
@@ -29,7 +29,7 @@ KNOWN: dict[str, int] = {
     "log_is_trimmed_although_a_checkpoint_names_it": 48,
     "log_of_the_attempt_before_is_named": 77,
     "new_data_overtakes_replayed_data": 3,
-    "older_incarnation_is_accepted": 1975,
+    "older_incarnation_is_accepted": 74,
     "one_watermark_for_all_splits": 30,
     "overtaken_output_is_not_persisted": 3,
     "referenced_files_are_deleted": 0,
@@ -52,6 +52,9 @@ KNOWN: dict[str, int] = {
 }
 SEEDS_MAX = 1000
 
+#: {mutant: its search}, where a run of the campaign meets the bug too rarely.
+SEARCHES: dict[str, Search] = {"older_incarnation_is_accepted": haunted}
+
 
 @pytest.fixture(autouse=True)
 def quiet(caplog: pytest.LogCaptureFixture) -> Iterator[None]:
@@ -65,4 +68,5 @@ def test_the_simulation_finds_the_bug_that(
     name: str, monkeypatch: pytest.MonkeyPatch, long: bool
 ) -> None:
     known = KNOWN.get(name, 0)
-    assert_found(MUTANTS[name], by_campaign(), known, monkeypatch, seeds_max=SEEDS_MAX, long=long)
+    search = SEARCHES.get(name) or by_campaign()
+    assert_found(MUTANTS[name], search, known, monkeypatch, seeds_max=SEEDS_MAX, long=long)
