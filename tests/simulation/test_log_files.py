@@ -14,7 +14,7 @@ from headrace.engine.simulation.campaign.world import World
 from headrace.recovery.layout import parse_checkpoint_path
 
 SEEDS = 40
-FAULTY_SEEDS = 20
+FAULTY_SEEDS = 50
 
 
 def logged(*, faults: bool) -> Iterator[World]:

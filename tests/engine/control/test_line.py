@@ -52,6 +52,8 @@ class Answering:
 def answering() -> Iterator[Answering]:
     end = Answering()
     yield end
+    # A caller that has been let in may not have been answered yet.
+    end.thread.join(1.0)
     end.socket.close()
     for line in end.outcome:
         if isinstance(line, Line):

@@ -81,11 +81,20 @@ def wait_until(what: str, condition: Callable[[], bool]) -> None:
         time.sleep(0.002)
 
 
-def cancelled_under_load(job: hr.Job, edge: str = EDGE) -> Opened:
-    """Run until a checkpoint holds records in flight on the edge, and cancel; that checkpoint."""
+def cancelled_under_load(job: hr.Job, *, alone: bool = False) -> Opened:
+    """Run until a checkpoint holds records in flight, and cancel; that checkpoint.
+
+    `alone`: none on other edges than the one before the stage, whose schema changes.
+    """
+
+    def is_loaded() -> bool:
+        metadata = taken(handle)
+        edges = {metadata.edges[h.edge].key for s in metadata.subtasks for h in s.inflight}
+        return (not alone or edges == {EDGE}) and sizes_of(metadata).inflight_records >= LOADED_ROWS
+
     handle = job.start("threads")
     try:
-        wait_until("a load", lambda: sizes_of(taken(handle)).inflight_records >= LOADED_ROWS)
+        wait_until("a load", is_loaded)
     finally:
         handle.cancel()
         handle.wait(WAIT_S)
@@ -310,7 +319,7 @@ class Numbering(hr.StatefulProcessor):
 
 
 def test_a_stateful_operator_takes_the_place_of_a_stateless_one(tmp_path: Path) -> None:
-    opened = cancelled_under_load(job(tmp_path, "rebalance", slowly))
+    opened = cancelled_under_load(job(tmp_path, "rebalance", slowly), alone=True)
     ahead = {*in_flight(opened), *unread(opened)}
     numbers = hr.read.sequence(ROWS, keys=KEYS, name="numbers")
     numbered = numbers.key_by("key").process(Numbering, schema=NUMBERED, name="stage")
