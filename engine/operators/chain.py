@@ -51,6 +51,8 @@ from .work import (
 
 #: Kernels run at full speed from some thousands of rows; below that, a copy costs less than a call.
 JOIN_ROWS = 4096
+#: The answer of a source that was not asked.
+_NOT_POLLED = Polled((), SourceStatus.MORE)
 
 
 class Chain:
@@ -137,12 +139,12 @@ class Chain:
         The caller sets `elapsed_ns`.
         """
         outputs: Outputs = ()
-        status, wait_ns = SourceStatus.MORE, 0
+        polled = _NOT_POLLED
         match work:
             case ProcessWork(port, parts, _, now_ns):
                 outputs = self.process(parts, port, now_ns)
             case PollWork(rows_max, now_ns):
-                outputs, status, wait_ns = self.poll(rows_max, now_ns)
+                outputs, polled = self.poll(rows_max, now_ns)
             case AdvanceWork(watermark_ns, rows_max, now_ns):
                 outputs = self.advance(watermark_ns, rows_max, now_ns)
             case FinishWork():
@@ -155,10 +157,11 @@ class Chain:
             number,
             outputs,
             sum(batch.num_rows for edge in outputs[:1] for _, batch, _ in edge),
-            status=status,
-            wait_ns=wait_ns,
+            status=polled.status,
+            wait_ns=polled.wait_ns,
             time=self.time(),
             rows_late=self.take_rows_late(),
+            rows_polled=sum(batch.num_rows for batch in polled.batches),
         )
 
     def process(self, batches: Sequence[pa.RecordBatch], port: int, now_ns: int = 0) -> Outputs:
@@ -170,10 +173,10 @@ class Chain:
         fed = (out for batch in _joined(batches) for out in self._feed(0, batch, port))
         return self._split(chain(fed, self._generated()))
 
-    def poll(self, rows_max: int, now_ns: int) -> tuple[Outputs, SourceStatus, int]:
+    def poll(self, rows_max: int, now_ns: int) -> tuple[Outputs, Polled]:
         """Ask the source for records and process the records; `now_ns` is monotonic.
 
-        Returns also the source's status and the time to wait, in nanoseconds.
+        Returns also the source's answer.
         """
         assert self._source is not None, f"{self._plan.name} has no source"
         self._tell_time(now_ns)
@@ -182,7 +185,7 @@ class Chain:
         self._progress.polled(polled, splits, now_ns)
         emitted = (out for batch in polled.batches for out in self._feed(0, batch, 0))
         outputs = self._split(chain(emitted, self._generated()))
-        return outputs, polled.status, polled.wait_ns
+        return outputs, polled
 
     def advance(self, watermark_ns: int, rows_max: int, now_ns: int = 0) -> Outputs:
         """Ask the operators concerned by event time `watermark_ns` and clock `now_ns`.

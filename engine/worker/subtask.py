@@ -318,7 +318,7 @@ class Subtask:
                 self._time.worked(done.time)
                 self._consumed(effects)
             case PollWork():
-                self._pace.worked(done.rows_out, done.rows_out, done.elapsed_ns, bytes_out)
+                self._pace.worked(done.rows_polled, done.rows_out, done.elapsed_ns, bytes_out)
                 self._time.worked(done.time)
                 self._polled(done)
             case AdvanceWork():
