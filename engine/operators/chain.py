@@ -170,7 +170,9 @@ class Chain:
         `now_ns`: see `ProcessingTimeOperator`.
         """
         self._tell_time(now_ns)
-        fed = (out for batch in _joined(batches) for out in self._feed(0, batch, port))
+        rule = self._plan.batch
+        joined = _joined(batches, JOIN_ROWS if rule is None else rule.rows)
+        fed = (out for batch in joined for out in self._feed(0, batch, port))
         return self._split(chain(fed, self._generated()))
 
     def poll(self, rows_max: int, now_ns: int) -> tuple[Outputs, Polled]:
@@ -332,15 +334,15 @@ def _takes(member: object, databases: Sequence[RestoredDatabase]) -> bool:
     return isinstance(member, KeepsDatabase) and member.restore_databases(databases)
 
 
-def _joined(batches: Sequence[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Join neighbouring batches until the rows are worth a call; a large batch is not copied."""
+def _joined(batches: Sequence[pa.RecordBatch], rows: int) -> Iterator[pa.RecordBatch]:
+    """Join neighbouring batches until `rows` are worth a call; a large batch is not copied."""
     run: list[pa.RecordBatch] = []
     for batch in batches:
-        if run and batch.num_rows >= JOIN_ROWS:
+        if run and batch.num_rows >= rows:
             yield _join(run)
             run = []
         run.append(batch)
-        if sum(part.num_rows for part in run) >= JOIN_ROWS:
+        if sum(part.num_rows for part in run) >= rows:
             yield _join(run)
             run = []
     if run:

@@ -14,7 +14,7 @@ from headrace.channels.subpartition import Subpartition
 from headrace.inflight.handle import ChannelStateHandle
 from headrace.recovery.metadata import ChannelPosition
 
-from ..contract.execution import EventTimeRole, SubtaskId
+from ..contract.execution import BatchRule, EventTimeRole, SubtaskId
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +76,7 @@ class SubtaskSpec:
         received, sent: restored positions by channel; other channels start at 0.
         replay: in-flight data to work on before anything new.
         time: event time of its operators.
+        batch: the batches that its operators ask for; None: records are handed out as they come.
     """
 
     id: SubtaskId
@@ -89,6 +90,7 @@ class SubtaskSpec:
     sent: Mapping[ChannelId, ChannelPosition]
     replay: Sequence[ChannelStateHandle] = ()
     time: EventTimeSpec = NO_EVENT_TIME
+    batch: BatchRule | None = None
 
 
 def _position(positions: Mapping[ChannelId, ChannelPosition], channel: ChannelId) -> int:

@@ -8,7 +8,7 @@ import pyarrow as pa
 
 from headrace.channels.buffer import Buffer, ChannelId
 from headrace.channels.events import Barrier, ChannelEvent, CheckpointMode, Watermark
-from headrace.engine.contract.execution import SubtaskId
+from headrace.engine.contract.execution import BatchRule, SubtaskId
 from headrace.engine.operators.work import (
     AdvanceWork,
     FinishWork,
@@ -74,6 +74,7 @@ class Driven:
         received: Sequence[ChannelPosition] = (),
         sent: Sequence[ChannelPosition] = (),
         time: EventTimeSpec = NO_EVENT_TIME,
+        batch: BatchRule | None = None,
     ) -> None:
         self.subtask = Subtask(
             SubtaskSpec(
@@ -87,6 +88,7 @@ class Driven:
                 received={ChannelId(p.edge, p.producer, p.consumer): p for p in received},
                 sent={ChannelId(p.edge, p.producer, p.consumer): p for p in sent},
                 time=time,
+                batch=batch,
             )
         )
         self.now_ns = 0
