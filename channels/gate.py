@@ -324,18 +324,18 @@ class Gate:
             and isinstance(channel.queue[0], Buffer)
         ]
 
-    def next_batch(self, rows_max: int) -> tuple[GateInput, ...]:
-        """Hand out up to `rows_max` records of all ports together, past watermarks.
+    def next_batch(self, port: int, rows_max: int) -> tuple[GateInput, ...]:
+        """Hand out up to `rows_max` records of a port, past watermarks.
 
         As `next_input`: at most one run a channel, the next channel in turn first.
         """
         given: list[GateInput] = []
         for channel in self.ready():
+            if channel.port != port or rows_max <= 0:
+                continue
             taken = channel.take(rows_max, past_watermarks=True)
             given.append(GateInput(channel.channel, channel.port, taken))
             rows_max -= taken.rows
-            if rows_max <= 0:
-                break
         if given:
             last = self._turn.index(self.channels[given[-1].channel])
             self._turn.rotate(-(last + 1))

@@ -54,6 +54,16 @@ def test_rows_left_over_by_a_full_batch_wait_since_they_came() -> None:
     assert subject.subtask.next_deadline_ns() == 110
 
 
+def test_each_port_has_batches_of_its_own() -> None:
+    subject = driven(inputs=((A,), (B,)))
+    subject.records(A, 4)
+    subject.now_ns = 30
+    assert subject.records(B, 5) == ["run 1: port 1 [0, 1, 2, 3, 4]"]
+    subject.now_ns = 50
+    assert subject.done(1) == ["commit", "grant e0:1>0 840"]
+    assert subject.subtask.next_deadline_ns() == 100
+
+
 def test_no_time_is_wanted_while_nothing_waits_or_work_runs_late() -> None:
     subject = driven()
     assert subject.subtask.next_deadline_ns() is None
