@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
-import pandas as pd
+import pandas as pd  # type: ignore[import-untyped]  # ships no types
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest

@@ -6,7 +6,7 @@ import math
 from collections import OrderedDict
 
 import numpy as np
-import pandas as pd
+import pandas as pd  # type: ignore[import-untyped]  # ships no types
 import pyarrow as pa
 
 from headrace.engine.operators.batch_formats import FORMATS, columns_of

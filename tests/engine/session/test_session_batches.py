@@ -9,7 +9,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-import pandas as pd
+import pandas as pd  # type: ignore[import-untyped]  # ships no types
 import pyarrow as pa
 import pytest
 
