@@ -20,7 +20,7 @@ def test_it_keeps_the_schema_unless_told_otherwise() -> None:
 
 
 def test_it_needs_a_name() -> None:
-    with pytest.raises(hr.UserError, match="map_async needs name=.*name='map_async'"):
+    with pytest.raises(hr.UserError, match=r"map_async needs name=.*name='map_async'"):
         NUMBERS.map_async(ask)
 
 
