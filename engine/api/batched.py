@@ -68,7 +68,7 @@ def check_plain(kind: str, function: Any) -> None:
     ):
         raise UserError(
             f"{kind} takes a plain function, and {getattr(function, '__name__', function)!r} is a "
-            "coroutine function (async def), which nobody would await here"
+            "coroutine function (async def); map_async takes those"
         )
 
 

@@ -213,21 +213,21 @@ def keyed() -> Any:
             lambda: loose().map_batches(waits),
             (
                 "map_batches takes a plain function, and 'waits' is a coroutine function (async "
-                "def), which nobody would await here"
+                "def); map_async takes those"
             ),
         ),
         (
             lambda: loose().map(waits),
             (
-                "map takes a plain function, and 'waits' is a coroutine function (async def), which"
-                " nobody would await here"
+                "map takes a plain function, and 'waits' is a coroutine function (async def); "
+                "map_async takes those"
             ),
         ),
         (
             lambda: loose().map_batches(Waits),
             (
                 "map_batches takes a plain function, and 'Waits' is a coroutine function (async "
-                "def), which nobody would await here"
+                "def); map_async takes those"
             ),
         ),
         (
