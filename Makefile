@@ -6,6 +6,9 @@ PYTHON ?= python3
 #: Seeds of `make rescale-matrix`: how many of each pair.
 SEEDS ?=
 
+# Where it is set, every process compiles all it imports, and pytest rewrites all tests.
+unexport PYTHONDONTWRITEBYTECODE
+
 BIN := .venv/bin
 READY := .venv/ready
 #: One more than there are cores: many tests wait for other processes.
