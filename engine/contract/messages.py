@@ -8,11 +8,15 @@ Source: docs/design.md, "Epochs and fencing".
 
 from __future__ import annotations
 
+from typing import TypeVar
+
 import msgspec
 
 from headrace.channels.events import MIN_WATERMARK
 from headrace.recovery.handles import SharedFile
 from headrace.recovery.metadata import SubtaskSnapshot, TransactionRecord
+
+_T = TypeVar("_T")
 
 
 class _Message(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag=True, array_like=True):
@@ -229,9 +233,27 @@ _encoder = msgspec.msgpack.Encoder()
 _to_coordinator = msgspec.msgpack.Decoder(ToCoordinator | FetchedAhead)
 _to_worker = msgspec.msgpack.Decoder(ToWorker | FetchAhead)
 
-#: What a message is decoded with; wrong tags, fields or types raise msgspec.ValidationError.
-decode_for_coordinator = _to_coordinator.decode
-decode_for_worker = _to_worker.decode
+
+def decode_for_coordinator(body: bytes) -> ToCoordinator | FetchedAhead:
+    """Decode a worker's message. Raises: as `decoded`."""
+    return decoded(_to_coordinator, body)
+
+
+def decode_for_worker(body: bytes) -> ToWorker | FetchAhead:
+    """Decode the coordinator's message. Raises: as `decoded`."""
+    return decoded(_to_worker, body)
+
+
+def decoded(decoder: msgspec.msgpack.Decoder[_T], body: bytes) -> _T:
+    """Decode a message of a closed schema.
+
+    Raises: msgspec.ValidationError for a wrong tag, field or type; msgspec.DecodeError for bytes
+    that are no message, and for text that is not UTF-8 (a UnicodeDecodeError of msgspec).
+    """
+    try:
+        return decoder.decode(body)
+    except UnicodeDecodeError as error:
+        raise msgspec.DecodeError(f"text is not UTF-8: {error}") from error
 
 
 def encode(message: ToCoordinator | ToWorker | FetchedAhead | FetchAhead) -> bytes:

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import msgspec
 
+from ..contract.messages import decoded
+
 #: Longest body either way.
 MESSAGE_BYTES_MAX = 64 * 1024
 
@@ -94,8 +96,18 @@ Done = RescaleDone | StopDone | SavepointDone
 Answer = Working | RescaleDone | StopDone | SavepointDone | Refused
 
 _encoder = msgspec.msgpack.Encoder()
-decode_request = msgspec.msgpack.Decoder(Request).decode
-decode_answer = msgspec.msgpack.Decoder(Answer).decode
+_request = msgspec.msgpack.Decoder(Request)
+_answer = msgspec.msgpack.Decoder(Answer)
+
+
+def decode_request(body: bytes) -> Request:
+    """Decode a request. Raises: as `engine/contract/messages.py`, `decoded`."""
+    return decoded(_request, body)
+
+
+def decode_answer(body: bytes) -> Answer:
+    """Decode an answer. Raises: as `engine/contract/messages.py`, `decoded`."""
+    return decoded(_answer, body)
 
 
 def encode(message: Request | Answer) -> bytes:

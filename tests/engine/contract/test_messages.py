@@ -102,6 +102,14 @@ def test_unknown_tags_fields_and_types_are_refused(data: object) -> None:
         m.decode_for_coordinator(msgspec.msgpack.encode(data))
 
 
+@pytest.mark.parametrize("data", [["Decline", 1, 7, "text"], ["text", 1]])
+def test_text_that_is_not_utf8_is_refused(data: object) -> None:
+    body = msgspec.msgpack.encode(data).replace(b"text", b"\xff\xfe\xfd\xfc")
+    for decode in (m.decode_for_coordinator, m.decode_for_worker):
+        with pytest.raises(msgspec.DecodeError):
+            decode(body)
+
+
 @pytest.mark.parametrize("message", [*TO_COORDINATOR, *TO_WORKER], ids=name_of)
 def test_an_unfinished_message_is_refused(message: m.ToCoordinator | m.ToWorker) -> None:
     data = m.encode(message)
