@@ -314,3 +314,18 @@ def test_a_job_leaves_no_thread_behind() -> None:
 )
 def test_the_coordinator_is_told_how_a_process_ended(code: int, reason: str) -> None:
     assert worker_exited(Incarnation(2, 5), code) == d.WorkerExited(2, 5, reason)
+
+
+def test_views_and_runs_pass_an_exchange_by_key_and_user_code() -> None:
+    names = ["ann", "bob", None, "a name that is longer than twelve bytes"] * 50
+    views = pa.array(names, pa.string_view())
+    runs = pc.run_end_encode(pa.array([1] * 100 + [2] * 100))
+
+    def again_as_views(batch: pa.RecordBatch) -> pa.RecordBatch:
+        return pa.record_batch({"name": batch["name"].cast(pa.string_view()), "n": batch["n"]})
+
+    stream = hr.read.batches([pa.record_batch({"name": views, "n": runs})], name="names")
+    mapped = stream.rebalance().map_batches(again_as_views, name="again")
+    totals = collected(mapped.key_by("name").aggregate(n=hr.sum("n"), name="totals")).to_pylist()
+    newest = {name: max(row["n"] for row in totals if row["name"] == name) for name in set(names)}
+    assert newest == dict.fromkeys(names, 75)
