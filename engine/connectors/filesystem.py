@@ -9,6 +9,7 @@ Spark's is `_temporary`) and are not seen.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, BinaryIO, cast
@@ -108,6 +109,22 @@ def locate(path: str, storage_options: Mapping[str, Any]) -> Location:
         raise UserError(f"cannot use {path!r}: {error}") from error
     # "s3://bucket/" and "/" keep their slash in some file systems and lose it in others.
     return Location(fs, root.rstrip("/") or "/")
+
+
+def refuse_shorter(file: BinaryIO, path: str, size_bytes_min: int) -> None:
+    """Refuse an open file that has lost bytes since it was listed or read.
+
+    Raises: UnreadableFile.
+    """
+    here = file.tell()
+    size_bytes = file.seek(0, os.SEEK_END)
+    file.seek(here)
+    if size_bytes < size_bytes_min:
+        raise UnreadableFile(
+            path,
+            f"it is {size_bytes} bytes long and was {size_bytes_min}; a file that is being read "
+            "must not become shorter",
+        )
 
 
 def _has_magic(path: str) -> bool:
