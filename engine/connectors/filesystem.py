@@ -63,10 +63,13 @@ class Location:
         return isinstance(self.fs, fsspec.implementations.local.LocalFileSystem)
 
     def files(self) -> list[FileInfo]:
-        """Return the files there now, sorted by path; none is [], no error. Raises: OSError."""
+        """Return the files there now, sorted by path; none is [], no error.
+
+        Raises: OSError; UnreadableFile for a name that is not UTF-8.
+        """
         self.fs.invalidate_cache()
         if self.fs.isfile(self.root):
-            return [FileInfo(self.root, int(self.fs.size(self.root)))]
+            return [FileInfo(_readable(self.root), int(self.fs.size(self.root)))]
         if not _has_magic(self.root) or self.fs.isdir(self.root):
             return self._visible(self._below(self.root), len(self.root))
         found: dict[str, Mapping[str, Any]] = {}
@@ -95,7 +98,7 @@ class Location:
 
     def _visible(self, found: Mapping[str, Mapping[str, Any]], base: int) -> list[FileInfo]:
         return [
-            FileInfo(path, int(info["size"] or 0))
+            FileInfo(_readable(path), int(info["size"] or 0))
             for path, info in sorted(found.items())
             if info["type"] == "file" and not _is_hidden(path[base:])
         ]
@@ -125,6 +128,14 @@ def refuse_shorter(file: BinaryIO, path: str, size_bytes_min: int) -> None:
             f"it is {size_bytes} bytes long and was {size_bytes_min}; a file that is being read "
             "must not become shorter",
         )
+
+
+def _readable(path: str) -> str:
+    """Return `path`; refuse a name that no checkpoint could hold. Raises: UnreadableFile."""
+    told = path.encode("utf-8", "backslashreplace").decode()
+    if told != path:
+        raise UnreadableFile(told, "its name is not UTF-8; rename it")
+    return path
 
 
 def _has_magic(path: str) -> bool:

@@ -257,5 +257,23 @@ def decoded(decoder: msgspec.msgpack.Decoder[_T], body: bytes) -> _T:
 
 
 def encode(message: ToCoordinator | ToWorker | FetchedAhead | FetchAhead) -> bytes:
-    """The message as MessagePack."""
-    return _encoder.encode(message)
+    """The message as MessagePack; see `encoded`."""
+    return encoded(message)
+
+
+def encoded(message: msgspec.Struct) -> bytes:
+    """Encode a message.
+
+    Lone surrogates in texts for people, which come from user code, are escaped: a reason that
+    cannot be told would hide the failure.
+    """
+    try:
+        return _encoder.encode(message)
+    except UnicodeEncodeError:
+        texts = {name: getattr(message, name, "") for name in ("reason", "details")}
+        escaped = {
+            name: text.encode("utf-8", "backslashreplace").decode()
+            for name, text in texts.items()
+            if text
+        }
+        return _encoder.encode(msgspec.structs.replace(message, **escaped))

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import msgspec
 
-from ..contract.messages import decoded
+from ..contract.messages import decoded, encoded
 
 #: Longest body either way.
 MESSAGE_BYTES_MAX = 64 * 1024
@@ -95,7 +95,6 @@ Request = Rescale | Stop | Savepoint
 Done = RescaleDone | StopDone | SavepointDone
 Answer = Working | RescaleDone | StopDone | SavepointDone | Refused
 
-_encoder = msgspec.msgpack.Encoder()
 _request = msgspec.msgpack.Decoder(Request)
 _answer = msgspec.msgpack.Decoder(Answer)
 
@@ -111,5 +110,5 @@ def decode_answer(body: bytes) -> Answer:
 
 
 def encode(message: Request | Answer) -> bytes:
-    """The message as MessagePack."""
-    return _encoder.encode(message)
+    """The message as MessagePack; see `engine/contract/messages.py`, `encoded`."""
+    return encoded(message)

@@ -5,6 +5,7 @@ sentence.
 from __future__ import annotations
 
 import json
+import os
 import pickle
 import re
 import struct
@@ -357,6 +358,22 @@ def test_a_file_that_is_shorter_than_what_was_read_of_it_is_refused(
     run.source = FileSource(str(path), format)
     with pytest.raises(UnreadableFile, match="must not become shorter"):
         run.rest(1)
+
+
+def test_a_name_that_is_not_utf8_is_refused_when_the_pipeline_is_built(tmp_path: Path) -> None:
+    (tmp_path / os.fsdecode(b"a\xff.txt")).write_text("1\n")
+    for path in (str(tmp_path), f"{tmp_path}/*.txt", str(tmp_path / os.fsdecode(b"a\xff.txt"))):
+        with pytest.raises(UserError, match=r"a\\udcff\.txt: its name is not UTF-8; rename it"):
+            _ = FileSource(path, "text").schema
+
+
+def test_a_new_file_with_a_name_that_is_not_utf8_is_named(tmp_path: Path, at: Make) -> None:
+    (tmp_path / "a").write_text("a1\n")
+    run = Following(lambda **o: FileSource(str(tmp_path), "text", **o), at, 1)
+    run.read()
+    (tmp_path / os.fsdecode(b"b\xff")).write_text("b1\n")
+    with pytest.raises(UnreadableFile, match="its name is not UTF-8"):
+        run.read()
 
 
 def test_mistakes_are_told_when_the_pipeline_is_built(tmp_path: Path) -> None:

@@ -102,6 +102,14 @@ def test_unknown_tags_fields_and_types_are_refused(data: object) -> None:
         m.decode_for_coordinator(msgspec.msgpack.encode(data))
 
 
+def test_a_reason_with_lone_surrogates_is_told_escaped() -> None:
+    failed = m.AttemptFailed(1, "no file a\udcff", "at \ud800", fatal=True)
+    told = m.decode_for_coordinator(m.encode(failed))
+    assert told == m.AttemptFailed(1, "no file a\\udcff", "at \\ud800", fatal=True)
+    declined = m.decode_for_coordinator(m.encode(m.Decline(1, 2, "\udc80")))
+    assert declined == m.Decline(1, 2, "\\udc80")
+
+
 @pytest.mark.parametrize("data", [["Decline", 1, 7, "text"], ["text", 1]])
 def test_text_that_is_not_utf8_is_refused(data: object) -> None:
     body = msgspec.msgpack.encode(data).replace(b"text", b"\xff\xfe\xfd\xfc")
