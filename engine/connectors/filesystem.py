@@ -17,7 +17,7 @@ from typing import Any, BinaryIO, cast
 import fsspec
 import fsspec.implementations.local
 
-from ..contract.errors import JobFailed, UserError
+from ..contract.errors import JobFailed, StorageUnreachable, UserError
 
 
 class UnreadableFile(JobFailed):
@@ -110,6 +110,9 @@ def locate(path: str, storage_options: Mapping[str, Any]) -> Location:
         fs, root = fsspec.core.url_to_fs(path, **storage_options)
     except (ValueError, ImportError) as error:
         raise UserError(f"cannot use {path!r}: {error}") from error
+    except Exception as error:  # some clients log in at once, and raise errors of their own
+        reason = str(error) or type(error).__name__
+        raise StorageUnreachable(f"{path!r} cannot be reached: {reason}") from error
     # "s3://bucket/" and "/" keep their slash in some file systems and lose it in others.
     return Location(fs, root.rstrip("/") or "/")
 

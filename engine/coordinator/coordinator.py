@@ -27,6 +27,7 @@ from headrace.recovery.metadata import CheckpointMetadata, SubtaskSnapshot
 
 from ..contract import messages
 from ..contract.execution import ExecutionPlan
+from ..contract.places import redacted
 from . import coordinator_events as events
 from .checkpoints import Checkpoints
 from .coordinator_events import (
@@ -418,7 +419,7 @@ class Coordinator:
             return self._attempt_failed(reason)
         damaged = newest.checkpoint
         if self._origin and newest is self._restore:
-            text = f"chk-{damaged} in {self._origin} cannot be restored: {reason}"
+            text = f"chk-{damaged} in {redacted(self._origin)} cannot be restored: {reason}"
             return self._end(Outcome.FAILED, text)
         self._searching = True
         text = (
