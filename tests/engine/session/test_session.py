@@ -350,3 +350,20 @@ def test_text_and_decimals_are_aggregated_by_both_backends(tmp_path: Path, backe
         texts = [f"{n}.00" for n in range(key, 200, 3)]
         assert (row["first"], row["last"]) == (min(texts), max(texts))
         assert row["total"] == sum(range(key, 200, 3))
+
+
+def test_a_union_column_without_rows_is_collected() -> None:
+    either = pa.sparse_union([pa.field("n", pa.int64()), pa.field("s", pa.string())])
+    schema = pa.schema([("either", either)])
+    none = pa.RecordBatch.from_arrays(
+        [
+            pa.UnionArray.from_sparse(
+                pa.array([], pa.int8()),
+                [pa.array([], pa.int64()), pa.array([], pa.string())],
+                ["n", "s"],
+            )
+        ],
+        schema=schema,
+    )
+    table = collected(hr.read.batches([none], name="none"))
+    assert (table.schema, table.num_rows) == (schema, 0)
