@@ -181,7 +181,7 @@ def _decoded(stream: Stream, where: str, name: str, parallelism: int | None) -> 
 
 
 def _is_coded(field: pa.Field) -> bool:
-    return pa.types.is_dictionary(field.type)
+    return bool(pa.types.is_dictionary(field.type))
 
 
 def _files(format: FormatName, path: str, options: FileOptions, **more: Any) -> Stream:

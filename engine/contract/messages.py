@@ -236,12 +236,14 @@ _to_worker = msgspec.msgpack.Decoder(ToWorker | FetchAhead)
 
 def decode_for_coordinator(body: bytes) -> ToCoordinator | FetchedAhead:
     """Decode a worker's message. Raises: as `decoded`."""
-    return decoded(_to_coordinator, body)
+    message: ToCoordinator | FetchedAhead = decoded(_to_coordinator, body)
+    return message
 
 
 def decode_for_worker(body: bytes) -> ToWorker | FetchAhead:
     """Decode the coordinator's message. Raises: as `decoded`."""
-    return decoded(_to_worker, body)
+    message: ToWorker | FetchAhead = decoded(_to_worker, body)
+    return message
 
 
 def decoded(decoder: msgspec.msgpack.Decoder[_T], body: bytes) -> _T:

@@ -101,12 +101,14 @@ _answer = msgspec.msgpack.Decoder(Answer)
 
 def decode_request(body: bytes) -> Request:
     """Decode a request. Raises: as `engine/contract/messages.py`, `decoded`."""
-    return decoded(_request, body)
+    request: Request = decoded(_request, body)
+    return request
 
 
 def decode_answer(body: bytes) -> Answer:
     """Decode an answer. Raises: as `engine/contract/messages.py`, `decoded`."""
-    return decoded(_answer, body)
+    answer: Answer = decoded(_answer, body)
+    return answer
 
 
 def encode(message: Request | Answer) -> bytes:

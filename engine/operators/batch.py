@@ -233,7 +233,7 @@ def _to_array(column: Any, type_: pa.DataType) -> pa.Array:
 
 
 def _is_coded(column: pa.Array) -> bool:
-    return pa.types.is_dictionary(column.type)
+    return bool(pa.types.is_dictionary(column.type))
 
 
 def _check_nulls(operator: str, batch: pa.RecordBatch, schema: pa.Schema) -> None:

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -100,11 +101,15 @@ def test_views_and_runs_that_a_function_returns_become_plain() -> None:
     runs = pc.run_end_encode(pa.array([7, 7, 8]))
     given = pa.record_batch({"s": views, "n": runs})
     for returned in (given, pa.Table.from_batches([given]), {"s": views, "n": runs}):
-        operator = MapBatchesOperator(lambda _, given=returned: given, schema, operator="op")
+        operator = MapBatchesOperator(partial(same, returned), schema, operator="op")
         operator.open(CONTEXT)
         (out,) = operator.process(BATCH, 0)
         assert out.schema == schema
         assert out.to_pydict() == {"s": ["a", None, "b"], "n": [7, 7, 8]}
+
+
+def same(returned: object, _: pa.RecordBatch) -> object:
+    return returned
 
 
 def test_runs_of_nulls_in_a_column_declared_without_are_refused() -> None:
