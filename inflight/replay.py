@@ -6,6 +6,11 @@ and writes nothing. Order within an old channel is kept; among old channels of o
 free. Records that an earlier attempt had left to replay are of an earlier generation and come
 before all data in flight behind them, or a key's older records could fall behind newer records.
 
+After a rescale that deals out old channels, all subtasks of the job replay in *waves*
+(`recovery/waves.py`), which count down. Records of a later wave wait, and their port goes on with
+what the present wave sends there. Records of wave 0 come with the new records, and hold their port
+from the start.
+
 Watermarks are replayed in place, as watermarks of the channel with the same ends. Restoring at
 another parallelism removes them (`recovery/redistribution.py`): the channel is gone, and
 filtered records have no place any more.

@@ -21,6 +21,7 @@ from ...worker.subtask import Subtask
 from ..coverage import Coverage
 from ..jobs.graph_plans import plan_of
 from ..jobs.graphs import Graph, at_parallelism, changed
+from ..jobs.reference import spread_paths
 from ..jobs.versions import Ending, Rescale
 from ..scheduler import MILLISECOND_NS, SECOND_NS, Scheduler
 from ..sink import SinkSystem
@@ -384,14 +385,17 @@ class World:
 
     def _check_end(self) -> None:
         scenario = self.scenario
+        graph = scenario.graph
+        widths = [rescale.parallelism for rescale in scenario.rescales]
         check_output(
             self._draining.reference(),
             self.env.sinks,
             scenario.settings.mode,
-            splits=scenario.graph.splits,
+            splits=graph.splits,
             rescaled=self.rescaled,
+            spread=spread_paths(graph, [[task.parallelism for task in graph.tasks], *widths]),
         )
-        for task in scenario.graph.tasks:
+        for task in graph.tasks:
             self.coverage.count(f"tasks run to their end, {task.kind.value}")
 
 
