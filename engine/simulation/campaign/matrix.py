@@ -7,8 +7,8 @@
 
 A run is a small job with backpressure and unaligned checkpoints that goes from one parallelism to
 another. Every third run goes back amid the replay, so that filters are stacked; every fourth run
-has faults. The seed names the edge, or, with --operators, the operator that reads the edge, or, with
---chains, the keyed task and the forward edges behind it.
+has faults. The seed names the edge, or, with --operators, the operator that reads the edge, or,
+with --chains, the keyed task and the forward edges behind it.
 
 Exit code 0: no violation, and every pair had records in flight at its rescale; 3: otherwise.
 """
