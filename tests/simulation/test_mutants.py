@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from . import mutants, rescale_mutants
-from .planted import Search, assert_found, by_campaign, haunted
+from .planted import Search, assert_found, by_campaign, by_chains, haunted
 
 MUTANTS = mutants.MUTANTS | rescale_mutants.MUTANTS
 
@@ -53,7 +53,14 @@ KNOWN: dict[str, int] = {
 SEEDS_MAX = 1000
 
 #: {mutant: its search}, where a run of the campaign meets the bug too rarely.
-SEARCHES: dict[str, Search] = {"older_incarnation_is_accepted": haunted}
+SEARCHES: dict[str, Search] = {
+    "a_wave_begins_when_the_wave_before_is_handed_out": by_chains,
+    "all_edges_are_replayed_in_one_wave": by_chains,
+    "forward_edges_are_replayed_without_waves": by_chains,
+    "older_incarnation_is_accepted": haunted,
+    "records_in_channels_amid_the_waves_count_as_new": by_chains,
+    "replays_of_later_waves_do_not_wait": by_chains,
+}
 
 
 @pytest.fixture(autouse=True)
