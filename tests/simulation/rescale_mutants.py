@@ -58,17 +58,6 @@ def records_in_channels_amid_the_waves_count_as_new(patch: pytest.MonkeyPatch) -
 
 
 @mutant
-def a_wave_begins_when_the_wave_before_is_handed_out(patch: pytest.MonkeyPatch) -> None:
-    """What came of the wave may still wait in channels."""
-
-    def first_wave(snapshots: Any) -> int:
-        left = (h for s in snapshots for h in s.inflight if h.side == "replay" and h.buffers)
-        return max((handle.wave for handle in left), default=0)
-
-    patch.setattr(checkpoints, "first_wave", first_wave)
-
-
-@mutant
 def all_edges_are_replayed_in_one_wave(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(waves, "_depths", lambda inputs: [0] * len(inputs))
 
