@@ -458,7 +458,8 @@ def test_records_of_a_later_wave_wait_and_their_port_goes_on() -> None:
 
 def test_records_that_come_with_the_new_ones_hold_their_port_from_the_start() -> None:
     replay = Replay([channel(stored(1, 2))], PORTS, wave=1)
-    assert (replay.wanted(), replay.pending_ports) == ([], {PORTS[0]})
+    assert replay.wanted() == []
+    assert replay.pending_ports == {PORTS[0]}
     replay.wave_began(0)
     assert drained(replay) == [100, 101]
 

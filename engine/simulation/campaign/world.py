@@ -112,6 +112,9 @@ class World:
         self.finished = False
         #: Its parallelism is another than at first.
         self.rescaled = False
+        #: Parallelisms of all versions, by task.
+        self.widths = [[task.parallelism for task in scenario.graph.tasks]]
+        self.widths += [list(rescale.parallelism) for rescale in scenario.rescales]
         self._generation = 0
         self._ended_ns = 0
         #: Versions to come, and the version of the next start of the job.
@@ -386,14 +389,13 @@ class World:
     def _check_end(self) -> None:
         scenario = self.scenario
         graph = scenario.graph
-        widths = [rescale.parallelism for rescale in scenario.rescales]
         check_output(
             self._draining.reference(),
             self.env.sinks,
             scenario.settings.mode,
             splits=graph.splits,
             rescaled=self.rescaled,
-            spread=spread_paths(graph, [[task.parallelism for task in graph.tasks], *widths]),
+            spread=spread_paths(graph, self.widths),
         )
         for task in graph.tasks:
             self.coverage.count(f"tasks run to their end, {task.kind.value}")

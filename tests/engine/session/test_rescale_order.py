@@ -81,7 +81,8 @@ def rescaled_under_load(folder: Path, parallelism: list[int]) -> list[dict[str, 
     def is_loaded() -> bool:
         handle.checkpoint()
         view = in_flight_on(open_checkpoint(str(folder / "checkpoints")), FORWARD)
-        return sum(b.num_rows for piece in view.pieces for b in view.read(piece)) >= LOADED_ROWS
+        rows: int = sum(b.num_rows for piece in view.pieces for b in view.read(piece))
+        return rows >= LOADED_ROWS
 
     first, *others = parallelism
     handle = job(folder, first).start("threads")
