@@ -144,6 +144,7 @@ class Deploy(_Message, frozen=True):
     Ends any earlier attempt at once.
 
     `job` and `origin` name the checkpoint's job and directory (a URL; empty: the job's own).
+    `wave`: the first wave of the replay (`recovery/waves.py`).
     """
 
     epoch: int
@@ -152,12 +153,20 @@ class Deploy(_Message, frozen=True):
     job: str
     origin: str
     restore: list[SubtaskSnapshot]
+    wave: int = 0
 
 
 class Start(_Message, frozen=True):
     """All workers are deployed: connect to your peers and run."""
 
     epoch: int
+
+
+class BeginWave(_Message, frozen=True):
+    """Records in flight of earlier waves are worked on: replay this one. 0: take new records."""
+
+    epoch: int
+    wave: int
 
 
 class Drain(_Message, frozen=True):
@@ -227,7 +236,7 @@ ToCoordinator = (
     | TaskFinished
     | Heartbeat
 )
-ToWorker = Deploy | Start | Drain | Abandon | Trigger | Completed | Cancelled | Shutdown
+ToWorker = Deploy | Start | BeginWave | Drain | Abandon | Trigger | Completed | Cancelled | Shutdown
 
 _encoder = msgspec.msgpack.Encoder()
 _to_coordinator = msgspec.msgpack.Decoder(ToCoordinator | FetchedAhead)

@@ -35,6 +35,7 @@ TO_COORDINATOR: list[m.ToCoordinator | m.FetchedAhead] = [
 TO_WORKER: list[m.ToWorker | m.FetchAhead] = [
     m.Deploy(2, [ADDRESS], 7, "orders", "file:///ckpt", [SNAPSHOT]),
     m.Start(2),
+    m.BeginWave(2, 1),
     m.Drain(2),
     m.Abandon(2),
     m.Trigger(2, 8, "aligned", 1 << 62),
