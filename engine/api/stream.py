@@ -464,8 +464,7 @@ class Stream(Flow["Stream"]):
         check_plain(kind, function)
         if schema is None:
             return self.schema
-        check_schema(schema, where=kind)
-        return schema
+        return check_schema(schema, where=kind)
 
 
 @dataclass(frozen=True, slots=True)

@@ -74,6 +74,8 @@ REQUIRED: tuple[str, ...] = (
     "full batches",
     "batches in part",
     "records re-filtered",
+    "replays in waves",
+    "restores amid the waves of a replay",
     "filters stacked twice",
 )
 

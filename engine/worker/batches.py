@@ -40,7 +40,7 @@ class Batches:
         """Hand out a batch if one is due; its rows count as in flight until they are committed."""
         for port, ready in self._ready().items():
             if self._is_due(port, ready, now_ns):
-                return self._take(port)
+                return self._gate.next_batch(port, self.rule.rows)
         return ()
 
     def next_deadline_ns(self, now_ns: int) -> int | None:
@@ -60,14 +60,6 @@ class Batches:
                 limits += [(c.channel, c.extend()) for c in fills]
         return [(channel, limit) for channel, limit in limits if limit is not None]
 
-    def _take(self, port: int) -> tuple[GateInput, ...]:
-        given = self._gate.next_batch(port, self.rule.rows)
-        for each in given:
-            arrivals = self._arrivals[each.channel]
-            while arrivals and arrivals[0][0] <= each.buffer.end:
-                arrivals.popleft()
-        return given
-
     def _may_fill(self, channel: InputChannel) -> bool:
         held = channel.port in self._gate.held_ports
         return not channel.blocked and not channel.barriers and not held
@@ -80,6 +72,10 @@ class Batches:
         return all(c.end_arrived for c in self._gate.channels.values() if c.port == port)
 
     def _lingers_until_ns(self, ready: Sequence[InputChannel]) -> int:
+        for channel in ready:
+            arrivals = self._arrivals[channel.channel]
+            while arrivals[0][0] <= channel.taken:
+                arrivals.popleft()
         return min(self._arrivals[c.channel][0][1] for c in ready) + self.rule.linger_ns
 
     def _ready(self) -> dict[int, list[InputChannel]]:

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -9,6 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
+from headrace.engine.api.expressions import projected_schema
 from headrace.engine.contract.errors import UserCodeError, UserError
 from headrace.engine.contract.operators import OperatorContext
 from headrace.engine.operators.batch import (
@@ -157,3 +159,104 @@ def test_an_instance_is_closed_and_a_function_is_not(capsys: pytest.CaptureFixtu
         operator.close()
     assert (Model.made, Model.closed) == (2, 1)
     assert "an end that fails is printed" in capsys.readouterr().err
+
+
+def test_views_and_runs_that_a_function_returns_become_plain() -> None:
+    schema = pa.schema([("s", pa.string()), pa.field("n", pa.int64(), nullable=False)])
+    views = pa.array(["a", None, "b"], pa.string_view())
+    runs = pc.run_end_encode(pa.array([7, 7, 8]))
+    given = pa.record_batch({"s": views, "n": runs})
+    for returned in (given, pa.Table.from_batches([given]), {"s": views, "n": runs}):
+        operator = MapBatchesOperator(partial(same, returned), schema, operator="op")
+        operator.open(CONTEXT)
+        (out,) = operator.process(BATCH, 0)
+        assert out.schema == schema
+        assert out.to_pydict() == {"s": ["a", None, "b"], "n": [7, 7, 8]}
+
+
+def same(returned: object, _: pa.RecordBatch) -> object:
+    return returned
+
+
+def test_runs_of_nulls_in_a_column_declared_without_are_refused() -> None:
+    schema = pa.schema([pa.field("n", pa.int64(), nullable=False)])
+    runs = pa.record_batch({"n": pc.run_end_encode(pa.array([7, None]))})
+    operator = MapBatchesOperator(lambda _: runs, schema, operator="op")
+    operator.open(CONTEXT)
+    with pytest.raises(UserCodeError, match="column 'n' of the returned batch has nulls"):
+        list(operator.process(BATCH, 0))
+
+
+def test_a_computed_view_becomes_plain() -> None:
+    expressions = {"t": pc.field("s").cast(pa.string_view())}
+    out = projected_schema(expressions, BATCH.schema)
+    (batch,) = SelectOperator(expressions, out).process(BATCH, 0)
+    assert batch.schema.field("t").type == pa.string()
+    batch.validate(full=True)
+
+
+def test_batches_have_at_most_the_size_asked_for() -> None:
+    assert mapped(lambda b: {"y": [b.num_rows]}, batch_size=3) == [[3], [1]]
+
+
+def test_a_class_is_made_once_and_called_for_each_batch() -> None:
+    class Counter:
+        def __init__(self) -> None:
+            self.calls = 0
+
+        def __call__(self, batch: pa.RecordBatch) -> dict[str, list[int]]:
+            self.calls += 1
+            return {"y": [self.calls]}
+
+    assert mapped(Counter, batch_size=2) == [[1], [2]]
+
+
+@pytest.mark.parametrize(
+    ("returned", "message"),
+    [
+        (pa.record_batch({"z": [1]}), "lacks 'y' and adds 'z'"),
+        (
+            pa.record_batch({"y": [1.0]}),
+            "column 'y' of the returned batch is double, declared is int64",
+        ),
+        ({"y": [1.5]}, "'y' of the returned columns does not fit"),
+        ({"y": pa.array([1], pa.int32())}, "is int32, declared is int64"),
+        ({"y": [1], "z": [1]}, "adds 'z'"),
+        ([1], "returned list"),
+    ],
+)
+def test_other_names_or_types_are_refused_and_never_cast(returned: Any, message: str) -> None:
+    with pytest.raises(UserCodeError, match=message):
+        mapped(lambda _: returned)
+
+
+def test_columns_of_different_lengths_and_undeclared_nulls_are_refused() -> None:
+    schema = pa.schema([pa.field("a", pa.int64(), nullable=False), ("b", pa.int64())])
+    for columns, message in (
+        ({"a": [1], "b": [1, 2]}, "differ in length"),
+        ({"a": [None], "b": [1]}, "not nullable"),
+    ):
+        given: Any = columns
+
+        def function(_: pa.RecordBatch, given: Any = given) -> Any:
+            return given
+
+        operator = MapBatchesOperator(function, schema)
+        operator.open(CONTEXT)
+        with pytest.raises(UserCodeError, match=message):
+            list(operator.process(BATCH, 0))
+
+
+def test_what_a_function_or_constructor_raises_is_the_users() -> None:
+    class Broken:
+        def __init__(self) -> None:
+            raise RuntimeError("no model")
+
+    def late(_: pa.RecordBatch) -> Iterator[Any]:
+        yield {"y": [1]}
+        raise RuntimeError("late")
+
+    with pytest.raises(UserCodeError, match="RuntimeError: no model"):
+        mapped(Broken)
+    with pytest.raises(UserCodeError, match="RuntimeError: late"):
+        mapped(late)

@@ -185,3 +185,8 @@ def test_every_row_comes_once_in_order_and_in_time(
     now_ns += 100
     work()
     assert done == {id: list(range(end)) for id, end in ends.items()}
+
+
+def test_old_records_of_a_wave_wait_for_no_full_batch() -> None:
+    subject = driven(inputs=((A,),), wave=1)
+    assert subject.records(A, 2) == ["run 1: port 0 [0, 1]"]
