@@ -67,6 +67,8 @@ REQUIRED: tuple[str, ...] = (
     "rescaled restores",
     "restores by other partitioners",
     "records in flight given out by another partitioner",
+    "calls made again",
+    "tasks run to their end, asks",
     "tasks run to their end, session join",
     "tasks run to their end, co-process",
     "tasks run to their end, lives",

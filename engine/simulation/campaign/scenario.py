@@ -14,6 +14,7 @@ from headrace.channels.events import CheckpointMode
 from headrace.inflight.log import USUAL, LogLimits
 
 from ...worker.subtask_spec import Limits
+from ..jobs.asks import with_asks
 from ..jobs.batches import with_batches
 from ..jobs.graphs import Graph, draw_graph, with_ranges
 from ..jobs.reference import Reference, reference_of
@@ -60,7 +61,7 @@ def draw_scenario(
     mode: CheckpointMode | None = None,
 ) -> Scenario:
     """Draw job, settings and faults."""
-    later, batches = _beside(rng, "later"), _beside(rng, "batches")
+    later, batches, asks = (_beside(rng, word) for word in ("later", "batches", "asks"))
     drawn = rng.choice(_MODES)
     mode = mode or drawn
     exact = mode is not CheckpointMode.AT_LEAST_ONCE
@@ -81,7 +82,7 @@ def draw_scenario(
     graph, _ = _bounded(with_ranges(with_time(graph, rng, exact=exact), rng))
     graph = with_later_kinds(graph, later) if exact else graph
     graph, rescales = with_changes(graph, rescales, later)
-    graph = with_batches(graph, batches)
+    graph = with_asks(with_batches(graph, batches), asks)
     graph, reference = _bounded(graph)
     return Scenario(graph, reference, settings, profile, rescales, drain_ns)
 

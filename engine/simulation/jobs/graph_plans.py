@@ -17,6 +17,7 @@ from ...operators.join import Interval
 from ...operators.process import ProcessOperator
 from ..sink import SinkSystem, SystemCommitter, SystemWriter
 from .alarms import alarms
+from .asks import asks_of
 from .batches import Batched, rule_of
 from .co_processes import co_process
 from .connects import Connected
@@ -102,6 +103,8 @@ def _operators(
         case Kind.BATCHES:
             batched = functools.partial(Batched, index)
             return (OperatorPlan(f"{name}-stamp", operator=batched, batch=rule_of(index)),)
+        case Kind.ASKS:
+            return (_timed(name, asks_of(index)), stamp)
         case Kind.DROP:
             drop = functools.partial(Drop, index)
             return (OperatorPlan(f"{name}-drop", operator=drop), stamp)

@@ -36,6 +36,8 @@ class Kind(Enum):
     MAP = "map"
     #: Marks the path, a full batch at a time.
     BATCHES = "batches"
+    #: Marks the path, by calls of a service that end in another order.
+    ASKS = "asks"
     #: Drops a quarter of the records, by id.
     DROP = "drop"
     #: Keyed: appends each record to the list of its key and says at which place.

@@ -282,4 +282,5 @@ def _told(index: int, told: Records) -> Counter[Record]:
 def _stepped(index: int, kind: Kind, order: dict[int, bool]) -> dict[int, bool]:
     if kind in ANEW:
         return {index + 1: False}
-    return {path * PATH_STEP + index + 1: kept for path, kept in order.items()}
+    keeps = kind is not Kind.ASKS
+    return {path * PATH_STEP + index + 1: kept and keeps for path, kept in order.items()}

@@ -1,0 +1,91 @@
+"""Tasks of a random job that call a service for each record, with many calls under way.
+
+Each stands in the place of a map, and puts out what a map does, in another order. So a call that is
+under way at a cut and is lost, or counts twice, shows in the sinks; windows behind show a watermark
+that does not wait for a call.
+"""
+
+from __future__ import annotations
+
+import functools
+import random
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Final
+
+from ...contract.operators import OperatorContext
+from ...operators.async_calls import Answer, Call, CallLimits
+from ...operators.async_map import AsyncMapOperator
+from .graphs import Graph, Kind
+from .source import SCHEMA
+
+#: Share of the jobs with such tasks, and share of the maps in those.
+_JOBS, _TASKS = 0.4, 0.6
+_CAPACITY: Final = 6
+#: A call ends when somebody has looked for answers so often, by its number.
+_LOOKS: Final = (1, 4, 2, 9, 1, 3, 6)
+
+
+class SimulatedCalls:
+    """See `Calls`: the service answers with the record, sooner or later."""
+
+    def __init__(self) -> None:
+        #: By call: looks left, and the answer.
+        self._left: dict[int, int] = {}
+        self._answers: dict[int, Answer] = {}
+
+    def start(self, calls: Sequence[Call]) -> None:
+        """See `Calls`."""
+        for call in calls:
+            self._left[call.number] = _LOOKS[call.number % len(_LOOKS)]
+            self._answers[call.number] = Answer(call.number, call.row)
+
+    def take(self) -> list[Answer]:
+        """See `Calls`."""
+        for number in self._left:
+            self._left[number] -= 1
+        ended = [number for number, left in self._left.items() if left <= 0]
+        for number in ended:
+            del self._left[number]
+        return [self._answers.pop(number) for number in ended]
+
+    def wait(self, timeout_s: float) -> None:
+        """See `Calls`: time flies."""
+
+    def close(self) -> None:
+        """See `Calls`."""
+
+
+def _calls(_: OperatorContext) -> SimulatedCalls:
+    return SimulatedCalls()
+
+
+def asks(name: str, *, ordered: bool) -> AsyncMapOperator:
+    """The operator: the product's, with calls of the simulation."""
+    limits = CallLimits(_CAPACITY, 1, 0, 0, None)
+    return AsyncMapOperator(
+        lambda row: row, SCHEMA, SCHEMA, limits, ordered=ordered, operator=name, calls=_calls
+    )
+
+
+def ordered_at(task: int) -> bool:
+    """Whether task `task` keeps the order of its records."""
+    return task % 2 == 0
+
+
+def asks_of(task: int) -> functools.partial[AsyncMapOperator]:
+    """Makes the operator of task `task`, given its name."""
+    return functools.partial(asks, ordered=ordered_at(task))
+
+
+def with_asks(graph: Graph, rng: random.Random) -> Graph:
+    """Turn some maps into tasks that call a service. `rng` draws for this alone."""
+    if rng.random() >= _JOBS:
+        return graph
+    tasks = [
+        replace(task, kind=Kind.ASKS)
+        if task.kind in (Kind.MAP, Kind.BATCHES) and rng.random() < _TASKS
+        else task
+        for task in graph.tasks
+    ]
+    return replace(graph, tasks=tuple(tasks))
