@@ -61,6 +61,7 @@ class Flow(ABC, Generic[S]):
         stateful: bool = False,
         idle_after_ns: int | None = None,
         late: pa.Schema | None = None,
+        errors: pa.Schema | None = None,
     ) -> S:
         """Add an operator of one's own: what all other methods come down to.
 
@@ -74,6 +75,8 @@ class Flow(ABC, Generic[S]):
             idle_after_ns: for an operator that makes watermarks: without records for so long it
                 counts as idle.
             late: schema of the records that it may hand out as late (`take_late`).
+            errors: schema of the dead letters that it hands out (`take_errors`), which then need a
+                consumer.
         """
         if name is not None:
             check_name(name, kind=kind)
@@ -91,6 +94,7 @@ class Flow(ABC, Generic[S]):
             runs_user_code=runs_user_code,
             idle_after_ns=idle_after_ns,
             late=late,
+            errors=errors,
             built_at=call_site(),
         )
         return self.over((Input(node),), schema, _kept(self.event_time, schema))

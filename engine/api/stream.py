@@ -27,7 +27,10 @@ from headrace.channels.partitioners.rebalance import Rebalance
 from headrace.channels.partitioners.shuffle import Shuffle
 
 from ..contract.errors import UserError
+from ..contract.execution import Output
+from ..contract.operators import Operator
 from ..contract.options import State
+from ..contract.suggestion import did_you_mean
 from ..contract.units import Duration, duration_ns
 from ..contract.user_code import Row
 from ..operators.aggregate import Emit
@@ -35,17 +38,19 @@ from ..operators.aggregations import Aggregation
 from ..operators.batch import BatchFunction, FilterOperator, MapBatchesOperator, SelectOperator
 from ..operators.co_process import CoProcessor
 from ..operators.connect import BroadcastProcessor
+from ..operators.failures import ON_ERROR, OnError, letter_schema
 from ..operators.join import How
 from ..operators.process import StatefulProcessor
 from ..operators.row import FilterFunctionOperator, FlatMapOperator, MapOperator
 from ..operators.watermark import WatermarkOperator
 from ..operators.windows import Window
-from ..plan.graph import Input, Keyed, Output
+from ..plan.graph import Input, Keyed
 from ..plan.validate import (
     check_columns,
     check_event_time,
     check_keys,
     check_parallelism,
+    check_plain,
     check_schema,
     check_union,
     require_name,
@@ -91,6 +96,7 @@ class Stream(Flow["Stream"]):
         function: RowFunction,
         schema: pa.Schema | None = None,
         *,
+        on_error: OnError = "fail",
         name: str | None = None,
         parallelism: int | None = None,
     ) -> Stream:
@@ -98,18 +104,19 @@ class Stream(Flow["Stream"]):
 
         Args:
             schema: of the results; None: this stream's.
+            on_error: when a call raises, or its result does not fit: "fail" the job, "skip" the
+                row (counted, and told in a notice), or "route" it to `errors`.
         """
-        out = self._declared("map", function, schema)
-        operator = partial(MapOperator, function, out)
-        return self.then(
-            "map", operator, out, name=name, parallelism=parallelism, runs_user_code=True
-        )
+        out = self._declared("map", function, schema, on_error)
+        operator = partial(MapOperator, function, out, on_error=on_error)
+        return self._calling("map", operator, out, on_error, name, parallelism)
 
     def flat_map(
         self,
         function: FlatRowFunction,
         schema: pa.Schema | None = None,
         *,
+        on_error: OnError = "fail",
         name: str | None = None,
         parallelism: int | None = None,
     ) -> Stream:
@@ -117,17 +124,17 @@ class Stream(Flow["Stream"]):
 
         Args:
             schema: of the results; None: this stream's.
+            on_error: as of `map`.
         """
-        out = self._declared("flat_map", function, schema)
-        operator = partial(FlatMapOperator, function, out)
-        return self.then(
-            "flat_map", operator, out, name=name, parallelism=parallelism, runs_user_code=True
-        )
+        out = self._declared("flat_map", function, schema, on_error)
+        operator = partial(FlatMapOperator, function, out, on_error=on_error)
+        return self._calling("flat_map", operator, out, on_error, name, parallelism)
 
     def filter(
         self,
         condition: pc.Expression | RowPredicate,
         *,
+        on_error: OnError = "fail",
         name: str | None = None,
         parallelism: int | None = None,
     ) -> Stream:
@@ -136,16 +143,21 @@ class Stream(Flow["Stream"]):
         Args:
             condition: an Arrow expression such as `pc.field("amount") > 100` (fast), or a function
                 of one row (slow).
+            on_error: as of `map`; of a function only.
         """
         if isinstance(condition, pc.Expression):
+            if on_error != "fail":
+                raise UserError(
+                    f"filter: on_error={on_error!r} needs a function of one row, for Arrow"
+                    " evaluates an expression over whole batches; write a function, or leave"
+                    " on_error out"
+                )
             check_filter(condition, self.schema)
             keep = partial(FilterOperator, condition)
             return self.then("filter", keep, self.schema, name=name, parallelism=parallelism)
-        self._declared("filter", condition, None)
-        operator = partial(FilterFunctionOperator, condition)
-        return self.then(
-            "filter", operator, self.schema, name=name, parallelism=parallelism, runs_user_code=True
-        )
+        self._declared("filter", condition, None, on_error)
+        operator = partial(FilterFunctionOperator, condition, on_error=on_error)
+        return self._calling("filter", operator, self.schema, on_error, name, parallelism)
 
     def map_batches(
         self,
@@ -153,6 +165,7 @@ class Stream(Flow["Stream"]):
         schema: pa.Schema | None = None,
         *,
         batch_size: int | None = None,
+        on_error: OnError = "fail",
         name: str | None = None,
         parallelism: int | None = None,
     ) -> Stream:
@@ -164,14 +177,14 @@ class Stream(Flow["Stream"]):
                 model in `__init__`) and calls it.
             schema: of the results; None: this stream's.
             batch_size: rows handed over at most; None: as they come.
+            on_error: as of `map`. A failing batch is handed over again in halves until the failing
+                rows are alone, so the result of a row should not depend on its batch.
         """
-        out = self._declared("map_batches", function, schema)
+        out = self._declared("map_batches", function, schema, on_error)
         if batch_size is not None:
             check_parallelism(batch_size, where="map_batches: batch_size", limit=2**31 - 1)
-        operator = partial(MapBatchesOperator, function, out, batch_size)
-        return self.then(
-            "map_batches", operator, out, name=name, parallelism=parallelism, runs_user_code=True
-        )
+        operator = partial(MapBatchesOperator, function, out, batch_size, on_error=on_error)
+        return self._calling("map_batches", operator, out, on_error, name, parallelism)
 
     def select(
         self,
@@ -381,10 +394,50 @@ class Stream(Flow["Stream"]):
         """The sinks: `stream.write.parquet("out/", name="out")`."""
         return Write(self)
 
-    def _declared(self, kind: str, function: object, schema: pa.Schema | None) -> pa.Schema:
-        """Check a function and the schema of its results; return that schema."""
+    @property
+    def errors(self) -> Stream:
+        """The dead letters of an operator with `on_error="route"`: its name (`operator`), the
+        type (`error`) and `message` of the exception, and the `record` as it came in.
+        """
+        node = self.inputs[0].node
+        if len(self.inputs) > 1 or node.errors is None:
+            what = "a union" if len(self.inputs) > 1 else node.label
+            raise UserError(
+                f'{what} has no errors to take; give on_error="route" to the operator, and take'
+                " errors from its result"
+            )
+        return Stream((Input(node, output=Output.ERRORS),), node.errors)
+
+    def _calling(
+        self,
+        kind: str,
+        operator: Callable[..., Operator],
+        schema: pa.Schema,
+        on_error: OnError,
+        name: str | None,
+        parallelism: int | None,
+    ) -> Stream:
+        """Add an operator around a user's function."""
+        return self.then(
+            kind,
+            operator,
+            schema,
+            name=name,
+            parallelism=parallelism,
+            runs_user_code=True,
+            errors=letter_schema(self.schema) if on_error == "route" else None,
+        )
+
+    def _declared(
+        self, kind: str, function: object, schema: pa.Schema | None, on_error: object = "fail"
+    ) -> pa.Schema:
+        """Check a function, the schema of its results and its `on_error`; return the schema."""
         if not callable(function):
             raise UserError(f"{kind} takes a function, got {function!r}")
+        check_plain(function, where=kind)
+        if on_error not in ON_ERROR:
+            hint = did_you_mean(str(on_error), ON_ERROR)
+            raise UserError(f"{kind}: there is no on_error={on_error!r}; {hint}")
         if schema is None:
             return self.schema
         check_schema(schema, where=kind)

@@ -41,6 +41,16 @@ class EventTimeRole(Enum):
     MAKES = "makes"
 
 
+class Output(Enum):
+    """Which of an operator's outputs a consumer takes from."""
+
+    MAIN = "main"
+    #: Late records, as they came in (Flink: a side output).
+    LATE = "late"
+    #: Dead letters: records whose call failed.
+    ERRORS = "errors"
+
+
 @dataclass(frozen=True, slots=True)
 class OperatorPlan:
     """One operator of a chain.
@@ -53,6 +63,7 @@ class OperatorPlan:
         time: the role of watermarks.
         idle_after_ns: of an operator that makes watermarks: without records for so long it counts
             as idle; None: never.
+        built_at: "job.py:17", the line of the user's program that built it.
     """
 
     name: str
@@ -63,6 +74,7 @@ class OperatorPlan:
     stateful: bool = False
     time: EventTimeRole = EventTimeRole.PASSES
     idle_after_ns: int | None = None
+    built_at: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +86,7 @@ class TaskPlan:
         inputs: edge indexes by input port.
         outputs: edge indexes that the tail feeds.
         late_outputs: the outputs that take the tail's late records instead of its results.
+        error_outputs: the outputs that take the tail's dead letters.
     """
 
     index: int
@@ -83,6 +96,7 @@ class TaskPlan:
     inputs: tuple[int, ...]
     outputs: tuple[int, ...]
     late_outputs: tuple[int, ...] = ()
+    error_outputs: tuple[int, ...] = ()
 
     @property
     def is_source(self) -> bool:
@@ -116,7 +130,7 @@ class EdgePlan:
         key: stable identity "producer->consumer/port", by operator names.
         port: input port of the consumer.
         partitioner: a pure value; `partitioner.open(...)` makes one splitter a producer subtask.
-        late: carries the producer's late records.
+        output: which of the producer's outputs it carries.
     """
 
     index: int
@@ -126,7 +140,7 @@ class EdgePlan:
     port: int
     partitioner: Partitioner
     schema: pa.Schema
-    late: bool = False
+    output: Output = Output.MAIN
 
 
 @dataclass(frozen=True, slots=True)

@@ -408,10 +408,8 @@ class Coordinator:
     # --- damaged checkpoints ----------------------------------------------------------------------
 
     def _deploy_failed(self, message: messages.DeployFailed) -> list[CoordinatorEffect]:
-        """A worker could not restore: try an older checkpoint if this is damaged."""
+        """A worker could not restore, for the checkpoint is damaged: try an older one."""
         reason, newest = message.reason, self._checkpoints.newest
-        if not message.corrupt:
-            return self._end(Outcome.FAILED, reason)
         assert newest is not None, "nothing was restored, so nothing can be corrupt"
         if newest is not self._started_from:
             # The attempt still replays an older checkpoint; the newest may well be whole.

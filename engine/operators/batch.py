@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -12,6 +12,7 @@ from pyarrow import acero
 from ..contract.errors import UserCodeError, UserError
 from ..contract.operators import OperatorContext
 from ..contract.user_code import check_schema, raised, slices, to_array
+from .failures import Failures, OnError
 from .stateless import StatelessOperator
 
 #: Results of a `MapBatchesOperator` function: a RecordBatch, a Table, {column: values}, an iterator
@@ -113,12 +114,14 @@ class MapBatchesOperator(StatelessOperator):
         batch_size: int | None = None,
         *,
         operator: str = "map_batches",
+        on_error: OnError = "fail",
     ) -> None:
         assert batch_size is None or batch_size > 0, f"batches of {batch_size} rows"
         self._given = function
         self._schema = schema_out
         self._batch_rows_max = batch_size
         self._operator = operator
+        self._failures = Failures(on_error, operator)
         self._function: BatchFunction | None = None
 
     def open(self, context: OperatorContext) -> None:
@@ -131,7 +134,7 @@ class MapBatchesOperator(StatelessOperator):
             return
         try:
             self._function = self._given()
-        except Exception as error:
+        except BaseException as error:
             raise raised(self._operator, error) from error
 
     def process(self, batch: pa.RecordBatch, port: int) -> Iterator[pa.RecordBatch]:
@@ -140,16 +143,40 @@ class MapBatchesOperator(StatelessOperator):
         Raises: UserCodeError when the function raises, or returns other names or types than
         declared.
         """
-        assert self._function is not None, "opened"
         for piece in slices(batch, self._batch_rows_max or batch.num_rows):
-            try:
-                returned = self._function(piece)
-                # A generator runs here, so that what it raises is caught.
-                results = list(returned) if isinstance(returned, Iterator) else [returned]
-            except Exception as error:
+            yield from self._results(piece)
+
+    def take_errors(self) -> Sequence[pa.RecordBatch]:
+        """Hand out the dead letters."""
+        return self._failures.take()
+
+    def _results(self, piece: pa.RecordBatch) -> list[pa.RecordBatch]:
+        """Call the function; where failures are kept, a failing batch is halved, and each half
+        called, until the failing records are alone.
+        """
+        try:
+            return self._call(piece)
+        except BaseException as error:
+            if not self._failures.kept:
+                if isinstance(error, UserCodeError):
+                    raise
                 raise raised(self._operator, error) from error
-            for result in results:
-                yield from to_batches(self._operator, result, self._schema)
+            if piece.num_rows == 1:
+                self._failures.add(piece, error)
+                return []
+        half = piece.num_rows // 2
+        return [*self._results(piece.slice(0, half)), *self._results(piece.slice(half))]
+
+    def _call(self, piece: pa.RecordBatch) -> list[pa.RecordBatch]:
+        assert self._function is not None, "opened"
+        returned = self._function(piece)
+        # A generator runs here, so that its failure is caught.
+        results = list(returned) if isinstance(returned, Iterator) else [returned]
+        return [
+            batch
+            for result in results
+            for batch in to_batches(self._operator, result, self._schema)
+        ]
 
 
 def to_batches(operator: str, result: object, schema: pa.Schema) -> list[pa.RecordBatch]:

@@ -170,7 +170,7 @@ class ProcessOperator(KeyedOperator):
                 self._alarms, self._current, fires=self.fires_by_clock
             )
             processor.open()
-        except Exception as error:
+        except BaseException as error:
             raise raised(self._operator, error) from error
         self._processor = processor
 
@@ -272,7 +272,7 @@ class ProcessOperator(KeyedOperator):
                     rows.extend(self._rows_of(process(key, row)))
                 except UserCodeError:
                     raise
-                except Exception as error:
+                except BaseException as error:
                     record = piece.slice(index, 1).to_pylist()[0]
                     raise raised(self._operator, error, record=record) from error
             yield from self._batches_of(rows)
@@ -299,7 +299,7 @@ class ProcessOperator(KeyedOperator):
                 results = self._results(process_batch(key, rows))
             except UserCodeError:
                 raise
-            except Exception as error:
+            except BaseException as error:
                 raise raised(self._operator, error, record={"key": key}) from error
             yield from results
 

@@ -7,25 +7,43 @@ wrong value appears close to the record that caused the error.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 import numpy as np
 import pyarrow as pa
 
 from ..contract.errors import UserCodeError
 from ..contract.user_code import Row, raised, rows_of, rows_to_batch, shown, slices
+from .failures import Failures, OnError
 from .stateless import StatelessOperator
 
 
-class MapOperator(StatelessOperator):
+class RowOperator(StatelessOperator):
+    """Base of operators around a function per record: their failed records."""
+
+    def __init__(self, operator: str, on_error: OnError) -> None:
+        self._operator = operator
+        self._failures = Failures(on_error, operator)
+
+    def take_errors(self) -> Sequence[pa.RecordBatch]:
+        """Hand out the dead letters."""
+        return self._failures.take()
+
+
+class MapOperator(RowOperator):
     """Calls `function` with each record; the function returns the record to emit."""
 
     def __init__(
-        self, function: Callable[[Row], Row], schema_out: pa.Schema, *, operator: str
+        self,
+        function: Callable[[Row], Row],
+        schema_out: pa.Schema,
+        *,
+        operator: str,
+        on_error: OnError = "fail",
     ) -> None:
+        super().__init__(operator, on_error)
         self._function = function
         self._schema = schema_out
-        self._operator = operator
 
     def process(self, batch: pa.RecordBatch, port: int) -> Iterator[pa.RecordBatch]:
         """Emit one record per record.
@@ -35,18 +53,31 @@ class MapOperator(StatelessOperator):
         """
         function = self._function
         for piece in slices(batch):
+            if self._failures.kept:
+                yield from self._process_each(piece)
+                continue
             records = rows_of(piece)
             results: list[Row] = []
             try:
                 for record in records:
                     results.append(function(record))
-            except Exception as error:
+            except BaseException as error:
                 record = piece.slice(len(results), 1).to_pylist()[0]
                 raise raised(self._operator, error, record=record) from error
             yield rows_to_batch(self._operator, results, self._schema, records)
 
+    def _process_each(self, piece: pa.RecordBatch) -> list[pa.RecordBatch]:
+        """Emit the results of the records that do not fail."""
+        results: list[tuple[int, list[Row]]] = []
+        for index, record in enumerate(rows_of(piece)):
+            try:
+                results.append((index, [self._function(record)]))
+            except BaseException as error:
+                self._failures.add(piece.slice(index, 1), error)
+        return self._failures.fitting(piece, results, self._schema)
 
-class FlatMapOperator(StatelessOperator):
+
+class FlatMapOperator(RowOperator):
     """Calls `function` with each record; the function returns the records to emit.
 
     The function returns an iterable (a generator will do), or None.
@@ -58,10 +89,11 @@ class FlatMapOperator(StatelessOperator):
         schema_out: pa.Schema,
         *,
         operator: str,
+        on_error: OnError = "fail",
     ) -> None:
+        super().__init__(operator, on_error)
         self._function = function
         self._schema = schema_out
-        self._operator = operator
 
     def process(self, batch: pa.RecordBatch, port: int) -> Iterator[pa.RecordBatch]:
         """Emit the function's records, in order.
@@ -69,32 +101,49 @@ class FlatMapOperator(StatelessOperator):
         Raises: UserCodeError as `MapOperator.process`.
         """
         for piece in slices(batch):
+            if self._failures.kept:
+                yield from self._process_each(piece)
+                continue
             rows: list[Row] = []
             for index, record in enumerate(rows_of(piece)):
                 try:
-                    returned = self._function(record)
-                    if returned is not None and not isinstance(returned, Mapping | str | bytes):
-                        rows.extend(returned)
-                        continue
-                except Exception as error:
+                    rows.extend(self._rows_of(self._function(record)))
+                except UserCodeError:
+                    raise
+                except BaseException as error:
                     record = piece.slice(index, 1).to_pylist()[0]
                     raise raised(self._operator, error, record=record) from error
-                if returned is not None:
-                    raise UserCodeError(
-                        self._operator,
-                        f"returned {type(returned).__name__} {shown(returned)} where an iterable"
-                        " of dicts is due",
-                    )
             if rows:
                 yield rows_to_batch(self._operator, rows, self._schema)
 
+    def _process_each(self, piece: pa.RecordBatch) -> list[pa.RecordBatch]:
+        """Emit the results of the records that do not fail."""
+        results: list[tuple[int, list[Row]]] = []
+        for index, record in enumerate(rows_of(piece)):
+            try:
+                results.append((index, list(self._rows_of(self._function(record)))))
+            except BaseException as error:
+                self._failures.add(piece.slice(index, 1), error)
+        return self._failures.fitting(piece, results, self._schema)
 
-class FilterFunctionOperator(StatelessOperator):
+    def _rows_of(self, returned: Iterable[Row] | None) -> Iterable[Row]:
+        if isinstance(returned, Mapping | str | bytes):
+            raise UserCodeError(
+                self._operator,
+                f"returned {type(returned).__name__} {shown(returned)} where an iterable"
+                " of dicts is due",
+            )
+        return () if returned is None else returned
+
+
+class FilterFunctionOperator(RowOperator):
     """Calls `function` with each record and keeps the record when the function returns True."""
 
-    def __init__(self, function: Callable[[Row], bool], *, operator: str) -> None:
+    def __init__(
+        self, function: Callable[[Row], bool], *, operator: str, on_error: OnError = "fail"
+    ) -> None:
+        super().__init__(operator, on_error)
         self._function = function
-        self._operator = operator
 
     def process(self, batch: pa.RecordBatch, port: int) -> Iterator[pa.RecordBatch]:
         """Emit the records for which the function returns True.
@@ -105,16 +154,25 @@ class FilterFunctionOperator(StatelessOperator):
             keep: list[bool] = []
             for index, record in enumerate(rows_of(piece)):
                 try:
-                    verdict = self._function(record)
-                except Exception as error:
-                    record = piece.slice(index, 1).to_pylist()[0]
+                    keep.append(self._verdict(record))
+                except BaseException as error:
+                    failed = piece.slice(index, 1)
+                    if self._failures.kept:
+                        self._failures.add(failed, error)
+                        keep.append(False)
+                        continue
+                    if isinstance(error, UserCodeError):
+                        raise
+                    record = failed.to_pylist()[0]
                     raise raised(self._operator, error, record=record) from error
-                # Truth of anything else is refused: a forgotten `return` would drop every record.
-                if not isinstance(verdict, bool | np.bool_):
-                    raise UserCodeError(
-                        self._operator,
-                        f"returned {type(verdict).__name__} {shown(verdict)} where True or False"
-                        " is due",
-                    )
-                keep.append(bool(verdict))
             yield piece.filter(pa.array(keep, pa.bool_()))
+
+    def _verdict(self, record: Row) -> bool:
+        verdict = self._function(record)
+        # Truth of anything else is refused: a forgotten `return` would drop every record.
+        if not isinstance(verdict, bool | np.bool_):
+            raise UserCodeError(
+                self._operator,
+                f"returned {type(verdict).__name__} {shown(verdict)} where True or False is due",
+            )
+        return bool(verdict)
