@@ -13,6 +13,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from types import FrameType
 
 from ..contract.execution import SubtaskId
 from ..contract.operators import Restored
@@ -21,6 +22,7 @@ from ..operators.work import (
     Work,
 )
 from ..worker.worker_events import WorkEnded, WorkFailed
+from .user_output import speaking
 from .worker_performer import work_failed
 
 _log = logging.getLogger(__name__)
@@ -68,6 +70,7 @@ class SubtaskThread:
         self._load = load
         self._post = post
         self._works: queue.SimpleQueue[tuple[int, Work] | None] = queue.SimpleQueue()
+        self._made: Chain | None = None
         self._chain: Chain | None = None
         self._thread = threading.Thread(target=self._run, name=f"subtask-{subtask}", daemon=True)
 
@@ -99,9 +102,17 @@ class SubtaskThread:
         self._thread.join(timeout_s)
 
     def _run(self) -> None:
+        with speaking(self._speaker):
+            self._work()
+
+    def _speaker(self, frame: FrameType) -> str:
+        operator = "" if self._made is None else self._made.operator_at(frame)
+        return f"{operator or self._subtask}/{self._subtask.subtask}"
+
+    def _work(self) -> None:
         chain: Chain | None = None
         try:
-            chain = self._make()
+            chain = self._made = self._make()
             states = self._load()
             chain.open()
             if states is not None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from itertools import chain, pairwise
+from types import FrameType
 from typing import assert_never
 
 import pyarrow as pa
@@ -237,6 +238,17 @@ class Chain:
         name = self._plan.operators[-1].name
         with self._blames[name]:
             return [(name, transaction) for transaction in self._sink.precommit(checkpoint)]
+
+    def operator_at(self, frame: FrameType) -> str:
+        """Name the operator whose call `frame` is in; empty: none."""
+        place: FrameType | None = frame
+        while place is not None:
+            caller = place.f_locals.get("self")
+            for name, member in self._members:
+                if member is caller:
+                    return name
+            place = place.f_back
+        return ""
 
     def take_rows_late(self) -> int:
         """Return the number of late records since the last call."""
