@@ -587,6 +587,7 @@ class KeyedStream:
         name: str | None = None,
         parallelism: int | None = None,
         state: State | None = None,
+        on_error: OnError = "fail",
     ) -> Stream:
         """Run a processor with declared state per key, and timers if it implements `on_timer` or
         `on_processing_timer`.
@@ -596,7 +597,14 @@ class KeyedStream:
             schema: of the emitted records.
             name: required.
             state: where the state lies, if not where the job's does.
+            on_error: "fail" only: the writes of a failed call cannot be told from those before it.
         """
+        if on_error != "fail":
+            raise UserError(
+                f"process has no on_error={on_error!r}, for what a failed call has written to its"
+                " state cannot be undone; check the records before key_by with"
+                " map(..., on_error=...), or catch the exception in the processor"
+            )
         return processed(
             self.stream,
             self.columns,

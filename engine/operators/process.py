@@ -25,7 +25,7 @@ from ..contract.operators import (
 )
 from ..contract.user_code import Row, cells_of, raised, rows_of, rows_to_batch, shown, slices
 from ..state.expiry import SWEPT_MAX, stamps_of
-from ..state.keyed import CurrentKey, KeyedState
+from ..state.keyed import OUTSIDE, CurrentKey, KeyedState
 from ..state.keys import KeySlots
 from ..state.tables import refuse_unknown, restored_batches
 from ..state.timers import PROCESSING_TIMERS, TIMERS, ProcessingTimers, TimerQueue, Timers
@@ -64,8 +64,9 @@ class StatefulProcessor:
         processing_timers: of the current key, by the clock; need no event time.
     """
 
-    timers: Timers
-    processing_timers: ProcessingTimers
+    # Outside a job they refuse every use.
+    timers: Timers = Timers(TimerQueue(), OUTSIDE, fires=True)
+    processing_timers: ProcessingTimers = ProcessingTimers(TimerQueue(), OUTSIDE, fires=True)
 
     def open(self) -> None:
         """Prepare; states are bound, but no key is current.

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 import headrace as hr
@@ -255,6 +256,36 @@ def test_dead_letters_carry_operator_error_and_record() -> None:
         "record": {"x": 10},
     }
     assert sorted(found["out"]["x"].to_pylist()) == [x for x in range(100) if x % 10]
+
+
+def test_dead_letters_come_once_through_a_restart(tmp_path: Path) -> None:
+    failed: list[int] = []
+
+    def fails_once(row: Row) -> Row:
+        if row["sequence"] == 3_000 and not failed:
+            failed.append(1)
+            raise ConnectionError("once")
+        return row
+
+    def even(row: Row) -> Row:
+        if row["sequence"] % 2:
+            raise ValueError("odd")
+        return row
+
+    numbers = hr.read.sequence(4_000, keys=7, name="numbers", rate=8_000.0)
+    good = numbers.map(even, on_error="route", name="even")
+    sinks = [
+        good.errors.rebalance().write.parquet(str(tmp_path / "dead"), name="dead"),
+        good.rebalance().map(fails_once).write.parquet(str(tmp_path / "out"), name="out"),
+    ]
+    job = hr.Job("job", *sinks, parallelism=2, max_parallelism=8)
+    options = hr.Checkpoints(str(tmp_path / "c"), interval="50ms", mode="unaligned")
+    result = job.start("threads", checkpoints=options).wait(WAIT_S * 3)
+    assert result.restarts == 1
+    dead = [letter["sequence"] for letter in pq.read_table(tmp_path / "dead")["record"].to_pylist()]
+    out = pq.read_table(tmp_path / "out")["sequence"].to_pylist()
+    assert sorted(dead) == list(range(1, 4_000, 2))
+    assert sorted(out) == list(range(0, 4_000, 2))
 
 
 @pytest.mark.parametrize("fused", [True, False])
