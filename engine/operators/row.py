@@ -7,13 +7,21 @@ wrong value appears close to the record that caused the error.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 import numpy as np
 import pyarrow as pa
 
 from ..contract.errors import UserCodeError
-from ..contract.user_code import Row, raised, rows_of, rows_to_batch, shown, slices
+from ..contract.user_code import (
+    Row,
+    raised,
+    returned_rows,
+    rows_of,
+    rows_to_batch,
+    shown,
+    slices,
+)
 from .failures import Failures, OnError
 from .stateless import StatelessOperator
 
@@ -58,9 +66,10 @@ class MapOperator(RowOperator):
                 continue
             records = rows_of(piece)
             results: list[Row] = []
+            append = results.append
             try:
                 for record in records:
-                    results.append(function(record))
+                    append(function(record))
             except BaseException as error:
                 record = piece.slice(len(results), 1).to_pylist()[0]
                 raise raised(self._operator, error, record=record) from error
@@ -100,6 +109,7 @@ class FlatMapOperator(RowOperator):
 
         Raises: UserCodeError as `MapOperator.process`.
         """
+        function, operator = self._function, self._operator
         for piece in slices(batch):
             if self._failures.kept:
                 yield from self._process_each(piece)
@@ -107,12 +117,12 @@ class FlatMapOperator(RowOperator):
             rows: list[Row] = []
             for index, record in enumerate(rows_of(piece)):
                 try:
-                    rows.extend(self._rows_of(self._function(record)))
+                    rows.extend(returned_rows(operator, function(record)))
                 except UserCodeError:
                     raise
                 except BaseException as error:
                     record = piece.slice(index, 1).to_pylist()[0]
-                    raise raised(self._operator, error, record=record) from error
+                    raise raised(operator, error, record=record) from error
             if rows:
                 yield rows_to_batch(self._operator, rows, self._schema)
 
@@ -121,19 +131,10 @@ class FlatMapOperator(RowOperator):
         results: list[tuple[int, list[Row]]] = []
         for index, record in enumerate(rows_of(piece)):
             try:
-                results.append((index, list(self._rows_of(self._function(record)))))
+                results.append((index, list(returned_rows(self._operator, self._function(record)))))
             except BaseException as error:
                 self._failures.add(piece.slice(index, 1), error)
         return self._failures.fitting(piece, results, self._schema)
-
-    def _rows_of(self, returned: Iterable[Row] | None) -> Iterable[Row]:
-        if isinstance(returned, Mapping | str | bytes):
-            raise UserCodeError(
-                self._operator,
-                f"returned {type(returned).__name__} {shown(returned)} where an iterable"
-                " of dicts is due",
-            )
-        return () if returned is None else returned
 
 
 class FilterFunctionOperator(RowOperator):
@@ -150,25 +151,27 @@ class FilterFunctionOperator(RowOperator):
 
         Raises: UserCodeError when the function raises or does not return a bool.
         """
+        function = self._function
         for piece in slices(batch):
             keep: list[bool] = []
             for index, record in enumerate(rows_of(piece)):
                 try:
-                    keep.append(self._verdict(record))
+                    verdict = function(record)
+                    if verdict is not True and verdict is not False:
+                        verdict = self._checked(verdict)
                 except BaseException as error:
                     failed = piece.slice(index, 1)
-                    if self._failures.kept:
-                        self._failures.add(failed, error)
-                        keep.append(False)
-                        continue
-                    if isinstance(error, UserCodeError):
-                        raise
-                    record = failed.to_pylist()[0]
-                    raise raised(self._operator, error, record=record) from error
+                    if not self._failures.kept:
+                        if isinstance(error, UserCodeError):
+                            raise
+                        record = failed.to_pylist()[0]
+                        raise raised(self._operator, error, record=record) from error
+                    self._failures.add(failed, error)
+                    verdict = False
+                keep.append(verdict)
             yield piece.filter(pa.array(keep, pa.bool_()))
 
-    def _verdict(self, record: Row) -> bool:
-        verdict = self._function(record)
+    def _checked(self, verdict: object) -> bool:
         # Truth of anything else is refused: a forgotten `return` would drop every record.
         if not isinstance(verdict, bool | np.bool_):
             raise UserCodeError(
