@@ -392,7 +392,7 @@ def test_routed_errors_need_a_taker_and_a_known_word(method: str) -> None:
     assert text.startswith(f"{method} (test_stream.py:")
     assert "did you mean 'skip'?" in sentence(lambda: call("skp"))
     for on_error in ("fail", "skip"):
-        assert "has no errors to take" in sentence(lambda on=on_error: call(on).errors)
+        assert "has no errors to take" in sentence(partial(lambda on: call(on).errors, on_error))
     assert "a union has no errors" in sentence(lambda: call("route").union(orders("b")).errors)
 
 

@@ -23,6 +23,7 @@ from headrace.engine.contract.operators import (
     StateSnapshot,
     Transaction,
 )
+from headrace.engine.contract.options import Runner
 
 WAIT_S = 20.0
 SCHEMA = pa.schema([("x", pa.int64())])
@@ -42,7 +43,7 @@ WAYS_OUT: list[Callable[[], BaseException]] = [
 ]
 
 
-def the_end(stream: hr.Stream, tmp_path: Path, runner: str = "threads", **options: Any) -> str:
+def the_end(stream: hr.Stream, tmp_path: Path, runner: Runner = "threads", **options: Any) -> str:
     """Run a job that fails; the words it fails with."""
     job = hr.Job("job", stream.write.collect(name="out"), parallelism=1, max_parallelism=8)
     with pytest.raises(hr.JobFailed) as caught:
@@ -309,7 +310,7 @@ def test_dropped_records_are_counted_and_told(fused: bool) -> None:
 
 @pytest.mark.parametrize("runner", ["threads", "processes"])
 def test_user_code_prints_to_standard_error_with_its_name(
-    runner: str, capfd: pytest.CaptureFixture[str]
+    runner: Runner, capfd: pytest.CaptureFixture[str]
 ) -> None:
     before = sys.stdout
 
