@@ -494,8 +494,7 @@ class Stream(Flow["Stream"]):
             raise UserError(f"{kind}: there is no on_error={on_error!r}; {hint}")
         if schema is None:
             return self.schema
-        check_schema(schema, where=kind)
-        return schema
+        return check_schema(schema, where=kind)
 
 
 @dataclass(frozen=True, slots=True)

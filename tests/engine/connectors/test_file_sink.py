@@ -23,7 +23,7 @@ from headrace.engine.connectors.file_sink import CommitLost, FileSink
 from headrace.engine.connectors.files import FileSource
 from headrace.engine.connectors.filesystem import locate
 from headrace.engine.contract.errors import UserError
-from headrace.engine.contract.operators import Transaction
+from headrace.engine.contract.operators import OperatorContext, Transaction
 
 Make = Callable[..., Any]
 
@@ -348,3 +348,16 @@ def test_a_users_own_local_file_system_is_called() -> None:
     fsspec.register_implementation("own", Own, clobber=True)
     assert not locate("own:///x", {}).is_local
     assert locate("/x", {}).is_local
+
+
+def test_long_names_of_jobs_and_operators_make_folders_and_files(tmp_path: Path) -> None:
+    sink = FileSink(str(tmp_path))
+    for name in ("ü" * 300, "ü" * 300 + "2"):
+        writer = sink.writer()
+        writer.open(OperatorContext(name, name, 0, 1, 128, 1))
+        writer.write(batch(len(name)))
+        transactions = writer.precommit(1)
+        writer.close()
+        sink.committer(name, name).recover(transactions)
+    assert visible(tmp_path) == [300, 301]
+    assert len(list((tmp_path / "_headrace").iterdir())) == 2
