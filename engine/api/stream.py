@@ -28,9 +28,7 @@ from headrace.channels.partitioners.shuffle import Shuffle
 
 from ..contract.errors import UserError
 from ..contract.execution import Output
-from ..contract.operators import Operator
 from ..contract.options import State
-from ..contract.suggestion import did_you_mean
 from ..contract.units import Duration, duration_ns
 from ..contract.user_code import Row
 from ..operators.aggregate import Emit
@@ -38,7 +36,7 @@ from ..operators.aggregations import Aggregation
 from ..operators.batch import BatchFunction, FilterOperator, MapBatchesOperator, SelectOperator
 from ..operators.co_process import CoProcessor
 from ..operators.connect import BroadcastProcessor
-from ..operators.failures import ON_ERROR, OnError, letter_schema
+from ..operators.failures import OnError
 from ..operators.join import How
 from ..operators.process import StatefulProcessor
 from ..operators.row import FilterFunctionOperator, FlatMapOperator, MapOperator
@@ -60,7 +58,14 @@ from .async_mapped import AsyncFunction, async_mapped
 from .co_connected import co_connected
 from .connected import connected
 from .expressions import check_filter, projected_schema
-from .flow import STATE, Flow
+from .flow import (
+    STATE,
+    Flow,
+    called,
+    check_on_error,
+    errors_of,
+    refuse_on_error,
+)
 from .joined import On, joined
 from .processed import processed
 from .windowed import check_window, window_aggregated
@@ -105,12 +110,12 @@ class Stream(Flow["Stream"]):
 
         Args:
             schema: of the results; None: this stream's.
-            on_error: when a call raises, or its result does not fit: "fail" the job, "skip" the
-                row (counted, and told in a notice), or "route" it to `errors`.
+            on_error: a row whose call fails can "fail" the job, be dropped ("skip"; counted and
+                told), or go to `errors` ("route").
         """
         out = self._declared("map", function, schema, on_error)
         operator = partial(MapOperator, function, out, on_error=on_error)
-        return self._calling("map", operator, out, on_error, name, parallelism)
+        return called(self, "map", operator, out, on_error, name, parallelism)
 
     def flat_map(
         self,
@@ -129,7 +134,7 @@ class Stream(Flow["Stream"]):
         """
         out = self._declared("flat_map", function, schema, on_error)
         operator = partial(FlatMapOperator, function, out, on_error=on_error)
-        return self._calling("flat_map", operator, out, on_error, name, parallelism)
+        return called(self, "flat_map", operator, out, on_error, name, parallelism)
 
     def filter(
         self,
@@ -147,18 +152,13 @@ class Stream(Flow["Stream"]):
             on_error: as of `map`; of a function only.
         """
         if isinstance(condition, pc.Expression):
-            if on_error != "fail":
-                raise UserError(
-                    f"filter: on_error={on_error!r} needs a function of one row, for Arrow"
-                    " evaluates an expression over whole batches; write a function, or leave"
-                    " on_error out"
-                )
+            refuse_on_error(on_error, kind="filter")
             check_filter(condition, self.schema)
             keep = partial(FilterOperator, condition)
             return self.then("filter", keep, self.schema, name=name, parallelism=parallelism)
         self._declared("filter", condition, None, on_error)
         operator = partial(FilterFunctionOperator, condition, on_error=on_error)
-        return self._calling("filter", operator, self.schema, on_error, name, parallelism)
+        return called(self, "filter", operator, self.schema, on_error, name, parallelism)
 
     def map_batches(
         self,
@@ -185,7 +185,7 @@ class Stream(Flow["Stream"]):
         if batch_size is not None:
             check_parallelism(batch_size, where="map_batches: batch_size", limit=2**31 - 1)
         operator = partial(MapBatchesOperator, function, out, batch_size, on_error=on_error)
-        return self._calling("map_batches", operator, out, on_error, name, parallelism)
+        return called(self, "map_batches", operator, out, on_error, name, parallelism)
 
     def map_async(
         self,
@@ -450,37 +450,8 @@ class Stream(Flow["Stream"]):
 
     @property
     def errors(self) -> Stream:
-        """The dead letters of an operator with `on_error="route"`: its name (`operator`), the
-        type (`error`) and `message` of the exception, and the `record` as it came in.
-        """
-        node = self.inputs[0].node
-        if len(self.inputs) > 1 or node.errors is None:
-            what = "a union" if len(self.inputs) > 1 else node.label
-            raise UserError(
-                f'{what} has no errors to take; give on_error="route" to the operator, and take'
-                " errors from its result"
-            )
-        return Stream((Input(node, output=Output.ERRORS),), node.errors)
-
-    def _calling(
-        self,
-        kind: str,
-        operator: Callable[..., Operator],
-        schema: pa.Schema,
-        on_error: OnError,
-        name: str | None,
-        parallelism: int | None,
-    ) -> Stream:
-        """Add an operator around a user's function."""
-        return self.then(
-            kind,
-            operator,
-            schema,
-            name=name,
-            parallelism=parallelism,
-            runs_user_code=True,
-            errors=letter_schema(self.schema) if on_error == "route" else None,
-        )
+        """Records that `on_error="route"` sent here: operator, error, message and record."""
+        return errors_of(self)
 
     def _declared(
         self, kind: str, function: object, schema: pa.Schema | None, on_error: object = "fail"
@@ -489,9 +460,7 @@ class Stream(Flow["Stream"]):
         if not callable(function):
             raise UserError(f"{kind} takes a function, got {function!r}")
         check_plain(function, where=kind)
-        if on_error not in ON_ERROR:
-            hint = did_you_mean(str(on_error), ON_ERROR)
-            raise UserError(f"{kind}: there is no on_error={on_error!r}; {hint}")
+        check_on_error(on_error, kind=kind)
         if schema is None:
             return self.schema
         return check_schema(schema, where=kind)
@@ -652,12 +621,7 @@ class KeyedStream:
             state: where the state lies, if not where the job's does.
             on_error: "fail" only: the writes of a failed call cannot be told from those before it.
         """
-        if on_error != "fail":
-            raise UserError(
-                f"process has no on_error={on_error!r}, for what a failed call has written to its"
-                " state cannot be undone; check the records before key_by with"
-                " map(..., on_error=...), or catch the exception in the processor"
-            )
+        refuse_on_error(on_error, kind="process")
         return processed(
             self.stream,
             self.columns,
