@@ -55,6 +55,8 @@ from .schemas import UnsupportedSchema, WireSchema, WireSchemas
 
 #: Longest body that is sent or received, unless the caller says otherwise.
 FRAME_BYTES_MAX: Final = 64 * 1024 * 1024
+#: What Arrow adds to a record's own bytes is less than this.
+_AROUND_BYTES: Final = 1024 * 1024
 
 #: Size of the header: format, never change.
 HEADER_BYTES: Final = 80
@@ -110,6 +112,18 @@ class ControlFrame:
 
 
 Frame = BufferFrame | EventFrame | CreditFrame | ControlFrame
+
+
+def too_long(buffer: Buffer, frame_bytes_max: int = FRAME_BYTES_MAX) -> int:
+    """Return the size in bytes of a record that no frame can hold; 0: every record fits."""
+    if buffer.size_bytes < frame_bytes_max - _AROUND_BYTES:
+        return 0
+    sizes = (
+        int(pa.ipc.get_record_batch_size(part.slice(row, 1)))
+        for part in buffer.parts
+        for row in range(part.num_rows)
+    )
+    return next((size for size in sizes if size > frame_bytes_max), 0)
 
 
 class WireError(Exception):

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import inspect
 import os
 from importlib.util import find_spec
-from typing import Any, Literal, get_args
+from typing import Literal, get_args
 
 import pyarrow as pa
 
@@ -58,18 +57,6 @@ def check_format(batch_format: object) -> None:
         )
     if batch_format == "pandas" and find_spec("pandas") is None:
         raise UserError("map_batches: batch_format='pandas' needs pandas; pip install pandas")
-
-
-def check_plain(kind: str, function: Any) -> None:
-    """Refuse a coroutine function: its coroutines would never be awaited."""
-    called = getattr(function, "__call__", None)  # noqa: B004
-    if any(
-        inspect.iscoroutinefunction(f) or inspect.isasyncgenfunction(f) for f in (function, called)
-    ):
-        raise UserError(
-            f"{kind} takes a plain function, and {getattr(function, '__name__', function)!r} is a "
-            "coroutine function (async def); map_async takes those"
-        )
 
 
 def shared(function: BatchFunction | type, share: object) -> BatchFunction | type | SharedInstance:

@@ -13,13 +13,29 @@ from typing import Any, Generic, TypeVar
 
 import pyarrow as pa
 
-from ..contract.execution import BatchRule
+from ..contract.errors import UserError
+from ..contract.execution import BatchRule, Output
+from ..contract.suggestion import did_you_mean
+from ..operators.failures import ON_ERROR, OnError, letter_schema
 from ..plan.graph import Input, Node, Partitioning, Role
 from ..plan.validate import check_name, check_parallelism, require_event_time
 from .call_site import call_site
 
 #: The class of streams that a flow's methods make: `Stream`.
 S = TypeVar("S", bound="Flow[Any]")
+
+#: Why some operators have no `on_error`.
+_NO_ON_ERROR = {
+    "filter": (
+        "filter: on_error={} needs a function of one row, for Arrow evaluates an expression over"
+        " whole batches; write a function, or leave on_error out"
+    ),
+    "process": (
+        "process has no on_error={}, for what a failed call has written to its state cannot be"
+        " undone; check the records before key_by with map(..., on_error=...), or catch the"
+        " exception in the processor"
+    ),
+}
 
 #: Why an operator that keeps state needs a name.
 STATE = "by which its state is found again"
@@ -63,6 +79,7 @@ class Flow(ABC, Generic[S]):
         idle_after_ns: int | None = None,
         late: pa.Schema | None = None,
         batch: BatchRule | None = None,
+        errors: pa.Schema | None = None,
     ) -> S:
         """Add an operator of one's own: what all other methods come down to.
 
@@ -77,6 +94,8 @@ class Flow(ABC, Generic[S]):
                 counts as idle.
             late: schema of the records that it may hand out as late (`take_late`).
             batch: the batches that it asks for; None: it takes records as they come.
+            errors: schema of the dead letters that it hands out (`take_errors`), which then need a
+                consumer.
         """
         if name is not None:
             check_name(name, kind=kind)
@@ -95,9 +114,58 @@ class Flow(ABC, Generic[S]):
             idle_after_ns=idle_after_ns,
             late=late,
             batch=batch,
+            errors=errors,
             built_at=call_site(),
         )
         return self.over((Input(node),), schema, _kept(self.event_time, schema))
+
+
+def called(
+    stream: Flow[S],
+    kind: str,
+    operator: Callable[..., Any],
+    schema: pa.Schema,
+    on_error: OnError,
+    name: str | None,
+    parallelism: int | None,
+    batch: BatchRule | None = None,
+) -> S:
+    """Add an operator around a user's function."""
+    return stream.then(
+        kind,
+        operator,
+        schema,
+        name=name,
+        parallelism=parallelism,
+        runs_user_code=True,
+        errors=letter_schema(stream.schema) if on_error == "route" else None,
+        batch=batch,
+    )
+
+
+def errors_of(stream: Flow[S]) -> S:
+    """Return the dead letters of a stream's operator. Raises: UserError when it routes none."""
+    node = stream.inputs[0].node
+    if len(stream.inputs) > 1 or node.errors is None:
+        what = "a union" if len(stream.inputs) > 1 else node.label
+        raise UserError(
+            f'{what} has no errors to take; give on_error="route" to the operator, and take errors'
+            " from its result"
+        )
+    return stream.over((Input(node, output=Output.ERRORS),), node.errors)
+
+
+def check_on_error(on_error: object, *, kind: str) -> None:
+    """Refuse a word that `on_error` does not know."""
+    if on_error not in ON_ERROR:
+        hint = did_you_mean(str(on_error), ON_ERROR)
+        raise UserError(f"{kind}: there is no on_error={on_error!r}; {hint}")
+
+
+def refuse_on_error(on_error: object, *, kind: str) -> None:
+    """Refuse any other `on_error` than "fail" for an operator that has none."""
+    if on_error != "fail":
+        raise UserError(_NO_ON_ERROR[kind].format(repr(on_error)))
 
 
 def event_time_of(stream: Flow[Any], *, where: str) -> tuple[str, pa.DataType]:

@@ -4,16 +4,13 @@ A `Stream` names the outputs that a consumer would read, and their schema; every
 new stream and runs no job. Two consumers of a stream share its operator. A call checks the names,
 columns and schemas that it states; `Job.plan` checks the whole job.
 
-Batches are `pyarrow.RecordBatch`; the methods that take a function of a batch or an Arrow
-expression are the fast ones. `map`, `flat_map` and `filter` with a function handle one row at a
-time and are one to two orders of magnitude slower.
-
-Methods of several arguments are functions of flows in modules beside this one (`joined.py`).
+Batches are `pyarrow.RecordBatch`. The methods that call users' functions are in `functions.py`;
+methods of several arguments are functions of flows in modules beside this one (`joined.py`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -27,48 +24,44 @@ from headrace.channels.partitioners.rebalance import Rebalance
 from headrace.channels.partitioners.shuffle import Shuffle
 
 from ..contract.errors import UserError
+from ..contract.execution import Output
 from ..contract.options import State
 from ..contract.units import Duration, duration_ns
-from ..contract.user_code import Row
 from ..operators.aggregate import Emit
 from ..operators.aggregations import Aggregation
-from ..operators.batch import BatchFunction, FilterOperator, MapBatchesOperator, SelectOperator
-from ..operators.batch_formats import BatchFormat
+from ..operators.batch import SelectOperator
 from ..operators.co_process import CoProcessor
 from ..operators.connect import BroadcastProcessor
+from ..operators.failures import OnError
 from ..operators.join import How
 from ..operators.process import StatefulProcessor
-from ..operators.row import FilterFunctionOperator, FlatMapOperator, MapOperator
 from ..operators.watermark import WatermarkOperator
 from ..operators.windows import Window
-from ..plan.graph import Input, Keyed, Output
+from ..plan.graph import Input, Keyed
 from ..plan.validate import (
     check_columns,
     check_event_time,
     check_keys,
-    check_schema,
     check_union,
     require_name,
 )
 from .aggregated import aggregated
-from .async_mapped import AsyncFunction, async_mapped
-from .batched import Share, batch_rule, check_format, check_plain, shared
 from .co_connected import co_connected
 from .connected import connected
-from .expressions import check_filter, projected_schema
-from .flow import STATE, Flow
+from .expressions import projected_schema
+from .flow import (
+    STATE,
+    refuse_on_error,
+)
+from .functions import Functions
 from .joined import On, joined
 from .processed import processed
 from .windowed import check_window, window_aggregated
 from .write import Write
 
-RowFunction = Callable[[Row], Row]
-FlatRowFunction = Callable[[Row], Iterable[Row] | None]
-RowPredicate = Callable[[Row], bool]
-
 
 @dataclass(frozen=True, slots=True)
-class Stream(Flow["Stream"]):
+class Stream(Functions["Stream"]):
     """Records on their way, lazily.
 
     Every method that adds an operator takes `name=`, the operator's identity in errors, metrics and
@@ -87,167 +80,6 @@ class Stream(Flow["Stream"]):
     ) -> Stream:
         """Return a stream of other inputs."""
         return Stream(inputs, schema, event_time)
-
-    def map(
-        self,
-        function: RowFunction,
-        schema: pa.Schema | None = None,
-        *,
-        name: str | None = None,
-        parallelism: int | None = None,
-    ) -> Stream:
-        """Turn every row (a dict) into another one. Slow; see `map_batches`.
-
-        Args:
-            schema: of the results; None: this stream's.
-        """
-        out = self._declared("map", function, schema)
-        operator = partial(MapOperator, function, out)
-        return self.then(
-            "map", operator, out, name=name, parallelism=parallelism, runs_user_code=True
-        )
-
-    def flat_map(
-        self,
-        function: FlatRowFunction,
-        schema: pa.Schema | None = None,
-        *,
-        name: str | None = None,
-        parallelism: int | None = None,
-    ) -> Stream:
-        """Turn every row (a dict) into any number of rows. Slow; see `map_batches`.
-
-        Args:
-            schema: of the results; None: this stream's.
-        """
-        out = self._declared("flat_map", function, schema)
-        operator = partial(FlatMapOperator, function, out)
-        return self.then(
-            "flat_map", operator, out, name=name, parallelism=parallelism, runs_user_code=True
-        )
-
-    def filter(
-        self,
-        condition: pc.Expression | RowPredicate,
-        *,
-        name: str | None = None,
-        parallelism: int | None = None,
-    ) -> Stream:
-        """Keep the rows for which `condition` is true.
-
-        Args:
-            condition: an Arrow expression such as `pc.field("amount") > 100` (fast), or a function
-                of one row (slow).
-        """
-        if isinstance(condition, pc.Expression):
-            check_filter(condition, self.schema)
-            keep = partial(FilterOperator, condition)
-            return self.then("filter", keep, self.schema, name=name, parallelism=parallelism)
-        self._declared("filter", condition, None)
-        operator = partial(FilterFunctionOperator, condition)
-        return self.then(
-            "filter", operator, self.schema, name=name, parallelism=parallelism, runs_user_code=True
-        )
-
-    def map_batches(
-        self,
-        function: BatchFunction | type,
-        schema: pa.Schema | None = None,
-        *,
-        batch_size: int | None = None,
-        linger: Duration | None = None,
-        batch_format: BatchFormat = "arrow",
-        share: Share = "subtask",
-        name: str | None = None,
-        parallelism: int | None = None,
-    ) -> Stream:
-        """Turn batches into batches: the way to run models, NumPy and pandas.
-
-        Args:
-            function: takes a batch; returns a record batch, a table, a DataFrame, {column: values},
-                or an iterator of these; an empty batch drops the rows. Or a class: each subtask
-                makes an instance (load the model in `__init__`), calls the instance, and at the end
-                calls its `close()`, if there is one.
-            schema: of the results, whatever the format; None: this stream's.
-            batch_size: rows of a call: so many if they wait, and never more; None: as many as are
-                worth a call, learnt from the time that calls take.
-            linger: "50ms": the first row waits so long for a full batch, and then the call has the
-                rows that came; None: no row waits. Aligned checkpoints and the end of input do not
-                wait either. Needs `batch_size`.
-            batch_format: of the function's argument: "arrow" (a record batch), "pandas" (a
-                DataFrame) or "numpy" ({column: array}). Nulls become what pandas and NumPy have for
-                them, NaN or None; in a returned DataFrame they are nulls again.
-            share: "worker": all subtasks of a worker call one instance of the class, at the same
-                time and from several threads; its thread safety is yours. "subtask": each has its
-                own.
-        """
-        out = self._declared("map_batches", function, schema)
-        check_format(batch_format)
-        operator = partial(
-            MapBatchesOperator, shared(function, share), out, batch_size, batch_format
-        )
-        return self.then(
-            "map_batches",
-            operator,
-            out,
-            name=name,
-            parallelism=parallelism,
-            runs_user_code=True,
-            batch=batch_rule(self.schema, batch_size, linger),
-        )
-
-    def map_async(
-        self,
-        function: AsyncFunction | type,
-        schema: pa.Schema | None = None,
-        *,
-        ordered: bool = False,
-        capacity: int = 64,
-        timeout: Duration = "60s",
-        retries: int = 0,
-        backoff: Duration = "100ms",
-        rate: float | None = None,
-        name: str | None = None,
-        parallelism: int | None = None,
-    ) -> Stream:
-        """Turn every row into another one by a call that waits: a service, a database, a model.
-
-        Up to `capacity` calls are under way in each subtask. A checkpoint holds the records of
-        calls under way and waits for none; after a failure these calls are made again. So a call
-        may be made more than once, while its result counts once.
-
-        Args:
-            function: a coroutine function of a row (a dict), which runs in an event loop, or a
-                plain function, which runs in one of `capacity` threads. Returns a row. With a
-                parameter `idempotency_key` it also gets a text that is equal for every repetition
-                of a record's call, by which a service can recognise the repetition; records that
-                are equal in all columns share it. Or a class: each subtask makes an instance and
-                calls it; its `open()` and `close()`, also as coroutines, are called in the loop.
-            schema: of the results; None: this stream's.
-            ordered: results keep the order of their records, as long as the parallelism stays: a
-                slow call holds up the results of later ones. Otherwise they come as they are
-                ready. A watermark waits for all records before it in either case.
-            capacity: calls under way in each subtask.
-            timeout: of one attempt, which then counts as failed. A plain function that is too late
-                keeps its thread until it returns.
-            retries: further attempts after a failed one; then the job fails, with the record.
-            backoff: pause before the second attempt, doubled for each further one.
-            rate: attempts a second at most, in each subtask.
-            name: required: records of calls under way are state.
-        """
-        return async_mapped(
-            self,
-            function,
-            schema,
-            ordered=ordered,
-            capacity=capacity,
-            timeout=timeout,
-            retries=retries,
-            backoff=backoff,
-            rate=rate,
-            name=name,
-            parallelism=parallelism,
-        )
 
     def select(
         self,
@@ -457,15 +289,6 @@ class Stream(Flow["Stream"]):
         """The sinks: `stream.write.parquet("out/", name="out")`."""
         return Write(self)
 
-    def _declared(self, kind: str, function: object, schema: pa.Schema | None) -> pa.Schema:
-        """Check a function and the schema of its results; return that schema."""
-        if not callable(function):
-            raise UserError(f"{kind} takes a function, got {function!r}")
-        check_plain(kind, function)
-        if schema is None:
-            return self.schema
-        return check_schema(schema, where=kind)
-
 
 @dataclass(frozen=True, slots=True)
 class KeyedStream:
@@ -610,6 +433,7 @@ class KeyedStream:
         name: str | None = None,
         parallelism: int | None = None,
         state: State | None = None,
+        on_error: OnError = "fail",
     ) -> Stream:
         """Run a processor with declared state per key, and timers if it implements `on_timer` or
         `on_processing_timer`.
@@ -619,7 +443,9 @@ class KeyedStream:
             schema: of the emitted records.
             name: required.
             state: where the state lies, if not where the job's does.
+            on_error: "fail" only: the writes of a failed call cannot be told from those before it.
         """
+        refuse_on_error(on_error, kind="process")
         return processed(
             self.stream,
             self.columns,

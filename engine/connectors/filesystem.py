@@ -59,8 +59,11 @@ class Location:
 
     @property
     def is_local(self) -> bool:
-        """Whether files can be synced and renamed through the operating system."""
-        return isinstance(self.fs, fsspec.implementations.local.LocalFileSystem)
+        """Whether files can be synced and renamed through the operating system.
+
+        Not those of a subclass: its own `open` or `mv` would be passed over.
+        """
+        return type(self.fs) is fsspec.implementations.local.LocalFileSystem
 
     def files(self) -> list[FileInfo]:
         """Return the files there now, sorted by path; none is [], no error.

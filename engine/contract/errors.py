@@ -56,17 +56,32 @@ class UserCodeError(HeadraceError):
         operator: name of the operator whose function failed.
         message: the failure, in one sentence.
         user_traceback: the traceback text of the user's frames; empty if nothing was raised.
+        built_at: "job.py:17", the line that built the operator; empty: not known here.
     """
 
     exit_code = 1
 
-    def __init__(self, operator: str, message: str, user_traceback: str = "") -> None:
-        # All three go to `args`, from which pickle rebuilds the exception in another process.
-        super().__init__(operator, message, user_traceback)
+    def __init__(
+        self, operator: str, message: str, user_traceback: str = "", built_at: str = ""
+    ) -> None:
+        # All go to `args`, from which pickle rebuilds the exception in another process.
+        super().__init__(operator, message, user_traceback, built_at)
         self.operator = operator
         self.message = message
         self.user_traceback = user_traceback
+        self.built_at = built_at
+
+    @property
+    def story(self) -> str:
+        """The failure in one sentence, without the traceback."""
+        place = f" ({self.built_at})" if self.built_at else ""
+        return f"operator {self.operator!r}{place}: {self.message}"
+
+    def located(self, built_at: str) -> UserCodeError:
+        """Return the same error with the line that built the operator."""
+        return UserCodeError(self.operator, self.message, self.user_traceback, built_at)
 
     def __str__(self) -> str:
-        story = f"operator {self.operator!r}: {self.message}"
-        return f"{story}\n{self.user_traceback.rstrip()}" if self.user_traceback else story
+        return (
+            f"{self.story}\n{self.user_traceback.rstrip()}" if self.user_traceback else self.story
+        )

@@ -41,6 +41,16 @@ class EventTimeRole(Enum):
     MAKES = "makes"
 
 
+class Output(Enum):
+    """Which of an operator's outputs a consumer takes from."""
+
+    MAIN = "main"
+    #: Late records, as they came in (Flink: a side output).
+    LATE = "late"
+    #: Dead letters: records whose call failed.
+    ERRORS = "errors"
+
+
 @dataclass(frozen=True, slots=True)
 class BatchRule:
     """The calls of an operator that asks for full batches.
@@ -67,6 +77,7 @@ class OperatorPlan:
         idle_after_ns: of an operator that makes watermarks: without records for so long it counts
             as idle; None: never.
         batch: of an operator that asks for full batches, the head of its chain.
+        built_at: "job.py:17", the line of the user's program that built it.
     """
 
     name: str
@@ -78,6 +89,7 @@ class OperatorPlan:
     time: EventTimeRole = EventTimeRole.PASSES
     idle_after_ns: int | None = None
     batch: BatchRule | None = None
+    built_at: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +101,7 @@ class TaskPlan:
         inputs: edge indexes by input port.
         outputs: edge indexes that the tail feeds.
         late_outputs: the outputs that take the tail's late records instead of its results.
+        error_outputs: the outputs that take the tail's dead letters.
     """
 
     index: int
@@ -98,6 +111,7 @@ class TaskPlan:
     inputs: tuple[int, ...]
     outputs: tuple[int, ...]
     late_outputs: tuple[int, ...] = ()
+    error_outputs: tuple[int, ...] = ()
 
     @property
     def is_source(self) -> bool:
@@ -136,7 +150,7 @@ class EdgePlan:
         key: stable identity "producer->consumer/port", by operator names.
         port: input port of the consumer.
         partitioner: a pure value; `partitioner.open(...)` makes one splitter a producer subtask.
-        late: carries the producer's late records.
+        output: which of the producer's outputs it carries.
     """
 
     index: int
@@ -146,7 +160,7 @@ class EdgePlan:
     port: int
     partitioner: Partitioner
     schema: pa.Schema
-    late: bool = False
+    output: Output = Output.MAIN
 
 
 @dataclass(frozen=True, slots=True)

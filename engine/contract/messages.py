@@ -46,15 +46,12 @@ class Deployed(_Message, frozen=True):
 
 
 class DeployFailed(_Message, frozen=True):
-    """The attempt could not be deployed.
-
-    `corrupt`: the checkpoint's data is damaged, so another checkpoint must be taken; otherwise the
-    program is at fault.
+    """The attempt could not be deployed: the checkpoint's data is damaged, so another checkpoint
+    must be taken.
     """
 
     epoch: int
     reason: str
-    corrupt: bool
 
 
 class Acknowledge(_Message, frozen=True):
@@ -97,7 +94,8 @@ class TaskFinished(_Message, frozen=True):
 class SubtaskNumbers(msgspec.Struct, frozen=True, forbid_unknown_fields=True, array_like=True):
     """Totals of one subtask since the attempt began; times in nanoseconds.
 
-    `watermark_ns`: event time at its end, since 1970.
+    `watermark_ns`: event time at its end, since 1970. `dropped`: the last failure for which a
+    record was dropped, in words.
     """
 
     task: int
@@ -111,6 +109,8 @@ class SubtaskNumbers(msgspec.Struct, frozen=True, forbid_unknown_fields=True, ar
     window_bytes: int
     watermark_ns: int = MIN_WATERMARK
     rows_late: int = 0
+    rows_failed: int = 0
+    dropped: str = ""
 
 
 class Heartbeat(_Message, frozen=True):

@@ -313,6 +313,15 @@ class LateOutput(Operator, Protocol):
 
 
 @runtime_checkable
+class ErrorOutput(Operator, Protocol):
+    """An operator that may outlive records whose call fails."""
+
+    def take_errors(self) -> Sequence[pa.RecordBatch]:
+        """Hand out the dead letters of the last call (`operators/failures.py`). Subtask thread."""
+        ...
+
+
+@runtime_checkable
 class ChecksStates(Protocol):
     """An operator that can tell, before it is opened, whether states could be restored."""
 

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from .errors import UserCodeError
+from .errors import HeadraceError, UserCodeError
 
 Row = dict[str, Any]
 
@@ -81,13 +81,50 @@ def shown(value: object) -> str:
     return text if len(text) <= _RECORD_CHARACTERS_MAX else text[:_RECORD_CHARACTERS_MAX] + "..."
 
 
-def raised(operator: str, error: Exception, *, record: object = None) -> UserCodeError:
+def raised(operator: str, error: BaseException, *, record: object = None) -> UserCodeError:
     """Wrap an exception of a user's function.
+
+    `SystemExit`, `asyncio.CancelledError` and the panic of an extension are no `Exception`; like
+    any other they fail the job, and must not end a thread of the engine.
 
     `record` is the function's argument, if worth showing.
     """
     at = "" if record is None else f" for record {shown(record)}"
-    return UserCodeError(operator, f"{_described(error)}{at}", user_traceback(error))
+    return UserCodeError(operator, f"{described(error)}{at}", user_traceback(error))
+
+
+class Blames:
+    """Turns what a call of one operator raises into a `UserCodeError` of that operator.
+
+    A `HeadraceError` keeps its sentence; a `UserCodeError` gets the line that built the operator.
+    """
+
+    __slots__ = ("_built_at", "_operator")
+
+    def __init__(self, operator: str, built_at: str) -> None:
+        self._operator = operator
+        self._built_at = built_at
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, _: object
+    ) -> None:
+        match error:
+            # A generator that is closed has not failed.
+            case None | GeneratorExit():
+                return
+            case UserCodeError():
+                if not error.built_at and error.operator == self._operator:
+                    raise error.located(self._built_at) from error.__cause__
+            case HeadraceError():
+                return
+            case _:
+                frames = user_traceback(error) or "".join(traceback.format_exception(error))
+                raise UserCodeError(
+                    self._operator, described(error), frames, self._built_at
+                ) from error
 
 
 def user_traceback(error: BaseException) -> str:
@@ -223,8 +260,17 @@ def _problem(row: object, schema: pa.Schema) -> str:
     return ""
 
 
-def _described(error: Exception) -> str:
-    text = str(error)
+def message_of(error: BaseException) -> str:
+    """Return the message of an exception, or nothing if its `__str__` raises."""
+    try:
+        return str(error)
+    except Exception:  # a broken __str__ must not hide the error
+        return ""
+
+
+def described(error: BaseException) -> str:
+    """Return the type and message of an exception."""
+    text = message_of(error)
     return f"{type(error).__name__}: {text}" if text else type(error).__name__
 
 

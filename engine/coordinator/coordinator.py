@@ -141,6 +141,8 @@ class Coordinator:
         self._stop_request: int | None = None
         #: How the job will have ended when all commits are done.
         self._outcome: JobEnded | None = None
+        #: When the attempt began to run.
+        self._runs_since_ns = 0
         self._now_ns = 0
 
     # --- the verbs --------------------------------------------------------------------------------
@@ -373,6 +375,7 @@ class Coordinator:
 
     def _start_attempt(self) -> list[CoordinatorEffect]:
         self.phase = Phase.RUNNING
+        self._runs_since_ns = self._now_ns
         self._checkpoints.begin(self.epoch, self._now_ns, self._wave)
         start = self._started_from
         point = "the beginning" if start is None else f"chk-{start.checkpoint}"
@@ -388,11 +391,12 @@ class Coordinator:
             return []
         notice = Notice(NoticeKind.ATTEMPT_FAILED, reason)
         # Not the reason, which names the worker: the same record may fail on another.
-        wait_ns = self._restarts.next_wait_ns(details)
+        running = self.phase is Phase.RUNNING
+        ran_ns = self._now_ns - self._runs_since_ns if running else 0
+        wait_ns = self._restarts.next_wait_ns(details, ran_ns=ran_ns)
         if wait_ns is None:
-            restarts = self._restarts.in_a_row
-            if restarts:
-                reason = f"{reason} (gave up after {restarts} restarts without progress)"
+            if self._restarts.given_up:
+                reason = f"{reason} ({self._restarts.given_up})"
             return [notice, *self._end(Outcome.FAILED, reason, details)]
         effects = self._leave_attempt(reason)
         self.phase = Phase.RESTARTING
@@ -415,10 +419,8 @@ class Coordinator:
     # --- damaged checkpoints ----------------------------------------------------------------------
 
     def _deploy_failed(self, message: messages.DeployFailed) -> list[CoordinatorEffect]:
-        """A worker could not restore: try an older checkpoint if this is damaged."""
+        """A worker could not restore, for the checkpoint is damaged: try an older one."""
         reason, newest = message.reason, self._checkpoints.newest
-        if not message.corrupt:
-            return self._end(Outcome.FAILED, reason)
         assert newest is not None, "nothing was restored, so nothing can be corrupt"
         if newest is not self._started_from:
             # The attempt still replays an older checkpoint; the newest may well be whole.

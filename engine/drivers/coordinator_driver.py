@@ -48,6 +48,7 @@ from .coordinator_performer import (
     perform_on_sinks,
     perform_on_storage,
 )
+from .dropped import Dropped
 from .early_workers import EarlyWorkers, StateFetched
 from .status import Status
 
@@ -102,6 +103,7 @@ class CoordinatorDriver(CoordinatorPerformer):
         self._requests = 0
         self._numbers: dict[tuple[int, int], m.SubtaskNumbers] = {}
         self._epoch_of_numbers = 0
+        self._dropped = Dropped()
         self._notices: deque[tuple[int, d.Notice]] = deque(maxlen=_REMEMBERED)
         self._checkpoints: deque[CheckpointMetadata] = deque(maxlen=_REMEMBERED)
         self._notice_count = 0
@@ -311,6 +313,9 @@ class CoordinatorDriver(CoordinatorPerformer):
                 self._numbers.clear()
             if message.epoch == self._epoch_of_numbers:
                 self._numbers.update({(n.task, n.subtask): n for n in message.subtasks})
+            dropped = self._dropped.notices(self._numbers.values())
+        for text in dropped:
+            self.warn(text)
 
     def _registered(self, message: m.Register) -> None:
         process = (message.incarnation, message.pid)

@@ -7,14 +7,14 @@ epoch, and the worker drops them.
 
 from __future__ import annotations
 
+import logging
 import queue
 import threading
 import time
-import traceback
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from types import FrameType
 
-from ..contract.errors import HeadraceError, UserCodeError
 from ..contract.execution import SubtaskId
 from ..contract.operators import Restored
 from ..operators.chain import Chain
@@ -22,6 +22,10 @@ from ..operators.work import (
     Work,
 )
 from ..worker.worker_events import WorkEnded, WorkFailed
+from .user_output import speaking
+from .worker_performer import work_failed
+
+_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +42,7 @@ class SubtaskOpenFailed:
 
     epoch: int
     subtask: SubtaskId
-    error: Exception
+    error: BaseException
 
 
 ThreadEvent = SubtaskOpened | SubtaskOpenFailed | WorkEnded | WorkFailed
@@ -66,6 +70,7 @@ class SubtaskThread:
         self._load = load
         self._post = post
         self._works: queue.SimpleQueue[tuple[int, Work] | None] = queue.SimpleQueue()
+        self._made: Chain | None = None
         self._chain: Chain | None = None
         self._thread = threading.Thread(target=self._run, name=f"subtask-{subtask}", daemon=True)
 
@@ -97,42 +102,47 @@ class SubtaskThread:
         self._thread.join(timeout_s)
 
     def _run(self) -> None:
+        with speaking(self._speaker):
+            self._work()
+
+    def _speaker(self, frame: FrameType) -> str:
+        operator = "" if self._made is None else self._made.operator_at(frame)
+        return f"{operator or self._subtask}/{self._subtask.subtask}"
+
+    def _work(self) -> None:
         chain: Chain | None = None
         try:
-            chain = self._make()
+            chain = self._made = self._make()
             states = self._load()
             chain.open()
             if states is not None:
                 chain.restore(states)
-        except Exception as error:
+        except BaseException as error:  # whatever it is, somebody waits for an answer
             self._post(SubtaskOpenFailed(self._epoch, self._subtask, error))
             if chain is not None:
-                chain.close()
+                self._close(chain)
             return
         self._chain = chain
         self._post(SubtaskOpened(self._epoch, self._subtask))
         while (item := self._works.get()) is not None:
             self._post(self._attempt(chain, *item))
-        chain.close()
+        self._close(chain)
+
+    def _close(self, chain: Chain) -> None:
+        """Close the chain. Nobody waits for it any more, so a failure is only told."""
+        try:
+            chain.close()
+        except BaseException as error:
+            _log.warning("subtask %s was not closed in order: %s", self._subtask, error)
 
     def _attempt(self, chain: Chain, number: int, work: Work) -> ThreadEvent:
         began_ns = time.perf_counter_ns()
         try:
             done = chain.run(number, work)
-        except UserCodeError as error:
-            # A broken promise (a type, a schema) will be broken again; an exception may be a
-            # passing trouble.
-            story, trace = str(UserCodeError(error.operator, error.message)), error.user_traceback
-            return self._failed(story, trace, fatal=not trace)
-        except HeadraceError as error:
-            return self._failed(str(error), "")
-        except Exception as error:
-            return self._failed(f"{type(error).__name__}: {error}", traceback.format_exc())
+        except BaseException as error:  # SystemExit, CancelledError and the like included
+            return work_failed(self._epoch, self._subtask, error)
         done = replace(done, elapsed_ns=time.perf_counter_ns() - began_ns)
         return WorkEnded(self._epoch, self._subtask, done)
-
-    def _failed(self, reason: str, details: str, *, fatal: bool = False) -> WorkFailed:
-        return WorkFailed(self._epoch, self._subtask, reason, details, fatal=fatal)
 
 
 class Leaving:

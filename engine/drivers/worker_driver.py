@@ -18,14 +18,14 @@ from functools import partial
 from typing import assert_never
 
 from headrace.channels.handshake import Identity
-from headrace.channels.wire import ControlFrame
+from headrace.channels.wire import FRAME_BYTES_MAX, BufferFrame, ControlFrame, too_long
 from headrace.inflight.writer import Piece
 from headrace.recovery.store import Store, StoreError
 
 from ..contract import messages as m
 from ..contract.clock import now_ns
-from ..contract.errors import HeadraceError
-from ..contract.execution import ExecutionPlan, SubtaskId
+from ..contract.errors import HeadraceError, UserCodeError
+from ..contract.execution import EdgePlan, ExecutionPlan, SubtaskId
 from ..contract.operators import HEAP, StateBackend
 from ..network.network import (
     Connected,
@@ -40,10 +40,10 @@ from ..storage.ahead import FilesAhead
 from ..storage.log_files import LogFiles, PieceWritten
 from ..storage.working_folder import WorkingFolder
 from ..worker import worker_events as w
-from ..worker.subtask_events import ReadBuffer, RunWork
+from ..worker.subtask_events import CommitWork, ReadBuffer, RunWork, TakeSnapshot
 from ..worker.subtask_spec import Limits
 from ..worker.worker import Worker
-from ..worker.worker_events import DataFrame
+from ..worker.worker_events import DataFrame, SendFrame
 from .loading import make_chain, open_database, origin_of, read_restored
 from .persistence import CheckpointStored, CheckpointWrite, persistence_of
 from .subtask_thread import (
@@ -53,11 +53,12 @@ from .subtask_thread import (
     SubtaskThread,
     ThreadEvent,
 )
-from .worker_performer import LoadedAttempt, Performer, open_failed
+from .worker_performer import LoadedAttempt, Performer, open_failed, work_failed
 
 _log = logging.getLogger(__name__)
 
 _TURN_ITEMS_MAX = 64
+MIB = 1 << 20
 #: How long the end of a worker may wait for storage to delete what nobody will name.
 _DELETE_S = 5.0
 #: Limit of the wait for the threads of its subtasks: a database that is open when the interpreter
@@ -195,7 +196,23 @@ class WorkerDriver(Performer[_Loaded, ConnectionId]):
 
     def _step(self, event: w.WorkerEvent) -> None:
         for effect in self.machine.step(event, now_ns()):
-            self._perform(effect)
+            try:
+                self._perform(effect)
+            except UserCodeError as error:
+                # The effects behind it are of the attempt that fails by it.
+                self._effect_failed(effect, error)
+                return
+
+    def _effect_failed(self, effect: w.WorkerEffect, error: UserCodeError) -> None:
+        """An operator's `commit` or `snapshot` raised, or emitted a record that cannot travel."""
+        match effect:
+            case CommitWork(subtask) | TakeSnapshot(subtask, _):
+                self._step(work_failed(self._attempt().epoch, subtask, error))
+            case SendFrame(epoch, _, frame):
+                producer = SubtaskId(self._edge(frame).producer, frame.channel.producer)
+                self._step(work_failed(epoch, producer, error))
+            case _:
+                raise error
 
     def _network_event(self, event: NetworkEvent) -> None:
         answer: w.WorkerEvent | None = None
@@ -242,7 +259,28 @@ class WorkerDriver(Performer[_Loaded, ConnectionId]):
         self._network.send(self._control, ControlFrame(m.encode(message)))
 
     def _send(self, connection: ConnectionId, frame: DataFrame) -> None:
+        if isinstance(frame, BufferFrame):
+            self._check_length(frame)
         self._network.send(connection, frame)
+
+    def _check_length(self, frame: BufferFrame) -> None:
+        """Refuse a record that no frame can hold: the connection would be lost by it, again and
+        again, without a reason.
+
+        Raises: UserCodeError.
+        """
+        length = too_long(frame.buffer)
+        if length:
+            tail = self._plan.tasks[self._edge(frame).producer].operators[-1]
+            text = (
+                f"a record of {length / MIB:.1f} MiB cannot travel to another worker, for a message"
+                f" holds {FRAME_BYTES_MAX // MIB} MiB; cut it into several records, or send the"
+                " path of a file in its place"
+            )
+            raise UserCodeError(tail.name, text, "", tail.built_at)
+
+    def _edge(self, frame: DataFrame) -> EdgePlan:
+        return self._plan.edges[frame.channel.edge]
 
     def _connect(self, epoch: int, peer: m.PeerAddress) -> ConnectionId:
         return self._network.connect((peer.host, peer.port), epoch)
@@ -266,8 +304,9 @@ class WorkerDriver(Performer[_Loaded, ConnectionId]):
         def write() -> None:
             try:
                 written = self._written(loaded, order, self._store)
-            except Exception as error:
-                # Whatever it is, the checkpoint fails and the job goes on.
+            except BaseException as error:
+                # Whatever it is, user code's SystemExit included: the checkpoint fails and the job
+                # goes on.
                 told = isinstance(error, StoreError | HeadraceError)
                 reason = str(error) if told else repr(error)
                 self._inbox.put(w.CheckpointPersistFailed(epoch, checkpoint, reason))

@@ -7,6 +7,7 @@ worker, and the order of calls to the persistence.
 
 from __future__ import annotations
 
+import traceback
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -16,8 +17,9 @@ from headrace.inflight.writer import Piece
 from headrace.recovery.store import Store, StoreError
 
 from ..contract import messages as m
-from ..contract.errors import HeadraceError
+from ..contract.errors import HeadraceError, UserCodeError, UserError
 from ..contract.execution import ExecutionPlan, SubtaskId
+from ..contract.user_code import described
 from ..operators.chain import Chain
 from ..storage.log_files import PieceWritten
 from ..storage.snapshots import (
@@ -58,8 +60,22 @@ class LoadedAttempt:
     origin: Origin | None
 
 
+def work_failed(epoch: int, subtask: SubtaskId, error: BaseException) -> w.WorkFailed:
+    """Return the event of a call of the operators that raised."""
+    match error:
+        case UserCodeError(story=story, user_traceback=trace):
+            # A broken promise (a type, a schema) will be broken again; an exception may be a
+            # passing trouble.
+            return w.WorkFailed(epoch, subtask, story, trace, fatal=not trace)
+        case HeadraceError():
+            return w.WorkFailed(epoch, subtask, str(error), "", fatal=False)
+        case _:
+            trace = "".join(traceback.format_exception(error))
+            return w.WorkFailed(epoch, subtask, described(error), trace, fatal=False)
+
+
 def open_failed(
-    epoch: int, subtask: SubtaskId, error: Exception
+    epoch: int, subtask: SubtaskId, error: BaseException
 ) -> w.WorkFailed | w.AttemptLoadFailed:
     """Return the event of a chain that could not be opened or restored."""
     if isinstance(error, StoreError):
@@ -67,9 +83,12 @@ def open_failed(
         # again.
         reason = f"the checkpoint could not be read: {error}"
         return w.WorkFailed(epoch, subtask, reason, "", fatal=False)
-    is_known = isinstance(error, HeadraceError | CorruptState)
-    reason = str(error) if is_known else repr(error)
-    return w.AttemptLoadFailed(epoch, reason, corrupt=isinstance(error, CorruptState))
+    if isinstance(error, CorruptState):
+        return w.AttemptLoadFailed(epoch, str(error))
+    if isinstance(error, UserError):
+        # State that does not fit the program, a missing folder: the next attempt finds the same.
+        return w.WorkFailed(epoch, subtask, str(error), "", fatal=True)
+    return work_failed(epoch, subtask, error)
 
 
 _Connection = TypeVar("_Connection")

@@ -17,6 +17,7 @@ from ..contract.options import Checkpoints, Network
 from ..storage.checkpoint_storage import open_store
 from ..worker.subtask_spec import Limits
 from .interpreter import freeze_loaded, hand_over_soon
+from .user_output import redirected, speaking
 from .worker_driver import WorkerDriver, WorkerSettings
 
 #: A smaller window would be all overhead, however slow the consumer.
@@ -54,7 +55,8 @@ def run_worker(program: WorkerProgram, incarnation: Incarnation, host: str) -> N
         host=host,
         pid=os.getpid(),
     )
-    ended = driver.run()
+    with redirected(), speaking(lambda _: f"worker {incarnation.worker}"):
+        ended = driver.run()
     if not ended.clean:
         raise WorkerStopped(ended.reason)
 

@@ -10,6 +10,8 @@ Message: length, 8 bytes big-endian, then cloudpickle of (entry, program, incarn
 
 from __future__ import annotations
 
+import atexit
+import contextlib
 import ctypes
 import os
 import pickle
@@ -17,6 +19,7 @@ import signal
 import struct
 import sys
 import threading
+from typing import NoReturn
 
 from pyspark import cloudpickle
 
@@ -37,14 +40,18 @@ def encode(entry: Entry, program: WorkerProgram, incarnation: Incarnation, host:
 
 
 def work(control: int) -> None:
-    """Read the message from this pipe, run the worker, return when it ends; an exception of the
-    worker ends the process.
+    """Read the message from this pipe, run the worker, and end the process; an exception of the
+    worker ends it as well.
     """
     length = _LENGTH.unpack(_read_exactly(control, _LENGTH.size))[0]
     # Pickle is right here: only the parent holds the other end of this pipe.
     entry, program, incarnation, host = pickle.loads(_read_exactly(control, length))
     threading.Thread(target=_leave_at_end_of, args=(control,), daemon=True).start()
+    # Standard output is the results' alone, whatever user code, or a library in C, prints.
+    with contextlib.suppress(OSError):  # there may be no standard error
+        os.dup2(2, 1)
     entry(program, incarnation, host)
+    _leave()
 
 
 def die_with_parent(parent: int) -> None:
@@ -68,6 +75,15 @@ def _read_exactly(control: int, size: int) -> bytes:
         parts.append(part)
         size -= len(part)
     return b"".join(parts)
+
+
+def _leave() -> NoReturn:
+    """End the process in order, but without waiting for threads of user code that still run."""
+    atexit._run_exitfuncs()
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(OSError, ValueError):
+            stream.flush()
+    os._exit(0)
 
 
 def _leave_at_end_of(control: int) -> None:

@@ -102,7 +102,7 @@ class ThreadLauncher:
         code = 0
         try:
             self._entry(self._program, incarnation, _HOST)
-        except Exception:  # a worker's death is a report, whatever it died of
+        except BaseException:  # a worker's death is a report, whatever it died of
             _log.exception("worker %d.%d died", incarnation.worker, incarnation.number)
             code = 1
         if self._on_exit is not None:

@@ -276,5 +276,5 @@ class AsyncMapOperator:
     def _loop_calls(self, context: OperatorContext) -> Calls:
         try:
             return LoopCalls(self._function, self._limits, f"{context.job}/{context.operator}")
-        except Exception as error:
+        except BaseException as error:
             raise raised(self._operator, error) from error

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -14,6 +14,7 @@ from ..contract.operators import OperatorContext
 from ..contract.plain import plain_array, plain_batch, plain_schema
 from ..contract.user_code import check_schema, raised, slices, to_array
 from .batch_formats import FORMATS, BatchFormat, columns_of
+from .failures import Failures, OnError
 from .instances import SharedInstance, close_instance
 from .stateless import StatelessOperator
 
@@ -134,6 +135,7 @@ class MapBatchesOperator(StatelessOperator):
         batch_format: BatchFormat = "arrow",
         *,
         operator: str = "map_batches",
+        on_error: OnError = "fail",
     ) -> None:
         assert batch_size is None or batch_size > 0, f"batches of {batch_size} rows"
         self._given = function
@@ -141,6 +143,7 @@ class MapBatchesOperator(StatelessOperator):
         self._batch_rows_max = batch_size
         self._convert = FORMATS[batch_format]
         self._operator = operator
+        self._failures = Failures(on_error, operator)
         self._function: BatchFunction | None = None
 
     def open(self, context: OperatorContext) -> None:
@@ -156,7 +159,7 @@ class MapBatchesOperator(StatelessOperator):
                     self._function = class_()
                 case function:
                     self._function = function
-        except Exception as error:
+        except BaseException as error:
             raise raised(self._operator, error) from error
 
     def process(self, batch: pa.RecordBatch, port: int) -> Iterator[pa.RecordBatch]:
@@ -165,22 +168,46 @@ class MapBatchesOperator(StatelessOperator):
         Raises: UserCodeError when the function raises, or returns other names or types than
         declared.
         """
-        assert self._function is not None, "opened"
         for piece in slices(batch, self._batch_rows_max or batch.num_rows):
-            try:
-                returned = self._function(self._convert(piece))
-                # A generator runs here, so that what it raises is caught.
-                results = list(returned) if isinstance(returned, Iterator) else [returned]
-            except Exception as error:
+            yield from self._results(piece)
+
+    def take_errors(self) -> Sequence[pa.RecordBatch]:
+        """Hand out the dead letters."""
+        return self._failures.take()
+
+    def _results(self, piece: pa.RecordBatch) -> list[pa.RecordBatch]:
+        """Call the function; where failures are kept, a failing batch is halved, and each half
+        called, until the failing records are alone.
+        """
+        try:
+            return self._call(piece)
+        except BaseException as error:
+            if not self._failures.kept:
+                if isinstance(error, UserCodeError):
+                    raise
                 raise raised(self._operator, error) from error
-            for result in results:
-                if result is None:
-                    raise UserCodeError(
-                        self._operator,
-                        f"returned None for a batch of {piece.num_rows} records, which would be "
-                        "lost; return an empty batch to drop them",
-                    )
-                yield from to_batches(self._operator, result, self._schema)
+            if piece.num_rows == 1:
+                self._failures.add(piece, error)
+                return []
+        half = piece.num_rows // 2
+        return [*self._results(piece.slice(0, half)), *self._results(piece.slice(half))]
+
+    def _call(self, piece: pa.RecordBatch) -> list[pa.RecordBatch]:
+        assert self._function is not None, "opened"
+        returned = self._function(self._convert(piece))
+        # A generator runs here, so that its failure is caught.
+        results = list(returned) if isinstance(returned, Iterator) else [returned]
+        if any(result is None for result in results):
+            raise UserCodeError(
+                self._operator,
+                f"returned None for a batch of {piece.num_rows} records, which would be lost;"
+                " return an empty batch to drop them",
+            )
+        return [
+            batch
+            for result in results
+            for batch in to_batches(self._operator, result, self._schema)
+        ]
 
     def close(self) -> None:
         """Close the instance of a class."""

@@ -8,16 +8,20 @@ runtime sends the output after committing the call.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import nullcontext
 from itertools import chain, pairwise
+from types import FrameType
 from typing import assert_never
 
 import pyarrow as pa
 
 from headrace.channels.partitioners.partitioner import Splitter
 
-from ..contract.execution import EventTimeRole, OperatorPlan, TaskPlan
+from ..contract.errors import UserCodeError
+from ..contract.execution import EventTimeRole, OperatorPlan, Output, TaskPlan
 from ..contract.operators import (
     HEAP,
+    ErrorOutput,
     EventTimeOperator,
     KeepsDatabase,
     LateOutput,
@@ -36,6 +40,7 @@ from ..contract.operators import (
     StateBackend,
     Transaction,
 )
+from ..contract.user_code import Blames, shown
 from .progress import Progress, WatermarkGenerator
 from .work import (
     AdvanceWork,
@@ -85,18 +90,28 @@ class Chain:
             for operator in plan.operators
         ]
         self._splitters = splitters
-        #: By output edge: it takes the tail's late records.
-        self._takes_late = [edge in plan.late_outputs for edge in plan.outputs]
+        sides = dict.fromkeys(plan.late_outputs, Output.LATE)
+        sides |= dict.fromkeys(plan.error_outputs, Output.ERRORS)
+        #: By output edge: which of the tail's outputs it takes.
+        self._takes = [sides.get(edge, Output.MAIN) for edge in plan.outputs]
         self._buffer_bytes = buffer_bytes
+        #: By operator name.
+        self._blames = {o.name: Blames(o.name, o.built_at) for o in plan.operators}
         self._source: SourceReader | None = None
         #: The same, if it tells its splits apart.
         self._splits: ReadsSplits | None = None
         self._operators: list[Operator] = []
+        #: Of each operator.
+        self._operator_blames: list[Blames] = []
         self._sink: SinkWriter | None = None
         self._progress = Progress(())
         #: Operators with late records; asked once, since the question is slow.
         self._late: list[LateOutput] = []
         self._rows_late = 0
+        #: Operators that may outlive failed records, likewise.
+        self._failing: list[tuple[OperatorPlan, ErrorOutput]] = []
+        self._rows_failed = 0
+        self._dropped = ""
         #: (position, operator) of those that go by the clock.
         self._clocked: list[tuple[int, ProcessingTimeOperator]] = []
         #: (operator name, instance) of all that is open, head first.
@@ -110,11 +125,12 @@ class Chain:
         After a failure `close` releases the opened instances.
         """
         for plan, context in zip(self._plan.operators, self._contexts, strict=True):
-            member = self._make(plan)
-            # Listed before it is opened: an operator that fails half-way still holds resources to
-            # close.
-            self._members.append((plan.name, member))
-            member.open(context)
+            with self._blames[plan.name]:
+                member = self._make(plan)
+                # Listed before it is opened: an operator that fails half-way still holds resources
+                # to close.
+                self._members.append((plan.name, member))
+                member.open(context)
         self._keepers = [(name, m) for name, m in self._members if isinstance(m, KeepsDatabase)]
         self._progress = Progress(self._operators)
         self._tell_splits()
@@ -130,7 +146,8 @@ class Chain:
             databases = [state for state in given if isinstance(state, RestoredDatabase)]
             if databases and not _takes(member, databases):
                 tables += [table for database in databases for table in database.tables()]
-            member.restore(tables)
+            with self._blames[name]:
+                member.restore(tables)
         self._tell_splits()
 
     def run(self, number: int, work: Work) -> WorkDone:
@@ -153,6 +170,7 @@ class Chain:
                 return WorkDone(number, transactions=tuple(self.precommit(checkpoint)))
             case _:
                 assert_never(work)
+        rows_failed, dropped = self.take_failed()
         return WorkDone(
             number,
             outputs,
@@ -162,6 +180,8 @@ class Chain:
             time=self.time(),
             rows_late=self.take_rows_late(),
             rows_polled=sum(batch.num_rows for batch in polled.batches),
+            rows_failed=rows_failed,
+            dropped=dropped,
         )
 
     def process(self, batches: Sequence[pa.RecordBatch], port: int, now_ns: int = 0) -> Outputs:
@@ -182,7 +202,8 @@ class Chain:
         """
         assert self._source is not None, f"{self._plan.name} has no source"
         self._tell_time(now_ns)
-        polled: Polled = self._source.poll(rows_max)
+        with self._blames[self._plan.operators[0].name]:
+            polled: Polled = self._source.poll(rows_max)
         splits = None if self._splits is None else self._splits.open_splits()
         self._progress.polled(polled, splits, now_ns)
         emitted = (out for batch in polled.batches for out in self._feed(0, batch, 0))
@@ -221,31 +242,63 @@ class Chain:
         if self._sink is None:
             return []
         name = self._plan.operators[-1].name
-        return [(name, transaction) for transaction in self._sink.precommit(checkpoint)]
+        with self._blames[name]:
+            return [(name, transaction) for transaction in self._sink.precommit(checkpoint)]
+
+    def operator_at(self, frame: FrameType) -> str:
+        """Name the operator whose call `frame` is in; empty: none."""
+        place: FrameType | None = frame
+        while place is not None:
+            caller = place.f_locals.get("self")
+            for name, member in self._members:
+                if member is caller:
+                    return name
+            place = place.f_back
+        return ""
 
     def take_rows_late(self) -> int:
         """Return the number of late records since the last call."""
         taken, self._rows_late = self._rows_late, 0
         return taken
 
+    def take_failed(self) -> tuple[int, str]:
+        """Return the number of failed records since the last call, and the last failure for which a
+        record was dropped.
+        """
+        taken = self._rows_failed, self._dropped
+        self._rows_failed, self._dropped = 0, ""
+        return taken
+
     def commit(self) -> None:
         """Make the last call's writes visible to snapshots."""
-        for _, member in self._members:
-            member.commit()
+        for name, member in self._members:
+            with self._blames[name]:
+                member.commit()
 
     def snapshot(self) -> list[tuple[str, Snapshot]]:
         """Freeze the operators' committed state, then their databases, by operator name."""
-        states: list[tuple[str, Snapshot]] = [
-            (name, state) for name, member in self._members for state in member.snapshot()
-        ]
+        states: list[tuple[str, Snapshot]] = []
+        for name, member in self._members:
+            with self._blames[name]:
+                states += [(name, state) for state in member.snapshot()]
         databases = [(name, keeper.freeze_database()) for name, keeper in self._keepers]
         return states + [(name, frozen) for name, frozen in databases if frozen is not None]
 
     def close(self) -> None:
-        """Release everything, tail first, also after failures."""
+        """Release everything, tail first, also after failures.
+
+        Raises: UserCodeError, the first one, after everything was closed.
+        """
+        failed: UserCodeError | None = None
         while self._members:
-            _, member = self._members.pop()
-            member.close()
+            name, member = self._members.pop()
+            try:
+                with self._blames[name]:
+                    member.close()
+            except UserCodeError as error:
+                failed = failed or error
+        if failed is not None:
+            raise failed
 
     def _make(self, plan: OperatorPlan) -> SourceReader | Operator | SinkWriter:
         if plan.source is not None:
@@ -267,8 +320,11 @@ class Chain:
         if isinstance(operator, ProcessingTimeOperator):
             self._clocked.append((len(self._operators), operator))
         self._operators.append(operator)
+        self._operator_blames.append(self._blames[plan.name])
         if isinstance(operator, LateOutput):
             self._late.append(operator)
+        if isinstance(operator, ErrorOutput):
+            self._failing.append((plan, operator))
         return operator
 
     def _tell_splits(self) -> None:
@@ -280,10 +336,12 @@ class Chain:
         if batch.num_rows == 0:
             return
         if position < len(self._operators):
-            for out in self._operators[position].process(batch, port):
-                yield from self._feed(position + 1, out, 0)
+            with self._operator_blames[position]:
+                for out in self._operators[position].process(batch, port):
+                    yield from self._feed(position + 1, out, 0)
         elif self._sink is not None:
-            self._sink.write(batch)
+            with self._blames[self._plan.operators[-1].name]:
+                self._sink.write(batch)
         else:
             yield batch
 
@@ -315,20 +373,50 @@ class Chain:
                 if operator is self._operators[-1]:
                     yield batch
 
+    def _dead_letters(self) -> Iterator[pa.RecordBatch]:
+        """Count the failed records of all operators; hand out the tail's, for an edge."""
+        for plan, operator in self._failing:
+            routes = plan is self._plan.operators[-1] and Output.ERRORS in self._takes
+            for batch in operator.take_errors():
+                self._rows_failed += batch.num_rows
+                if routes:
+                    yield batch
+                else:
+                    last = batch.slice(batch.num_rows - 1).to_pylist()[0]
+                    story = UserCodeError(plan.name, _told(last), "", plan.built_at).story
+                    self._dropped = story
+
     def _split(self, emitted: Iterable[pa.RecordBatch]) -> Outputs:
         """Split whole batches, then cut: one copy per batch where keys need a copy, no other."""
         outputs: list[list[tuple[int, pa.RecordBatch, int]]] = [[] for _ in self._splitters]
-        for late, batches in ((False, emitted), (True, self._late_records())):
-            for batch in batches:
-                for output, splitter, takes_late in zip(
-                    outputs, self._splitters, self._takes_late, strict=True
+        try:
+            for side, batch in self._by_side(emitted):
+                for output, splitter, takes in zip(
+                    outputs, self._splitters, self._takes, strict=True
                 ):
-                    if takes_late is late:
+                    if takes is side:
                         for target, rows in splitter.split(batch):
                             output.extend(
                                 (target, *piece) for piece in _cut(rows, self._buffer_bytes)
                             )
+        except UserCodeError as error:
+            # Of timers, which pass no `_feed`.
+            with self._blames.get(error.operator, nullcontext()):
+                raise
         return tuple(tuple(output) for output in outputs)
+
+    def _by_side(
+        self, emitted: Iterable[pa.RecordBatch]
+    ) -> Iterator[tuple[Output, pa.RecordBatch]]:
+        """Results first: only then is it known which records were late, or failed."""
+        yield from ((Output.MAIN, batch) for batch in emitted)
+        yield from ((Output.LATE, batch) for batch in self._late_records())
+        yield from ((Output.ERRORS, batch) for batch in self._dead_letters())
+
+
+def _told(letter: Mapping[str, object]) -> str:
+    error, message = letter["error"], letter["message"]
+    return f"{error}: {message} for record {shown(letter['record'])}"
 
 
 def _takes(member: object, databases: Sequence[RestoredDatabase]) -> bool:

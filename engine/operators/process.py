@@ -33,7 +33,7 @@ from ..contract.user_code import (
     slices,
 )
 from ..state.expiry import SWEPT_MAX, stamps_of
-from ..state.keyed import CurrentKey, KeyedState
+from ..state.keyed import OUTSIDE, CurrentKey, KeyedState
 from ..state.keys import KeySlots
 from ..state.tables import refuse_unknown, restored_batches
 from ..state.timers import PROCESSING_TIMERS, TIMERS, ProcessingTimers, TimerQueue, Timers
@@ -72,8 +72,9 @@ class StatefulProcessor:
         processing_timers: of the current key, by the clock; need no event time.
     """
 
-    timers: Timers
-    processing_timers: ProcessingTimers
+    # Outside a job they refuse every use.
+    timers: Timers = Timers(TimerQueue(), OUTSIDE, fires=True)
+    processing_timers: ProcessingTimers = ProcessingTimers(TimerQueue(), OUTSIDE, fires=True)
 
     def open(self) -> None:
         """Prepare; states are bound, but no key is current.
@@ -178,7 +179,7 @@ class ProcessOperator(KeyedOperator):
                 self._alarms, self._current, fires=self.fires_by_clock
             )
             processor.open()
-        except Exception as error:
+        except BaseException as error:
             raise raised(self._operator, error) from error
         self._processor = processor
 
@@ -280,7 +281,7 @@ class ProcessOperator(KeyedOperator):
                     rows.extend(returned_rows(operator, process(key, row)))
                 except UserCodeError:
                     raise
-                except Exception as error:
+                except BaseException as error:
                     record = piece.slice(index, 1).to_pylist()[0]
                     raise raised(self._operator, error, record=record) from error
             yield from self._batches_of(rows)
@@ -307,7 +308,7 @@ class ProcessOperator(KeyedOperator):
                 results = self._results(process_batch(key, rows))
             except UserCodeError:
                 raise
-            except Exception as error:
+            except BaseException as error:
                 raise raised(self._operator, error, record={"key": key}) from error
             yield from results
 

@@ -7,7 +7,7 @@ wrong value appears close to the record that caused the error.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 import numpy as np
 import pyarrow as pa
@@ -22,18 +22,36 @@ from ..contract.user_code import (
     shown,
     slices,
 )
+from .failures import Failures, OnError
 from .stateless import StatelessOperator
 
 
-class MapOperator(StatelessOperator):
+class RowOperator(StatelessOperator):
+    """Base of operators around a function per record: their failed records."""
+
+    def __init__(self, operator: str, on_error: OnError) -> None:
+        self._operator = operator
+        self._failures = Failures(on_error, operator)
+
+    def take_errors(self) -> Sequence[pa.RecordBatch]:
+        """Hand out the dead letters."""
+        return self._failures.take()
+
+
+class MapOperator(RowOperator):
     """Calls `function` with each record; the function returns the record to emit."""
 
     def __init__(
-        self, function: Callable[[Row], Row], schema_out: pa.Schema, *, operator: str
+        self,
+        function: Callable[[Row], Row],
+        schema_out: pa.Schema,
+        *,
+        operator: str,
+        on_error: OnError = "fail",
     ) -> None:
+        super().__init__(operator, on_error)
         self._function = function
         self._schema = schema_out
-        self._operator = operator
 
     def process(self, batch: pa.RecordBatch, port: int) -> Iterator[pa.RecordBatch]:
         """Emit one record per record.
@@ -43,19 +61,32 @@ class MapOperator(StatelessOperator):
         """
         function = self._function
         for piece in slices(batch):
+            if self._failures.kept:
+                yield from self._process_each(piece)
+                continue
             records = rows_of(piece)
             results: list[Row] = []
             append = results.append
             try:
                 for record in records:
                     append(function(record))
-            except Exception as error:
+            except BaseException as error:
                 record = piece.slice(len(results), 1).to_pylist()[0]
                 raise raised(self._operator, error, record=record) from error
             yield rows_to_batch(self._operator, results, self._schema, records)
 
+    def _process_each(self, piece: pa.RecordBatch) -> list[pa.RecordBatch]:
+        """Emit the results of the records that do not fail."""
+        results: list[tuple[int, list[Row]]] = []
+        for index, record in enumerate(rows_of(piece)):
+            try:
+                results.append((index, [self._function(record)]))
+            except BaseException as error:
+                self._failures.add(piece.slice(index, 1), error)
+        return self._failures.fitting(piece, results, self._schema)
 
-class FlatMapOperator(StatelessOperator):
+
+class FlatMapOperator(RowOperator):
     """Calls `function` with each record; the function returns the records to emit.
 
     The function returns an iterable (a generator will do), or None.
@@ -67,10 +98,11 @@ class FlatMapOperator(StatelessOperator):
         schema_out: pa.Schema,
         *,
         operator: str,
+        on_error: OnError = "fail",
     ) -> None:
+        super().__init__(operator, on_error)
         self._function = function
         self._schema = schema_out
-        self._operator = operator
 
     def process(self, batch: pa.RecordBatch, port: int) -> Iterator[pa.RecordBatch]:
         """Emit the function's records, in order.
@@ -79,25 +111,40 @@ class FlatMapOperator(StatelessOperator):
         """
         function, operator = self._function, self._operator
         for piece in slices(batch):
+            if self._failures.kept:
+                yield from self._process_each(piece)
+                continue
             rows: list[Row] = []
             for index, record in enumerate(rows_of(piece)):
                 try:
                     rows.extend(returned_rows(operator, function(record)))
                 except UserCodeError:
                     raise
-                except Exception as error:
+                except BaseException as error:
                     record = piece.slice(index, 1).to_pylist()[0]
                     raise raised(operator, error, record=record) from error
             if rows:
                 yield rows_to_batch(self._operator, rows, self._schema)
 
+    def _process_each(self, piece: pa.RecordBatch) -> list[pa.RecordBatch]:
+        """Emit the results of the records that do not fail."""
+        results: list[tuple[int, list[Row]]] = []
+        for index, record in enumerate(rows_of(piece)):
+            try:
+                results.append((index, list(returned_rows(self._operator, self._function(record)))))
+            except BaseException as error:
+                self._failures.add(piece.slice(index, 1), error)
+        return self._failures.fitting(piece, results, self._schema)
 
-class FilterFunctionOperator(StatelessOperator):
+
+class FilterFunctionOperator(RowOperator):
     """Calls `function` with each record and keeps the record when the function returns True."""
 
-    def __init__(self, function: Callable[[Row], bool], *, operator: str) -> None:
+    def __init__(
+        self, function: Callable[[Row], bool], *, operator: str, on_error: OnError = "fail"
+    ) -> None:
+        super().__init__(operator, on_error)
         self._function = function
-        self._operator = operator
 
     def process(self, batch: pa.RecordBatch, port: int) -> Iterator[pa.RecordBatch]:
         """Emit the records for which the function returns True.
@@ -110,18 +157,25 @@ class FilterFunctionOperator(StatelessOperator):
             for index, record in enumerate(rows_of(piece)):
                 try:
                     verdict = function(record)
-                except Exception as error:
-                    record = piece.slice(index, 1).to_pylist()[0]
-                    raise raised(self._operator, error, record=record) from error
-                if verdict is True or verdict is False:
-                    keep.append(verdict)
-                    continue
-                # Truth of anything else is refused: a forgotten `return` would drop every record.
-                if not isinstance(verdict, np.bool_):
-                    raise UserCodeError(
-                        self._operator,
-                        f"returned {type(verdict).__name__} {shown(verdict)} where True or False"
-                        " is due",
-                    )
-                keep.append(bool(verdict))
+                    if verdict is not True and verdict is not False:
+                        verdict = self._checked(verdict)
+                except BaseException as error:
+                    failed = piece.slice(index, 1)
+                    if not self._failures.kept:
+                        if isinstance(error, UserCodeError):
+                            raise
+                        record = failed.to_pylist()[0]
+                        raise raised(self._operator, error, record=record) from error
+                    self._failures.add(failed, error)
+                    verdict = False
+                keep.append(verdict)
             yield piece.filter(pa.array(keep, pa.bool_()))
+
+    def _checked(self, verdict: object) -> bool:
+        # Truth of anything else is refused: a forgotten `return` would drop every record.
+        if not isinstance(verdict, bool | np.bool_):
+            raise UserCodeError(
+                self._operator,
+                f"returned {type(verdict).__name__} {shown(verdict)} where True or False is due",
+            )
+        return bool(verdict)

@@ -181,7 +181,7 @@ class TimedProcessOperator(ProcessOperator):
                 rows.extend(returned_rows(self._operator, call(key, time_ns)))
             except UserCodeError:
                 raise
-            except Exception as error:
+            except BaseException as error:
                 where = {"key": key, "timer": time_ns}
                 raise raised(self._operator, error, record=where) from error
             if len(rows) >= rows_max:

@@ -99,6 +99,8 @@ class WorkDone:
         transactions: (sink operator, transaction) of a pre-commit.
         time: event time inside the chain after the call.
         rows_late: late records since the last call.
+        rows_failed: records since the last call that failed, and were routed or dropped.
+        dropped: the last failure for which a record was dropped, in words; empty: none was.
     """
 
     work: int
@@ -111,3 +113,5 @@ class WorkDone:
     time: ChainTime = NO_TIME
     rows_late: int = 0
     rows_polled: int = 0
+    rows_failed: int = 0
+    dropped: str = ""

@@ -19,10 +19,17 @@ from headrace.channels.partitioners.partitioner import Partitioner
 from headrace.channels.partitioners.rebalance import Rebalance
 
 from ..contract.errors import UserError
-from ..contract.execution import EdgePlan, EventTimeRole, ExecutionPlan, OperatorPlan, TaskPlan
+from ..contract.execution import (
+    EdgePlan,
+    EventTimeRole,
+    ExecutionPlan,
+    OperatorPlan,
+    Output,
+    TaskPlan,
+)
 from ..contract.operators import SinkCommitter
 from .chain import chains
-from .graph import Input, Keyed, LogicalGraph, Node, Output, Role
+from .graph import Input, Keyed, LogicalGraph, Node, Role
 from .validate import check_graph
 
 
@@ -52,7 +59,8 @@ def build_plan(
             parallelism=width[chain[0]],
             inputs=tuple(edge.index for edge in edges if edge.consumer == index),
             outputs=tuple(edge.index for edge in edges if edge.producer == index),
-            late_outputs=_late_outputs(edges, index),
+            late_outputs=_side_outputs(edges, index, Output.LATE),
+            error_outputs=_side_outputs(edges, index, Output.ERRORS),
         )
         for index, chain in enumerate(found)
     )
@@ -85,21 +93,21 @@ def _edges(
                     port=port,
                     partitioner=_partitioner(edge, equal, max_parallelism),
                     schema=edge.schema,
-                    late=edge.output is Output.LATE,
+                    output=edge.output,
                 )
             )
     return tuple(edges)
 
 
 def _side(edge: Input) -> str:
-    """Return the part of an edge's key that tells late records from the main output; format, never
-    change.
+    """Return the part of an edge's key that tells a side output from the main output; format,
+    never change.
     """
     return "" if edge.output is Output.MAIN else f" ({edge.output.value})"
 
 
-def _late_outputs(edges: Sequence[EdgePlan], task: int) -> tuple[int, ...]:
-    return tuple(edge.index for edge in edges if edge.producer == task and edge.late)
+def _side_outputs(edges: Sequence[EdgePlan], task: int, output: Output) -> tuple[int, ...]:
+    return tuple(e.index for e in edges if e.producer == task and e.output is output)
 
 
 def _partitioner(edge: Input, equal_parallelism: bool, max_parallelism: int) -> Partitioner:
@@ -123,6 +131,7 @@ def _operator_plan(job: str, node: Node, name: str) -> OperatorPlan:
         time=_time_role(node.operator),
         idle_after_ns=node.idle_after_ns,
         batch=node.batch,
+        built_at=node.built_at,
     )
     _check_shippable(node, plan)
     return plan

@@ -16,7 +16,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from .graph import LogicalGraph, Node, Output, Role
+from ..contract.execution import Output
+from .graph import LogicalGraph, Node, Role
 
 
 def chains(graph: LogicalGraph, parallelism: Mapping[Node, int]) -> list[list[Node]]:

@@ -18,7 +18,7 @@ import pyarrow as pa
 from headrace.channels.partitioners.partitioner import Partitioner
 
 from ..contract.errors import UserError
-from ..contract.execution import BatchRule
+from ..contract.execution import BatchRule, Output
 from ..contract.operators import Operator, SinkCommitter, SinkWriter, SourceReader
 
 
@@ -38,15 +38,6 @@ class Keyed:
     """
 
     columns: tuple[str, ...]
-
-
-class Output(Enum):
-    """Which of a node's outputs an input takes from."""
-
-    MAIN = "main"
-    #: Late records of the node, as they came in. Flink's side output, of the one kind that is
-    #: needed.
-    LATE = "late"
 
 
 #: How records reach the subtasks of a consumer. None leaves it to the plan: forward at equal
@@ -71,10 +62,14 @@ class Input:
     @property
     def schema(self) -> pa.Schema:
         """Of the incoming records."""
-        if self.output is Output.MAIN:
-            return self.node.schema
-        assert self.node.late is not None, f"{self.node.label} has no late records"
-        return self.node.late
+        schemas = {
+            Output.MAIN: self.node.schema,
+            Output.LATE: self.node.late,
+            Output.ERRORS: self.node.errors,
+        }
+        schema = schemas[self.output]
+        assert schema is not None, f"{self.node.label} has no {self.output.value} records"
+        return schema
 
     def partitioned(self, partitioning: Partitioning) -> Input:
         """The same records under another partitioning; the one nearest to the consumer counts."""
@@ -105,6 +100,7 @@ class Node:
         runs_user_code: a call may take as long as a user's function likes.
         late: schema of its late records; None if it has none.
         batch: the batches that it asks for; None: it takes records as they come.
+        errors: schema of its dead letters; None if it routes none.
         built_at: "job.py:17", where the user wrote it.
     """
 
@@ -123,6 +119,7 @@ class Node:
     idle_after_ns: int | None = None
     late: pa.Schema | None = None
     batch: BatchRule | None = None
+    errors: pa.Schema | None = None
     built_at: str = "?"
 
     @property

@@ -8,6 +8,7 @@ what to do.
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final
 
@@ -18,6 +19,7 @@ from headrace.channels.keygroups import MAX_PARALLELISM_LIMIT
 from headrace.channels.schemas import plain_type
 
 from ..contract.errors import UserError
+from ..contract.execution import Output
 from ..contract.plain import plain_schema
 from ..contract.suggestion import did_you_mean
 from ..operators.aggregations import Aggregation
@@ -121,6 +123,21 @@ def check_schema(schema: object, *, where: str) -> pa.Schema:
     return plain_schema(schema)
 
 
+def check_plain(function: object, *, where: str) -> None:
+    """Refuse a coroutine function, whose call returns no result but a coroutine.
+
+    `function`: a function, a class whose instances are called, or an object that is called.
+    """
+    called = function if inspect.isroutine(function) else getattr(function, "__call__", None)  # noqa: B004
+    for each in (function, called):
+        if inspect.iscoroutinefunction(each) or inspect.isasyncgenfunction(each):
+            name = getattr(function, "__name__", repr(function))
+            raise UserError(
+                f"{where} takes a plain function, and {name!r} is a coroutine function (async"
+                " def); map_async takes those"
+            )
+
+
 def check_union(schemas: Sequence[pa.Schema]) -> None:
     """Refuse inputs of a union whose schemas differ, naming the first difference."""
     first = schemas[0]
@@ -146,6 +163,7 @@ def check_graph(graph: LogicalGraph, *, max_parallelism: int, parallelism: int) 
     _check_names(graph)
     check_parallelism(max_parallelism, where="max_parallelism")
     _check_below(parallelism, max_parallelism, who="the job")
+    _check_errors_taken(graph)
     for node in graph.nodes:
         if node.parallelism is not None:
             _check_below(node.parallelism, max_parallelism, who=node.label)
@@ -218,6 +236,18 @@ def _check_names(graph: LogicalGraph) -> None:
         if other is not node:
             raise UserError(
                 f"two operators are named {name!r}: {_place(other)} and {_place(node)}; rename one"
+            )
+
+
+def _check_errors_taken(graph: LogicalGraph) -> None:
+    taken = {
+        edge.node for node in graph.nodes for edge in node.inputs if edge.output is Output.ERRORS
+    }
+    for node in graph.nodes:
+        if node.errors is not None and node not in taken:
+            raise UserError(
+                f'{node.label} has on_error="route", and nothing takes its errors; write them, as'
+                ' in result.errors.write.parquet(...), or say on_error="skip"'
             )
 
 

@@ -35,6 +35,7 @@ def metrics_of(plan: ExecutionPlan, status: Status, wall_ns: int) -> Mapping[str
             ("records_in_total", sum(n.rows_in for n in numbers)),
             ("records_out_total", sum(n.rows_out for n in numbers)),
             ("late_records_total", sum(n.rows_late for n in numbers)),
+            ("failed_records_total", sum(n.rows_failed for n in numbers)),
             ("busy_seconds_total", sum(n.busy_ns for n in numbers) / 1e9),
             ("backpressured_seconds_total", sum(n.backpressured_ns for n in numbers) / 1e9),
             ("idle_seconds_total", sum(n.idle_ns for n in numbers) / 1e9),

@@ -20,7 +20,7 @@ import copy
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, MutableMapping
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import Any, Final, Self, cast
 
 import pyarrow as pa
 
@@ -47,6 +47,32 @@ class CurrentKey:
     key: Key = None
     now_ns: int = MIN_WATERMARK
     clock_ns: int = 0
+
+
+class _Outside:
+    """The current key outside a job: there is none, and nobody shares state through it."""
+
+    @property
+    def key(self) -> Key:
+        raise self._refusal()
+
+    @property
+    def now_ns(self) -> int:
+        raise self._refusal()
+
+    @property
+    def clock_ns(self) -> int:
+        raise self._refusal()
+
+    def _refusal(self) -> UserError:
+        return UserError(
+            "a processor called outside a job has no key, so neither state nor timers; to try it,"
+            " run a job that reads hr.read.batches([...]) and writes with write.collect(...)"
+        )
+
+
+#: Of states and timers that no operator has bound.
+OUTSIDE: Final = cast(CurrentKey, _Outside())
 
 
 class _Unbound:
@@ -89,7 +115,7 @@ class KeyedState(ABC):
         self._swept_ns = MIN_WATERMARK
         self._round_over = True
         self._name = "state"
-        self._current = CurrentKey()
+        self._current = OUTSIDE
         self._committed: ValueTable = _Unbound()
         #: Writes of the running work; `ABSENT` where a key's state was cleared.
         self._written: dict[Key, Any] = {}

@@ -63,7 +63,7 @@ class FsspecStore:
         filesystem, root = _filesystem(url)
         self.url = url
         self._backend: _Backend
-        if isinstance(filesystem, LocalFileSystem):
+        if _is_local(filesystem):
             self._backend = LocalFiles(root)
         else:
             self._backend = ObjectFiles(filesystem, root)
@@ -211,12 +211,17 @@ def _filesystem(url: str) -> tuple[Any, str]:
     # The generic `pipe_file` streams into place and looks before it creates: neither atomic nor
     # exclusive.
     streams = type(filesystem).pipe_file is AbstractFileSystem.pipe_file
-    if streams and not isinstance(filesystem, LocalFileSystem | AsyncFileSystem):
+    if streams and not (_is_local(filesystem) or isinstance(filesystem, AsyncFileSystem)):
         raise UserError(
             f"checkpoint directory {url} cannot be used: its storage cannot replace files "
             "atomically; use a local directory or an object store"
         )
     return filesystem, root
+
+
+def _is_local(filesystem: object) -> bool:
+    """Whether files may be written past fsspec; a subclass has something of its own to say."""
+    return type(filesystem) is LocalFileSystem
 
 
 def _checked(path: str, shown: str | None = None) -> str:

@@ -30,7 +30,7 @@ class Pace:
 
     Attributes:
         rows_max: rows of the next piece.
-        rows_in, rows_out, rows_late: totals.
+        rows_in, rows_out, rows_late, rows_failed: totals.
         busy_ns, backpressured_ns, idle_ns: totals; their sum is the time since `start`.
     """
 
@@ -50,6 +50,7 @@ class Pace:
         self.rows_in = 0
         self.rows_out = 0
         self.rows_late = 0
+        self.rows_failed = 0
         self.busy_ns = 0
         self.backpressured_ns = 0
         self.idle_ns = 0

@@ -116,6 +116,8 @@ class Subtask:
         #: Something was worked on since the last pre-commit, so that the next cut needs one.
         self._unflushed = True
         self._precommits = Precommits()
+        #: The last failure for which a record was dropped, in words.
+        self._dropped = ""
         self._now_ns = 0
 
     # --- the five verbs ---------------------------------------------------------------------------
@@ -222,6 +224,8 @@ class Subtask:
             rows_in=self._pace.rows_in,
             rows_out=self._pace.rows_out,
             rows_late=self._pace.rows_late,
+            rows_failed=self._pace.rows_failed,
+            dropped=self._dropped,
             busy_ns=self._pace.busy_ns,
             backpressured_ns=self._pace.backpressured_ns,
             idle_ns=self._pace.idle_ns,
@@ -336,6 +340,8 @@ class Subtask:
         self._time.spoke(done.time, self._now_ns)
         self._unflushed = not isinstance(work, PrecommitWork)
         self._pace.rows_late += done.rows_late
+        self._pace.rows_failed += done.rows_failed
+        self._dropped = done.dropped or self._dropped
         bytes_out, queued = self._results.append(done.outputs)
         if self._limits.logs:
             effects += [LogBuffer(channel, buffer) for channel, buffer in queued]
@@ -462,6 +468,7 @@ class SubtaskStatistics:
     rows_in: int
     rows_out: int
     rows_late: int
+    rows_failed: int
     busy_ns: int
     backpressured_ns: int
     idle_ns: int
@@ -469,3 +476,4 @@ class SubtaskStatistics:
     window_bytes: int
     output_queued_bytes: int
     watermark_ns: int
+    dropped: str

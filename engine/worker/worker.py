@@ -105,6 +105,8 @@ class Worker:
         self._kept: list[DataFrame] = []
         #: What the coordinator said of checkpoints before this worker ran, in order.
         self._held: list[m.Drain | m.BeginWave | m.Trigger | m.Completed | m.Cancelled] = []
+        #: The attempt has dropped a record. The user hears of it at once, and of the last ones.
+        self._drops = False
         self._now_ns = 0
 
     # --- the verbs --------------------------------------------------------------------------------
@@ -180,9 +182,7 @@ class Worker:
             case FrameReceived():
                 return self._frame(event.frame)
             case WorkEnded():
-                return self._translate(
-                    self._running().step(event.subtask, event.done, self._now_ns)
-                )
+                return self._work_ended(event)
             case WorkFailed():
                 return self._fail(event.reason, event.details, fatal=event.fatal)
             case ReadEnded():
@@ -192,7 +192,7 @@ class Worker:
             case ReadCorrupt():
                 effects = self._drop()
                 self.phase = Phase.FAILED
-                return [*effects, Report(m.DeployFailed(self._epoch, event.reason, corrupt=True))]
+                return [*effects, Report(m.DeployFailed(self._epoch, event.reason))]
             case CheckpointPersisted():
                 return self._persisted(event)
             case CheckpointPersistFailed():
@@ -249,6 +249,7 @@ class Worker:
         effects = self._drop()
         self._epoch = deploy.epoch
         self._deploy = deploy
+        self._drops = False
         self.phase = Phase.LOADING
         self._heartbeat_at_ns = self._now_ns + self._heartbeat_ns
         subtasks = tuple(spec.id for spec in self._specs(deploy))
@@ -281,7 +282,7 @@ class Worker:
 
     def _load_failed(self, event: AttemptLoadFailed) -> list[WorkerEffect]:
         self.phase = Phase.FAILED
-        report = Report(m.DeployFailed(self._epoch, event.reason, event.corrupt))
+        report = Report(m.DeployFailed(self._epoch, event.reason))
         return [DropAttempt(self._epoch), report]
 
     def _connect(self) -> list[WorkerEffect]:
@@ -320,6 +321,13 @@ class Worker:
             return []
         return self._translate(self._running().frame(frame, self._now_ns))
 
+    def _work_ended(self, event: WorkEnded) -> list[WorkerEffect]:
+        effects = self._translate(self._running().step(event.subtask, event.done, self._now_ns))
+        if event.done.dropped and not self._drops:
+            self._drops = True
+            effects.append(self._heartbeat())
+        return effects
+
     def _persisted(self, event: CheckpointPersisted) -> list[WorkerEffect]:
         message = self._running().persisted(event, self._now_ns)
         return [] if message is None else [Report(message)]
@@ -345,7 +353,7 @@ class Worker:
         effects: list[WorkerEffect] = []
         if self._heartbeat_at_ns is not None and self._heartbeat_at_ns <= self._now_ns:
             self._heartbeat_at_ns = self._now_ns + self._heartbeat_ns
-            effects.append(Report(m.Heartbeat(self._epoch, self._numbers())))
+            effects.append(self._heartbeat())
         if self.phase is Phase.RUNNING:
             effects += self._translate(self._running().wake(self._now_ns))
         return effects
@@ -377,10 +385,15 @@ class Worker:
                     reason = f"subtask {effect.subtask}: {effect.reason}"
                     translated.append(Report(m.Decline(self._epoch, effect.checkpoint, reason)))
                 case SubtaskFinished(subtask):
+                    if self._drops:  # the last numbers may never be due
+                        translated.append(self._heartbeat())
                     translated.append(Report(m.TaskFinished(self._epoch, *subtask)))
                 case _:
                     translated.append(effect)
         return translated
+
+    def _heartbeat(self) -> Report:
+        return Report(m.Heartbeat(self._epoch, self._numbers()))
 
     def _numbers(self) -> list[m.SubtaskNumbers]:
         if self._attempt is None:
@@ -402,4 +415,6 @@ def _numbers_of(subtask: Subtask) -> m.SubtaskNumbers:
         window_bytes=s.window_bytes,
         watermark_ns=s.watermark_ns,
         rows_late=s.rows_late,
+        rows_failed=s.rows_failed,
+        dropped=s.dropped,
     )

@@ -55,11 +55,10 @@ class AttemptLoaded:
 
 @dataclass(frozen=True, slots=True)
 class AttemptLoadFailed:
-    """Operators could not be opened or restored. `corrupt`: the checkpoint is damaged."""
+    """The checkpoint is damaged: operators could not be restored."""
 
     epoch: int
     reason: str
-    corrupt: bool
 
 
 @dataclass(frozen=True, slots=True)

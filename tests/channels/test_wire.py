@@ -25,6 +25,7 @@ from headrace.channels.wire import (
     FrameDecoder,
     FrameEncoder,
     WireError,
+    too_long,
 )
 
 KEY = b"k" * 32
@@ -176,6 +177,26 @@ def test_a_record_above_the_limit_is_refused_by_the_sender() -> None:
     encoder = FrameEncoder(KEY, frame_bytes_max=8_192)
     with pytest.raises(WireError, match=r"body length of channel e1:2>3.*at most 8192"):
         encoder.encode(BufferFrame(CHANNEL, Buffer.of(0, huge)))
+
+
+@pytest.mark.parametrize("length", [8_000, 8_191, 8_192, 10_000])
+def test_a_record_that_is_too_long_is_known_beforehand(length: int) -> None:
+    schema = pa.schema([("s", pa.string())])
+    before = pa.record_batch([["a"] * 3], schema=schema)
+    record = pa.record_batch([["x" * length]], schema=schema)
+    limit = (2 << 20) + 8_192
+    padding = pa.record_batch([["x" * (2 << 20)]], schema=schema)
+    size = pa.ipc.get_record_batch_size(pa.record_batch([["x" * ((2 << 20) + length)]], schema))
+    long = pa.record_batch([["x" * ((2 << 20) + length)]], schema=schema)
+    buffer = Buffer(0, 6, 3 * limit, (before, record, padding, long))
+    encoder = FrameEncoder(KEY, frame_bytes_max=limit)
+    if size <= limit:
+        assert too_long(buffer, limit) == 0
+        encoder.encode(BufferFrame(CHANNEL, Buffer.of(0, long)))
+    else:
+        assert too_long(buffer, limit) == size
+        with pytest.raises(WireError, match="body length"):
+            encoder.encode(BufferFrame(CHANNEL, Buffer.of(0, long)))
 
 
 def test_a_dictionary_that_cannot_travel_is_refused_by_the_sender() -> None:

@@ -207,7 +207,7 @@ class WorkerState:
 
     def _loaded(self, load: w.LoadAttempt, missing: Sequence[str]) -> list[Output]:
         if missing:
-            failed = w.AttemptLoadFailed(load.epoch, f"{missing} are missing", corrupt=True)
+            failed = w.AttemptLoadFailed(load.epoch, f"{missing} are missing")
             return self.step(failed)
         states: dict[SubtaskId, Any] = {
             SubtaskId(s.task, s.index): self.contents.value(handle.offset)

@@ -420,3 +420,6 @@ def test_timers_by_the_clock_need_no_event_time() -> None:
     made = node(timed().key_by("customer").process(Alarm, schema=OTHER, name="alarm"))
     assert made.operator is not None
     assert hasattr(made.operator(operator="alarm"), "fire")
+
+
+# --- failures -------------------------------------------------------------------------------------

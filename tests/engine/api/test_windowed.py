@@ -10,7 +10,7 @@ import headrace as hr
 from headrace.engine.api.read import batches
 from headrace.engine.api.stream import Stream
 from headrace.engine.contract.errors import UserError
-from headrace.engine.contract.execution import ExecutionPlan
+from headrace.engine.contract.execution import ExecutionPlan, Output
 from headrace.engine.operators.session import SessionOperator
 from headrace.engine.operators.window import TimeWindowOperator
 
@@ -68,7 +68,7 @@ def test_late_records_go_out_on_edges_of_their_own() -> None:
 def test_a_window_whose_late_records_alone_are_taken_stays_the_tail_of_its_chain() -> None:
     result = clicks().key_by("user").window(hr.tumbling("1m")).aggregate(n=hr.count(), name="w")
     plan = plan_of(result.late)
-    (edge,) = [edge for edge in plan.edges if edge.late]
+    (edge,) = [edge for edge in plan.edges if edge.output is Output.LATE]
     assert edge.key == "w (late)->out0/0"
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import headrace as hr
 from headrace.engine.contract.messages import SubtaskNumbers
 from headrace.engine.coordinator.coordinator_events import Notice, NoticeKind
@@ -56,7 +58,7 @@ def status_of(
 
 def numbers_of(task: int, **known: int) -> SubtaskNumbers:
     """The numbers of a task's only subtask; what is not given is zero."""
-    nothing = dict.fromkeys(SubtaskNumbers.__struct_fields__, 0)
+    nothing: dict[str, Any] = dict.fromkeys(SubtaskNumbers.__struct_fields__, 0) | {"dropped": ""}
     return SubtaskNumbers(**nothing | {"task": task} | known)
 
 

@@ -16,10 +16,12 @@ import fsspec
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from fsspec.implementations.local import LocalFileSystem
 
 from headrace.engine.connectors import durable
 from headrace.engine.connectors.file_sink import CommitLost, FileSink
 from headrace.engine.connectors.files import FileSource
+from headrace.engine.connectors.filesystem import locate
 from headrace.engine.contract.errors import UserError
 from headrace.engine.contract.operators import OperatorContext, Transaction
 
@@ -337,6 +339,15 @@ def test_mistakes_are_told_when_the_pipeline_is_built(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="cannot write these records as parquet"):
         union = pa.union([pa.field("a", pa.int8())], mode="sparse")
         FileSink(str(tmp_path / "c")).check(pa.schema([("u", union)]))
+
+
+def test_a_users_own_local_file_system_is_called() -> None:
+    class Own(LocalFileSystem):  # type: ignore[misc]  # fsspec ships no types
+        protocol = "own"
+
+    fsspec.register_implementation("own", Own, clobber=True)
+    assert not locate("own:///x", {}).is_local
+    assert locate("/x", {}).is_local
 
 
 def test_long_names_of_jobs_and_operators_make_folders_and_files(tmp_path: Path) -> None:

@@ -24,7 +24,7 @@ ADDRESS = m.PeerAddress(1, "::1", 65535, [1, 2])
 TO_COORDINATOR: list[m.ToCoordinator | m.FetchedAhead] = [
     m.Register(1, 2, "host", 4711, 99),
     m.Deployed(1),
-    m.DeployFailed(1, "damaged", corrupt=True),
+    m.DeployFailed(1, "damaged"),
     m.Acknowledge(1, 7, [SNAPSHOT], [TransactionRecord("out", "t", {"rows": 1, "file": "x"})]),
     m.Decline(1, 7, "full"),
     m.AttemptFailed(1, "lost", "Traceback", fatal=False),
@@ -92,7 +92,7 @@ def test_the_coordinator_does_not_take_what_is_meant_for_workers(
         ["Deployed", 1.5],
         ["Deployed", None],
         ["Decline", 1, 7, b"bytes"],
-        ["Heartbeat", 1, [[0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11]]],
+        ["Heartbeat", 1, [[0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, "", 13]]],
         {"type": "Deployed", "epoch": 1},
         [],
         7,

@@ -237,7 +237,7 @@ def test_what_comes_from_an_older_attempt_is_fenced() -> None:
     before = subject.machine.fenced
     late: list[m.ToCoordinator] = [
         m.Deployed(1),
-        m.DeployFailed(1, "late", corrupt=False),
+        m.DeployFailed(1, "late"),
         m.Acknowledge(1, 1, [], []),
         m.Decline(1, 1, "late"),
         m.AttemptFailed(1, "late", "", fatal=True),
@@ -337,9 +337,9 @@ def with_a_damaged_checkpoint() -> Driven:
     subject.step(d.SinksRecovered(1))
     subject.register(0)
     subject.register(1)
-    effects = subject.said(0, m.DeployFailed(1, "checksum", corrupt=True))
+    effects = subject.said(0, m.DeployFailed(1, "checksum"))
     assert effects == ["find below 7", "Abandon to 0", "Abandon to 1"]
-    assert subject.said(1, m.DeployFailed(1, "checksum", corrupt=True)) == [], "once is enough"
+    assert subject.said(1, m.DeployFailed(1, "checksum")) == [], "once is enough"
     return subject
 
 
@@ -361,7 +361,7 @@ def test_damage_in_what_is_replayed_is_not_blamed_on_a_newer_checkpoint() -> Non
     deployed(subject)
     subject.at(100 * MS)
     subject.checkpoint(8)
-    effects = subject.said(0, m.DeployFailed(1, "no such file", corrupt=True))
+    effects = subject.said(0, m.DeployFailed(1, "no such file"))
     assert effects == ["Abandon to 0", "Abandon to 1"], "nothing older is looked for"
     subject.at(110 * MS)
     subject.step(d.EpochClaimed(2))
@@ -378,7 +378,7 @@ def test_a_damaged_checkpoint_of_another_directory_has_no_older_one_here() -> No
     subject.step(d.SinksRecovered(1))
     for worker in (0, 1):
         subject.register(worker)
-    effects = subject.said(0, m.DeployFailed(1, "checksum", corrupt=True))
+    effects = subject.said(0, m.DeployFailed(1, "checksum"))
     assert effects[-1] == "failed: chk-7 in file:///other cannot be restored: checksum"
 
 
@@ -396,5 +396,17 @@ def test_an_operator_that_cannot_be_opened_ends_the_job() -> None:
     subject.step(d.SinksRecovered(1))
     subject.register(0)
     subject.register(1)
-    effects = subject.said(0, m.DeployFailed(1, "no such module", corrupt=False))
+    effects = subject.said(0, m.AttemptFailed(1, "no such module", "", fatal=True))
     assert effects[-1] == "failed: no such module"
+
+
+def test_an_operator_that_cannot_be_opened_this_time_is_opened_again() -> None:
+    subject = Driven()
+    subject.start()
+    subject.step(d.EpochClaimed(1))
+    subject.step(d.SinksRecovered(1))
+    subject.register(0)
+    subject.register(1)
+    effects = subject.said(0, m.AttemptFailed(1, "no licence", "Traceback", fatal=False))
+    assert effects == ["Abandon to 0", "Abandon to 1"]
+    assert subject.at(10 * MS) == ["claim above 1"]

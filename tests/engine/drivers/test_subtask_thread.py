@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import queue
 import threading
 from collections.abc import Iterator
@@ -37,10 +38,14 @@ BATCH = pa.record_batch({"x": pa.array([1, 2, 3], pa.int64())})
 States = dict[str, list[RestoredState]]
 
 
+class Panic(BaseException):
+    """As of an extension in Rust."""
+
+
 class FakeChain:
     """Notes its calls and the thread they came in; raises `failure` where `fails_in` says."""
 
-    def __init__(self, fails_in: str = "", failure: Exception | None = None) -> None:
+    def __init__(self, fails_in: str = "", failure: BaseException | None = None) -> None:
         self.calls: list[str] = []
         self.threads: set[str] = set()
         self.closed = threading.Event()
@@ -68,7 +73,7 @@ class FakeChain:
 
     def poll(self, rows_max: int, now_ns: int) -> object:
         self._note("poll")
-        return (((0, BATCH, BATCH.nbytes),),), SourceStatus.IDLE, 77
+        return (((0, BATCH, BATCH.nbytes),),), Polled([BATCH], SourceStatus.IDLE, 77)
 
     def finish(self) -> object:
         self._note("finish")
@@ -78,6 +83,9 @@ class FakeChain:
         self._note("take_rows_late")
         return 2
 
+    def take_failed(self) -> tuple[int, str]:
+        return 1, "one"
+
     def precommit(self, checkpoint: int) -> object:
         self._note("precommit")
         return [("out", Transaction(f"t{checkpoint}", {}))]
@@ -85,8 +93,8 @@ class FakeChain:
     run = Chain.run
 
     def close(self) -> None:
-        self.calls.append("close")
         self.closed.set()
+        self._note("close")
 
 
 class Running:
@@ -162,6 +170,7 @@ def test_work_is_answered_with_its_number_and_what_it_emitted(running: Running) 
     assert (answer.epoch, answer.subtask, answer.done.work) == (3, ME, 5)
     assert answer.done.rows_out == 3
     assert answer.done.rows_late == 2
+    assert (answer.done.rows_failed, answer.done.dropped) == (1, "one")
     assert answer.done.elapsed_ns > 0
     assert answer.done.outputs[0][0][:2] == (0, BATCH)
 
@@ -194,9 +203,37 @@ def test_an_abandoned_thread_closes_its_chain_and_ends() -> None:
     assert subject.posted.empty()
 
 
+NO_EXCEPTIONS = [SystemExit(3), KeyboardInterrupt(), asyncio.CancelledError("gone"), Panic("rust")]
+
+
+@pytest.mark.parametrize("failure", NO_EXCEPTIONS)
+def test_whatever_a_piece_of_work_raises_is_reported_and_the_thread_goes_on(
+    failure: BaseException,
+) -> None:
+    subject = Running(FakeChain("process", failure))
+    subject.next()
+    answer = subject.done(1, ProcessWork(0, (BATCH,), 3))
+    assert isinstance(answer, WorkFailed)
+    assert answer.reason.startswith(type(failure).__name__)
+    assert not answer.fatal
+    assert isinstance(subject.done(2, FinishWork()), WorkEnded)
+    subject.end()
+
+
+def test_a_chain_whose_close_raises_ends_its_thread(caplog: pytest.LogCaptureFixture) -> None:
+    subject = Running(FakeChain("close", SystemExit(3)))
+    assert subject.next() == SubtaskOpened(3, ME)
+    subject.end()
+    assert not subject.thread.is_alive
+    assert "was not closed in order" in caplog.text
+
+
+@pytest.mark.parametrize("failure", [ValueError("no good"), *NO_EXCEPTIONS])
 @pytest.mark.parametrize("where", ["open", "restore"])
-def test_a_chain_that_cannot_be_opened_is_closed_and_reported(where: str) -> None:
-    chain = FakeChain(where)
+def test_a_chain_that_cannot_be_opened_is_closed_and_reported(
+    where: str, failure: BaseException
+) -> None:
+    chain = FakeChain(where, failure)
     subject = Running(chain, {})
     event = subject.next()
     assert isinstance(event, SubtaskOpenFailed)
@@ -204,7 +241,7 @@ def test_a_chain_that_cannot_be_opened_is_closed_and_reported(where: str) -> Non
     assert chain.closed.wait(WAIT_S)
 
 
-def failed(failure: Exception) -> WorkFailed:
+def failed(failure: BaseException) -> WorkFailed:
     subject = Running(FakeChain("process", failure))
     subject.next()
     answer = subject.done(1, ProcessWork(0, (BATCH,), 3))

@@ -107,6 +107,22 @@ def test_return_and_exception_are_told_apart_and_a_large_plan_arrives(elsewhere:
     launcher.stop(WAIT_S)
 
 
+def test_a_thread_of_user_code_does_not_delay_the_end(elsewhere: Path) -> None:
+    def entry(program: WorkerProgram, incarnation: Incarnation, host: str) -> None:
+        import atexit
+        import threading
+
+        atexit.register((elsewhere / "in-order").touch)
+        threading.Thread(target=threading.Event().wait).start()
+
+    exits: queue.Queue[tuple[Incarnation, int]] = queue.Queue()
+    launcher = ProcessLauncher(workers=1, entry=entry)
+    launcher.start(PROGRAM, unexpected, lambda *report: exits.put(report))
+    assert exits.get(timeout=WAIT_S) == (Incarnation(0, 0), 0)
+    assert (elsewhere / "in-order").exists()
+    launcher.stop(WAIT_S)
+
+
 def test_children_die_with_a_parent_that_was_killed(tmp_path: Path) -> None:
     parent = subprocess.Popen(
         [sys.executable, "-c", PARENT, str(tmp_path)], stdin=subprocess.DEVNULL, cwd="/"

@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import pyarrow as pa
@@ -191,3 +191,30 @@ def test_state_that_is_no_longer_declared_is_refused() -> None:
 def test_an_unknown_key_is_the_users_mistake() -> None:
     with pytest.raises(UserError, match="'nope'"):
         ProcessOperator(Totals, ["nope"], IN, OUT, operator="totals")
+
+
+def test_a_processor_outside_a_job_says_so_and_shares_nothing() -> None:
+    class Hand(StatefulProcessor):
+        total = value_state(pa.int64(), default=0)
+        seen = list_state(pa.int64())
+        by = map_state(pa.string(), pa.int64())
+
+    one = Hand()
+
+    def write() -> None:
+        one.total.value = 1
+
+    uses: list[Callable[[], object]] = [
+        write,
+        lambda: one.total.value,
+        lambda: one.seen.append(1),
+        lambda: list(one.seen),
+        lambda: one.by.update(a=1),
+        lambda: len(one.by),
+        lambda: one.timers.set(1),
+        lambda: list(one.timers),
+        lambda: one.processing_timers.set_after("1s"),
+    ]
+    for use in uses:
+        with pytest.raises(UserError, match="called outside a job has no key"):
+            use()

@@ -25,11 +25,11 @@ WALL_NS = 1_700_000_000_000_000_000
 
 def numbers(task: int, subtask: int) -> SubtaskNumbers:
     """Every number is another one, so that a mix-up shows."""
-    fields = dict.fromkeys(SubtaskNumbers.__struct_fields__, 0)
+    fields: dict[str, Any] = dict.fromkeys(SubtaskNumbers.__struct_fields__, 0) | {"dropped": ""}
     fields |= {"task": task, "subtask": subtask, "rows_in": 10, "rows_out": 20}
     fields["watermark_ns"] = MIN_WATERMARK
     fields |= {"busy_ns": 3_000_000_000, "backpressured_ns": 500_000_000, "idle_ns": 250_000_000}
-    return SubtaskNumbers(**(fields | {"queued_bytes": 7, "rows_late": 4}))
+    return SubtaskNumbers(**(fields | {"queued_bytes": 7, "rows_late": 4, "rows_failed": 6}))
 
 
 def status(*known: SubtaskNumbers, checkpoints: tuple[CheckpointMetadata, ...] = ()) -> Status:
@@ -53,6 +53,7 @@ def test_numbers_are_summed_by_task() -> None:
     assert metrics[f"headrace_records_in_total{sink}"] == 10
     assert metrics[f"headrace_records_out_total{source}"] == 40
     assert metrics[f"headrace_late_records_total{source}"] == 8
+    assert metrics[f"headrace_failed_records_total{source}"] == 12
     assert metrics[f"headrace_busy_seconds_total{source}"] == 6.0
     assert metrics[f"headrace_backpressured_seconds_total{source}"] == 1.0
     assert metrics[f"headrace_idle_seconds_total{source}"] == 0.5

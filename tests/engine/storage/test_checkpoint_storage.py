@@ -11,6 +11,7 @@ from typing import Any
 
 import fsspec
 import pytest
+from fsspec.implementations.local import LocalFileSystem
 from fsspec.implementations.memory import MemoryFileSystem
 from fsspec.spec import AbstractFileSystem
 
@@ -252,3 +253,12 @@ def test_what_a_storage_client_raises_becomes_one_of_the_kinds(
     for act in (store.put, store.create):
         with pytest.raises(kind, match=reason):
             act(PATH, b"x")
+
+
+def test_a_users_own_local_file_system_is_not_passed_over() -> None:
+    class Encrypted(LocalFileSystem):  # type: ignore[misc]  # fsspec ships no types
+        protocol = "encrypted"
+
+    fsspec.register_implementation("encrypted", Encrypted, clobber=True)
+    with pytest.raises(UserError, match="cannot replace files atomically"):
+        FsspecStore("encrypted:///x")

@@ -395,7 +395,7 @@ def test_completion_reaches_the_sinks() -> None:
     "event",
     [
         AttemptLoaded(1),
-        AttemptLoadFailed(1, "late", corrupt=False),
+        AttemptLoadFailed(1, "late"),
         PeerConnected(1, 1),
         PeerLost(1, 1, "late"),
         FrameReceived(1, 1, EventFrame(INCOMING, 99, EndOfInput())),
@@ -459,20 +459,19 @@ def test_a_failure_ends_the_attempt_and_is_reported_once(
     assert subject.told(deploy(2)) == ["load 2 from 0: t0.0 t1.0"]
 
 
-@pytest.mark.parametrize("corrupt", [False, True])
-def test_an_attempt_that_cannot_be_loaded_is_reported(corrupt: bool) -> None:
+def test_an_attempt_that_cannot_be_loaded_is_reported() -> None:
     subject = Driven()
     subject.told(deploy(1))
-    effects = subject.step(AttemptLoadFailed(1, "damaged", corrupt))
+    effects = subject.step(AttemptLoadFailed(1, "damaged"))
     assert effects == ["drop 1", "report DeployFailed"]
-    assert subject.reports == [m.DeployFailed(1, "damaged", corrupt)]
+    assert subject.reports == [m.DeployFailed(1, "damaged")]
     assert subject.told(deploy(2)) == ["load 2 from 0: t0.0 t1.0"]
 
 
 def test_damaged_in_flight_data_ask_for_another_checkpoint() -> None:
     subject = running()
     assert subject.step(ReadCorrupt(1, "checksum")) == ["drop 1", "report DeployFailed"]
-    assert subject.reports[-1] == m.DeployFailed(1, "checksum", corrupt=True)
+    assert subject.reports[-1] == m.DeployFailed(1, "checksum")
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,113 @@
+"""Text that user code prints: to standard error, each line behind `[operator/subtask]`.
+
+Standard output belongs to the user's program and to the results of `headrace run --json`. In a
+process of threads both print to the same `sys.stdout`, so it is replaced while workers run: the
+replacement sends a speaking thread's text to standard error, and all other text on as before.
+
+Not here: threads that user code starts by itself, and output of C code. A worker process sends
+those to standard error as a whole (`local/child.py`).
+"""
+
+from __future__ import annotations
+
+import sys
+import threading
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from types import FrameType
+from typing import Any, TextIO, cast
+
+#: Names the speaker from the frame that prints.
+NameOf = Callable[[FrameType], str]
+
+
+class _Speaker:
+    """One thread's output: whole lines, with a name."""
+
+    def __init__(self, name_of: NameOf) -> None:
+        self._name_of = name_of
+        self._name = ""
+        self._line = ""
+
+    def write(self, text: str, frame: FrameType) -> None:
+        self._name = self._name_of(frame)
+        *lines, self._line = (self._line + text).split("\n")
+        self._print(lines)
+
+    def end(self) -> None:
+        """Print a last line without an end."""
+        self._print([self._line] if self._line else [])
+
+    def _print(self, lines: Iterable[str]) -> None:
+        told = "".join(f"[{self._name}] {line}\n" for line in lines)
+        if told and sys.stderr is not None:
+            sys.stderr.write(told)
+
+
+class _Output:
+    """Stands in for `sys.stdout`."""
+
+    def __init__(self, behind: TextIO) -> None:
+        self.behind = behind
+
+    def write(self, text: str) -> int:
+        speaker: _Speaker | None = getattr(_speakers, "speaker", None)
+        if speaker is None:
+            return self.behind.write(text)
+        speaker.write(text, sys._getframe(1))
+        return len(text)
+
+    def writelines(self, lines: Iterable[str]) -> None:
+        self.write("".join(lines))
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.behind, name)
+
+
+class _Redirection:
+    """`sys.stdout` as long as a worker of this process runs. Thread-safe."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._users = 0
+        self._output: _Output | None = None
+
+    def enter(self) -> None:
+        with self._lock:
+            self._users += 1
+            if self._users == 1 and sys.stdout is not None:
+                self._output = _Output(sys.stdout)
+                sys.stdout = cast(TextIO, self._output)
+
+    def leave(self) -> None:
+        with self._lock:
+            self._users -= 1
+            output = self._output
+            # Somebody else may have replaced it in the meantime.
+            if not self._users and output is not None and sys.stdout is cast(TextIO, output):
+                sys.stdout = output.behind
+
+
+_speakers = threading.local()
+_redirection = _Redirection()
+
+
+@contextmanager
+def redirected() -> Iterator[None]:
+    """Send the output of speaking threads to standard error."""
+    _redirection.enter()
+    try:
+        yield
+    finally:
+        _redirection.leave()
+
+
+@contextmanager
+def speaking(name_of: NameOf) -> Iterator[None]:
+    """Make this thread a speaker."""
+    _speakers.speaker = speaker = _Speaker(name_of)
+    try:
+        yield
+    finally:
+        _speakers.speaker = None
+        speaker.end()
