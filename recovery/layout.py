@@ -34,6 +34,9 @@ from .history import EpochStart
 #: Length of the longest path that may stand in a handle; longer ones are damage or malice.
 PATH_CHARS_MAX = 1024
 
+#: No run comes to numbers and epochs as high as this; names have room for some more digits.
+NUMBER_MAX = 10**15
+
 #: Longest name of a job's folder.
 FOLDER_CHARS_MAX = 100
 

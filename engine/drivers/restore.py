@@ -11,9 +11,9 @@ import msgspec
 from headrace.recovery import catalog
 from headrace.recovery.assignment import NewTask, claimed_transactions, unclaimed
 from headrace.recovery.catalog import NoValidCheckpoint, WrongJob
-from headrace.recovery.claims import AlreadyClaimed, Claimer, check_unclaimed
+from headrace.recovery.claims import AlreadyClaimed, Claimer, check_unclaimed, is_claimed
 from headrace.recovery.codec import CorruptMetadata, UnsupportedVersion
-from headrace.recovery.layout import CheckpointKind, job_folder, link_path
+from headrace.recovery.layout import NUMBER_MAX, CheckpointKind, job_folder, link_path
 from headrace.recovery.links import CheckpointLink, read_all
 from headrace.recovery.links import load as load_linked
 from headrace.recovery.metadata import CheckpointMetadata, TaskInfo
@@ -94,6 +94,7 @@ def resolve(
         following = 1 if store is None else catalog.next_checkpoint_number(store, job)
         if store is not None:
             _check_owner(store, job)
+            _check_numbers(store, job, following)
         if restore is None:
             return Restore(None, "", following)
         found = _find(store, job, restore, open_)
@@ -178,6 +179,17 @@ def _check_unclaimed(restore: Restore, store: Store, job: str, directory: str) -
         ) from error
 
 
+def _check_numbers(store: Store, job: str, following: int) -> None:
+    """Refuse an entry after which no number is left. Raises: UserError, StoreError."""
+    highest = {"checkpoint": following - 1, "epoch": catalog.newest_epoch(store, job) or 0}
+    for kind, number in highest.items():
+        if number >= NUMBER_MAX:
+            raise UserError(
+                f"the folder {job_folder(job)} in the checkpoint directory holds {kind} {number},"
+                " which no run has made: move that entry away"
+            )
+
+
 def _check_owner(store: Store, job: str) -> None:
     """Check that the newest checkpoint in the job's folder is of this job, if it can be read."""
     for number in catalog.complete_checkpoints(store, job)[:1]:
@@ -232,8 +244,13 @@ def _latest(store: Store, job: str, open_: Open) -> _Found:
     for link in reversed(found):
         if link.number < newest:
             break
+        there = open_(link.directory) if link.directory else store
         try:
-            metadata = load_linked(open_(link.directory) if link.directory else store, link)
+            metadata = load_linked(there, link)
+            # A link by itself claims nothing: it may be forged.
+            if link.claimed and not is_claimed(there, link.job, link.checkpoint, link.kind):
+                refused.append((str(link), "no job has claimed it"))
+                continue
         except NotFound:
             if link.claimed and past.counts(*_place_of(link, None)):
                 refused.append((str(link), "it was claimed and is not there any more"))
