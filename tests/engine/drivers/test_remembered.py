@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from msgspec.structs import replace
+
 from headrace.engine.coordinator.coordinator_events import Notice, NoticeKind
 from headrace.engine.coordinator.rules import Phase
 from headrace.engine.drivers.remembered import BUFFERS_MAX, REMEMBERED, Remembered
 from headrace.engine.drivers.status import Status
 from headrace.inflight.handle import BufferHandle, ChannelStateHandle
-from headrace.recovery.metadata import CheckpointMetadata, SubtaskSnapshot
+from headrace.recovery.metadata import SubtaskSnapshot
 
 from ..coordinator.driven_coordinator import a_checkpoint
 
@@ -17,12 +19,7 @@ BUFFER = BufferHandle("chk-1/worker-0-e1.segment", 16, 320, "1" * 16, 8, 0, 8)
 def complete(number: int, *, buffers: int) -> Notice:
     handle = ChannelStateHandle(0, 0, 0, "input", 0, [BUFFER] * buffers, False)
     subtask = SubtaskSnapshot(0, 0, False, [], [], [], [handle])
-    whole = a_checkpoint(number)
-    metadata = CheckpointMetadata(
-        *(getattr(whole, name) for name in whole.__struct_fields__[:-2]),
-        subtasks=[subtask],
-        transactions=[],
-    )
+    metadata = replace(a_checkpoint(number), subtasks=[subtask])
     return Notice(NoticeKind.CHECKPOINT, f"chk-{number} is complete", metadata)
 
 
