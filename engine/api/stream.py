@@ -33,6 +33,7 @@ from ..contract.user_code import Row
 from ..operators.aggregate import Emit
 from ..operators.aggregations import Aggregation
 from ..operators.batch import BatchFunction, FilterOperator, MapBatchesOperator, SelectOperator
+from ..operators.batch_formats import BatchFormat
 from ..operators.co_process import CoProcessor
 from ..operators.connect import BroadcastProcessor
 from ..operators.join import How
@@ -45,13 +46,13 @@ from ..plan.validate import (
     check_columns,
     check_event_time,
     check_keys,
-    check_parallelism,
     check_schema,
     check_union,
     require_name,
 )
 from .aggregated import aggregated
 from .async_mapped import AsyncFunction, async_mapped
+from .batched import Share, batch_rule, check_format, check_plain, shared
 from .co_connected import co_connected
 from .connected import connected
 from .expressions import check_filter, projected_schema
@@ -154,24 +155,45 @@ class Stream(Flow["Stream"]):
         schema: pa.Schema | None = None,
         *,
         batch_size: int | None = None,
+        linger: Duration | None = None,
+        batch_format: BatchFormat = "arrow",
+        share: Share = "subtask",
         name: str | None = None,
         parallelism: int | None = None,
     ) -> Stream:
         """Turn batches into batches: the way to run models, NumPy and pandas.
 
         Args:
-            function: takes a record batch; returns a record batch, a table, {column: values}, an
-                iterator of these, or None. Or a class: each subtask makes an instance (load the
-                model in `__init__`) and calls it.
-            schema: of the results; None: this stream's.
-            batch_size: rows handed over at most; None: as they come.
+            function: takes a batch; returns a record batch, a table, a DataFrame, {column: values},
+                or an iterator of these; an empty batch drops the rows. Or a class: each subtask
+                makes an instance (load the model in `__init__`), calls the instance, and at the end
+                calls its `close()`, if there is one.
+            schema: of the results, whatever the format; None: this stream's.
+            batch_size: rows of a call: so many if they wait, and never more; None: as many as are
+                worth a call, learnt from the time that calls take.
+            linger: "50ms": the first row waits so long for a full batch, and then the call has the
+                rows that came; None: no row waits. Aligned checkpoints and the end of input do not
+                wait either. Needs `batch_size`.
+            batch_format: of the function's argument: "arrow" (a record batch), "pandas" (a
+                DataFrame) or "numpy" ({column: array}). Nulls become what pandas and NumPy have for
+                them, NaN or None; in a returned DataFrame they are nulls again.
+            share: "worker": all subtasks of a worker call one instance of the class, at the same
+                time and from several threads; its thread safety is yours. "subtask": each has its
+                own.
         """
         out = self._declared("map_batches", function, schema)
-        if batch_size is not None:
-            check_parallelism(batch_size, where="map_batches: batch_size", limit=2**31 - 1)
-        operator = partial(MapBatchesOperator, function, out, batch_size)
+        check_format(batch_format)
+        operator = partial(
+            MapBatchesOperator, shared(function, share), out, batch_size, batch_format
+        )
         return self.then(
-            "map_batches", operator, out, name=name, parallelism=parallelism, runs_user_code=True
+            "map_batches",
+            operator,
+            out,
+            name=name,
+            parallelism=parallelism,
+            runs_user_code=True,
+            batch=batch_rule(self.schema, batch_size, linger),
         )
 
     def map_async(
@@ -439,10 +461,10 @@ class Stream(Flow["Stream"]):
         """Check a function and the schema of its results; return that schema."""
         if not callable(function):
             raise UserError(f"{kind} takes a function, got {function!r}")
+        check_plain(kind, function)
         if schema is None:
             return self.schema
-        check_schema(schema, where=kind)
-        return schema
+        return check_schema(schema, where=kind)
 
 
 @dataclass(frozen=True, slots=True)

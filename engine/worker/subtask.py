@@ -35,6 +35,7 @@ from ..operators.work import (
     Work,
     WorkDone,
 )
+from .batches import Batches
 from .cuts import Cuts
 from .event_time import EventTime
 from .pace import Pace
@@ -61,6 +62,7 @@ from .subtask_events import (
     SubtaskEvent,
     SubtaskFinished,
     TakeSnapshot,
+    WaveBegan,
 )
 from .subtask_spec import SubtaskSpec, input_end, output_end
 
@@ -81,7 +83,9 @@ class Subtask:
             for channel in channels
         )
         ports = {c.channel.edge: c.port for c in self._gate.channels.values()}
-        self._replay = Replay(spec.replay, ports)
+        self._replay = Replay(spec.replay, ports, wave=spec.wave)
+        #: Until wave 0 nothing new is worked on: no record of a source, no timer, no end of input.
+        self._wave = spec.wave
         self._gate.held_ports = self._replay.pending_ports
         self._results = ResultPartition(
             [[output_end(spec, channel) for channel in edge] for edge in spec.outputs],
@@ -95,6 +99,7 @@ class Subtask:
             waits=spec.is_sink,
             timeout_ns=spec.limits.alignment_timeout_ns,
         )
+        self._batches = None if spec.batch is None else Batches(self._gate, spec.batch)
         self._time = EventTime(self._gate, self._results, spec.time)
         self._pace = Pace(spec.limits.work_target_ns, spec.limits.work_rows_max)
         self._finished = spec.finished
@@ -134,6 +139,8 @@ class Subtask:
             case BufferArrived():
                 self._gate.channels[event.channel].buffer_arrived(event.buffer)
                 self._cuts.buffer_arrived(event.channel, event.buffer)
+                if self._batches is not None:
+                    self._batches.arrived(event.channel, event.buffer, now_ns)
             case EventArrived():
                 self._event_arrived(event)
             case CreditGranted():
@@ -154,6 +161,10 @@ class Subtask:
             case BufferRead():
                 self._replay.was_read(event.number, event.batch)
                 self._replayed(effects)
+            case WaveBegan():
+                self._wave = event.wave
+                self._replay.wave_began(event.wave)
+                self._replayed(effects)
             case DeadlineReached():
                 self._deadline_reached()
             case _:
@@ -164,13 +175,15 @@ class Subtask:
     def next_deadline_ns(self) -> int | None:
         """When `DeadlineReached` is wanted.
 
-        By a waiting source, by a silent source that turns idle, by a timer, or by a checkpoint that
-        turns unaligned.
+        By a waiting source, by a silent source that turns idle, by a timer, by rows that wait for a
+        full batch, or by a checkpoint that turns unaligned.
         """
         due_ns = _earlier(self._poll_at_ns, self._cuts.next_deadline_ns())
-        if self._finished:
+        if self._finished or self._wave:
             return due_ns
         of_time = _earlier(self._time.next_deadline_ns(), self._time.next_timer_ns(self._now_ns))
+        if self._batches is not None:
+            of_time = _earlier(of_time, self._batches.next_deadline_ns(self._now_ns))
         return _earlier(due_ns, of_time)
 
     def check(self) -> None:
@@ -231,6 +244,8 @@ class Subtask:
             if had_room or self._running is not None or not self._results.has_room:
                 break
         self._cuts.flush(self._now_ns, effects)
+        if self._batches is not None:
+            effects += [GrantCredit(*extended) for extended in self._batches.extensions()]
         self._pace.account(
             self._now_ns, busy=self._running is not None, backpressured=not self._results.has_room
         )
@@ -257,6 +272,8 @@ class Subtask:
         if self._draining:
             self._end_source()
         rows_max = self._pace.rows_for(self._results.room_bytes)
+        if self._wave:
+            return self._old_work(rows_max, effects)
         advance = self._time.next_work(rows_max, self._now_ns)
         if advance is not None:
             self._run(advance, effects)
@@ -269,13 +286,23 @@ class Subtask:
                 return False
             self._run(PollWork(rows_max, self._now_ns), effects)
             return True
+        return self._old_work(rows_max, effects)
+
+    def _old_work(self, rows_max: int, effects: list[SubtaskEffect]) -> bool:
+        """Work on records to replay or on records that channels brought."""
+        batches = self._batches
+        rows_max = rows_max if batches is None else batches.rule.rows
         replayed = self._replay.next_input(rows_max)
         if replayed is not None:
             self._given = replayed
             work = ProcessWork(replayed.port, replayed.parts, replayed.rows, self._now_ns)
             self._run(work, effects)
             return True
-        given = self._gate.next_input(rows_max)
+        # A wave must come to an end: old records wait for no full batch.
+        if batches is None or self._wave:
+            given = self._gate.next_input(rows_max)
+        else:
+            given = batches.next_batch(self._now_ns)
         if not given:
             return False
         self._given = given
@@ -318,7 +345,7 @@ class Subtask:
                 self._time.worked(done.time)
                 self._consumed(effects)
             case PollWork():
-                self._pace.worked(done.rows_out, done.rows_out, done.elapsed_ns, bytes_out)
+                self._pace.worked(done.rows_polled, done.rows_out, done.elapsed_ns, bytes_out)
                 self._time.worked(done.time)
                 self._polled(done)
             case AdvanceWork():
@@ -342,7 +369,7 @@ class Subtask:
             limit_bytes = self._gate.commit(consumed, self._now_ns)
             if limit_bytes is not None:
                 effects.append(GrantCredit(consumed.channel, limit_bytes))
-        if self._time.is_idle:
+        if self._time.is_idle or self._batches is not None:
             self._time.moved()
 
     def _polled(self, done: WorkDone) -> None:
@@ -387,7 +414,7 @@ class Subtask:
     def _deadline_reached(self) -> None:
         if self._poll_at_ns is not None and self._poll_at_ns <= self._now_ns:
             self._poll_at_ns = None
-        if not self._finished:
+        if not self._finished and not self._wave:
             busy = self._running is not None or not self._results.has_room
             self._time.time_passed(self._now_ns, busy=busy)
         self._cuts.time_passed(self._now_ns)

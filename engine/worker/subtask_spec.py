@@ -14,7 +14,7 @@ from headrace.channels.subpartition import Subpartition
 from headrace.inflight.handle import ChannelStateHandle
 from headrace.recovery.metadata import ChannelPosition
 
-from ..contract.execution import EventTimeRole, SubtaskId
+from ..contract.execution import BatchRule, EventTimeRole, SubtaskId
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +75,9 @@ class SubtaskSpec:
             targets.
         received, sent: restored positions by channel; other channels start at 0.
         replay: in-flight data to work on before anything new.
+        wave: of the replay (`recovery/waves.py`).
         time: event time of its operators.
+        batch: the batches that its operators ask for; None: records are handed out as they come.
     """
 
     id: SubtaskId
@@ -88,7 +90,9 @@ class SubtaskSpec:
     received: Mapping[ChannelId, ChannelPosition]
     sent: Mapping[ChannelId, ChannelPosition]
     replay: Sequence[ChannelStateHandle] = ()
+    wave: int = 0
     time: EventTimeSpec = NO_EVENT_TIME
+    batch: BatchRule | None = None
 
 
 def _position(positions: Mapping[ChannelId, ChannelPosition], channel: ChannelId) -> int:

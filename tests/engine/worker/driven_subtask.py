@@ -8,7 +8,7 @@ import pyarrow as pa
 
 from headrace.channels.buffer import Buffer, ChannelId
 from headrace.channels.events import Barrier, ChannelEvent, CheckpointMode, Watermark
-from headrace.engine.contract.execution import SubtaskId
+from headrace.engine.contract.execution import BatchRule, SubtaskId
 from headrace.engine.operators.work import (
     AdvanceWork,
     FinishWork,
@@ -37,6 +37,7 @@ from headrace.engine.worker.subtask_events import (
     TakeSnapshot,
 )
 from headrace.engine.worker.subtask_spec import NO_EVENT_TIME, EventTimeSpec, Limits, SubtaskSpec
+from headrace.inflight.handle import ChannelStateHandle
 from headrace.recovery.metadata import ChannelPosition
 
 ROW_BYTES = 8
@@ -74,6 +75,9 @@ class Driven:
         received: Sequence[ChannelPosition] = (),
         sent: Sequence[ChannelPosition] = (),
         time: EventTimeSpec = NO_EVENT_TIME,
+        batch: BatchRule | None = None,
+        replay: Sequence[ChannelStateHandle] = (),
+        wave: int = 0,
     ) -> None:
         self.subtask = Subtask(
             SubtaskSpec(
@@ -86,7 +90,10 @@ class Driven:
                 finished=finished,
                 received={ChannelId(p.edge, p.producer, p.consumer): p for p in received},
                 sent={ChannelId(p.edge, p.producer, p.consumer): p for p in sent},
+                replay=replay,
+                wave=wave,
                 time=time,
+                batch=batch,
             )
         )
         self.now_ns = 0
