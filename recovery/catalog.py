@@ -8,6 +8,9 @@ before it is used; if all are damaged the restore fails, and does not start afre
 to answer, the caller gets the StoreError: falling back while the newest checkpoint is merely out of
 reach would undo committed output.
 
+A checkpoint counts only if it belongs to the job's history (`history.py`): a checkpoint of a driver
+that woke after its successor had started is never chosen.
+
 A savepoint commits nothing. So the newest checkpoint is restored, even when newer savepoints exist,
 and a savepoint only without any checkpoint. `withdraw` and `delete_written` never touch savepoints.
 """
@@ -15,6 +18,7 @@ and a savepoint only without any checkpoint. `withdraw` and `delete_written` nev
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
+from contextlib import suppress
 
 from headrace.inflight.handle import BufferHandle
 from headrace.inflight.segment import (
@@ -30,6 +34,7 @@ from headrace.inflight.segment import (
 
 from .codec import CorruptMetadata, decode_metadata, encode_metadata
 from .handles import FileHandle, SharedFile, StateHandle, StateSchema
+from .history import EpochStart, History
 from .layout import (
     CheckpointKind,
     checkpoint_folder,
@@ -43,9 +48,12 @@ from .layout import (
     parse_epoch_path,
     parse_link_path,
     parse_shared_path,
+    parse_start_path,
     shared_folder,
     shared_prefix,
+    start_path,
     store_path,
+    writer_epoch,
 )
 from .metadata import CheckpointMetadata
 from .shared_files import read_shared
@@ -186,15 +194,19 @@ def newest_valid(store: Store, job: str) -> tuple[CheckpointMetadata | None, lis
     UnsupportedVersion, WrongJob, StoreError.
     """
     rejected: list[tuple[int, str]] = []
+    past = history(store, job)
     complete = _complete(store, job)
     for number in sorted(complete, key=lambda n: (complete[n].value, -n)):
         try:
             metadata = load_kind(store, job, number, complete[number])
         except CorruptMetadata as error:
-            rejected.append((number, str(error)))
+            if may_count(store, job, number, past):
+                rejected.append((number, str(error)))
             continue
         except NotFound:
             # Deleted between the listing and now: it was subsumed, which is no damage.
+            continue
+        if not belongs(metadata, past):
             continue
         problem = _probe(store, job, metadata)
         if problem is None:
@@ -203,6 +215,51 @@ def newest_valid(store: Store, job: str) -> tuple[CheckpointMetadata | None, lis
     if rejected:
         raise NoValidCheckpoint(job, rejected)
     return None, []
+
+
+def history(store: Store, job: str) -> History:
+    """Read where the job's epochs started. Raises: StoreError."""
+    found = (parse_start_path(path) for path in store.list(epochs_folder(job)))
+    return History(start for start in found if start is not None)
+
+
+def note_start(store: Store, job: str, start: EpochStart) -> None:
+    """Note where an epoch starts; durable on return. Repeating is safe. Raises: StoreError."""
+    with suppress(AlreadyExists):
+        store.create(start_path(job, start), b"")
+
+
+def belongs(metadata: CheckpointMetadata, past: History) -> bool:
+    """Return whether the checkpoint is of the job's history; a savepoint, the user's own, is."""
+    return metadata.savepoint or past.counts(metadata.checkpoint, metadata.epoch)
+
+
+def may_count(store: Store, job: str, number: int, past: History) -> bool:
+    """Return whether a checkpoint whose metadata cannot be read may be of the history, by the epoch
+    in the names of its files.
+
+    Raises: StoreError.
+    """
+    paths = store.list(checkpoint_folder(job, number))
+    epochs = [epoch for epoch in map(writer_epoch, paths) if epoch is not None]
+    return not epochs or past.counts(number, max(epochs))
+
+
+def newest_number(store: Store, job: str, past: History) -> int:
+    """Return the number of the newest checkpoint of the history, damaged or not; 0: there is none.
+
+    Raises: UnsupportedVersion, WrongJob, StoreError.
+    """
+    for number in complete_checkpoints(store, job, savepoints=False):
+        try:
+            counts = belongs(load_kind(store, job, number, CheckpointKind.CHECKPOINT), past)
+        except CorruptMetadata:
+            counts = may_count(store, job, number, past)
+        except NotFound:
+            continue
+        if counts:
+            return number
+    return 0
 
 
 def verify(store: Store, job: str, number: int) -> list[str]:
@@ -252,17 +309,24 @@ def withdraw(store: Store, job: str, number: int) -> None:
 
 
 def delete_written(
-    store: Store, job: str, number: int, keep: Collection[str] = frozenset()
+    store: Store,
+    job: str,
+    number: int,
+    keep: Collection[str] = frozenset(),
+    epoch: int | None = None,
 ) -> None:
     """Delete all files written for a withdrawn checkpoint, shared files too.
 
-    What stays are the files in `keep`: paths of handles, to which other checkpoints refer.
-    Repeating it is safe. Raises: StoreError.
+    What stays are the files in `keep` (paths of handles, to which other checkpoints refer), and
+    files that an epoch above `epoch` wrote, which may have used the same number. Repeating it is
+    safe. Raises: StoreError.
     """
     kept = {store_path(job, path) for path in keep}
+    metadata = metadata_path(job, number)
     for prefix in (checkpoint_folder(job, number), shared_prefix(job, number)):
         for path in store.list(prefix):
-            if path not in kept:
+            newer = epoch is not None and (path == metadata or (writer_epoch(path) or 0) > epoch)
+            if path not in kept and not newer:
                 store.delete(path)
 
 

@@ -33,6 +33,7 @@ from .layout import (
     store_path,
 )
 from .metadata import CheckpointMetadata
+from .records import DamagedRecord, decode_record, encode_record
 from .registry import references
 from .store import AlreadyExists, NotFound, Store
 
@@ -67,16 +68,13 @@ class NotReleased(Exception):
     """The claimed checkpoint stays: its files cannot be told from others'. The message says why."""
 
 
-_decoder = msgspec.json.Decoder(Claimer)
-
-
 def acquire(store: Store, job: str, number: int, kind: CheckpointKind, claimer: Claimer) -> None:
     """Claim a checkpoint of `job`; repeating is safe. An unreadable claim is taken over.
 
     Raises: AlreadyClaimed, StoreError.
     """
     path = claimed_path(job, number, kind)
-    data = msgspec.json.encode(claimer) + b"\n"
+    data = encode_record(claimer)
     try:
         store.create(path, data)
     except AlreadyExists:
@@ -98,6 +96,11 @@ def check_unclaimed(
         return
     if found is not None and found != claimer:
         raise AlreadyClaimed(path, found)
+
+
+def is_claimed(store: Store, job: str, number: int, kind: CheckpointKind) -> bool:
+    """Return whether some job has claimed the checkpoint. Raises: StoreError."""
+    return claimed_path(job, number, kind) in store.list(checkpoint_folder(job, number, kind))
 
 
 def claimed_checkpoints(store: Store, job: str) -> set[int]:
@@ -201,6 +204,6 @@ def _others(
 
 def _claimer(data: bytes) -> Claimer | None:
     try:
-        return _decoder.decode(data)
-    except (msgspec.MsgspecError, UnicodeDecodeError):
+        return decode_record(data, Claimer)
+    except DamagedRecord:
         return None

@@ -7,6 +7,7 @@
     JOB/shared/N-wW-eE-CHECKSUM   a file that W wrote for checkpoint N during epoch E, and that
                                   later checkpoints may refer to
     JOB/epochs/E                  created exclusively by the attempt that owns epoch E
+    JOB/epochs/E-from-N-eX        epoch E started from checkpoint N of epoch X (`history.py`)
     JOB/elsewhere/N               number N of the history is a checkpoint in another directory
     JOB/KIND-N/claimed            the job that has claimed this checkpoint or savepoint
     JOB/KIND-N/released           its metadata, from the release until all of it is deleted
@@ -28,8 +29,13 @@ from typing import NamedTuple
 
 import xxhash
 
+from .history import EpochStart
+
 #: Length of the longest path that may stand in a handle; longer ones are damage or malice.
 PATH_CHARS_MAX = 1024
+
+#: No run comes to numbers and epochs as high as this; names have room for some more digits.
+NUMBER_MAX = 10**15
 
 #: Longest name of a job's folder.
 FOLDER_CHARS_MAX = 100
@@ -41,6 +47,8 @@ _NUMBER = r"(0|[1-9][0-9]{0,17})"
 _CHECKPOINT_FOLDER = re.compile(rf"(chk|sav)-{_NUMBER}")
 _SHARED = re.compile(rf"{_NUMBER}-w{_NUMBER}-e{_NUMBER}-([0-9a-f]{{16}})")
 _EPOCH = re.compile(_NUMBER)
+_START = re.compile(rf"{_NUMBER}-from-{_NUMBER}-e{_NUMBER}")
+_WRITER = re.compile(rf"worker-{_NUMBER}-e{_NUMBER}(-log-{_NUMBER})?\.segment")
 _OWNED = re.compile(rf"chk-{_NUMBER}/|shared/{_NUMBER}-")
 
 
@@ -182,6 +190,11 @@ def epoch_path(job: str, epoch: int) -> str:
     return f"{epochs_folder(job)}{epoch}"
 
 
+def start_path(job: str, start: EpochStart) -> str:
+    """Return the path of the file that tells where an epoch started. Format, never change."""
+    return f"{epoch_path(job, start.epoch)}-from-{start.checkpoint}-e{start.completed_by}"
+
+
 def links_folder(job: str) -> str:
     """Return `JOB/elsewhere/`, with the slash. Format, never change."""
     return f"{job_folder(job)}/elsewhere/"
@@ -250,6 +263,25 @@ def parse_shared_path(path: str) -> SharedName | None:
     if folder != "shared" or match is None:
         return None
     return SharedName(int(match[1]), int(match[2]), int(match[3]), match[4])
+
+
+def writer_epoch(path: str) -> int | None:
+    """Return the epoch in the name of a data file; None: there is none."""
+    name = path.rpartition("/")[2]
+    match = _WRITER.fullmatch(name)
+    if match is not None:
+        return int(match[2])
+    shared = _SHARED.fullmatch(name)
+    return None if shared is None else int(shared[3])
+
+
+def parse_start_path(path: str) -> EpochStart | None:
+    """Take apart `JOB/epochs/E-from-N-eX`; None for every other path."""
+    parts = path.split("/")
+    match = _START.fullmatch(parts[-1])
+    if len(parts) != 3 or parts[1] != "epochs" or match is None:
+        return None
+    return EpochStart(int(match[1]), int(match[2]), int(match[3]))
 
 
 def parse_link_path(path: str) -> int | None:

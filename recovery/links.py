@@ -21,10 +21,8 @@ import msgspec
 from .catalog import load_kind
 from .layout import CheckpointKind, link_path, links_folder, parse_link_path
 from .metadata import CheckpointMetadata
+from .records import DamagedRecord, decode_record, encode_record
 from .store import AlreadyExists, NotFound, Store
-
-#: Largest link that is read.
-_BYTES_MAX = 64 * 1024
 
 
 class CheckpointLink(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -63,16 +61,13 @@ class Damaged(NamedTuple):
     reason: str
 
 
-_decoder = msgspec.json.Decoder(CheckpointLink)
-
-
 def write(store: Store, job: str, link: CheckpointLink) -> None:
     """Write a link; durable on return. Repeating is safe.
 
     Raises: AlreadyExists when the number has another link; StoreError.
     """
     path = link_path(job, link.number)
-    data = msgspec.json.encode(link) + b"\n"
+    data = encode_record(link)
     try:
         store.create(path, data)
     except AlreadyExists:
@@ -110,11 +105,9 @@ def _read(store: Store, job: str, number: int) -> CheckpointLink | Damaged | Non
         data = store.get(link_path(job, number))
     except NotFound:
         return None  # deleted since it was listed
-    if len(data) > _BYTES_MAX:
-        return Damaged(number, f"{len(data)} bytes are too many")
     try:
-        link = _decoder.decode(data)
-    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+        link = decode_record(data, CheckpointLink)
+    except DamagedRecord as error:
         return Damaged(number, str(error))
     if link.number != number or link.checkpoint < 0 or not link.job:
         return Damaged(number, f"{link} cannot take place {number}")

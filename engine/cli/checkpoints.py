@@ -19,9 +19,12 @@ import msgspec
 
 from headrace.recovery.catalog import (
     WrongJob,
+    belongs,
     complete_checkpoints,
+    history,
     incomplete_checkpoints,
     load,
+    may_count,
     verify,
 )
 from headrace.recovery.codec import CorruptMetadata, UnsupportedVersion
@@ -93,7 +96,8 @@ def verification(url: str, job: str | None = None, number: int | None = None) ->
     """Read and check every byte that checkpoints refer to: one, or all of a job, or all of all
     jobs.
 
-    Keys: job, checkpoint, status (valid or damaged), problems (a list of sentences).
+    Keys: job, checkpoint, status (valid, damaged, or passed over: damaged, and no part of the
+    history of a later run, which deletes it in time), problems (a list of sentences).
     Raises: UserError, StorageUnreachable.
     """
     with answers(url):
@@ -103,7 +107,7 @@ def verification(url: str, job: str | None = None, number: int | None = None) ->
             complete_number(store, url, name, number)
             return [_verified(store, name, number)]
         return [
-            _verified(store, name, found)
+            _passed_over(store, _verified(store, name, found))
             for name in chosen_jobs(store, url, job)
             for found in complete_checkpoints(store, name)
         ]
@@ -258,3 +262,21 @@ def _verified(store: Store, job: str, number: int) -> Row:
         "status": "damaged" if problems else "valid",
         "problems": problems,
     }
+
+
+def _passed_over(store: Store, row: Row) -> Row:
+    """Return the row of a verified checkpoint, told apart if a later run has passed over it."""
+    job, number = row["job"], row["checkpoint"]
+    if row["status"] == "damaged" and not _counts(store, job, number):
+        return row | {"status": "passed over"}
+    return row
+
+
+def _counts(store: Store, job: str, number: int) -> bool:
+    past = history(store, job)
+    try:
+        return belongs(load(store, job, number), past)
+    except (CorruptMetadata, NotFound):
+        return may_count(store, job, number, past)
+    except (UnsupportedVersion, WrongJob):
+        return True

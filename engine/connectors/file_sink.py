@@ -13,7 +13,8 @@ over.
 
 Commit renames, then syncs the folder. A repeated commit accepts a file that has its final name
 already; a file with neither name is lost, and raises. Only temporary files of the same job and sink
-are ever deleted.
+are ever deleted, and only of epochs up to the coordinator's own: a coordinator that was frozen
+deletes no file of its successor.
 
 Readers pass over `_headrace`, as Spark and pyarrow datasets do; other programs that list the folder
 should, too.
@@ -21,6 +22,7 @@ should, too.
 
 from __future__ import annotations
 
+import re
 import secrets
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
@@ -42,6 +44,7 @@ SinkFormat = Literal["parquet", "json"]
 _WORK = "_headrace"
 _NAME_BYTES_MAX = 150
 _SUFFIX = ".tmp"
+_TEMPORARY = re.compile(r"[0-9]+-([0-9]+)-")
 
 
 class CommitLost(JobFailed):
@@ -236,12 +239,12 @@ class FileCommitter:
             # Also when all had their names before: the crash may have come between rename and sync.
             durable.sync_folder(self._location, self._location.root)
 
-    def recover(self, committed: Sequence[Transaction]) -> None:
-        """Commit again, then delete every other temporary file of this job's sink."""
+    def recover(self, committed: Sequence[Transaction], *, epoch: int | None = None) -> None:
+        """Commit again, then delete other temporary files of this job's sink, up to `epoch`."""
         self.commit(committed)
         folder = f"{self._job_folder}/{self._operator}"
         for name in durable.names(self._location, folder):
-            if name.endswith(_SUFFIX):
+            if name.endswith(_SUFFIX) and (epoch is None or _epoch_of(name) <= epoch):
                 durable.remove(self._location, f"{folder}/{name}")
 
     def _commit_one(self, transaction: Transaction) -> None:
@@ -298,6 +301,12 @@ def _safe(name: str) -> str:
     if len(safe) <= _NAME_BYTES_MAX:
         return safe
     return f"{safe[: _NAME_BYTES_MAX - 17]}-{xxhash.xxh3_64_hexdigest(name.encode())}"
+
+
+def _epoch_of(name: str) -> int:
+    """Return the epoch in the name of a temporary file; 0: there is none."""
+    match = _TEMPORARY.match(name)
+    return 0 if match is None else int(match[1])
 
 
 def _is_name(part: str) -> bool:

@@ -252,7 +252,7 @@ class CollectCommitter:
             if transaction.id not in shown:
                 shown[transaction.id] = _table_of(transaction)
 
-    def recover(self, committed: Sequence[Transaction]) -> None:
+    def recover(self, committed: Sequence[Transaction], *, epoch: int | None = None) -> None:
         """Commit again; transactions of lost attempts never left their checkpoint and need no
         abort.
         """

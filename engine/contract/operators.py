@@ -434,10 +434,12 @@ class SinkCommitter(Protocol):
         """
         ...
 
-    def recover(self, committed: Sequence[Transaction]) -> None:
+    def recover(self, committed: Sequence[Transaction], *, epoch: int | None = None) -> None:
         """Commit the restored checkpoint's transactions (`committed`) again, and abort all other
-        open ones of this job's sink.
+        open ones of this job's sink that writers of epochs up to `epoch` began
+        (`OperatorContext.epoch`); None: of every epoch.
 
-        Called before an attempt starts.
+        Called before an attempt starts. Transactions of newer epochs belong to another driver,
+        which has taken over while this one was frozen.
         """
         ...

@@ -22,6 +22,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import assert_never
 
+from headrace.recovery.history import EpochStart
 from headrace.recovery.links import CheckpointLink
 from headrace.recovery.metadata import CheckpointMetadata, SubtaskSnapshot
 from headrace.recovery.waves import first_wave
@@ -76,6 +77,7 @@ class Coordinator:
         slots: slots by worker.
         restore: the checkpoint to start from, or None.
         origin: URL of the checkpoint directory of `restore`; empty: the job's own.
+        place: number and epoch of `restore` in the job's history, if it has an origin; 0: none.
         claim: the link of `restore` among the job's checkpoints, if the job has claimed it.
         checkpoint_next: number of the next checkpoint; above every number ever used in this job's
             folder.
@@ -93,6 +95,7 @@ class Coordinator:
         *,
         restore: CheckpointMetadata | None,
         origin: str = "",
+        place: tuple[int, int] = (0, 0),
         claim: CheckpointLink | None = None,
         checkpoint_next: int,
         assign: Assign,
@@ -101,7 +104,7 @@ class Coordinator:
         adapt: Adapt = as_it_is,
     ) -> None:
         self._plan = plan
-        self._restore, self._origin = restore, origin
+        self._restore, self._origin, self._place = restore, origin, place
         self._assign, self._adapt = assign, adapt
         self.phase = Phase.PREPARING
         self.epoch = epoch
@@ -111,7 +114,12 @@ class Coordinator:
         self._restarts = Restarts(rules.restarts)
         self._transactions = Transactions(restore)
         self._retention = Retention(
-            restore, rules.checkpoints.retain, elsewhere=bool(origin), claim=claim, earlier=earlier
+            restore,
+            rules.checkpoints.retain,
+            elsewhere=bool(origin),
+            claim=claim,
+            earlier=earlier,
+            epoch=epoch,
         )
         self._checkpoints = Checkpoints(
             plan,
@@ -152,7 +160,7 @@ class Coordinator:
         self._now_ns = now_ns
         self._workers.await_all(now_ns)
         if self._claimed:
-            return self._transactions.recover(self.epoch)
+            return self._recover()
         return [ClaimEpoch(self.epoch)]
 
     def step(self, event: CoordinatorEvent, now_ns: int) -> list[CoordinatorEffect]:
@@ -202,7 +210,7 @@ class Coordinator:
                 return self._end(Outcome.FAILED, event.reason)
             case events.EpochClaimed():
                 self.epoch, self._claimed = event.epoch, True
-                return self._transactions.recover(self.epoch)
+                return self._recover()
             case events.EpochClaimFailed():
                 self.epoch = max(self.epoch, event.tried)  # our own ghost is no successor
                 return self._prepare_again(event.reason)
@@ -351,7 +359,7 @@ class Coordinator:
         if not (self._claimed and self._recovered):
             return []
         start = self._started_from = self._checkpoints.newest
-        self._retention.started(start)
+        self._retention.started(start, self.epoch)
         snapshots = [] if start is None else self._assign(start)
         self._finished = {(s.task, s.index) for s in snapshots if s.finished}
         if self._all_finished():
@@ -452,6 +460,15 @@ class Coordinator:
         return self._end(Outcome.FAILED, text)
 
     # --- sinks ------------------------------------------------------------------------------------
+
+    def _recover(self) -> list[CoordinatorEffect]:
+        """Note where the epoch starts, and recover the sinks from there."""
+        newest = self._checkpoints.newest
+        if newest is None or (newest is self._restore and self._origin):
+            number, completed_by = self._place
+        else:
+            number, completed_by = newest.checkpoint, newest.epoch
+        return self._transactions.recover(EpochStart(self.epoch, number, completed_by))
 
     def _sink_failed(self, event: events.SinkFailed) -> list[CoordinatorEffect]:
         """Commit or recovery failed; the next attempt's recovery repeats it."""

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from enum import Enum
 
 from headrace.channels.events import CheckpointMode
+from headrace.recovery.history import EpochStart
 from headrace.recovery.links import CheckpointLink
 from headrace.recovery.metadata import CheckpointMetadata, TransactionRecord
 from headrace.recovery.registry import Deletable
@@ -259,13 +260,16 @@ class ClaimEpoch:
 
 @dataclass(frozen=True, slots=True)
 class RecoverSinks:
-    """Commit these transactions (again), and abort every other open transaction of the job.
+    """Commit these transactions (again), and abort every other open transaction of the job, up to
+    this epoch.
 
-    Answered by SinksRecovered, SinkFailed or Superseded.
+    Answered by SinksRecovered, SinkFailed or Superseded. `start`: noted before anything is aborted;
+    None: the epoch noted its start before.
     """
 
     epoch: int
     transactions: tuple[TransactionRecord, ...]
+    start: EpochStart | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -308,10 +312,14 @@ class WithdrawCheckpoints:
 
 @dataclass(frozen=True, slots=True)
 class DeleteFiles:
-    """Delete files without a checkpoint; `patient`: as above. Answered by FilesDeleted."""
+    """Delete files without a checkpoint, of epochs up to `epoch`. Answered by FilesDeleted.
+
+    `patient`: as above.
+    """
 
     what: Deletable
     patient: bool = False
+    epoch: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -28,7 +28,8 @@ class EarlierRuns:
     Attributes:
         older: complete checkpoints of the history continued by this run, oldest first.
         others: complete checkpoints of other histories.
-        abandoned: numbers with files, but not complete.
+        abandoned: numbers with files, but not complete; or damaged, and passed over by an earlier
+            run.
         claims: unreleased claims of the continued history, lowest number first.
         other_claims: unreleased claims of other histories.
     """
@@ -76,16 +77,24 @@ def find_earlier_runs(
     try:
         complete = catalog.complete_checkpoints(store, job, savepoints=False)
         found = _loaded(store, job, complete)
-        abandoned = [n for n in catalog.abandoned_checkpoints(store, job) if n < checkpoint_next]
+        start = _start(restored, link)
+        unreadable = set(complete) - {metadata.checkpoint for metadata in found}
+        past = catalog.history(store, job)
+        left = {
+            number
+            for number in unreadable
+            if number < start and not catalog.may_count(store, job, number, past)
+        }
+        written = {*catalog.abandoned_checkpoints(store, job), *left}
+        abandoned = sorted(number for number in written if number < checkpoint_next)
         found_links, _ = links.read_all(store, job)
         taken = claims.claimed_checkpoints(store, job)
-        start = _start(restored, link)
         for each in found_links:
             if not each.claimed and each.number < start:
                 links.delete(store, job, each.number)
     except StoreError as error:
         raise StorageUnreachable(f"the checkpoint directory cannot be read: {error}") from error
-    if len(found) < len(complete):
+    if unreadable - left:
         # An unreadable checkpoint may name any file: some that look abandoned may be among them.
         abandoned = []
     older = [m for m in found if m.checkpoint < start and m.checkpoint not in taken]

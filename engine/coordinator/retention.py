@@ -44,6 +44,7 @@ class Retention:
         elsewhere: `restore` lies in another directory.
         claim: the claim of `restore`, if the job has claimed it.
         earlier: checkpoints of earlier runs.
+        epoch: claimed already; 0: none was.
     """
 
     def __init__(
@@ -54,8 +55,10 @@ class Retention:
         elsewhere: bool = False,
         claim: CheckpointLink | None = None,
         earlier: EarlierRuns = NO_EARLIER_RUNS,
+        epoch: int = 0,
     ) -> None:
         self._retain = retain
+        self._epoch = epoch
         #: `restore`, if its number means nothing in this directory.
         self._restored_elsewhere = restore if elsewhere else None
         self._claim = claim
@@ -122,8 +125,9 @@ class Retention:
             return self._claim.number
         return metadata.checkpoint
 
-    def started(self, metadata: CheckpointMetadata | None) -> None:
+    def started(self, metadata: CheckpointMetadata | None, epoch: int) -> None:
         """An attempt starts from this checkpoint."""
+        self._epoch = epoch
         self._is_replaying = metadata is not None and metadata is self._restored_elsewhere
 
     def attempt_begins(self, checkpoint_next: int) -> None:
@@ -247,7 +251,7 @@ class Retention:
         if what.is_empty:
             return []
         self._ordered = True
-        return [DeleteFiles(what, self._ending)]
+        return [DeleteFiles(what, self._ending, self._epoch)]
 
     def _deletable(self) -> Deletable:
         """Files to delete now, each named once, and again only after `deleted` with it left."""

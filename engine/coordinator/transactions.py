@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from headrace.recovery.history import EpochStart
 from headrace.recovery.metadata import CheckpointMetadata, TransactionRecord
 
 from .coordinator_events import CommitTransactions, CoordinatorEffect, RecoverSinks
@@ -76,9 +77,11 @@ class Transactions:
         self._committing[self._newest] = tuple(self._uncommitted)
         return [CommitTransactions(self._newest, self.uncommitted)]
 
-    def recover(self, epoch: int) -> list[CoordinatorEffect]:
-        """Commit all unconfirmed transactions, and abort every other in the sinks."""
-        return [RecoverSinks(epoch, self.uncommitted)]
+    def recover(self, start: EpochStart) -> list[CoordinatorEffect]:
+        """Note the start of an epoch, commit all unconfirmed transactions, and abort every other in
+        the sinks.
+        """
+        return [RecoverSinks(start.epoch, self.uncommitted, start)]
 
     # --- answers ----------------------------------------------------------------------------------
 

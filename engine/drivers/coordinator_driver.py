@@ -12,7 +12,6 @@ import contextlib
 import logging
 import queue
 import threading
-from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import assert_never
@@ -22,7 +21,6 @@ import msgspec
 from headrace.channels.handshake import Identity
 from headrace.channels.wire import ControlFrame
 from headrace.recovery.handles import SharedFile
-from headrace.recovery.metadata import CheckpointMetadata
 
 from ..contract import messages as m
 from ..contract.clock import now_ns
@@ -50,15 +48,13 @@ from .coordinator_performer import (
 )
 from .dropped import Dropped
 from .early_workers import EarlyWorkers, StateFetched
+from .remembered import Remembered
 from .status import Status
 
 _log = logging.getLogger(__name__)
 
 #: None: look at the clock again.
 InboxItem = d.CoordinatorEvent | list[NetworkEvent] | None
-
-#: Notices and checkpoints that a status remembers.
-_REMEMBERED = 1000
 
 
 class _ProgramEnded(Exception):
@@ -104,8 +100,7 @@ class CoordinatorDriver(CoordinatorPerformer):
         self._numbers: dict[tuple[int, int], m.SubtaskNumbers] = {}
         self._epoch_of_numbers = 0
         self._dropped = Dropped()
-        self._notices: deque[tuple[int, d.Notice]] = deque(maxlen=_REMEMBERED)
-        self._checkpoints: deque[CheckpointMetadata] = deque(maxlen=_REMEMBERED)
+        self._remembered = Remembered()
         self._notice_count = 0
         self._completed = 0
         self._restarts = 0
@@ -205,8 +200,8 @@ class CoordinatorDriver(CoordinatorPerformer):
                 epoch=machine.epoch,
                 restarts=self._restarts,
                 numbers=dict(self._numbers),
-                notices=tuple(self._notices),
-                checkpoints=tuple(self._checkpoints),
+                notices=tuple(self._remembered.notices),
+                checkpoints=tuple(self._remembered.checkpoints),
                 completed=self._completed,
                 workers={worker: pid for worker, (_, pid) in sorted(self._pids.items())},
             )
@@ -373,10 +368,8 @@ class CoordinatorDriver(CoordinatorPerformer):
         )
         with self._lock:
             self._notice_count += 1
-            self._notices.append((self._notice_count, notice))
-            if notice.checkpoint is not None:
-                self._checkpoints.append(notice.checkpoint)
-                self._completed += 1
+            self._remembered.add(self._notice_count, notice)
+            self._completed += notice.checkpoint is not None
             if notice.kind is d.NoticeKind.ATTEMPT_FAILED:
                 self._restarts += 1
 

@@ -129,8 +129,8 @@ def perform_on_storage(effect: StorageEffect, directory: CheckpointDirectory) ->
             return [find_checkpoint(store, job, below)]
         case d.WithdrawCheckpoints(numbers, patient):
             return [withdraw_checkpoints(store, job, numbers, patient=patient, sleep=sleep)]
-        case d.DeleteFiles(what, patient):
-            return [delete_files(store, job, what, patient=patient, sleep=sleep)]
+        case d.DeleteFiles(what, patient, epoch):
+            return [delete_files(store, job, what, epoch, patient=patient, sleep=sleep)]
         case d.ReleaseClaim(link, patient):
             return [release_claim(directory, link, patient=patient)]
         case _:
@@ -140,8 +140,8 @@ def perform_on_storage(effect: StorageEffect, directory: CheckpointDirectory) ->
 def perform_on_sinks(effect: SinkEffect, sinks: Sinks, directory: CheckpointDirectory) -> Answer:
     """Perform one effect on the outside systems of the job's sinks."""
     match effect:
-        case d.RecoverSinks(epoch, records):
-            return recover_sinks(directory.store, directory.job, sinks, epoch, records)
+        case d.RecoverSinks():
+            return recover_sinks(directory.store, directory.job, sinks, effect)
         case d.CommitTransactions(checkpoint, records):
             return sinks.commit(checkpoint, records)
         case _:
@@ -225,12 +225,16 @@ def find_checkpoint(store: Store | None, job: str, below: int) -> Answer:
     if store is None:
         return d.CheckpointFound(None)
     try:
+        past = catalog.history(store, job)
         for number in catalog.complete_checkpoints(store, job, savepoints=False):
             if number < below:
                 try:
-                    return d.CheckpointFound(catalog.load(store, job, number))
+                    metadata = catalog.load(store, job, number)
                 except (CorruptMetadata, NotFound) as error:
                     _log.warning("chk-%d is passed over: %s", number, error)
+                    continue
+                if catalog.belongs(metadata, past):
+                    return d.CheckpointFound(metadata)
     except Exception as error:
         return d.LauncherFailed(f"no older checkpoint can be read: {error}")
     return d.CheckpointFound(None)
@@ -264,26 +268,31 @@ def delete_files(
     store: Store | None,
     job: str,
     what: Deletable,
+    epoch: int | None = None,
     *,
     patient: bool = False,
     sleep: Callable[[float], None] = time.sleep,
 ) -> Answer:
-    """Delete files. The answer names the files left. Arguments: as of `withdraw_checkpoints`."""
+    """Delete files. The answer names the files left. Arguments: as of `withdraw_checkpoints`.
+
+    `epoch`: a number that was given up may be in use again, by a newer driver; files of newer
+    epochs stay.
+    """
     if store is None:
         return d.FilesDeleted(Deletable())
     left = what
     for _ in tries(patient, sleep):
-        left = _delete_once(store, job, left)
+        left = _delete_once(store, job, left, epoch)
         if left.is_empty:
             break
     return d.FilesDeleted(left)
 
 
-def _delete_once(store: Store, job: str, what: Deletable) -> Deletable:
+def _delete_once(store: Store, job: str, what: Deletable, epoch: int | None) -> Deletable:
     """Returns what is left."""
-    written = catalog.delete_written
+    written, keep = catalog.delete_written, what.keep
     return Deletable(
-        tuple(n for n in what.checkpoints if not _deleted(written, store, job, n, what.keep)),
+        tuple(n for n in what.checkpoints if not _deleted(written, store, job, n, keep, epoch)),
         what.keep,
         tuple(file for file in what.files if not _deleted(catalog.delete_file, store, job, file)),
         tuple(
@@ -328,19 +337,25 @@ def _release_once(directory: CheckpointDirectory, link: links.CheckpointLink) ->
     return ""
 
 
-def recover_sinks(
-    store: Store | None, job: str, sinks: Sinks, epoch: int, records: Sequence[TransactionRecord]
-) -> Answer:
-    """Recover the sinks, unless a newer coordinator owns their open transactions.
+def recover_sinks(store: Store | None, job: str, sinks: Sinks, effect: d.RecoverSinks) -> Answer:
+    """Note where the epoch starts, and recover the sinks, unless there is a newer epoch.
 
-    An epoch claimed between this look and the last abort is not seen: the new owner's transactions
-    are open only once its workers write, which is later than its claim by a deployment.
+    The order closes both windows of a frozen coordinator. An epoch claimed after the look finds the
+    start, and chooses no checkpoint whose transactions are aborted here. Nothing of a newer epoch
+    is aborted.
     """
+    epoch, records = effect.epoch, effect.transactions
+    if store is None:
+        return sinks.recover(epoch, records)
     try:
-        newest = 0 if store is None else catalog.newest_epoch(store, job) or 0
+        if effect.start is not None:
+            catalog.note_start(store, job, effect.start)
+        newest = catalog.newest_epoch(store, job) or 0
     except StoreError as error:
-        return d.SinkFailed(None, f"a newer epoch could not be looked for: {error}")
-    return _superseded(job, epoch, newest) if newest > epoch else sinks.recover(epoch, records)
+        return d.SinkFailed(None, f"the start of epoch {epoch} could not be noted: {error}")
+    if newest > epoch:
+        return _superseded(job, epoch, newest)
+    return sinks.recover(epoch, records, through=epoch)
 
 
 class Sinks:
@@ -359,11 +374,16 @@ class Sinks:
             return d.SinkFailed(checkpoint, f"the commit of chk-{checkpoint} failed: {error}")
         return d.TransactionsCommitted(checkpoint)
 
-    def recover(self, epoch: int, records: Sequence[TransactionRecord]) -> Answer:
-        """Commit again what the restored checkpoint names, abort everything else."""
+    def recover(
+        self, epoch: int, records: Sequence[TransactionRecord], *, through: int | None = None
+    ) -> Answer:
+        """Commit again what the restored checkpoint names, abort everything else.
+
+        `through`: see `SinkCommitter.recover`.
+        """
         try:
             for sink, transactions in self._by_sink(records).items():
-                self._committers[sink].recover(transactions)
+                self._committers[sink].recover(transactions, epoch=through)
         except Exception as error:
             return d.SinkFailed(None, f"the sinks could not be recovered: {error}")
         return d.SinksRecovered(epoch)

@@ -11,9 +11,9 @@ import msgspec
 from headrace.recovery import catalog
 from headrace.recovery.assignment import NewTask, claimed_transactions, unclaimed
 from headrace.recovery.catalog import NoValidCheckpoint, WrongJob
-from headrace.recovery.claims import AlreadyClaimed, Claimer, check_unclaimed
+from headrace.recovery.claims import AlreadyClaimed, Claimer, check_unclaimed, is_claimed
 from headrace.recovery.codec import CorruptMetadata, UnsupportedVersion
-from headrace.recovery.layout import CheckpointKind, job_folder, link_path
+from headrace.recovery.layout import NUMBER_MAX, CheckpointKind, job_folder, link_path
 from headrace.recovery.links import CheckpointLink, read_all
 from headrace.recovery.links import load as load_linked
 from headrace.recovery.metadata import CheckpointMetadata, TaskInfo
@@ -43,7 +43,6 @@ class Restore:
         checkpoint_next: number of the run's first checkpoint, above all in the job's folder.
         warnings: about the choice, for the user, one sentence each.
         link: link of the job's history to the checkpoint, if there is one.
-        dangling: numbers of links whose savepoints never came.
     """
 
     metadata: CheckpointMetadata | None
@@ -51,7 +50,6 @@ class Restore:
     checkpoint_next: int
     warnings: tuple[str, ...] = ()
     link: CheckpointLink | None = None
-    dangling: tuple[int, ...] = ()
 
     @property
     def claim(self) -> CheckpointLink | None:
@@ -62,6 +60,13 @@ class Restore:
     def own(self) -> CheckpointMetadata | None:
         """The checkpoint, if it is one of the job's own."""
         return None if self.origin else self.metadata
+
+    @property
+    def place(self) -> tuple[int, int]:
+        """Number in the job's history, and the epoch that completed it; 0: none."""
+        if self.link is not None:
+            return _place_of(self.link, self.metadata)
+        return (0, 0) if self.own is None else (self.own.checkpoint, self.own.epoch)
 
 
 def resolve(
@@ -89,6 +94,7 @@ def resolve(
         following = 1 if store is None else catalog.next_checkpoint_number(store, job)
         if store is not None:
             _check_owner(store, job)
+            _check_numbers(store, job, following)
         if restore is None:
             return Restore(None, "", following)
         found = _find(store, job, restore, open_)
@@ -97,9 +103,7 @@ def resolve(
         origin = found.origin
         if found.link is not None or metadata.savepoint:
             origin = origin or directory
-        result = Restore(
-            metadata, origin, following, _warnings(found), found.link, tuple(found.dangling)
-        )
+        result = Restore(metadata, origin, following, _warnings(found), found.link)
         if claim:
             result = _claimed(result, store, job, directory)
         if store is not None:
@@ -175,6 +179,17 @@ def _check_unclaimed(restore: Restore, store: Store, job: str, directory: str) -
         ) from error
 
 
+def _check_numbers(store: Store, job: str, following: int) -> None:
+    """Refuse an entry after which no number is left. Raises: UserError, StoreError."""
+    highest = {"checkpoint": following - 1, "epoch": catalog.newest_epoch(store, job) or 0}
+    for kind, number in highest.items():
+        if number >= NUMBER_MAX:
+            raise UserError(
+                f"the folder {job_folder(job)} in the checkpoint directory holds {kind} {number},"
+                " which no run has made: move that entry away"
+            )
+
+
 def _check_owner(store: Store, job: str) -> None:
     """Check that the newest checkpoint in the job's folder is of this job, if it can be read."""
     for number in catalog.complete_checkpoints(store, job)[:1]:
@@ -188,14 +203,13 @@ def _check_owner(store: Store, job: str) -> None:
 class _Found:
     """The checkpoint that `restore` names, and its directory; empty: the job's own.
 
-    `refused`: (name, reason) of damaged newer ones; `dangling`: numbers of links without savepoint.
+    `refused`: (name, reason) of damaged newer ones.
     """
 
     metadata: CheckpointMetadata
     origin: str = ""
     refused: list[tuple[str, str]] = field(default_factory=list)
     link: CheckpointLink | None = None
-    dangling: list[int] = field(default_factory=list)
 
 
 def _find(store: Store | None, job: str, restore: str | int, open_: Open) -> _Found:
@@ -220,9 +234,9 @@ def _find(store: Store | None, job: str, restore: str | int, open_: Open) -> _Fo
 
 def _latest(store: Store, job: str, open_: Open) -> _Found:
     """Find the newest point of the job's history: a checkpoint, or the target of a later link."""
-    newest = max(catalog.complete_checkpoints(store, job, savepoints=False), default=0)
+    past = catalog.history(store, job)
+    newest = catalog.newest_number(store, job, past)
     refused: list[tuple[str, str]] = []
-    dangling: list[int] = []
     found, damaged_links = read_all(store, job)
     for number, reason in damaged_links:
         if number > newest:
@@ -230,26 +244,38 @@ def _latest(store: Store, job: str, open_: Open) -> _Found:
     for link in reversed(found):
         if link.number < newest:
             break
+        there = open_(link.directory) if link.directory else store
         try:
-            metadata = load_linked(open_(link.directory) if link.directory else store, link)
+            metadata = load_linked(there, link)
+            # A link by itself claims nothing: it may be forged.
+            if link.claimed and not is_claimed(there, link.job, link.checkpoint, link.kind):
+                refused.append((str(link), "no job has claimed it"))
+                continue
         except NotFound:
-            if link.claimed:
+            if link.claimed and past.counts(*_place_of(link, None)):
                 refused.append((str(link), "it was claimed and is not there any more"))
-            else:
-                dangling.append(link.number)
         except CorruptMetadata as error:
             refused.append((str(link), str(error)))
         else:
-            return _Found(metadata, link.directory, refused, link, dangling)
+            if past.counts(*_place_of(link, metadata)):
+                return _Found(metadata, link.directory, refused, link)
     metadata_, damaged = catalog.newest_valid(store, job)
     refused += [(f"chk-{number}", reason) for number, reason in damaged]
     if metadata_ is not None:
-        return _Found(metadata_, "", refused, None, dangling)
+        return _Found(metadata_, "", refused)
     reasons = "".join(f" ({name}: {reason})" for name, reason in refused)
     raise UserError(
         f"restore='latest': job {job!r} has no complete checkpoint there{reasons}; leave restore"
         " out to start afresh"
     )
+
+
+def _place_of(link: CheckpointLink, target: CheckpointMetadata | None) -> tuple[int, int]:
+    """Number of a link in the job's history, and the epoch that completed its target there.
+
+    A claimed checkpoint is of another history: no epoch of this one completed it.
+    """
+    return link.number, 0 if link.claimed or target is None else target.epoch
 
 
 def _load(store: Store, job: str, number: int) -> CheckpointMetadata:

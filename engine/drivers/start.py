@@ -62,6 +62,7 @@ class Start:
             rules,
             restore=self.restore.metadata,
             origin=self.restore.origin,
+            place=self.restore.place,
             claim=self.restore.claim,
             checkpoint_next=self.restore.checkpoint_next,
             assign=assign,
@@ -144,13 +145,11 @@ def _claim_epoch(directory: CheckpointDirectory) -> int:
 
 
 def _record(restore: Restore, directory: CheckpointDirectory) -> None:
-    """Link the claimed checkpoint, and delete dangling links. Raises: StorageUnreachable."""
+    """Link the claimed checkpoint. Raises: StorageUnreachable."""
     store, job = directory.store, directory.job
     if store is None:
         return
     try:
-        for number in restore.dangling:
-            links.delete(store, job, number)
         if restore.link is not None and restore.link.claimed:
             links.write(store, job, restore.link)
     except AlreadyExists as error:

@@ -18,8 +18,9 @@ class Status:
 
     Attributes:
         numbers: {(task, subtask): its latest numbers}, in the attempt that runs.
-        notices: (running number, notice), the latest ones, oldest first.
-        checkpoints: the latest complete ones, oldest first.
+        notices: (running number, notice), the latest ones, oldest first; of an older checkpoint
+            without its metadata.
+        checkpoints: the latest complete ones, oldest first: as many as `remembered.py` keeps.
         completed: how many completed in all.
         workers: {worker: process id of its newest incarnation}, on the machine where that runs.
     """
@@ -28,7 +29,7 @@ class Status:
     epoch: int
     restarts: int
     numbers: Mapping[tuple[int, int], SubtaskNumbers]
-    notices: tuple[tuple[int, Notice], ...]
-    checkpoints: tuple[CheckpointMetadata, ...]
+    notices: tuple[tuple[int, Notice], ...] = field(repr=False)
+    checkpoints: tuple[CheckpointMetadata, ...] = field(repr=False)
     completed: int
     workers: Mapping[int, int] = field(default_factory=dict)

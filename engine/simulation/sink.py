@@ -203,10 +203,10 @@ class SystemCommitter:
         for transaction in transactions:
             self._call("commit", transaction.id)
 
-    def recover(self, committed: Sequence[Transaction]) -> None:
-        """Commit again, then abort all others."""
+    def recover(self, committed: Sequence[Transaction], *, epoch: int | None = None) -> None:
+        """Commit again, then abort all others up to `epoch`."""
         self.commit(committed)
         keep = {transaction.id for transaction in committed}
         for id in self._call("open", self._sink):
-            if id not in keep:
+            if id not in keep and (epoch is None or _epoch(id) <= epoch):
                 self._call("abort", id)

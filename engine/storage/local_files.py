@@ -110,6 +110,10 @@ class LocalFiles:
                 file = os.open(target, flags)
             except NotADirectoryError as error:
                 raise NotFound(path, "not found") from error
+            except OSError as error:
+                if error.errno == errno.ELOOP:
+                    raise NotFound(path, _REJECTIONS[errno.ELOOP]) from error
+                raise
             try:
                 return _read(path, file, offset, length)
             finally:

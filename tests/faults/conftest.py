@@ -24,6 +24,8 @@ from headrace.bench.audit import AuditedJob, judge
 
 WAIT_S = 240.0
 DRIVER = Path(__file__).with_name("driver.py")
+#: Stops itself at a step.
+FROZEN_DRIVER = Path(__file__).with_name("frozen_driver.py")
 
 
 def wait_for(condition: Callable[[], Any], what: str = "condition") -> Any:
@@ -74,10 +76,11 @@ def assert_no_repeats(audited: AuditedJob) -> None:
 class Driver:
     """`driver.py` in a process of its own, and what it says."""
 
-    def __init__(self, audited: AuditedJob, *arguments: str) -> None:
+    def __init__(self, audited: AuditedJob, *arguments: str, frozen_at: str = "") -> None:
         facts = [str(audited.folder), str(audited.rows), str(audited.rate_per_s)]
+        program = [str(FROZEN_DRIVER), frozen_at] if frozen_at else [str(DRIVER)]
         self.process = subprocess.Popen(
-            [sys.executable, str(DRIVER), *facts, *arguments],
+            [sys.executable, *program, *facts, *arguments],
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
@@ -126,8 +129,8 @@ def start_driver() -> Iterator[StartDriver]:
     """Starts drivers, and ends those that still run after the test."""
     drivers: list[Driver] = []
 
-    def start(audited: AuditedJob, *arguments: str) -> Driver:
-        drivers.append(Driver(audited, *arguments))
+    def start(audited: AuditedJob, *arguments: str, frozen_at: str = "") -> Driver:
+        drivers.append(Driver(audited, *arguments, frozen_at=frozen_at))
         return drivers[-1]
 
     yield start

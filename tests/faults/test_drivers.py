@@ -105,6 +105,46 @@ def test_a_frozen_driver_that_wakes_finds_itself_superseded(
     assert audited.verdict().exact, audited.verdict()
 
 
+def test_a_checkpoint_completed_by_a_driver_that_wakes_is_chosen_by_no_third_driver(
+    audited: AuditedJob, start_driver: StartDriver
+) -> None:
+    """Frozen before it creates the metadata, until its successor has aborted the transactions."""
+    first = start_driver(audited, "processes", frozen_at="metadata")
+    assert first.until("frozen") == "metadata"
+    second = start_driver(audited, "processes", "latest")
+    second.until("running")  # it has recovered the sinks
+    second.kill()
+    first.kill(signal.SIGCONT)
+    assert "another coordinator of job 'audited'" in first.until("failed")
+    assert first.ended()[0] == 1
+    late = audited.checkpoints / "audited" / "chk-3" / "metadata"
+    assert late.exists()
+    third = start_driver(audited, "processes", "latest")
+    third.until("checkpoint")
+    audited.hurry()
+    third.until("finished")
+    assert audited.verdict().exact, audited.verdict()
+
+
+def test_a_driver_that_wakes_amid_the_recovery_of_its_sinks_deletes_nothing_of_its_successor(
+    audited: AuditedJob, start_driver: StartDriver
+) -> None:
+    first = start_driver(audited, "processes", frozen_at="sinks")
+    assert first.until("frozen") == "sinks"
+    second = start_driver(audited, "processes")
+    second.until("checkpoint")
+    second.kill(signal.SIGSTOP)  # its writers have open files, and pre-committed ones
+    open_files = {path.name for path in audited.output.rglob("*.tmp")}
+    first.kill(signal.SIGCONT)
+    assert "another coordinator of job 'audited'" in first.until("failed")
+    assert open_files
+    assert open_files <= {path.name for path in audited.output.rglob("*.tmp")}
+    second.kill(signal.SIGCONT)
+    audited.hurry()
+    second.until("finished")
+    assert audited.verdict().exact, audited.verdict()
+
+
 class Proxy:
     """Passes bytes between workers and the coordinator until it is cut."""
 

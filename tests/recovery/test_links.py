@@ -56,6 +56,23 @@ def test_a_record_that_is_forgotten_is_gone_and_may_be_forgotten_twice(store: Fs
     assert numbers(store, "job") == []
 
 
+def test_every_flipped_bit_of_a_record_is_told(store: FsspecStore) -> None:
+    write(store, "job", CLAIM)
+    path = link_path("job", 4)
+    whole = store.get(path)
+    for bit in range(8 * len(whole)):
+        data = bytearray(whole)
+        data[bit // 8] ^= 1 << bit % 8
+        store.put(path, bytes(data))
+        records, damaged = read_all(store, "job")
+        assert (records, [each.number for each in damaged]) == ([], [4]), f"bit {bit}"
+
+
+def test_a_record_of_an_early_version_has_no_checksum(store: FsspecStore) -> None:
+    store.put(link_path("job", 4), msgspec.json.encode(CLAIM) + b"\n")
+    assert read_all(store, "job") == ([CLAIM], [])
+
+
 @pytest.mark.parametrize(
     "data",
     [

@@ -8,6 +8,7 @@ from msgspec.structs import replace
 from headrace.engine.simulation.campaign.storage import SimulatedStorage
 from headrace.recovery import catalog
 from headrace.recovery.handles import StateHandle
+from headrace.recovery.history import EpochStart
 from headrace.recovery.layout import handle_path, segment_path
 from headrace.recovery.metadata import CheckpointMetadata, SubtaskSnapshot, TaskInfo
 
@@ -77,6 +78,7 @@ def test_metadata_that_comes_before_its_files_is_told() -> None:
 def _without_its_file(epoch: int) -> SimulatedStorage:
     """chk-2 of epoch 3 is complete; chk-1 of `epoch` comes when its file is gone."""
     storage = SimulatedStorage()
+    catalog.note_start(storage, "job", EpochStart(3, 0, 0))
     newer = SubtaskSnapshot(0, 0, finished=False, states=[], received=[], sent=[])
     catalog.publish(storage, replace(_metadata(), checkpoint=2, epoch=3, subtasks=[newer]))
     catalog.publish(storage, replace(_metadata(), epoch=epoch))

@@ -1,8 +1,8 @@
 """Compare every change of a simulated storage with the files that complete checkpoints name.
 
-A checkpoint or savepoint is *live* while its metadata exists, even after a failed deletion: each
-file named by a live checkpoint exists, unchanged. This law is stronger than a restore at the end,
-and fails at the very call that breaks it.
+A savepoint, or a checkpoint of its job's history, is *live* while its metadata exists, even after a
+failed deletion: each file named by a live checkpoint exists, unchanged. This law is stronger than a
+restore at the end, and fails at the very call that breaks it.
 """
 
 from __future__ import annotations
@@ -10,8 +10,17 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping
 
+from headrace.recovery.catalog import belongs
 from headrace.recovery.codec import CorruptMetadata, UnsupportedVersion, decode_metadata
-from headrace.recovery.layout import CheckpointKind, job_folder, parse_checkpoint_path, store_path
+from headrace.recovery.history import History
+from headrace.recovery.layout import (
+    CheckpointKind,
+    epochs_folder,
+    job_folder,
+    parse_checkpoint_path,
+    parse_start_path,
+    store_path,
+)
 from headrace.recovery.metadata import CheckpointMetadata
 from headrace.recovery.registry import references
 
@@ -76,26 +85,18 @@ class StorageAudit:
             return
         files = frozenset(store_path(metadata.job, file) for file in references(metadata))
         missing = sorted(file for file in files if file not in self._objects)
-        if missing and self._is_overtaken(metadata):
+        if not self._counts(metadata):
             return
         self._live[path] = files
         self._named += Counter(files)
         if missing:
             self._break(f"{path} is there, and {missing[:3]} are not")
 
-    def _is_overtaken(self, late: CheckpointMetadata) -> bool:
-        """Return whether a newer driver has completed a later checkpoint.
-
-        The newer driver may have deleted this checkpoint's files while the older driver was frozen.
-        """
-        for path in self._live:
-            parsed = parse_checkpoint_path(path)
-            assert parsed is not None, path
-            if parsed.job == job_folder(late.job) and parsed.number > late.checkpoint:
-                newer = decode_metadata(self._objects[path], path)
-                if newer.epoch > late.epoch:
-                    return True
-        return False
+    def _counts(self, metadata: CheckpointMetadata) -> bool:
+        """Return whether the checkpoint belongs to its job's history; see `history.py`."""
+        folder = epochs_folder(metadata.job)
+        starts = [parse_start_path(p) for p in self._objects if p.startswith(folder)]
+        return belongs(metadata, History(s for s in starts if s is not None))
 
     def deletes(self, path: str) -> None:
         """A deletion of `path` is about to happen."""

@@ -67,7 +67,8 @@ class Claims:
         # checkpoint. And with a frozen driver beside a new driver, the copy may hold half of each
         # driver's work.
         scenario = world.scenario
-        fit = scenario.drain_ns is None and not scenario.profile.pauses
+        profile = scenario.profile
+        fit = scenario.drain_ns is None and not (profile.pauses or profile.freezes)
         self._left = scenario.settings.claim_after if fit else None
         self._copy: _Copy | None = None
 

@@ -6,6 +6,7 @@ sinks. Each function runs call by call (see `storage.py`), so the process can di
 
 from __future__ import annotations
 
+import functools
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -91,6 +92,8 @@ class CoordinatorProcess(Process, CoordinatorPerformer):
         self._incarnations: dict[int, int] = {}
         #: Told of every checkpoint that completes.
         self.on_checkpoint: Callable[[int], None] = lambda number: None
+        #: Told that this process is to freeze.
+        self.on_freeze: Callable[[CoordinatorProcess], None] = lambda process: None
         #: Told that an early worker has said something, or ended.
         self.on_early: Callable[[], None] = lambda: None
         #: The latest messages of workers, as they came.
@@ -211,16 +214,35 @@ class CoordinatorProcess(Process, CoordinatorPerformer):
 
     # --- effects ---------------------------------------------------------------------------------
 
+    def freeze(self) -> None:
+        """See `Process`."""
+        self.on_freeze(self)
+
     def _perform_all(self, effects: list[d.CoordinatorEffect]) -> None:
-        for effect in effects:
+        for position, effect in enumerate(effects):
+            if self.paused:
+                self.when_awake(functools.partial(self._perform_all, effects[position:]))
+                return
             point = _point_of(effect)
             if self.reached(point):
                 return
-            if self.machine is not None:
-                self.env.orphans.ordered(self.machine, effect)
-            self._perform(effect)
-            if self.passed(point):
+            if self.paused:
+                self.when_awake(functools.partial(self._perform_rest, effects[position:], point))
                 return
+            if self._perform_one(effect, point):
+                return
+
+    def _perform_rest(self, effects: list[d.CoordinatorEffect], point: str) -> None:
+        """Go on with the effect before which the process froze."""
+        if not self._perform_one(effects[0], point):
+            self._perform_all(effects[1:])
+
+    def _perform_one(self, effect: d.CoordinatorEffect, point: str) -> bool:
+        """True: the process has died."""
+        if self.machine is not None:
+            self.env.orphans.ordered(self.machine, effect)
+        self._perform(effect)
+        return self.passed(point)
 
     def _send(self, connection: int, message: m.ToWorker) -> None:
         self.env.network.send(connection, self, m.encode(message))
@@ -297,13 +319,14 @@ class CoordinatorProcess(Process, CoordinatorPerformer):
 
 
 class _Outside:
-    """The sink thread's partners: the sinks' system, and storage to look for a newer epoch."""
+    """The sink thread's partners: the sinks' system, and storage for the epoch's start."""
 
     def __init__(self, env: Environment) -> None:
         self._env = env
 
     def __getattr__(self, method: str) -> Any:
-        return getattr(self._env.storage if method == "list" else self._env.sinks, method)
+        stored = method in ("list", "create")
+        return getattr(self._env.storage if stored else self._env.sinks, method)
 
 
 def _directory(env: Environment, replay: Replay) -> CheckpointDirectory:

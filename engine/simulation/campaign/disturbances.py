@@ -14,6 +14,7 @@ from ..scheduler import MILLISECOND_NS, SECOND_NS
 from .zombies import Zombies
 
 if TYPE_CHECKING:
+    from .coordinator_process import CoordinatorProcess
     from .world import World
 
 
@@ -74,6 +75,21 @@ class Disturbances:
         world.coverage.count("coordinator paused")
         coordinator.pause(rng.randint(20, 1000) * MILLISECOND_NS)
         world.replace_coordinator(rng.randint(5, 200) * MILLISECOND_NS)
+
+    def freeze(self, coordinator: CoordinatorProcess) -> None:
+        """Freeze this coordinator at its point; another is started, and half of the time a third
+        beside or after that one, before the first wakes.
+        """
+        world = self._world
+        if coordinator is not world.coordinator or coordinator.paused:
+            return
+        rng = world.scheduler.rng
+        others_ns = rng.randint(5, 60) * MILLISECOND_NS
+        world.replace_coordinator(others_ns)
+        if rng.random() < 0.5:
+            others_ns += rng.randint(10, 200) * MILLISECOND_NS
+            world.scheduler.at(world.scheduler.now_ns + others_ns, self._crash_coordinator)
+        coordinator.pause(others_ns + rng.randint(20, 300) * MILLISECOND_NS)
 
     def _sever(self) -> None:
         number = self._some_connection()

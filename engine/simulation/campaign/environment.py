@@ -188,9 +188,14 @@ class Process:
         return self._crash_at(point, after=True)
 
     def _crash_at(self, point: str, *, after: bool) -> bool:
+        if self.alive and self.env.faults.freezes(point, after=after):
+            self.freeze()
         if self.alive and self.env.faults.crashes(point, after=after):
             self.die(host=False, why=f"crashed {'after' if after else 'before'} {point}")
         return not self.alive
+
+    def freeze(self) -> None:
+        """Freeze at a point of the fault profile; for coordinators."""
 
     def die(self, *, host: bool, why: str) -> None:
         """Stop at once; if its host dies too, no peer is told."""

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import random
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -34,6 +35,17 @@ COORDINATOR_POINTS = (
     "WithdrawCheckpoints",
     "DeleteFiles",
     "Cancelled",
+    "store call",
+    "sink call",
+)
+#: Points at which a coordinator may freeze: its own steps on storage and on sinks.
+FREEZE_POINTS = (
+    "ClaimEpoch",
+    "RecoverSinks",
+    "WriteMetadata",
+    "CommitTransactions",
+    "WithdrawCheckpoints",
+    "DeleteFiles",
     "store call",
     "sink call",
 )
@@ -83,6 +95,7 @@ class FaultProfile:
     Attributes:
         until_ns: end of all faults.
         crash_points: targeted deaths of processes.
+        freezes: points at which a coordinator freezes, while one or two others work.
         worker_crashes, coordinator_crashes: rates of deaths at random times.
         pauses: rate of frozen coordinators; a supervisor starts another coordinator beside each.
         severed, half_open, partitions, clock_jumps, zombies: rates of faults of connections, clocks
@@ -101,6 +114,7 @@ class FaultProfile:
 
     until_ns: int = 0
     crash_points: tuple[CrashPoint, ...] = ()
+    freezes: tuple[CrashPoint, ...] = ()
     worker_crashes: float = 0.0
     coordinator_crashes: float = 0.0
     severed: float = 0.0
@@ -137,11 +151,16 @@ def draw_profile(rng: random.Random) -> FaultProfile:
     # Later additions are drawn apart, so that a seed keeps its other draws.
     state = rng.getstate()
     deletions_refused = odds(0.5)
+    freezes = (_draw_point(rng, FREEZE_POINTS),) if rng.random() < 0.1 else ()
     rng.setstate(state)
     slow = rng.random() < 0.3
     return FaultProfile(
         until_ns=rng.randint(150, 900) * MILLISECOND_NS,
-        crash_points=tuple(_draw_point(rng) for _ in range(rng.choice((0, 1, 1, 2)))),
+        crash_points=tuple(
+            _draw_point(rng, COORDINATOR_POINTS + WORKER_POINTS)
+            for _ in range(rng.choice((0, 1, 1, 2)))
+        ),
+        freezes=freezes,
         worker_crashes=rate(2.0),
         coordinator_crashes=rate(1.2),
         severed=rate(2.0),
@@ -161,8 +180,8 @@ def draw_profile(rng: random.Random) -> FaultProfile:
     )
 
 
-def _draw_point(rng: random.Random) -> CrashPoint:
-    effect = rng.choice(COORDINATOR_POINTS + WORKER_POINTS)
+def _draw_point(rng: random.Random, effects: Sequence[str]) -> CrashPoint:
+    effect = rng.choice(effects)
     often = ("RunWork", "CommitWork", "SendFrame", "TakeSnapshot", "store call")
     occurrence = rng.randint(1, 40 if effect in often else 3)
     return CrashPoint(effect, rng.random() < 0.5, occurrence)
@@ -182,7 +201,8 @@ class Faults:
     _points: frozenset[str] = frozenset()
 
     def __post_init__(self) -> None:
-        self._points = frozenset(point.effect for point in self.profile.crash_points)
+        points = self.profile.crash_points + self.profile.freezes
+        self._points = frozenset(point.effect for point in points)
 
     @property
     def active(self) -> bool:
@@ -209,7 +229,7 @@ class Faults:
         return odds > 0.0 and self.active and self.scheduler.rng.random() < odds
 
     def awaits(self, effect: str) -> bool:
-        """Some process dies at this effect some time; every other effect is passed by."""
+        """Some process dies or freezes at this effect some time; others are passed by."""
         return effect in self._points
 
     def reached(self, effect: str) -> None:
@@ -225,6 +245,16 @@ class Faults:
         if point not in self.profile.crash_points:
             return False
         self.coverage.count(f"crash {point}")
+        return True
+
+    def freezes(self, effect: str, *, after: bool) -> bool:
+        """Whether the coordinator freezes at this point."""
+        if not self.active:
+            return False
+        point = CrashPoint(effect, after, self._performed[effect])
+        if point not in self.profile.freezes:
+            return False
+        self.coverage.count(f"coordinator frozen {point}")
         return True
 
     def fill_storage(self, duration_ns: int) -> None:

@@ -106,6 +106,7 @@ def deletes_for_certain(profile: FaultProfile) -> bool:
         or profile.storage_uncertain
         or profile.torn_writes
         or profile.pauses
+        or profile.freezes
     )
 
 

@@ -224,10 +224,20 @@ class Stepper:
             if self._caller.reached(self._point):
                 self._crashed(call)
                 return
-            scheduler.after(self._latency_ns(), lambda: self._make(call, function, done, replay))
+            self._caller.when_awake(lambda: self._call_later(call, function, done, replay))
             return
         done(result)
         self._begin()
+
+    def _call_later(
+        self,
+        call: Call,
+        function: Callable[[Replay], Any],
+        done: Callable[[Any], None],
+        replay: Replay,
+    ) -> None:
+        delay_ns = self._latency_ns()
+        self._faults.scheduler.after(delay_ns, lambda: self._make(call, function, done, replay))
 
     def _resume(
         self, function: Callable[[Replay], Any], done: Callable[[Any], None], replay: Replay

@@ -305,6 +305,7 @@ class World:
             saved=self._savepoints.completed,
         )
         process.on_checkpoint = self._checkpoint_completed
+        process.on_freeze = self._disturbances.freeze
         return process
 
     def _coordinator_ended(self, process: CoordinatorProcess) -> None:

@@ -13,8 +13,10 @@ from headrace.engine.contract.errors import StorageUnreachable, UserError
 from headrace.engine.storage.checkpoint_storage import FsspecStore
 from headrace.inflight.handle import BufferHandle, ChannelStateHandle
 from headrace.inflight.segment import SegmentBuilder, table_to_ipc
+from headrace.recovery import catalog
 from headrace.recovery.catalog import publish
 from headrace.recovery.handles import StateHandle
+from headrace.recovery.history import EpochStart
 from headrace.recovery.layout import handle_path, segment_path
 from headrace.recovery.metadata import CheckpointMetadata, EdgeInfo, Hold, SubtaskSnapshot, TaskInfo
 from headrace.recovery.store import StoreUncertain
@@ -238,6 +240,12 @@ def test_verification_reads_everything_that_is_complete(folder: Path) -> None:
     assert "state 'totals' of 'sum': offset 16: expected xxh3" in rows[1]["problems"][0]
     assert has_problem(rows)
     assert not has_problem(verification(str(folder), "orders", 2))
+    # A run starts from elsewhere and passes both over.
+    catalog.note_start(FsspecStore(str(folder)), "orders", EpochStart(9, 0, 0))
+    rows = verification(str(folder))
+    assert [(r["checkpoint"], r["status"]) for r in rows] == [(2, "valid"), (1, "passed over")]
+    assert not has_problem(rows)
+    assert has_problem(verification(str(folder), "orders", 1)), "asked for by number"
 
 
 def test_storage_that_does_not_answer_is_unreachable(

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -153,6 +154,22 @@ def test_a_writer_that_crashed_leaves_nothing_that_recovery_keeps(
     writer.close()
     sink.committer("job", "operator").recover([])
     assert visible(tmp_path) == []
+    assert temporary(tmp_path) == []
+
+
+def test_recovery_deletes_no_file_of_a_newer_epoch(tmp_path: Path, at: Make) -> None:
+    """A driver that was frozen amid its recovery wakes beside its successor."""
+    sink = FileSink(str(tmp_path))
+    for epoch in (1, 2):
+        writer = sink.writer()
+        writer.open(replace(at(0, 1), epoch=epoch))
+        writer.write(batch(epoch))
+        writer.precommit(1)
+    assert len(temporary(tmp_path)) == 2
+    sink.committer("job", "operator").recover([], epoch=1)
+    (left,) = temporary(tmp_path)
+    assert left.name.startswith("0-2-1-")
+    sink.committer("job", "operator").recover([], epoch=2)
     assert temporary(tmp_path) == []
 
 

@@ -12,6 +12,7 @@ from headrace.engine.contract.errors import StorageUnreachable
 from headrace.engine.coordinator.earlier_runs import NO_EARLIER_RUNS, EarlierRuns, find_earlier_runs
 from headrace.engine.storage.checkpoint_storage import FsspecStore
 from headrace.recovery import catalog
+from headrace.recovery.history import EpochStart
 from headrace.recovery.layout import metadata_path, segment_path, shared_path
 from headrace.recovery.store import StoreUncertain
 
@@ -61,6 +62,15 @@ def test_nothing_counts_as_abandoned_where_a_complete_one_cannot_be_read(
     store.put(segment_path("job", 3, 0, 1), b"part")
     store.put(metadata_path("job", 4), b"rubbish")
     assert find_earlier_runs(store, "job", a_checkpoint(2), 5) == NO_EARLIER_RUNS
+
+
+def test_a_damaged_one_that_a_later_run_passed_over_is_abandoned(store: FsspecStore) -> None:
+    with_complete(store, 2, 4, 6)
+    store.put(metadata_path("job", 4), b"rubbish")
+    store.put(segment_path("job", 4, 0, 1), b"part")
+    assert find_earlier_runs(store, "job", a_checkpoint(6), 7).abandoned == ()
+    catalog.note_start(store, "job", EpochStart(2, 2, 1))
+    assert find_earlier_runs(store, "job", a_checkpoint(6), 7).abandoned == (4,)
 
 
 def test_storage_that_does_not_answer_is_said(

@@ -147,7 +147,7 @@ def replaying(checkpoint: int) -> CheckpointMetadata:
 def with_claim(*, retain: int = 1) -> Retention:
     claimed = metadata(9)
     retention = Retention(claimed, retain, elsewhere=True, claim=CLAIM)
-    retention.started(claimed)
+    retention.started(claimed, 1)
     return retention
 
 
@@ -176,7 +176,7 @@ def test_a_claim_that_is_subsumed_is_kept_while_it_is_replayed() -> None:
 def test_a_claim_is_read_no_more_when_an_attempt_starts_from_an_own_checkpoint() -> None:
     retention = with_claim()
     assert completing(retention, replaying(5)) == []
-    retention.started(replaying(5))
+    retention.started(replaying(5), 2)
     assert completing(retention, replaying(6)) == [CLAIM]
 
 

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from headrace.engine.coordinator.coordinator_events import CommitTransactions, RecoverSinks
 from headrace.engine.coordinator.transactions import Transactions
+from headrace.recovery.history import EpochStart
 from headrace.recovery.metadata import CheckpointMetadata, TransactionRecord
 
 from .driven_coordinator import a_checkpoint
@@ -124,7 +125,8 @@ def test_every_transaction_is_named_by_each_checkpoint_until_it_is_confirmed(
 def test_a_recovery_of_the_sinks_commits_what_is_open() -> None:
     transactions = Transactions(None)
     complete(transactions, 1, "a")
-    assert transactions.recover(7) == [RecoverSinks(7, (record("a"),))]
+    start = EpochStart(7, 1, 6)
+    assert transactions.recover(start) == [RecoverSinks(7, (record("a"),), start)]
 
 
 def test_the_last_commit_is_repeated_as_far_as_it_is_open() -> None:

@@ -22,6 +22,7 @@ from headrace.engine.drivers.coordinator_performer import (
 )
 from headrace.engine.simulation.memory_store import MemoryStore
 from headrace.recovery import catalog
+from headrace.recovery.history import EpochStart
 from headrace.recovery.layout import epoch_path, metadata_path
 from headrace.recovery.metadata import CheckpointMetadata, TransactionRecord
 from headrace.recovery.registry import Deletable
@@ -303,7 +304,32 @@ def test_when_the_job_ends_storage_is_asked_several_times_but_not_for_ever(
     assert answer == d.FilesDeleted(Deletable(() if gone else (2,)))
 
 
+def test_a_driver_that_was_frozen_deletes_no_file_that_a_newer_one_wrote_under_its_number() -> None:
+    store = MemoryStore()
+    newer = [
+        "job/chk-8/metadata",
+        "job/chk-8/worker-0-e2.segment",
+        f"job/shared/8-w0-e2-{'0' * 16}",
+    ]
+    for path in ("job/chk-8/worker-0-e1.segment", f"job/shared/8-w0-e1-{'0' * 16}", *newer):
+        store.put(path, b"data")
+    answer = delete_files(store, "job", Deletable((8,)), 1)
+    assert answer == d.FilesDeleted(Deletable())
+    assert sorted(store.objects) == sorted(newer)
+
+
+def test_no_checkpoint_beside_the_history_is_found_for_a_damaged_one() -> None:
+    store = MemoryStore()
+    for number, epoch in ((3, 1), (4, 1), (6, 2)):
+        catalog.publish(store, metadata(number, epoch=epoch))
+    catalog.note_start(store, "job", EpochStart(2, 3, 1))
+    assert find_checkpoint(store, "job", 6) == d.CheckpointFound(metadata(3, epoch=1))
+
+
 # --- sinks ----------------------------------------------------------------------------------------
+
+
+FIRST = d.RecoverSinks(1, ())
 
 
 class FakeCommitter:
@@ -311,12 +337,14 @@ class FakeCommitter:
 
     def __init__(self) -> None:
         self.done: list[str] = []
+        self.through: list[int | None] = []
         self.failure: Exception | None = None
 
     def commit(self, transactions: Sequence[Transaction]) -> None:
         self._note("commit", transactions)
 
-    def recover(self, committed: Sequence[Transaction]) -> None:
+    def recover(self, committed: Sequence[Transaction], *, epoch: int | None = None) -> None:
+        self.through.append(epoch)
         self._note("recover", committed)
 
     def _note(self, verb: str, transactions: Sequence[Transaction]) -> None:
@@ -348,23 +376,44 @@ def test_sinks_are_not_recovered_by_a_coordinator_that_was_replaced() -> None:
     store, committer = MemoryStore(), FakeCommitter()
     sinks = Sinks({"one": committer})
     assert catalog.claim_epoch(store, "job") == 1
-    assert recover_sinks(store, "job", sinks, 1, []) == d.SinksRecovered(1)
+    assert recover_sinks(store, "job", sinks, FIRST) == d.SinksRecovered(1)
     assert catalog.claim_epoch(store, "job") == 2
-    answer = recover_sinks(store, "job", sinks, 1, [])
+    answer = recover_sinks(store, "job", sinks, FIRST)
     assert isinstance(answer, d.Superseded)
-    assert committer.done == ["recover"]
+    assert (committer.done, committer.through) == (["recover"], [1])
+
+
+def test_where_an_epoch_starts_is_noted_before_the_look_and_before_any_abort() -> None:
+    """Then a successor that was not seen has seen the start."""
+    store, committer = MemoryStore(), FakeCommitter()
+    calls: list[str] = []
+    store.before = lambda operation, path: calls.append(f"{operation} {path}")
+    committer.failure = OSError("not yet")
+    effect = d.RecoverSinks(4, (), EpochStart(4, 7, 3))
+    assert isinstance(recover_sinks(store, "job", Sinks({"one": committer}), effect), d.SinkFailed)
+    assert calls == ["create job/epochs/4-from-7-e3", "list job/epochs/"]
+
+
+def test_sinks_are_not_recovered_while_the_start_is_not_noted() -> None:
+    store, committer = MemoryStore(), FakeCommitter()
+    store.fail("create", StoreUncertain)
+    effect = d.RecoverSinks(4, (), EpochStart(4, 7, 3))
+    assert isinstance(recover_sinks(store, "job", Sinks({"one": committer}), effect), d.SinkFailed)
+    assert committer.done == []
 
 
 def test_sinks_are_not_recovered_when_nobody_knows_whether_there_is_a_successor() -> None:
     store, committer = MemoryStore(), FakeCommitter()
     store.fail("list", StoreRejected)
-    answer = recover_sinks(store, "job", Sinks({"one": committer}), 1, [])
+    answer = recover_sinks(store, "job", Sinks({"one": committer}), FIRST)
     assert isinstance(answer, d.SinkFailed)
     assert committer.done == []
 
 
 def test_without_storage_there_is_no_successor() -> None:
-    assert recover_sinks(None, "job", Sinks({}), 1, []) == d.SinksRecovered(1)
+    committer = FakeCommitter()
+    answer = recover_sinks(None, "job", Sinks({"one": committer}), FIRST)
+    assert (answer, committer.through) == (d.SinksRecovered(1), [None])
 
 
 def test_a_rival_that_claims_the_next_epoch_first_wins() -> None:

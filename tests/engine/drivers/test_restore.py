@@ -12,6 +12,7 @@ from headrace.engine.contract.errors import StorageUnreachable, UserError
 from headrace.engine.drivers.restore import Restore, new_tasks, resolve
 from headrace.engine.storage.checkpoint_storage import FsspecStore
 from headrace.recovery import catalog
+from headrace.recovery.history import EpochStart
 from headrace.recovery.layout import metadata_path
 from headrace.recovery.metadata import CheckpointMetadata
 from headrace.recovery.store import StoreUncertain
@@ -152,3 +153,19 @@ def test_the_plan_is_told_by_names_channels_and_affinities() -> None:
         "copies->counts/0": Affinity.RECORD,
         "counts->out/0": Affinity.NONE,
     }
+
+
+@pytest.mark.parametrize("entry", ["epochs/999999999999999999", "chk-999999999999999999/x"])
+def test_an_entry_after_which_no_number_is_left_is_refused(store: FsspecStore, entry: str) -> None:
+    catalog.publish(store, metadata(3))
+    store.put(f"job/{entry}", b"")
+    with pytest.raises(UserError, match=r"holds \w+ 9{18}, which no run has made: move that entry"):
+        resolve(store, "job", "latest")
+
+
+def test_a_checkpoint_beside_the_history_is_passed_by_and_may_be_named(store: FsspecStore) -> None:
+    for number in (3, 7):
+        catalog.publish(store, metadata(number))
+    catalog.note_start(store, "job", EpochStart(9, 3, metadata(3).epoch))
+    assert resolve(store, "job", "latest").metadata == metadata(3)
+    assert resolve(store, "job", 7).metadata == metadata(7)

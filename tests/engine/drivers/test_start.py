@@ -22,7 +22,7 @@ from headrace.engine.drivers.restore import Restore, resolve
 from headrace.engine.drivers.start import acquire_claim, prepare
 from headrace.engine.storage.checkpoint_storage import FsspecStore
 from headrace.recovery import catalog, links
-from headrace.recovery.layout import metadata_path
+from headrace.recovery.layout import claimed_path, metadata_path
 from headrace.recovery.links import CheckpointLink
 from headrace.recovery.store import StoreRejected, StoreUncertain
 
@@ -232,6 +232,17 @@ def test_what_was_claimed_and_is_gone_is_told(two: Two) -> None:
     catalog.publish(two.own, a_checkpoint(3))
     (warning,) = two.resolve("latest").warnings
     assert "it was claimed and is not there any more); chk-3 is used" in warning
+
+
+def test_a_link_that_was_forged_claims_nothing(two: Two) -> None:
+    link = two.claim().claim
+    assert link is not None
+    two.other.delete(claimed_path("job", 9, link.kind))
+    catalog.publish(two.own, a_checkpoint(3))
+    found = prepare(two.directory(), lambda: two.resolve("latest", claim=False)).restore
+    assert found.metadata == a_checkpoint(3)
+    assert "(no job has claimed it); chk-3 is used" in found.warnings[0]
+    assert not two.other.list("job/chk-9/claimed")
 
 
 # --- the release ----------------------------------------------------------------------------------

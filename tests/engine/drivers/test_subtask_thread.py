@@ -13,7 +13,13 @@ import pytest
 
 from headrace.engine.contract.errors import UserCodeError, UserError
 from headrace.engine.contract.execution import SubtaskId
-from headrace.engine.contract.operators import RestoredState, SourceStatus, StateKind, Transaction
+from headrace.engine.contract.operators import (
+    Polled,
+    RestoredState,
+    SourceStatus,
+    StateKind,
+    Transaction,
+)
 from headrace.engine.drivers.subtask_thread import (
     Leaving,
     SubtaskOpened,

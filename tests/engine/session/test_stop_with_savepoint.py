@@ -23,6 +23,7 @@ from headrace.engine.drivers.coordinator_performer import Sinks, write_metadata
 from headrace.engine.drivers.restore import resolve
 from headrace.engine.storage.checkpoint_storage import FsspecStore
 from headrace.recovery import catalog, links
+from headrace.recovery.history import EpochStart
 from headrace.recovery.metadata import CheckpointMetadata, TransactionRecord
 from headrace.recovery.store import Store, StoreRejected
 
@@ -205,7 +206,7 @@ def a_savepoint(number: int, epoch: int = 1) -> CheckpointMetadata:
 
 def latest(store: FsspecStore, directory: Path) -> Any:
     found = resolve(store, "job", "latest", str(directory))
-    return found.metadata, found.origin, found.checkpoint_next, found.dangling
+    return found.metadata, found.origin, found.checkpoint_next
 
 
 class Refusing(FsspecStore):
@@ -229,10 +230,10 @@ def test_the_savepoint_is_the_newest_point_of_the_history_once_it_is_there(
     if not target:
         (discarded,) = write_metadata(refusing, a_savepoint(4), last=True)
         assert isinstance(discarded, d.MetadataDiscarded)
-        assert latest(store, here) == (a_checkpoint(3), "", 5, (4,)), "it never came"
+        assert latest(store, here) == (a_checkpoint(3), "", 5), "it never came"
     answers = write_metadata(store, a_savepoint(5), target=there, last=True)
     assert answers == [d.MetadataWritten(5)]
-    assert latest(store, here)[:3] == (a_savepoint(5), there or str(here), 6)
+    assert latest(store, here) == (a_savepoint(5), there or str(here), 6)
     catalog.publish(store, a_checkpoint(6))
     assert latest(store, here)[0] == a_checkpoint(6)
 
@@ -246,6 +247,17 @@ def test_a_savepoint_of_one_who_is_superseded_is_no_point_of_the_history(tmp_pat
     assert isinstance(first, d.Superseded)
     assert isinstance(second, d.MetadataDiscarded)
     assert links.numbers(store, "job") == []
+
+
+def test_a_savepoint_that_comes_after_the_next_driver_has_started_is_no_point_of_the_history(
+    tmp_path: Path,
+) -> None:
+    store = FsspecStore(str(tmp_path))
+    catalog.publish(store, a_checkpoint(3))
+    assert write_metadata(store, a_savepoint(4), last=True) == [d.MetadataWritten(4)]
+    assert latest(store, tmp_path)[0] == a_savepoint(4)
+    catalog.note_start(store, "job", EpochStart(a_savepoint(4).epoch + 1, 3, a_checkpoint(3).epoch))
+    assert latest(store, tmp_path)[0] == a_checkpoint(3)
 
 
 # --- running jobs ---------------------------------------------------------------------------------
