@@ -30,7 +30,7 @@ from urllib.parse import quote
 import pyarrow as pa
 
 from ..contract.connectors import Delivery
-from ..contract.errors import JobFailed, UserError
+from ..contract.errors import CommitLost, UserError
 from ..contract.operators import OperatorContext, RestoredState, StateSnapshot, Transaction
 from . import durable
 from .filesystem import Location, locate
@@ -40,23 +40,6 @@ SinkFormat = Literal["parquet", "json"]
 
 _WORK = "_headrace"
 _SUFFIX = ".tmp"
-
-
-class CommitLost(JobFailed):
-    """A pre-committed file can no longer be made visible: its records are lost or damaged.
-
-    Attributes:
-        path: the expected path.
-        reason: the state of that path instead.
-    """
-
-    def __init__(self, path: str, reason: str) -> None:
-        super().__init__(path, reason)
-        self.path = path
-        self.reason = reason
-
-    def __str__(self) -> str:
-        return f"cannot commit {self.path}: {self.reason}"
 
 
 def _nonce() -> str:
@@ -250,14 +233,12 @@ class FileCommitter:
             durable.move(self._location, temporary, final)
             return
         if waiting_bytes is not None:
-            raise CommitLost(
-                final, f"{temporary} has {waiting_bytes} bytes instead of {expected_bytes}"
-            )
+            raise _lost(final, f"{temporary} has {waiting_bytes} bytes instead of {expected_bytes}")
         visible_bytes = durable.size_bytes(self._location, final)
         if visible_bytes is None:
-            raise CommitLost(final, f"neither it nor {temporary} exists; {_LOST_HINT}")
+            raise _lost(final, f"neither it nor {temporary} exists; {_LOST_HINT}")
         if visible_bytes != expected_bytes:
-            raise CommitLost(final, f"it has {visible_bytes} bytes instead of {expected_bytes}")
+            raise _lost(final, f"it has {visible_bytes} bytes instead of {expected_bytes}")
 
     def _paths(self, transaction: Transaction) -> tuple[str, str]:
         """Return the temporary and the final path; a checkpoint names both, so neither may lead out
@@ -272,14 +253,21 @@ class FileCommitter:
             and final.startswith("part-")
         )
         if not inside:
-            raise CommitLost(final, f"transaction {transaction.id!r} is not one of this sink")
+            raise _lost(final, f"transaction {transaction.id!r} is not one of this sink")
         return (
             f"{self._job_folder}/{operator}/{temporary}{_SUFFIX}",
             f"{self._location.root}/{final}",
         )
 
 
-_LOST_HINT = "its records are lost unless an older checkpoint is restored into an empty folder"
+_LOST_HINT = (
+    "if something has moved it, move it back and start the job again; otherwise begin anew with"
+    " fresh=replace"
+)
+
+
+def _lost(path: str, reason: str) -> CommitLost:
+    return CommitLost(f"cannot commit {path}: {reason}")
 
 
 def _job_folder(location: Location, job: str) -> str:

@@ -24,7 +24,7 @@ from headrace.inflight.segment import (
 )
 
 from ..contract.connectors import Delivery
-from ..contract.errors import JobFailed, UserError
+from ..contract.errors import CommitLost, UserError
 from ..contract.operators import (
     OperatorContext,
     Polled,
@@ -264,7 +264,7 @@ def _table_of(transaction: Transaction) -> pa.Table:
         data = base64.b64decode(str(transaction.payload.get("arrow", "")), validate=True)
         return table_from_ipc(data)
     except (ValueError, InvalidTable) as error:
-        raise JobFailed(
+        raise CommitLost(
             f"transaction {transaction.id!r} of a collect sink cannot be committed: its records"
             f" are damaged ({error})"
         ) from error

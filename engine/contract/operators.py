@@ -421,7 +421,8 @@ class SinkCommitter(Protocol):
     def commit(self, transactions: Sequence[Transaction]) -> None:
         """Commit; committing visible transactions again does nothing.
 
-        Raises when the outcome is lost.
+        Raises: CommitLost, when no later try can commit; the job fails. Anything else: the same
+            commit is tried again after a back-off.
         """
         ...
 

@@ -87,10 +87,14 @@ class SinksRecovered:
 
 @dataclass(frozen=True, slots=True)
 class SinkFailed:
-    """Answers CommitTransactions, or RecoverSinks (None): the outcome is unknown."""
+    """Answers CommitTransactions, or RecoverSinks (None): the outcome is unknown.
+
+    `lost`: some transaction can never be committed.
+    """
 
     checkpoint: int | None
     reason: str
+    lost: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -252,7 +252,9 @@ def test_a_last_commit_that_fails_is_tried_again_and_fails_the_job_in_the_end() 
         if said:
             break
         assert retried(subject) == ["commit 1: ['a']"]
-    assert said[-1] == "failed: the file is gone"
+    assert said[-1] == (
+        "failed: the file is gone (gave up after 4 tries; the next run of the job goes on)"
+    )
     assert not any(effect.startswith("recover") for effect in said), "'a' must not be aborted"
 
 
