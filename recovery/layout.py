@@ -7,7 +7,9 @@
     JOB/shared/N-wW-eE-CHECKSUM   a file that W wrote for checkpoint N during epoch E, and that
                                   later checkpoints may refer to
     JOB/epochs/E                  created exclusively by the attempt that owns epoch E
-    JOB/elsewhere/N               number N of the history is a checkpoint in another directory
+    JOB/elsewhere/N               number N of the history is a checkpoint in another directory, or
+                                  the job began anew there
+    JOB/owner                     token by which the job's sinks know output of this directory
     JOB/KIND-N/claimed            the job that has claimed this checkpoint or savepoint
     JOB/KIND-N/released           its metadata, from the release until all of it is deleted
 
@@ -180,6 +182,11 @@ def epoch_path(job: str, epoch: int) -> str:
     """Return the path of the file that fences every epoch below `epoch`."""
     assert epoch >= 0, f"epoch {epoch}"
     return f"{epochs_folder(job)}{epoch}"
+
+
+def owner_path(job: str) -> str:
+    """Return the path of the file that holds the job's token."""
+    return f"{job_folder(job)}/owner"
 
 
 def links_folder(job: str) -> str:

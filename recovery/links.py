@@ -1,12 +1,14 @@
 """Links to checkpoints of a job's history that are stored in another directory, or as savepoints.
 
-`JOB/elsewhere/N` links number N of the history to a checkpoint or savepoint, in one of two cases:
+`JOB/elsewhere/N` links number N of the history to a checkpoint or savepoint, in one of three cases:
 
 - A run claims a checkpoint of another directory. The link outlives that run: later runs know that
   the claim is to be released, and start from the claimed checkpoint while none newer is complete.
 - A run ends with a savepoint, by which its sinks commit. The link is written before the savepoint's
   metadata, so the creation of one file both completes the savepoint and makes it the newest point
   of the history. Without that file the link dangles, and means nothing.
+- A run begins anew beside older checkpoints. The link, to no checkpoint, hides these from later
+  runs, which begin anew as well while no newer checkpoint is complete.
 
 Not here: which checkpoint a run starts from (`engine/drivers/restore.py`), and the claim itself
 (`claims.py`).
@@ -34,7 +36,7 @@ class CheckpointLink(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw
         number: in this job's history.
         directory: URL of the checkpoint's directory; empty: the link's own.
         job: name of the checkpoint's job.
-        checkpoint: the number there.
+        checkpoint: the number there; 0: none, the job begins anew.
         savepoint: the target is a savepoint.
         claimed: the target is deleted when subsumed.
     """
@@ -47,6 +49,11 @@ class CheckpointLink(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw
     claimed: bool
 
     @property
+    def is_beginning(self) -> bool:
+        """The job begins anew."""
+        return self.checkpoint == 0
+
+    @property
     def kind(self) -> CheckpointKind:
         """Checkpoint or savepoint."""
         return CheckpointKind.SAVEPOINT if self.savepoint else CheckpointKind.CHECKPOINT
@@ -54,6 +61,13 @@ class CheckpointLink(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw
     def __str__(self) -> str:
         where = f" in {self.directory}" if self.directory else ""
         return f"{self.kind.value}-{self.checkpoint} of job {self.job!r}{where}"
+
+
+def beginning(job: str, number: int) -> CheckpointLink:
+    """Return the link that says that the job begins anew."""
+    return CheckpointLink(
+        number=number, directory="", job=job, checkpoint=0, savepoint=False, claimed=False
+    )
 
 
 class Damaged(NamedTuple):

@@ -304,13 +304,17 @@ class Checkpoints:
         more = mode is CheckpointMode.UNALIGNED
         return self.under_way < self._rules.concurrent + more
 
-    def make_way(self, reason: str) -> list[CoordinatorEffect]:
-        """Give up checkpoints under way, except held savepoints, for the last checkpoint."""
+    def make_way(self, reason: str, *, final: bool = False) -> list[CoordinatorEffect]:
+        """Give up checkpoints under way, except held savepoints, for the last checkpoint. With
+        `final` the last one itself is given up, for another that overtakes.
+
+        Nothing has failed, so no notice says so.
+        """
         held = self._held()
         effects: list[CoordinatorEffect] = []
         for number, pending in sorted(self._pending.items()):
-            if not pending.final and pending not in held:
-                effects += self._cancel(number, reason)
+            if (final or not pending.final) and pending not in held:
+                effects += self._withdraw(number, reason)
         return effects
 
     def _trigger_checkpoint(
@@ -516,14 +520,16 @@ class Checkpoints:
         return sorted(effects, key=lambda effect: isinstance(effect, Finding))
 
     def _cancel(self, checkpoint: int, reason: str) -> list[CoordinatorEffect]:
+        text = f"{self._pending[checkpoint].name} was given up: {reason}"
+        effects = self._withdraw(checkpoint, reason)
+        return [*effects, Notice(NoticeKind.CHECKPOINT_FAILED, text)]
+
+    def _withdraw(self, checkpoint: int, reason: str) -> list[CoordinatorEffect]:
+        """Give up a pending checkpoint without a word to people, except to one who asked for it."""
         pending = self._pending.pop(checkpoint)
         self._retention.given_up(checkpoint)
-        text = f"{pending.name} was given up: {reason}"
-        return [
-            *self._workers.send_all(Cancelled(self._epoch, checkpoint)),
-            Notice(NoticeKind.CHECKPOINT_FAILED, text),
-            *pending.answer(None, reason),
-        ]
+        cancelled = Cancelled(self._epoch, checkpoint)
+        return [*self._workers.send_all(cancelled), *pending.answer(None, reason)]
 
     # --- the rest ---------------------------------------------------------------------------------
 

@@ -20,8 +20,10 @@ form one history.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from typing import assert_never
 
+from headrace.channels.events import CheckpointMode
 from headrace.recovery.links import CheckpointLink
 from headrace.recovery.metadata import CheckpointMetadata, SubtaskSnapshot
 
@@ -108,6 +110,7 @@ class Coordinator:
         self._workers = Workers(slots, rules)
         self._restarts = Restarts(rules.restarts)
         self._tries_max = rules.restarts.attempts_max + 1
+        self._last_aligned_ns = rules.checkpoints.last_aligned_ns
         self._transactions = Transactions(restore, rules.restarts)
         self._retention = Retention(
             restore, rules.checkpoints.retain, elsewhere=bool(origin), claim=claim, earlier=earlier
@@ -136,6 +139,8 @@ class Coordinator:
         self._stop: events.StopRequested | None = None
         #: Request of the user who waits for the savepoint with which the job ends.
         self._stop_request: int | None = None
+        #: When the last checkpoint of that stop is to overtake; None: never, or it does already.
+        self._overtake_at_ns: int | None = None
         #: How the job will have ended when all commits are done.
         self._outcome: JobEnded | None = None
         self._now_ns = 0
@@ -166,6 +171,7 @@ class Coordinator:
         if self.phase is Phase.RUNNING:
             stopping = self._stop is not None or self._all_finished()
             deadlines.append(self._checkpoints.next_deadline_ns(stopping=stopping))
+            deadlines.append(self._overtake_at_ns)
         return min((t for t in deadlines if t is not None), default=None)
 
     def check(self) -> None:
@@ -492,6 +498,10 @@ class Coordinator:
             return self._end(Outcome.STOPPED, "stopped at once")
         if self._stop is None and self._outcome is None:
             self._stop, self._stop_request = event, event.request
+            after_ns = self._last_aligned_ns
+            waits = event.kind is StopKind.WITH_CHECKPOINT and event.savepoint is None
+            if waits and event.mode is None and after_ns is not None:
+                self._overtake_at_ns = self._now_ns + after_ns
             return self._drain()
         if event.request is None:
             return []
@@ -508,7 +518,17 @@ class Coordinator:
         last = self._all_finished() or (self._stop is not None and not self._draining)
         if self._draining and not last:
             return []
-        return self._checkpoints.trigger_due(self._now_ns, last=last, stop=self._stop)
+        effects = self._overtake_due()
+        return effects + self._checkpoints.trigger_due(self._now_ns, last=last, stop=self._stop)
+
+    def _overtake_due(self) -> list[CoordinatorEffect]:
+        """Let the last checkpoint of a stop be unaligned from now on, if it is late."""
+        if self._overtake_at_ns is None or self._overtake_at_ns > self._now_ns:
+            return []
+        assert self._stop is not None, "the time of a stop"
+        self._overtake_at_ns = None
+        self._stop = replace(self._stop, mode=CheckpointMode.UNALIGNED)
+        return self._checkpoints.make_way("the job stops", final=True)
 
     def _last_completed(self, last: LastCheckpointCompleted) -> list[CoordinatorEffect]:
         answer = self._answer_stop(last.checkpoint) if last.savepoint else []

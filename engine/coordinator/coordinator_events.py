@@ -365,6 +365,7 @@ class NoticeKind(Enum):
     ATTEMPT_FAILED = "attempt_failed"
     WORKER_LOST = "worker_lost"
     RESCALED = "rescaled"
+    FINISHED = "finished"
     WARNING = "warning"
 
 

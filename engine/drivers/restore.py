@@ -14,7 +14,7 @@ from headrace.recovery.catalog import NoValidCheckpoint, WrongJob
 from headrace.recovery.claims import AlreadyClaimed, Claimer, check_unclaimed
 from headrace.recovery.codec import CorruptMetadata, UnsupportedVersion
 from headrace.recovery.layout import CheckpointKind, job_folder, link_path
-from headrace.recovery.links import CheckpointLink, read_all
+from headrace.recovery.links import CheckpointLink, beginning, read_all
 from headrace.recovery.links import load as load_linked
 from headrace.recovery.metadata import CheckpointMetadata, TaskInfo
 from headrace.recovery.redistribution import NewEdge
@@ -44,6 +44,7 @@ class Restore:
         warnings: about the choice, for the user, one sentence each.
         link: link of the job's history to the checkpoint, if there is one.
         dangling: numbers of links whose savepoints never came.
+        begins: the run begins anew beside older checkpoints, which this link is to hide.
     """
 
     metadata: CheckpointMetadata | None
@@ -52,6 +53,7 @@ class Restore:
     warnings: tuple[str, ...] = ()
     link: CheckpointLink | None = None
     dangling: tuple[int, ...] = ()
+    begins: CheckpointLink | None = None
 
     @property
     def claim(self) -> CheckpointLink | None:
@@ -73,8 +75,8 @@ def resolve(
     claim: bool = False,
     open_: Open = open_store,
 ) -> Restore:
-    """Find the checkpoint that `restore` ("latest", a number, or a path that ends in JOB/chk-N)
-    names.
+    """Find the checkpoint that `restore` ("auto", "latest", a number, or a path that ends in
+    JOB/chk-N) names; None: begin anew.
 
     Args:
         directory: URL of `store`. A savepoint in it has another owner, like everything in other
@@ -90,8 +92,10 @@ def resolve(
         if store is not None:
             _check_owner(store, job)
         if restore is None:
-            return Restore(None, "", following)
+            return _anew(store, job, following)
         found = _find(store, job, restore, open_)
+        if found.metadata is None:
+            return Restore(None, "", following, dangling=tuple(found.dangling))
         metadata = found.metadata
         following = max(following, metadata.checkpoint + 1)
         origin = found.origin
@@ -111,8 +115,16 @@ def resolve(
         raise StorageUnreachable(f"the checkpoint directory cannot be read: {error}") from error
 
 
+def _anew(store: Store | None, job: str, following: int) -> Restore:
+    """Begin anew. Raises: StoreError."""
+    if store is None or following == 1:
+        return Restore(None, "", following)
+    return Restore(None, "", following + 1, begins=beginning(job, following))
+
+
 def _warnings(found: _Found) -> tuple[str, ...]:
     metadata = found.metadata
+    assert metadata is not None, "something is restored"
     kind = "sav-" if metadata.savepoint else "chk-"
     return tuple(
         f"{number} cannot be restored ({reason}); {kind}{metadata.checkpoint} is used, so what was"
@@ -186,12 +198,13 @@ def _check_owner(store: Store, job: str) -> None:
 
 @dataclass(slots=True)
 class _Found:
-    """The checkpoint that `restore` names, and its directory; empty: the job's own.
+    """The checkpoint that `restore` names (None: none yet), and its directory; empty: the job's
+    own.
 
     `refused`: (name, reason) of damaged newer ones; `dangling`: numbers of links without savepoint.
     """
 
-    metadata: CheckpointMetadata
+    metadata: CheckpointMetadata | None
     origin: str = ""
     refused: list[tuple[str, str]] = field(default_factory=list)
     link: CheckpointLink | None = None
@@ -203,22 +216,32 @@ def _find(store: Store | None, job: str, restore: str | int, open_: Open) -> _Fo
     if path is not None:
         origin = path["root"]
         return _Found(_load(open_(origin), path["job"], int(path["number"])), origin)
+    if store is None and restore == "auto":
+        return _Found(None)
     if store is None:
         raise UserError(
             f"restore={restore!r} needs a checkpoint directory; give the job checkpoints=DIR or"
             " the path of a checkpoint"
         )
-    if restore == "latest":
-        return _latest(store, job, open_)
+    if restore in ("auto", "latest"):
+        found = _newest(store, job, open_)
+        if found.metadata is None and (found.refused or restore == "latest"):
+            reasons = "".join(f" ({name}: {reason})" for name, reason in found.refused)
+            way = "begin anew with fresh=True" if found.refused else "leave restore out"
+            raise UserError(
+                f"restore={restore!r}: job {job!r} has no complete checkpoint there{reasons};"
+                f" {way} to start afresh"
+            )
+        return found
     if not str(restore).isdecimal():
         raise UserError(
-            f"restore={restore!r} is neither 'latest', nor a number, nor a path that ends in"
-            f" {job}/chk-N or {job}/sav-N"
+            f"restore={restore!r} is neither 'auto' nor 'latest', nor a number, nor a path that"
+            f" ends in {job}/chk-N or {job}/sav-N"
         )
     return _Found(_load(store, job, int(restore)))
 
 
-def _latest(store: Store, job: str, open_: Open) -> _Found:
+def _newest(store: Store, job: str, open_: Open) -> _Found:
     """Find the newest point of the job's history: a checkpoint, or the target of a later link."""
     newest = max(catalog.complete_checkpoints(store, job, savepoints=False), default=0)
     refused: list[tuple[str, str]] = []
@@ -230,6 +253,8 @@ def _latest(store: Store, job: str, open_: Open) -> _Found:
     for link in reversed(found):
         if link.number < newest:
             break
+        if link.is_beginning:
+            return _Found(None, "", refused, None, dangling)
         try:
             metadata = load_linked(open_(link.directory) if link.directory else store, link)
         except NotFound:
@@ -243,13 +268,7 @@ def _latest(store: Store, job: str, open_: Open) -> _Found:
             return _Found(metadata, link.directory, refused, link, dangling)
     metadata_, damaged = catalog.newest_valid(store, job)
     refused += [(f"chk-{number}", reason) for number, reason in damaged]
-    if metadata_ is not None:
-        return _Found(metadata_, "", refused, None, dangling)
-    reasons = "".join(f" ({name}: {reason})" for name, reason in refused)
-    raise UserError(
-        f"restore='latest': job {job!r} has no complete checkpoint there{reasons}; leave restore"
-        " out to start afresh"
-    )
+    return _Found(metadata_, "", refused, None, dangling)
 
 
 def _load(store: Store, job: str, number: int) -> CheckpointMetadata:

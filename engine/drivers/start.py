@@ -6,7 +6,8 @@
 2. Claim an epoch of the job: an older driver completes no further checkpoint.
 3. Find the checkpoint again, since the older driver may have completed one in between.
 4. Link the claimed checkpoint in the job's folder. From now on "latest" finds it while no newer
-   checkpoint is complete, and every later driver retains and releases it.
+   checkpoint is complete, and every later driver retains and releases it. A run that begins anew
+   links that: the same command goes on with it, though older checkpoints lie there.
 5. Collect checkpoints of earlier runs.
 
 A driver that dies between 1 and 4 leaves the file: the same command goes on, and another job is
@@ -144,15 +145,19 @@ def _claim_epoch(directory: CheckpointDirectory) -> int:
 
 
 def _record(restore: Restore, directory: CheckpointDirectory) -> None:
-    """Link the claimed checkpoint, and delete dangling links. Raises: StorageUnreachable."""
+    """Link the claimed checkpoint or the new beginning, and delete dangling links.
+
+    Raises: StorageUnreachable.
+    """
     store, job = directory.store, directory.job
     if store is None:
         return
     try:
         for number in restore.dangling:
             links.delete(store, job, number)
-        if restore.link is not None and restore.link.claimed:
-            links.write(store, job, restore.link)
+        for link in (restore.claim, restore.begins):
+            if link is not None:
+                links.write(store, job, link)
     except AlreadyExists as error:
         reason = f"another driver of job {job!r} claims something too: {error}"
         raise StorageUnreachable(reason) from error

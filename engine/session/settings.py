@@ -156,10 +156,10 @@ def _converted(key: str, value: object, origin: str) -> object:
     taken = types_of_key(key)
     if value.lower() == "none" and NoneType in taken:
         return None
-    if bool in taken:
-        if value.lower() not in _WORDS:
-            raise UserError(f"{origin}: {key}={value!r} is neither true nor false")
+    if bool in taken and value.lower() in _WORDS:
         return _WORDS[value.lower()]
+    if bool in taken and str not in taken:
+        raise UserError(f"{origin}: {key}={value!r} is neither true nor false")
     if int in taken and re.fullmatch(r"\d+", value):
         return int(value)
     if float in taken and re.fullmatch(r"\d+\.\d+", value):
