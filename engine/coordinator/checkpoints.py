@@ -41,6 +41,7 @@ from .coordinator_events import (
     PartEffect,
     RequestAnswered,
     SavepointOrder,
+    StopKind,
     StopRequested,
     WriteMetadata,
 )
@@ -59,6 +60,7 @@ class PendingCheckpoint:
         request: number of the user's request, or None.
         mode: how barriers travel.
         savepoint: properties of a savepoint; None: an ordinary checkpoint.
+        drained: a user has ended the input before.
         awaits: transactions to be committed before the savepoint, which every worker has
             acknowledged, is complete.
         covered_by: the checkpoint that will commit `awaits`.
@@ -70,6 +72,7 @@ class PendingCheckpoint:
     request: int | None
     mode: CheckpointMode
     savepoint: SavepointOrder | None = None
+    drained: bool = False
     awaits: tuple[TransactionRecord, ...] = ()
     covered_by: int | None = None
     acknowledged: dict[int, Acknowledge] = field(default_factory=dict)
@@ -296,8 +299,13 @@ class Checkpoints:
         if self.under_way:
             return effects
         if savepoint is None:
-            return effects + self._trigger_checkpoint(now_ns, mode, final=True)
-        return effects + self._trigger(now_ns, mode, None, savepoint, final=True)
+            effects += self._trigger_checkpoint(now_ns, mode, final=True)
+        else:
+            effects += self._trigger(now_ns, mode, None, savepoint, final=True)
+        self._pending[self._checkpoint_next - 1].drained = (
+            stop is not None and stop.kind is StopKind.DRAIN
+        )
+        return effects
 
     def _has_room(self, mode: CheckpointMode | None) -> bool:
         """Room for another checkpoint; unaligned ones need not wait for a queueing one."""
@@ -573,6 +581,7 @@ def metadata_of(
         edges=[_edge_info(edge) for edge in plan.edges],
         subtasks=pending.subtasks,
         transactions=transactions,
+        drained=pending.drained,
     )
 
 

@@ -109,7 +109,9 @@ def resolve(
         if store is not None:
             _check_unclaimed(result, store, job, directory)
         return result
-    except (CorruptMetadata, UnsupportedVersion, NoValidCheckpoint, WrongJob) as error:
+    except NoValidCheckpoint as error:
+        raise UserError(f"restore={restore!r}: {error}; fresh=True begins anew") from error
+    except (CorruptMetadata, UnsupportedVersion, WrongJob) as error:
         raise UserError(f"restore={restore!r}: {error}") from error
     except StoreError as error:
         raise StorageUnreachable(f"the checkpoint directory cannot be read: {error}") from error

@@ -28,11 +28,14 @@ def had_finished(metadata: CheckpointMetadata | None) -> bool:
 
 
 def has_grown(plan: ExecutionPlan, store: Store, metadata: CheckpointMetadata) -> bool:
-    """Tell whether some source of the plan has more than the checkpoint covers.
+    """Tell whether some source of the plan has more than the checkpoint covers; a job that was
+    drained is over.
 
     Args:
         store: where the checkpoint lies.
     """
+    if metadata.drained:
+        return False
     sources = [o for task in plan.tasks for o in task.operators if o.source is not None]
     return any(_has_more(plan, source, store, metadata) for source in sources)
 

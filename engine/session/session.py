@@ -51,6 +51,7 @@ from .metrics import metrics_of
 from .outputs import committers_of, is_volatile, refuse_output, take_over
 
 _NOTHING_NEW = "job {} had finished, and its sources have nothing new: there is nothing to do"
+_DRAINED = "job {} had been drained, so it is over: there is nothing to do"
 
 #: How often somebody who waits for the start looks.
 _LOOK_EVERY_S = 0.005
@@ -377,7 +378,9 @@ class PreparedJob:
         for warning in (*start.restore.warnings, *start.earlier.warnings):
             driver.warn(warning)
         if over:
-            driver.note(d.NoticeKind.FINISHED, _NOTHING_NEW.format(self._plan.job))
+            assert start.restore.metadata is not None, "a job that had finished"
+            text = _DRAINED if start.restore.metadata.drained else _NOTHING_NEW
+            driver.note(d.NoticeKind.FINISHED, text.format(self._plan.job))
         driver.start(machine)
         return RunningJob(self._plan, driver, launcher, self._directory, self._make_launcher)
 

@@ -11,8 +11,9 @@ from headrace.channels.partitioners.partitioner import Affinity
 from headrace.engine.contract.errors import StorageUnreachable, UserError
 from headrace.engine.drivers.restore import Restore, new_tasks, resolve
 from headrace.engine.storage.checkpoint_storage import FsspecStore
-from headrace.recovery import catalog
+from headrace.recovery import catalog, links
 from headrace.recovery.layout import metadata_path
+from headrace.recovery.links import beginning
 from headrace.recovery.metadata import CheckpointMetadata
 from headrace.recovery.store import StoreUncertain
 
@@ -50,7 +51,31 @@ def test_a_fresh_run_uses_no_number_that_was_ever_used(store: FsspecStore) -> No
     assert resolve(store, "job", None) == Restore(None, "", 1)
     with_checkpoints(store, 2, 5)
     store.put("job/chk-9/worker-0-e1.segment", b"of a checkpoint that never completed")
-    assert resolve(store, "job", None) == Restore(None, "", 10)
+    assert resolve(store, "job", None) == Restore(None, "", 11, begins=beginning("job", 10))
+
+
+def test_auto_is_the_newest_checkpoint_or_the_beginning(store: FsspecStore) -> None:
+    assert resolve(None, "job", "auto") == Restore(None, "", 1)
+    assert resolve(store, "job", "auto") == Restore(None, "", 1)
+    with_checkpoints(store, 2, 5)
+    assert resolve(store, "job", "auto").metadata == metadata(5)
+
+
+def test_auto_does_not_begin_anew_over_damage(store: FsspecStore) -> None:
+    store.put(metadata_path("job", 6), b"rubbish")
+    with pytest.raises(UserError, match=r"no undamaged checkpoint .*; fresh=True begins anew$"):
+        resolve(store, "job", "auto")
+
+
+def test_a_run_that_began_anew_hides_the_checkpoints_before_it(store: FsspecStore) -> None:
+    """Else the same command would go on from the history that was given up."""
+    with_checkpoints(store, 2, 5)
+    links.write(store, "job", beginning("job", 6))
+    assert resolve(store, "job", "auto") == Restore(None, "", 7)
+    with pytest.raises(UserError, match="no complete checkpoint there; leave restore out"):
+        resolve(store, "job", "latest")
+    with_checkpoints(store, 7)
+    assert resolve(store, "job", "auto").metadata == metadata(7)
 
 
 def test_latest_is_the_newest_that_is_undamaged(store: FsspecStore) -> None:
@@ -83,8 +108,8 @@ def test_a_path_names_a_checkpoint_anywhere(store: FsspecStore, tmp_path: Path) 
     ("restore", "sentence"),
     [
         ("latest", "restore='latest': job 'other' has no complete checkpoint there"),
-        ("newest", "restore='newest' is neither 'latest', nor a number, nor a path"),
-        ("-1", "restore='-1' is neither 'latest'"),
+        ("newest", "restore='newest' is neither 'auto' nor 'latest', nor a number, nor a path"),
+        ("-1", "restore='-1' is neither 'auto' nor 'latest'"),
         (4, "chk-4 of job 'other' is not complete or does not exist; complete are: none"),
     ],
 )
