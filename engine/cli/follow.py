@@ -71,7 +71,9 @@ class Interrupts:
         self._patience = 2
 
     def restore(self) -> None:
-        """Give signals back to their earlier handlers."""
+        """Give signals back to their earlier handlers: the job is over."""
+        if self._term_s is not None:
+            signal.setitimer(signal.ITIMER_REAL, 0.0)
         for number, handler in self._before.items():
             signal.signal(number, handler)
 
@@ -91,7 +93,7 @@ class Interrupts:
         self.signal = self.signal or number
         if number == signal.SIGTERM and self._term_s is None:
             self._term_s = time.monotonic()
-            # Whatever holds the process up later, the end of the interpreter included.
+            # Whatever holds up the start or the end of the job.
             signal.signal(signal.SIGALRM, _leave)
             signal.setitimer(signal.ITIMER_REAL, _LEAVE_S)
         if self.count > self._patience:

@@ -350,6 +350,8 @@ def renames(stated: Mapping[str, str] | str | None) -> dict[str, str]:
     if isinstance(pairs, str):
         halves = [pair.partition("=") for pair in pairs.split(",")]
         pairs = {old.strip(): new.strip() for old, _, new in halves}
+    if not isinstance(pairs, Mapping):
+        raise UserError(f"renamed={stated!r} does not map old names to new ones, old=new")
     names = dict(pairs)
     if not all(isinstance(n, str) and n for pair in names.items() for n in pair):
         raise UserError(f"renamed={stated!r} does not map old names to new ones, old=new")

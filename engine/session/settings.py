@@ -100,9 +100,17 @@ def find_settings_file(folder: Path) -> Path | None:
         return own
     project = folder / "pyproject.toml"
     # Searched before it is parsed: a broken pyproject.toml without our table is not our business.
-    if project.is_file() and "tool.headrace" in project.read_text(encoding="utf-8"):
+    if project.is_file() and b"tool.headrace" in _bytes_of(project):
         return project
     return None
+
+
+def _bytes_of(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        reason = error.strerror or str(error)
+        raise UserError(f"{path}: cannot be read ({reason}); correct it or remove it") from None
 
 
 def _from_toml(path: Path | None) -> Iterator[_Setting]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from headrace.channels.events import CheckpointMode
@@ -304,6 +306,22 @@ def test_a_stop_with_a_mode_gives_up_what_is_under_way_and_barriers_of_that_mode
     assert (trigger.checkpoint, trigger.mode) == (2, "unaligned")
     subject.acknowledge(2, "a")
     assert subject.metadata[2].mode == "unaligned"
+    subject.step(d.MetadataWritten(2))
+    assert subject.step(d.TransactionsCommitted(2))[-1] == "stopped: chk-2 covers everything"
+
+
+def test_the_last_checkpoint_of_a_stop_overtakes_when_it_is_late() -> None:
+    subject = running(replace(RULES, checkpoints=replace(RULES.checkpoints, last_aligned_ns=MS)))
+    stop = d.StopRequested(d.StopKind.WITH_CHECKPOINT)
+    assert subject.step(stop) == ["Trigger to 0", "Trigger to 1"]
+    assert subject.machine.next_deadline_ns() == MS
+    cancelled = ["Cancelled to 0", "Cancelled to 1"]
+    assert subject.at(MS) == [*cancelled, "Trigger to 0", "Trigger to 1"]
+    trigger = subject.messages[-1]
+    assert isinstance(trigger, m.Trigger)
+    assert (trigger.checkpoint, trigger.mode) == (2, "unaligned")
+    assert not any("failed" in notice for notice in subject.notices), "all goes as planned"
+    subject.acknowledge(2, "a")
     subject.step(d.MetadataWritten(2))
     assert subject.step(d.TransactionsCommitted(2))[-1] == "stopped: chk-2 covers everything"
 
