@@ -226,8 +226,9 @@ class JobHandle:
         at the old one.
 
         Raises: UserError before anything stops, when the job keeps no checkpoints, `parallelism` is
-            the present one, above its max parallelism or there is no room for it; JobFailed when the job failed
-            before it had stopped; HeadraceError, which says whether the job runs, otherwise.
+            the present one or above its max parallelism, or there is no room for it; JobFailed when
+            the job failed before it had stopped; HeadraceError, which says whether the job runs,
+            otherwise.
         """
         check_parallelism(parallelism, where="rescale: parallelism")
         with self._swap:

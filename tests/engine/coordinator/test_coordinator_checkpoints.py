@@ -18,6 +18,7 @@ from headrace.recovery.metadata import (
 
 from .driven_coordinator import (
     MS,
+    RULES,
     Driven,
     deployed,
     failed,
