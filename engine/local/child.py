@@ -24,6 +24,7 @@ from ..contract.launcher import Entry, Incarnation, WorkerProgram
 
 _LENGTH = struct.Struct(">Q")
 _PR_SET_PDEATHSIG = 1
+_PR_SET_NAME = 15
 
 #: Exit code of a child whose parent vanished, for tests.
 ORPHANED = 75
@@ -44,6 +45,7 @@ def work(control: int) -> None:
     # Pickle is right here: only the parent holds the other end of this pipe.
     entry, program, incarnation, host = pickle.loads(_read_exactly(control, length))
     threading.Thread(target=_leave_at_end_of, args=(control,), daemon=True).start()
+    _name(f"{program.job}.{incarnation.worker}")
     entry(program, incarnation, host)
 
 
@@ -57,6 +59,12 @@ def die_with_parent(parent: int) -> None:
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
         if os.getppid() != parent:
             os._exit(ORPHANED)
+
+
+def _name(name: str) -> None:
+    """On Linux: be shown under this name by `top` and `ps`, which cut it to 15 bytes."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(_PR_SET_NAME, name.encode()[-15:])
 
 
 def _read_exactly(control: int, size: int) -> bytes:

@@ -18,7 +18,8 @@ def job(folder: Path, **options: Any) -> hr.Job:
     lines = hr.read.text(str(folder / "in" / "*.txt"), name="lines")
     sink = lines.rebalance().write.json(str(folder / "out"), name="out")
     checkpoints = hr.Checkpoints(str(folder / "checkpoints"), interval="20ms")
-    return hr.Job("job", sink, **({"parallelism": 2, "checkpoints": checkpoints} | options))
+    stated: dict[str, Any] = {"parallelism": 2, "checkpoints": checkpoints}
+    return hr.Job("job", sink, **(stated | options))
 
 
 def written(folder: Path) -> list[str]:

@@ -53,7 +53,7 @@ def test_a_job_whose_checkpoints_are_gone_does_not_write_everything_once_more(
     tmp_path: Path,
 ) -> None:
     job(tmp_path, **kept(tmp_path)).run("threads")
-    elsewhere = {"checkpoints": hr.Checkpoints(str(tmp_path / "other"))}
+    elsewhere: dict[str, Any] = {"checkpoints": hr.Checkpoints(str(tmp_path / "other"))}
     with pytest.raises(hr.UserError, match="other says how far it has come"):
         job(tmp_path, **elsewhere).run("threads")
     assert written(tmp_path) == ONCE
@@ -62,7 +62,7 @@ def test_a_job_whose_checkpoints_are_gone_does_not_write_everything_once_more(
 def test_a_fresh_run_that_died_is_followed_by_another_beginning(tmp_path: Path) -> None:
     """Its older checkpoints cover output that was removed."""
     job(tmp_path, **kept(tmp_path)).run("threads")
-    never = {"checkpoints": hr.Checkpoints(str(tmp_path / "checkpoints"), interval=None)}
+    never: dict[str, Any] = {"checkpoints": hr.Checkpoints(str(tmp_path / "checkpoints"), interval=None)}
     slow = hr.read.sequence(None, rate=100, name="numbers")
     sink = slow.write.parquet(str(tmp_path / "out"), name="out")
     handle = hr.Job("job", sink, parallelism=2, **never).start("threads", fresh="replace")
@@ -90,3 +90,14 @@ def test_starting_anew_and_from_a_checkpoint_exclude_each_other(tmp_path: Path) 
         job(tmp_path, **kept(tmp_path)).run("threads", restore=None)  # type: ignore[arg-type]
     with pytest.raises(hr.UserError, match="neither True nor False nor 'append' nor 'replace'"):
         job(tmp_path, fresh="rewrite")
+
+
+def test_a_job_without_checkpoints_stops_at_once_and_says_what_is_lost(tmp_path: Path) -> None:
+    slow = hr.read.sequence(None, rate=100, name="numbers")
+    sink = slow.write.parquet(str(tmp_path / "out"), name="out")
+    handle = hr.Job("job", sink, parallelism=1).start("threads")
+    handle.stop()
+    assert handle.wait(30.0).outcome == "stopped"
+    told = [notice.text for _, notice in handle.status().notices]
+    assert any("keeps no checkpoints, so it stops at once" in text for text in told)
+    assert not list((tmp_path / "out").glob("part-*"))
