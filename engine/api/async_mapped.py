@@ -44,7 +44,7 @@ def async_mapped(
     proposal = name_of_class(function) if isinstance(function, type) else where
     name = require_name(name, kind=where, proposal=proposal, why=STATE)
     out = stream.schema if schema is None else schema
-    check_schema(out, where=where)
+    out = check_schema(out, where=where)
     limits = _limits(capacity, timeout, retries, backoff, rate)
     return stream.then(
         where,

@@ -441,8 +441,7 @@ class Stream(Flow["Stream"]):
             raise UserError(f"{kind} takes a function, got {function!r}")
         if schema is None:
             return self.schema
-        check_schema(schema, where=kind)
-        return schema
+        return check_schema(schema, where=kind)
 
 
 @dataclass(frozen=True, slots=True)

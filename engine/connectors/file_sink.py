@@ -31,6 +31,7 @@ from typing import Any, Literal, get_args
 from urllib.parse import quote
 
 import pyarrow as pa
+import xxhash
 
 from ..contract.connectors import Delivery
 from ..contract.errors import CommitLost, UserError
@@ -42,6 +43,7 @@ from .writers import RecordWriter, open_writer, probe
 SinkFormat = Literal["parquet", "json"]
 
 _WORK = "_headrace"
+_NAME_BYTES_MAX = 150
 _SUFFIX = ".tmp"
 _OWNER = ".owner"
 
@@ -328,8 +330,15 @@ def _owned(operator: str, owner: str) -> str:
 
 
 def _safe(name: str) -> str:
-    """Return a user's name as one part of a path, different for different names."""
-    return quote(name, safe=" ").replace(".", "%2E")
+    """Return a user's name as one part of a path, different for different names.
+
+    A long one is cut and ends in its hash: file systems take 255 bytes, of which other parts of the
+    file's name need some.
+    """
+    safe = quote(name, safe=" ").replace(".", "%2E")
+    if len(safe) <= _NAME_BYTES_MAX:
+        return safe
+    return f"{safe[: _NAME_BYTES_MAX - 17]}-{xxhash.xxh3_64_hexdigest(name.encode())}"
 
 
 def _is_name(part: str) -> bool:

@@ -22,7 +22,7 @@ from headrace.engine.connectors import durable
 from headrace.engine.connectors.file_sink import FileCommitter, FileSink
 from headrace.engine.connectors.files import FileSource
 from headrace.engine.contract.errors import CommitLost, UserError
-from headrace.engine.contract.operators import Transaction
+from headrace.engine.contract.operators import OperatorContext, Transaction
 
 Make = Callable[..., Any]
 
@@ -381,3 +381,16 @@ def test_output_of_the_job_is_known_and_can_be_removed(tmp_path: Path, at: Make)
     later.remove_output()
     assert (later.output(), temporary(tmp_path)) == ("", [])
     assert [path.name for path in tmp_path.glob("part-*")] == ["part-operator-0-1-1-cc11-1.parquet"]
+
+
+def test_long_names_of_jobs_and_operators_make_folders_and_files(tmp_path: Path) -> None:
+    sink = FileSink(str(tmp_path))
+    for name in ("ü" * 300, "ü" * 300 + "2"):
+        writer = sink.writer()
+        writer.open(OperatorContext(name, name, 0, 1, 128, 1))
+        writer.write(batch(len(name)))
+        transactions = writer.precommit(1)
+        writer.close()
+        sink.committer(name, name).recover(transactions)
+    assert visible(tmp_path) == [300, 301]
+    assert len(list((tmp_path / "_headrace").iterdir())) == 2

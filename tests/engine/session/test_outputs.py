@@ -62,7 +62,9 @@ def test_a_job_whose_checkpoints_are_gone_does_not_write_everything_once_more(
 def test_a_fresh_run_that_died_is_followed_by_another_beginning(tmp_path: Path) -> None:
     """Its older checkpoints cover output that was removed."""
     job(tmp_path, **kept(tmp_path)).run("threads")
-    never: dict[str, Any] = {"checkpoints": hr.Checkpoints(str(tmp_path / "checkpoints"), interval=None)}
+    never: dict[str, Any] = {
+        "checkpoints": hr.Checkpoints(str(tmp_path / "checkpoints"), interval=None)
+    }
     slow = hr.read.sequence(None, rate=100, name="numbers")
     sink = slow.write.parquet(str(tmp_path / "out"), name="out")
     handle = hr.Job("job", sink, parallelism=2, **never).start("threads", fresh="replace")
