@@ -105,5 +105,6 @@ def test_the_next_run_retains_and_deletes_what_a_dead_driver_left(
 
 def test_a_run_that_starts_afresh_leaves_what_is_there(tmp_path: Path) -> None:
     a_job(tmp_path, 1).run("threads")
-    a_job(tmp_path, 1).run("threads")
-    assert catalog.complete_checkpoints(FsspecStore(str(tmp_path)), "job") == [2, 1]
+    a_job(tmp_path, 1).run("threads", fresh=True)
+    # Between them lies the link to the new beginning.
+    assert catalog.complete_checkpoints(FsspecStore(str(tmp_path)), "job") == [3, 1]
