@@ -21,6 +21,7 @@ if _TYPE_CHECKING:
     from .engine.api.write import SinkHandle as SinkHandle
     from .engine.contract.connectors import Sink as Sink
     from .engine.contract.connectors import Source as Source
+    from .engine.contract.errors import CommitLost as CommitLost
     from .engine.contract.errors import HeadraceError as HeadraceError
     from .engine.contract.errors import JobFailed as JobFailed
     from .engine.contract.errors import StorageUnreachable as StorageUnreachable
@@ -63,6 +64,7 @@ _HOMES = {
     "read": ".engine.api.read",
     "Sink": ".engine.contract.connectors",
     "Source": ".engine.contract.connectors",
+    "CommitLost": ".engine.contract.errors",
     "HeadraceError": ".engine.contract.errors",
     "JobFailed": ".engine.contract.errors",
     "StorageUnreachable": ".engine.contract.errors",

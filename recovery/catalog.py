@@ -17,6 +17,7 @@ and a savepoint only without any checkpoint. `withdraw` and `delete_written` nev
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Collection
 from contextlib import suppress
 
@@ -44,6 +45,7 @@ from .layout import (
     job_folder,
     links_folder,
     metadata_path,
+    owner_path,
     parse_checkpoint_path,
     parse_epoch_path,
     parse_link_path,
@@ -376,6 +378,28 @@ def claim_epoch(store: Store, job: str, *, above: int = 0) -> int:
             raise ClaimFailed(path, error.reason, tried) from error
         return epoch + attempt
     raise ClaimFailed(path, f"{CLAIM_ATTEMPTS_MAX} epochs in a row could not be had", tried)
+
+
+def owner_token(store: Store, job: str, fresh: str) -> str:
+    """Return the token by which sinks know the job in this directory: `fresh` at the first call.
+
+    Raises: StoreError.
+    """
+    path = owner_path(job)
+    with suppress(NotFound):
+        return _token(store, path)
+    try:
+        store.create(path, fresh.encode("ascii"))
+    except (AlreadyExists, StoreUncertain):
+        return _token(store, path)
+    return fresh
+
+
+def _token(store: Store, path: str) -> str:
+    token = store.get(path).decode("ascii", "replace")
+    if not re.fullmatch("[0-9a-f]+", token):
+        raise StoreRejected(path, f"{token!r} is no token of a job; delete the file")
+    return token
 
 
 def _numbers(store: Store, job: str) -> set[int]:

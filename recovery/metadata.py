@@ -112,7 +112,9 @@ class EdgeInfo(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_def
     parameters: list[str] = []
 
 
-class CheckpointMetadata(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class CheckpointMetadata(
+    msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True
+):
     """A complete checkpoint.
 
     Attributes:
@@ -120,6 +122,7 @@ class CheckpointMetadata(msgspec.Struct, frozen=True, forbid_unknown_fields=True
         duration_ns: trigger to durable metadata (without the write of this very file).
         transactions: pre-committed and, as far as this file knows, not yet committed, those of
             older checkpoints included.
+        drained: a user ended the input before its own end, for good.
     """
 
     job: str
@@ -134,3 +137,4 @@ class CheckpointMetadata(msgspec.Struct, frozen=True, forbid_unknown_fields=True
     edges: list[EdgeInfo]
     subtasks: list[SubtaskSnapshot]
     transactions: list[TransactionRecord]
+    drained: bool = False

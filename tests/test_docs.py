@@ -107,7 +107,7 @@ def first_program(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (folder / "words.py").write_text(code_blocks("README.md", "python")[1], encoding="utf-8")
     done = run(folder, "words.py")
     assert done.returncode == 0, done.stderr
-    assert "0 restarts" in done.stdout
+    assert "words: finished" in done.stdout
     return folder
 
 

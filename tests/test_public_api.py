@@ -18,6 +18,7 @@ PUBLIC = [
     "BroadcastProcessor",
     "Checkpoints",
     "CoProcessor",
+    "CommitLost",
     "HeadraceDataSource",
     "HeadraceError",
     "Job",

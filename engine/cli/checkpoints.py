@@ -32,6 +32,7 @@ from headrace.recovery.metadata import CheckpointMetadata, Hold, SubtaskSnapshot
 from headrace.recovery.sizes import held_on, sizes_of, state_bytes, stored_by
 from headrace.recovery.store import NotFound, Store
 
+from ..contract.errors import UserError
 from ..inspection.directory import answers, chosen_jobs, complete_number, single_job
 from ..storage.checkpoint_storage import FsspecStore
 from .numbers import milliseconds
@@ -106,9 +107,12 @@ def verification(url: str, job: str | None = None, number: int | None = None) ->
             name = single_job(store, url, job)
             complete_number(store, url, name, number)
             return [_verified(store, name, number)]
+        names = chosen_jobs(store, url, job)
+        if not names:
+            raise UserError(f"checkpoint directory {url} holds no checkpoints")
         return [
             _passed_over(store, _verified(store, name, found))
-            for name in chosen_jobs(store, url, job)
+            for name in names
             for found in complete_checkpoints(store, name)
         ]
 

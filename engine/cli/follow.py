@@ -4,11 +4,16 @@ The first Ctrl-C (or SIGTERM) asks the job to take a last checkpoint and end; th
 once. Handlers of our own count the signals, since a KeyboardInterrupt could come up in any line,
 and Spark's handler, which cancels its jobs, would take the workers away before they have taken part
 in the checkpoint.
+
+SIGTERM has an end: a supervisor kills what still runs after its patience, so what is not done is
+given up before. The last checkpoint has `_PATIENCE_S`; ten seconds after the signal the process has
+left, and its workers die with it.
 """
 
 from __future__ import annotations
 
 import contextlib
+import os
 import signal
 import threading
 import time
@@ -29,6 +34,9 @@ from .standing import checkpoint_fields, counted
 
 _LOOK_EVERY_S = 0.1
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
+#: After SIGTERM: how long the last checkpoint may take, and when the process leaves come what may.
+_PATIENCE_S = 6.0
+_LEAVE_S = 9.5
 
 _Handler = Callable[[int, FrameType | None], Any] | int | None
 
@@ -46,6 +54,8 @@ class Interrupts:
         #: Beyond so many there is no asking any more: KeyboardInterrupt.
         self._patience = 1
         self._before: dict[int, _Handler] = {}
+        #: When SIGTERM came first.
+        self._term_s: float | None = None
 
     def install(self) -> None:
         """Count signals from now on.
@@ -61,9 +71,16 @@ class Interrupts:
         self._patience = 2
 
     def restore(self) -> None:
-        """Give signals back to their earlier handlers."""
+        """Give signals back to their earlier handlers: the job is over."""
+        if self._term_s is not None:
+            signal.setitimer(signal.ITIMER_REAL, 0.0)
         for number, handler in self._before.items():
             signal.signal(number, handler)
+
+    @property
+    def is_overdue(self) -> bool:
+        """SIGTERM came so long ago that the last checkpoint is waited for no more."""
+        return self._term_s is not None and time.monotonic() - self._term_s > _PATIENCE_S
 
     @property
     def exit_code(self) -> int:
@@ -74,8 +91,20 @@ class Interrupts:
     def _note(self, number: int, frame: FrameType | None) -> None:
         self.count += 1
         self.signal = self.signal or number
+        if number == signal.SIGTERM and self._term_s is None:
+            self._term_s = time.monotonic()
+            # Whatever holds up the start or the end of the job.
+            signal.signal(signal.SIGALRM, _leave)
+            signal.setitimer(signal.ITIMER_REAL, _LEAVE_S)
         if self.count > self._patience:
             raise KeyboardInterrupt
+
+
+def _leave(number: int, frame: FrameType | None) -> None:
+    text = f"headrace: not over {_LEAVE_S:g} s after SIGTERM, so the process leaves as it is\n"
+    with contextlib.suppress(OSError):
+        os.write(2, text.encode())
+    os._exit(128 + signal.SIGTERM)
 
 
 @contextlib.contextmanager
@@ -177,6 +206,9 @@ def follow(
             if interrupts.count > acted:
                 acted = interrupts.count
                 _end(handle, reporter, at_once=acted > 1, durable=durable)
+            elif acted == 1 and interrupts.is_overdue:
+                acted += 1
+                _end(handle, reporter, at_once=True, durable=durable)
     finally:
         told.tell(handle.status())
         reporter.close()
@@ -187,8 +219,10 @@ def _end(handle: JobHandle, reporter: Reporter, *, at_once: bool, durable: bool)
         reporter.event("cancelling", "stopping at once")
         handle.cancel()
         return
-    how = "taking a final checkpoint" if durable else "finishing the work under way"
-    reporter.event("stopping", f"interrupted: {how}, then stopping; Ctrl-C again stops at once")
+    how = "taking a final checkpoint, then stopping; Ctrl-C again stops at once"
+    if not durable:
+        how = "stopping at once"
+    reporter.event("stopping", f"interrupted: {how}")
     handle.stop()
 
 
@@ -222,5 +256,6 @@ _LINES = {
     NoticeKind.ATTEMPT_FAILED: "attempt failed: {}",
     NoticeKind.WORKER_LOST: "worker lost: {}",
     NoticeKind.RESCALED: "{}",
+    NoticeKind.FINISHED: "{}",
     NoticeKind.WARNING: "warning: {}",
 }

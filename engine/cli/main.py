@@ -20,7 +20,7 @@ from cyclopts import App, CycloptsError, Parameter, validators
 
 from ..contract.errors import HeadraceError
 from .benchmarks import benchmarks
-from .parameters import Json, RunArguments, settings_of
+from .parameters import Json, RunArguments, settings_of, spelled_out
 
 _INTERRUPTED = 130
 _BROKEN_PIPE = 141
@@ -52,7 +52,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     # Its warnings are notices of the job, which the reporter tells.
     logging.getLogger("headrace.engine.drivers.coordinator_driver").setLevel(logging.ERROR)
     try:
-        code = app(words, exit_on_error=False, print_error=False)
+        code = app(spelled_out(words), exit_on_error=False, print_error=False)
         sys.stdout.flush()
     except CycloptsError as error:
         return _ended(str(error).strip(), 2, words)

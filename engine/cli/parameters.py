@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import field, make_dataclass
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -38,6 +39,17 @@ def settings_of(options: Any) -> dict[str, str]:
     return found
 
 
+def spelled_out(words: Sequence[str]) -> list[str]:
+    """Give options that may stand alone their value: `--fresh` is `--fresh=true`."""
+    alone = {
+        name
+        for key in options_by_key()
+        if {bool, str} <= types_of_key(key)
+        for name in argument_names(key)
+    }
+    return [f"{word}=true" if word in alone else word for word in words]
+
+
 def _attribute(key: str) -> str:
     return key.replace(".", "__")
 
@@ -46,7 +58,7 @@ def _argument(key: str) -> tuple[str, Any, Any]:
     """A field of the dataclass from which cyclopts makes the arguments."""
     option, types = options_by_key()[key], types_of_key(key)
     type_: Any = str
-    if bool in types:
+    if bool in types and str not in types:
         type_ = bool
     elif int in types and str not in types:
         type_ = int

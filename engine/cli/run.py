@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 import os
+import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from ..contract.errors import UserError
+from ..contract.errors import JobFailed, UserError
 from ..contract.outcomes import JobResult
 from ..session.settings import find_settings_file, layered
 from .follow import announce, follow, listening, start
@@ -34,12 +35,17 @@ def run(target: str, settings: Mapping[str, str], *, as_json: bool) -> int:
     plan = job.plan(options.parallelism)
     reporter = open_reporter(plan, as_json=as_json)
     announce(job, plan, options, reporter)
+    began_ns = time.monotonic_ns()
     with listening() as interrupts:
         handle = start(job, options)
-        result = follow(handle, reporter, interrupts, durable=options.checkpoints is not None)
-    stopped = interrupts.count > 0
+        try:
+            result = follow(handle, reporter, interrupts, durable=options.checkpoints is not None)
+        except JobFailed as failure:
+            conclude_failed(job.name, failure, time.monotonic_ns() - began_ns, reporter)
+            raise
     _give_out(result, as_json=as_json)
-    conclude(result, reporter, outcome="stopped" if stopped else "finished")
+    conclude(result, reporter)
+    stopped = result.outcome == "stopped" and interrupts.count > 0
     return interrupts.exit_code if stopped else 0
 
 
@@ -54,11 +60,26 @@ def parsed(assignments: Sequence[str]) -> dict[str, str]:
     return settings
 
 
-def conclude(result: JobResult, reporter: Reporter, *, outcome: str) -> None:
+def conclude_failed(job: str, failure: JobFailed, duration_ns: int, reporter: Reporter) -> None:
+    """Say that the job failed; the reason follows as the command's own last word."""
+    reporter.event(
+        "result",
+        f"job {job} failed after {seconds(duration_ns)}",
+        job=job,
+        outcome="failed",
+        duration_s=round(duration_ns / 1e9, 3),
+        reason=str(failure).partition("\n")[0],
+    )
+
+
+def conclude(result: JobResult, reporter: Reporter) -> None:
     """Say how the job ended."""
+    outcome = result.outcome
     parts = [counted(result.checkpoints, "checkpoint"), counted(result.restarts, "restart")]
     if result.last_checkpoint is not None and outcome == "stopped":
         parts.append(f"the last is chk-{result.last_checkpoint}")
+    if result.savepoint is not None:
+        parts.append(f"the savepoint is {result.savepoint}")
     text = f"job {result.job} {outcome} after {seconds(result.duration_ns)}: {', '.join(parts)}"
     reporter.event(
         "result",
@@ -69,6 +90,7 @@ def conclude(result: JobResult, reporter: Reporter, *, outcome: str) -> None:
         checkpoints=result.checkpoints,
         restarts=result.restarts,
         last_checkpoint=result.last_checkpoint,
+        savepoint=result.savepoint,
         collected={name: table.num_rows for name, table in result.collected.items()},
     )
 

@@ -1,20 +1,23 @@
 """The file sink: a subtask's records between two checkpoints become one file, visible when the
 checkpoint is complete.
 
-    <path>/_headrace/<job>/<operator>/<subtask>-<epoch>-<count>-<nonce>.tmp
+    <path>/_headrace/<job>/<operator>/<owner>/<subtask>-<epoch>-<count>-<nonce>.tmp
         written, synced at pre-commit
-    <path>/part-<operator>-<subtask>-<checkpoint>-<epoch>-<nonce>-<count>.parquet
+    <path>/_headrace/<job>/<operator>/<owner>.owner
+        empty: the owner has written here
+    <path>/part-<operator>-<subtask>-<checkpoint>-<epoch>-<owner><nonce>-<count>.parquet
         its name after commit
 
 A transaction's id is its temporary file's path below `<path>/_headrace/<job>`, without the suffix.
-Each writer draws a nonce as it opens: epochs begin anew when a job starts without its old
-checkpoints, and a file of an earlier run must never be taken for a file of this run, nor be written
-over.
+The owner is the job in one checkpoint directory: the same job name with another directory writes
+beside it, and neither deletes a file of the other. Each writer draws a nonce as it opens: epochs
+begin anew when a job starts without its old checkpoints, and a file of an earlier run must never be
+taken for a file of this run, nor be written over.
 
 Commit renames, then syncs the folder. A repeated commit accepts a file that has its final name
-already; a file with neither name is lost, and raises. Only temporary files of the same job and sink
-are ever deleted, and only of epochs up to the coordinator's own: a coordinator that was frozen
-deletes no file of its successor.
+already; a file with neither name is lost, and raises. A recovery deletes only temporary files of
+the same owner and sink, and only of epochs up to the coordinator's own: a coordinator that was
+frozen deletes no file of its successor. `remove_output` takes back files of all the job's owners.
 
 Readers pass over `_headrace`, as Spark and pyarrow datasets do; other programs that list the folder
 should, too.
@@ -33,7 +36,7 @@ import pyarrow as pa
 import xxhash
 
 from ..contract.connectors import Delivery
-from ..contract.errors import JobFailed, UserError
+from ..contract.errors import CommitLost, UserError
 from ..contract.operators import OperatorContext, RestoredState, StateSnapshot, Transaction
 from . import durable
 from .filesystem import Location, locate
@@ -44,24 +47,8 @@ SinkFormat = Literal["parquet", "json"]
 _WORK = "_headrace"
 _NAME_BYTES_MAX = 150
 _SUFFIX = ".tmp"
+_OWNER = ".owner"
 _TEMPORARY = re.compile(r"[0-9]+-([0-9]+)-")
-
-
-class CommitLost(JobFailed):
-    """A pre-committed file can no longer be made visible: its records are lost or damaged.
-
-    Attributes:
-        path: the expected path.
-        reason: the state of that path instead.
-    """
-
-    def __init__(self, path: str, reason: str) -> None:
-        super().__init__(path, reason)
-        self.path = path
-        self.reason = reason
-
-    def __str__(self) -> str:
-        return f"cannot commit {self.path}: {self.reason}"
 
 
 def _nonce() -> str:
@@ -154,7 +141,7 @@ class FileWriter:
         """Create the folder for temporary files."""
         self._context = context
         self._nonce = self._make_nonce()
-        folder = f"{_job_folder(self._location, context.job)}/{_safe(context.operator)}"
+        folder = f"{_job_folder(self._location, context.job)}/{self._folder()}"
         durable.make_folder(self._location, folder)
 
     def restore(self, states: Sequence[RestoredState]) -> None:
@@ -180,7 +167,7 @@ class FileWriter:
         assert size_bytes is not None, f"{path} is gone as soon as it was written"
         name = (
             f"part-{_safe(context.operator)}-{context.index}-{checkpoint}-{context.epoch}"
-            f"-{self._nonce}-{self._count}.{self._format}"
+            f"-{context.owner}{self._nonce}-{self._count}.{self._format}"
         )
         payload: dict[str, str | int] = {"file": name, "bytes": size_bytes, "rows": rows}
         return (Transaction(self._id, payload),)
@@ -208,9 +195,13 @@ class FileWriter:
         context = self._opened()
         self._count += 1
         name = f"{context.index}-{context.epoch}-{self._count}-{self._nonce}"
-        self._id = f"{_safe(context.operator)}/{name}"
+        self._id = f"{self._folder()}/{name}"
         file = durable.create(self._location, self._temporary())
         return open_writer(self._format, file, schema, self._compression)
+
+    def _folder(self) -> str:
+        context = self._opened()
+        return _owned(_safe(context.operator), context.owner)
 
     def _temporary(self) -> str:
         return f"{_job_folder(self._location, self._opened().job)}/{self._id}{_SUFFIX}"
@@ -227,6 +218,45 @@ class FileCommitter:
         self._location = location
         self._job_folder = _job_folder(location, job)
         self._operator = _safe(operator)
+        self._owner = ""
+
+    def own(self, owner: str, *, anew: bool) -> None:
+        """See `OwnsOutput`."""
+        self._owner = owner
+        folder = f"{self._job_folder}/{self._operator}"
+        if f"{owner}{_OWNER}" in durable.names(self._location, folder):
+            return
+        durable.make_folder(self._location, folder)
+        path = f"{folder}/{owner}{_OWNER}"
+        durable.close_durably(self._location, path, durable.create(self._location, path))
+
+    def output(self) -> str:
+        """See `OwnsOutput`."""
+        return self._location.root if self._parts() else ""
+
+    def remove_output(self) -> None:
+        """See `OwnsOutput`. A repetition finishes what a crash has left."""
+        for name in self._parts():
+            durable.remove(self._location, f"{self._location.root}/{name}")
+        for owner in self._owners():
+            folder = f"{self._job_folder}/{self._operator}/{owner}"
+            for name in durable.names(self._location, folder):
+                durable.remove(self._location, f"{folder}/{name}")
+        durable.sync_folder(self._location, self._location.root)
+
+    def _owners(self) -> list[str]:
+        names = durable.names(self._location, f"{self._job_folder}/{self._operator}")
+        return [name.removesuffix(_OWNER) for name in names if name.endswith(_OWNER)]
+
+    def _parts(self) -> list[str]:
+        """Visible files of the job's sink, whichever owner's."""
+        owners = tuple(self._owners())
+        return [
+            name
+            for name in (durable.names(self._location, self._location.root) if owners else ())
+            if name.startswith(f"part-{self._operator}-")
+            and name.rsplit("-", 2)[1].startswith(owners)
+        ]
 
     def commit(self, transactions: Sequence[Transaction]) -> None:
         """Rename and sync.
@@ -240,9 +270,9 @@ class FileCommitter:
             durable.sync_folder(self._location, self._location.root)
 
     def recover(self, committed: Sequence[Transaction], *, epoch: int | None = None) -> None:
-        """Commit again, then delete other temporary files of this job's sink, up to `epoch`."""
+        """Commit again, then delete other temporary files of this owner, up to `epoch`."""
         self.commit(committed)
-        folder = f"{self._job_folder}/{self._operator}"
+        folder = f"{self._job_folder}/{_owned(self._operator, self._owner)}"
         for name in durable.names(self._location, folder):
             if name.endswith(_SUFFIX) and (epoch is None or _epoch_of(name) <= epoch):
                 durable.remove(self._location, f"{folder}/{name}")
@@ -255,40 +285,51 @@ class FileCommitter:
             durable.move(self._location, temporary, final)
             return
         if waiting_bytes is not None:
-            raise CommitLost(
-                final, f"{temporary} has {waiting_bytes} bytes instead of {expected_bytes}"
-            )
+            raise _lost(final, f"{temporary} has {waiting_bytes} bytes instead of {expected_bytes}")
         visible_bytes = durable.size_bytes(self._location, final)
         if visible_bytes is None:
-            raise CommitLost(final, f"neither it nor {temporary} exists; {_LOST_HINT}")
+            raise _lost(final, f"neither it nor {temporary} exists; {_LOST_HINT}")
         if visible_bytes != expected_bytes:
-            raise CommitLost(final, f"it has {visible_bytes} bytes instead of {expected_bytes}")
+            raise _lost(final, f"it has {visible_bytes} bytes instead of {expected_bytes}")
 
     def _paths(self, transaction: Transaction) -> tuple[str, str]:
         """Return the temporary and the final path; a checkpoint names both, so neither may lead out
         of its folder.
         """
-        operator, _, temporary = transaction.id.partition("/")
+        operator, *parts = transaction.id.split("/")
         final = str(transaction.payload["file"])
         inside = (
             operator == self._operator
-            and _is_name(temporary)
+            and 1 <= len(parts) <= 2
+            and all(map(_is_name, parts))
             and _is_name(final)
             and final.startswith("part-")
         )
         if not inside:
-            raise CommitLost(final, f"transaction {transaction.id!r} is not one of this sink")
+            raise _lost(final, f"transaction {transaction.id!r} is not one of this sink")
         return (
-            f"{self._job_folder}/{operator}/{temporary}{_SUFFIX}",
+            f"{self._job_folder}/{transaction.id}{_SUFFIX}",
             f"{self._location.root}/{final}",
         )
 
 
-_LOST_HINT = "its records are lost unless an older checkpoint is restored into an empty folder"
+_LOST_HINT = (
+    "if something has moved it, move it back and start the job again; otherwise begin anew with"
+    " fresh=replace"
+)
+
+
+def _lost(path: str, reason: str) -> CommitLost:
+    return CommitLost(f"cannot commit {path}: {reason}")
 
 
 def _job_folder(location: Location, job: str) -> str:
     return f"{location.root}/{_WORK}/{_safe(job)}"
+
+
+def _owned(operator: str, owner: str) -> str:
+    """Return the folder of an owner's temporary files, below the job's."""
+    return f"{operator}/{owner}" if owner else operator
 
 
 def _safe(name: str) -> str:

@@ -19,7 +19,7 @@ from __future__ import annotations
 import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal, get_args
 
 import pyarrow as pa
@@ -302,12 +302,24 @@ class FileReader:
     def _deal(self, restored: Sequence[Progress]) -> None:
         in_bytes = self._scan.format.in_bytes
         known = known_progress(self._scan.planned, restored, in_bytes=in_bytes)
+        known = [self._reopened(progress) for progress in known]
         own = deal(known, parallelism=self._parallelism, index=self._index)
         self._ledger.reset(own)
         self._known = {progress.split.path for progress in known}
         self._queue = deque(progress for progress in own if not progress.done)
         self._followed, self._gone = {}, set()
         self._begun = None
+
+    def _reopened(self, progress: Progress) -> Progress:
+        """Read on in a text file that had been read to its end, and has grown since."""
+        split = progress.split
+        has_grown = (
+            progress.done
+            and self._scan.format.in_bytes
+            and split.end == OPEN_END
+            and self._scan.sizes.get(split.path, 0) > progress.offset
+        )
+        return replace(progress, done=False) if has_grown else progress
 
     def _beginning(self, split: Split) -> int:
         return beginning(split, in_bytes=self._scan.format.in_bytes).offset

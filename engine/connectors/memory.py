@@ -24,7 +24,7 @@ from headrace.inflight.segment import (
 )
 
 from ..contract.connectors import Delivery
-from ..contract.errors import JobFailed, UserError
+from ..contract.errors import CommitLost, UserError
 from ..contract.operators import (
     OperatorContext,
     Polled,
@@ -189,10 +189,6 @@ class CollectSink:
         tables = list(_collected.get(self.token, {}).values())
         return pa.concat_tables(tables) if tables else pa.table({})
 
-    def clear(self) -> None:
-        """Forget the collected records, for instance before the job is run again."""
-        _collected.pop(self.token, None)
-
 
 class CollectWriter:
     """Keeps the batches of the open transaction; pre-commit turns them into text for the
@@ -245,6 +241,19 @@ class CollectCommitter:
     def __init__(self, token: str) -> None:
         self._token = token
 
+    def own(self, owner: str, *, anew: bool) -> None:
+        """Forget the records of an earlier run, which a run that begins anew collects again."""
+        if anew:
+            self.remove_output()
+
+    def output(self) -> str:
+        """Records of an earlier run are in nobody's way."""
+        return ""
+
+    def remove_output(self) -> None:
+        """Forget all records."""
+        _collected.pop(self._token, None)
+
     def commit(self, transactions: Sequence[Transaction]) -> None:
         """Show the transactions' records, each transaction once."""
         shown = _collected.setdefault(self._token, {})
@@ -264,7 +273,7 @@ def _table_of(transaction: Transaction) -> pa.Table:
         data = base64.b64decode(str(transaction.payload.get("arrow", "")), validate=True)
         return table_from_ipc(data)
     except (ValueError, InvalidTable) as error:
-        raise JobFailed(
+        raise CommitLost(
             f"transaction {transaction.id!r} of a collect sink cannot be committed: its records"
             f" are damaged ({error})"
         ) from error

@@ -37,6 +37,13 @@ class JobFailed(HeadraceError):
     exit_code = 1
 
 
+class CommitLost(JobFailed):
+    """A pre-committed transaction can never be committed: its records are lost or damaged.
+
+    The only failure of a `SinkCommitter` that is final; every other one is tried again.
+    """
+
+
 class StorageUnreachable(HeadraceError):
     """The checkpoint storage did not answer, after retries."""
 

@@ -35,6 +35,7 @@ class WorkerProgram:
         plan: cloudpickle of the execution plan and its factories, made by the driver.
         slots: number of slots of the job, spread over the workers by `slots_of_worker`.
         checkpoints: None: no checkpoint leaves the worker's memory.
+        owner: see `OperatorContext`.
     """
 
     job: str
@@ -45,6 +46,7 @@ class WorkerProgram:
     checkpoints: Checkpoints | None = None
     network: Network = field(default_factory=Network)
     state: State = field(default_factory=State)
+    owner: str = ""
 
 
 @dataclass(frozen=True, slots=True)

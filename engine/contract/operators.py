@@ -162,6 +162,7 @@ class OperatorContext:
         max_parallelism: number of key groups.
         epoch: fencing number of this attempt; grows with every restart.
         backend: where keyed state lies, unless the operator says otherwise.
+        owner: token of the job in its checkpoint directory; without one, of this run.
     """
 
     job: str
@@ -171,6 +172,7 @@ class OperatorContext:
     max_parallelism: int
     epoch: int
     backend: StateBackend = HEAP
+    owner: str = ""
 
 
 class Stateful(Protocol):
@@ -430,7 +432,8 @@ class SinkCommitter(Protocol):
     def commit(self, transactions: Sequence[Transaction]) -> None:
         """Commit; committing visible transactions again does nothing.
 
-        Raises when the outcome is lost.
+        Raises: CommitLost, when no later try can commit; the job fails. Anything else: the same
+            commit is tried again after a back-off.
         """
         ...
 
@@ -441,5 +444,29 @@ class SinkCommitter(Protocol):
 
         Called before an attempt starts. Transactions of newer epochs belong to another driver,
         which has taken over while this one was frozen.
+        """
+        ...
+
+
+@runtime_checkable
+class OwnsOutput(SinkCommitter, Protocol):
+    """A committer that knows the visible output of earlier runs of its job."""
+
+    def own(self, owner: str, *, anew: bool) -> None:
+        """Work for this owner (see `OperatorContext`) from now on, `anew` if the run begins anew.
+        Called once, before `recover`. Raises: OSError.
+        """
+        ...
+
+    def output(self) -> str:
+        """Tell where visible output of the job's sink lies, of whatever owner; empty: there is
+        none. Changes nothing. Raises: OSError.
+        """
+        ...
+
+    def remove_output(self) -> None:
+        """Remove all visible output of the job's sink, and what its owners have left open.
+
+        Raises: OSError, and may be repeated.
         """
         ...

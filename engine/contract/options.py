@@ -27,6 +27,7 @@ from .option import (
     flag,
     group,
     groups_of,
+    read_option,
     size,
     value,
 )
@@ -40,11 +41,30 @@ Compression = Literal["none", "lz4"]
 Inflight = Literal["ad_hoc", "continuous"]
 Runner = Literal["spark", "threads", "processes"]
 Backend = Literal["heap", "rocksdb"]
+Fresh = Literal["append", "replace"]
+
+
+#: The default; in modes that align nothing it stands for "not stated".
+_ALIGNMENT_TIMEOUT = "1s"
 
 
 def _place(name: str, stated: object) -> None:
     if not isinstance(stated, str) or not stated:
         raise UserError(f"{name}={stated!r} is not a place; write a path or a URL")
+
+
+def _start(name: str, stated: object) -> None:
+    if isinstance(stated, bool) or not isinstance(stated, str | int) or stated == "":
+        raise UserError(
+            f"{name}={stated!r} names no place to start; leave it out, or begin anew with"
+            " fresh=True"
+        )
+
+
+def _fresh(name: str, stated: object) -> None:
+    if not isinstance(stated, bool) and stated not in get_args(Fresh):
+        words = " nor ".join(map(repr, get_args(Fresh)))
+        raise UserError(f"{name}={stated!r} is neither True nor False nor {words}")
 
 
 def _local_folder(name: str, stated: object) -> None:
@@ -96,10 +116,10 @@ class Checkpoints:
         default=1, metadata=count("checkpoints that may be under way at once", least=1)
     )
     alignment_timeout: Duration | None = field(
-        default=None,
+        default=_ALIGNMENT_TIMEOUT,
         metadata=duration(
             "an aligned checkpoint that is older than this, counted from its trigger, becomes "
-            "unaligned; `none`: never"
+            "unaligned; `none`: never. Of no meaning in the other modes"
         ),
     )
     inflight: Inflight = field(
@@ -121,12 +141,12 @@ class Checkpoints:
 
     def __post_init__(self) -> None:
         check(self)
-        if self.alignment_timeout is not None and self.mode != "aligned":
+        if self.alignment_timeout not in (None, _ALIGNMENT_TIMEOUT) and self.mode != "aligned":
             raise UserError(
                 f"checkpoints.alignment_timeout has no meaning with mode={self.mode!r}; "
                 "leave it out, or use mode='aligned'"
             )
-        overtaking = self.mode == "unaligned" or self.alignment_timeout is not None
+        overtaking = self.mode == "unaligned" or self.alignment_timeout_ns is not None
         if self.inflight != "ad_hoc" and not overtaking:
             raise UserError(
                 f"checkpoints.inflight={self.inflight!r} has no meaning with mode={self.mode!r}: "
@@ -137,7 +157,12 @@ class Checkpoints:
     interval_ns = CountedOrNone("interval")
     timeout_ns = Counted("timeout")
     min_pause_ns = Counted("min_pause")
-    alignment_timeout_ns = CountedOrNone("alignment_timeout")
+
+    @property
+    def alignment_timeout_ns(self) -> int | None:
+        """When an aligned checkpoint becomes unaligned; None: never, or none is aligned."""
+        timeout_ns: int | None = read_option(self, "alignment_timeout")
+        return timeout_ns if self.mode == "aligned" else None
 
     @property
     def barrier_mode(self) -> CheckpointMode:
@@ -325,6 +350,8 @@ def renames(stated: Mapping[str, str] | str | None) -> dict[str, str]:
     if isinstance(pairs, str):
         halves = [pair.partition("=") for pair in pairs.split(",")]
         pairs = {old.strip(): new.strip() for old, _, new in halves}
+    if not isinstance(pairs, Mapping):
+        raise UserError(f"renamed={stated!r} does not map old names to new ones, old=new")
     names = dict(pairs)
     if not all(isinstance(n, str) and n for pair in names.items() for n in pair):
         raise UserError(f"renamed={stated!r} does not map old names to new ones, old=new")
@@ -355,11 +382,21 @@ class RunOptions:
             "a session to use in place of a new one; its owner stops it", is_in_code_only=True
         ),
     )
-    restore: str | int | None = field(
-        default=None,
+    restore: str | int = field(
+        default="auto",
         metadata=value(
-            "where to start: `latest`, a checkpoint's number, or a path that ends in `JOB/chk-N`; "
-            "`none`: afresh"
+            "where to start: `auto` (the job's newest complete checkpoint, or the beginning while "
+            "there is none), `latest` (the newest, which must exist), a checkpoint's number, or a "
+            "path that ends in `JOB/chk-N`",
+            _start,
+        ),
+    )
+    fresh: bool | str = field(
+        default=False,
+        metadata=value(
+            "begin anew, whatever checkpoints there are; refused while a sink's folder holds "
+            "output of the job, unless `append` keeps that output or `replace` removes it",
+            _fresh,
         ),
     )
     claim: bool = field(
@@ -407,6 +444,11 @@ class RunOptions:
             stated = getattr(self, name)
             if not isinstance(stated, member) and not (stated is None and name == "checkpoints"):
                 raise UserError(f"{name}={stated!r} is not a hr.{member.__name__}(...)")
+        if self.fresh and self.restore != "auto":
+            raise UserError(
+                f"fresh={self.fresh!r} and restore={self.restore!r} exclude each other: a job that"
+                " begins anew restores nothing; leave one of them out"
+            )
         if self.runner != "spark":
             for name, given in (("master", self.master), ("spark", self.spark)):
                 if given is not None:
@@ -430,12 +472,15 @@ GROUPS: Mapping[str, type[Any]] = groups_of(RunOptions)
 
 
 class Stated(TypedDict, total=False):
-    """Options of a run that a job states in code: all groups, for type checkers one by one.
+    """Options of a run that a job states in code, all groups among them, one by one for type
+    checkers.
 
     `checkpoints` is also a path or URL, with the default options.
     """
 
     parallelism: int | None
+    restore: str | int
+    fresh: bool | Fresh
     checkpoints: Checkpoints | str | None
     network: Network | None
     restart: Restart | None
@@ -444,4 +489,6 @@ class Stated(TypedDict, total=False):
     autoscale: Autoscale | None
 
 
-assert Stated.__annotations__.keys() == {"parallelism", *GROUPS}, "state every group in `Stated`"
+assert Stated.__annotations__.keys() - {"parallelism", "restore", "fresh"} == GROUPS.keys(), (
+    "state every group in `Stated`"
+)

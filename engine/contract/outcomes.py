@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Literal
 
 import pyarrow as pa
 
@@ -24,6 +25,7 @@ class JobResult:
         collected: {name of a `write.collect` sink: its records}.
         outcome: "finished": all input (before a drain: all input read) was worked on to the end;
             "stopped": it was not.
+        savepoint: path of the savepoint with which the job was stopped.
     """
 
     job: str
@@ -32,7 +34,8 @@ class JobResult:
     restarts: int = 0
     last_checkpoint: int | None = None
     collected: Mapping[str, pa.Table] = field(default_factory=dict)
-    outcome: str = "finished"
+    outcome: Literal["finished", "stopped"] = "finished"
+    savepoint: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

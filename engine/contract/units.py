@@ -40,6 +40,8 @@ _BYTES = {
     "GiB": 2**30,
     "TiB": 2**40,
 }
+#: A hundred years; 64 bits of nanoseconds hold some more.
+_LONGEST_NS = 36_500 * 86_400 * 10**9
 _AMOUNT = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([A-Za-z]+)\s*", re.ASCII)
 
 
@@ -61,6 +63,8 @@ def duration_ns(value: Duration, *, option: str) -> int:
             f"{option}={value!r} is not a duration; "
             "write '500ms', '10s', '5m', a number of seconds or a timedelta"
         )
+    if nanoseconds > _LONGEST_NS:
+        raise UserError(f"{option}={value!r} is too long; write at most '36500d', or none")
     return nanoseconds
 
 

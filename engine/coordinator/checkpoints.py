@@ -44,6 +44,7 @@ from .coordinator_events import (
     PartEffect,
     RequestAnswered,
     SavepointOrder,
+    StopKind,
     StopRequested,
     WriteMetadata,
 )
@@ -62,6 +63,7 @@ class PendingCheckpoint:
         request: number of the user's request, or None.
         mode: how barriers travel.
         savepoint: properties of a savepoint; None: an ordinary checkpoint.
+        drained: a user has ended the input before.
         awaits: transactions to be committed before the savepoint, which every worker has
             acknowledged, is complete.
         covered_by: the checkpoint that will commit `awaits`.
@@ -73,6 +75,7 @@ class PendingCheckpoint:
     request: int | None
     mode: CheckpointMode
     savepoint: SavepointOrder | None = None
+    drained: bool = False
     awaits: tuple[TransactionRecord, ...] = ()
     covered_by: int | None = None
     acknowledged: dict[int, Acknowledge] = field(default_factory=dict)
@@ -320,21 +323,30 @@ class Checkpoints:
         if self.under_way:
             return effects
         if savepoint is None:
-            return effects + self._trigger_checkpoint(now_ns, mode, final=True)
-        return effects + self._trigger(now_ns, mode, None, savepoint, final=True)
+            effects += self._trigger_checkpoint(now_ns, mode, final=True)
+        else:
+            effects += self._trigger(now_ns, mode, None, savepoint, final=True)
+        self._pending[self._checkpoint_next - 1].drained = (
+            stop is not None and stop.kind is StopKind.DRAIN
+        )
+        return effects
 
     def _has_room(self, mode: CheckpointMode | None) -> bool:
         """Room for another checkpoint; unaligned ones need not wait for a queueing one."""
         more = mode is CheckpointMode.UNALIGNED
         return self.under_way < self._rules.concurrent + more
 
-    def make_way(self, reason: str) -> list[CoordinatorEffect]:
-        """Give up checkpoints under way, except held savepoints, for the last checkpoint."""
+    def make_way(self, reason: str, *, final: bool = False) -> list[CoordinatorEffect]:
+        """Give up checkpoints under way, except held savepoints, for the last checkpoint. With
+        `final` the last one itself is given up, for another that overtakes.
+
+        Nothing has failed, so no notice says so.
+        """
         held = self._held()
         effects: list[CoordinatorEffect] = []
         for number, pending in sorted(self._pending.items()):
-            if not pending.final and pending not in held:
-                effects += self._cancel(number, reason)
+            if (final or not pending.final) and pending not in held:
+                effects += self._withdraw(number, reason)
         return effects
 
     def _trigger_checkpoint(
@@ -563,14 +575,16 @@ class Checkpoints:
         return sorted(effects, key=lambda effect: isinstance(effect, Finding))
 
     def _cancel(self, checkpoint: int, reason: str) -> list[CoordinatorEffect]:
+        text = f"{self._pending[checkpoint].name} was given up: {reason}"
+        effects = self._withdraw(checkpoint, reason)
+        return [*effects, Notice(NoticeKind.CHECKPOINT_FAILED, text)]
+
+    def _withdraw(self, checkpoint: int, reason: str) -> list[CoordinatorEffect]:
+        """Give up a pending checkpoint without a word to people, except to one who asked for it."""
         pending = self._pending.pop(checkpoint)
         self._retention.given_up(checkpoint)
-        text = f"{pending.name} was given up: {reason}"
-        return [
-            *self._workers.send_all(Cancelled(self._epoch, checkpoint)),
-            Notice(NoticeKind.CHECKPOINT_FAILED, text),
-            *pending.answer(None, reason),
-        ]
+        cancelled = Cancelled(self._epoch, checkpoint)
+        return [*self._workers.send_all(cancelled), *pending.answer(None, reason)]
 
     # --- the rest ---------------------------------------------------------------------------------
 
@@ -618,6 +632,7 @@ def metadata_of(
         edges=[_edge_info(edge) for edge in plan.edges],
         subtasks=[_in_wave(snapshot, wave) for snapshot in pending.subtasks],
         transactions=transactions,
+        drained=pending.drained,
     )
 
 

@@ -20,8 +20,10 @@ form one history.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from typing import assert_never
 
+from headrace.channels.events import CheckpointMode
 from headrace.recovery.history import EpochStart
 from headrace.recovery.links import CheckpointLink
 from headrace.recovery.metadata import CheckpointMetadata, SubtaskSnapshot
@@ -112,7 +114,9 @@ class Coordinator:
         self.fenced = 0
         self._workers = Workers(slots, rules)
         self._restarts = Restarts(rules.restarts)
-        self._transactions = Transactions(restore)
+        self._tries_max = rules.restarts.attempts_max + 1
+        self._last_aligned_ns = rules.checkpoints.last_aligned_ns
+        self._transactions = Transactions(restore, rules.restarts)
         self._retention = Retention(
             restore,
             rules.checkpoints.retain,
@@ -147,6 +151,8 @@ class Coordinator:
         self._stop: events.StopRequested | None = None
         #: Request of the user who waits for the savepoint with which the job ends.
         self._stop_request: int | None = None
+        #: When the last checkpoint of that stop is to overtake; None: never, or it does already.
+        self._overtake_at_ns: int | None = None
         #: How the job will have ended when all commits are done.
         self._outcome: JobEnded | None = None
         #: When the attempt began to run.
@@ -174,10 +180,12 @@ class Coordinator:
         """When it wants TimePassed."""
         # A restart that is due but waits for storage goes on with storage's answer, not with time.
         restart_at_ns = None if self._awaits_storage() else self._restart_at_ns
-        deadlines = [restart_at_ns, self._workers.next_deadline_ns()]
+        again_at_ns = self._transactions.again_at_ns
+        deadlines = [restart_at_ns, again_at_ns, self._workers.next_deadline_ns()]
         if self.phase is Phase.RUNNING:
             stopping = self._stop is not None or self._all_finished()
             deadlines.append(self._checkpoints.next_deadline_ns(stopping=stopping))
+            deadlines.append(self._overtake_at_ns)
         return min((t for t in deadlines if t is not None), default=None)
 
     def check(self) -> None:
@@ -326,7 +334,7 @@ class Coordinator:
 
     def _advance(self) -> list[CoordinatorEffect]:
         """Do everything possible now."""
-        effects: list[CoordinatorEffect] = []
+        effects = self._transactions.again(self._now_ns)
         if self.phase is Phase.RESTARTING:
             effects += self._restart()
         if self.phase is Phase.PREPARING:
@@ -342,7 +350,11 @@ class Coordinator:
         return effects
 
     def _restart(self) -> list[CoordinatorEffect]:
-        """Claim the next epoch, after the back-off, when no checkpoint's fate is open."""
+        """Claim the next epoch, after the back-off, when no checkpoint's fate is open.
+
+        The recovery in that epoch commits what a failed commit has left.
+        """
+        self._transactions.forget_again()
         due = self._restart_at_ns is not None and self._restart_at_ns <= self._now_ns
         if self._awaits_storage() or not due:
             return []
@@ -416,7 +428,7 @@ class Coordinator:
         return effects + self._workers.send_all(messages.Abandon(self.epoch))
 
     def _prepare_again(self, reason: str) -> list[CoordinatorEffect]:
-        """An epoch could not be claimed, or sinks not be recovered: back off, then claim anew."""
+        """An epoch could not be claimed: back off, then try anew."""
         wait_ns = self._restarts.next_wait_ns()
         if wait_ns is None:
             return self._end(Outcome.FAILED, reason)
@@ -471,23 +483,30 @@ class Coordinator:
         return self._transactions.recover(EpochStart(self.epoch, number, completed_by))
 
     def _sink_failed(self, event: events.SinkFailed) -> list[CoordinatorEffect]:
-        """Commit or recovery failed; the next attempt's recovery repeats it."""
-        if event.checkpoint is not None:
-            self._transactions.commit_failed(event.checkpoint)
-        if self.phase is Phase.CLOSING:
-            return self._commit_later(event.reason)
-        if self.phase is Phase.PREPARING:
-            return self._prepare_again(event.reason)
-        return self._attempt_failed(event.reason)
+        """A commit or recovery failed: repeat it after a back-off, unless it never can succeed.
 
-    def _commit_later(self, reason: str) -> list[CoordinatorEffect]:
-        """Repeat the last commit after a back-off: no attempt follows to do so."""
-        wait_ns = self._restarts.next_wait_ns()
-        if wait_ns is None:
-            self._outcome = JobEnded(Outcome.FAILED, reason, "")
+        While the attempt runs, a commit is repeated without an end.
+        """
+        if event.checkpoint is None and self.phase is not Phase.PREPARING:
+            return []  # the recovery of an attempt that is not to begin any more
+        wait_ns = self._transactions.failed(event.checkpoint, self._now_ns)
+        if event.lost:
+            return self._sinks_gave_up(event.reason)
+        if wait_ns is None and self.phase in (Phase.PREPARING, Phase.CLOSING):
+            times = f"gave up after {self._tries_max} tries; the next run of the job goes on"
+            return self._sinks_gave_up(f"{event.reason} ({times})")
+        again_at_ns = self._transactions.again_at_ns
+        if again_at_ns is None or self.phase is Phase.RESTARTING:
             return []
-        self._restart_at_ns = self._now_ns + wait_ns
-        return [Notice(NoticeKind.WARNING, f"{reason}; trying again")]
+        wait_s = (again_at_ns - self._now_ns) / 1e9
+        return [Notice(NoticeKind.WARNING, f"{event.reason}; trying again in {wait_s:.3g} s")]
+
+    def _sinks_gave_up(self, reason: str) -> list[CoordinatorEffect]:
+        """Fail, and leave uncommitted transactions to the next run of the job."""
+        self._transactions.forget_again()
+        if self.phase is Phase.CLOSING:
+            self._outcome = JobEnded(Outcome.FAILED, reason, "")
+        return self._end(Outcome.FAILED, reason)
 
     # --- the end ----------------------------------------------------------------------------------
 
@@ -505,6 +524,10 @@ class Coordinator:
             return self._end(Outcome.STOPPED, "stopped at once")
         if self._stop is None and self._outcome is None:
             self._stop, self._stop_request = event, event.request
+            after_ns = self._last_aligned_ns
+            waits = event.kind is StopKind.WITH_CHECKPOINT and event.savepoint is None
+            if waits and event.mode is None and after_ns is not None:
+                self._overtake_at_ns = self._now_ns + after_ns
             return self._drain()
         if event.request is None:
             return []
@@ -521,7 +544,17 @@ class Coordinator:
         last = self._all_finished() or (self._stop is not None and not self._draining)
         if self._draining and not last and not self._checkpoints.wave:
             return []
-        return self._checkpoints.trigger_due(self._now_ns, last=last, stop=self._stop)
+        effects = self._overtake_due()
+        return effects + self._checkpoints.trigger_due(self._now_ns, last=last, stop=self._stop)
+
+    def _overtake_due(self) -> list[CoordinatorEffect]:
+        """Let the last checkpoint of a stop be unaligned from now on, if it is late."""
+        if self._overtake_at_ns is None or self._overtake_at_ns > self._now_ns:
+            return []
+        assert self._stop is not None, "the time of a stop"
+        self._overtake_at_ns = None
+        self._stop = replace(self._stop, mode=CheckpointMode.UNALIGNED)
+        return self._checkpoints.make_way("the job stops", final=True)
 
     def _last_completed(self, last: LastCheckpointCompleted) -> list[CoordinatorEffect]:
         answer = self._answer_stop(last.checkpoint) if last.savepoint else []
@@ -555,17 +588,13 @@ class Coordinator:
         effects += self._checkpoints.refuse_requests(reason)
         self._outcome = JobEnded(outcome, reason, details)
         self._restart_at_ns = None
+        self._transactions.forget_again()
         self._workers.await_nobody()
         self.phase = Phase.CLOSING
         return effects
 
     def _close(self) -> list[CoordinatorEffect]:
-        if self._restart_at_ns is None:
-            return self._conclude()
-        if self._restart_at_ns > self._now_ns:
-            return []
-        self._restart_at_ns = None
-        return self._transactions.commit_again()
+        return [] if self._transactions.again_at_ns is not None else self._conclude()
 
     def _conclude(self) -> list[CoordinatorEffect]:
         """Write held savepoints, delete superfluous files, dismiss the workers."""

@@ -88,10 +88,14 @@ class SinksRecovered:
 
 @dataclass(frozen=True, slots=True)
 class SinkFailed:
-    """Answers CommitTransactions, or RecoverSinks (None): the outcome is unknown."""
+    """Answers CommitTransactions, or RecoverSinks (None): the outcome is unknown.
+
+    `lost`: some transaction can never be committed.
+    """
 
     checkpoint: int | None
     reason: str
+    lost: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -369,6 +373,7 @@ class NoticeKind(Enum):
     ATTEMPT_FAILED = "attempt_failed"
     WORKER_LOST = "worker_lost"
     RESCALED = "rescaled"
+    FINISHED = "finished"
     WARNING = "warning"
 
 

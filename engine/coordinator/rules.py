@@ -33,6 +33,8 @@ class CheckpointRules:
         tolerable_failures: failures in a row that an attempt survives.
         retain: number of complete checkpoints to keep.
         concurrent: number of checkpoints that may be under way at once.
+        last_aligned_ns: the checkpoint with which a stopped job ends becomes unaligned when it is
+            not complete so long after the stop; None: never.
     """
 
     interval_ns: int | None
@@ -41,6 +43,7 @@ class CheckpointRules:
     tolerable_failures: int
     retain: int
     concurrent: int
+    last_aligned_ns: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,8 +1,12 @@
 """Pre-committed transactions of a job's sinks, from the checkpoint that names them to their commit.
 
-`Transactions` owns the uncommitted transactions, commits under way, and late confirmations. The
-metadata of each checkpoint names every transaction without a confirmed commit, so that a restore
-from any checkpoint commits all.
+`Transactions` owns the uncommitted transactions, commits under way, late confirmations, and the
+back-off after a failure. The metadata of each checkpoint names every transaction without a
+confirmed commit, so that a restore from any checkpoint commits all.
+
+A commit or recovery that fails is repeated in place, after a wait that doubles: the outside system
+may be away for a moment, and the attempt has nothing to do with that. A commit of a newer
+checkpoint takes the place of the repetition, since that checkpoint names the same transactions.
 """
 
 from __future__ import annotations
@@ -13,6 +17,8 @@ from headrace.recovery.history import EpochStart
 from headrace.recovery.metadata import CheckpointMetadata, TransactionRecord
 
 from .coordinator_events import CommitTransactions, CoordinatorEffect, RecoverSinks
+from .restarts import Restarts
+from .rules import RestartRules
 
 #: A subtask repeats a transaction until it hears that the checkpoint is complete; confirmed
 #: transactions are remembered for so many checkpoints.
@@ -24,9 +30,19 @@ class Transactions:
 
     Args:
         restore: the checkpoint to start the job from.
+        rules: of the back-off after a failure, and of the number of tries in a row.
+
+    Attributes:
+        again_at_ns: when a failed commit or recovery is repeated; None: none has failed.
     """
 
-    def __init__(self, restore: CheckpointMetadata | None) -> None:
+    def __init__(self, restore: CheckpointMetadata | None, rules: RestartRules) -> None:
+        self.again_at_ns: int | None = None
+        self._rules = rules
+        self._tries = Restarts(rules)
+        self._recovering = False
+        #: Of the epoch that recovered the sinks last.
+        self._start = EpochStart(0, 0, 0)
         #: Number of the newest complete checkpoint; 0: none.
         self._newest = 0
         #: {transaction id: record}: in a complete checkpoint, commit not confirmed.
@@ -69,19 +85,34 @@ class Transactions:
         # Some may have been confirmed while this metadata, which names them, was being written.
         self.restored(metadata)
         self._committing[metadata.checkpoint] = tuple(t.id for t in metadata.transactions)
+        self.again_at_ns = None
         return [CommitTransactions(metadata.checkpoint, tuple(metadata.transactions))]
-
-    def commit_again(self) -> list[CoordinatorEffect]:
-        """Repeat the unconfirmed part of the newest checkpoint's commit."""
-        assert self._newest > 0, "nothing was ever committed"
-        self._committing[self._newest] = tuple(self._uncommitted)
-        return [CommitTransactions(self._newest, self.uncommitted)]
 
     def recover(self, start: EpochStart) -> list[CoordinatorEffect]:
         """Note the start of an epoch, commit all unconfirmed transactions, and abort every other in
         the sinks.
         """
+        self.again_at_ns = None
+        self._start = start
         return [RecoverSinks(start.epoch, self.uncommitted, start)]
+
+    def again(self, now_ns: int) -> list[CoordinatorEffect]:
+        """Repeat what failed, if its back-off is over: the recovery, or the unconfirmed part of
+        the newest checkpoint's commit.
+        """
+        if self.again_at_ns is None or self.again_at_ns > now_ns:
+            return []
+        self.again_at_ns = None
+        if self._recovering:
+            return self.recover(self._start)
+        assert self._newest > 0, "nothing was ever committed"
+        self._committing[self._newest] = tuple(self._uncommitted)
+        return [CommitTransactions(self._newest, self.uncommitted)]
+
+    def forget_again(self) -> None:
+        """Repeat nothing: a recovery will. The next failure is the first in a row."""
+        self.again_at_ns = None
+        self._tries.progress()
 
     # --- answers ----------------------------------------------------------------------------------
 
@@ -93,11 +124,24 @@ class Transactions:
 
     def recovered(self) -> None:
         """All transactions of the newest checkpoint are committed."""
+        self._tries.progress()
         self._confirm(tuple(self._uncommitted))
 
-    def commit_failed(self, checkpoint: int) -> None:
-        """The outcome is unknown; a recovery of the sinks, or another commit, repeats it."""
-        self._committing.pop(checkpoint, None)
+    def failed(self, checkpoint: int | None, now_ns: int) -> int | None:
+        """The outcome of a commit, or of a recovery (None), is unknown.
+
+        Returns the wait until it is repeated; None: it has failed too often in a row. A newer
+        commit under way repeats it at once.
+        """
+        self._recovering = checkpoint is None
+        if checkpoint is not None:
+            self._committing.pop(checkpoint, None)
+        if self._committing:
+            return 0
+        wait_ns = self._tries.next_wait_ns()
+        # A commit is repeated for as long as the job runs, whatever the caller makes of the answer.
+        self.again_at_ns = now_ns + (self._rules.backoff_max_ns if wait_ns is None else wait_ns)
+        return wait_ns
 
     def _confirm(self, ids: Iterable[str]) -> None:
         for id in ids:

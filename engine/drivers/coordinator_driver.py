@@ -57,6 +57,11 @@ _log = logging.getLogger(__name__)
 InboxItem = d.CoordinatorEvent | list[NetworkEvent] | None
 
 
+#: How long workers may take to leave once they are told to, before they are killed: a call of the
+#: user's function does not hold up the end of a job.
+_LEAVE_S = 2.0
+
+
 class _ProgramEnded(Exception):
     """Python takes no more work, for the main thread has ended."""
 
@@ -387,7 +392,7 @@ class CoordinatorDriver(CoordinatorPerformer):
 
     def _stop_launcher(self) -> None:
         try:
-            self._launcher.stop(timeout_s=10.0)
+            self._launcher.stop(timeout_s=_LEAVE_S)
         finally:
             self._inbox.put(None)
 

@@ -27,7 +27,7 @@ from headrace.recovery.store import (
 )
 
 from ..contract import messages as m
-from ..contract.errors import HeadraceError
+from ..contract.errors import CommitLost, HeadraceError
 from ..contract.operators import SinkCommitter, Transaction
 from ..coordinator import coordinator_events as d
 from ..storage.checkpoint_storage import open_store
@@ -371,7 +371,8 @@ class Sinks:
                 if transactions:
                     self._committers[sink].commit(transactions)
         except Exception as error:
-            return d.SinkFailed(checkpoint, f"the commit of chk-{checkpoint} failed: {error}")
+            reason = f"the commit of chk-{checkpoint} failed: {error}"
+            return d.SinkFailed(checkpoint, reason, isinstance(error, CommitLost))
         return d.TransactionsCommitted(checkpoint)
 
     def recover(
@@ -385,7 +386,8 @@ class Sinks:
             for sink, transactions in self._by_sink(records).items():
                 self._committers[sink].recover(transactions, epoch=through)
         except Exception as error:
-            return d.SinkFailed(None, f"the sinks could not be recovered: {error}")
+            reason = f"the sinks could not be recovered: {error}"
+            return d.SinkFailed(None, reason, isinstance(error, CommitLost))
         return d.SinksRecovered(epoch)
 
     def _by_sink(self, records: Sequence[TransactionRecord]) -> dict[str, list[Transaction]]:

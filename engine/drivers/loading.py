@@ -30,7 +30,13 @@ def open_database(
 
 
 def make_chain(
-    plan: ExecutionPlan, id: SubtaskId, epoch: int, buffer_bytes: int, backend: StateBackend
+    plan: ExecutionPlan,
+    id: SubtaskId,
+    epoch: int,
+    buffer_bytes: int,
+    backend: StateBackend,
+    *,
+    owner: str = "",
 ) -> Chain:
     """Make the chain of one subtask, not opened, with the splitters of its output edges."""
     task = plan.tasks[id.task]
@@ -51,6 +57,7 @@ def make_chain(
             for edge in (plan.edges[e] for e in task.outputs)
         ],
         buffer_bytes=buffer_bytes,
+        owner=owner,
     )
 
 

@@ -78,8 +78,8 @@ def resolve(
     claim: bool = False,
     open_: Open = open_store,
 ) -> Restore:
-    """Find the checkpoint that `restore` ("latest", a number, or a path that ends in JOB/chk-N)
-    names.
+    """Find the checkpoint that `restore` ("auto", "latest", a number, or a path that ends in
+    JOB/chk-N) names; None: begin anew.
 
     Args:
         directory: URL of `store`. A savepoint in it has another owner, like everything in other
@@ -98,6 +98,8 @@ def resolve(
         if restore is None:
             return Restore(None, "", following)
         found = _find(store, job, restore, open_)
+        if found.metadata is None:
+            return Restore(None, "", following)
         metadata = found.metadata
         following = max(following, metadata.checkpoint + 1)
         origin = found.origin
@@ -109,7 +111,9 @@ def resolve(
         if store is not None:
             _check_unclaimed(result, store, job, directory)
         return result
-    except (CorruptMetadata, UnsupportedVersion, NoValidCheckpoint, WrongJob) as error:
+    except NoValidCheckpoint as error:
+        raise UserError(f"restore={restore!r}: {error}; fresh=True begins anew") from error
+    except (CorruptMetadata, UnsupportedVersion, WrongJob) as error:
         raise UserError(f"restore={restore!r}: {error}") from error
     except StoreError as error:
         raise StorageUnreachable(f"the checkpoint directory cannot be read: {error}") from error
@@ -117,6 +121,7 @@ def resolve(
 
 def _warnings(found: _Found) -> tuple[str, ...]:
     metadata = found.metadata
+    assert metadata is not None, "something is restored"
     kind = "sav-" if metadata.savepoint else "chk-"
     return tuple(
         f"{number} cannot be restored ({reason}); {kind}{metadata.checkpoint} is used, so what was"
@@ -201,12 +206,13 @@ def _check_owner(store: Store, job: str) -> None:
 
 @dataclass(slots=True)
 class _Found:
-    """The checkpoint that `restore` names, and its directory; empty: the job's own.
+    """The checkpoint that `restore` names (None: none yet), and its directory; empty: the job's
+    own.
 
     `refused`: (name, reason) of damaged newer ones.
     """
 
-    metadata: CheckpointMetadata
+    metadata: CheckpointMetadata | None
     origin: str = ""
     refused: list[tuple[str, str]] = field(default_factory=list)
     link: CheckpointLink | None = None
@@ -217,22 +223,32 @@ def _find(store: Store | None, job: str, restore: str | int, open_: Open) -> _Fo
     if path is not None:
         origin = path["root"]
         return _Found(_load(open_(origin), path["job"], int(path["number"])), origin)
+    if store is None and restore == "auto":
+        return _Found(None)
     if store is None:
         raise UserError(
             f"restore={restore!r} needs a checkpoint directory; give the job checkpoints=DIR or"
             " the path of a checkpoint"
         )
-    if restore == "latest":
-        return _latest(store, job, open_)
+    if restore in ("auto", "latest"):
+        found = _newest(store, job, open_)
+        if found.metadata is None and (found.refused or restore == "latest"):
+            reasons = "".join(f" ({name}: {reason})" for name, reason in found.refused)
+            way = "begin anew with fresh=True" if found.refused else "leave restore out"
+            raise UserError(
+                f"restore={restore!r}: job {job!r} has no complete checkpoint there{reasons};"
+                f" {way} to start afresh"
+            )
+        return found
     if not str(restore).isdecimal():
         raise UserError(
-            f"restore={restore!r} is neither 'latest', nor a number, nor a path that ends in"
-            f" {job}/chk-N or {job}/sav-N"
+            f"restore={restore!r} is neither 'auto' nor 'latest', nor a number, nor a path that"
+            f" ends in {job}/chk-N or {job}/sav-N"
         )
     return _Found(_load(store, job, int(restore)))
 
 
-def _latest(store: Store, job: str, open_: Open) -> _Found:
+def _newest(store: Store, job: str, open_: Open) -> _Found:
     """Find the newest point of the job's history: a checkpoint, or the target of a later link."""
     past = catalog.history(store, job)
     newest = catalog.newest_number(store, job, past)
@@ -261,13 +277,7 @@ def _latest(store: Store, job: str, open_: Open) -> _Found:
                 return _Found(metadata, link.directory, refused, link)
     metadata_, damaged = catalog.newest_valid(store, job)
     refused += [(f"chk-{number}", reason) for number, reason in damaged]
-    if metadata_ is not None:
-        return _Found(metadata_, "", refused)
-    reasons = "".join(f" ({name}: {reason})" for name, reason in refused)
-    raise UserError(
-        f"restore='latest': job {job!r} has no complete checkpoint there{reasons}; leave restore"
-        " out to start afresh"
-    )
+    return _Found(metadata_, "", refused)
 
 
 def _place_of(link: CheckpointLink, target: CheckpointMetadata | None) -> tuple[int, int]:

@@ -150,8 +150,8 @@ def _record(restore: Restore, directory: CheckpointDirectory) -> None:
     if store is None:
         return
     try:
-        if restore.link is not None and restore.link.claimed:
-            links.write(store, job, restore.link)
+        if restore.claim is not None:
+            links.write(store, job, restore.claim)
     except AlreadyExists as error:
         reason = f"another driver of job {job!r} claims something too: {error}"
         raise StorageUnreachable(reason) from error

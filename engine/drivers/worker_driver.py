@@ -78,6 +78,8 @@ class WorkerSettings:
     backend: StateBackend = HEAP
     #: Where databases lie; None: where the system keeps temporary files.
     state_directory: str | None = None
+    #: See `OperatorContext`.
+    owner: str = ""
 
 
 @dataclass(slots=True)
@@ -340,11 +342,12 @@ class WorkerDriver(Performer[_Loaded, ConnectionId]):
         databases = partial(open_database, folder=self._working.new)
         backend = replace(self._settings.backend, databases=databases)
         origin = origin_of(effect, self._store)
+        make = partial(make_chain, self._plan, owner=self._settings.owner)
         threads = {
             id: SubtaskThread(
                 effect.epoch,
                 id,
-                partial(make_chain, self._plan, id, effect.epoch, limits.buffer_bytes, backend),
+                partial(make, id, effect.epoch, limits.buffer_bytes, backend),
                 partial(read_restored, self._plan, id, snapshots.get(id), origin, ahead),
                 self._inbox.put,
             )

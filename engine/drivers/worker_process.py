@@ -69,6 +69,7 @@ def worker_settings(program: WorkerProgram) -> WorkerSettings:
         heartbeat_ns=network.heartbeat_ns,
         backend=StateBackend(state.backend, state.write_buffer_bytes, state.block_cache_bytes),
         state_directory=state.directory,
+        owner=program.owner,
     )
 
 

@@ -27,6 +27,7 @@ from ..contract.launcher import Entry, Incarnation, WorkerProgram
 
 _LENGTH = struct.Struct(">Q")
 _PR_SET_PDEATHSIG = 1
+_PR_SET_NAME = 15
 
 #: Exit code of a child whose parent vanished, for tests.
 ORPHANED = 75
@@ -50,6 +51,7 @@ def work(control: int) -> None:
     # Standard output is the results' alone, whatever user code, or a library in C, prints.
     with contextlib.suppress(OSError):  # there may be no standard error
         os.dup2(2, 1)
+    _name(f"{program.job}.{incarnation.worker}")
     entry(program, incarnation, host)
     _leave()
 
@@ -64,6 +66,12 @@ def die_with_parent(parent: int) -> None:
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
         if os.getppid() != parent:
             os._exit(ORPHANED)
+
+
+def _name(name: str) -> None:
+    """On Linux: be shown under this name by `top` and `ps`, which cut it to 15 bytes."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(_PR_SET_NAME, name.encode()[-15:])
 
 
 def _read_exactly(control: int, size: int) -> bytes:

@@ -79,13 +79,14 @@ class Chain:
         splitters: Sequence[Splitter],
         buffer_bytes: int,
         backend: StateBackend = HEAP,
+        owner: str = "",
     ) -> None:
         assert len(splitters) == len(plan.outputs), "one splitter per output edge"
         assert buffer_bytes > 0, f"buffers of {buffer_bytes} bytes"
         self._plan = plan
         self._contexts = [
             OperatorContext(
-                job, operator.name, index, plan.parallelism, max_parallelism, epoch, backend
+                job, operator.name, index, plan.parallelism, max_parallelism, epoch, backend, owner
             )
             for operator in plan.operators
         ]

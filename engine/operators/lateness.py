@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Sequence
 import numpy as np
 import pyarrow as pa
 
-from headrace.channels.events import MIN_WATERMARK
+from headrace.channels.events import MAX_WATERMARK, MIN_WATERMARK
 from headrace.channels.keygroups import key_group_range, key_groups
 
 from ..contract.operators import OperatorContext, RestoredState, StateKind, StateSnapshot
@@ -73,6 +73,9 @@ class Watermarks:
             if state.name == WATERMARK_STATE:
                 groups = state.table[KEY_GROUP.name].to_numpy()
                 restored[groups] = np.maximum(restored[groups], state.table["watermark"].to_numpy())
+        # The end of input is no event time: records that come all the same are of new input, which
+        # a job that had finished was given since. All windows before are closed and gone.
+        restored[restored == MAX_WATERMARK] = MIN_WATERMARK
         self._restored = restored if restored.max() > self.current else None
         self.commit()
 

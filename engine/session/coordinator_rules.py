@@ -9,6 +9,8 @@ from ..coordinator.rules import CheckpointRules, CoordinatorRules, RestartRules
 
 #: Without a checkpoint directory the only checkpoint is the last, in memory; time does not matter.
 _FOREVER_NS = 10**18
+#: A stop does not wait for full queues any longer.
+_LAST_ALIGNED_NS = 10**9
 
 
 def coordinator_rules(options: RunOptions) -> CoordinatorRules:
@@ -23,6 +25,7 @@ def coordinator_rules(options: RunOptions) -> CoordinatorRules:
             tolerable_failures=0 if checkpoints is None else checkpoints.tolerable_failures,
             retain=1 if checkpoints is None else checkpoints.retain,
             concurrent=1 if checkpoints is None else checkpoints.max_concurrent,
+            last_aligned_ns=_LAST_ALIGNED_NS,
         ),
         restarts=RestartRules(
             options.restart.attempts, options.restart.backoff_ns, options.restart.max_backoff_ns

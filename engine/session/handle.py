@@ -226,11 +226,14 @@ class JobHandle:
         at the old one.
 
         Raises: UserError before anything stops, when the job keeps no checkpoints, `parallelism` is
-            above its max parallelism or there is no room for it; JobFailed when the job failed
-            before it had stopped; HeadraceError, which says whether the job runs, otherwise.
+            the present one or above its max parallelism, or there is no room for it; JobFailed when
+            the job failed before it had stopped; HeadraceError, which says whether the job runs,
+            otherwise.
         """
         check_parallelism(parallelism, where="rescale: parallelism")
         with self._swap:
+            if parallelism == self._parallelism:
+                raise UserError(f"job {self._name!r} runs at parallelism {parallelism} already")
             began_ns = time.monotonic_ns()
             successor = self._rescaling(parallelism, self._session)
             try:

@@ -69,8 +69,9 @@ class Job:
         Args:
             max_parallelism: number of key groups.
             stated: options: `parallelism` of operators that set none (None: one subtask per CPU),
-                `checkpoints` (None: none; a path or URL: there, with the default options), and the
-                other groups, such as `network=hr.Network(...)`.
+                `restore` and `fresh` (where a run starts, see `start`), `checkpoints` (None: none;
+                a path or URL: there, with the default options), and the other groups, such as
+                `network=hr.Network(...)`.
 
         Raises: UserError when an argument does not fit.
         """
@@ -118,14 +119,13 @@ class Job:
         *,
         master: str | None = None,
         spark: SparkSession | None = None,
-        restore: str | int | None = None,
         **overrides: Unpack[Overrides],
     ) -> JobResult:
         """Run the job to its end; see `start` for the arguments.
 
         Raises: UserError or StorageUnreachable, before anything starts; JobFailed.
         """
-        handle = self.start(runner, master=master, spark=spark, restore=restore, **overrides)
+        handle = self.start(runner, master=master, spark=spark, **overrides)
         return handle.wait()
 
     def start(
@@ -134,7 +134,6 @@ class Job:
         *,
         master: str | None = None,
         spark: SparkSession | None = None,
-        restore: str | int | None = None,
         **overrides: Unpack[Overrides],
     ) -> JobHandle:
         """Start the job and return at once.
@@ -144,12 +143,13 @@ class Job:
                 "processes" of this machine.
             master: Spark master URL.
             spark: a session to use; it is not stopped.
-            restore: "latest", a checkpoint's number (7 or "7") or a path; None starts afresh.
-            overrides: see `Overrides`.
+            overrides: see `Overrides`. Among them `restore`: "auto" (the job's newest complete
+                checkpoint, or the beginning while there is none), "latest" (the newest, which must
+                exist), a checkpoint's number (7 or "7") or a path; and `fresh`: begin anew.
 
         Raises: UserError or StorageUnreachable, before anything starts.
         """
-        stated = self.run_options(runner, master=master, spark=spark, restore=restore, **overrides)
+        stated = self.run_options(runner, master=master, spark=spark, **overrides)
         options, _ = layered(stated, {}, os.environ, find_settings_file(Path.cwd()))
         return self.start_with(options)
 
@@ -159,14 +159,13 @@ class Job:
         *,
         master: str | None = None,
         spark: SparkSession | None = None,
-        restore: str | int | None = None,
         **overrides: Unpack[Overrides],
     ) -> RunOptions:
         """The options that `start` with these arguments states, before settings files and
         environment override them.
         """
         for option in overrides:
-            known = [*Overrides.__annotations__, "runner", "master", "spark", "restore"]
+            known = [*Overrides.__annotations__, "runner", "master", "spark"]
             if option not in known:
                 raise UserError(f"a run has no option {option!r}; {did_you_mean(option, known)}")
         return replace(
@@ -174,7 +173,6 @@ class Job:
             runner=runner,
             master=master,
             spark=spark,
-            restore=restore,
             **_options(overrides),
         )
 
@@ -191,7 +189,7 @@ class Job:
 
         plan = self.plan(options.parallelism)
         rules = self._autoscale_rules(options)
-        collected = self._collected(afresh=options.restore is None)
+        collected = self._collected()
 
         def rescaling(parallelism: int | None, running: Session) -> Successor:
             if options.checkpoints is None:
@@ -226,19 +224,15 @@ class Job:
             stated.least, stated.most, stated.after_ns, stated.idle_after_ns, stated.pause_ns
         )
 
-    def _collected(self, *, afresh: bool) -> dict[str, Callable[[], pa.Table]]:
-        """Return {name of a collect sink: reads its table}; `afresh` forgets the records of an
-        earlier run.
-        """
+    def _collected(self) -> dict[str, Callable[[], pa.Table]]:
+        """Return {name of a collect sink: reads its table}."""
         from ..connectors.memory import CollectSink
 
-        found: dict[str, Callable[[], pa.Table]] = {}
-        for handle in self.sinks:
-            if isinstance(handle.sink, CollectSink):
-                if afresh:
-                    handle.sink.clear()
-                found[handle.name] = partial(_table, handle.sink, handle.node.schema)
-        return found
+        return {
+            handle.name: partial(_table, handle.sink, handle.node.schema)
+            for handle in self.sinks
+            if isinstance(handle.sink, CollectSink)
+        }
 
 
 def _table(sink: CollectSink, schema: pa.Schema) -> pa.Table:

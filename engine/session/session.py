@@ -12,20 +12,23 @@ from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeout
 from contextlib import suppress
+from dataclasses import replace
+from typing import get_args
 
 from pyspark import cloudpickle
 
 from headrace.channels.events import CheckpointMode
 from headrace.recovery import assignment, catalog, redistribution
+from headrace.recovery.catalog import owner_token
 from headrace.recovery.layout import CheckpointKind, checkpoint_folder
 from headrace.recovery.metadata import CheckpointMetadata, SubtaskSnapshot
 from headrace.recovery.renaming import NoSuchName, renamed
-from headrace.recovery.store import StoreError
+from headrace.recovery.store import Store, StoreError
 
 from ..contract.errors import HeadraceError, JobFailed, StorageUnreachable, UserError
 from ..contract.execution import ExecutionPlan
 from ..contract.launcher import Incarnation, LauncherMaker, WorkerLauncher, WorkerProgram
-from ..contract.options import RunOptions
+from ..contract.options import Fresh, RunOptions
 from ..contract.outcomes import JobResult
 from ..contract.places import absolute
 from ..coordinator import coordinator_events as d
@@ -38,10 +41,17 @@ from ..drivers.early_workers import files_by_worker
 from ..drivers.restore import Restore, claimed, in_new_names, new_tasks, resolve
 from ..drivers.start import prepare
 from ..drivers.status import Status
+from ..drivers.worker_process import run_worker
+from ..local.threads import ThreadLauncher
 from ..storage.checkpoint_storage import open_store
 from .compatibility import check_states
 from .coordinator_rules import coordinator_rules
+from .growth import had_finished, has_grown, reopened
 from .metrics import metrics_of
+from .outputs import committers_of, is_volatile, refuse_output, take_over
+
+_NOTHING_NEW = "job {} had finished, and its sources have nothing new: there is nothing to do"
+_DRAINED = "job {} had been drained, so it is over: there is nothing to do"
 
 #: How often somebody who waits for the start looks.
 _LOOK_EVERY_S = 0.005
@@ -66,6 +76,8 @@ class RunningJob:
         self._directory = directory
         self._began_ns = time.monotonic_ns()
         self._ended_ns: int | None = None
+        #: Path of the savepoint with which the job was stopped.
+        self._savepoint: str | None = None
 
     @property
     def launcher(self) -> WorkerLauncher:
@@ -109,10 +121,17 @@ class RunningJob:
         """
         order = self._order(None if path is None else absolute(path), mode)
         kind = d.StopKind.DRAIN if drain else d.StopKind.WITH_CHECKPOINT
-        number = self._request(
-            "savepoint", lambda answer: self._driver.request_stop(answer, kind, order)
-        )
-        return self._savepoint_path(path, number)
+
+        def ask(answer: Callable[[d.RequestAnswered], None]) -> None:
+            def answered(said: d.RequestAnswered) -> None:
+                # Before the job's end, which somebody else may be waiting for.
+                if said.checkpoint is not None:
+                    self._savepoint = self._savepoint_path(path, said.checkpoint)
+                answer(said)
+
+            self._driver.request_stop(answered, kind, order)
+
+        return self._savepoint_path(path, self._request("savepoint", ask))
 
     def _order(self, path: str | None, mode: CheckpointMode | None) -> SavepointOrder:
         self._check_durable()
@@ -146,8 +165,19 @@ class RunningJob:
         return answered.checkpoint
 
     def stop(self) -> None:
-        """Take a last checkpoint, commit everything before it, and end."""
-        self._driver.post(d.StopRequested(d.StopKind.WITH_CHECKPOINT))
+        """Take a last checkpoint, commit everything before it, and end.
+
+        The checkpoint overtakes queued records when they hold it up for long. Without a directory
+        for it the job ends at once.
+        """
+        if self._directory:
+            self._driver.post(d.StopRequested(d.StopKind.WITH_CHECKPOINT))
+            return
+        self._driver.warn(
+            f"job {self._plan.job!r} keeps no checkpoints, so it stops at once: sinks that commit"
+            " show nothing of this run, and the next one begins anew"
+        )
+        self.cancel()
 
     def drain(self) -> None:
         """End the input, work on all records read to the end, commit, and end."""
@@ -230,7 +260,8 @@ class RunningJob:
             checkpoints=status.completed,
             restarts=status.restarts,
             last_checkpoint=status.checkpoints[-1].checkpoint if status.checkpoints else None,
-            outcome=result.outcome.value,
+            outcome="finished" if result.outcome is d.Outcome.FINISHED else "stopped",
+            savepoint=self._savepoint,
         )
 
     def metrics(self) -> Mapping[str, float]:
@@ -259,6 +290,10 @@ class PreparedJob:
         self._directory = "" if checkpoints is None else checkpoints.directory
         self._store = None if checkpoints is None else open_store(self._directory)
         self._tasks = new_tasks(plan)
+        self._committers = committers_of(plan)
+        self._token = ""
+        #: {checkpoint of a job that had finished: its sources have more}.
+        self._grown: dict[int, bool] = {}
         self._before = before
         self._launcher: WorkerLauncher | None = None
         if before is not None:
@@ -318,11 +353,11 @@ class PreparedJob:
         self._driver = self._launcher = None
 
     def _begin(self, restore: str | int | None) -> RunningJob:
-        self._check(restore)
+        over = self._check(restore)
         if self._driver is None and self._before is not None:
             self._before.wait_for_workers()
         if self._launcher is None:
-            self._launcher = self._make_launcher(self._plan.job, self._options, self._plan.slots)
+            self._launcher = self._some_launcher(over=over)
         launcher = self._launcher
         # All that can be the user's mistake has been looked at.
         start = prepare(
@@ -336,29 +371,103 @@ class PreparedJob:
             self._assign,
             self._adapt,
         )
-        driver = self._driver or self._launch(launcher)
+        anew = start.restore.metadata is None
+        remove = anew and self._options.fresh == "replace"
+        take_over(self._committers, self._owner(), anew=anew, remove=remove)
+        driver = self._driver or self._launch(launcher, idle=over)
         for warning in (*start.restore.warnings, *start.earlier.warnings):
             driver.warn(warning)
+        if over:
+            assert start.restore.metadata is not None, "a job that had finished"
+            text = _DRAINED if start.restore.metadata.drained else _NOTHING_NEW
+            driver.note(d.NoticeKind.FINISHED, text.format(self._plan.job))
         driver.start(machine)
         return RunningJob(self._plan, driver, launcher, self._directory, self._make_launcher)
 
-    def _check(self, restore: str | int | None) -> None:
-        """Find mistakes of the user's before anything starts."""
+    def _some_launcher(self, *, over: bool) -> WorkerLauncher:
+        slots = self._plan.slots
+        if over:
+            # Nothing runs, and nobody waits for Spark to say so.
+            return ThreadLauncher(workers=slots, entry=run_worker)
+        return self._make_launcher(self._plan.job, self._options, slots)
+
+    def _check(self, restore: str | int | None) -> bool:
+        """Find mistakes of the user's before anything starts. Returns whether the job had finished,
+        and its sources have nothing new.
+        """
         found = self._find(restore)
         if found.metadata is None:
-            return
+            self._refuse_output(restore)
+            return False
         try:
             self._assign(found.metadata)
         except redistribution.Incompatible as reason:
             raise UserError(str(reason)) from None
+        check_states(self._plan, self._origin(found), found.metadata)
+        return self._before is None and had_finished(found.metadata)
+
+    def _origin(self, found: Restore) -> Store:
+        """The directory of the checkpoint."""
         origin = open_store(found.origin) if found.origin else self._store
         assert origin is not None, "a checkpoint lies somewhere"
-        check_states(self._plan, origin, found.metadata)
+        return origin
+
+    def _refuse_output(self, restore: str | int | None) -> None:
+        if self._options.fresh in get_args(Fresh):
+            return
+        if self._store is None:
+            why = "without checkpoints the job begins anew"
+        elif restore is None:
+            why = "fresh begins the job anew"
+        else:
+            why = f"no complete checkpoint in {self._directory} says how far it has come"
+        refuse_output(self._committers, self._plan.job, why)
+
+    def _owner(self) -> str:
+        """The token of the job in its checkpoint directory; without one, of this run.
+
+        Raises: StorageUnreachable.
+        """
+        if not self._token:
+            self._token = secrets.token_hex(4)
+            if self._store is not None:
+                try:
+                    self._token = owner_token(self._store, self._plan.job, self._token)
+                except StoreError as error:
+                    raise StorageUnreachable(
+                        f"the checkpoint directory does not answer: {error}"
+                    ) from error
+        return self._token
 
     def _find(self, restore: str | int | None) -> Restore:
         claim = self._options.claim and restore is not None
         found = resolve(self._store, self._plan.job, restore, self._directory, claim=claim)
-        return in_new_names(found, self._options.renames, self._tasks)
+        found = in_new_names(found, self._options.renames, self._tasks)
+        metadata = found.metadata
+        if metadata is None or self._before is not None:
+            return found
+        if restore == "auto" and is_volatile(self._plan, self._committers):
+            return self._anew(metadata)
+        return reopened(found) if had_finished(metadata) and self._has_grown(found) else found
+
+    def _has_grown(self, found: Restore) -> bool:
+        """Asked once for each checkpoint: all steps of the start go by one answer."""
+        metadata = found.metadata
+        assert metadata is not None, "nothing is restored"
+        if metadata.checkpoint not in self._grown:
+            grown = has_grown(self._plan, self._origin(found), metadata)
+            self._grown[metadata.checkpoint] = grown
+        return self._grown[metadata.checkpoint]
+
+    def _anew(self, passed_over: CheckpointMetadata) -> Restore:
+        """Begin anew in spite of a checkpoint: output before it went with another process."""
+        number = passed_over.checkpoint
+        text = (
+            f"job {self._plan.job!r} begins anew, since what it had collected until chk-{number}"
+            f" went with its process; restore={number} goes on from there"
+        )
+        found = resolve(self._store, self._plan.job, None, self._directory)
+        return replace(found, warnings=(*found.warnings, text))
 
     def _adapt(self, metadata: CheckpointMetadata) -> CheckpointMetadata:
         """Rename operators of an older checkpoint to which the job falls back, if it has them."""
@@ -372,15 +481,15 @@ class PreparedJob:
             metadata, self._tasks, self._plan.max_parallelism, allow_unclaimed=unclaimed
         )
 
-    def _launch(self, launcher: WorkerLauncher) -> CoordinatorDriver:
-        """Open the server and launch the workers."""
+    def _launch(self, launcher: WorkerLauncher, *, idle: bool = False) -> CoordinatorDriver:
+        """Open the server and launch the workers, unless there is nothing for them to do."""
         plan, options = self._plan, self._options
         secret = secrets.token_bytes(32)
         driver = CoordinatorDriver(
             CheckpointDirectory(plan.job, self._store, self._directory),
             secret,
             launcher,
-            _sinks_of(plan),
+            Sinks(self._committers),
         )
         self._driver = driver
         host = options.workers.advertise_host or launcher.coordinator_host
@@ -393,7 +502,10 @@ class PreparedJob:
             checkpoints=options.checkpoints,
             network=options.network,
             state=options.state,
+            owner=self._owner(),
         )
+        if idle:
+            return driver
         launcher.start(
             program,
             lambda reason: driver.post(d.LauncherFailed(reason)),
@@ -404,19 +516,11 @@ class PreparedJob:
 
 def start_job(plan: ExecutionPlan, options: RunOptions, make_launcher: LauncherMaker) -> RunningJob:
     """Start a job. Raises UserError, StorageUnreachable before anything runs."""
-    if options.claim and options.restore is None:
+    if options.claim and options.restore == "auto":
         raise UserError("claim has nothing to claim: give restore=, or leave claim out")
-    return PreparedJob(plan, options, make_launcher).begin(options.restore)
-
-
-def _sinks_of(plan: ExecutionPlan) -> Sinks:
-    committers = {
-        operator.name: operator.committer()
-        for task in plan.tasks
-        for operator in task.operators
-        if operator.committer is not None
-    }
-    return Sinks({name: c for name, c in committers.items() if c is not None})
+    return PreparedJob(plan, options, make_launcher).begin(
+        None if options.fresh else options.restore
+    )
 
 
 def _number_min(directory: str, job: str) -> int:

@@ -100,9 +100,17 @@ def find_settings_file(folder: Path) -> Path | None:
         return own
     project = folder / "pyproject.toml"
     # Searched before it is parsed: a broken pyproject.toml without our table is not our business.
-    if project.is_file() and "tool.headrace" in project.read_text(encoding="utf-8"):
+    if project.is_file() and b"tool.headrace" in _bytes_of(project):
         return project
     return None
+
+
+def _bytes_of(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        reason = error.strerror or str(error)
+        raise UserError(f"{path}: cannot be read ({reason}); correct it or remove it") from None
 
 
 def _from_toml(path: Path | None) -> Iterator[_Setting]:
@@ -156,10 +164,10 @@ def _converted(key: str, value: object, origin: str) -> object:
     taken = types_of_key(key)
     if value.lower() == "none" and NoneType in taken:
         return None
-    if bool in taken:
-        if value.lower() not in _WORDS:
-            raise UserError(f"{origin}: {key}={value!r} is neither true nor false")
+    if bool in taken and value.lower() in _WORDS:
         return _WORDS[value.lower()]
+    if bool in taken and str not in taken:
+        raise UserError(f"{origin}: {key}={value!r} is neither true nor false")
     if int in taken and re.fullmatch(r"\d+", value):
         return int(value)
     if float in taken and re.fullmatch(r"\d+\.\d+", value):

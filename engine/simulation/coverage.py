@@ -67,7 +67,6 @@ REQUIRED: tuple[str, ...] = (
     "rescaled restores",
     "restores by other partitioners",
     "records in flight given out by another partitioner",
-    "calls made again",
     "tasks run to their end, asks",
     "tasks run to their end, session join",
     "tasks run to their end, co-process",

@@ -14,6 +14,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from ..contract.errors import CommitLost
 from ..contract.operators import (
     OperatorContext,
     RestoredState,
@@ -81,7 +82,7 @@ class SinkSystem:
     def commit(self, id: str) -> None:
         """Show the rows; a second commit has no effect.
 
-        Raises LookupError when the outcome is lost.
+        Raises CommitLost when the outcome is lost.
         """
         transaction = self.transactions.get(id)
         if transaction is None or transaction.status in (
@@ -89,7 +90,7 @@ class SinkSystem:
             TransactionStatus.ABORTED,
         ):
             status = "unknown" if transaction is None else transaction.status.value
-            raise LookupError(f"transaction {id} cannot be committed: it is {status}")
+            raise CommitLost(f"transaction {id} cannot be committed: it is {status}")
         if transaction.status is TransactionStatus.PREPARED:
             transaction.status = TransactionStatus.COMMITTED
             self.visible.append(id)

@@ -36,7 +36,7 @@ def watch(handle: JobHandle) -> None:
         time.sleep(0.005)
 
 
-def main(folder: str, rows: str, rate: str, runner: str, restore: str | None = None) -> int:
+def main(folder: str, rows: str, rate: str, runner: str, restore: str = "auto") -> int:
     runners: tuple[Runner, ...] = get_args(Runner)
     audited = AuditedJob(Path(folder), int(rows), float(rate), interval="0.2s")
     chosen = next(name for name in runners if name == runner)

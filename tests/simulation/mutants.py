@@ -378,6 +378,19 @@ def transactions_are_committed_before_the_metadata(patch: pytest.MonkeyPatch) ->
 
 
 @mutant
+def commit_that_failed_is_not_repeated(patch: pytest.MonkeyPatch) -> None:
+    whole = Transactions.failed
+
+    def failed(self: Transactions, checkpoint: int | None, now_ns: int) -> int | None:
+        if checkpoint is None:
+            return whole(self, checkpoint, now_ns)
+        self.committed(checkpoint)
+        return 0
+
+    patch.setattr(Transactions, "failed", failed)
+
+
+@mutant
 def commit_is_forgotten_on_restore(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Transactions, "uncommitted", property(lambda self: ()))
 

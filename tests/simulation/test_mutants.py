@@ -20,6 +20,7 @@ KNOWN: dict[str, int] = {
     "checkpoint_during_recovery_forgets_what_is_left_to_replay": 0,
     "checkpoint_is_announced_before_its_metadata_is_durable": 0,
     "commit_is_forgotten_on_restore": 7,
+    "commit_that_failed_is_not_repeated": 110,
     "credit_is_returned_twice": 0,
     "cut_names_watermarks_that_were_not_reached": 135,
     "ended_channel_holds_nothing_while_its_records_are_replayed": 314,

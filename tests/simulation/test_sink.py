@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from headrace.engine.contract.errors import CommitLost
 from headrace.engine.contract.operators import Transaction
 from headrace.engine.simulation.sink import SinkSystem, SystemCommitter
 
@@ -38,7 +39,7 @@ def test_a_recovery_commits_what_it_is_given_and_aborts_the_rest() -> None:
 def test_what_was_aborted_cannot_be_committed_in_silence() -> None:
     system = prepared("a")
     system.abort("a")
-    with pytest.raises(LookupError, match="aborted"):
+    with pytest.raises(CommitLost, match="aborted"):
         committer(system).commit([Transaction("a", {})])
 
 

@@ -17,6 +17,7 @@ from headrace.recovery import assignment, catalog
 from headrace.recovery.metadata import CheckpointMetadata, SubtaskSnapshot
 
 from ...contract import messages as m
+from ...contract.errors import CommitLost
 from ...contract.execution import ExecutionPlan
 from ...coordinator import coordinator_events as d
 from ...coordinator.coordinator import Coordinator
@@ -96,7 +97,7 @@ class Calls(MemoryStore):
         status, records = transactions[id]
         wanted = TransactionStatus.COMMITTED if method == "commit" else TransactionStatus.ABORTED
         if method == "commit" and status is TransactionStatus.ABORTED:
-            raise LookupError(f"transaction {id} was aborted")
+            raise CommitLost(f"transaction {id} was aborted")
         if TransactionStatus.COMMITTED not in (status, wanted) or status is not wanted:
             self._changes()
             settled = status is TransactionStatus.COMMITTED

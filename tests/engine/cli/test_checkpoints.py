@@ -129,6 +129,11 @@ def test_an_empty_or_missing_directory_lists_nothing_and_is_not_made(tmp_path: P
     assert list(tmp_path.iterdir()) == []
 
 
+def test_a_directory_without_checkpoints_is_not_called_whole(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="typo holds no checkpoints"):
+        verification(str(tmp_path / "typo"))
+
+
 def test_details_hold_the_whole_metadata_and_go_into_json(folder: Path) -> None:
     row = json.loads(json.dumps(details(str(folder), None, 2)))
     assert row["checkpoint"] == 2

@@ -117,9 +117,18 @@ def test_the_first_interrupt_stops_with_a_checkpoint_and_the_second_at_once() ->
 def test_without_a_checkpoint_directory_no_checkpoint_is_promised() -> None:
     with listening() as interrupts:
         told = followed(Running(interrupt), interrupts, durable=False)
-    assert told.events[2][1] == (
-        "interrupted: finishing the work under way, then stopping; Ctrl-C again stops at once"
-    )
+    assert told.events[2][1] == "interrupted: stopping at once"
+
+
+def test_after_a_termination_the_last_checkpoint_is_not_waited_for_for_ever(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("headrace.engine.cli.follow._PATIENCE_S", 0.0)
+    job = Running(lambda: os.kill(os.getpid(), signal.SIGTERM), nothing)
+    with listening() as interrupts:
+        followed(job, interrupts)
+    assert job.asked == ["stop", "cancel"]
+    assert signal.getitimer(signal.ITIMER_REAL) == (0.0, 0.0), "nothing is left to end"
 
 
 def test_a_termination_is_an_interrupt_with_its_own_code() -> None:

@@ -25,5 +25,5 @@ def test_a_word_that_was_written_twice_counts_twice(tmp_path: Path) -> None:
     (library / "a.py").write_text("one two two\n")
     for run in ("first", "second"):
         job = identifiers_job(library, tmp_path / "out", tmp_path / run, pause_s=0.0)
-        job.run("threads")
+        job.run("threads", fresh="append")
     assert written(tmp_path / "out") == {"one": 2, "two": 4}

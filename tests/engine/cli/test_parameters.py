@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from cyclopts import App
 
-from headrace.engine.cli.parameters import RunArguments, argument_names, settings_of
+from headrace.engine.cli.parameters import RunArguments, argument_names, settings_of, spelled_out
 from headrace.engine.session.settings import keys, options_by_key, types_of_key
 
 
@@ -20,7 +20,7 @@ def given(*words: str) -> dict[str, str]:
     def run(*, options: RunArguments = None) -> None:
         found.update(settings_of(options) if options else {})
 
-    app(words, exit_on_error=False, print_error=False)
+    app(spelled_out(words), exit_on_error=False, print_error=False)
     return found
 
 

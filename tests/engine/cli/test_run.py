@@ -66,6 +66,7 @@ def test_json_is_one_object_per_line_with_stable_keys(headrace: Command, program
         "checkpoints",
         "restarts",
         "last_checkpoint",
+        "savepoint",
         "collected",
     ]
     assert (result["outcome"], result["collected"]) == ("finished", {"out": 2})

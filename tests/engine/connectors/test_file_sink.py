@@ -20,10 +20,10 @@ import pytest
 from fsspec.implementations.local import LocalFileSystem
 
 from headrace.engine.connectors import durable
-from headrace.engine.connectors.file_sink import CommitLost, FileSink
+from headrace.engine.connectors.file_sink import FileCommitter, FileSink
 from headrace.engine.connectors.files import FileSource
 from headrace.engine.connectors.filesystem import locate
-from headrace.engine.contract.errors import UserError
+from headrace.engine.contract.errors import CommitLost, UserError
 from headrace.engine.contract.operators import OperatorContext, Transaction
 
 Make = Callable[..., Any]
@@ -365,6 +365,49 @@ def test_a_users_own_local_file_system_is_called() -> None:
     fsspec.register_implementation("own", Own, clobber=True)
     assert not locate("own:///x", {}).is_local
     assert locate("/x", {}).is_local
+
+
+def owned(sink: FileSink, at: Make, owner: str, *values: int) -> Sequence[Transaction]:
+    """What a writer of this owner pre-commits, its committer being the owner's as well."""
+    writer = sink.writer()
+    writer.open(replace(at(0, 1), owner=owner))
+    writer.write(batch(*values))
+    return writer.precommit(1)
+
+
+def committer_of(sink: FileSink, owner: str) -> FileCommitter:
+    committer = sink.committer("job", "operator")
+    committer.own(owner, anew=True)
+    return committer
+
+
+def test_a_recovery_leaves_files_of_another_owner_alone(tmp_path: Path, at: Make) -> None:
+    """The same job name with two checkpoint directories writes into one folder."""
+    sink = FileSink(str(tmp_path))
+    first, second = committer_of(sink, "aa"), committer_of(sink, "bb")
+    mine, theirs = owned(sink, at, "aa", 1), owned(sink, at, "bb", 2)
+    first.recover([])
+    assert len(temporary(tmp_path)) == 1
+    second.commit(theirs)
+    assert visible(tmp_path) == [2]
+    with pytest.raises(CommitLost, match="if something has moved it, move it back"):
+        first.commit(mine)
+
+
+def test_output_of_the_job_is_known_and_can_be_removed(tmp_path: Path, at: Make) -> None:
+    sink = FileSink(str(tmp_path))
+    (tmp_path / "part-operator-0-1-1-cc11-1.parquet").write_text("a user's own")
+    committer = committer_of(sink, "aa")
+    assert committer.output() == ""
+    committer.commit(owned(sink, at, "aa", 1))
+    owned(sink, at, "aa", 2)
+    other = sink.committer("other", "operator")
+    assert other.output() == "", "another job's output is in nobody's way"
+    later = committer_of(sink, "bb")
+    assert later.output() == str(tmp_path)
+    later.remove_output()
+    assert (later.output(), temporary(tmp_path)) == ("", [])
+    assert [path.name for path in tmp_path.glob("part-*")] == ["part-operator-0-1-1-cc11-1.parquet"]
 
 
 def test_long_names_of_jobs_and_operators_make_folders_and_files(tmp_path: Path) -> None:

@@ -66,7 +66,9 @@ def test_collected_records_appear_at_commit_and_once(at: Make) -> None:
     committer.recover(transactions)
     assert sink.table().column("n").to_pylist() == [0, 1, 2, 3, 4]
     assert writer.precommit(2) == ()
-    sink.clear()
+    committer.own("a", anew=False)
+    assert sink.table().num_rows == 5, "a run from a checkpoint adds to it"
+    committer.own("a", anew=True)
     assert sink.table().num_rows == 0
 
 

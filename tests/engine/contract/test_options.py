@@ -32,7 +32,9 @@ def test_defaults_read_as_integers() -> None:
     assert checkpoints.interval_ns == 10 * SECOND
     assert checkpoints.timeout_ns == 600 * SECOND
     assert checkpoints.min_pause_ns == 0
-    assert checkpoints.alignment_timeout_ns is None
+    assert checkpoints.alignment_timeout_ns == SECOND
+    assert Checkpoints("/data", mode="unaligned").alignment_timeout_ns is None
+    assert Checkpoints("/data", alignment_timeout=None).alignment_timeout_ns is None
     assert checkpoints.barrier_mode is CheckpointMode.ALIGNED
     assert (Network().buffer_bytes, Network().window_bytes) == (2**20, 2**22)
     assert (Network().heartbeat_ns, Network().heartbeat_timeout_ns) == (SECOND, 10 * SECOND)
@@ -84,7 +86,7 @@ def test_every_mode_is_one_of_the_barrier() -> None:
         ),
         (
             Checkpoints,
-            {"directory": "/d", "mode": "unaligned", "alignment_timeout": "1s"},
+            {"directory": "/d", "mode": "unaligned", "alignment_timeout": "2s"},
             (
                 "checkpoints.alignment_timeout has no meaning with mode='unaligned'; "
                 "leave it out, or use mode='aligned'"
@@ -97,7 +99,7 @@ def test_every_mode_is_one_of_the_barrier() -> None:
         ),
         (
             Checkpoints,
-            {"directory": "/d", "inflight": "continuous"},
+            {"directory": "/d", "inflight": "continuous", "alignment_timeout": None},
             (
                 "checkpoints.inflight='continuous' has no meaning with mode='aligned': no barrier"
                 " overtakes a record; "
@@ -211,7 +213,8 @@ def test_a_wrong_option_is_refused(
 
 def test_every_group_is_public_and_a_job_can_state_it() -> None:
     assert {name: getattr(hr, group.__name__) for name, group in GROUPS.items()} == GROUPS
-    assert Stated.__annotations__.keys() - {"parallelism"} == GROUPS.keys()
+    alone = {"parallelism", "restore", "fresh"}
+    assert Stated.__annotations__.keys() - alone == GROUPS.keys()
 
 
 def test_every_field_is_an_option_or_a_group() -> None:

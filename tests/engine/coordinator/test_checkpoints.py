@@ -66,7 +66,7 @@ class Subject:
             None,
             1,
             workers=workers,
-            transactions=Transactions(None),
+            transactions=Transactions(None, driven.RULES.restarts),
             retention=Retention(None, retain=1),
         )
         self.machine.begin(1, 0)

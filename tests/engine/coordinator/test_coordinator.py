@@ -116,13 +116,26 @@ def test_a_claim_that_fails_is_repeated_after_the_back_off() -> None:
     assert subject.step(d.EpochClaimFailed("storage is away"))[-1] == "failed: storage is away"
 
 
-def test_sinks_that_cannot_be_recovered_are_tried_again_in_a_new_epoch() -> None:
-    subject = Driven()
+def test_sinks_that_cannot_be_recovered_are_tried_again_in_place_with_a_notice_each() -> None:
+    subject = Driven(restore=a_checkpoint(7, "a"))
     subject.start()
     subject.step(d.EpochClaimed(1))
-    subject.step(d.SinkFailed(None, "away"))
-    assert subject.at(10 * MS) == ["claim above 1"]
-    assert subject.step(d.EpochClaimed(2)) == ["recover sinks in 2: []"]
+    for wait_ms in (10, 20, 40):
+        assert subject.step(d.SinkFailed(None, "away")) == []
+        assert subject.notices[-1] == f"warning: away; trying again in {wait_ms / 1000:.3g} s"
+        assert subject.at(subject.now_ns + (wait_ms - 1) * MS) == []
+        assert subject.at(subject.now_ns + MS) == ["recover sinks in 1: ['a']"]
+    assert subject.step(d.SinkFailed(None, "away"))[-1] == (
+        "failed: away (gave up after 4 tries; the next run of the job goes on)"
+    )
+
+
+def test_a_lost_commit_fails_the_job_at_once() -> None:
+    subject = Driven(restore=a_checkpoint(7, "a"))
+    subject.start()
+    subject.step(d.EpochClaimed(1))
+    assert subject.step(d.SinkFailed(None, "it is gone", lost=True))[-1] == "failed: it is gone"
+    assert not any("recover" in text for text in subject.at(10**12)), "'a' must not be aborted"
 
 
 # --- failures and restarts ------------------------------------------------------------------------
@@ -172,14 +185,52 @@ def test_a_restart_goes_on_when_the_open_metadata_turn_out_as_discarded() -> Non
     assert subject.step(d.MetadataDiscarded(1, "rejected"))[-1] == "claim above 1"
 
 
-def test_a_commit_that_fails_is_repeated_by_the_next_attempts_recovery() -> None:
+def test_a_commit_that_fails_is_repeated_in_place_for_as_long_as_the_attempt_runs() -> None:
     subject = with_checkpoint_under_way()
     subject.acknowledge(1, "a")
     subject.step(d.MetadataWritten(1))
-    effects = subject.step(d.SinkFailed(1, "the commit failed"))
-    assert effects == ["Abandon to 0", "Abandon to 1"]
+    for wait_ms in (10, 20, 40, 80, 80):
+        assert subject.step(d.SinkFailed(1, "busy")) == []
+        assert subject.notices[-1] == f"warning: busy; trying again in {wait_ms / 1000:.3g} s"
+        assert "commit 1: ['a']" in waited(subject, wait_ms * MS)
+    assert subject.machine.phase is Phase.RUNNING
+    subject.step(d.TransactionsCommitted(1))
+    assert subject.machine.epoch == 1
+
+
+def waited(subject: Driven, time_ns: int) -> list[str]:
+    """What happens as time passes; both workers say that they live."""
+    subject.now_ns += time_ns
+    return subject.both(m.Heartbeat(1, [])) + subject.step(d.TimePassed())
+
+
+def test_a_commit_that_failed_is_left_to_the_next_checkpoint_that_names_it() -> None:
+    subject = with_checkpoint_under_way()
+    subject.acknowledge(1, "a")
+    subject.step(d.MetadataWritten(1))
+    subject.at(200 * MS)
+    subject.acknowledge(2, "b")
+    subject.step(d.SinkFailed(1, "busy"))
+    assert "commit 2: ['a', 'b']" in subject.step(d.MetadataWritten(2))
+    assert not any("commit" in text for text in subject.at(210 * MS)), "once is enough"
+
+
+def test_a_commit_that_failed_before_its_attempt_did_is_repeated_by_the_recovery() -> None:
+    subject = with_checkpoint_under_way()
+    subject.acknowledge(1, "a")
+    subject.step(d.MetadataWritten(1))
+    subject.step(d.SinkFailed(1, "busy"))
+    failed(subject)
     assert subject.at(200 * MS) == ["claim above 1"]
     assert subject.step(d.EpochClaimed(2)) == ["recover sinks in 2: ['a']"]
+
+
+def test_a_commit_that_is_lost_while_the_attempt_runs_fails_the_job() -> None:
+    subject = with_checkpoint_under_way()
+    subject.acknowledge(1, "a")
+    subject.step(d.MetadataWritten(1))
+    effects = subject.step(d.SinkFailed(1, "the file is gone", lost=True))
+    assert effects[-1] == "failed: the file is gone"
 
 
 def test_a_job_without_progress_is_given_up() -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import pytest
 from msgspec.structs import replace
 
@@ -256,7 +258,9 @@ def test_a_last_commit_that_fails_is_tried_again_and_fails_the_job_in_the_end() 
         if said:
             break
         assert retried(subject) == ["commit 1: ['a']"]
-    assert said[-1] == "failed: the file is gone"
+    assert said[-1] == (
+        "failed: the file is gone (gave up after 4 tries; the next run of the job goes on)"
+    )
     assert not any(effect.startswith("recover") for effect in said), "'a' must not be aborted"
 
 
@@ -306,6 +310,23 @@ def test_a_stop_with_a_mode_gives_up_what_is_under_way_and_barriers_of_that_mode
     assert (trigger.checkpoint, trigger.mode) == (2, "unaligned")
     subject.acknowledge(2, "a")
     assert subject.metadata[2].mode == "unaligned"
+    subject.step(d.MetadataWritten(2))
+    assert subject.step(d.TransactionsCommitted(2))[-1] == "stopped: chk-2 covers everything"
+
+
+def test_the_last_checkpoint_of_a_stop_overtakes_when_it_is_late() -> None:
+    checkpoints = dataclasses.replace(RULES.checkpoints, last_aligned_ns=MS)
+    subject = running(dataclasses.replace(RULES, checkpoints=checkpoints))
+    stop = d.StopRequested(d.StopKind.WITH_CHECKPOINT)
+    assert subject.step(stop) == ["Trigger to 0", "Trigger to 1"]
+    assert subject.machine.next_deadline_ns() == MS
+    cancelled = ["Cancelled to 0", "Cancelled to 1"]
+    assert subject.at(MS) == [*cancelled, "Trigger to 0", "Trigger to 1"]
+    trigger = subject.messages[-1]
+    assert isinstance(trigger, m.Trigger)
+    assert (trigger.checkpoint, trigger.mode) == (2, "unaligned")
+    assert not any("failed" in notice for notice in subject.notices), "all goes as planned"
+    subject.acknowledge(2, "a")
     subject.step(d.MetadataWritten(2))
     assert subject.step(d.TransactionsCommitted(2))[-1] == "stopped: chk-2 covers everything"
 

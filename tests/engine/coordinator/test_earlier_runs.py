@@ -115,5 +115,5 @@ def test_the_next_run_retains_and_deletes_what_a_dead_driver_left(
 
 def test_a_run_that_starts_afresh_leaves_what_is_there(tmp_path: Path) -> None:
     a_job(tmp_path, 1).run("threads")
-    a_job(tmp_path, 1).run("threads")
+    a_job(tmp_path, 1).run("threads", fresh=True)
     assert catalog.complete_checkpoints(FsspecStore(str(tmp_path)), "job") == [2, 1]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -13,7 +12,7 @@ from headrace.engine.coordinator.transactions import Transactions
 from headrace.recovery.history import EpochStart
 from headrace.recovery.metadata import CheckpointMetadata, TransactionRecord
 
-from .driven_coordinator import a_checkpoint
+from .driven_coordinator import MS, RULES, a_checkpoint
 
 
 def record(id: str) -> TransactionRecord:
@@ -37,7 +36,7 @@ def open_ids(transactions: Transactions) -> list[str]:
 
 
 def test_a_transaction_is_open_from_completion_to_confirmation() -> None:
-    transactions = Transactions(None)
+    transactions = Transactions(None, RULES.restarts)
     complete(transactions, 1, "b", "a")
     assert (open_ids(transactions), transactions.committing) == (["b", "a"], True), (
         "as pre-committed"
@@ -47,7 +46,7 @@ def test_a_transaction_is_open_from_completion_to_confirmation() -> None:
 
 
 def test_what_is_not_confirmed_rides_with_the_next_checkpoint() -> None:
-    transactions = Transactions(None)
+    transactions = Transactions(None, RULES.restarts)
     complete(transactions, 1, "a")
     complete(transactions, 2, "b")
     assert open_ids(transactions) == ["a", "b"]
@@ -59,7 +58,7 @@ def test_what_is_not_confirmed_rides_with_the_next_checkpoint() -> None:
 
 
 def test_a_repeat_of_what_is_confirmed_is_not_committed_twice() -> None:
-    transactions = Transactions(None)
+    transactions = Transactions(None, RULES.restarts)
     complete(transactions, 1, "a")
     transactions.committed(1)
     complete(transactions, 2, "a", "b")
@@ -67,7 +66,7 @@ def test_a_repeat_of_what_is_confirmed_is_not_committed_twice() -> None:
 
 
 def test_a_commit_confirmed_while_the_next_metadata_is_written_is_not_forgotten() -> None:
-    transactions = Transactions(None)
+    transactions = Transactions(None, RULES.restarts)
     complete(transactions, 1, "a")
     carried = transactions.carry_over([record("b")])
     transactions.committed(1)
@@ -77,22 +76,22 @@ def test_a_commit_confirmed_while_the_next_metadata_is_written_is_not_forgotten(
 
 
 def test_a_commit_that_failed_stays_open_until_a_recovery_repeats_it() -> None:
-    transactions = Transactions(None)
+    transactions = Transactions(None, RULES.restarts)
     complete(transactions, 1, "a")
-    transactions.commit_failed(1)
+    assert transactions.failed(1, 0) == 10 * MS
     assert (open_ids(transactions), transactions.committing) == (["a"], False)
     transactions.recovered()
     assert open_ids(transactions) == []
 
 
 def test_a_restored_checkpoints_transactions_are_committed_again() -> None:
-    transactions = Transactions(metadata(4, [record("a")]))
+    transactions = Transactions(metadata(4, [record("a")]), RULES.restarts)
     assert open_ids(transactions) == ["a"]
     assert not transactions.committing
 
 
 def test_falling_back_to_an_older_checkpoint_forgets_the_newer() -> None:
-    transactions = Transactions(None)
+    transactions = Transactions(None, RULES.restarts)
     for number in (1, 2):
         complete(transactions, number)
         transactions.committed(number)
@@ -107,7 +106,7 @@ def test_every_transaction_is_named_by_each_checkpoint_until_it_is_confirmed(
     script: list[str],
 ) -> None:
     """So a restore from any checkpoint commits what nobody has confirmed, and never loses one."""
-    transactions = Transactions(None)
+    transactions = Transactions(None, RULES.restarts)
     number, unconfirmed = 0, set[str]()
     for step in script:
         if step == "complete":
@@ -118,35 +117,58 @@ def test_every_transaction_is_named_by_each_checkpoint_until_it_is_confirmed(
             transactions.committed(number)
             unconfirmed.clear()
         elif number:
-            transactions.commit_failed(number)
+            transactions.failed(number, 0)
         assert open_ids(transactions) == sorted(unconfirmed)
 
 
 def test_a_recovery_of_the_sinks_commits_what_is_open() -> None:
-    transactions = Transactions(None)
+    transactions = Transactions(None, RULES.restarts)
     complete(transactions, 1, "a")
     start = EpochStart(7, 1, 6)
     assert transactions.recover(start) == [RecoverSinks(7, (record("a"),), start)]
 
 
 def test_the_last_commit_is_repeated_as_far_as_it_is_open() -> None:
-    transactions = Transactions(None)
+    transactions = Transactions(None, RULES.restarts)
     complete(transactions, 1, "a")
     complete(transactions, 2, "b")
     transactions.committed(1)
-    transactions.commit_failed(2)
-    assert transactions.commit_again() == [CommitTransactions(2, (record("b"),))]
+    transactions.failed(2, 0)
+    assert transactions.again(10 * MS - 1) == []
+    assert transactions.again(10 * MS) == [CommitTransactions(2, (record("b"),))]
     assert transactions.committing
     transactions.committed(2)
     assert (open_ids(transactions), transactions.committing) == ([], False)
 
 
-def test_nothing_is_repeated_that_was_never_committed() -> None:
-    with pytest.raises(AssertionError, match="nothing was ever committed"):
-        Transactions(None).commit_again()
+def test_a_recovery_that_fails_is_repeated_with_what_is_open() -> None:
+    transactions = Transactions(metadata(4, [record("a")]), RULES.restarts)
+    start = EpochStart(7, 4, 6)
+    transactions.recover(start)
+    assert transactions.failed(None, 5) == 10 * MS
+    assert transactions.again(5 + 10 * MS) == [RecoverSinks(7, (record("a"),), start)]
+    assert transactions.again_at_ns is None
+
+
+def test_failures_in_a_row_wait_longer_and_are_counted_until_one_works() -> None:
+    transactions = Transactions(None, RULES.restarts)
+    complete(transactions, 1, "a")
+    assert [transactions.failed(1, 0) for _ in range(4)] == [10 * MS, 20 * MS, 40 * MS, None]
+    assert transactions.again_at_ns == RULES.restarts.backoff_max_ns, "it may be repeated even so"
+    transactions.committed(1)
+    complete(transactions, 2, "b")
+    assert transactions.failed(2, 0) == 10 * MS
+
+
+def test_a_failure_beside_a_newer_commit_is_left_to_that_one() -> None:
+    transactions = Transactions(None, RULES.restarts)
+    complete(transactions, 1, "a")
+    complete(transactions, 2, "b")
+    assert transactions.failed(1, 0) == 0
+    assert transactions.again_at_ns is None
 
 
 def test_the_state_can_be_read_as_text() -> None:
-    transactions = Transactions(None)
+    transactions = Transactions(None, RULES.restarts)
     complete(transactions, 1, "a")
     assert transactions.describe() == "uncommitted=1"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import msgspec
 import pytest
 
 import headrace as hr
@@ -54,6 +55,31 @@ def test_a_fresh_run_uses_no_number_that_was_ever_used(store: FsspecStore) -> No
     assert resolve(store, "job", None) == Restore(None, "", 10)
 
 
+def test_auto_is_the_newest_checkpoint_or_the_beginning(store: FsspecStore) -> None:
+    assert resolve(None, "job", "auto") == Restore(None, "", 1)
+    assert resolve(store, "job", "auto") == Restore(None, "", 1)
+    with_checkpoints(store, 2, 5)
+    assert resolve(store, "job", "auto").metadata == metadata(5)
+
+
+def test_auto_does_not_begin_anew_over_damage(store: FsspecStore) -> None:
+    store.put(metadata_path("job", 6), b"rubbish")
+    with pytest.raises(UserError, match=r"no undamaged checkpoint .*; fresh=True begins anew$"):
+        resolve(store, "job", "auto")
+
+
+def test_a_run_that_began_anew_hides_the_checkpoints_before_it(store: FsspecStore) -> None:
+    """Else the same command would go on from the history that was given up."""
+    with_checkpoints(store, 2, 5)
+    catalog.note_start(store, "job", EpochStart(9, 0, 0))
+    assert resolve(store, "job", "auto") == Restore(None, "", 6)
+    with pytest.raises(UserError, match="no complete checkpoint there; leave restore out"):
+        resolve(store, "job", "latest")
+    newer = msgspec.structs.replace(metadata(7), epoch=9)
+    catalog.publish(store, newer)
+    assert resolve(store, "job", "auto").metadata == newer
+
+
 def test_latest_is_the_newest_that_is_undamaged(store: FsspecStore) -> None:
     with_checkpoints(store, 2, 5, 6)
     store.put(metadata_path("job", 6), b"rubbish")
@@ -84,8 +110,8 @@ def test_a_path_names_a_checkpoint_anywhere(store: FsspecStore, tmp_path: Path) 
     ("restore", "sentence"),
     [
         ("latest", "restore='latest': job 'other' has no complete checkpoint there"),
-        ("newest", "restore='newest' is neither 'latest', nor a number, nor a path"),
-        ("-1", "restore='-1' is neither 'latest'"),
+        ("newest", "restore='newest' is neither 'auto' nor 'latest', nor a number, nor a path"),
+        ("-1", "restore='-1' is neither 'auto' nor 'latest'"),
         (4, "chk-4 of job 'other' is not complete or does not exist; complete are: none"),
     ],
 )

@@ -239,6 +239,14 @@ def test_a_rescale_suspends_and_says_what_it_took() -> None:
     assert second.calls == ["await start", "rescaled from 2 to 4"]
 
 
+def test_a_rescale_to_the_present_parallelism_stops_nothing() -> None:
+    sessions = Sessions()
+    handle = sessions.handle()
+    with pytest.raises(UserError, match="job 'orders' runs at parallelism 2 already"):
+        handle.rescale(2)
+    assert sessions.prepared == []
+
+
 def test_totals_and_notices_go_on_after_a_rescale() -> None:
     handle = Sessions().handle()
     handle.rescale(4)

@@ -204,7 +204,8 @@ def test_a_result_holds_what_was_collected_in_this_run(launches: Launches) -> No
     commit(handle, pa.record_batch({"id": [99]}))
     job = Job("orders", handle)
     assert job.run("threads", restore="latest").collected["out"].to_pydict() == {"id": [99]}
-    empty = job.run("threads").collected["out"]
+    nothing = Job("orders", sink())
+    empty = nothing.run("threads").collected["out"]
     assert (empty.num_rows, empty.schema) == (0, handle.node.schema)
 
 

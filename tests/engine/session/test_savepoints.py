@@ -46,7 +46,7 @@ class Subject:
         workers = Workers([[0], [1]], driven.RULES)
         for worker in (0, 1):
             workers.register(worker, m.Register(worker, 0, "host", 1000, 1), 0)
-        self.transactions = Transactions(None)
+        self.transactions = Transactions(None, driven.RULES.restarts)
         self.retention = Retention(None, retain=1)
         self.machine = Checkpoints(
             PLAN,

@@ -161,3 +161,19 @@ def test_a_broken_file_is_named(tmp_path: Path) -> None:
     toml.write_text("parallelism = ")
     with pytest.raises(UserError, match=r"headrace\.toml: cannot be read"):
         layered(RunOptions(), {}, {}, toml)
+
+
+def test_a_pyproject_that_is_no_text_is_passed_over_or_refused(tmp_path: Path) -> None:
+    project = tmp_path / "pyproject.toml"
+    project.write_bytes(b"name = '\xff'\n")
+    assert find_settings_file(tmp_path) is None
+    project.write_bytes(b"[tool.headrace]\nmaster = '\xff'\n")
+    with pytest.raises(UserError, match=r"pyproject.toml: cannot be read"):
+        layered(RunOptions(), {}, {}, find_settings_file(tmp_path))
+
+
+def test_a_table_or_list_is_what_renamed_takes(tmp_path: Path) -> None:
+    toml = tmp_path / "headrace.toml"
+    toml.write_text("renamed = 1.5\n")
+    with pytest.raises(UserError, match=r"renamed=1.5 does not map old names to new ones"):
+        layered(RunOptions(), {}, {}, toml)

@@ -341,7 +341,7 @@ def test_a_drained_job_ends_with_all_that_it_had_read(tmp_path: Path) -> None:
     handle.checkpoint()
     where = handle.stop_with_savepoint(drain=True)
     result = handle.wait(30.0)
-    assert result.outcome == "finished"
+    assert (result.outcome, result.savepoint) == ("finished", where)
     assert Path(where).parent == tmp_path / "ckpt" / "job"
     out = written(tmp_path)
     assert set(out.values()) == {1}
