@@ -55,10 +55,18 @@ from .co_connected import co_connected
 from .connected import connected
 from .expressions import check_filter, projected_schema
 from .flow import STATE, Flow
+from .isolated import isolated, refuse_isolated
 from .joined import On, joined
 from .processed import processed
 from .windowed import check_window, window_aggregated
 from .write import Write
+
+_STATE_STAYS = (
+    "a processor's state lies in the worker; do the slow part in a map or map_batches before it,"
+    " with isolate=True there"
+)
+
+_NO_GIL = "an Arrow expression does not hold the GIL"
 
 RowFunction = Callable[[Row], Row]
 FlatRowFunction = Callable[[Row], Iterable[Row] | None]
@@ -91,6 +99,7 @@ class Stream(Flow["Stream"]):
         function: RowFunction,
         schema: pa.Schema | None = None,
         *,
+        isolate: bool = False,
         name: str | None = None,
         parallelism: int | None = None,
     ) -> Stream:
@@ -98,9 +107,11 @@ class Stream(Flow["Stream"]):
 
         Args:
             schema: of the results; None: this stream's.
+            isolate: run the function in a process of its own, beside each subtask; for functions
+                that hold the GIL for long, or crash.
         """
         out = self._declared("map", function, schema)
-        operator = partial(MapOperator, function, out)
+        operator = isolated("map", partial(MapOperator, function, out), isolate=isolate)
         return self.then(
             "map", operator, out, name=name, parallelism=parallelism, runs_user_code=True
         )
@@ -110,6 +121,7 @@ class Stream(Flow["Stream"]):
         function: FlatRowFunction,
         schema: pa.Schema | None = None,
         *,
+        isolate: bool = False,
         name: str | None = None,
         parallelism: int | None = None,
     ) -> Stream:
@@ -117,9 +129,11 @@ class Stream(Flow["Stream"]):
 
         Args:
             schema: of the results; None: this stream's.
+            isolate: run the function in a process of its own, beside each subtask; for functions
+                that hold the GIL for long, or crash.
         """
         out = self._declared("flat_map", function, schema)
-        operator = partial(FlatMapOperator, function, out)
+        operator = isolated("flat_map", partial(FlatMapOperator, function, out), isolate=isolate)
         return self.then(
             "flat_map", operator, out, name=name, parallelism=parallelism, runs_user_code=True
         )
@@ -128,6 +142,7 @@ class Stream(Flow["Stream"]):
         self,
         condition: pc.Expression | RowPredicate,
         *,
+        isolate: bool = False,
         name: str | None = None,
         parallelism: int | None = None,
     ) -> Stream:
@@ -136,13 +151,16 @@ class Stream(Flow["Stream"]):
         Args:
             condition: an Arrow expression such as `pc.field("amount") > 100` (fast), or a function
                 of one row (slow).
+            isolate: run the function in a process of its own, beside each subtask; for functions
+                that hold the GIL for long, or crash.
         """
         if isinstance(condition, pc.Expression):
             check_filter(condition, self.schema)
+            refuse_isolated("filter", isolate, _NO_GIL)
             keep = partial(FilterOperator, condition)
             return self.then("filter", keep, self.schema, name=name, parallelism=parallelism)
         self._declared("filter", condition, None)
-        operator = partial(FilterFunctionOperator, condition)
+        operator = isolated("filter", partial(FilterFunctionOperator, condition), isolate=isolate)
         return self.then(
             "filter", operator, self.schema, name=name, parallelism=parallelism, runs_user_code=True
         )
@@ -153,6 +171,7 @@ class Stream(Flow["Stream"]):
         schema: pa.Schema | None = None,
         *,
         batch_size: int | None = None,
+        isolate: bool = False,
         name: str | None = None,
         parallelism: int | None = None,
     ) -> Stream:
@@ -164,11 +183,14 @@ class Stream(Flow["Stream"]):
                 model in `__init__`) and calls it.
             schema: of the results; None: this stream's.
             batch_size: rows handed over at most; None: as they come.
+            isolate: run the function in a process of its own, beside each subtask; for functions
+                that hold the GIL for long, or crash.
         """
         out = self._declared("map_batches", function, schema)
         if batch_size is not None:
             check_parallelism(batch_size, where="map_batches: batch_size", limit=2**31 - 1)
-        operator = partial(MapBatchesOperator, function, out, batch_size)
+        make = partial(MapBatchesOperator, function, out, batch_size)
+        operator = isolated("map_batches", make, isolate=isolate)
         return self.then(
             "map_batches", operator, out, name=name, parallelism=parallelism, runs_user_code=True
         )
@@ -534,6 +556,7 @@ class KeyedStream:
         name: str | None = None,
         parallelism: int | None = None,
         state: State | None = None,
+        isolate: bool = False,
     ) -> Stream:
         """Run a processor with declared state per key, and timers if it implements `on_timer` or
         `on_processing_timer`.
@@ -543,7 +566,9 @@ class KeyedStream:
             schema: of the emitted records.
             name: required.
             state: where the state lies, if not where the job's does.
+            isolate: refused, since the state lies in the worker; here to say so.
         """
+        refuse_isolated("process", isolate, _STATE_STAYS)
         return processed(
             self.stream,
             self.columns,

@@ -53,6 +53,7 @@ class OperatorPlan:
         time: the role of watermarks.
         idle_after_ns: of an operator that makes watermarks: without records for so long it counts
             as idle; None: never.
+        built_at: "job.py:17", where the user wrote it; empty: unknown.
     """
 
     name: str
@@ -63,6 +64,7 @@ class OperatorPlan:
     stateful: bool = False
     time: EventTimeRole = EventTimeRole.PASSES
     idle_after_ns: int | None = None
+    built_at: str = ""
 
 
 @dataclass(frozen=True, slots=True)

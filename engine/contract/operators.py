@@ -12,6 +12,7 @@ before the running work, however long the user's function takes.
 
 from __future__ import annotations
 
+import socket
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
@@ -151,6 +152,22 @@ class StateBackend:
 HEAP = StateBackend()
 
 
+class ChildProcess(Protocol):
+    """A process that serves one operator instance over its connection."""
+
+    connection: socket.socket
+
+    def ended(self, timeout_s: float) -> int | None:
+        """Wait for the end; return the exit code, negative for a signal. None: it lives, or nobody
+        knows.
+        """
+        ...
+
+    def close(self) -> None:
+        """Give everything back; the process ends when its connection is closed."""
+        ...
+
+
 @dataclass(frozen=True, slots=True)
 class OperatorContext:
     """Where an operator instance runs.
@@ -162,6 +179,7 @@ class OperatorContext:
         max_parallelism: number of key groups.
         epoch: fencing number of this attempt; grows with every restart.
         backend: where keyed state lies, unless the operator says otherwise.
+        processes: starts a process for an isolated operator; raises OSError. None: there are none.
     """
 
     job: str
@@ -171,6 +189,7 @@ class OperatorContext:
     max_parallelism: int
     epoch: int
     backend: StateBackend = HEAP
+    processes: Callable[[], ChildProcess] | None = None
 
 
 class Stateful(Protocol):

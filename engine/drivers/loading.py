@@ -8,7 +8,7 @@ from headrace.recovery.metadata import SubtaskSnapshot
 from headrace.recovery.store import Store
 
 from ..contract.execution import ExecutionPlan, SubtaskId
-from ..contract.operators import OperatorContext, Restored, StateBackend
+from ..contract.operators import ChildProcess, OperatorContext, Restored, StateBackend
 from ..operators.chain import Chain
 from ..state.backend import KeyedBackend
 from ..storage.ahead import FilesAhead
@@ -30,9 +30,18 @@ def open_database(
 
 
 def make_chain(
-    plan: ExecutionPlan, id: SubtaskId, epoch: int, buffer_bytes: int, backend: StateBackend
+    plan: ExecutionPlan,
+    id: SubtaskId,
+    epoch: int,
+    buffer_bytes: int,
+    backend: StateBackend,
+    processes: Callable[[], ChildProcess] | None = None,
+    tell_call: Callable[[int | None], None] = lambda operator: None,
 ) -> Chain:
-    """Make the chain of one subtask, not opened, with the splitters of its output edges."""
+    """Make the chain of one subtask, not opened, with the splitters of its output edges.
+
+    `tell_call`: told of every call of an operator, by the operator's place; None: of its end.
+    """
     task = plan.tasks[id.task]
     return Chain(
         task,
@@ -41,6 +50,8 @@ def make_chain(
         max_parallelism=plan.max_parallelism,
         epoch=epoch,
         backend=backend,
+        processes=processes,
+        tell_call=tell_call,
         splitters=[
             edge.partitioner.open(
                 id.subtask,

@@ -11,7 +11,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import queue
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import partial
@@ -26,7 +26,7 @@ from ..contract import messages as m
 from ..contract.clock import now_ns
 from ..contract.errors import HeadraceError
 from ..contract.execution import ExecutionPlan, SubtaskId
-from ..contract.operators import HEAP, StateBackend
+from ..contract.operators import HEAP, ChildProcess, StateBackend
 from ..network.network import (
     Connected,
     ConnectionId,
@@ -44,6 +44,8 @@ from ..worker.subtask_events import ReadBuffer, RunWork
 from ..worker.subtask_spec import Limits
 from ..worker.worker import Worker
 from ..worker.worker_events import DataFrame
+from .call_board import CallBoard
+from .isolated_process import SpawnedProcess
 from .loading import make_chain, open_database, origin_of, read_restored
 from .persistence import CheckpointStored, CheckpointWrite, persistence_of
 from .subtask_thread import (
@@ -97,6 +99,8 @@ class WorkerDriver(Performer[_Loaded, ConnectionId]):
         store: where checkpoints go; None: nowhere (no checkpoints are configured).
         dial: the coordinator's address.
         host: where to listen for peers.
+        calls: takes the calls of operators.
+        processes: starts a process for an isolated operator.
     """
 
     def __init__(
@@ -110,6 +114,8 @@ class WorkerDriver(Performer[_Loaded, ConnectionId]):
         dial: tuple[str, int],
         host: str,
         pid: int,
+        calls: CallBoard | None = None,
+        processes: Callable[[], ChildProcess] = SpawnedProcess,
     ) -> None:
         machine = Worker(identity.worker, plan, settings.limits, settings.heartbeat_ns)
         super().__init__(machine, plan, settings.limits, now_ns)
@@ -119,6 +125,8 @@ class WorkerDriver(Performer[_Loaded, ConnectionId]):
         self._dial = dial
         self._host = host
         self._pid = pid
+        self._calls = CallBoard() if calls is None else calls
+        self._processes = processes
         self._inbox: queue.SimpleQueue[InboxItem] = queue.SimpleQueue()
         self._leaving = Leaving()
         self._network = Network(
@@ -305,11 +313,20 @@ class WorkerDriver(Performer[_Loaded, ConnectionId]):
             id: SubtaskThread(
                 effect.epoch,
                 id,
-                partial(make_chain, self._plan, id, effect.epoch, limits.buffer_bytes, backend),
+                partial(
+                    make_chain,
+                    self._plan,
+                    id,
+                    effect.epoch,
+                    limits.buffer_bytes,
+                    backend,
+                    self._processes,
+                    self._calls.recorder(index, id),
+                ),
                 partial(read_restored, self._plan, id, snapshots.get(id), origin, ahead),
                 self._inbox.put,
             )
-            for id in effect.subtasks
+            for index, id in enumerate(effect.subtasks)
         }
         persistence = persistence_of(limits)
         self._loaded = _Loaded(effect.epoch, persistence, origin, threads, set(threads), ahead)

@@ -10,23 +10,17 @@ Message: length, 8 bytes big-endian, then cloudpickle of (entry, program, incarn
 
 from __future__ import annotations
 
-import ctypes
 import os
 import pickle
-import signal
 import struct
-import sys
 import threading
 
 from pyspark import cloudpickle
 
 from ..contract.launcher import Entry, Incarnation, WorkerProgram
+from ..drivers.parent import ORPHANED
 
 _LENGTH = struct.Struct(">Q")
-_PR_SET_PDEATHSIG = 1
-
-#: Exit code of a child whose parent vanished, for tests.
-ORPHANED = 75
 
 
 def encode(entry: Entry, program: WorkerProgram, incarnation: Incarnation, host: str) -> bytes:
@@ -45,18 +39,6 @@ def work(control: int) -> None:
     entry, program, incarnation, host = pickle.loads(_read_exactly(control, length))
     threading.Thread(target=_leave_at_end_of, args=(control,), daemon=True).start()
     entry(program, incarnation, host)
-
-
-def die_with_parent(parent: int) -> None:
-    """On Linux: be killed when the thread that forked this process ends.
-
-    That holds as well when a third process has inherited the pipe, or user code hogs the
-    interpreter. `parent` is that thread's process, which may have died already.
-    """
-    if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-        if os.getppid() != parent:
-            os._exit(ORPHANED)
 
 
 def _read_exactly(control: int, size: int) -> bytes:

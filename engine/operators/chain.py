@@ -7,7 +7,7 @@ runtime sends the output after committing the call.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import chain, pairwise
 from typing import assert_never
 
@@ -18,6 +18,7 @@ from headrace.channels.partitioners.partitioner import Splitter
 from ..contract.execution import EventTimeRole, OperatorPlan, TaskPlan
 from ..contract.operators import (
     HEAP,
+    ChildProcess,
     EventTimeOperator,
     KeepsDatabase,
     LateOutput,
@@ -36,6 +37,7 @@ from ..contract.operators import (
     StateBackend,
     Transaction,
 )
+from .isolated import IsolatedOperator
 from .progress import Progress, WatermarkGenerator
 from .work import (
     AdvanceWork,
@@ -72,16 +74,28 @@ class Chain:
         splitters: Sequence[Splitter],
         buffer_bytes: int,
         backend: StateBackend = HEAP,
+        processes: Callable[[], ChildProcess] | None = None,
+        tell_call: Callable[[int | None], None] = lambda operator: None,
     ) -> None:
         assert len(splitters) == len(plan.outputs), "one splitter per output edge"
         assert buffer_bytes > 0, f"buffers of {buffer_bytes} bytes"
         self._plan = plan
         self._contexts = [
             OperatorContext(
-                job, operator.name, index, plan.parallelism, max_parallelism, epoch, backend
+                job,
+                operator.name,
+                index,
+                plan.parallelism,
+                max_parallelism,
+                epoch,
+                backend,
+                processes,
             )
             for operator in plan.operators
         ]
+        self._tell_call = tell_call
+        #: What is told of calls, by operator behind the source; None: they never hold the GIL.
+        self._told: list[int | None] = []
         self._splitters = splitters
         #: By output edge: it takes the tail's late records.
         self._takes_late = [edge in plan.late_outputs for edge in plan.outputs]
@@ -107,12 +121,18 @@ class Chain:
 
         After a failure `close` releases the opened instances.
         """
-        for plan, context in zip(self._plan.operators, self._contexts, strict=True):
+        for place, (plan, context) in enumerate(
+            zip(self._plan.operators, self._contexts, strict=True)
+        ):
+            self._tell_call(place)
             member = self._make(plan)
+            if plan.source is None:
+                self._told.append(None if isinstance(member, IsolatedOperator) else place)
             # Listed before it is opened: an operator that fails half-way still holds resources to
             # close.
             self._members.append((plan.name, member))
             member.open(context)
+        self._tell_call(None)
         self._keepers = [(name, m) for name, m in self._members if isinstance(m, KeepsDatabase)]
         self._progress = Progress(self._operators)
         self._tell_splits()
@@ -136,6 +156,12 @@ class Chain:
 
         The caller sets `elapsed_ns`.
         """
+        try:
+            return self._run(number, work)
+        finally:
+            self._tell_call(None)
+
+    def _run(self, number: int, work: Work) -> WorkDone:
         outputs: Outputs = ()
         status, wait_ns = SourceStatus.MORE, 0
         match work:
@@ -177,6 +203,7 @@ class Chain:
         """
         assert self._source is not None, f"{self._plan.name} has no source"
         self._tell_time(now_ns)
+        self._tell_call(0)
         polled: Polled = self._source.poll(rows_max)
         splits = None if self._splits is None else self._splits.open_splits()
         self._progress.polled(polled, splits, now_ns)
@@ -206,7 +233,7 @@ class Chain:
         return self._split(
             out
             for position, operator in enumerate(self._operators)
-            for batch in operator.finish()
+            for batch in self._finishing(position, operator)
             for out in self._feed(position + 1, batch, 0)
         )
 
@@ -215,6 +242,7 @@ class Chain:
         if self._sink is None:
             return []
         name = self._plan.operators[-1].name
+        self._tell_call(self._told[-1])
         return [(name, transaction) for transaction in self._sink.precommit(checkpoint)]
 
     def take_rows_late(self) -> int:
@@ -274,9 +302,12 @@ class Chain:
         if batch.num_rows == 0:
             return
         if position < len(self._operators):
+            self._tell_call(self._told[position])
             for out in self._operators[position].process(batch, port):
                 yield from self._feed(position + 1, out, 0)
+                self._tell_call(self._told[position])
         elif self._sink is not None:
+            self._tell_call(self._told[position])
             self._sink.write(batch)
         else:
             yield batch
@@ -290,8 +321,13 @@ class Chain:
         if self._progress.is_pending:
             return
         for position, operator in self._clocked:
+            self._tell_call(self._told[position])
             for batch in operator.fire(now_ns, rows_max):
                 yield from self._feed(position + 1, batch, 0)
+
+    def _finishing(self, position: int, operator: Operator) -> Iterable[pa.RecordBatch]:
+        self._tell_call(self._told[position])
+        return operator.finish()
 
     def _feed_on(self, position: int, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
         return self._feed(position, batch, 0)

@@ -122,6 +122,7 @@ def _operator_plan(job: str, node: Node, name: str) -> OperatorPlan:
         stateful=node.stateful or node.role is not Role.OPERATOR,
         time=_time_role(node.operator),
         idle_after_ns=node.idle_after_ns,
+        built_at=node.built_at,
     )
     _check_shippable(node, plan)
     return plan

@@ -1,0 +1,28 @@
+"""`isolate=` of an operator: its function in a process of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+from ..contract.errors import UserError
+from ..operators.isolated import IsolatedOperator
+
+
+def isolated(kind: str, make: Callable[..., Any], *, isolate: bool) -> Callable[..., Any]:
+    """Return what makes the operator, isolated if so wished. Raises: UserError."""
+    _check(kind, isolate)
+    return partial(IsolatedOperator, make) if isolate else make
+
+
+def refuse_isolated(kind: str, isolate: bool, reason: str) -> None:
+    """Raise UserError if `isolate` was asked for, where it cannot be had or is of no use."""
+    _check(kind, isolate)
+    if isolate:
+        raise UserError(f"{kind}: isolate=True is not for this: {reason}")
+
+
+def _check(kind: str, isolate: bool) -> None:
+    if not isinstance(isolate, bool):
+        raise UserError(f"{kind}: isolate is True or False, not {isolate!r}")
