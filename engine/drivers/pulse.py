@@ -8,6 +8,7 @@ and then there is no pulse.
 
 from __future__ import annotations
 
+import contextlib
 import secrets
 import socket
 import time
@@ -113,6 +114,9 @@ class _Line:
 
     def send(self, message: m.Pulse) -> None:
         """Send a message. Raises: OSError."""
+        with contextlib.suppress(BlockingIOError):
+            if not self._socket.recv(1):
+                raise ConnectionResetError("the coordinator has closed")
         frame = b"".join(self._encoder.encode(ControlFrame(m.encode(message))))
         if self._socket.send(frame) != len(frame):
             raise BlockingIOError("the coordinator does not read")

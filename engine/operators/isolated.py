@@ -16,7 +16,6 @@ import socket
 import traceback
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from typing import Any
 
 import msgspec
 import numpy as np
@@ -29,8 +28,8 @@ from .stateless import StatelessOperator
 
 #: To the process: the operator and its context; a batch; the input has ended.
 _OPEN, _PROCESS, _FINISH = b"O", b"P", b"F"
-#: From it: a result; the call is done; the user's code failed; something else failed.
-_RESULT, _DONE, _USER_FAILED, _FAILED = b"R", b"D", b"U", b"X"
+#: From it: a result; the last result; no more results; the user's code failed; something else did.
+_RESULT, _LAST, _DONE, _USER_FAILED, _FAILED = b"R", b"L", b"D", b"U", b"X"
 
 #: How long a process may take to close its operator, and one that broke off to be seen dead.
 _END_S = 5.0
@@ -102,8 +101,10 @@ class IsolatedOperator(StatelessOperator):
                 raise self._ended() from None
             if kind == _DONE:
                 return
-            if kind == _RESULT:
+            if kind in (_RESULT, _LAST):
                 yield _as_batch(content)
+                if kind == _LAST:
+                    return
             elif kind == _USER_FAILED:
                 raise UserCodeError(*msgspec.msgpack.decode(content, type=tuple[str, str, str]))
             else:
@@ -143,30 +144,44 @@ def serve(connection: socket.socket) -> None:
     operator: Operator | None = None
     try:
         while True:
-            kind, content = line.receive()
-            try:
-                if kind == _OPEN:
-                    assert isinstance(content, bytes), "a program"
-                    operator = _opened(content)
-                else:
-                    assert operator is not None, "opened"
-                    for result in _run(operator, kind, content):
-                        line.send_batch(_RESULT, result)
-            except UserCodeError as error:
-                told = (error.operator, error.message, error.user_traceback)
-                line.send(_USER_FAILED, msgspec.msgpack.encode(told))
-            except Gone:
-                raise
-            except Exception as error:
-                traceback.print_exc()
-                line.send(_FAILED, f"{type(error).__name__}: {error}".encode())
-            else:
-                line.send(_DONE)
-            # A name here would keep the batch, and its memory, until the next one is here.
-            del content
+            operator = _serve_once(line, operator)
     except Gone:
         if operator is not None:
             operator.close()
+
+
+def _serve_once(line: SharedBatches, operator: Operator | None) -> Operator | None:
+    """Take a message and answer. Returns the operator, if there is one by now. Raises: Gone."""
+    kind, content = line.receive()
+    try:
+        if kind == _OPEN:
+            assert isinstance(content, bytes), "a program"
+            operator = _opened(content)
+            line.send(_DONE)
+        else:
+            assert operator is not None, "opened"
+            _answer(line, _run(operator, kind, content))
+    except UserCodeError as error:
+        told = (error.operator, error.message, error.user_traceback)
+        line.send(_USER_FAILED, msgspec.msgpack.encode(told))
+    except Gone:
+        raise
+    except Exception as error:
+        traceback.print_exc()
+        line.send(_FAILED, f"{type(error).__name__}: {error}".encode())
+    return operator
+
+
+def _answer(line: SharedBatches, results: Iterator[pa.RecordBatch]) -> None:
+    last: pa.RecordBatch | None = None
+    for result in results:
+        if last is not None:
+            line.send_batch(_RESULT, last)
+        last = result
+    if last is None:
+        line.send(_DONE)
+    else:
+        line.send_batch(_LAST, last)
 
 
 def _opened(program: bytes) -> Operator:
@@ -177,7 +192,9 @@ def _opened(program: bytes) -> Operator:
     return operator
 
 
-def _run(operator: Operator, kind: bytes, content: Any) -> Iterator[pa.RecordBatch]:
+def _run(
+    operator: Operator, kind: bytes, content: bytes | pa.RecordBatch
+) -> Iterator[pa.RecordBatch]:
     if kind == _FINISH:
         yield from operator.finish()
     else:
