@@ -231,6 +231,8 @@ class Coordinator:
                 self._checkpoints.requested(event)
             case events.StopRequested():
                 return self._stop_requested(event)
+            case events.DriverSlept(slept_ns):
+                self._workers.forgive(slept_ns, self._now_ns)
             case events.TimePassed():
                 return self._time_passed()
             case _:

@@ -207,6 +207,15 @@ class TimePassed:
     """The time of `next_deadline_ns` has come."""
 
 
+@dataclass(frozen=True, slots=True)
+class DriverSlept:
+    """The coordinator's own process stood still for so long: user code in it held the GIL, or the
+    process was stopped.
+    """
+
+    slept_ns: int
+
+
 CoordinatorEvent = (
     MessageReceived
     | ConnectionLost
@@ -227,6 +236,7 @@ CoordinatorEvent = (
     | CheckpointRequested
     | StopRequested
     | TimePassed
+    | DriverSlept
 )
 
 # --- effects --------------------------------------------------------------------------------------

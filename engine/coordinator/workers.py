@@ -158,6 +158,12 @@ class Workers:
         member.silence_told = True
         return silence_ns
 
+    def forgive(self, slept_ns: int, now_ns: int) -> None:
+        """Give members the whole time for a sign of life if the driver was deaf for long."""
+        if 4 * slept_ns >= self._heartbeat_timeout_ns:
+            for member in self._members.values():
+                member.seen_ns = now_ns
+
     # --- coming and going -------------------------------------------------------------------------
 
     def admits(self, message: Register) -> bool:

@@ -79,6 +79,15 @@ def test_a_call_that_holds_the_gil_for_longer_than_the_timeout_is_named_and_surv
     )
 
 
+def test_workers_in_threads_are_not_lost_for_a_call_that_stops_their_driver_too() -> None:
+    job = held_once(5)
+    handle = job.start("threads", network=hr.Network(heartbeat="0.2s", heartbeat_timeout="1s"))
+    result = handle.wait(WAIT_S)
+    assert is_exact(result)
+    assert result.restarts == 0
+    assert not notices(handle, NoticeKind.WARNING)
+
+
 def test_a_frozen_worker_is_lost_within_the_timeout() -> None:
     with running(held_once(0)) as handle:
         frozen = handle.status().workers[1]

@@ -291,6 +291,17 @@ def test_a_silent_worker_whose_process_lives_is_kept_and_named() -> None:
     assert "close 1" in subject.at(1_700 * MS + 1)
 
 
+def test_a_driver_that_slept_does_not_take_its_sleep_for_the_workers_silence() -> None:
+    subject = running()
+    subject.now_ns = 5_000 * MS
+    subject.step(d.DriverSlept(4_000 * MS))
+    assert "close 0" not in subject.at(5_000 * MS)
+    # A short sleep excuses nobody.
+    subject.now_ns = 6_000 * MS + 1
+    subject.step(d.DriverSlept(249 * MS))
+    assert {"close 0", "close 1"} <= set(subject.at(6_000 * MS + 1))
+
+
 def test_the_machine_asks_to_be_woken_for_silence() -> None:
     subject = running(replace(RULES, checkpoints=replace(RULES.checkpoints, interval_ns=None)))
     assert subject.machine.next_deadline_ns() == 1_000 * MS + 1
