@@ -43,8 +43,10 @@ def isolated_by_a_word() -> hr.Stream:
     [
         (
             process_isolated,
-            "process: isolate=True is not for this: a processor's state lies in the worker; do the"
-            " slow part in a map or map_batches before it, with isolate=True there",
+            (
+                "process: isolate=True is not for this: a processor's state lies in the worker; do"
+                " the slow part in a map or map_batches before it, with isolate=True there"
+            ),
         ),
         (
             filter_by_expression,
