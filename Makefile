@@ -16,8 +16,8 @@ MATRIX := $(BIN)/python -m headrace.engine.simulation.campaign.matrix $(if $(SEE
 #: Exits with 3 when there is no Java that Spark runs on.
 FIND_JAVA := from headrace.engine.spark.java import has_java; exit(0 if has_java() else 3)
 
-.PHONY: demo test simulate explore rescale-matrix matrix-edges matrix-operators mutants bench \
-    faults check check-format check-lint check-tidy check-imports check-types
+.PHONY: demo test simulate explore rescale-matrix matrix-edges matrix-operators matrix-chains \
+    mutants bench faults check check-format check-lint check-tidy check-imports check-types
 
 demo: $(READY)
 	$(BIN)/headrace demo
@@ -56,15 +56,19 @@ explore: $(READY)
 simulate: $(READY)
 	$(BIN)/python -m headrace.engine.simulation.campaign $(if $(SEEDS),--seeds $(SEEDS))
 
-# Every parallelism from 1 to 8 to every other, over every kind of edge, then into every kind of
-# operator; about half an hour each on two cores, with SEEDS=10 two minutes.
-rescale-matrix: matrix-edges matrix-operators
+# Every parallelism from 1 to 8 to every other, over every kind of edge, into every kind of
+# operator, then over forward edges behind keyed tasks; about half an hour each on two cores, with
+# SEEDS=10 two minutes.
+rescale-matrix: matrix-edges matrix-operators matrix-chains
 
 matrix-edges: $(READY)
 	$(MATRIX)
 
 matrix-operators: $(READY)
 	$(MATRIX) --operators
+
+matrix-chains: $(READY)
+	$(MATRIX) --chains
 
 # Planted bugs, which the simulation must find, without being told where at first.
 mutants: $(READY)

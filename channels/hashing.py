@@ -90,7 +90,7 @@ def key_hashers(schema: pa.Schema, columns: Sequence[str]) -> list[Callable[[pa.
             raise TypeError(
                 f"column {name!r} of type {schema.field(index).type} cannot be a key: "
                 "keys are integers, float32/64, booleans, strings, binaries, dates, times, "
-                "timestamps and durations"
+                "timestamps and durations; cast it in a select, a decimal to a string"
             )
         hashers.append(hasher)
     return hashers

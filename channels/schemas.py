@@ -17,6 +17,7 @@ views.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -51,7 +52,7 @@ class WireSchema:
     @staticmethod
     def of(schema: pa.Schema) -> WireSchema:
         """Work out the wire side of a schema. Raises: UnsupportedSchema."""
-        plain = pa.schema([_plain_field(field) for field in schema])
+        plain = pa.schema([f.with_type(_rebuilt(f.type, _standing_alone)) for f in schema])
         text = "\n".join(f"{field.name}: {field.type}" for field in schema)
         recoded = not plain.equals(schema)
         return WireSchema(
@@ -74,33 +75,39 @@ class WireSchemas:
         return known
 
 
-def _plain_field(field: pa.Field) -> pa.Field:
-    return field.with_type(_plain_type(field.type))
+def plain_type(kind: pa.DataType) -> pa.DataType:
+    """Return the type of equal values without views and, of a whole column, without runs."""
+    return _rebuilt(kind.value_type if types.is_run_end_encoded(kind) else kind, _unviewed)
 
 
-def _plain_type(kind: pa.DataType) -> pa.DataType:
+def _rebuilt(kind: pa.DataType, replaced: Callable[[pa.DataType], pa.DataType]) -> pa.DataType:
+    """Replace a type, and the types inside a nested one."""
+
+    def field_of(field: pa.Field) -> pa.Field:
+        return field.with_type(_rebuilt(field.type, replaced))
+
+    if types.is_struct(kind):
+        return pa.struct([field_of(field) for field in kind])
+    if types.is_map(kind):
+        return pa.map_(field_of(kind.key_field), field_of(kind.item_field), kind.keys_sorted)
+    if types.is_fixed_size_list(kind):
+        return pa.list_(field_of(kind.value_field), kind.list_size)
+    if types.is_list(kind):
+        return pa.list_(field_of(kind.value_field))
+    if types.is_large_list(kind):
+        return pa.large_list(field_of(kind.value_field))
+    return replaced(kind)
+
+
+def _unviewed(kind: pa.DataType) -> pa.DataType:
     if types.is_string_view(kind):
         return pa.string()
-    if types.is_binary_view(kind):
-        return pa.binary()
-    if types.is_dictionary(kind):
-        return _dictionary_values(kind)
-    if types.is_struct(kind):
-        return pa.struct([_plain_field(field) for field in kind])
-    if types.is_map(kind):
-        return pa.map_(
-            _plain_field(kind.key_field), _plain_field(kind.item_field), kind.keys_sorted
-        )
-    if types.is_fixed_size_list(kind):
-        return pa.list_(_plain_field(kind.value_field), kind.list_size)
-    if types.is_list(kind):
-        return pa.list_(_plain_field(kind.value_field))
-    if types.is_large_list(kind):
-        return pa.large_list(_plain_field(kind.value_field))
-    return kind
+    return pa.binary() if types.is_binary_view(kind) else kind
 
 
-def _dictionary_values(kind: pa.DataType) -> pa.DataType:
+def _standing_alone(kind: pa.DataType) -> pa.DataType:
+    if not types.is_dictionary(kind):
+        return _unviewed(kind)
     values = kind.value_type
     if types.is_string(values) or types.is_binary(values):
         return values

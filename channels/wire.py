@@ -398,7 +398,8 @@ class FrameDecoder:
             batch.validate(full=True)
             if schema.recoded:
                 batch = batch.cast(schema.logical)
-        except (pa.ArrowException, OSError, struct.error) as error:
+        # Arrow raises EOFError at an end of stream where a batch should be.
+        except (pa.ArrowException, OSError, EOFError, struct.error) as error:
             raise _bad_body(header, "record batch", "a valid one", error) from error
         buffer = Buffer(header.position, header.rows, header.size, (batch,))
         return BufferFrame(header.channel, buffer)

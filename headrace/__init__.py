@@ -26,6 +26,11 @@ if _TYPE_CHECKING:
     from .engine.contract.errors import StorageUnreachable as StorageUnreachable
     from .engine.contract.errors import UserCodeError as UserCodeError
     from .engine.contract.errors import UserError as UserError
+    from .engine.contract.operators import Polled as Polled
+    from .engine.contract.operators import SourceStatus as SourceStatus
+    from .engine.contract.operators import StateKind as StateKind
+    from .engine.contract.operators import StateSnapshot as StateSnapshot
+    from .engine.contract.operators import Transaction as Transaction
     from .engine.contract.options import Autoscale as Autoscale
     from .engine.contract.options import Checkpoints as Checkpoints
     from .engine.contract.options import Network as Network
@@ -66,6 +71,11 @@ _HOMES = {
     "JobHandle": ".engine.session.handle",
     "JobResult": ".engine.contract.outcomes",
     "Job": ".engine.session.job",
+    "Polled": ".engine.contract.operators",
+    "SourceStatus": ".engine.contract.operators",
+    "StateKind": ".engine.contract.operators",
+    "StateSnapshot": ".engine.contract.operators",
+    "Transaction": ".engine.contract.operators",
     "Autoscale": ".engine.contract.options",
     "Checkpoints": ".engine.contract.options",
     "Network": ".engine.contract.options",

@@ -54,6 +54,8 @@ class ChannelStateHandle(msgspec.Struct, frozen=True, forbid_unknown_fields=True
         ended: the end of input follows the records, in flight too.
         watermarks: (records of this handle before the watermark, counted before the filters; event
             time in nanoseconds since 1970), in order.
+        wave: of a replay after a rescale (`recovery/waves.py`): of "replay" the wave to come, of
+            the other sides the wave that was under way; waves count down, 0: new records.
     """
 
     edge: int
@@ -64,6 +66,7 @@ class ChannelStateHandle(msgspec.Struct, frozen=True, forbid_unknown_fields=True
     buffers: list[BufferHandle]
     ended: bool
     watermarks: list[tuple[int, int]] = []
+    wave: int = 0
 
     @property
     def end(self) -> int:

@@ -6,6 +6,11 @@ and writes nothing. Order within an old channel is kept; among old channels of o
 free. Records that an earlier attempt had left to replay are of an earlier generation and come
 before all data in flight behind them, or a key's older records could fall behind newer records.
 
+After a rescale that deals out old channels, all subtasks of the job replay in *waves*
+(`recovery/waves.py`), which count down. Records of a later wave wait, and their port goes on with
+what the present wave sends there. Records of wave 0 come with the new records, and hold their port
+from the start.
+
 Watermarks are replayed in place, as watermarks of the channel with the same ends. Restoring at
 another parallelism removes them (`recovery/redistribution.py`): the channel is gone, and
 filtered records have no place any more.
@@ -70,6 +75,7 @@ class _Stored:
 @dataclass(slots=True, eq=False)
 class _OldChannel:
     port: int
+    wave: int
     generation: int
     source: ChannelStateHandle
     stored: deque[_Stored] = field(default_factory=deque)
@@ -79,6 +85,11 @@ class _OldChannel:
     #: So many of those records are in buffers that are done with, or in any buffer.
     done: int = 0
     total: int = 0
+
+    @property
+    def age(self) -> tuple[int, int]:
+        """The lowest is the oldest."""
+        return -self.wave, self.generation
 
     def add(self, handle: ChannelStateHandle, stored: Iterable[_Stored]) -> None:
         """Append the buffers and watermarks of `handle`."""
@@ -105,6 +116,7 @@ class Replay:
     Args:
         handles: as `merge_sides` orders them; edges in terms of the present plan.
         ports: {edge: input port}.
+        wave: the wave that begins; earlier waves are over.
         ahead_bytes_max: limit of the read-ahead, soft by one buffer.
     """
 
@@ -113,8 +125,10 @@ class Replay:
         handles: Iterable[ChannelStateHandle],
         ports: dict[int, int],
         *,
+        wave: int = 0,
         ahead_bytes_max: int = AHEAD_BYTES_MAX,
     ) -> None:
+        self._wave = wave
         self._ahead_bytes_max = ahead_bytes_max
         #: Stored size of what is ordered and not done with.
         self.ahead_bytes = 0
@@ -124,14 +138,14 @@ class Replay:
         self._given: tuple[_OldChannel, int] | None = None
         #: Watermarks that were replayed and not yet asked for.
         self._reached: list[tuple[ChannelId, int]] = []
-        by_channel: dict[tuple[int, int, int, int], _OldChannel] = {}
+        by_channel: dict[tuple[int, int, int, int, int], _OldChannel] = {}
         ordered = list(handles)
         newest = 1 + max((h.first for h in ordered if h.side == "replay"), default=-1)
         for handle in ordered:
             generation = handle.first if handle.side == "replay" else newest
-            key = (generation, handle.edge, handle.producer, handle.consumer)
+            key = (handle.wave, generation, handle.edge, handle.producer, handle.consumer)
             if key not in by_channel:
-                by_channel[key] = _OldChannel(ports[handle.edge], generation, handle)
+                by_channel[key] = _OldChannel(ports[handle.edge], handle.wave, generation, handle)
                 self._channels.append(by_channel[key])
             first = len(self._by_number)
             stored = [_Stored(first + n, buffer) for n, buffer in enumerate(handle.buffers)]
@@ -141,8 +155,18 @@ class Replay:
 
     @property
     def pending_ports(self) -> frozenset[int]:
-        """Ports with records left to replay or commit; their channels have to wait."""
-        return frozenset(channel.port for channel in self._channels)
+        """Ports with records left to replay or commit; their channels have to wait.
+
+        Channels bring records of the present wave, which go before replays of later ones.
+        """
+        held = [c for c in self._channels if c.wave >= self._wave or c.wave == 0]
+        return frozenset(channel.port for channel in held)
+
+    def wave_began(self, wave: int) -> None:
+        """The job has begun a later wave."""
+        assert wave < self._wave, f"wave {wave} after wave {self._wave}"
+        self._wave = wave
+        self._drop_done()
 
     def wanted(self) -> list[ReadOrder]:
         """Return the buffers to read now; each is ordered once."""
@@ -209,6 +233,7 @@ class Replay:
                 buffers=[_rest(stored) for stored in channel.stored],
                 ended=False,
                 watermarks=[(before - channel.done, time) for before, time in channel.watermarks],
+                wave=channel.wave,
             )
             for channel in self._channels
         ]
@@ -224,13 +249,12 @@ class Replay:
         return "\n".join(lines)
 
     def _oldest(self) -> list[_OldChannel]:
-        """The channels that have their turn: each port's oldest generation."""
-        oldest: dict[int, int] = {}
-        for channel in self._channels:
-            oldest[channel.port] = min(
-                channel.generation, oldest.get(channel.port, channel.generation)
-            )
-        return [channel for channel in self._channels if channel.generation == oldest[channel.port]]
+        """The channels that have their turn: each port's first wave and oldest generation."""
+        due = [channel for channel in self._channels if channel.wave >= self._wave]
+        oldest: dict[int, tuple[int, int]] = {}
+        for channel in due:
+            oldest[channel.port] = min(channel.age, oldest.get(channel.port, channel.age))
+        return [channel for channel in due if channel.age == oldest[channel.port]]
 
     def _drop_done(self) -> None:
         """Let go of finished buffers, generation by generation.
@@ -257,9 +281,13 @@ class Replay:
 
 
 def merge_sides(handles: Sequence[ChannelStateHandle]) -> list[ChannelStateHandle]:
-    """Order handles for replay: older replays, then the receiver's part, then the sender's."""
+    """Order handles for replay: by old channel, wave, and side; older replays, then the receiver's
+    part, then the sender's.
+    """
     order = {"replay": 0, "input": 1, "output": 2}
-    return sorted(handles, key=lambda h: (h.edge, h.producer, h.consumer, order[h.side], h.first))
+    return sorted(
+        handles, key=lambda h: (h.edge, h.producer, h.consumer, -h.wave, order[h.side], h.first)
+    )
 
 
 def _is_done(stored: _Stored) -> bool:

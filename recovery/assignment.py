@@ -24,6 +24,7 @@ from .event_time import restored_channel, restored_operator
 from .handles import DatabaseHandle, StateHandle
 from .metadata import ChannelPosition, CheckpointMetadata, SubtaskSnapshot, TaskInfo
 from .redistribution import Incompatible, NewEdge, check_moved, in_flight_of, old_edges
+from .waves import Waves, waves_of
 
 _IN_FLIGHT = "in-flight records of edge"
 
@@ -78,8 +79,9 @@ def assign(
         for task, is_moved in zip(tasks, moved, strict=True)
     ]
     _reopen(finished, tasks)
+    waves = waves_of(metadata, [(task.info.parallelism, task.edges) for task in tasks])
     return [
-        _snapshot(metadata, tasks, finished, index, subtask, moved=True in moved)
+        _snapshot(metadata, tasks, finished, waves, index, subtask, moved=True in moved)
         for index, task in enumerate(tasks)
         for subtask in range(task.info.parallelism)
     ]
@@ -178,6 +180,7 @@ def _snapshot(
     metadata: CheckpointMetadata,
     tasks: Sequence[NewTask],
     finished: Sequence[Sequence[bool]],
+    waves: Waves,
     index: int,
     subtask: int,
     *,
@@ -197,7 +200,7 @@ def _snapshot(
         ],
         sent=[],
         inflight=[
-            handle
+            replace(handle, wave=waves.get((edge, handle.wave), 0))
             for edge, new in task.edges.items()
             for handle in in_flight_of(
                 metadata,

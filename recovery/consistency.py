@@ -159,6 +159,7 @@ def _check_in_flight(
     _require_count(part, ".producer", handle.producer, 0, metadata.max_parallelism - 1)
     _require_count(part, ".consumer", handle.consumer, 0, metadata.max_parallelism - 1)
     _require_count(part, ".first", handle.first)
+    _require_count(part, ".wave", handle.wave)
     before = 0
     for at, (records, time_ns) in enumerate(handle.watermarks):
         _require_count(part, f".watermarks[{at}]", records, before, handle.end - handle.first)

@@ -47,7 +47,7 @@ def check_moved(metadata: CheckpointMetadata, edge: NewEdge) -> bool:
     """
     old = old_edges(metadata, edge)
     handles = [h for s in metadata.subtasks for h in s.inflight if h.edge in old and h.buffers]
-    if not handles or not _repartitioned(metadata, old, edge):
+    if not handles or not is_repartitioned(metadata, old, edge):
         return False
     was = metadata.edges[old[0]]
     filtered = any(buffer.filters for handle in handles for buffer in handle.buffers)
@@ -103,7 +103,7 @@ def _mine(
 ) -> list[ChannelStateHandle]:
     handles = [handle for _, handle in owned]
     affinity = edge.partitioner.affinity
-    if affinity is not Affinity.NONE and _repartitioned(metadata, old, edge):
+    if affinity is not Affinity.NONE and is_repartitioned(metadata, old, edge):
         return handles if affinity is Affinity.COPY else _filtered(handles, parallelism, subtask)
     old_parallelism = metadata.tasks[metadata.edges[old[0]].consumer].parallelism
     if parallelism == old_parallelism:
@@ -127,7 +127,7 @@ def old_edges(metadata: CheckpointMetadata, edge: NewEdge) -> list[int]:
     return [i for i, e in enumerate(metadata.edges) if e.key == edge.key]
 
 
-def _repartitioned(metadata: CheckpointMetadata, old: Sequence[int], edge: NewEdge) -> bool:
+def is_repartitioned(metadata: CheckpointMetadata, old: Sequence[int], edge: NewEdge) -> bool:
     """The edge has another partitioner now. A custom partitioner's function is not compared."""
     partitioner = edge.partitioner
     now = (partitioner.name, partitioner.key_columns, partitioner.parameters)

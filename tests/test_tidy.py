@@ -125,7 +125,6 @@ UNMIRRORED = {
     "engine/contract/outcomes.py": "values; the tests of the handle compare them",
     "engine/inspection/columns.py": "needs Spark: tests/spark/test_columns.py",
     "engine/inspection/data_source.py": "needs Spark: tests/spark/test_data_source.py",
-    "engine/spark/capacity.py": "asks a running Spark: tests/spark/test_launcher.py",
     "engine/spark/warmth.py": (
         "needs a cluster with an idle executor: tests/spark/test_standalone.py"
     ),

@@ -44,7 +44,7 @@ def co_connected(
     event_times = [_event_time(class_, side) for side in (left, right)]
     proposal = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "-", class_.__name__).lower()
     name = require_name(name, kind="connect", proposal=proposal, why=STATE)
-    check_schema(schema, where="connect")
+    schema = check_schema(schema, where="connect")
     one, other = (
         CoInput(tuple(keys), side.schema, event_time if expires(class_) else None)
         for side, keys, event_time in zip(

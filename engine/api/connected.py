@@ -67,7 +67,7 @@ def connected(
         timed = require_event_time(main.event_time, main.schema, where=where)
         make = partial(ExpiringConnectOperator, event_time=timed)
     name = require_name(name, kind="connect", proposal=name_of_class(class_), why=STATE)
-    check_schema(schema, where="connect")
+    schema = check_schema(schema, where="connect")
     backend = stated_backend(state, kind="connect")
     ports = len(main.inputs)
     operator = partial(make, processor, keys, ports, main.schema, schema, backend=backend)

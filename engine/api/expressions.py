@@ -48,8 +48,7 @@ def projected_schema(
         if error.__cause__ is not None:
             _refuse_unknown_column(error.__cause__, schema, where=where)
         raise
-    check_schema(found, where=where)
-    return found
+    return check_schema(found, where=where)
 
 
 def _refuse_unknown_column(error: BaseException, schema: pa.Schema, *, where: str) -> None:

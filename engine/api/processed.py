@@ -52,7 +52,7 @@ def processed(
             "connect(rules.broadcast(), ...)"
         )
     name = require_name(name, kind="process", proposal=name_of_class(class_), why=STATE)
-    check_schema(schema, where="process")
+    schema = check_schema(schema, where="process")
     given = (processor, keys, stream.schema, schema)
     operator: Callable[..., ProcessOperator] = partial(
         ProcessOperator, *given, backend=stated_backend(state, kind="process")

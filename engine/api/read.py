@@ -12,17 +12,15 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from ..contract.connectors import Source
 from ..contract.errors import UserError
 from ..contract.suggestion import did_you_mean
 from ..contract.units import Duration, Size, duration_ns, size_bytes
-from ..operators.batch import SelectOperator
+from ..operators.batch import DecodeOperator
 from ..plan.graph import Input, Node, Role
 from ..plan.validate import check_parallelism, check_schema, require_name
 from .call_site import call_site
-from .expressions import projected_schema
 from .stream import Stream
 from .write import proposed_name
 
@@ -146,8 +144,8 @@ def from_source(
 def stream_of(
     source: Source, kind: str, name: str | None, proposal: str, parallelism: int | None
 ) -> Stream:
-    """Begin a stream; dictionary columns are decoded, since slices with different dictionaries
-    cannot be merged.
+    """Begin a stream; dictionary columns, whose slices cannot be merged, views and run-end-encoded
+    columns become plain.
 
     Args:
         kind: the API's word, for errors.
@@ -174,19 +172,16 @@ def stream_of(
 
 
 def _decoded(stream: Stream, where: str, name: str, parallelism: int | None) -> Stream:
-    encoded = {field.name for field in stream.schema if pa.types.is_dictionary(field.type)}
-    if not encoded:
-        check_schema(stream.schema, where=where)
+    fields = [f.with_type(f.type.value_type) if _is_coded(f) else f for f in stream.schema]
+    out = check_schema(pa.schema(fields, metadata=stream.schema.metadata), where=where)
+    if out.equals(stream.schema):
         return stream
-    columns = {
-        field.name: pc.field(field.name).cast(field.type.value_type)
-        if field.name in encoded
-        else pc.field(field.name)
-        for field in stream.schema
-    }
-    out = projected_schema(columns, stream.schema, where=where)
-    operator = partial(SelectOperator, columns, out)
+    operator = partial(DecodeOperator, out)
     return stream.then("decode", operator, out, name=f"{name}-decoded", parallelism=parallelism)
+
+
+def _is_coded(field: pa.Field) -> bool:
+    return bool(pa.types.is_dictionary(field.type))
 
 
 def _files(format: FormatName, path: str, options: FileOptions, **more: Any) -> Stream:
@@ -200,7 +195,7 @@ def _files(format: FormatName, path: str, options: FileOptions, **more: Any) -> 
             raise UserError(f"{kind} has no option {option!r}; {did_you_mean(option, known)}")
     schema, follow = options.get("schema"), options.get("follow")
     if schema is not None:
-        check_schema(schema, where=kind)
+        schema = check_schema(schema, where=kind)
     source = FileSource(
         path,
         format,

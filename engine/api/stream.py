@@ -51,6 +51,7 @@ from ..plan.validate import (
     require_name,
 )
 from .aggregated import aggregated
+from .async_mapped import AsyncFunction, async_mapped
 from .co_connected import co_connected
 from .connected import connected
 from .expressions import check_filter, projected_schema
@@ -193,6 +194,59 @@ class Stream(Flow["Stream"]):
         operator = isolated("map_batches", make, isolate=isolate)
         return self.then(
             "map_batches", operator, out, name=name, parallelism=parallelism, runs_user_code=True
+        )
+
+    def map_async(
+        self,
+        function: AsyncFunction | type,
+        schema: pa.Schema | None = None,
+        *,
+        ordered: bool = False,
+        capacity: int = 64,
+        timeout: Duration = "60s",
+        retries: int = 0,
+        backoff: Duration = "100ms",
+        rate: float | None = None,
+        name: str | None = None,
+        parallelism: int | None = None,
+    ) -> Stream:
+        """Turn every row into another one by a call that waits: a service, a database, a model.
+
+        Up to `capacity` calls are under way in each subtask. A checkpoint holds the records of
+        calls under way and waits for none; after a failure these calls are made again. So a call
+        may be made more than once, while its result counts once.
+
+        Args:
+            function: a coroutine function of a row (a dict), which runs in an event loop, or a
+                plain function, which runs in one of `capacity` threads. Returns a row. With a
+                parameter `idempotency_key` it also gets a text that is equal for every repetition
+                of a record's call, by which a service can recognise the repetition; records that
+                are equal in all columns share it. Or a class: each subtask makes an instance and
+                calls it; its `open()` and `close()`, also as coroutines, are called in the loop.
+            schema: of the results; None: this stream's.
+            ordered: results keep the order of their records, as long as the parallelism stays: a
+                slow call holds up the results of later ones. Otherwise they come as they are
+                ready. A watermark waits for all records before it in either case.
+            capacity: calls under way in each subtask.
+            timeout: of one attempt, which then counts as failed. A plain function that is too late
+                keeps its thread until it returns.
+            retries: further attempts after a failed one; then the job fails, with the record.
+            backoff: pause before the second attempt, doubled for each further one.
+            rate: attempts a second at most, in each subtask.
+            name: required: records of calls under way are state.
+        """
+        return async_mapped(
+            self,
+            function,
+            schema,
+            ordered=ordered,
+            capacity=capacity,
+            timeout=timeout,
+            retries=retries,
+            backoff=backoff,
+            rate=rate,
+            name=name,
+            parallelism=parallelism,
         )
 
     def select(
@@ -409,8 +463,7 @@ class Stream(Flow["Stream"]):
             raise UserError(f"{kind} takes a function, got {function!r}")
         if schema is None:
             return self.schema
-        check_schema(schema, where=kind)
-        return schema
+        return check_schema(schema, where=kind)
 
 
 @dataclass(frozen=True, slots=True)

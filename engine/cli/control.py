@@ -5,7 +5,7 @@ outcome.
 from __future__ import annotations
 
 from ..contract.errors import HeadraceError, UserError
-from ..contract.places import absolute
+from ..contract.places import absolute, redacted
 from ..control import messages as m
 from ..control.client import ask
 from .numbers import milliseconds, seconds
@@ -53,9 +53,9 @@ def savepoint(
     done = ask(job, m.Savepoint(place, mode), pid=pid, address=address)
     assert isinstance(done, m.SavepointDone), done
     if as_json:
-        print_object({"job": job, "savepoint": done.path})
+        print_object({"job": job, "savepoint": redacted(done.path)})
     else:
-        print(done.path)
+        print(redacted(done.path))
     return 0
 
 
@@ -98,13 +98,13 @@ def stop(
                 "stopped": True,
                 "drained": drain,
                 "last_checkpoint": done.checkpoint,
-                "savepoint": done.savepoint,
+                "savepoint": None if done.savepoint is None else redacted(done.savepoint),
             }
         )
     else:
         how = "has drained and ended" if drain else "has stopped"
         last = "" if done.checkpoint is None else f"; the last checkpoint is chk-{done.checkpoint}"
         if done.savepoint is not None:
-            last = f"; restore={done.savepoint} goes on from there"
+            last = f"; restore={redacted(done.savepoint)} goes on from there"
         print(f"job {job} {how}{last}")
     return 0

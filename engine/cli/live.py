@@ -15,6 +15,7 @@ from rich.table import Table
 from rich.text import Text
 
 from ..contract.execution import ExecutionPlan
+from ..contract.places import redacted
 from ..drivers.status import Status
 from .numbers import mebibytes, rate
 from .rates import Meter, TaskRates
@@ -34,7 +35,7 @@ class LiveReporter:
     def event(self, event: str, text: str | None, **fields: Any) -> None:
         """See `Reporter`."""
         if text is not None:
-            self._console.print(text, markup=False, highlight=False)
+            self._console.print(redacted(text), markup=False, highlight=False)
 
     def look(self, status: Status, now_ns: int) -> None:
         """See `Reporter`."""

@@ -15,6 +15,7 @@ from collections.abc import Mapping
 from typing import Any, Protocol
 
 from ..contract.execution import ExecutionPlan
+from ..contract.places import redacted
 from ..drivers.status import Status
 from .rates import Meter
 from .standing import progress_fields, summary
@@ -62,7 +63,8 @@ class JsonReporter:
 
     def event(self, event: str, text: str | None, **fields: Any) -> None:
         """See `Reporter`."""
-        print_object({"event": event, **fields})
+        shown = {k: redacted(v) if isinstance(v, str) else v for k, v in fields.items()}
+        print_object({"event": event, **shown})
 
     def look(self, status: Status, now_ns: int) -> None:
         """See `Reporter`."""
@@ -88,7 +90,7 @@ class LineReporter:
     def event(self, event: str, text: str | None, **fields: Any) -> None:
         """See `Reporter`."""
         if text is not None:
-            print(text, file=sys.stderr, flush=True)
+            print(redacted(text), file=sys.stderr, flush=True)
 
     def look(self, status: Status, now_ns: int) -> None:
         """See `Reporter`."""

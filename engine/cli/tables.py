@@ -13,6 +13,7 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
+from ..contract.places import redacted
 from .checkpoints import SIDES, Row, has_problem
 from .numbers import seconds, size
 from .reporter import print_object
@@ -30,7 +31,7 @@ def show_listing(rows: Sequence[Row], directory: str, *, as_json: bool) -> int:
     if as_json:
         _objects(rows)
     elif not rows:
-        print(f"no checkpoints in {directory}")
+        print(f"no checkpoints in {redacted(directory)}")
     else:
         columns = ("job", "number", "status", "mode", "created (UTC)", "took", "state", "in flight")
         print_table(columns, (_listed(row) for row in rows))
@@ -73,7 +74,7 @@ def show_verification(rows: Sequence[Row], directory: str, *, as_json: bool) -> 
     if as_json:
         _objects(rows)
     elif not rows:
-        print(f"no complete checkpoints in {directory}")
+        print(f"no complete checkpoints in {redacted(directory)}")
     else:
         print_table(
             ("job", "checkpoint", "status"),

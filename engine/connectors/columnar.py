@@ -14,7 +14,7 @@ from typing import Any, BinaryIO
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from .filesystem import Location, UnreadableFile
+from .filesystem import Location, UnreadableFile, refuse_shorter
 from .formats import Expected, plain_schema
 from .splits import OPEN_END, Split
 
@@ -34,6 +34,7 @@ class BatchCursor:
         offset: int,
         skip: int,
         expected: Expected,
+        size_bytes_min: int,
     ) -> None:
         """Begin `skip` rows into `batches`, which is `offset` rows into the split."""
         self._path = path
@@ -42,6 +43,7 @@ class BatchCursor:
         self._offset = offset
         self._skip = skip
         self._expected = expected
+        self._size_bytes_min = size_bytes_min
         self._rest: pa.RecordBatch | None = None
 
     @property
@@ -55,6 +57,7 @@ class BatchCursor:
             with _reading(self._path):
                 batch = next(self._batches, None)
             if batch is None:
+                self._check_length()
                 return None
             skipped = min(self._skip, batch.num_rows)
             self._skip -= skipped
@@ -67,6 +70,15 @@ class BatchCursor:
     def close(self) -> None:
         """Close the file."""
         self._file.close()
+
+    def _check_length(self) -> None:
+        refuse_shorter(self._file, self._path, self._size_bytes_min)
+        if self._skip:
+            raise UnreadableFile(
+                self._path,
+                f"it ends {self._skip} rows before row {self._offset} of the split, to which it "
+                "was read; a file that is being read must not become shorter",
+            )
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +98,14 @@ class ParquetFormat:
         expected.check(path, self.infer(location, path))
 
     def open(
-        self, location: Location, split: Split, *, offset: int, expected: Expected, growing: bool
+        self,
+        location: Location,
+        split: Split,
+        *,
+        offset: int,
+        expected: Expected,
+        growing: bool,
+        size_bytes_min: int,
     ) -> BatchCursor:
         """Begin at row `offset` of the split."""
         file = location.open(split.path)
@@ -100,7 +119,15 @@ class ParquetFormat:
                 columns=_columns(parquet.schema_arrow, expected),
                 use_threads=False,
             )
-        return BatchCursor(split.path, file, batches, offset=offset, skip=skip, expected=expected)
+        return BatchCursor(
+            split.path,
+            file,
+            batches,
+            offset=offset,
+            skip=skip,
+            expected=expected,
+            size_bytes_min=size_bytes_min,
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,7 +147,14 @@ class ArrowFormat:
         expected.check(path, self.infer(location, path))
 
     def open(
-        self, location: Location, split: Split, *, offset: int, expected: Expected, growing: bool
+        self,
+        location: Location,
+        split: Split,
+        *,
+        offset: int,
+        expected: Expected,
+        growing: bool,
+        size_bytes_min: int,
     ) -> BatchCursor:
         """Begin at row `offset` of the file."""
         file = location.open(split.path)
@@ -134,6 +168,7 @@ class ArrowFormat:
             offset=offset,
             skip=offset,
             expected=expected,
+            size_bytes_min=size_bytes_min,
         )
 
 

@@ -28,6 +28,7 @@ from typing import Any, Literal, get_args
 from urllib.parse import quote
 
 import pyarrow as pa
+import xxhash
 
 from ..contract.connectors import Delivery
 from ..contract.errors import JobFailed, UserError
@@ -39,6 +40,7 @@ from .writers import RecordWriter, open_writer, probe
 SinkFormat = Literal["parquet", "json"]
 
 _WORK = "_headrace"
+_NAME_BYTES_MAX = 150
 _SUFFIX = ".tmp"
 
 
@@ -287,8 +289,15 @@ def _job_folder(location: Location, job: str) -> str:
 
 
 def _safe(name: str) -> str:
-    """Return a user's name as one part of a path, different for different names."""
-    return quote(name, safe=" ").replace(".", "%2E")
+    """Return a user's name as one part of a path, different for different names.
+
+    A long one is cut and ends in its hash: file systems take 255 bytes, of which other parts of the
+    file's name need some.
+    """
+    safe = quote(name, safe=" ").replace(".", "%2E")
+    if len(safe) <= _NAME_BYTES_MAX:
+        return safe
+    return f"{safe[: _NAME_BYTES_MAX - 17]}-{xxhash.xxh3_64_hexdigest(name.encode())}"
 
 
 def _is_name(part: str) -> bool:

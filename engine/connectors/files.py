@@ -66,6 +66,7 @@ class Scan:
 
     Attributes:
         planned: splits of the files that were there when the pipeline was built, sorted.
+        sizes: {path: bytes} of these files then.
         follow_ns: time between two listings of a followed folder; None if what is there is all.
     """
 
@@ -73,6 +74,7 @@ class Scan:
     format: Format
     expected: Expected
     planned: tuple[Split, ...]
+    sizes: Mapping[str, int]
     follow_ns: int | None
     path_column: str | None
     batch_rows: int
@@ -193,6 +195,7 @@ class FileSource:
             format=self._format,
             expected=expected,
             planned=tuple(plan_splits(files, self._cut_bytes())),
+            sizes={file.path: file.size_bytes for file in files},
             follow_ns=self._follow_ns,
             path_column=self._path_column,
             batch_rows=self._batch_rows,
@@ -243,8 +246,8 @@ class FileReader:
         self._gone: set[str] = set()
         #: See `open_splits`; None: to be made anew.
         self._begun: frozenset[str] | None = None
-        #: {path of a file that appeared: its size at the last listing}.
-        self._sizes: dict[str, int] = {}
+        #: {path of a planned or new file: its size at the listing that planned or last saw it}.
+        self._sizes = dict(scan.sizes)
         self._next_listing_ns = 0
 
     def open(self, context: OperatorContext) -> None:
@@ -322,6 +325,7 @@ class FileReader:
             offset=progress.offset,
             expected=self._scan.expected,
             growing=self._growing,
+            size_bytes_min=self._sizes.get(progress.split.path, 0),
         )
         return True
 

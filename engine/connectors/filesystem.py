@@ -9,6 +9,7 @@ Spark's is `_temporary`) and are not seen.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, BinaryIO, cast
@@ -16,7 +17,7 @@ from typing import Any, BinaryIO, cast
 import fsspec
 import fsspec.implementations.local
 
-from ..contract.errors import JobFailed, UserError
+from ..contract.errors import JobFailed, StorageUnreachable, UserError
 
 
 class UnreadableFile(JobFailed):
@@ -62,10 +63,13 @@ class Location:
         return isinstance(self.fs, fsspec.implementations.local.LocalFileSystem)
 
     def files(self) -> list[FileInfo]:
-        """Return the files there now, sorted by path; none is [], no error. Raises: OSError."""
+        """Return the files there now, sorted by path; none is [], no error.
+
+        Raises: OSError; UnreadableFile for a name that is not UTF-8.
+        """
         self.fs.invalidate_cache()
         if self.fs.isfile(self.root):
-            return [FileInfo(self.root, int(self.fs.size(self.root)))]
+            return [FileInfo(_readable(self.root), int(self.fs.size(self.root)))]
         if not _has_magic(self.root) or self.fs.isdir(self.root):
             return self._visible(self._below(self.root), len(self.root))
         found: dict[str, Mapping[str, Any]] = {}
@@ -94,7 +98,7 @@ class Location:
 
     def _visible(self, found: Mapping[str, Mapping[str, Any]], base: int) -> list[FileInfo]:
         return [
-            FileInfo(path, int(info["size"] or 0))
+            FileInfo(_readable(path), int(info["size"] or 0))
             for path, info in sorted(found.items())
             if info["type"] == "file" and not _is_hidden(path[base:])
         ]
@@ -106,8 +110,35 @@ def locate(path: str, storage_options: Mapping[str, Any]) -> Location:
         fs, root = fsspec.core.url_to_fs(path, **storage_options)
     except (ValueError, ImportError) as error:
         raise UserError(f"cannot use {path!r}: {error}") from error
+    except Exception as error:  # some clients log in at once, and raise errors of their own
+        reason = str(error) or type(error).__name__
+        raise StorageUnreachable(f"{path!r} cannot be reached: {reason}") from error
     # "s3://bucket/" and "/" keep their slash in some file systems and lose it in others.
     return Location(fs, root.rstrip("/") or "/")
+
+
+def refuse_shorter(file: BinaryIO, path: str, size_bytes_min: int) -> None:
+    """Refuse an open file that has lost bytes since it was listed or read.
+
+    Raises: UnreadableFile.
+    """
+    here = file.tell()
+    size_bytes = file.seek(0, os.SEEK_END)
+    file.seek(here)
+    if size_bytes < size_bytes_min:
+        raise UnreadableFile(
+            path,
+            f"it is {size_bytes} bytes long and was {size_bytes_min}; a file that is being read "
+            "must not become shorter",
+        )
+
+
+def _readable(path: str) -> str:
+    """Return `path`; refuse a name that no checkpoint could hold. Raises: UnreadableFile."""
+    told = path.encode("utf-8", "backslashreplace").decode()
+    if told != path:
+        raise UnreadableFile(told, "its name is not UTF-8; rename it")
+    return path
 
 
 def _has_magic(path: str) -> bool:

@@ -12,6 +12,9 @@ from typing import Protocol
 
 import pyarrow as pa
 
+from headrace.channels import schemas
+
+from ..contract.plain import plain_array
 from .filesystem import Location, UnreadableFile
 from .splits import Split
 
@@ -46,7 +49,7 @@ class Expected:
         """
         arrays = []
         for column in self.schema:
-            array = batch.column(column.name)
+            array = plain_array(batch.column(column.name))
             try:
                 arrays.append(array if array.type == column.type else array.cast(column.type))
             except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
@@ -109,19 +112,29 @@ class Format(Protocol):
         ...
 
     def open(
-        self, location: Location, split: Split, *, offset: int, expected: Expected, growing: bool
+        self,
+        location: Location,
+        split: Split,
+        *,
+        offset: int,
+        expected: Expected,
+        growing: bool,
+        size_bytes_min: int,
     ) -> Cursor:
-        """Begin to read at `offset`. Raises: UnreadableFile."""
+        """Begin to read at `offset` of a file that was listed with `size_bytes_min` bytes.
+
+        Raises: UnreadableFile, here or at the end of a file that has become shorter.
+        """
         ...
 
 
 def plain_type(type_: pa.DataType) -> pa.DataType:
-    """Return the type of values in streams: a dictionary's values, text for a column of nulls
-    alone.
+    """Return the type of values in streams: a dictionary's values, views and runs plain, text for a
+    column of nulls alone.
     """
     if pa.types.is_dictionary(type_):
         return type_.value_type
-    return pa.string() if pa.types.is_null(type_) else type_
+    return pa.string() if pa.types.is_null(type_) else schemas.plain_type(type_)
 
 
 def plain_schema(schema: pa.Schema) -> pa.Schema:

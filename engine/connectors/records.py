@@ -17,7 +17,7 @@ from typing import BinaryIO
 import numpy as np
 import numpy.typing as npt
 
-from .filesystem import UnreadableFile
+from .filesystem import UnreadableFile, refuse_shorter
 from .splits import OPEN_END
 
 #: A record longer than this is not a record but a file of another format.
@@ -86,10 +86,13 @@ class RecordReader:
         offset: int,
         record_ends: RecordEnds,
         tail_is_record: bool,
+        size_bytes_min: int = 0,
     ) -> None:
         """Begin at `offset` of the split `[start, end)`.
 
         Args:
+            size_bytes_min: length of the file when it was listed; a shorter one is refused before
+                its last record, which may be half of one, is given out.
             tail_is_record: whether bytes after the last record end are a record too; False while
                 the file may grow.
         """
@@ -98,6 +101,7 @@ class RecordReader:
         self._end = end
         self._record_ends = record_ends
         self._tail_is_record = tail_is_record
+        self._size_bytes_min = max(size_bytes_min, offset)
         self._data = b""
         #: Offset in the file of `_data[0]`, and where in `_data` the next record begins.
         self._base = self._position = 0
@@ -149,6 +153,8 @@ class RecordReader:
         """Read on; False at the end of what is there."""
         block = self._file.read(_READ_BYTES)
         rest = self._data[self._position :]
+        if not block:
+            refuse_shorter(self._file, self._path, self._size_bytes_min)
         if not block and (not rest or not cut or not self._tail_is_record):
             return False
         self._base, self._position, self._data = self.offset, 0, rest + block

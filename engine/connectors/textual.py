@@ -88,10 +88,17 @@ class TextFormat:
         """Every text file has lines."""
 
     def open(
-        self, location: Location, split: Split, *, offset: int, expected: Expected, growing: bool
+        self,
+        location: Location,
+        split: Split,
+        *,
+        offset: int,
+        expected: Expected,
+        growing: bool,
+        size_bytes_min: int,
     ) -> TextCursor:
         """Begin at byte `offset`."""
-        records = _records(location, split, offset, line_ends, growing=growing)
+        records = _records(location, split, offset, line_ends, growing, size_bytes_min)
         return TextCursor(split.path, records, lines_batch, self.errors, records.offset)
 
 
@@ -117,10 +124,17 @@ class JsonFormat:
         """Records of JSON are compared as they are read."""
 
     def open(
-        self, location: Location, split: Split, *, offset: int, expected: Expected, growing: bool
+        self,
+        location: Location,
+        split: Split,
+        *,
+        offset: int,
+        expected: Expected,
+        growing: bool,
+        size_bytes_min: int,
     ) -> TextCursor:
         """Begin at byte `offset`."""
-        records = _records(location, split, offset, line_ends, growing=growing)
+        records = _records(location, split, offset, line_ends, growing, size_bytes_min)
 
         def parse(text: bytes) -> pa.RecordBatch:
             return _one_batch(_read_json(text, expected), expected.schema)
@@ -145,7 +159,7 @@ class CsvFormat:
 
     def infer(self, location: Location, path: str) -> pa.Schema:
         """Take the names from the header and the types from the first records."""
-        names, begin = self._header(location, path, growing=False)
+        names, begin = self._header(location, path, False)
         ends = csv_record_ends(self.delimiter)
         text, begin = _first_records(location, whole(path), begin, ends, self.errors)
         if not names:
@@ -157,15 +171,22 @@ class CsvFormat:
 
     def check(self, location: Location, path: str, expected: Expected) -> None:
         """Compare the header's names."""
-        names, _ = self._header(location, path, growing=False)
+        names, _ = self._header(location, path, False)
         if names:
             self._check_names(path, names, expected)
 
     def open(
-        self, location: Location, split: Split, *, offset: int, expected: Expected, growing: bool
+        self,
+        location: Location,
+        split: Split,
+        *,
+        offset: int,
+        expected: Expected,
+        growing: bool,
+        size_bytes_min: int,
     ) -> TextCursor:
         """Begin at byte `offset`; at the beginning of the file the header is passed over."""
-        names, begin = self._header(location, split.path, growing=growing)
+        names, begin = self._header(location, split.path, growing, size_bytes_min)
 
         def parse(text: bytes) -> pa.RecordBatch:
             return _one_batch(self._read(text, names, expected.schema), expected.schema)
@@ -175,11 +196,11 @@ class CsvFormat:
         self._check_names(split.path, names, expected)
         offset = max(offset, begin)
         ends = csv_record_ends(self.delimiter)
-        records = _records(location, split, offset, ends, growing=growing)
+        records = _records(location, split, offset, ends, growing, size_bytes_min)
         return TextCursor(split.path, records, parse, self.errors, offset)
 
     def _header(
-        self, location: Location, path: str, *, growing: bool
+        self, location: Location, path: str, growing: bool, size_bytes_min: int = 0
     ) -> tuple[tuple[str, ...], int]:
         """Return the names of the columns (none without a whole header) and the offset of the first
         record.
@@ -187,7 +208,7 @@ class CsvFormat:
         if self.column_names is not None:
             return self.column_names, 0
         ends = csv_record_ends(self.delimiter)
-        records = _records(location, whole(path), 0, ends, growing=growing)
+        records = _records(location, whole(path), 0, ends, growing, size_bytes_min)
         try:
             line = records.take(1)
             if line is None:
@@ -253,7 +274,12 @@ def lines_batch(text: bytes) -> pa.RecordBatch:
 
 
 def _records(
-    location: Location, split: Split, offset: int, ends: RecordEnds, *, growing: bool
+    location: Location,
+    split: Split,
+    offset: int,
+    ends: RecordEnds,
+    growing: bool,
+    size_bytes_min: int = 0,
 ) -> RecordReader:
     return RecordReader(
         location.open(split.path),
@@ -263,6 +289,7 @@ def _records(
         offset=offset,
         record_ends=ends,
         tail_is_record=not growing or split.end != OPEN_END,
+        size_bytes_min=size_bytes_min,
     )
 
 
@@ -270,7 +297,7 @@ def _first_records(
     location: Location, split: Split, offset: int, ends: RecordEnds, errors: Errors
 ) -> tuple[bytes, int]:
     """Return the first records from `offset` on, and their offset."""
-    records = _records(location, split, offset, ends, growing=False)
+    records = _records(location, split, offset, ends, False)
     try:
         chunk = records.take(_INFER_RECORDS) or b""
         begin = records.offset - len(chunk)

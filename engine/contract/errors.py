@@ -12,12 +12,17 @@ from __future__ import annotations
 
 from typing import ClassVar
 
+from .places import redacted
+
 
 class HeadraceError(Exception):
-    """Base of every error headrace raises on purpose."""
+    """Base of every error headrace raises on purpose. Credentials of URLs are not told."""
 
     #: Exit code of the command line when this error ends it.
     exit_code: ClassVar[int] = 1
+
+    def __init__(self, *args: object) -> None:
+        super().__init__(*(redacted(arg) if isinstance(arg, str) else arg for arg in args))
 
 
 class UserError(HeadraceError):

@@ -8,11 +8,15 @@ Source: docs/design.md, "Epochs and fencing".
 
 from __future__ import annotations
 
+from typing import TypeVar
+
 import msgspec
 
 from headrace.channels.events import MIN_WATERMARK
 from headrace.recovery.handles import SharedFile
 from headrace.recovery.metadata import SubtaskSnapshot, TransactionRecord
+
+_T = TypeVar("_T")
 
 
 class _Message(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag=True, array_like=True):
@@ -159,6 +163,7 @@ class Deploy(_Message, frozen=True):
     Ends any earlier attempt at once.
 
     `job` and `origin` name the checkpoint's job and directory (a URL; empty: the job's own).
+    `wave`: the first wave of the replay (`recovery/waves.py`).
     """
 
     epoch: int
@@ -167,12 +172,20 @@ class Deploy(_Message, frozen=True):
     job: str
     origin: str
     restore: list[SubtaskSnapshot]
+    wave: int = 0
 
 
 class Start(_Message, frozen=True):
     """All workers are deployed: connect to your peers and run."""
 
     epoch: int
+
+
+class BeginWave(_Message, frozen=True):
+    """Records in flight of earlier waves are worked on: replay this one. 0: take new records."""
+
+    epoch: int
+    wave: int
 
 
 class Drain(_Message, frozen=True):
@@ -243,17 +256,55 @@ ToCoordinator = (
     | Heartbeat
     | Pulse
 )
-ToWorker = Deploy | Start | Drain | Abandon | Trigger | Completed | Cancelled | Shutdown
+ToWorker = Deploy | Start | BeginWave | Drain | Abandon | Trigger | Completed | Cancelled | Shutdown
 
 _encoder = msgspec.msgpack.Encoder()
 _to_coordinator = msgspec.msgpack.Decoder(ToCoordinator | FetchedAhead)
 _to_worker = msgspec.msgpack.Decoder(ToWorker | FetchAhead)
 
-#: What a message is decoded with; wrong tags, fields or types raise msgspec.ValidationError.
-decode_for_coordinator = _to_coordinator.decode
-decode_for_worker = _to_worker.decode
+
+def decode_for_coordinator(body: bytes) -> ToCoordinator | FetchedAhead:
+    """Decode a worker's message. Raises: as `decoded`."""
+    message: ToCoordinator | FetchedAhead = decoded(_to_coordinator, body)
+    return message
+
+
+def decode_for_worker(body: bytes) -> ToWorker | FetchAhead:
+    """Decode the coordinator's message. Raises: as `decoded`."""
+    message: ToWorker | FetchAhead = decoded(_to_worker, body)
+    return message
+
+
+def decoded(decoder: msgspec.msgpack.Decoder[_T], body: bytes) -> _T:
+    """Decode a message of a closed schema.
+
+    Raises: msgspec.ValidationError for a wrong tag, field or type; msgspec.DecodeError for bytes
+    that are no message, and for text that is not UTF-8 (a UnicodeDecodeError of msgspec).
+    """
+    try:
+        return decoder.decode(body)
+    except UnicodeDecodeError as error:
+        raise msgspec.DecodeError(f"text is not UTF-8: {error}") from error
 
 
 def encode(message: ToCoordinator | ToWorker | FetchedAhead | FetchAhead) -> bytes:
-    """The message as MessagePack."""
-    return _encoder.encode(message)
+    """The message as MessagePack; see `encoded`."""
+    return encoded(message)
+
+
+def encoded(message: msgspec.Struct) -> bytes:
+    """Encode a message.
+
+    Lone surrogates in texts for people, which come from user code, are escaped: a reason that
+    cannot be told would hide the failure.
+    """
+    try:
+        return _encoder.encode(message)
+    except UnicodeEncodeError:
+        texts = {name: getattr(message, name, "") for name in ("reason", "details")}
+        escaped = {
+            name: text.encode("utf-8", "backslashreplace").decode()
+            for name, text in texts.items()
+            if text
+        }
+        return _encoder.encode(msgspec.structs.replace(message, **escaped))

@@ -3,6 +3,15 @@
 from __future__ import annotations
 
 import os
+import re
+
+#: User and password of a URL, also of one inside a chain or a sentence.
+_CREDENTIALS = re.compile(r"(?<=://)[^/\s]*@")
+
+
+def redacted(text: str) -> str:
+    """Return `text` with `***` for the credentials of each URL in it: for whatever is shown."""
+    return _CREDENTIALS.sub("***@", text)
 
 
 def absolute(place: str) -> str:

@@ -110,7 +110,7 @@ def dial(address: tuple[str, int], secret: bytes, job: str) -> Line:
 
 
 def answer(sock: socket.socket, secret: bytes, job: str) -> Line:
-    """Let a peer in that knows the secret. Raises: LineBroken, with the socket closed."""
+    """Let a peer in that knows the secret. Raises: LineBroken; the socket stays the caller's."""
     deadline_s = time.monotonic() + HANDSHAKE_S
     try:
         sock.settimeout(HANDSHAKE_S)
@@ -123,7 +123,6 @@ def answer(sock: socket.socket, secret: bytes, job: str) -> Line:
         sock.sendall(handshake.greeted(_exactly(sock, HELLO_BYTES, deadline_s)))
         return Line(sock, handshake.proven(_exactly(sock, PROOF_BYTES, deadline_s)))
     except (OSError, HandshakeError, LineBroken) as error:
-        sock.close()
         raise LineBroken(f"a stranger called: {error}") from error
 
 

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import msgspec
 
+from ..contract.messages import decoded, encoded
+
 #: Longest body either way.
 MESSAGE_BYTES_MAX = 64 * 1024
 
@@ -93,11 +95,22 @@ Request = Rescale | Stop | Savepoint
 Done = RescaleDone | StopDone | SavepointDone
 Answer = Working | RescaleDone | StopDone | SavepointDone | Refused
 
-_encoder = msgspec.msgpack.Encoder()
-decode_request = msgspec.msgpack.Decoder(Request).decode
-decode_answer = msgspec.msgpack.Decoder(Answer).decode
+_request = msgspec.msgpack.Decoder(Request)
+_answer = msgspec.msgpack.Decoder(Answer)
+
+
+def decode_request(body: bytes) -> Request:
+    """Decode a request. Raises: as `engine/contract/messages.py`, `decoded`."""
+    request: Request = decoded(_request, body)
+    return request
+
+
+def decode_answer(body: bytes) -> Answer:
+    """Decode an answer. Raises: as `engine/contract/messages.py`, `decoded`."""
+    answer: Answer = decoded(_answer, body)
+    return answer
 
 
 def encode(message: Request | Answer) -> bytes:
-    """The message as MessagePack."""
-    return _encoder.encode(message)
+    """The message as MessagePack; see `engine/contract/messages.py`, `encoded`."""
+    return encoded(message)

@@ -8,6 +8,7 @@ once. If the endpoint cannot be opened the job runs all the same, and a warning 
 from __future__ import annotations
 
 import atexit
+import contextlib
 import logging
 import secrets
 import socket
@@ -38,8 +39,8 @@ _REQUEST_S = 10.0
 WORKING_EVERY_S = 1.0
 #: How long the end of the process waits for answers to be sent.
 _ANSWERS_S = 2.0
-#: Callers at a time; more are turned away.
-_CALLERS_MAX = 8
+#: Callers that have not proven that they know the secret; a newcomer takes the oldest one's place.
+_STRANGERS_MAX = 64
 
 
 class Controlled(Protocol):
@@ -76,7 +77,7 @@ class ControlEndpoint:
         atexit.register(self._withdraw)
         self._attending: set[threading.Thread] = set()
         self._busy = threading.Lock()
-        self._callers = threading.Semaphore(_CALLERS_MAX)
+        self._strangers = _Strangers()
         name = f"control-{handle.name}"
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
         self._thread.start()
@@ -116,27 +117,28 @@ class ControlEndpoint:
             thread.join(max(0.0, deadline_s - time.monotonic()))
 
     def _accept(self, caller: socket.socket) -> None:
-        if not self._callers.acquire(blocking=False):
-            caller.close()
-            return
-        thread = threading.Thread(target=self._attend, args=(caller,), daemon=True)
+        self._strangers.add(caller)
+        thread = threading.Thread(
+            target=self._attend, args=(caller,), name="control-caller", daemon=True
+        )
         self._attending.add(thread)
         thread.start()
 
     def _attend(self, caller: socket.socket) -> None:
         try:
-            line = answer(caller, self._secret, self._handle.name)
+            try:
+                line = answer(caller, self._secret, self._handle.name)
+            finally:
+                self._strangers.remove(caller)
             try:
                 self._serve(line, m.decode_request(line.receive(_REQUEST_S)))
             except msgspec.MsgspecError as error:
                 line.send(m.encode(m.Refused(f"no request: {error}", 2)))
-            finally:
-                line.close()
         except LineBroken as reason:
             _log.info("control of job %r: %s", self._handle.name, reason)
         finally:
+            caller.close()
             self._attending.discard(threading.current_thread())
-            self._callers.release()
 
     def _serve(self, line: Line, request: m.Request) -> None:
         """Carry the request out and answer.
@@ -165,6 +167,32 @@ class ControlEndpoint:
             else:
                 line.send(m.encode(done))
                 return
+
+
+class _Strangers:
+    """Sockets of callers that have proven nothing yet, oldest first.
+
+    Silent callers cannot keep the owner out: a newcomer ends the oldest.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._sockets: dict[socket.socket, None] = {}
+
+    def add(self, caller: socket.socket) -> None:
+        with self._lock:
+            if len(self._sockets) >= _STRANGERS_MAX:
+                oldest = next(iter(self._sockets))
+                del self._sockets[oldest]
+                # Not closed: its thread, which this wakes, may be reading from it.
+                with contextlib.suppress(OSError):
+                    oldest.shutdown(socket.SHUT_RDWR)
+            self._sockets[caller] = None
+
+    def remove(self, caller: socket.socket) -> None:
+        """Forget a caller, before its socket may be closed."""
+        with self._lock:
+            self._sockets.pop(caller, None)
 
 
 def open_control(handle: Controlled) -> None:

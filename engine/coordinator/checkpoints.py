@@ -15,6 +15,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
+from msgspec.structs import replace
+
 from headrace.channels.buffer import ChannelId
 from headrace.channels.events import CheckpointMode
 from headrace.recovery.metadata import (
@@ -25,9 +27,10 @@ from headrace.recovery.metadata import (
     TransactionRecord,
 )
 from headrace.recovery.tiles import check_tiles
+from headrace.recovery.waves import first_wave
 
 from ..contract.execution import EdgePlan, ExecutionPlan
-from ..contract.messages import Acknowledge, Cancelled, Completed, Trigger
+from ..contract.messages import Acknowledge, BeginWave, Cancelled, Completed, Trigger
 from ..worker.wiring import channels_from
 from .coordinator_events import (
     AttemptBroken,
@@ -157,6 +160,7 @@ class Checkpoints:
 
     Attributes:
         newest: the newest complete checkpoint, start of the next attempt; None: from the beginning.
+        wave: the wave that the attempt replays; 0: new records are worked on, too.
     """
 
     def __init__(
@@ -181,6 +185,9 @@ class Checkpoints:
         self._checkpoint_next = checkpoint_next
         self._schedule = Schedule(rules)
         self._epoch = 0
+        self.wave = 0
+        #: When to look next whether the wave is over.
+        self._look_ns = 0
         self._pending: dict[int, PendingCheckpoint] = {}
         #: The checkpoint whose metadata is being written; everything else waits for its fate.
         self._writing: tuple[PendingCheckpoint, CheckpointMetadata] | None = None
@@ -208,7 +215,9 @@ class Checkpoints:
         """When a checkpoint is due or the oldest pending one expires."""
         deadlines = [p.created_ns + self._rules.timeout_ns for p in self._pending.values()]
         due_ns = self._schedule.due_ns
-        if not stopping and self.under_way < self._rules.concurrent and due_ns:
+        if self.wave:
+            deadlines += [self._look_ns] * (not self.under_way)
+        elif not stopping and self.under_way < self._rules.concurrent and due_ns:
             deadlines.append(due_ns)
         return min(deadlines, default=None)
 
@@ -220,9 +229,10 @@ class Checkpoints:
         self._transactions.restored(metadata)
         self._retention.restored(metadata)
 
-    def begin(self, epoch: int, now_ns: int) -> None:
-        """An attempt runs."""
+    def begin(self, epoch: int, now_ns: int, wave: int = 0) -> None:
+        """An attempt runs, and begins with this wave of the replay."""
         self._epoch = epoch
+        self.wave, self._look_ns = wave, now_ns
         self._retention.attempt_begins(self._checkpoint_next)
         self._schedule.attempt_started(now_ns)
 
@@ -271,8 +281,10 @@ class Checkpoints:
             last: the checkpoint ends the job, and waits until no other is under way.
             stop: names the mode of the last checkpoint, and a savepoint in its place.
         """
-        if last:
+        if last and not (self.wave and self._last_mode(stop) is not CheckpointMode.UNALIGNED):
             return self._trigger_last(now_ns, stop)
+        if self.wave:
+            return self._look(now_ns)
         request = self._requests[0] if self._requests else None
         savepoint = None if request is None else request.savepoint
         covering = self._uncovered_mode()
@@ -288,10 +300,22 @@ class Checkpoints:
             return self._trigger_checkpoint(now_ns, self._mode)
         return []
 
+    def _look(self, now_ns: int) -> list[CoordinatorEffect]:
+        """Look by a checkpoint whether the wave is over. Only one is under way: all records in its
+        channels are of one wave. Barriers of other modes would stand behind later waves.
+        """
+        if self.under_way or now_ns < self._look_ns:
+            return []
+        return self._trigger_checkpoint(now_ns, CheckpointMode.UNALIGNED)
+
+    def _last_mode(self, stop: StopRequested | None) -> CheckpointMode | None:
+        savepoint = None if stop is None else stop.savepoint
+        return savepoint.mode if savepoint is not None else stop.mode if stop is not None else None
+
     def _trigger_last(self, now_ns: int, stop: StopRequested | None) -> list[CoordinatorEffect]:
         """Given a mode, give up others under way: backpressure may hold them up."""
         savepoint = None if stop is None else stop.savepoint
-        mode = savepoint.mode if savepoint is not None else stop.mode if stop is not None else None
+        mode = self._last_mode(stop)
         effects = [] if mode is None else self.make_way("the job stops")
         if self.under_way:
             return effects
@@ -411,7 +435,9 @@ class Checkpoints:
             return [AttemptBroken(f"chk-{pending.number} does not tile: {problems[0]}")]
         del self._pending[pending.number]
         named = self._transactions.carry_over(pending.transactions) if pending.commits else []
-        metadata = metadata_of(self._plan, pending, named, epoch=self._epoch, now_ns=now_ns)
+        metadata = metadata_of(
+            self._plan, pending, named, epoch=self._epoch, now_ns=now_ns, wave=self.wave
+        )
         self._writing = (pending, metadata)
         target = "" if pending.savepoint is None else pending.savepoint.target
         last = pending.final and pending.savepoint is not None
@@ -443,6 +469,8 @@ class Checkpoints:
             effects += self._completed(pending, metadata, running=running)
         else:
             effects += self._saved(pending, metadata)
+        if running:
+            effects += self._looked(pending, metadata, now_ns)
         if running and not (pending.final and metadata.savepoint):
             effects += self._retention.sweep()
         # With a savepoint the job ends even if the attempt has failed meanwhile.
@@ -467,6 +495,24 @@ class Checkpoints:
             if older < number and other.savepoint is None:
                 effects += self._cancel(older, f"{pending.name} is newer and complete")
         return effects
+
+    def _looked(
+        self, pending: PendingCheckpoint, metadata: CheckpointMetadata, now_ns: int
+    ) -> list[CoordinatorEffect]:
+        """Begin the next wave with records, if the checkpoint has none of the present wave."""
+        if not self.wave:
+            return []
+        self._look_again(pending, now_ns)
+        left = first_wave(metadata.subtasks)
+        if left == self.wave:
+            return []
+        self.wave, self._look_ns = left, now_ns
+        return self._workers.send_all(BeginWave(self._epoch, left))
+
+    def _look_again(self, pending: PendingCheckpoint, now_ns: int) -> None:
+        """Leave storage alone for as long as the last look took."""
+        took_ns = now_ns - pending.created_ns
+        self._look_ns = now_ns + max(took_ns, self._rules.min_pause_ns)
 
     def _saved(
         self, pending: PendingCheckpoint, metadata: CheckpointMetadata
@@ -499,6 +545,7 @@ class Checkpoints:
             return []
         pending = self._pending[checkpoint]
         effects: list[PartEffect] = [*self._cancel(checkpoint, reason)]
+        self._look_again(pending, now_ns)
         if pending.savepoint is not None:
             return [*effects, LastSavepointFailed(reason)] if pending.final else effects
         self._schedule.ended(now_ns, complete=False)
@@ -544,8 +591,12 @@ def metadata_of(
     *,
     epoch: int,
     now_ns: int,
+    wave: int = 0,
 ) -> CheckpointMetadata:
-    """The metadata of a checkpoint, acknowledged by every worker."""
+    """The metadata of a checkpoint, acknowledged by every worker.
+
+    `wave`: under way at the cut.
+    """
     return CheckpointMetadata(
         job=plan.job,
         checkpoint=pending.number,
@@ -565,9 +616,17 @@ def metadata_of(
             for task in plan.tasks
         ],
         edges=[_edge_info(edge) for edge in plan.edges],
-        subtasks=pending.subtasks,
+        subtasks=[_in_wave(snapshot, wave) for snapshot in pending.subtasks],
         transactions=transactions,
     )
+
+
+def _in_wave(snapshot: SubtaskSnapshot, wave: int) -> SubtaskSnapshot:
+    """Note the wave of the records in channels; records left to replay have theirs."""
+    if not wave:
+        return snapshot
+    inflight = [h if h.side == "replay" else replace(h, wave=wave) for h in snapshot.inflight]
+    return replace(snapshot, inflight=inflight)
 
 
 def _edge_info(edge: EdgePlan) -> EdgeInfo:

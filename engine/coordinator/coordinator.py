@@ -24,9 +24,11 @@ from typing import assert_never
 
 from headrace.recovery.links import CheckpointLink
 from headrace.recovery.metadata import CheckpointMetadata, SubtaskSnapshot
+from headrace.recovery.waves import first_wave
 
 from ..contract import messages
 from ..contract.execution import ExecutionPlan
+from ..contract.places import redacted
 from . import coordinator_events as events
 from .checkpoints import Checkpoints
 from .coordinator_events import (
@@ -128,6 +130,8 @@ class Coordinator:
         self._started_from = restore
         #: An older checkpoint is being looked for.
         self._searching = False
+        #: The first wave of the attempt's replay.
+        self._wave = 0
         #: Workers that have answered the Deploy.
         self._deployed: set[int] = set()
         self._finished: set[tuple[int, int]] = set()
@@ -371,14 +375,17 @@ class Coordinator:
         if start is not None:
             number, job = start.checkpoint, start.job or job
             origin = self._origin if start is self._restore else ""
+        wave = self._wave = first_wave(snapshots)
         return [
-            SendMessage(connection, messages.Deploy(self.epoch, peers, number, job, origin, share))
+            SendMessage(
+                connection, messages.Deploy(self.epoch, peers, number, job, origin, share, wave)
+            )
             for connection, peers, share in self._workers.shares(snapshots)
         ]
 
     def _start_attempt(self) -> list[CoordinatorEffect]:
         self.phase = Phase.RUNNING
-        self._checkpoints.begin(self.epoch, self._now_ns)
+        self._checkpoints.begin(self.epoch, self._now_ns, self._wave)
         start = self._started_from
         point = "the beginning" if start is None else f"chk-{start.checkpoint}"
         return [
@@ -430,7 +437,7 @@ class Coordinator:
             return self._attempt_failed(reason)
         damaged = newest.checkpoint
         if self._origin and newest is self._restore:
-            text = f"chk-{damaged} in {self._origin} cannot be restored: {reason}"
+            text = f"chk-{damaged} in {redacted(self._origin)} cannot be restored: {reason}"
             return self._end(Outcome.FAILED, text)
         self._searching = True
         text = (
@@ -505,7 +512,7 @@ class Coordinator:
 
     def _trigger_due(self) -> list[CoordinatorEffect]:
         last = self._all_finished() or (self._stop is not None and not self._draining)
-        if self._draining and not last:
+        if self._draining and not last and not self._checkpoints.wave:
             return []
         return self._checkpoints.trigger_due(self._now_ns, last=last, stop=self._stop)
 

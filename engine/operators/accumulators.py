@@ -7,13 +7,15 @@ turns values into the emitted column.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Protocol
+from collections.abc import Callable, Sequence
+from decimal import Context, Decimal
+from typing import Any, Protocol
 
 import numpy as np
 import pyarrow as pa
 
-from ..state.arrays import Mask, Values, from_values, validity, values
+from ..contract.user_code import cells_of
+from ..state.arrays import Mask, Values, from_values, is_word_type, validity, values
 from ..state.columns import StateColumn
 from ..state.slots import Slots
 from .aggregations import Aggregation, AggregationKind, result_type
@@ -73,6 +75,8 @@ def accumulator(name: str, aggregation: Aggregation, schema_in: pa.Schema) -> Ac
     if aggregation.kind is AggregationKind.COUNT:
         return CountAccumulator(name)
     source = schema_in.field(aggregation.column).type
+    if pa.types.is_decimal(source) or not is_word_type(source):
+        return ObjectAccumulator(name, type_, _combination(aggregation.kind, type_))
     if aggregation.kind is AggregationKind.SUM:
         return SumAccumulator(name, type_)
     if aggregation.kind is AggregationKind.MEAN:
@@ -205,10 +209,12 @@ class SumAccumulator:
 
 
 class MeanAccumulator:
-    """Keeps sum and count of the non-null values."""
+    """Keeps sum and count of the non-null values; the sum of uint64, which int64 cannot hold, as a
+    float.
+    """
 
     def __init__(self, name: str, source: pa.DataType) -> None:
-        integers = pa.types.is_integer(source)
+        integers = pa.types.is_integer(source) and not pa.types.is_uint64(source)
         self._total = Total(integers=integers)
         self._count = StateColumn(_INT64, 0)
         self._type = pa.int64() if integers else pa.float64()
@@ -291,6 +297,68 @@ class ExtremeAccumulator:
         seen = _seen(arrays[0])
         self._seen.load(slots, seen)
         self._best.load(slots[seen], values(arrays[0])[seen])
+
+
+class ObjectAccumulator:
+    """Keeps a value that NumPy cannot combine: text, bytes, decimals. One Python call a record."""
+
+    def __init__(
+        self, name: str, type_: pa.DataType, combine: Callable[[Any, Any], object]
+    ) -> None:
+        """`combine` joins two values of a slot. Raises: OverflowError."""
+        self._combine = combine
+        self._held = StateColumn(np.dtype(object), None)
+        self._type = type_
+        self.columns = (self._held,)
+        self.fields = (pa.field(name, type_),)
+
+    def add(self, slots: Slots, array: pa.Array | None) -> None:
+        """Combine the non-null values with those of their slots."""
+        assert array is not None, "such an aggregation has a column"
+        self._take(slots, cells_of(array))
+
+    def merge(self, slots: Slots, state: Sequence[Values]) -> None:
+        """Combine the values; an empty one is None."""
+        self._take(slots, state[0].tolist())
+
+    def result(self, state: Sequence[Values]) -> pa.Array:
+        """The values; null before the first."""
+        return pa.array(state[0].tolist(), self._type)
+
+    def store(self, state: Sequence[Values]) -> list[pa.Array]:
+        """The values."""
+        return [self.result(state)]
+
+    def load(self, slots: Slots, arrays: Sequence[pa.Array]) -> None:
+        """Take back the values."""
+        self._held.load(slots, np.array(arrays[0].to_pylist(), object))
+
+    def _take(self, slots: Slots, cells: Sequence[object]) -> None:
+        working, combine = self._held.working, self._combine
+        for slot, cell in zip(slots.tolist(), cells, strict=True):
+            if cell is not None:
+                held = working[slot]
+                working[slot] = cell if held is None else combine(held, cell)
+
+
+def _combination(kind: AggregationKind, type_: pa.DataType) -> Callable[[Any, Any], object]:
+    if kind is AggregationKind.MIN:
+        return min
+    return max if kind is AggregationKind.MAX else _decimal_sum(type_)
+
+
+def _decimal_sum(type_: pa.DataType) -> Callable[[Any, Any], object]:
+    #: Exact for all digits of the widest type; Python's own context rounds to 28.
+    exact = Context(prec=2 * type_.precision)
+    limit = Decimal(10) ** (type_.precision - type_.scale)
+
+    def add(left: Decimal, right: Decimal) -> Decimal:
+        total = exact.add(left, right)
+        if not -limit < total < limit:
+            raise OverflowError(f"a sum reached {total}, outside the range of {type_}")
+        return total
+
+    return add
 
 
 def _seen(array: pa.Array) -> Mask:

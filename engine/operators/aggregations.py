@@ -1,8 +1,9 @@
 """Aggregations of a pipeline, as values, and the types of their results.
 
 Aggregations skip nulls, as in SQL: over nulls alone, sum, minimum, maximum and mean are null, and
-the count is 0. Sums of integers are int64 and are checked, sums of floats are float64. Minimum and
-maximum also skip NaN where there is a number.
+the count is 0. Sums of integers are int64, of decimals decimals of the most digits, both checked;
+sums of floats are float64. Minimum and maximum also skip NaN where there is a number; text is
+compared by its bytes.
 """
 
 from __future__ import annotations
@@ -16,6 +17,13 @@ import pyarrow as pa
 from headrace.channels.hashing import key_hashers
 
 from ..contract.errors import UserError
+
+_TEXTS = (
+    pa.types.is_string,
+    pa.types.is_large_string,
+    pa.types.is_binary,
+    pa.types.is_large_binary,
+)
 
 
 class AggregationKind(Enum):
@@ -40,9 +48,10 @@ class Aggregation:
 
 
 def sum(column: str) -> Aggregation:
-    """Sum of a numeric column: int64 for integers, float64 for floats.
+    """Sum of a numeric column: int64 of integers, float64 of floats, 38 digits of decimals (76 of
+    decimal256).
 
-    The job fails if an int64 sum overflows.
+    The job fails if a sum of integers or decimals overflows.
     """
     return Aggregation(AggregationKind.SUM, column)
 
@@ -53,17 +62,17 @@ def count(column: str | None = None) -> Aggregation:
 
 
 def min(column: str) -> Aggregation:
-    """Smallest value of a column of numbers, dates, times, timestamps or durations."""
+    """Smallest value of a column of numbers, text, bytes, dates, times, timestamps or durations."""
     return Aggregation(AggregationKind.MIN, column)
 
 
 def max(column: str) -> Aggregation:
-    """Largest value of a column of numbers, dates, times, timestamps or durations."""
+    """Largest value of a column of numbers, text, bytes, dates, times, timestamps or durations."""
     return Aggregation(AggregationKind.MAX, column)
 
 
 def mean(column: str) -> Aggregation:
-    """Mean of a numeric column, as float64."""
+    """Mean of a column of integers or floats, as float64."""
     return Aggregation(AggregationKind.MEAN, column)
 
 
@@ -105,15 +114,20 @@ def result_type(aggregation: Aggregation, schema_in: pa.Schema) -> pa.DataType:
         )
     type_ = schema_in.field(aggregation.column).type
     number = pa.types.is_integer(type_) or pa.types.is_floating(type_)
-    ordered = number or (pa.types.is_temporal(type_) and not pa.types.is_interval(type_))
+    decimal = pa.types.is_decimal(type_)
+    text = any(is_text(type_) for is_text in _TEXTS)
+    temporal = pa.types.is_temporal(type_) and not pa.types.is_interval(type_)
     match aggregation.kind:
         case AggregationKind.COUNT:
             return pa.int64()
         case AggregationKind.SUM if number:
             return pa.int64() if pa.types.is_integer(type_) else pa.float64()
+        case AggregationKind.SUM if decimal:
+            wide = pa.types.is_decimal256(type_)
+            return pa.decimal256(76, type_.scale) if wide else pa.decimal128(38, type_.scale)
         case AggregationKind.MEAN if number:
             return pa.float64()
-        case AggregationKind.MIN | AggregationKind.MAX if ordered:
+        case AggregationKind.MIN | AggregationKind.MAX if number or decimal or text or temporal:
             return type_
     raise UserError(
         f"aggregate: there is no {aggregation.kind.value} of {type_} (column"

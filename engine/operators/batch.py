@@ -11,6 +11,7 @@ from pyarrow import acero
 
 from ..contract.errors import UserCodeError, UserError
 from ..contract.operators import OperatorContext
+from ..contract.plain import plain_array, plain_batch, plain_schema
 from ..contract.user_code import check_schema, raised, slices, to_array
 from .stateless import StatelessOperator
 
@@ -70,7 +71,7 @@ class SelectOperator(StatelessOperator):
             # Starting the engine costs about a hundred microseconds: columns passed on unchanged do
             # without.
             table = _run(batch, _projection(computed), self._operator)
-            columns |= {name: _contiguous(table[name]) for name in computed}
+            columns |= {name: plain_array(_contiguous(table[name])) for name in computed}
         arrays = [columns[name] for name in self._schema.names]
         yield pa.RecordBatch.from_arrays(arrays, schema=self._schema)
 
@@ -98,6 +99,22 @@ def select_schema(expressions: Mapping[str, pc.Expression], schema_in: pa.Schema
             ) from error
         fields.append(table.schema.field(name))
     return pa.schema(fields)
+
+
+class DecodeOperator(StatelessOperator):
+    """Gives columns their plain type: dictionaries, views and runs end here."""
+
+    def __init__(self, schema_out: pa.Schema, *, operator: str = "decode") -> None:
+        self._schema = schema_out
+        self._operator = operator
+
+    def process(self, batch: pa.RecordBatch, port: int) -> Iterator[pa.RecordBatch]:
+        """Emit one record per record."""
+        columns = [
+            plain_array(column.dictionary_decode() if _is_coded(column) else column)
+            for column in batch.columns
+        ]
+        yield pa.RecordBatch.from_arrays(columns, schema=self._schema)
 
 
 class MapBatchesOperator(StatelessOperator):
@@ -168,9 +185,12 @@ def to_batches(operator: str, result: object, schema: pa.Schema) -> list[pa.Reco
             " an iterator "
             "of them is due",
         )
-    check_schema(operator, result.schema, schema)
-    _check_nulls(operator, result, schema)
     parts = [result] if isinstance(result, pa.RecordBatch) else result.to_batches()
+    if not result.schema.equals(schema):
+        check_schema(operator, plain_schema(result.schema), schema)
+        parts = [plain_batch(part) for part in parts]
+    for part in parts:
+        _check_nulls(operator, part, schema)
     return [pa.RecordBatch.from_arrays(part.columns, schema=schema) for part in parts]
 
 
@@ -189,7 +209,8 @@ def _from_columns(operator: str, columns: Mapping[str, Any], schema: pa.Schema) 
         try:
             if isinstance(column, pa.ChunkedArray):
                 column = _contiguous(column)
-            array = column if isinstance(column, pa.Array) else _to_array(column, field.type)
+            given = isinstance(column, pa.Array)
+            array = plain_array(column) if given else _to_array(column, field.type)
         except Exception as error:
             raise UserCodeError(
                 operator,
@@ -211,9 +232,13 @@ def _to_array(column: Any, type_: pa.DataType) -> pa.Array:
     return to_array(column, type_) if isinstance(column, list | tuple) else pa.array(column, type_)
 
 
-def _check_nulls(operator: str, result: Any, schema: pa.Schema) -> None:
+def _is_coded(column: pa.Array) -> bool:
+    return bool(pa.types.is_dictionary(column.type))
+
+
+def _check_nulls(operator: str, batch: pa.RecordBatch, schema: pa.Schema) -> None:
     for field in schema:
-        if not field.nullable and result.column(field.name).null_count:
+        if not field.nullable and batch.column(field.name).null_count:
             raise UserCodeError(
                 operator,
                 f"column {field.name!r} of the returned batch has nulls, declared is not nullable",

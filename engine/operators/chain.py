@@ -219,7 +219,8 @@ class Chain:
         self._tell_time(now_ns)
         self._progress.come(watermark_ns)
         fired = self._progress.advance(rows_max, self._feed_on)
-        return self._split(chain(fired, self._fired(now_ns, rows_max)))
+        by_clock = self._fired(now_ns, rows_max)
+        return self._split(chain(fired, by_clock, self._generated()))
 
     def time(self) -> ChainTime:
         """Say where time stands after a call."""
@@ -334,7 +335,7 @@ class Chain:
 
     def _generated(self) -> Iterator[pa.RecordBatch]:
         """Advance the operators behind generators: new records may have raised the watermark."""
-        if self._progress.generates:
+        if self._progress.generates and not self._progress.is_pending:
             yield from self._progress.advance(JOIN_ROWS, self._feed_on)
 
     def _late_records(self) -> Iterator[pa.RecordBatch]:

@@ -23,7 +23,15 @@ from ..contract.operators import (
     RestoredState,
     StateBackend,
 )
-from ..contract.user_code import Row, cells_of, raised, rows_of, rows_to_batch, shown, slices
+from ..contract.user_code import (
+    Row,
+    cells_of,
+    raised,
+    returned_rows,
+    rows_of,
+    rows_to_batch,
+    slices,
+)
 from ..state.expiry import SWEPT_MAX, stamps_of
 from ..state.keyed import CurrentKey, KeyedState
 from ..state.keys import KeySlots
@@ -254,7 +262,7 @@ class ProcessOperator(KeyedOperator):
         keyless: Key | None = None,
     ) -> Iterator[pa.RecordBatch]:
         """Call with each row; `keyless` stands in for the key of rows without key."""
-        current = self._current
+        current, operator = self._current, self._operator
         for piece in slices(batch):
             rows: list[Row] = []
             times = None
@@ -269,7 +277,7 @@ class ProcessOperator(KeyedOperator):
                 if times is not None:
                     current.now_ns = int(times[index])
                 try:
-                    rows.extend(self._rows_of(process(key, row)))
+                    rows.extend(returned_rows(operator, process(key, row)))
                 except UserCodeError:
                     raise
                 except Exception as error:
@@ -340,20 +348,8 @@ class ProcessOperator(KeyedOperator):
         columns = [_one_nan(cells_of(array), array.type) for array in arrays]
         return columns[0] if len(columns) == 1 else list(zip(*columns, strict=True))
 
-    def _rows_of(self, returned: Iterable[Row] | None) -> Iterable[Row]:
-        if isinstance(returned, Mapping | str | bytes):
-            raise self._not_rows(returned)
-        return () if returned is None else returned
-
     def _batches_of(self, rows: list[Row]) -> list[pa.RecordBatch]:
         return [rows_to_batch(self._operator, rows, self._schema_out)] if rows else []
-
-    def _not_rows(self, returned: object) -> UserCodeError:
-        return UserCodeError(
-            self._operator,
-            f"returned {type(returned).__name__} {shown(returned)} where an iterable of dicts is"
-            " due",
-        )
 
 
 def has_timers(processor: type) -> bool:

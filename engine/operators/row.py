@@ -7,13 +7,21 @@ wrong value appears close to the record that caused the error.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 
 import numpy as np
 import pyarrow as pa
 
 from ..contract.errors import UserCodeError
-from ..contract.user_code import Row, raised, rows_of, rows_to_batch, shown, slices
+from ..contract.user_code import (
+    Row,
+    raised,
+    returned_rows,
+    rows_of,
+    rows_to_batch,
+    shown,
+    slices,
+)
 from .stateless import StatelessOperator
 
 
@@ -37,9 +45,10 @@ class MapOperator(StatelessOperator):
         for piece in slices(batch):
             records = rows_of(piece)
             results: list[Row] = []
+            append = results.append
             try:
                 for record in records:
-                    results.append(function(record))
+                    append(function(record))
             except Exception as error:
                 record = piece.slice(len(results), 1).to_pylist()[0]
                 raise raised(self._operator, error, record=record) from error
@@ -68,23 +77,17 @@ class FlatMapOperator(StatelessOperator):
 
         Raises: UserCodeError as `MapOperator.process`.
         """
+        function, operator = self._function, self._operator
         for piece in slices(batch):
             rows: list[Row] = []
             for index, record in enumerate(rows_of(piece)):
                 try:
-                    returned = self._function(record)
-                    if returned is not None and not isinstance(returned, Mapping | str | bytes):
-                        rows.extend(returned)
-                        continue
+                    rows.extend(returned_rows(operator, function(record)))
+                except UserCodeError:
+                    raise
                 except Exception as error:
                     record = piece.slice(index, 1).to_pylist()[0]
-                    raise raised(self._operator, error, record=record) from error
-                if returned is not None:
-                    raise UserCodeError(
-                        self._operator,
-                        f"returned {type(returned).__name__} {shown(returned)} where an iterable"
-                        " of dicts is due",
-                    )
+                    raise raised(operator, error, record=record) from error
             if rows:
                 yield rows_to_batch(self._operator, rows, self._schema)
 
@@ -101,16 +104,20 @@ class FilterFunctionOperator(StatelessOperator):
 
         Raises: UserCodeError when the function raises or does not return a bool.
         """
+        function = self._function
         for piece in slices(batch):
             keep: list[bool] = []
             for index, record in enumerate(rows_of(piece)):
                 try:
-                    verdict = self._function(record)
+                    verdict = function(record)
                 except Exception as error:
                     record = piece.slice(index, 1).to_pylist()[0]
                     raise raised(self._operator, error, record=record) from error
+                if verdict is True or verdict is False:
+                    keep.append(verdict)
+                    continue
                 # Truth of anything else is refused: a forgotten `return` would drop every record.
-                if not isinstance(verdict, bool | np.bool_):
+                if not isinstance(verdict, np.bool_):
                     raise UserCodeError(
                         self._operator,
                         f"returned {type(verdict).__name__} {shown(verdict)} where True or False"

@@ -21,7 +21,7 @@ from ..contract.operators import (
     StateKind,
     StateSnapshot,
 )
-from ..contract.user_code import Row, raised
+from ..contract.user_code import Row, raised, returned_rows
 from ..state.tables import restored_batches
 from ..state.timers import PROCESSING_TIMERS, TIMERS, TimerQueue, timers_schema
 from ..state.types import Key
@@ -178,7 +178,7 @@ class TimedProcessOperator(ProcessOperator):
                 time_ns if of_event_time else MIN_WATERMARK, self._watermark_ns
             )
             try:
-                rows.extend(self._rows_of(call(key, time_ns)))
+                rows.extend(returned_rows(self._operator, call(key, time_ns)))
             except UserCodeError:
                 raise
             except Exception as error:

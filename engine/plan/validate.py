@@ -8,17 +8,25 @@ what to do.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Final
 
 import pyarrow as pa
 
 from headrace.channels.hashing import key_hashers
 from headrace.channels.keygroups import MAX_PARALLELISM_LIMIT
+from headrace.channels.schemas import plain_type
 
 from ..contract.errors import UserError
+from ..contract.plain import plain_schema
 from ..contract.suggestion import did_you_mean
 from ..operators.aggregations import Aggregation
 from .graph import LogicalGraph, Node, Role
+
+_ENCODED: Final = {
+    "dictionary": pa.types.is_dictionary,
+    "run-end": pa.types.is_run_end_encoded,
+}
 
 
 def check_columns(columns: Iterable[str], schema: pa.Schema, *, where: str) -> None:
@@ -88,20 +96,29 @@ def check_aggregations(aggregations: Mapping[str, object], schema: pa.Schema) ->
             check_columns([aggregation.column], schema, where=f"aggregate: {column}")
 
 
-def check_schema(schema: object, *, where: str) -> None:
-    """Refuse a declared schema that is no schema, repeats a name or holds dictionary columns."""
+def check_schema(schema: object, *, where: str) -> pa.Schema:
+    """Return a schema with columns in their plain type, as streams carry them.
+
+    Refuses a value that is no schema, has no column, repeats a name, or holds dictionaries, or runs
+    inside a nested column.
+    """
     if not isinstance(schema, pa.Schema):
         raise UserError(f"{where}: schema= takes a pyarrow schema, got {schema!r}")
+    if not schema.names:
+        raise UserError(
+            f"{where}: records without columns cannot be counted; give them at least one column"
+        )
     for name in schema.names:
         if schema.names.count(name) > 1:
             raise UserError(f"{where}: schema= has several columns called {name!r}; rename them")
     for field in schema:
-        if holds_dictionary(field.type):
-            raise UserError(
-                f"{where}: column {field.name!r} is dictionary-encoded, which streams do not"
-                " carry; "
-                "cast it to its plain type, such as string"
-            )
+        for encoded, is_encoded in _ENCODED.items():
+            if _holds(plain_type(field.type), is_encoded):
+                raise UserError(
+                    f"{where}: column {field.name!r} is {encoded}-encoded, which streams do not"
+                    " carry; cast it to its plain type, such as string"
+                )
+    return plain_schema(schema)
 
 
 def check_union(schemas: Sequence[pa.Schema]) -> None:
@@ -160,11 +177,11 @@ def check_name(name: object, *, kind: str) -> str:
     return name
 
 
-def holds_dictionary(type_: pa.DataType) -> bool:
-    """Say whether `type_` is or contains a dictionary type."""
-    if pa.types.is_dictionary(type_):
+def _holds(type_: pa.DataType, is_encoded: Callable[[pa.DataType], bool]) -> bool:
+    """Say whether `type_` is an encoded type or contains one."""
+    if is_encoded(type_):
         return True
-    return any(holds_dictionary(type_.field(index).type) for index in range(type_.num_fields))
+    return any(_holds(type_.field(i).type, is_encoded) for i in range(type_.num_fields))
 
 
 def _difference(first: pa.Schema, other: pa.Schema) -> str:

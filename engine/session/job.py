@@ -244,7 +244,7 @@ class Job:
 def _table(sink: CollectSink, schema: pa.Schema) -> pa.Table:
     table = sink.table()
     # A sink that was given no record does not know its columns.
-    return table if table.num_columns else schema.empty_table()
+    return table if table.num_columns else pa.Table.from_batches([], schema)
 
 
 def _options(stated: Mapping[str, Any]) -> dict[str, Any]:

@@ -72,6 +72,8 @@ REQUIRED: tuple[str, ...] = (
     "tasks run to their end, lives",
     "tasks run to their end, expiring",
     "records re-filtered",
+    "replays in waves",
+    "restores amid the waves of a replay",
     "filters stacked twice",
 )
 

@@ -57,11 +57,14 @@ class _Replaying:
             channel of a read is ambiguous.
     """
 
+    #: The last wave with records.
+    wave: int = 0
     records: dict[_Old, list[int]] = field(default_factory=dict)
     places: set[tuple[int, ...]] = field(default_factory=lambda: {()})
 
-    def hold(self, old: _Old, ids: list[int]) -> None:
+    def hold(self, old: _Old, ids: list[int], wave: int) -> None:
         """Add the next records of an old channel."""
+        self.wave = min(self.wave, wave) if self.records else wave
         self.records.setdefault(old, []).extend(ids)
         self.places = {(0,) * len(self.records)}
 
@@ -75,13 +78,14 @@ class _Replaying:
 
         False: no old channel goes on with these records.
         """
-        self.places = {
+        found = {
             (*places[:i], place + len(ids), *places[i + 1 :])
             for places in self.places
             for i, (place, held) in enumerate(zip(places, self.records.values(), strict=True))
             if held[place : place + len(ids)] == ids
         }
-        return bool(self.places)
+        self.places = found or self.places
+        return bool(found)
 
     def left(self) -> list[dict[_Old, list[int]]]:
         """Return the candidates for the unread records, each by old channel."""
@@ -104,6 +108,8 @@ class _AttemptLog:
     #: How many of them its consumer has taken in.
     received: Counter[ChannelId] = field(default_factory=Counter)
     replaying: dict[_End, _Replaying] = field(default_factory=lambda: defaultdict(_Replaying))
+    #: The first wave of the replay.
+    wave: int = 0
     #: {checkpoint: {channel: number of records sent at the sender's cut, or received at the
     #: receiver's cut}}
     sent_at: dict[int, dict[ChannelId, int]] = field(default_factory=lambda: defaultdict(dict))
@@ -159,9 +165,11 @@ class Watch:
         replaying = log.replaying.get((edge, subtask.subtask))
         if replaying is not None and not replaying.is_over:
             ids = [id for part in work.parts for id in part.column(0).to_pylist()]
-            if not replaying.read(ids):
+            if replaying.read(ids):
+                return
+            # Records that came of an earlier wave go before the replay of a later one.
+            if not 0 < replaying.wave < log.wave:
                 raise Violation(f"{subtask} on edge {edge}: {ids} does not go on with the replay")
-            return
         by_sender: dict[int, list[int]] = {}
         for part in work.parts:
             ids, senders = part.column(0).to_pylist(), part.column(5).to_pylist()
@@ -205,7 +213,9 @@ class Watch:
             ids = self._held(handle, store)
             if ids:
                 end = (handle.edge, snapshot.index)
-                log.replaying[end].hold((handle.producer, handle.consumer), ids)
+                replaying = log.replaying[end]
+                replaying.hold((handle.producer, handle.consumer), ids, handle.wave)
+                log.wave = max(log.wave, handle.wave)
 
     def completed(self, metadata: CheckpointMetadata, store: Store) -> None:
         """Check a complete checkpoint: a consistent cut, few files, and a prompt end."""

@@ -10,6 +10,7 @@ private to Spark's own code, which the JVM does not enforce.
 
 from __future__ import annotations
 
+import logging
 import time
 
 from pyspark import SparkContext
@@ -17,6 +18,8 @@ from pyspark.errors import PySparkAttributeError
 from pyspark.sql import SparkSession
 
 from ..contract.errors import UserError
+
+_log = logging.getLogger(__name__)
 
 _POLL_S = 0.1
 
@@ -60,13 +63,44 @@ def require_slots(context: SparkContext, needed: int, *, timeout_s: float) -> No
         return
     patience_s = 0.0 if context._jsc.sc().isLocal() else timeout_s
     deadline_s = time.monotonic() + patience_s
+    told = False
     while (available := slots(context)) < needed:
+        if not told and patience_s:
+            told = True
+            _log.warning(
+                "the job needs %d slots, Spark has %d (master %s); waiting up to %.0f s for"
+                " executors",
+                needed,
+                available,
+                context.master,
+                patience_s,
+            )
         if time.monotonic() >= deadline_s:
             raise UserError(
                 f"the job needs {needed} slots, Spark has {available} (master {context.master}): "
                 "lower the parallelism, or give Spark more cores"
             )
         time.sleep(_POLL_S)
+
+
+def tell_of_busy_slots(context: SparkContext, needed: int) -> None:
+    """Say what the workers will have to wait for, if Spark cannot start all of them now."""
+    total = slots(context)
+    free = total - active_tasks(context)
+    if total < needed:
+        _log.warning(
+            "the job needs %d slots, Spark has %d; dynamic allocation is to add executors",
+            needed,
+            total,
+        )
+    elif free < needed:
+        _log.warning(
+            "the job needs %d slots, and %d of Spark's %d slots are free; it waits until other jobs"
+            " of the session end",
+            needed,
+            free,
+            total,
+        )
 
 
 def slots(context: SparkContext) -> int:

@@ -36,6 +36,7 @@ from .capacity import (
     grows_on_demand,
     require_slots,
     slots,
+    tell_of_busy_slots,
 )
 from .shared import SharedSession
 from .warmth import Warmth
@@ -85,6 +86,7 @@ class SparkLauncher:
         self._context = classic_context(spark)
         self._workers = workers
         self._entry = entry
+        self._succeeds = session is not None
         self._session = session or SharedSession(spark, stops=stops_session, embedded=embedded)
         self._session.enter()
         self._left = False
@@ -118,6 +120,8 @@ class SparkLauncher:
         """
         assert self._thread is None, "a launcher serves one start"
         require_slots(self._context, self._workers, timeout_s=self._registration_timeout_s)
+        if not self._succeeds:  # the predecessor's tasks may be counted for a moment yet
+            tell_of_busy_slots(self._context, self._workers)
         # Inheritable: it gives its connection to the JVM back when it ends.
         self._thread = InheritableThread(
             target=self._keep_submitting,

@@ -28,14 +28,11 @@ from headrace.channels.events import MIN_WATERMARK
 
 from ..contract.errors import UserError
 from ..contract.units import Duration, duration_ns
-from .backend import ABSENT, Mark, ValueTable
+from .backend import ABSENT, ValueTable
 from .types import Cell, Key, StateTypeError, check, copier
 
 _ROUNDS_PER_TTL = 4
 _TTL_MAX_NS = 1 << 60
-
-#: Not among the writes.
-_UNWRITTEN: Any = Mark()
 
 
 @dataclass(slots=True)
@@ -153,15 +150,15 @@ class KeyedState(ABC):
 
     def _read(self) -> Any:
         """This key's state, which must not be changed in place; `ABSENT` if there is none."""
-        key = self._current.key
+        key, written = self._current.key, self._written
         if self._stamps is not None and self._is_expired():
             return ABSENT
-        found = self._written.get(key, _UNWRITTEN)
-        return self._committed.get(key, ABSENT) if found is _UNWRITTEN else found
+        return written[key] if key in written else self._committed.get(key, ABSENT)
 
     def _write(self, value: Any) -> None:
         """Set this key's state, or remove it (`ABSENT`)."""
-        self._touch(cleared=value is ABSENT)
+        if self._stamps is not None:
+            self._touch(cleared=value is ABSENT)
         self._written[self._current.key] = value
 
     def _own(self, make: type[list[Any] | dict[Any, Any]]) -> Any:
@@ -201,6 +198,7 @@ class ValueState(KeyedState):
     def __init__(self, type_: pa.DataType, default: Any, ttl: Duration | None = None) -> None:
         super().__init__(type_, ttl)
         self._copy = copier(type_)
+        self._is_mutable = pa.types.is_nested(type_)
         self._check = check(type_, "a value state")
         try:
             self.default = self._check(default)
@@ -213,12 +211,22 @@ class ValueState(KeyedState):
 
         Changing a list or dict in place has no effect: set it again.
         """
-        found = self._read()
-        return self._copy(self.default if found is ABSENT else found)
+        # `_read` in place: users' functions read and write a value with each record.
+        if self._stamps is None:
+            key, written = self._current.key, self._written
+            found = written[key] if key in written else self._committed.get(key, ABSENT)
+        else:
+            found = self._read()
+        if found is ABSENT:
+            found = self.default
+        return self._copy(found) if self._is_mutable else found
 
     @value.setter
     def value(self, value: Any) -> None:
-        self._write(self._check(value))
+        value = self._check(value)
+        if self._stamps is not None:
+            self._touch()
+        self._written[self._current.key] = value
 
     @property
     def exists(self) -> bool:

@@ -66,6 +66,8 @@ def _integer_check(type_: pa.DataType, what: str) -> Check:
     high = low + (1 << type_.bit_width)
 
     def integer(value: Any) -> Any:
+        if type(value) is int and low <= value < high:
+            return value
         if value is None:
             return None
         if type(value) is not int:

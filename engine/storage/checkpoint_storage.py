@@ -201,8 +201,13 @@ def _filesystem(url: str) -> tuple[Any, str]:
         raise UserError("the checkpoint directory is empty: give a folder or a URL")
     try:
         filesystem, root = fsspec.core.url_to_fs(url)
-    except (ValueError, ImportError, OSError) as error:
+    except (ValueError, ImportError) as error:
         raise UserError(f"checkpoint directory {url} cannot be used: {error}") from error
+    except Exception as error:  # some clients log in at once, and raise errors of their own
+        reason = str(error) or type(error).__name__
+        raise StorageUnreachable(
+            f"checkpoint directory {url} cannot be reached: {reason}"
+        ) from error
     # The generic `pipe_file` streams into place and looks before it creates: neither atomic nor
     # exclusive.
     streams = type(filesystem).pipe_file is AbstractFileSystem.pipe_file

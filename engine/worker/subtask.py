@@ -61,6 +61,7 @@ from .subtask_events import (
     SubtaskEvent,
     SubtaskFinished,
     TakeSnapshot,
+    WaveBegan,
 )
 from .subtask_spec import SubtaskSpec, input_end, output_end
 
@@ -81,7 +82,9 @@ class Subtask:
             for channel in channels
         )
         ports = {c.channel.edge: c.port for c in self._gate.channels.values()}
-        self._replay = Replay(spec.replay, ports)
+        self._replay = Replay(spec.replay, ports, wave=spec.wave)
+        #: Until wave 0 nothing new is worked on: no record of a source, no timer, no end of input.
+        self._wave = spec.wave
         self._gate.held_ports = self._replay.pending_ports
         self._results = ResultPartition(
             [[output_end(spec, channel) for channel in edge] for edge in spec.outputs],
@@ -154,6 +157,10 @@ class Subtask:
             case BufferRead():
                 self._replay.was_read(event.number, event.batch)
                 self._replayed(effects)
+            case WaveBegan():
+                self._wave = event.wave
+                self._replay.wave_began(event.wave)
+                self._replayed(effects)
             case DeadlineReached():
                 self._deadline_reached()
             case _:
@@ -168,7 +175,7 @@ class Subtask:
         turns unaligned.
         """
         due_ns = _earlier(self._poll_at_ns, self._cuts.next_deadline_ns())
-        if self._finished:
+        if self._finished or self._wave:
             return due_ns
         of_time = _earlier(self._time.next_deadline_ns(), self._time.next_timer_ns(self._now_ns))
         return _earlier(due_ns, of_time)
@@ -257,6 +264,8 @@ class Subtask:
         if self._draining:
             self._end_source()
         rows_max = self._pace.rows_for(self._results.room_bytes)
+        if self._wave:
+            return self._old_work(rows_max, effects)
         advance = self._time.next_work(rows_max, self._now_ns)
         if advance is not None:
             self._run(advance, effects)
@@ -269,6 +278,10 @@ class Subtask:
                 return False
             self._run(PollWork(rows_max, self._now_ns), effects)
             return True
+        return self._old_work(rows_max, effects)
+
+    def _old_work(self, rows_max: int, effects: list[SubtaskEffect]) -> bool:
+        """Work on records to replay or on records that channels brought."""
         replayed = self._replay.next_input(rows_max)
         if replayed is not None:
             self._given = replayed
@@ -387,7 +400,7 @@ class Subtask:
     def _deadline_reached(self) -> None:
         if self._poll_at_ns is not None and self._poll_at_ns <= self._now_ns:
             self._poll_at_ns = None
-        if not self._finished:
+        if not self._finished and not self._wave:
             busy = self._running is not None or not self._results.has_room
             self._time.time_passed(self._now_ns, busy=busy)
         self._cuts.time_passed(self._now_ns)

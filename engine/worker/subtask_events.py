@@ -84,6 +84,13 @@ class BufferRead:
 
 
 @dataclass(frozen=True, slots=True)
+class WaveBegan:
+    """The job has worked on all records of earlier waves (`recovery/waves.py`)."""
+
+    wave: int
+
+
+@dataclass(frozen=True, slots=True)
 class DeadlineReached:
     """The time that `next_deadline_ns` named has come."""
 
@@ -98,6 +105,7 @@ SubtaskEvent = (
     | CheckpointCancelled
     | CheckpointCompleted
     | BufferRead
+    | WaveBegan
     | DeadlineReached
 )
 

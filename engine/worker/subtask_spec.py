@@ -75,6 +75,7 @@ class SubtaskSpec:
             targets.
         received, sent: restored positions by channel; other channels start at 0.
         replay: in-flight data to work on before anything new.
+        wave: of the replay (`recovery/waves.py`).
         time: event time of its operators.
     """
 
@@ -88,6 +89,7 @@ class SubtaskSpec:
     received: Mapping[ChannelId, ChannelPosition]
     sent: Mapping[ChannelId, ChannelPosition]
     replay: Sequence[ChannelStateHandle] = ()
+    wave: int = 0
     time: EventTimeSpec = NO_EVENT_TIME
 
 

@@ -44,14 +44,15 @@ def subtask_specs(
     slots: Iterable[int],
     limits: Limits,
     restore: Sequence[SubtaskSnapshot],
+    wave: int = 0,
 ) -> list[SubtaskSpec]:
     """Specify the subtasks of a worker with `slots`.
 
-    `restore`: snapshots of these subtasks, in terms of this plan.
+    `restore`: snapshots of these subtasks, in terms of this plan. `wave`: of the replay.
     """
     snapshots = {SubtaskId(s.task, s.index): s for s in restore}
     return [
-        _spec(plan, plan.tasks[id.task], id, limits, snapshots.get(id))
+        _spec(plan, plan.tasks[id.task], id, limits, snapshots.get(id), wave)
         for id in subtasks_of(plan, slots)
     ]
 
@@ -62,6 +63,7 @@ def _spec(
     id: SubtaskId,
     limits: Limits,
     snapshot: SubtaskSnapshot | None,
+    wave: int,
 ) -> SubtaskSpec:
     return SubtaskSpec(
         id=id,
@@ -74,6 +76,7 @@ def _spec(
         received=_by_channel(snapshot.received if snapshot else []),
         sent=_by_channel(snapshot.sent if snapshot else []),
         replay=snapshot.inflight if snapshot else (),
+        wave=wave,
         time=EventTimeSpec(
             role=task.time,
             idle_after_ns=task.idle_after_ns,

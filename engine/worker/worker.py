@@ -28,8 +28,9 @@ from .subtask_events import (
     DeclineCheckpoint,
     InputDrained,
     SubtaskFinished,
+    WaveBegan,
 )
-from .subtask_spec import Limits
+from .subtask_spec import Limits, SubtaskSpec
 from .wiring import subtask_specs
 from .worker_events import (
     AttemptLoaded,
@@ -103,7 +104,7 @@ class Worker:
         #: Frames that came before this worker ran, in order.
         self._kept: list[DataFrame] = []
         #: What the coordinator said of checkpoints before this worker ran, in order.
-        self._held: list[m.Drain | m.Trigger | m.Completed | m.Cancelled] = []
+        self._held: list[m.Drain | m.BeginWave | m.Trigger | m.Completed | m.Cancelled] = []
         self._now_ns = 0
 
     # --- the verbs --------------------------------------------------------------------------------
@@ -221,6 +222,8 @@ class Worker:
                 return self._connect()
             case m.Drain():
                 return self._to_all(InputDrained(), sources=True)
+            case m.BeginWave():
+                return self._to_all(WaveBegan(message.wave), sources=False)
             case m.Trigger():
                 barrier = Barrier(
                     message.checkpoint, CheckpointMode(message.mode), message.created_ns
@@ -248,8 +251,7 @@ class Worker:
         self._deploy = deploy
         self.phase = Phase.LOADING
         self._heartbeat_at_ns = self._now_ns + self._heartbeat_ns
-        specs = subtask_specs(self._plan, self._slots(), self._limits, deploy.restore)
-        subtasks = tuple(spec.id for spec in specs)
+        subtasks = tuple(spec.id for spec in self._specs(deploy))
         load = LoadAttempt(
             deploy.epoch,
             deploy.checkpoint,
@@ -273,9 +275,7 @@ class Worker:
         assert self._deploy is not None
         workers = {slot: p.worker for p in self._deploy.workers for slot in p.slots}
         self._attempt = Attempt(self._epoch, self.me, self._plan, workers, self._limits.logs)
-        self._attempt.build(
-            subtask_specs(self._plan, self._slots(), self._limits, self._deploy.restore)
-        )
+        self._attempt.build(self._specs(self._deploy))
         self.phase = Phase.READY
         return [Report(m.Deployed(self._epoch))]
 
@@ -356,13 +356,13 @@ class Worker:
         assert self._attempt is not None, f"no attempt while {self.phase}"
         return self._attempt
 
-    def _slots(self) -> list[int]:
-        assert self._deploy is not None
-        return [slot for p in self._deploy.workers if p.worker == self.me for slot in p.slots]
+    def _specs(self, deploy: m.Deploy) -> list[SubtaskSpec]:
+        slots = [slot for p in deploy.workers if p.worker == self.me for slot in p.slots]
+        return subtask_specs(self._plan, slots, self._limits, deploy.restore, deploy.wave)
 
     def _to_all(
         self,
-        event: InputDrained | CheckpointCompleted | CheckpointCancelled,
+        event: InputDrained | WaveBegan | CheckpointCompleted | CheckpointCancelled,
         *,
         sources: bool,
     ) -> list[WorkerEffect]:

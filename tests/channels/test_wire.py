@@ -313,6 +313,14 @@ def test_offsets_that_point_outside_are_refused() -> None:
         decoded(FrameDecoder(KEY, schemas), data)
 
 
+@pytest.mark.parametrize("body", [b"\xff\xff\xff\xff" + bytes(4), bytes(4)])
+def test_an_end_of_stream_in_place_of_records_is_refused(body: bytes) -> None:
+    _, fingerprint = buffer_fields(batch(1))
+    data = forged(kind=1, body=body, rows=1, size=1, fingerprint=fingerprint)
+    with pytest.raises(WireError, match="record batch of channel"):
+        decoded(FrameDecoder(KEY, schemas), data)
+
+
 @pytest.mark.parametrize("codec", ["lz4", "zstd"])
 def test_a_compressed_body_is_refused_before_it_is_inflated(codec: str) -> None:
     bomb = pa.record_batch([[0] * 1_000_000, [""] * 1_000_000, [[]] * 1_000_000], schema=SCHEMA)

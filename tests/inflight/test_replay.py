@@ -439,3 +439,33 @@ def test_what_is_left_of_a_compressed_buffer_stays_compressed() -> None:
     replay.commit()
     (handle,) = replay.remaining()
     assert handle.buffers == [stored(1, 4, inflated=640, skip=1)]
+
+
+# --- waves ----------------------------------------------------------------------------------------
+
+
+def test_records_of_a_later_wave_wait_and_their_port_goes_on() -> None:
+    first, second = channel(stored(1, 2)), channel(stored(2, 2), edge=2)
+    replay = Replay([replace(first, wave=2), replace(second, wave=1)], PORTS, wave=2)
+    assert replay.pending_ports == {PORTS[0]}
+    assert drained(replay) == [100, 101]
+    assert replay.next_input(1) is None
+    assert [(h.edge, h.wave) for h in replay.remaining()] == [(2, 1)]
+    replay.wave_began(1)
+    assert replay.pending_ports == {PORTS[2]}
+    assert drained(replay) == [200, 201]
+
+
+def test_records_that_come_with_the_new_ones_hold_their_port_from_the_start() -> None:
+    replay = Replay([channel(stored(1, 2))], PORTS, wave=1)
+    assert replay.wanted() == []
+    assert replay.pending_ports == {PORTS[0]}
+    replay.wave_began(0)
+    assert drained(replay) == [100, 101]
+
+
+def test_an_earlier_wave_goes_before_an_older_generation() -> None:
+    left = replace(channel(stored(1, 2), side="replay"), wave=1)
+    sent = replace(channel(stored(2, 2)), wave=2)
+    replay = Replay(merge_sides([left, sent]), PORTS, wave=1)
+    assert drained(replay) == [200, 201, 100, 101]

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import struct
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -328,6 +330,36 @@ def test_a_limit_is_kept_before_anything_is_allocated() -> None:
 def test_another_length_than_was_stated_is_refused(off: int) -> None:
     with pytest.raises(InvalidTable, match="does not hold"):
         inflate(framed(), len(PLAIN) + off)
+
+
+def test_bytes_after_the_frame_are_refused() -> None:
+    for more in (b"x", framed()):
+        with pytest.raises(InvalidTable, match="does not hold"):
+            inflate(framed() + more, len(PLAIN))
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="reads the process's memory from /proc")
+def test_refused_frames_leave_no_memory_behind() -> None:
+    (frame,), inflated = deflate(
+        [b"".join(b"order %d;" % (n * 7919 % 1000) for n in range(20_000))]
+    )
+    damaged = bytearray(frame)
+    damaged[len(damaged) // 2 :] = bytes(len(damaged) // 2)
+
+    def refuse() -> None:
+        for _ in range(500):
+            with pytest.raises(InvalidTable, match="LZ4"):
+                inflate(bytes(damaged), inflated)
+
+    refuse()
+    before = resident_bytes()
+    refuse()
+    assert resident_bytes() - before < 4_000_000
+
+
+def resident_bytes() -> int:
+    pages = Path("/proc/self/statm").read_text().split()[1]
+    return int(pages) * os.sysconf("SC_PAGE_SIZE")
 
 
 @pytest.mark.parametrize("cut", [0, 3, 20, -1, -10])

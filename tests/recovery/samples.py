@@ -129,3 +129,12 @@ COMPRESSED = msgspec.structs.replace(
         ),
     ],
 )
+IN_WAVES = msgspec.structs.replace(
+    TIMED,
+    subtasks=[
+        *TIMED.subtasks[:-1],
+        msgspec.structs.replace(
+            TIMED.subtasks[-1], inflight=[INPUT, msgspec.structs.replace(REPLAY, wave=2)]
+        ),
+    ],
+)

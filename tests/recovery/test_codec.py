@@ -17,11 +17,13 @@ from headrace.recovery.codec import (
 from headrace.recovery.consistency import InvalidMetadata
 from headrace.recovery.metadata import CheckpointMetadata
 
-from .samples import COMPRESSED, METADATA, SMALL, SOURCE, SUM, TIMED, changed, with_handle
+from .samples import COMPRESSED, IN_WAVES, METADATA, SMALL, SOURCE, SUM, TIMED, changed, with_handle
 
 TESTDATA = Path(__file__).parent / "testdata"
-#: COMPRESSED of samples.py, as version 1 writes it. Never regenerate it.
-GOLDEN = TESTDATA / "v1-compressed.metadata"
+#: IN_WAVES of samples.py, as version 1 writes it. Never regenerate it.
+GOLDEN = TESTDATA / "v1-waves.metadata"
+#: COMPRESSED of samples.py, as version 1 wrote it before it knew waves. Never regenerate it.
+GOLDEN_WITHOUT_WAVES = TESTDATA / "v1-compressed.metadata"
 #: TIMED of samples.py, as version 1 wrote it before it knew compression. Never regenerate it.
 GOLDEN_WITHOUT_COMPRESSION = TESTDATA / "v1-event-time.metadata"
 #: METADATA of samples.py, as version 1 wrote it before it knew event time. Never regenerate it.
@@ -54,8 +56,12 @@ def test_the_file_can_be_read_with_a_text_tool() -> None:
 
 
 def test_the_format_is_the_one_of_version_one() -> None:
-    assert decode_metadata(GOLDEN.read_bytes()) == COMPRESSED
-    assert encode_metadata(COMPRESSED) == GOLDEN.read_bytes()
+    assert decode_metadata(GOLDEN.read_bytes()) == IN_WAVES
+    assert encode_metadata(IN_WAVES) == GOLDEN.read_bytes()
+
+
+def test_a_file_from_before_waves_is_read_as_one_of_new_records() -> None:
+    assert decode_metadata(GOLDEN_WITHOUT_WAVES.read_bytes()) == COMPRESSED
 
 
 def test_a_file_from_before_compression_is_read_as_one_without() -> None:

@@ -116,6 +116,13 @@ def by_matrix(seed: int) -> str:
     return World(seed, pair_scenario(seed, old, new)).run().violation
 
 
+def by_chains(seed: int) -> str:
+    """The same over forward edges behind keyed tasks; every third run goes back amid the replay."""
+    rng = random.Random(f"chains {seed}")
+    old, new = rng.sample(range(1, 5), 2)
+    return World(seed, pair_scenario(seed, old, new, chains=True)).run().violation
+
+
 def impatient(mode: CheckpointMode) -> Search:
     """Runs whose checkpoints are mostly given up, because messages take longer than they are
     waited for.

@@ -12,6 +12,7 @@ import pytest
 from headrace.channels.partitioners.forward import Forward
 from headrace.channels.partitioners.registry import wire_names
 from headrace.engine.simulation.campaign.matrix import (
+    CHAINS,
     EDGES,
     OPERATORS,
     PARALLELISM_MAX,
@@ -21,7 +22,7 @@ from headrace.engine.simulation.campaign.matrix import (
     run_matrix,
     run_pair,
 )
-from headrace.recovery import redistribution
+from headrace.recovery import assignment, redistribution
 
 EVERY = range(1, PARALLELISM_MAX + 1)
 
@@ -78,6 +79,26 @@ def test_operators_that_look_at_time_or_a_second_stream_keep_every_promise() -> 
     seeds = [*range(0, count, 2), *range(count + 1, 2 * count, 2)]
     result = run_pair(2, 3, seeds, operators=True)
     assert not result.failed, line_of(result)
+
+
+def test_keys_keep_their_order_over_forward_edges_behind_keyed_tasks() -> None:
+    for old, new in ((1, 4), (4, 1), (2, 3)):
+        result = run_pair(old, new, range(2 * len(CHAINS)), chains=True)
+        assert not result.failed, line_of(result)
+        assert result.counts["replays in waves"], line_of(result)
+
+
+#: Seeds of 2 -> 3 that once showed a record of a key behind a newer one.
+DISORDERED = (3, 4, 5)
+
+
+@pytest.mark.parametrize("seed", DISORDERED)
+def test_the_seed_finds_forward_edges_that_are_replayed_without_waves(
+    seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(assignment, "waves_of", lambda *_: {})
+    (violation,) = run_pair(2, 3, [seed], chains=True).violations.values()
+    assert "comes after" in violation
 
 
 def test_a_pair_in_which_nothing_was_in_flight_has_proven_nothing() -> None:

@@ -7,12 +7,13 @@ from collections.abc import Iterator
 import pytest
 
 from . import mutants, rescale_mutants
-from .planted import Search, assert_found, by_campaign, haunted
+from .planted import Search, assert_found, by_campaign, by_chains, haunted
 
 MUTANTS = mutants.MUTANTS | rescale_mutants.MUTANTS
 
 #: {mutant: a seed that found it}, tried first; when the engine has changed since, others are.
 KNOWN: dict[str, int] = {
+    "all_edges_are_replayed_in_one_wave": 6,
     "barrier_is_sent_after_new_data": 2,
     "cancelled_checkpoint_still_completes": 1,
     "channel_is_not_blocked_after_its_barrier": 50,
@@ -23,6 +24,7 @@ KNOWN: dict[str, int] = {
     "cut_names_watermarks_that_were_not_reached": 135,
     "ended_channel_holds_nothing_while_its_records_are_replayed": 314,
     "finished_is_not_restored": 85,
+    "forward_edges_are_replayed_without_waves": 0,
     "in_flight_data_between_stateless_operators_is_skipped": 75,
     "input_of_the_running_work_is_not_captured": 0,
     "log_is_named_before_it_is_durable": 8,
@@ -32,7 +34,9 @@ KNOWN: dict[str, int] = {
     "older_incarnation_is_accepted": 74,
     "one_watermark_for_all_splits": 30,
     "overtaken_output_is_not_persisted": 3,
+    "records_in_channels_amid_the_waves_count_as_new": 23,
     "referenced_files_are_deleted": 0,
+    "replays_of_later_waves_do_not_wait": 0,
     "restart_chooses_its_checkpoint_while_metadata_is_written": 63,
     "savepoint_does_not_wait_for_the_commit_of_its_transactions": 44,
     "snapshot_includes_the_running_work": 0,
@@ -53,7 +57,13 @@ KNOWN: dict[str, int] = {
 SEEDS_MAX = 1000
 
 #: {mutant: its search}, where a run of the campaign meets the bug too rarely.
-SEARCHES: dict[str, Search] = {"older_incarnation_is_accepted": haunted}
+SEARCHES: dict[str, Search] = {
+    "all_edges_are_replayed_in_one_wave": by_chains,
+    "forward_edges_are_replayed_without_waves": by_chains,
+    "older_incarnation_is_accepted": haunted,
+    "records_in_channels_amid_the_waves_count_as_new": by_chains,
+    "replays_of_later_waves_do_not_wait": by_chains,
+}
 
 
 @pytest.fixture(autouse=True)

@@ -43,7 +43,7 @@ def changed_seeds() -> list[int]:
 def test_records_that_go_where_the_old_partitioner_sent_them_are_noticed(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(redistribution, "_repartitioned", lambda *_: False)
+    monkeypatch.setattr(redistribution, "is_repartitioned", lambda *_: False)
     assert any("gets records of" in rescaled_run(seed) for seed in changed_seeds())
 
 

@@ -97,7 +97,7 @@ class Claims:
         graph = old.newest_graph
         scenario = replace(old.scenario, graph=graph, settings=settings, rescales=(), drain_ns=None)
         new = type(old)(old.seed, scenario)
-        new.rescaled = old.rescaled
+        new.rescaled, new.widths = old.rescaled, old.widths
         job = new.env.plan.job
         _move(copy, job, new.env.storage)
         sinks = deepcopy(copy.sinks)

@@ -14,6 +14,7 @@ from headrace.recovery import assignment
 from headrace.recovery.handles import SharedFile
 from headrace.recovery.layout import metadata_path
 from headrace.recovery.metadata import CheckpointMetadata
+from headrace.recovery.waves import first_wave
 
 from ...contract import messages as m
 from ...contract.errors import StorageUnreachable, UserError
@@ -143,11 +144,13 @@ class CoordinatorProcess(Process, CoordinatorPerformer):
         env = self.env
         rescaled = is_rescaled(metadata, env.plan)
         repartitioned = is_repartitioned(metadata, env.plan)
+        env.coverage.count("restores amid the waves of a replay", first_wave(metadata.subtasks) > 0)
         if not rescaled and not repartitioned:
             return
         env.coverage.count("rescaled restores", rescaled)
         env.coverage.count("restores by other partitioners", repartitioned)
         assigned = assignment.assign(metadata, new_tasks(env.plan), env.plan.max_parallelism)
+        env.coverage.count("replays in waves", first_wave(assigned) > 0)
         store = seen_as(env.storage, metadata.job, env.plan.job)
         check_redistribution(metadata, env.plan, assigned, store, env.coverage)
 

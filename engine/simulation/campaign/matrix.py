@@ -2,11 +2,13 @@
 
     python -m headrace.engine.simulation.campaign.matrix --seeds 200
     python -m headrace.engine.simulation.campaign.matrix --seeds 60 --operators
+    python -m headrace.engine.simulation.campaign.matrix --seeds 30 --chains
     python -m headrace.engine.simulation.campaign.matrix --pair 3:5 --seed 17 --trace
 
 A run is a small job with backpressure and unaligned checkpoints that goes from one parallelism to
 another. Every third run goes back amid the replay, so that filters are stacked; every fourth run
-has faults. The seed names the edge, or, with --operators, the operator that reads the edge.
+has faults. The seed names the edge, or, with --operators, the operator that reads the edge, or,
+with --chains, the keyed task and the forward edges behind it.
 
 Exit code 0: no violation, and every pair had records in flight at its rescale; 3: otherwise.
 """
@@ -65,6 +67,19 @@ EDGES: dict[str, tuple[Kind, tuple[tuple[int, Partitioner], ...]]] = {
     "mixed exchanges": (Kind.MAP, ((0, _CUSTOM), (1, Rebalance()), (0, Forward()))),
 }
 
+#: Tasks between the source and the sink, each with its edge from the task before: an edge without
+#: a choice of its own behind a keyed task, and one or two further on.
+CHAINS: dict[str, tuple[tuple[Kind, Partitioner], ...]] = {
+    "forward between keyed": ((Kind.HISTORY, _HASH), (Kind.MAP, Forward()), (Kind.HISTORY, _HASH)),
+    "forward to the sink": ((Kind.HISTORY, _HASH), (Kind.MAP, Forward())),
+    "two forwards": (
+        (Kind.HISTORY, _HASH),
+        (Kind.MAP, Forward()),
+        (Kind.DROP, Forward()),
+        (Kind.HISTORY, _HASH),
+    ),
+}
+
 #: Likewise for operators that look at time or at a second stream, with state in databases in every
 #: second run.
 OPERATORS: dict[str, tuple[Kind, tuple[tuple[int, Partitioner], ...]]] = {
@@ -81,11 +96,15 @@ OPERATORS: dict[str, tuple[Kind, tuple[tuple[int, Partitioner], ...]]] = {
 }
 
 
-def pair_scenario(seed: int, old: int, new: int, *, operators: bool = False) -> Scenario:
+def pair_scenario(
+    seed: int, old: int, new: int, *, operators: bool = False, chains: bool = False
+) -> Scenario:
     """Return the run of a seed: its job at parallelism `old`, then `new`."""
     edges = OPERATORS if operators else EDGES
     rng = random.Random(f"pair {old} {new} {seed}")
     graph = _graph(edges[list(edges)[seed % len(edges)]], old, rng)
+    if chains:
+        graph = _chain(CHAINS[list(CHAINS)[seed % len(CHAINS)]], old, rng)
     if seed // len(edges) % 2:
         graph = _by_ranges(graph)
     chain = [new, old] if seed % 3 == 0 else [new]
@@ -117,6 +136,15 @@ def _graph(
         TaskSpec(Kind.SINK, parallelism, ((len(tasks) - 1, rng.choice((_HASH, _CUSTOM))),))
     )
     return Graph(tuple(tasks), rows=5 * PARALLELISM_MAX, keys=rng.choice((3, 8, 16)), splits=8)
+
+
+def _chain(
+    middle: tuple[tuple[Kind, Partitioner], ...], parallelism: int, rng: random.Random
+) -> Graph:
+    steps = [*middle, (Kind.SINK, Forward())]
+    tasks = [TaskSpec(kind, parallelism, ((at, edge),)) for at, (kind, edge) in enumerate(steps)]
+    source = TaskSpec(Kind.SOURCE, parallelism)
+    return Graph((source, *tasks), rows=10 * PARALLELISM_MAX, keys=rng.choice((3, 8)), splits=2)
 
 
 def _by_ranges(graph: Graph) -> Graph:
@@ -174,6 +202,7 @@ class PairResult:
     old: int
     new: int
     operators: bool = False
+    chains: bool = False
     runs: int = 0
     counts: Counter[str] = field(default_factory=Counter)
     violations: dict[int, str] = field(default_factory=dict)
@@ -197,24 +226,33 @@ class PairResult:
             self.violations[report.seed] = report.violation
 
 
-def run_pair(old: int, new: int, seeds: Sequence[int], *, operators: bool = False) -> PairResult:
+def run_pair(
+    old: int, new: int, seeds: Sequence[int], *, operators: bool = False, chains: bool = False
+) -> PairResult:
     """Run the seeds of a pair, in this process."""
-    result = PairResult(old, new, operators)
+    result = PairResult(old, new, operators, chains)
     for chunk in chunks_of(seeds):
         with uncollected():
             for seed in chunk:
-                result.add(World(seed, pair_scenario(seed, old, new, operators=operators)).run())
+                scenario = pair_scenario(seed, old, new, operators=operators, chains=chains)
+                result.add(World(seed, scenario).run())
     return result
 
 
 def run_matrix(
-    pairs: Iterable[tuple[int, int]], seeds: range, jobs: int, *, operators: bool = False
+    pairs: Iterable[tuple[int, int]],
+    seeds: range,
+    jobs: int,
+    *,
+    operators: bool = False,
+    chains: bool = False,
 ) -> Iterator[PairResult]:
     """Run the seeds of all pairs in `jobs` processes; results come in the order of the pairs."""
     context = multiprocessing.get_context("spawn")
     with ProcessPoolExecutor(jobs, mp_context=context, initializer=prepare_process) as pool:
         futures = [
-            pool.submit(run_pair, old, new, seeds, operators=operators) for old, new in pairs
+            pool.submit(run_pair, old, new, seeds, operators=operators, chains=chains)
+            for old, new in pairs
         ]
         for future in futures:
             yield future.result()
@@ -232,6 +270,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--pair", help="OLD:NEW, this pair alone")
     parser.add_argument("--seed", type=int, help="this seed of --pair alone")
     parser.add_argument("--operators", action="store_true", help="windows, joins, connect, alarms")
+    parser.add_argument("--chains", action="store_true", help="forward edges behind keyed tasks")
     parser.add_argument("--trace", action="store_true", help="show what happens in --seed")
     return parser.parse_args()
 
@@ -245,11 +284,21 @@ def main() -> int:
         old, _, new = arguments.pair.partition(":")
         pairs = [(int(old), int(new))]
         if arguments.seed is not None:
-            scenario = pair_scenario(arguments.seed, *pairs[0], operators=arguments.operators)
+            scenario = pair_scenario(
+                arguments.seed,
+                *pairs[0],
+                operators=arguments.operators,
+                chains=arguments.chains,
+            )
             return _run_one(scenario, arguments.seed, print if arguments.trace else None)
     began_s, runs, failed = time.monotonic(), 0, 0
-    seeds, operators = range(arguments.seeds), arguments.operators
-    for result in run_matrix(pairs, seeds, arguments.jobs, operators=operators):
+    for result in run_matrix(
+        pairs,
+        range(arguments.seeds),
+        arguments.jobs,
+        operators=arguments.operators,
+        chains=arguments.chains,
+    ):
         runs += result.runs
         failed += result.failed
         print(line_of(result), flush=True)
@@ -268,7 +317,7 @@ def line_of(result: PairResult) -> str:
     for seed, text in sorted(result.violations.items())[:3]:
         pair = f"--pair {result.old}:{result.new} --seed {seed}"
         command = f"python -m headrace.engine.simulation.campaign.matrix {pair} --trace"
-        command += " --operators" * result.operators
+        command += " --operators" * result.operators + " --chains" * result.chains
         line += f"\n  {command}\n    {text}"
     return line
 

@@ -116,13 +116,15 @@ def check_output(
     *,
     splits: int,
     rescaled: bool = False,
+    spread: Collection[int] = frozenset(),
 ) -> None:
     """Check the visible output at the end of the job.
 
-    `splits`: of each source; `rescaled`: the job's parallelism has changed on the way.
+    `splits`: of each source; `rescaled`: the job's parallelism has changed on the way; `spread`:
+    paths that have lost their order then (`spread_paths`).
     """
     copied = reference.copied if rescaled else set()
-    ordered = reference.ordered - (reference.forwarded if rescaled else set())
+    ordered = reference.ordered - (reference.changed.union(spread) if rescaled else set())
     exact = mode is not CheckpointMode.AT_LEAST_ONCE
     for sink, expected in reference.sinks.items():
         rows = system.rows(sink)

@@ -104,7 +104,7 @@ class Savepoints:
             drain_ns=None,
         )
         new = type(old)(old.seed, scenario)
-        new.rescaled = old.rescaled
+        new.rescaled, new.widths = old.rescaled, old.widths
         job = new.env.plan.job
         kept = (f"{job}/sav-{number}/", f"{job}/epochs/")
         for path, data in old.env.storage.objects.items():

@@ -21,6 +21,7 @@ from ...worker.subtask import Subtask
 from ..coverage import Coverage
 from ..jobs.graph_plans import plan_of
 from ..jobs.graphs import Graph, at_parallelism, changed
+from ..jobs.reference import spread_paths
 from ..jobs.versions import Ending, Rescale
 from ..scheduler import MILLISECOND_NS, SECOND_NS, Scheduler
 from ..sink import SinkSystem
@@ -111,6 +112,9 @@ class World:
         self.finished = False
         #: Its parallelism is another than at first.
         self.rescaled = False
+        #: Parallelisms of all versions, by task.
+        self.widths = [[task.parallelism for task in scenario.graph.tasks]]
+        self.widths += [list(rescale.parallelism) for rescale in scenario.rescales]
         self._generation = 0
         self._ended_ns = 0
         #: Versions to come, and the version of the next start of the job.
@@ -384,14 +388,16 @@ class World:
 
     def _check_end(self) -> None:
         scenario = self.scenario
+        graph = scenario.graph
         check_output(
             self._draining.reference(),
             self.env.sinks,
             scenario.settings.mode,
-            splits=scenario.graph.splits,
+            splits=graph.splits,
             rescaled=self.rescaled,
+            spread=spread_paths(graph, self.widths),
         )
-        for task in scenario.graph.tasks:
+        for task in graph.tasks:
             self.coverage.count(f"tasks run to their end, {task.kind.value}")
 
 

@@ -5,7 +5,7 @@ engine.
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
@@ -41,9 +41,7 @@ class Reference:
         sinks: {name of the sink: multiset of records}.
         places: {(history task, key): how many records enter the list}.
         ordered: paths along which the records of a source split and key keep their order.
-        forwarded: paths over an edge whose order a later version breaks: a forward edge, where
-            another subtask reads new records than reads the records in flight, or an edge with a
-            changed partitioner.
+        changed: paths over an edge with a changed partitioner, which may break their order.
         copied: paths over an edge that is a broadcast in some version. The number of copies depends
             on the parallelism of the time.
         pooled: paths from windows with late records. The run decides which records are told
@@ -53,7 +51,7 @@ class Reference:
     sinks: dict[str, Counter[Record]] = field(default_factory=dict)
     places: Counter[tuple[int, int]] = field(default_factory=Counter)
     ordered: set[int] = field(default_factory=set)
-    forwarded: set[int] = field(default_factory=set)
+    changed: set[int] = field(default_factory=set)
     copied: set[int] = field(default_factory=set)
     pooled: set[int] = field(default_factory=set)
     total_rows: int = 0
@@ -113,9 +111,7 @@ def reference_of(graph: Graph, read: Places | None = None) -> Reference:
     }
     reference.ordered -= broken
     later = {(change.task, change.port): change.partitioner for change in graph.changes}
-    reference.forwarded = _paths_over(
-        graph, lambda edge: isinstance(edge.partitioner, Forward) or edge.place in later
-    )
+    reference.changed = _paths_over(graph, lambda edge: edge.place in later)
     reference.copied = _paths_over(
         graph,
         lambda edge: (
@@ -125,6 +121,20 @@ def reference_of(graph: Graph, read: Places | None = None) -> Reference:
     late = {index for index, task in enumerate(graph.tasks) if task.kind is Kind.LATE}
     reference.pooled = _paths_over(graph, lambda edge: edge.producer in late)
     return reference
+
+
+def spread_paths(graph: Graph, versions: Iterable[Sequence[int]]) -> set[int]:
+    """Return the paths over forward edges that become a rebalance in some version of the job.
+
+    `versions`: parallelisms by task.
+    """
+    return _paths_over(
+        graph,
+        lambda edge: (
+            isinstance(edge.partitioner, Forward)
+            and any(widths[edge.producer] != widths[edge.place[0]] for widths in versions)
+        ),
+    )
 
 
 class _Edge(NamedTuple):

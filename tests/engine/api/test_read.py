@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 
@@ -86,6 +87,19 @@ def test_a_dictionary_column_is_decoded_by_an_operator_behind_the_source() -> No
     assert decoded.to_pydict() == {"id": [1, 2], "kind": ["a", None]}
 
 
+def test_views_and_runs_of_a_source_become_plain() -> None:
+    views = pa.array(["a", None, "a view that is longer than twelve bytes"], pa.string_view())
+    given = pa.record_batch({"v": views, "r": pc.run_end_encode(pa.array([1, 1, 2]))})
+    stream = read.batches([given], name="rows")
+    assert stream.schema == pa.schema([("v", pa.string()), ("r", pa.int64())])
+    node = stream.inputs[0].node
+    assert node.operator is not None
+    (plain,) = node.operator(operator="rows-decoded").process(given.slice(1), 0)
+    plain.validate(full=True)
+    assert plain.schema == stream.schema
+    assert plain.to_pydict() == {"v": views.to_pylist()[1:], "r": [1, 2]}
+
+
 @pytest.mark.parametrize(
     ("call", "sentence"),
     [
@@ -116,6 +130,13 @@ def test_a_dictionary_column_is_decoded_by_an_operator_behind_the_source() -> No
             (
                 "read.sequence: payload='big' is not a size; write '64MiB', '256KiB' or a number of"
                 " bytes"
+            ),
+        ),
+        (
+            lambda folder: read.batches([pa.record_batch({})], name="x"),
+            (
+                "read.batches 'x': records without columns cannot be counted; "
+                "give them at least one column"
             ),
         ),
         (

@@ -35,6 +35,20 @@ def test_results_go_to_standard_output_and_talk_to_standard_error(
     assert lines[-1].endswith(": 1 checkpoint, 0 restarts")
 
 
+@pytest.mark.parametrize("form", [[], ["--json"]])
+def test_credentials_of_the_checkpoint_directory_are_not_shown(
+    headrace: Command, program: Write, form: list[str]
+) -> None:
+    program(TOTALS)
+    directory = "memory://ann:secret@host/ck"
+    ended = headrace(
+        "run", "program.py", "--runner", "threads", "--checkpoint-dir", directory, *form
+    )
+    assert ended.code == 0
+    assert "memory://***@host/ck" in ended.out + ended.err
+    assert "secret" not in ended.out + ended.err
+
+
 def test_json_is_one_object_per_line_with_stable_keys(headrace: Command, program: Write) -> None:
     program(TOTALS)
     ended = headrace("run", "program.py", "--runner", "threads", "--json")

@@ -21,7 +21,7 @@ from headrace.engine.connectors import durable
 from headrace.engine.connectors.file_sink import CommitLost, FileSink
 from headrace.engine.connectors.files import FileSource
 from headrace.engine.contract.errors import UserError
-from headrace.engine.contract.operators import Transaction
+from headrace.engine.contract.operators import OperatorContext, Transaction
 
 Make = Callable[..., Any]
 
@@ -337,3 +337,16 @@ def test_mistakes_are_told_when_the_pipeline_is_built(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="cannot write these records as parquet"):
         union = pa.union([pa.field("a", pa.int8())], mode="sparse")
         FileSink(str(tmp_path / "c")).check(pa.schema([("u", union)]))
+
+
+def test_long_names_of_jobs_and_operators_make_folders_and_files(tmp_path: Path) -> None:
+    sink = FileSink(str(tmp_path))
+    for name in ("ü" * 300, "ü" * 300 + "2"):
+        writer = sink.writer()
+        writer.open(OperatorContext(name, name, 0, 1, 128, 1))
+        writer.write(batch(len(name)))
+        transactions = writer.precommit(1)
+        writer.close()
+        sink.committer(name, name).recover(transactions)
+    assert visible(tmp_path) == [300, 301]
+    assert len(list((tmp_path / "_headrace").iterdir())) == 2

@@ -5,7 +5,9 @@ sentence.
 from __future__ import annotations
 
 import json
+import os
 import pickle
+import re
 import struct
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -324,6 +326,54 @@ def test_a_followed_file_that_shrinks_is_refused(tmp_path: Path, at: Make) -> No
 
 
 # --- mistakes
+
+
+@pytest.mark.parametrize("format", FORMATS)
+@pytest.mark.parametrize("part", [0.5, 0.0])
+def test_a_file_that_became_shorter_after_listing_is_refused_before_half_a_record_is_read(
+    tmp_path: Path, drive: Make, format: Any, part: float
+) -> None:
+    path = tmp_path / f"numbers.{format}"
+    write(path, format, range(10_000, 10_100))
+    source = FileSource(str(path), format, split_bytes=300)
+    assert source.schema
+    data = path.read_bytes()
+    path.write_bytes(data[: int(len(data) * part)])
+    run = drive(source)
+    with pytest.raises(UnreadableFile, match=re.escape(str(path))):
+        run.rest(2)
+    assert set(numbers_of(run.table(), format)) <= set(range(10_000, 10_100))
+
+
+@pytest.mark.parametrize("format", FORMATS)
+def test_a_file_that_is_shorter_than_what_was_read_of_it_is_refused(
+    tmp_path: Path, drive: Make, format: Any
+) -> None:
+    path = tmp_path / f"numbers.{format}"
+    write(path, format, range(10_000, 10_100))
+    run = drive(FileSource(str(path), format))
+    run.some(1, steps=6)
+    assert run.table().num_rows > 10
+    write(path, format, range(10_000, 10_005))
+    run.source = FileSource(str(path), format)
+    with pytest.raises(UnreadableFile, match="must not become shorter"):
+        run.rest(1)
+
+
+def test_a_name_that_is_not_utf8_is_refused_when_the_pipeline_is_built(tmp_path: Path) -> None:
+    (tmp_path / os.fsdecode(b"a\xff.txt")).write_text("1\n")
+    for path in (str(tmp_path), f"{tmp_path}/*.txt", str(tmp_path / os.fsdecode(b"a\xff.txt"))):
+        with pytest.raises(UserError, match=r"a\\udcff\.txt: its name is not UTF-8; rename it"):
+            _ = FileSource(path, "text").schema
+
+
+def test_a_new_file_with_a_name_that_is_not_utf8_is_named(tmp_path: Path, at: Make) -> None:
+    (tmp_path / "a").write_text("a1\n")
+    run = Following(lambda **o: FileSource(str(tmp_path), "text", **o), at, 1)
+    run.read()
+    (tmp_path / os.fsdecode(b"b\xff")).write_text("b1\n")
+    with pytest.raises(UnreadableFile, match="its name is not UTF-8"):
+        run.read()
 
 
 def test_mistakes_are_told_when_the_pipeline_is_built(tmp_path: Path) -> None:

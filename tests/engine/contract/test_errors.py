@@ -40,3 +40,9 @@ def test_an_error_of_user_code_without_traceback_is_one_line() -> None:
     assert (
         str(UserCodeError("score", "it returned a list")) == "operator 'score': it returned a list"
     )
+
+
+@pytest.mark.parametrize("kind", [UserError, StorageUnreachable, JobFailed])
+def test_no_error_tells_the_credentials_of_a_url(kind: type[HeadraceError]) -> None:
+    error = kind("sftp://ann:secret@host/dir is down")
+    assert str(error) == str(pickle.loads(pickle.dumps(error))) == "sftp://***@host/dir is down"

@@ -36,6 +36,7 @@ TO_COORDINATOR: list[m.ToCoordinator | m.FetchedAhead] = [
 TO_WORKER: list[m.ToWorker | m.FetchAhead] = [
     m.Deploy(2, [ADDRESS], 7, "orders", "file:///ckpt", [SNAPSHOT]),
     m.Start(2),
+    m.BeginWave(2, 1),
     m.Drain(2),
     m.Abandon(2),
     m.Trigger(2, 8, "aligned", 1 << 62),
@@ -101,6 +102,22 @@ def test_the_coordinator_does_not_take_what_is_meant_for_workers(
 def test_unknown_tags_fields_and_types_are_refused(data: object) -> None:
     with pytest.raises(msgspec.ValidationError):
         m.decode_for_coordinator(msgspec.msgpack.encode(data))
+
+
+def test_a_reason_with_lone_surrogates_is_told_escaped() -> None:
+    failed = m.AttemptFailed(1, "no file a\udcff", "at \ud800", fatal=True)
+    told = m.decode_for_coordinator(m.encode(failed))
+    assert told == m.AttemptFailed(1, "no file a\\udcff", "at \\ud800", fatal=True)
+    declined = m.decode_for_coordinator(m.encode(m.Decline(1, 2, "\udc80")))
+    assert declined == m.Decline(1, 2, "\\udc80")
+
+
+@pytest.mark.parametrize("data", [["Decline", 1, 7, "text"], ["text", 1]])
+def test_text_that_is_not_utf8_is_refused(data: object) -> None:
+    body = msgspec.msgpack.encode(data).replace(b"text", b"\xff\xfe\xfd\xfc")
+    for decode in (m.decode_for_coordinator, m.decode_for_worker):
+        with pytest.raises(msgspec.DecodeError):
+            decode(body)
 
 
 @pytest.mark.parametrize("message", [*TO_COORDINATOR, *TO_WORKER], ids=name_of)

@@ -3,9 +3,11 @@ from __future__ import annotations
 import pyarrow as pa
 import pytest
 
+from headrace.engine.contract.errors import UserCodeError
 from headrace.engine.contract.user_code import (
     check_schema,
     raised,
+    returned_rows,
     rows_of,
     shown,
     slices,
@@ -65,3 +67,19 @@ def test_rows_are_what_arrow_makes_of_them() -> None:
         assert [list(map(type, row.values())) for row in rows] == [
             list(map(type, row.values())) for row in piece.to_pylist()
         ]
+
+
+def test_rows_keep_every_name_as_it_is() -> None:
+    names = ["plain", "class", "it's", 'a "b"', "line\nbreak", "{x}", "\\", "ünï", ""]
+    batch = pa.RecordBatch.from_arrays(
+        [pa.array([at, None], pa.int64()) for at in range(len(names))], names=names
+    )
+    assert rows_of(batch) == batch.to_pylist()
+
+
+def test_whatever_is_no_iterable_of_rows_is_refused() -> None:
+    for returned in ({"a": 1}, "text", b"bytes", 7):
+        with pytest.raises(UserCodeError, match="where an iterable of dicts is due"):
+            returned_rows("op", returned)
+    assert list(returned_rows("op", None)) == []
+    assert list(returned_rows("op", iter([{"a": 1}]))) == [{"a": 1}]

@@ -30,9 +30,11 @@ class Answering:
         self.thread.start()
 
     def _run(self, secret: bytes, job: str) -> None:
+        caller = self.socket.accept()[0]
         try:
-            self.outcome.append(answer(self.socket.accept()[0], secret, job))
+            self.outcome.append(answer(caller, secret, job))
         except LineBroken as reason:
+            caller.close()
             self.outcome.append(reason)
 
     def line(self) -> Line:

@@ -27,7 +27,9 @@ def test_answers_come_back_equal(answer: m.Answer) -> None:
     assert m.decode_answer(m.encode(answer)) == answer
 
 
-@pytest.mark.parametrize("body", [b"", b"\xc1", msgspec.msgpack.encode(["Reboot"])])
+@pytest.mark.parametrize(
+    "body", [b"", b"\xc1", msgspec.msgpack.encode(["Reboot"]), b"\x91\xa4\xff\xfe\xfd\xfc"]
+)
 def test_what_is_no_request_is_refused(body: bytes) -> None:
     with pytest.raises(msgspec.MsgspecError):
         m.decode_request(body)
@@ -36,3 +38,8 @@ def test_what_is_no_request_is_refused(body: bytes) -> None:
 def test_answers_are_no_requests() -> None:
     with pytest.raises(msgspec.ValidationError):
         m.decode_request(m.encode(m.StopDone(1)))
+
+
+def test_a_reason_with_lone_surrogates_is_told_escaped() -> None:
+    told = m.decode_answer(m.encode(m.Refused("no file a\udcff", 1)))
+    assert told == m.Refused("no file a\\udcff", 1)

@@ -16,6 +16,7 @@ import pytest
 from headrace.engine.contract.errors import HeadraceError, JobFailed, UserError
 from headrace.engine.contract.outcomes import JobResult, Rescaled
 from headrace.engine.control import client, server
+from headrace.engine.control import line as lines
 from headrace.engine.control import messages as m
 from headrace.engine.control.client import ask
 from headrace.engine.control.folder import running
@@ -218,6 +219,22 @@ def test_strangers_do_not_keep_the_job_from_answering(job: FakeJob, folder: str)
     assert ask("orders", m.Stop(now=False), address=folder) == m.StopDone(9, finished=True)
     for caller in callers:
         caller.close()
+
+
+def test_a_crowd_of_silent_strangers_does_not_keep_the_owner_out(
+    job: FakeJob, folder: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (said,) = running(Path(folder))
+    monkeypatch.setattr(lines, "HANDSHAKE_S", WAIT_S)
+    crowd = [socket.create_connection((said.host, said.port)) for _ in range(100)]
+    try:
+        assert ask("orders", m.Stop(now=False), address=folder) == m.StopDone(9, finished=True)
+        for evicted in crowd[:30]:
+            evicted.settimeout(WAIT_S)
+            assert evicted.recv(1) == b""
+    finally:
+        for caller in crowd:
+            caller.close()
 
 
 def test_a_job_runs_without_control_where_there_is_no_place_for_it(

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import pytest
+from msgspec.structs import replace
 
 from headrace.channels.events import CheckpointMode
 from headrace.engine.contract import messages as m
 from headrace.engine.coordinator import coordinator_events as d
-from headrace.engine.coordinator.rules import Phase
+from headrace.engine.coordinator.rules import CoordinatorRules, Phase
+from headrace.inflight.handle import BufferHandle, ChannelStateHandle
 from headrace.recovery.metadata import (
     ChannelPosition,
     SubtaskSnapshot,
@@ -16,7 +18,9 @@ from headrace.recovery.metadata import (
 
 from .driven_coordinator import (
     MS,
+    RULES,
     Driven,
+    a_checkpoint,
     deployed,
     failed,
     finished,
@@ -513,3 +517,95 @@ def test_the_state_can_be_read_as_text() -> None:
     assert text.startswith("coordinator running epoch=1")
     for part in ("pending=[1]", "next=2", "finished=0", "missing=[]", "complete=[]"):
         assert part in text
+
+
+# --- waves of a replay ----------------------------------------------------------------------------
+
+
+def left(*waves: int) -> list[SubtaskSnapshot]:
+    """The parts of worker 0, whose sink has records of these waves left to replay."""
+    source, sink = snapshots(0)
+    buffer = BufferHandle("chk-7/a", 8, 1, "0" * 16, 1, 0, 1)
+    handles = [
+        ChannelStateHandle(0, 0, 0, "replay", 0, [buffer], ended=False, wave=wave) for wave in waves
+    ]
+    return [source, replace(sink, inflight=handles)]
+
+
+def replaying(*waves: int, rules: CoordinatorRules = RULES) -> Driven:
+    """A coordinator whose attempt replays these waves, and has looked at the first."""
+    subject = Driven(rules, restore=a_checkpoint(7), assigned=[*left(*waves), *snapshots(1)])
+    subject.start()
+    subject.step(d.EpochClaimed(1))
+    subject.step(d.SinksRecovered(1))
+    for worker in (0, 1):
+        subject.register(worker)
+    started = subject.both(m.Deployed(1))
+    assert started == ["Start to 0", "Start to 1", "Trigger to 0", "Trigger to 1"]
+    return subject
+
+
+def looked(subject: Driven, checkpoint: int, *waves: int) -> list[str]:
+    """The look shows records of these waves; the effects of the complete checkpoint."""
+    subject.said(0, m.Acknowledge(1, checkpoint, left(*waves), []))
+    subject.said(1, m.Acknowledge(1, checkpoint, snapshots(1), []))
+    effects = subject.step(d.MetadataWritten(checkpoint))
+    subject.step(d.TransactionsCommitted(checkpoint))
+    return [effect for effect in effects if "Wave" in effect]
+
+
+def test_an_attempt_begins_with_the_first_wave_and_looks_whether_it_is_over() -> None:
+    subject = replaying(2, 1)
+    deploy, trigger = subject.messages[0], subject.messages[-1]
+    assert isinstance(deploy, m.Deploy)
+    assert isinstance(trigger, m.Trigger)
+    assert (deploy.wave, trigger.mode) == (2, "unaligned")
+
+
+def test_the_next_wave_begins_when_a_checkpoint_has_nothing_of_the_wave_before() -> None:
+    subject = replaying(3, 1)
+    assert looked(subject, 8, 3, 1) == []
+    assert looked(subject, 9, 1) == ["BeginWave to 0", "BeginWave to 1"]
+    assert subject.messages[-1] == m.Trigger(1, 10, "unaligned", subject.now_ns)
+    assert m.BeginWave(1, 1) in subject.messages
+    looked(subject, 10)
+    assert m.BeginWave(1, 0) in subject.messages
+
+
+def test_looks_leave_as_much_time_to_the_work_as_they_take() -> None:
+    subject = replaying(1)
+    subject.now_ns = 30 * MS
+    looked(subject, 8, 1)
+    assert subject.machine.next_deadline_ns() == 60 * MS
+
+
+def test_a_checkpoint_amid_the_waves_notes_the_wave_of_records_in_channels() -> None:
+    subject = replaying(2)
+    buffer = BufferHandle("chk-8/a", 8, 1, "0" * 16, 1, 0, 1)
+    sent = ChannelStateHandle(0, 0, 0, "output", 5, [buffer], ended=False)
+    source, sink = left(1)
+    more = replace(source, inflight=[sent], sent=[replace(source.sent[0], position=6)])
+    subject.said(0, m.Acknowledge(1, 8, [more, sink], []))
+    subject.said(1, m.Acknowledge(1, 8, snapshots(1), []))
+    found = [h for s in subject.metadata[8].subtasks for h in s.inflight]
+    assert [(h.side, h.wave) for h in found] == [("output", 2), ("replay", 1)]
+    subject.step(d.MetadataWritten(8))
+    assert subject.messages[-1] == m.Trigger(1, 9, "unaligned", 0), "the wave is not over"
+
+
+def test_an_aligned_stop_waits_for_the_waves_and_an_unaligned_one_does_not() -> None:
+    subject = replaying(1)
+    assert subject.step(d.StopRequested(d.StopKind.WITH_CHECKPOINT)) == []
+    looked(subject, 8)
+    assert subject.messages[-1] == m.Trigger(1, 9, "aligned", 0)
+    subject = replaying(1)
+    unaligned = d.StopRequested(d.StopKind.WITH_CHECKPOINT, mode=CheckpointMode.UNALIGNED)
+    subject.step(unaligned)
+    assert subject.messages[-1] == m.Trigger(1, 9, "unaligned", 0)
+
+
+def test_a_drain_waits_for_the_waves() -> None:
+    subject = replaying(1)
+    effects = subject.step(d.StopRequested(d.StopKind.DRAIN))
+    assert effects[-4:] == ["Drain to 0", "Drain to 1", "Trigger to 0", "Trigger to 1"]
+    assert looked(subject, 9) == ["BeginWave to 0", "BeginWave to 1"]

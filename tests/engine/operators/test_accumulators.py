@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import math
+from decimal import Decimal
 
 import numpy as np
 import pyarrow as pa
@@ -67,12 +68,41 @@ def test_a_sum_close_to_the_range_stays_exact() -> None:
     assert results(made, 1) == [INT64_MAX]
 
 
-def test_what_is_stored_can_be_loaded_and_continued() -> None:
-    for aggregation in (agg.sum("v"), agg.count("v"), agg.min("v"), agg.max("v"), agg.mean("v")):
-        first = fed(aggregation, pa.array([4, None, 6]), [0, 1, 0])
+def test_the_mean_of_uint64_has_the_whole_range() -> None:
+    column = pa.array([2**64 - 1, 2**64 - 1, None, 2**63], pa.uint64())
+    assert results(fed(agg.mean("v"), column, [0, 0, 1, 1]), 3) == [2.0**64, 2.0**63, None]
+
+
+def test_decimals_are_summed_exactly_up_to_their_last_digit() -> None:
+    type_ = pa.decimal128(38, 2)
+    huge = Decimal("9" * 36 + ".98")
+    made = fed(agg.sum("v"), pa.array([huge, None, Decimal("0.01"), None], type_), [0, 0, 0, 1])
+    assert results(made, 2) == [Decimal("9" * 36 + ".99"), None]
+    with pytest.raises(OverflowError, match="outside the range of decimal128"):
+        made.add(np.array([0]), pa.array([Decimal("0.01")], type_))
+
+
+@pytest.mark.parametrize("type_", [pa.string(), pa.large_string(), pa.binary(), pa.large_binary()])
+def test_text_has_extremes_by_its_bytes(type_: pa.DataType) -> None:
+    column = pa.array(["b", "\U0001f600", None, "\uffee", ""]).cast(type_)
+    least = results(fed(agg.min("v"), column, [0, 0, 1, 0, 2]), 3)
+    most = results(fed(agg.max("v"), column, [0, 0, 1, 0, 2]), 3)
+    assert least == [column[0].as_py(), None, column[4].as_py()]
+    assert most == [column[1].as_py(), None, column[4].as_py()]
+
+
+@pytest.mark.parametrize(
+    "type_", [pa.int64(), pa.uint64(), pa.float64(), pa.decimal128(30, 1), pa.decimal256(40, 1)]
+)
+def test_what_is_stored_can_be_loaded_and_continued(type_: pa.DataType) -> None:
+    kinds = [agg.sum("v"), agg.count("v"), agg.min("v"), agg.max("v"), agg.mean("v")]
+    for aggregation in kinds[:4] if pa.types.is_decimal(type_) else kinds:
+        first = fed(aggregation, pa.array([4, None, 6]).cast(type_), [0, 1, 0])
         stored = first.store([column.working[:2] for column in first.columns])
-        again = accumulator("r", aggregation, pa.schema([("v", pa.int64())]))
+        assert [column.type for column in stored] == [field.type for field in first.fields]
+        again = accumulator("r", aggregation, pa.schema([("v", type_)]))
         again.load(np.array([0, 1]), stored)
         for made in (first, again):
-            made.add(np.array([0, 1]), pa.array([-1, 7]))
+            made.add(np.array([0, 1]), pa.array([1, 7]).cast(type_))
+            made.merge(np.array([1, 1]), [column.working[:2] for column in made.columns])
         assert results(again, 2) == results(first, 2)

@@ -13,6 +13,8 @@ SCHEMA = pa.schema(
         ("f", pa.float32()),
         ("t", pa.timestamp("ms", "UTC")),
         ("l", pa.list_(pa.int64())),
+        ("d", pa.decimal128(10, 2)),
+        ("w", pa.decimal256(50, 3)),
     ]
 )
 
@@ -49,7 +51,9 @@ def test_the_schema_is_keys_then_results() -> None:
         (["k"], {"k": agg.count()}, "another name"),
         (["k"], {"s": agg.sum("x")}, "needs column 'x'"),
         (["k"], {"s": agg.sum("k")}, "no sum of string"),
-        (["k"], {"s": agg.min("k")}, "no min of string"),
+        (["k"], {"s": agg.min("l")}, "no min of list"),
+        (["k"], {"s": agg.mean("d")}, "no mean of decimal128"),
+        (["d"], {"n": agg.count()}, "cast it in a select, a decimal to a string"),
         (["k"], {"s": agg.mean("t")}, "no mean of timestamp"),
     ],
 )
@@ -58,6 +62,13 @@ def test_a_mistake_is_told_in_a_sentence(
 ) -> None:
     with pytest.raises(UserError, match=message):
         agg.aggregate_schema(keys, aggregations, SCHEMA)
+
+
+def test_sums_of_decimals_have_room_and_extremes_keep_their_type() -> None:
+    sums = [agg.result_type(agg.sum(name), SCHEMA) for name in ("d", "w")]
+    assert sums == [pa.decimal128(38, 2), pa.decimal256(76, 3)]
+    assert agg.result_type(agg.min("d"), SCHEMA) == pa.decimal128(10, 2)
+    assert agg.result_type(agg.max("k"), SCHEMA) == pa.string()
 
 
 def test_an_aggregation_prints_as_it_is_written() -> None:

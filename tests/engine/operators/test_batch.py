@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -8,6 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
+from headrace.engine.api.expressions import projected_schema
 from headrace.engine.contract.errors import UserCodeError, UserError
 from headrace.engine.contract.operators import OperatorContext
 from headrace.engine.operators.batch import (
@@ -91,6 +93,40 @@ def test_a_function_may_return_batch_table_columns_iterator_or_nothing() -> None
     assert mapped(lambda _: {"y": [1, None]}) == [[1, None]]
     assert mapped(both) == [[1, 2], [3]]
     assert mapped(lambda _: None) == []
+
+
+def test_views_and_runs_that_a_function_returns_become_plain() -> None:
+    schema = pa.schema([("s", pa.string()), pa.field("n", pa.int64(), nullable=False)])
+    views = pa.array(["a", None, "b"], pa.string_view())
+    runs = pc.run_end_encode(pa.array([7, 7, 8]))
+    given = pa.record_batch({"s": views, "n": runs})
+    for returned in (given, pa.Table.from_batches([given]), {"s": views, "n": runs}):
+        operator = MapBatchesOperator(partial(same, returned), schema, operator="op")
+        operator.open(CONTEXT)
+        (out,) = operator.process(BATCH, 0)
+        assert out.schema == schema
+        assert out.to_pydict() == {"s": ["a", None, "b"], "n": [7, 7, 8]}
+
+
+def same(returned: object, _: pa.RecordBatch) -> object:
+    return returned
+
+
+def test_runs_of_nulls_in_a_column_declared_without_are_refused() -> None:
+    schema = pa.schema([pa.field("n", pa.int64(), nullable=False)])
+    runs = pa.record_batch({"n": pc.run_end_encode(pa.array([7, None]))})
+    operator = MapBatchesOperator(lambda _: runs, schema, operator="op")
+    operator.open(CONTEXT)
+    with pytest.raises(UserCodeError, match="column 'n' of the returned batch has nulls"):
+        list(operator.process(BATCH, 0))
+
+
+def test_a_computed_view_becomes_plain() -> None:
+    expressions = {"t": pc.field("s").cast(pa.string_view())}
+    out = projected_schema(expressions, BATCH.schema)
+    (batch,) = SelectOperator(expressions, out).process(BATCH, 0)
+    assert batch.schema.field("t").type == pa.string()
+    batch.validate(full=True)
 
 
 def test_batches_have_at_most_the_size_asked_for() -> None:

@@ -17,7 +17,6 @@ from headrace.engine.plan.validate import (
     check_parallelism,
     check_schema,
     check_union,
-    holds_dictionary,
     require_event_time,
     require_name,
 )
@@ -167,8 +166,29 @@ def test_a_declared_schema_that_repeats_a_name_is_refused() -> None:
 
 @pytest.mark.parametrize("type_", [pa.list_(DICTIONARY), pa.struct([("x", pa.list_(DICTIONARY))])])
 def test_a_nested_dictionary_is_found(type_: pa.DataType) -> None:
-    assert holds_dictionary(type_)
-    assert not holds_dictionary(pa.list_(pa.string()))
+    schema = pa.schema([("tags", type_)])
+    assert "column 'tags' is dictionary-encoded" in sentence(lambda: check_schema(schema, where=""))
+
+
+def test_runs_below_a_column_are_refused() -> None:
+    schema = pa.schema([("tags", pa.list_(pa.run_end_encoded(pa.int32(), pa.string())))])
+    assert sentence(lambda: check_schema(schema, where="map")) == (
+        "map: column 'tags' is run-end-encoded, which streams do not carry; "
+        "cast it to its plain type, such as string"
+    )
+
+
+def test_a_schema_without_columns_is_refused() -> None:
+    assert sentence(lambda: check_schema(pa.schema([]), where="map_batches")) == (
+        "map_batches: records without columns cannot be counted; give them at least one column"
+    )
+
+
+def test_a_declared_schema_is_taken_with_plain_types() -> None:
+    declared = pa.schema([("a", pa.string_view()), ("b", pa.int64())], metadata={"by": "me"})
+    plain = pa.schema([("a", pa.string()), ("b", pa.int64())], metadata={"by": "me"})
+    assert check_schema(declared, where="map").equals(plain, check_metadata=True)
+    assert check_schema(plain, where="map") is plain
 
 
 @pytest.mark.parametrize(

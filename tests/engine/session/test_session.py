@@ -314,3 +314,56 @@ def test_a_job_leaves_no_thread_behind() -> None:
 )
 def test_the_coordinator_is_told_how_a_process_ended(code: int, reason: str) -> None:
     assert worker_exited(Incarnation(2, 5), code) == d.WorkerExited(2, 5, reason)
+
+
+def test_views_and_runs_pass_an_exchange_by_key_and_user_code() -> None:
+    names = ["ann", "bob", None, "a name that is longer than twelve bytes"] * 50
+    views = pa.array(names, pa.string_view())
+    runs = pc.run_end_encode(pa.array([1] * 100 + [2] * 100))
+
+    def again_as_views(batch: pa.RecordBatch) -> pa.RecordBatch:
+        return pa.record_batch({"name": batch["name"].cast(pa.string_view()), "n": batch["n"]})
+
+    stream = hr.read.batches([pa.record_batch({"name": views, "n": runs})], name="names")
+    mapped = stream.rebalance().map_batches(again_as_views, name="again")
+    totals = collected(mapped.key_by("name").aggregate(n=hr.sum("n"), name="totals")).to_pylist()
+    newest = {name: max(row["n"] for row in totals if row["name"] == name) for name in set(names)}
+    assert newest == dict.fromkeys(names, 75)
+
+
+@pytest.mark.parametrize("backend", ["heap", "rocksdb"])
+def test_text_and_decimals_are_aggregated_by_both_backends(tmp_path: Path, backend: Any) -> None:
+    prices = pa.array(range(200), pa.int64()).cast(pa.decimal128(21, 2))
+    rows = pa.record_batch({"k": [n % 3 for n in range(200)], "price": prices})
+
+    def named(batch: pa.RecordBatch) -> pa.RecordBatch:
+        return batch.append_column("name", batch["price"].cast(pa.string()))
+
+    schema = rows.schema.append(pa.field("name", pa.string()))
+    stream = hr.read.batches([rows], name="rows").map_batches(named, schema=schema, name="named")
+    totals = stream.key_by("k").aggregate(
+        total=hr.sum("price"), first=hr.min("name"), last=hr.max("name"), name="totals"
+    )
+    table = collected(totals, state=hr.State(backend), checkpoints=hr.Checkpoints(str(tmp_path)))
+    newest = {row["k"]: row for row in sorted(table.to_pylist(), key=lambda row: row["total"])}
+    for key, row in newest.items():
+        texts = [f"{n}.00" for n in range(key, 200, 3)]
+        assert (row["first"], row["last"]) == (min(texts), max(texts))
+        assert row["total"] == sum(range(key, 200, 3))
+
+
+def test_a_union_column_without_rows_is_collected() -> None:
+    either = pa.sparse_union([pa.field("n", pa.int64()), pa.field("s", pa.string())])
+    schema = pa.schema([("either", either)])
+    none = pa.RecordBatch.from_arrays(
+        [
+            pa.UnionArray.from_sparse(
+                pa.array([], pa.int8()),
+                [pa.array([], pa.int64()), pa.array([], pa.string())],
+                ["n", "s"],
+            )
+        ],
+        schema=schema,
+    )
+    table = collected(hr.read.batches([none], name="none"))
+    assert (table.schema, table.num_rows) == (schema, 0)

@@ -14,6 +14,7 @@ import pytest
 from fsspec.implementations.memory import MemoryFileSystem
 from fsspec.spec import AbstractFileSystem
 
+from headrace.engine.connectors.filesystem import locate
 from headrace.engine.contract.errors import StorageUnreachable, UserError
 from headrace.engine.storage.checkpoint_storage import FsspecStore, open_store
 from headrace.recovery.store import (
@@ -176,7 +177,6 @@ def test_a_directory_without_permission_is_the_users_mistake(
     [
         ("", "the checkpoint directory is empty"),
         ("nope://x", "Protocol not known"),
-        ("ftp://127.0.0.1:1/x", "cannot be used"),
     ],
 )
 def test_an_unusable_url_is_the_users_mistake(bad: str, reason: str) -> None:
@@ -196,6 +196,28 @@ def test_a_storage_that_streams_into_place_is_refused() -> None:
 def test_a_storage_that_creates_over_what_exists_is_refused(shaky: type[Shaky]) -> None:
     with pytest.raises(UserError, match="does not create objects exclusively"):
         open_store("shaky://x")
+
+
+def test_a_server_that_is_not_there_is_unreachable() -> None:
+    with pytest.raises(StorageUnreachable, match=r"cannot be reached: .*refused"):
+        open_store("ftp://127.0.0.1:1/x")
+
+
+def test_wrong_credentials_are_one_sentence_without_them() -> None:
+    class Guarded(MemoryFileSystem):  # type: ignore[misc]  # fsspec ships no types
+        protocol = "guarded"
+        cachable = False
+
+        def __init__(self, *args: Any, **options: Any) -> None:
+            raise RuntimeError("530 Login incorrect")
+
+    fsspec.register_implementation("guarded", Guarded, clobber=True)
+    uses: list[Callable[[str], object]] = [open_store, lambda url: locate(url, {})]
+    for use in uses:
+        with pytest.raises(StorageUnreachable, match="530 Login incorrect") as caught:
+            use("guarded://ann:secret@host/dir")
+        assert "secret" not in str(caught.value)
+        assert "guarded://***@host/dir" in str(caught.value)
 
 
 def test_a_storage_that_does_not_answer_is_unreachable(

@@ -37,6 +37,7 @@ from headrace.engine.worker.subtask_events import (
     TakeSnapshot,
 )
 from headrace.engine.worker.subtask_spec import NO_EVENT_TIME, EventTimeSpec, Limits, SubtaskSpec
+from headrace.inflight.handle import ChannelStateHandle
 from headrace.recovery.metadata import ChannelPosition
 
 ROW_BYTES = 8
@@ -74,6 +75,8 @@ class Driven:
         received: Sequence[ChannelPosition] = (),
         sent: Sequence[ChannelPosition] = (),
         time: EventTimeSpec = NO_EVENT_TIME,
+        replay: Sequence[ChannelStateHandle] = (),
+        wave: int = 0,
     ) -> None:
         self.subtask = Subtask(
             SubtaskSpec(
@@ -86,6 +89,8 @@ class Driven:
                 finished=finished,
                 received={ChannelId(p.edge, p.producer, p.consumer): p for p in received},
                 sent={ChannelId(p.edge, p.producer, p.consumer): p for p in sent},
+                replay=replay,
+                wave=wave,
                 time=time,
             )
         )

@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 
 from headrace.channels.buffer import Buffer, ChannelId
-from headrace.channels.events import EndOfInput
+from headrace.channels.events import MAX_WATERMARK, EndOfInput
 from headrace.channels.gate import ChannelViolation
+from headrace.engine.contract.execution import EventTimeRole
 from headrace.engine.contract.operators import SourceStatus
 from headrace.engine.operators.work import Outputs, WorkDone
 from headrace.engine.worker.subtask_events import (
@@ -16,11 +17,16 @@ from headrace.engine.worker.subtask_events import (
     CreditGranted,
     DeadlineReached,
     InputDrained,
+    ReadBuffer,
+    WaveBegan,
 )
-from headrace.engine.worker.subtask_spec import Limits
+from headrace.engine.worker.subtask_spec import EventTimeSpec, Limits
+from headrace.inflight.handle import BufferHandle, ChannelStateHandle
+from headrace.inflight.replay import ReadOrder
 from headrace.recovery.metadata import ChannelPosition
 
 from .driven_subtask import (
+    MIDDLE,
     ROW_BYTES,
     A,
     B,
@@ -315,3 +321,33 @@ def test_the_state_can_be_read_as_text() -> None:
     assert text.startswith("t1.0 ProcessWork finished=False")
     assert "e0:0>0 port=0 committed=0 taken=2 arrived=2" in text
     assert "e1:0>0 sent=0 tail=0" in text
+
+
+# --- waves of a replay ----------------------------------------------------------------------------
+
+
+def test_until_the_last_wave_a_source_makes_no_record() -> None:
+    subject = Driven((), wave=1)
+    assert subject.start() == []
+    assert subject.step(WaveBegan(0)) == ["run 1: poll 4"]
+
+
+def test_a_later_wave_waits_while_its_port_goes_on() -> None:
+    buffer = BufferHandle("chk-1/a", 8, 1, "0" * 16, 2, 0, 2)
+    later = ChannelStateHandle(0, 0, 0, "replay", 0, [buffer], ended=False, wave=1)
+    subject = Driven(replay=[later], wave=2)
+    assert subject.start() == []
+    assert subject.records(A, 1) == ["run 1: port 0 [0]"]
+    subject.done(1)
+    (order,) = subject.subtask.step(WaveBegan(1), 0)
+    assert order == ReadBuffer(MIDDLE, ReadOrder(0, 0, buffer))
+
+
+def test_until_the_last_wave_no_timer_fires_and_no_input_ends() -> None:
+    time = EventTimeSpec(EventTimeRole.ACTS, restored=True, watermark_ns=5)
+    subject = Driven(wave=1, time=time)
+    assert subject.start() == []
+    for channel in (A, B):
+        subject.event(channel, EndOfInput())
+    assert subject.subtask.next_deadline_ns() is None
+    assert subject.step(WaveBegan(0)) == [f"run 1: advance {MAX_WATERMARK}"]

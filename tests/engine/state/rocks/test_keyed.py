@@ -7,6 +7,7 @@ from __future__ import annotations
 import tempfile
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import pyarrow as pa
 from hypothesis import settings
@@ -17,6 +18,7 @@ from headrace.engine.contract.operators import DatabaseSnapshot
 from headrace.engine.operators.backends import bound_states
 from headrace.engine.state.heap.backend import HeapBackend
 from headrace.engine.state.keyed import CurrentKey, KeyedState, list_state, map_state, value_state
+from headrace.engine.state.rocks import keyed
 from headrace.engine.state.rocks.backend import RocksBackend
 from headrace.engine.state.rocks.database import RocksDatabase
 
@@ -38,6 +40,9 @@ class Both(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
+        #: So that values leave and come back.
+        self.few = patch.object(keyed, "_AT_HAND_MAX", 2)
+        self.few.start()
         self.folder = tempfile.TemporaryDirectory()
         database = RocksDatabase(f"{self.folder.name}/db", "db", range(8), SMALL)
         self.memory = HeapBackend(8)
@@ -127,6 +132,7 @@ class Both(RuleBasedStateMachine):
             assert seen(self.rocks[name]) == seen(state), name
 
     def teardown(self) -> None:
+        self.few.stop()
         self.backend.close()
         assert list(Path(self.folder.name).iterdir()) == []
         self.folder.cleanup()
