@@ -15,6 +15,7 @@ import pyarrow as pa
 import pytest
 
 import headrace as hr
+from headrace.engine.contract.options import Runner
 from headrace.engine.coordinator.coordinator_events import NoticeKind
 
 from .conftest import WAIT_S, is_alive, wait_for
@@ -28,7 +29,7 @@ def notices(handle: hr.JobHandle, kind: NoticeKind) -> list[str]:
 
 
 @contextlib.contextmanager
-def running(job: hr.Job, runner: str = "processes") -> Iterator[hr.JobHandle]:
+def running(job: hr.Job, runner: Runner = "processes") -> Iterator[hr.JobHandle]:
     handle = job.start(runner, restart=hr.Restart(backoff="0.1s"))
     try:
         yield handle
@@ -47,7 +48,7 @@ def sequences(result: hr.JobResult) -> list[int]:
 
 @pytest.mark.parametrize("runner", ["threads", "processes"])
 def test_an_isolated_function_runs_elsewhere_and_its_prints_go_to_stderr(
-    runner: str, capfd: pytest.CaptureFixture[str]
+    runner: Runner, capfd: pytest.CaptureFixture[str]
 ) -> None:
     def score(row: dict[str, int]) -> dict[str, int]:
         import os
