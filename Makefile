@@ -6,6 +6,9 @@ PYTHON ?= python3
 #: Seeds of `make rescale-matrix`: how many of each pair.
 SEEDS ?=
 
+# Where it is set, every process compiles all it imports, and pytest rewrites all tests.
+unexport PYTHONDONTWRITEBYTECODE
+
 BIN := .venv/bin
 READY := .venv/ready
 #: One more than there are cores: many tests wait for other processes.
@@ -16,8 +19,9 @@ MATRIX := $(BIN)/python -m headrace.engine.simulation.campaign.matrix $(if $(SEE
 #: Exits with 3 when there is no Java that Spark runs on.
 FIND_JAVA := from headrace.engine.spark.java import has_java; exit(0 if has_java() else 3)
 
-.PHONY: demo test simulate explore rescale-matrix matrix-edges matrix-operators matrix-chains \
-    mutants bench faults check check-format check-lint check-tidy check-imports check-types
+.PHONY: demo test spark simulate explore rescale-matrix matrix-edges matrix-operators \
+    matrix-chains mutants bench faults check check-format check-lint check-tidy check-imports \
+    check-types
 
 demo: $(READY)
 	$(BIN)/headrace demo
@@ -26,6 +30,11 @@ demo: $(READY)
 # own: simulate, rescale-matrix, mutants, explore, faults.
 test: $(READY)
 	$(PYTEST)
+
+# What takes Java machines of its own: the demonstration, a cluster whose parts die, and more.
+spark: $(READY)
+	$(PYTEST) tests/engine/cli tests/spark/test_standalone.py tests/faults/test_sparks.py \
+	    -m spark --long
 
 # What can be said without running the product: five checks side by side, each to its end.
 check: $(READY)

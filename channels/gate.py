@@ -96,6 +96,10 @@ class InputChannel:
         self.end_arrived = ended
         #: Handed out and not committed.
         self.given: Buffer | None = None
+        #: (position, event time) of watermarks among the records handed out.
+        self.passed: tuple[tuple[int, int], ...] = ()
+        #: Barriers in the queue.
+        self.barriers = 0
         #: The newest watermark that was reached, and whether the channel has been idle since.
         self.watermark_ns = watermark_ns
         self.idle = idle
@@ -118,6 +122,7 @@ class InputChannel:
             last = self.queue[-1]
             if isinstance(last, QueuedEvent) and isinstance(last.event, Watermark):
                 self.queue.pop()
+        self.barriers += isinstance(event, Barrier)
         self.queue.append(QueuedEvent(position, event))
 
     def reached(self, watermark: Watermark) -> None:
@@ -133,7 +138,7 @@ class InputChannel:
     @property
     def queued_watermarks(self) -> tuple[tuple[int, int], ...]:
         """(position, event time in nanoseconds) of watermarks that arrived and were not reached."""
-        return watermarks_among(self.queue)
+        return self.passed + watermarks_among(self.queue)
 
     def captured(self, end: int) -> tuple[Buffer, ...]:
         """The records `[committed, end)`, handed out or queued: in flight if a cut is taken now."""
@@ -155,20 +160,37 @@ class InputChannel:
             event = item.event if isinstance(item, QueuedEvent) else None
             if isinstance(event, Barrier) and event.checkpoint == checkpoint:
                 del self.queue[place]
+                self.barriers -= 1
                 assert isinstance(item, QueuedEvent), "it holds the barrier"
-                return BarrierPlace(item.position, ended, watermarks_among(before))
+                watermarks = self.passed + watermarks_among(before)
+                return BarrierPlace(item.position, ended, watermarks)
             ended = ended or isinstance(event, EndOfInput)
             before.append(item)
         return None
 
-    def take(self, rows_max: int) -> Buffer:
-        """Hand out up to `rows_max` records from the head, which must be a buffer."""
+    def next_event(self) -> ChannelEvent | None:
+        """Remove and return the event at the head; None: the head is no event."""
+        head = self.queue[0] if self.queue else None
+        if not isinstance(head, QueuedEvent):
+            return None
+        self.queue.popleft()
+        self.barriers -= isinstance(head.event, Barrier)
+        return head.event
+
+    def take(self, rows_max: int, *, past_watermarks: bool = False) -> Buffer:
+        """Hand out up to `rows_max` records from the head, which must be a buffer.
+
+        `past_watermarks`: watermarks among the records are reached when the records are committed.
+        """
         run: list[Buffer] = []
         rows = 0
         while self.queue and rows < rows_max:
             head = self.queue[0]
             if isinstance(head, QueuedEvent):
-                break
+                if not (past_watermarks and self._is_passed(head)):
+                    break
+                self.passed += watermarks_among([self.queue.popleft()])
+                continue
             self.queue.popleft()
             if rows + head.rows > rows_max:
                 head, rest = head.split(rows_max - rows)
@@ -188,6 +210,9 @@ class InputChannel:
         assert buffer.first == self.committed, f"{self.channel}: committed {buffer.first}"
         self.committed = buffer.end
         self.given = None
+        if self.passed:
+            self.watermark_ns = max(self.watermark_ns, self.passed[-1][1])
+            self.passed = ()
         self.consumed_bytes += buffer.size_bytes
         self.window.drained(buffer.size_bytes, now_ns, waiting=self._waits)
         window_bytes = self.window.size_bytes
@@ -199,6 +224,21 @@ class InputChannel:
             return None
         self.limit_bytes = limit_bytes
         return limit_bytes
+
+    def extend(self) -> int | None:
+        """Permit another window if all credit is used up; return the new limit for the producer.
+
+        For a consumer that waits for more records than a window holds.
+        """
+        if self.end_arrived or self.received_bytes < self.limit_bytes:
+            return None
+        self.limit_bytes = self.received_bytes + self.window.size_bytes
+        return self.limit_bytes
+
+    def _is_passed(self, head: QueuedEvent) -> bool:
+        """The event is a watermark with records behind it."""
+        behind = self.queue[1] if len(self.queue) > 1 else None
+        return isinstance(head.event, Watermark) and isinstance(behind, Buffer)
 
     @property
     def _waits(self) -> bool:
@@ -217,6 +257,10 @@ class InputChannel:
                 assert item.first == position, f"{self.channel}: gap at {position}"
                 position = item.end
         assert position == self.arrived, f"{self.channel}: queue ends at {position}"
+        barriers = sum(
+            isinstance(i, QueuedEvent) and isinstance(i.event, Barrier) for i in self.queue
+        )
+        assert self.barriers == barriers, f"{self.channel}: {barriers} barriers in the queue"
         assert self.committed <= self.taken, f"{self.channel}: committed beyond taken"
         assert self.consumed_bytes <= self.received_bytes, f"{self.channel}: consumed too much"
 
@@ -239,10 +283,9 @@ class Gate:
         """Remove and return the first event at the head of a channel that is not blocked."""
         for channel in self.channels.values():
             if not channel.blocked and channel.queue and channel.port not in self.held_ports:
-                head = channel.queue[0]
-                if isinstance(head, QueuedEvent):
-                    channel.queue.popleft()
-                    return channel, head.event
+                event = channel.next_event()
+                if event is not None:
+                    return channel, event
         return None
 
     def next_input(self, rows_max: int) -> tuple[GateInput, ...]:
@@ -268,6 +311,34 @@ class Gate:
             if rows_max <= 0:
                 break
         self._turn.rotate(-(begin_next if passed_over is None else passed_over))
+        return tuple(given)
+
+    def ready(self) -> list[InputChannel]:
+        """The channels with a record that may be handed out."""
+        return [
+            channel
+            for channel in self._turn
+            if channel.queue
+            and not channel.blocked
+            and channel.port not in self.held_ports
+            and isinstance(channel.queue[0], Buffer)
+        ]
+
+    def next_batch(self, port: int, rows_max: int) -> tuple[GateInput, ...]:
+        """Hand out up to `rows_max` records of a port, past watermarks.
+
+        As `next_input`: at most one run a channel, the next channel in turn first.
+        """
+        given: list[GateInput] = []
+        for channel in self.ready():
+            if channel.port != port or rows_max <= 0:
+                continue
+            taken = channel.take(rows_max, past_watermarks=True)
+            given.append(GateInput(channel.channel, channel.port, taken))
+            rows_max -= taken.rows
+        if given:
+            last = self._turn.index(self.channels[given[-1].channel])
+            self._turn.rotate(-(last + 1))
         return tuple(given)
 
     def commit(self, given: GateInput, now_ns: int = 0) -> int | None:

@@ -17,6 +17,7 @@ Decoded metadata cannot run code or point outside the job's folder.
 
 from __future__ import annotations
 
+import functools
 import re
 
 import msgspec
@@ -30,6 +31,10 @@ VERSION = 1
 
 #: Largest metadata that is written or read: about a thousand subtasks with all-to-all edges fit.
 METADATA_BYTES_MAX = 256 * 1024**2
+
+#: Small metadata is decoded once: so many bytes at most, of so many checkpoints.
+_REMEMBERED_BYTES = 128 * 1024
+_REMEMBERED_MAX = 32
 
 _MAGIC = b"headrace-checkpoint"
 _HEADER_BYTES_MAX = 100
@@ -92,15 +97,23 @@ def decode_metadata(data: bytes, path: str = "metadata") -> CheckpointMetadata:
     """Read a whole file; `path` is for errors. Raises: CorruptMetadata, UnsupportedVersion."""
     body = _checked_body(data, path)
     start = len(data) - len(body)
+    decode = _decode if len(body) > _REMEMBERED_BYTES else _remembered
     try:
-        metadata = msgspec.json.decode(body, type=CheckpointMetadata)
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-        raise CorruptMetadata(path, start, "the checkpoint schema", str(error)) from error
-    try:
-        check_consistency(metadata)
+        return decode(body)
     except InvalidMetadata as error:
         raise CorruptMetadata(path, start, "consistent metadata", str(error)) from error
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+        raise CorruptMetadata(path, start, "the checkpoint schema", str(error)) from error
+
+
+def _decode(body: bytes) -> CheckpointMetadata:
+    metadata = msgspec.json.decode(body, type=CheckpointMetadata)
+    check_consistency(metadata)
     return metadata
+
+
+#: A restore looks at the metadata of a checkpoint several times.
+_remembered = functools.lru_cache(_REMEMBERED_MAX)(_decode)
 
 
 def _header(version: int, body: bytes) -> bytes:

@@ -10,6 +10,7 @@ checkpoints flush thousands of small files, and a test that waits for the disk s
 
 from __future__ import annotations
 
+import gc
 import os
 import shutil
 import tempfile
@@ -77,6 +78,22 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         if group and not item.get_closest_marker("xdist_group"):
             item.add_marker(pytest.mark.xdist_group(group))
     items.sort(key=_turn)
+
+
+def pytest_collection_finish(session: pytest.Session) -> None:
+    """Refuse to go on without the groups, which pytest-xdist can lose without a word; let the
+    garbage collector skip thousands of tests from now on.
+    """
+    if getattr(session.config.option, "loadgroup", False):
+        lost = [item.nodeid for item in session.items if not _is_in_its_group(item)]
+        assert not lost, f"pytest-xdist ignores groups, that of {lost[0]} too: see pyproject.toml"
+    gc.collect()
+    gc.freeze()
+
+
+def _is_in_its_group(item: pytest.Item) -> bool:
+    mark = item.get_closest_marker("xdist_group")
+    return mark is None or item.nodeid.endswith(f"@{mark.args[0]}")
 
 
 def _group_of(item: pytest.Item) -> str:

@@ -13,6 +13,7 @@ from typing import Any, Generic, TypeVar
 
 import pyarrow as pa
 
+from ..contract.execution import BatchRule
 from ..plan.graph import Input, Node, Partitioning, Role
 from ..plan.validate import check_name, check_parallelism, require_event_time
 from .call_site import call_site
@@ -61,6 +62,7 @@ class Flow(ABC, Generic[S]):
         stateful: bool = False,
         idle_after_ns: int | None = None,
         late: pa.Schema | None = None,
+        batch: BatchRule | None = None,
     ) -> S:
         """Add an operator of one's own: what all other methods come down to.
 
@@ -74,6 +76,7 @@ class Flow(ABC, Generic[S]):
             idle_after_ns: for an operator that makes watermarks: without records for so long it
                 counts as idle.
             late: schema of the records that it may hand out as late (`take_late`).
+            batch: the batches that it asks for; None: it takes records as they come.
         """
         if name is not None:
             check_name(name, kind=kind)
@@ -91,6 +94,7 @@ class Flow(ABC, Generic[S]):
             runs_user_code=runs_user_code,
             idle_after_ns=idle_after_ns,
             late=late,
+            batch=batch,
             built_at=call_site(),
         )
         return self.over((Input(node),), schema, _kept(self.event_time, schema))

@@ -9,6 +9,15 @@ from typing import Any
 from ..contract.errors import UserError
 from ..operators.isolated import IsolatedOperator
 
+#: Why an operator cannot be isolated, or need not be.
+SHARED = "share='worker' keeps one instance in the worker; choose one of the two"
+NO_GIL = "an Arrow expression does not hold the GIL"
+
+STATE_STAYS = (
+    "a processor's state lies in the worker; do the slow part in a map or map_batches before it,"
+    " with isolate=True there"
+)
+
 
 def isolated(kind: str, make: Callable[..., Any], *, isolate: bool) -> Callable[..., Any]:
     """Return what makes the operator, isolated if so wished. Raises: UserError."""

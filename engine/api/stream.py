@@ -13,7 +13,7 @@ Methods of several arguments are functions of flows in modules beside this one (
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -29,10 +29,11 @@ from headrace.channels.partitioners.shuffle import Shuffle
 from ..contract.errors import UserError
 from ..contract.options import State
 from ..contract.units import Duration, duration_ns
-from ..contract.user_code import Row
+from ..contract.user_code import FlatRowFunction, RowFunction, RowPredicate
 from ..operators.aggregate import Emit
 from ..operators.aggregations import Aggregation
 from ..operators.batch import BatchFunction, FilterOperator, MapBatchesOperator, SelectOperator
+from ..operators.batch_formats import BatchFormat
 from ..operators.co_process import CoProcessor
 from ..operators.connect import BroadcastProcessor
 from ..operators.join import How
@@ -45,33 +46,22 @@ from ..plan.validate import (
     check_columns,
     check_event_time,
     check_keys,
-    check_parallelism,
     check_schema,
     check_union,
     require_name,
 )
 from .aggregated import aggregated
 from .async_mapped import AsyncFunction, async_mapped
+from .batched import Share, batch_rule, check_format, check_plain, shared
 from .co_connected import co_connected
 from .connected import connected
 from .expressions import check_filter, projected_schema
 from .flow import STATE, Flow
-from .isolated import isolated, refuse_isolated
+from .isolated import NO_GIL, SHARED, STATE_STAYS, isolated, refuse_isolated
 from .joined import On, joined
 from .processed import processed
 from .windowed import check_window, window_aggregated
 from .write import Write
-
-_STATE_STAYS = (
-    "a processor's state lies in the worker; do the slow part in a map or map_batches before it,"
-    " with isolate=True there"
-)
-
-_NO_GIL = "an Arrow expression does not hold the GIL"
-
-RowFunction = Callable[[Row], Row]
-FlatRowFunction = Callable[[Row], Iterable[Row] | None]
-RowPredicate = Callable[[Row], bool]
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +70,9 @@ class Stream(Flow["Stream"]):
 
     Every method that adds an operator takes `name=`, the operator's identity in errors, metrics and
     checkpoints (left out, where allowed: a generated name), and `parallelism=`, the number of
-    subtasks (left out: the job's). All methods raise `UserError` when an argument does not fit.
+    subtasks (left out: the job's). `isolate=True` runs a function in a process of its own, beside
+    each subtask: for long holds of the GIL, and crashes. All methods raise `UserError` when an
+    argument does not fit.
 
     Attributes:
         inputs: the outputs that a consumer reads; several after `union`.
@@ -108,8 +100,6 @@ class Stream(Flow["Stream"]):
 
         Args:
             schema: of the results; None: this stream's.
-            isolate: run the function in a process of its own, beside each subtask; for functions
-                that hold the GIL for long, or crash.
         """
         out = self._declared("map", function, schema)
         operator = isolated("map", partial(MapOperator, function, out), isolate=isolate)
@@ -130,8 +120,6 @@ class Stream(Flow["Stream"]):
 
         Args:
             schema: of the results; None: this stream's.
-            isolate: run the function in a process of its own, beside each subtask; for functions
-                that hold the GIL for long, or crash.
         """
         out = self._declared("flat_map", function, schema)
         operator = isolated("flat_map", partial(FlatMapOperator, function, out), isolate=isolate)
@@ -152,12 +140,10 @@ class Stream(Flow["Stream"]):
         Args:
             condition: an Arrow expression such as `pc.field("amount") > 100` (fast), or a function
                 of one row (slow).
-            isolate: run the function in a process of its own, beside each subtask; for functions
-                that hold the GIL for long, or crash.
         """
         if isinstance(condition, pc.Expression):
             check_filter(condition, self.schema)
-            refuse_isolated("filter", isolate, _NO_GIL)
+            refuse_isolated("filter", isolate, NO_GIL)
             keep = partial(FilterOperator, condition)
             return self.then("filter", keep, self.schema, name=name, parallelism=parallelism)
         self._declared("filter", condition, None)
@@ -172,6 +158,9 @@ class Stream(Flow["Stream"]):
         schema: pa.Schema | None = None,
         *,
         batch_size: int | None = None,
+        linger: Duration | None = None,
+        batch_format: BatchFormat = "arrow",
+        share: Share = "subtask",
         isolate: bool = False,
         name: str | None = None,
         parallelism: int | None = None,
@@ -179,21 +168,37 @@ class Stream(Flow["Stream"]):
         """Turn batches into batches: the way to run models, NumPy and pandas.
 
         Args:
-            function: takes a record batch; returns a record batch, a table, {column: values}, an
-                iterator of these, or None. Or a class: each subtask makes an instance (load the
-                model in `__init__`) and calls it.
-            schema: of the results; None: this stream's.
-            batch_size: rows handed over at most; None: as they come.
-            isolate: run the function in a process of its own, beside each subtask; for functions
-                that hold the GIL for long, or crash.
+            function: takes a batch; returns a record batch, a table, a DataFrame, {column: values},
+                or an iterator of these; an empty batch drops the rows. Or a class: each subtask
+                makes an instance (load the model in `__init__`), calls the instance, and at the end
+                calls its `close()`, if there is one.
+            schema: of the results, whatever the format; None: this stream's.
+            batch_size: rows of a call: so many if they wait, and never more; None: as many as are
+                worth a call, learnt from the time that calls take.
+            linger: "50ms": the first row waits so long for a full batch, and then the call has the
+                rows that came; None: no row waits. Aligned checkpoints and the end of input do not
+                wait either. Needs `batch_size`.
+            batch_format: of the function's argument: "arrow" (a record batch), "pandas" (a
+                DataFrame) or "numpy" ({column: array}). Nulls become what pandas and NumPy have for
+                them, NaN or None; in a returned DataFrame they are nulls again.
+            share: "worker": all subtasks of a worker call one instance of the class, at the same
+                time and from several threads; its thread safety is yours. "subtask": each has its
+                own.
         """
         out = self._declared("map_batches", function, schema)
-        if batch_size is not None:
-            check_parallelism(batch_size, where="map_batches: batch_size", limit=2**31 - 1)
-        make = partial(MapBatchesOperator, function, out, batch_size)
+        check_format(batch_format)
+        if share == "worker":
+            refuse_isolated("map_batches", isolate, SHARED)
+        make = partial(MapBatchesOperator, shared(function, share), out, batch_size, batch_format)
         operator = isolated("map_batches", make, isolate=isolate)
         return self.then(
-            "map_batches", operator, out, name=name, parallelism=parallelism, runs_user_code=True
+            "map_batches",
+            operator,
+            out,
+            name=name,
+            parallelism=parallelism,
+            runs_user_code=True,
+            batch=batch_rule(self.schema, batch_size, linger),
         )
 
     def map_async(
@@ -461,6 +466,7 @@ class Stream(Flow["Stream"]):
         """Check a function and the schema of its results; return that schema."""
         if not callable(function):
             raise UserError(f"{kind} takes a function, got {function!r}")
+        check_plain(kind, function)
         if schema is None:
             return self.schema
         return check_schema(schema, where=kind)
@@ -621,7 +627,7 @@ class KeyedStream:
             state: where the state lies, if not where the job's does.
             isolate: refused, since the state lies in the worker; here to say so.
         """
-        refuse_isolated("process", isolate, _STATE_STAYS)
+        refuse_isolated("process", isolate, STATE_STAYS)
         return processed(
             self.stream,
             self.columns,

@@ -75,6 +75,32 @@ def shuffle(
     )
 
 
+@benchmarks.command
+def first(
+    *,
+    records: Records = 20_000_000,
+    slow_calls: Annotated[
+        int,
+        Parameter(validator=validators.Number(gte=1), help="Of the slow function, 4096 rows each."),
+    ] = 300,
+    parallelism: Parallelism = 2,
+    runner: BenchRunner = "processes",
+    json: Json = False,
+) -> int:
+    """Run a newcomer's first programs (read, one function, write), and a slow function against a
+    plain loop: one result for each.
+    """
+    from headrace.bench.first import run as measure
+
+    from .tables import show_measured
+
+    for found in measure(
+        records=records, slow_calls=slow_calls, parallelism=parallelism, runner=runner
+    ):
+        show_measured(found, as_json=json)
+    return 0
+
+
 def _throughput(
     measure: Callable[..., dict[str, Any]],
     records: int,

@@ -42,6 +42,19 @@ class EventTimeRole(Enum):
 
 
 @dataclass(frozen=True, slots=True)
+class BatchRule:
+    """The calls of an operator that asks for full batches.
+
+    Attributes:
+        rows: of a full batch, at least 1; no call has more.
+        linger_ns: how long the first row of a batch waits for the others; 0: not at all.
+    """
+
+    rows: int
+    linger_ns: int = 0
+
+
+@dataclass(frozen=True, slots=True)
 class OperatorPlan:
     """One operator of a chain.
 
@@ -54,6 +67,7 @@ class OperatorPlan:
         idle_after_ns: of an operator that makes watermarks: without records for so long it counts
             as idle; None: never.
         built_at: "job.py:17", where the user wrote it; empty: unknown.
+        batch: of an operator that asks for full batches, the head of its chain.
     """
 
     name: str
@@ -65,6 +79,7 @@ class OperatorPlan:
     time: EventTimeRole = EventTimeRole.PASSES
     idle_after_ns: int | None = None
     built_at: str = ""
+    batch: BatchRule | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,6 +117,11 @@ class TaskPlan:
         """Of the watermark maker nearest to the tail."""
         makers = [o for o in self.operators if o.time is EventTimeRole.MAKES]
         return makers[-1].idle_after_ns if makers else None
+
+    @property
+    def batch(self) -> BatchRule | None:
+        """The batches that the chain asks for."""
+        return self.operators[0].batch
 
     @property
     def is_sink(self) -> bool:

@@ -13,11 +13,13 @@ from ..contract.errors import UserCodeError, UserError
 from ..contract.operators import OperatorContext
 from ..contract.plain import plain_array, plain_batch, plain_schema
 from ..contract.user_code import check_schema, raised, slices, to_array
+from .batch_formats import FORMATS, BatchFormat, columns_of
+from .instances import SharedInstance, close_instance
 from .stateless import StatelessOperator
 
-#: Results of a `MapBatchesOperator` function: a RecordBatch, a Table, {column: values}, an iterator
-#: of these, or None.
-BatchFunction = Callable[[pa.RecordBatch], Any]
+#: Takes a RecordBatch, a DataFrame or {column: array}; returns a RecordBatch, a Table, a DataFrame,
+#: {column: values}, or an iterator of these.
+BatchFunction = Callable[[Any], Any]
 
 
 class FilterOperator(StatelessOperator):
@@ -120,14 +122,16 @@ class DecodeOperator(StatelessOperator):
 class MapBatchesOperator(StatelessOperator):
     """Calls a function with each batch.
 
-    Each subtask makes one instance of a class, and calls the instance.
+    Each subtask makes one instance of a class, calls the instance, and closes it at the end. A
+    `SharedInstance` is made and closed once a worker.
     """
 
     def __init__(
         self,
-        function: BatchFunction | type,
+        function: BatchFunction | type | SharedInstance,
         schema_out: pa.Schema,
         batch_size: int | None = None,
+        batch_format: BatchFormat = "arrow",
         *,
         operator: str = "map_batches",
     ) -> None:
@@ -135,6 +139,7 @@ class MapBatchesOperator(StatelessOperator):
         self._given = function
         self._schema = schema_out
         self._batch_rows_max = batch_size
+        self._convert = FORMATS[batch_format]
         self._operator = operator
         self._function: BatchFunction | None = None
 
@@ -143,11 +148,14 @@ class MapBatchesOperator(StatelessOperator):
 
         Raises: UserCodeError when the constructor raises.
         """
-        if not isinstance(self._given, type):
-            self._function = self._given
-            return
         try:
-            self._function = self._given()
+            match self._given:
+                case SharedInstance() as shared:
+                    self._function = shared.acquire()
+                case type() as class_:
+                    self._function = class_()
+                case function:
+                    self._function = function
         except Exception as error:
             raise raised(self._operator, error) from error
 
@@ -160,13 +168,29 @@ class MapBatchesOperator(StatelessOperator):
         assert self._function is not None, "opened"
         for piece in slices(batch, self._batch_rows_max or batch.num_rows):
             try:
-                returned = self._function(piece)
+                returned = self._function(self._convert(piece))
                 # A generator runs here, so that what it raises is caught.
                 results = list(returned) if isinstance(returned, Iterator) else [returned]
             except Exception as error:
                 raise raised(self._operator, error) from error
             for result in results:
+                if result is None:
+                    raise UserCodeError(
+                        self._operator,
+                        f"returned None for a batch of {piece.num_rows} records, which would be "
+                        "lost; return an empty batch to drop them",
+                    )
                 yield from to_batches(self._operator, result, self._schema)
+
+    def close(self) -> None:
+        """Close the instance of a class."""
+        function, self._function = self._function, None
+        if function is None:
+            return
+        if isinstance(self._given, SharedInstance):
+            self._given.release()
+        elif isinstance(self._given, type):
+            close_instance(function)
 
 
 def to_batches(operator: str, result: object, schema: pa.Schema) -> list[pa.RecordBatch]:
@@ -176,14 +200,14 @@ def to_batches(operator: str, result: object, schema: pa.Schema) -> list[pa.Reco
     """
     if result is None:
         return []
-    if isinstance(result, Mapping):
-        return [_from_columns(operator, result, schema)]
+    columns = result if isinstance(result, Mapping) else columns_of(result)
+    if columns is not None:
+        return [_from_columns(operator, columns, schema)]
     if not isinstance(result, pa.RecordBatch | pa.Table):
         raise UserCodeError(
             operator,
-            f"returned {type(result).__name__} where a RecordBatch, a Table, a dict of columns, or"
-            " an iterator "
-            "of them is due",
+            f"returned {type(result).__name__} where a RecordBatch, a Table, a DataFrame, a dict "
+            "of columns, or an iterator of them is due",
         )
     parts = [result] if isinstance(result, pa.RecordBatch) else result.to_batches()
     if not result.schema.equals(schema):
@@ -214,7 +238,7 @@ def _from_columns(operator: str, columns: Mapping[str, Any], schema: pa.Schema) 
         except Exception as error:
             raise UserCodeError(
                 operator,
-                f"column {field.name!r} of the returned dict does not fit its declared type"
+                f"column {field.name!r} of the returned columns does not fit its declared type"
                 f" {field.type}: "
                 f"{_first_line(error)}",
             ) from error

@@ -53,6 +53,8 @@ from .work import (
 
 #: Kernels run at full speed from some thousands of rows; below that, a copy costs less than a call.
 JOIN_ROWS = 4096
+#: The answer of a source that was not asked.
+_NOT_POLLED = Polled((), SourceStatus.MORE)
 
 
 class Chain:
@@ -163,12 +165,12 @@ class Chain:
 
     def _run(self, number: int, work: Work) -> WorkDone:
         outputs: Outputs = ()
-        status, wait_ns = SourceStatus.MORE, 0
+        polled = _NOT_POLLED
         match work:
             case ProcessWork(port, parts, _, now_ns):
                 outputs = self.process(parts, port, now_ns)
             case PollWork(rows_max, now_ns):
-                outputs, status, wait_ns = self.poll(rows_max, now_ns)
+                outputs, polled = self.poll(rows_max, now_ns)
             case AdvanceWork(watermark_ns, rows_max, now_ns):
                 outputs = self.advance(watermark_ns, rows_max, now_ns)
             case FinishWork():
@@ -181,10 +183,11 @@ class Chain:
             number,
             outputs,
             sum(batch.num_rows for edge in outputs[:1] for _, batch, _ in edge),
-            status=status,
-            wait_ns=wait_ns,
+            status=polled.status,
+            wait_ns=polled.wait_ns,
             time=self.time(),
             rows_late=self.take_rows_late(),
+            rows_polled=sum(batch.num_rows for batch in polled.batches),
         )
 
     def process(self, batches: Sequence[pa.RecordBatch], port: int, now_ns: int = 0) -> Outputs:
@@ -193,13 +196,15 @@ class Chain:
         `now_ns`: see `ProcessingTimeOperator`.
         """
         self._tell_time(now_ns)
-        fed = (out for batch in _joined(batches) for out in self._feed(0, batch, port))
+        rule = self._plan.batch
+        joined = _joined(batches, JOIN_ROWS if rule is None else rule.rows)
+        fed = (out for batch in joined for out in self._feed(0, batch, port))
         return self._split(chain(fed, self._generated()))
 
-    def poll(self, rows_max: int, now_ns: int) -> tuple[Outputs, SourceStatus, int]:
+    def poll(self, rows_max: int, now_ns: int) -> tuple[Outputs, Polled]:
         """Ask the source for records and process the records; `now_ns` is monotonic.
 
-        Returns also the source's status and the time to wait, in nanoseconds.
+        Returns also the source's answer.
         """
         assert self._source is not None, f"{self._plan.name} has no source"
         self._tell_time(now_ns)
@@ -209,7 +214,7 @@ class Chain:
         self._progress.polled(polled, splits, now_ns)
         emitted = (out for batch in polled.batches for out in self._feed(0, batch, 0))
         outputs = self._split(chain(emitted, self._generated()))
-        return outputs, polled.status, polled.wait_ns
+        return outputs, polled
 
     def advance(self, watermark_ns: int, rows_max: int, now_ns: int = 0) -> Outputs:
         """Ask the operators concerned by event time `watermark_ns` and clock `now_ns`.
@@ -366,15 +371,15 @@ def _takes(member: object, databases: Sequence[RestoredDatabase]) -> bool:
     return isinstance(member, KeepsDatabase) and member.restore_databases(databases)
 
 
-def _joined(batches: Sequence[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Join neighbouring batches until the rows are worth a call; a large batch is not copied."""
+def _joined(batches: Sequence[pa.RecordBatch], rows: int) -> Iterator[pa.RecordBatch]:
+    """Join neighbouring batches until `rows` are worth a call; a large batch is not copied."""
     run: list[pa.RecordBatch] = []
     for batch in batches:
-        if run and batch.num_rows >= JOIN_ROWS:
+        if run and batch.num_rows >= rows:
             yield _join(run)
             run = []
         run.append(batch)
-        if sum(part.num_rows for part in run) >= JOIN_ROWS:
+        if sum(part.num_rows for part in run) >= rows:
             yield _join(run)
             run = []
     if run:

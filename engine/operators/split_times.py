@@ -140,7 +140,7 @@ class SplitTimes:
 
     def commit(self) -> None:
         """Publish."""
-        for split in self._changed:
+        for split in sorted(self._changed):
             if split in self._newest:
                 self._committed[split] = self._newest[split]
             else:

@@ -92,6 +92,7 @@ class WorkDone:
     """The piece of work numbered `work` succeeded.
 
     Attributes:
+        rows_polled: rows that the source handed out, of a poll.
         rows_out: rows emitted, counted on one output edge.
         elapsed_ns: duration of the call; the chain has no clock, so the caller sets `elapsed_ns`.
         status, wait_ns: the source's answer to a poll.
@@ -109,3 +110,4 @@ class WorkDone:
     transactions: tuple[tuple[str, Transaction], ...] = ()
     time: ChainTime = NO_TIME
     rows_late: int = 0
+    rows_polled: int = 0

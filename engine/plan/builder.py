@@ -123,6 +123,7 @@ def _operator_plan(job: str, node: Node, name: str) -> OperatorPlan:
         time=_time_role(node.operator),
         idle_after_ns=node.idle_after_ns,
         built_at=node.built_at,
+        batch=node.batch,
     )
     _check_shippable(node, plan)
     return plan

@@ -18,6 +18,7 @@ import pyarrow as pa
 from headrace.channels.partitioners.partitioner import Partitioner
 
 from ..contract.errors import UserError
+from ..contract.execution import BatchRule
 from ..contract.operators import Operator, SinkCommitter, SinkWriter, SourceReader
 
 
@@ -103,6 +104,7 @@ class Node:
         idle_after_ns: of one that makes watermarks: without records for so long it counts as idle.
         runs_user_code: a call may take as long as a user's function likes.
         late: schema of its late records; None if it has none.
+        batch: the batches that it asks for; None: it takes records as they come.
         built_at: "job.py:17", where the user wrote it.
     """
 
@@ -120,6 +122,7 @@ class Node:
     runs_user_code: bool = False
     idle_after_ns: int | None = None
     late: pa.Schema | None = None
+    batch: BatchRule | None = None
     built_at: str = "?"
 
     @property

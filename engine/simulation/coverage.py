@@ -71,6 +71,8 @@ REQUIRED: tuple[str, ...] = (
     "tasks run to their end, co-process",
     "tasks run to their end, lives",
     "tasks run to their end, expiring",
+    "full batches",
+    "batches in part",
     "records re-filtered",
     "replays in waves",
     "restores amid the waves of a replay",

@@ -1,12 +1,28 @@
-"""The size of the next piece of work, and how a subtask spends its time."""
+"""The size of the next piece of work, and how a subtask spends its time.
+
+A piece aims at a target time, so that timers, aligned barriers and neighbours get their turn. A
+function with a high fixed cost per call gets larger pieces than that, since smaller ones would
+spend their time on the fixed cost: an unaligned cut does not wait for the running call. Every few
+pieces one is larger or smaller than the rest, so that a wrong estimate of the cost heals.
+"""
 
 from __future__ import annotations
 
+from typing import Final
+
+from .call_cost import CallCost
+
 #: The first piece is small: nobody knows yet how slow the user's function is.
-_ROWS_FIRST = 64
+_ROWS_FIRST: Final = 64
 #: From one piece to the next the size at most quadruples, so that one lucky measurement does no
 #: harm.
-_GROWTH_MAX = 4
+_GROWTH_MAX: Final = 4
+#: One piece in so many is twice as large as the others, or half as large.
+_PROBE_EVERY: Final = 8
+#: Sizes that differ by less teach nothing about the cost of a row.
+_CHANGE_MIN: Final = 1.25
+#: Output of a piece that is larger than the target time asks for; soft.
+_OUTPUT_BYTES_MAX: Final = 64 << 20
 
 
 class Pace:
@@ -22,7 +38,15 @@ class Pace:
         assert target_ns > 0, "a target of no time"
         self._target_ns = target_ns
         self._rows_limit = rows_limit
+        self._cost = CallCost()
         self.rows_max = min(_ROWS_FIRST, rows_limit)
+        #: The size without probes.
+        self._rows = self.rows_max
+        #: The fixed cost is not worth a smaller piece.
+        self._rows_least = 0
+        #: Pieces since the last probe, and whether the next probe is a larger piece.
+        self._since_probe = 0
+        self._probes_up = True
         self.rows_in = 0
         self.rows_out = 0
         self.rows_late = 0
@@ -39,10 +63,15 @@ class Pace:
         self._last_ns = now_ns
 
     def rows_for(self, room_bytes: int) -> int:
-        """Return the rows of a piece whose output fits in about `room_bytes`, at least 1."""
+        """Return the rows of a piece whose output fits in about `room_bytes`, at least 1.
+
+        A piece that is worth its fixed cost may emit more.
+        """
         if self._bytes_per_row == 0:
             return self.rows_max
-        return max(1, min(self.rows_max, int(room_bytes / self._bytes_per_row)))
+        fitting = int(room_bytes / self._bytes_per_row)
+        least = min(self._rows_least, int(_OUTPUT_BYTES_MAX / self._bytes_per_row))
+        return max(1, min(self.rows_max, max(fitting, least)))
 
     def worked(self, rows_in: int, rows_out: int, elapsed_ns: int, bytes_out: int = 0) -> None:
         """A piece of `rows_in` rows took `elapsed_ns`, with `bytes_out` bytes of output."""
@@ -51,13 +80,31 @@ class Pace:
         if rows_in == 0:
             return
         self._bytes_per_row = (self._bytes_per_row + bytes_out / rows_in) / 2
-        fitting = rows_in * self._target_ns // max(1, elapsed_ns)
-        # A piece smaller than allowed says little about larger ones: never shrink because of it
-        # when it was quick.
-        grown = min(fitting, self.rows_max * _GROWTH_MAX)
-        if rows_in < self.rows_max and elapsed_ns < self._target_ns:
-            grown = max(grown, self.rows_max)
-        self.rows_max = max(1, min(grown, self._rows_limit))
+        # A quick piece that was not held small by its size says nothing about larger ones.
+        held_small = rows_in >= self.rows_max and self.rows_max < self._rows_limit
+        if held_small or elapsed_ns >= self._target_ns:
+            self._learn(rows_in, elapsed_ns)
+
+    def _learn(self, rows: int, elapsed_ns: int) -> None:
+        cost, target_ns, limit = self._cost, self._target_ns, self._rows_limit
+        cost.called(rows, elapsed_ns)
+        self._rows_least = cost.rows_worth_a_call(target_ns, limit)
+        wanted = max(1, cost.rows_within(target_ns, limit), self._rows_least)
+        largest = min(self.rows_max * _GROWTH_MAX, limit)
+        before, self._rows = self._rows, min(wanted, largest)
+        self._since_probe += 1
+        steady = before / _CHANGE_MIN < self._rows < before * _CHANGE_MIN
+        if steady and (not cost.knows or self._since_probe >= _PROBE_EVERY):
+            self.rows_max = min(self._probe(), largest)
+        else:
+            self.rows_max = self._rows
+
+    def _probe(self) -> int:
+        """Return the size of a piece that shall teach the cost of a row."""
+        self._since_probe = 0
+        up = self._rows == 1 or (self._probes_up and self._rows * 2 <= self._rows_limit)
+        self._probes_up = not up
+        return self._rows * 2 if up else self._rows // 2
 
     def account(self, now_ns: int, *, busy: bool, backpressured: bool) -> None:
         """Book the time since the last call under the last state, and note the state."""

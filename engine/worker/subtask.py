@@ -35,6 +35,7 @@ from ..operators.work import (
     Work,
     WorkDone,
 )
+from .batches import Batches
 from .cuts import Cuts
 from .event_time import EventTime
 from .pace import Pace
@@ -98,6 +99,7 @@ class Subtask:
             waits=spec.is_sink,
             timeout_ns=spec.limits.alignment_timeout_ns,
         )
+        self._batches = None if spec.batch is None else Batches(self._gate, spec.batch)
         self._time = EventTime(self._gate, self._results, spec.time)
         self._pace = Pace(spec.limits.work_target_ns, spec.limits.work_rows_max)
         self._finished = spec.finished
@@ -137,6 +139,8 @@ class Subtask:
             case BufferArrived():
                 self._gate.channels[event.channel].buffer_arrived(event.buffer)
                 self._cuts.buffer_arrived(event.channel, event.buffer)
+                if self._batches is not None:
+                    self._batches.arrived(event.channel, event.buffer, now_ns)
             case EventArrived():
                 self._event_arrived(event)
             case CreditGranted():
@@ -171,13 +175,15 @@ class Subtask:
     def next_deadline_ns(self) -> int | None:
         """When `DeadlineReached` is wanted.
 
-        By a waiting source, by a silent source that turns idle, by a timer, or by a checkpoint that
-        turns unaligned.
+        By a waiting source, by a silent source that turns idle, by a timer, by rows that wait for a
+        full batch, or by a checkpoint that turns unaligned.
         """
         due_ns = _earlier(self._poll_at_ns, self._cuts.next_deadline_ns())
         if self._finished or self._wave:
             return due_ns
         of_time = _earlier(self._time.next_deadline_ns(), self._time.next_timer_ns(self._now_ns))
+        if self._batches is not None:
+            of_time = _earlier(of_time, self._batches.next_deadline_ns(self._now_ns))
         return _earlier(due_ns, of_time)
 
     def check(self) -> None:
@@ -238,6 +244,8 @@ class Subtask:
             if had_room or self._running is not None or not self._results.has_room:
                 break
         self._cuts.flush(self._now_ns, effects)
+        if self._batches is not None:
+            effects += [GrantCredit(*extended) for extended in self._batches.extensions()]
         self._pace.account(
             self._now_ns, busy=self._running is not None, backpressured=not self._results.has_room
         )
@@ -282,13 +290,19 @@ class Subtask:
 
     def _old_work(self, rows_max: int, effects: list[SubtaskEffect]) -> bool:
         """Work on records to replay or on records that channels brought."""
+        batches = self._batches
+        rows_max = rows_max if batches is None else batches.rule.rows
         replayed = self._replay.next_input(rows_max)
         if replayed is not None:
             self._given = replayed
             work = ProcessWork(replayed.port, replayed.parts, replayed.rows, self._now_ns)
             self._run(work, effects)
             return True
-        given = self._gate.next_input(rows_max)
+        # A wave must come to an end: old records wait for no full batch.
+        if batches is None or self._wave:
+            given = self._gate.next_input(rows_max)
+        else:
+            given = batches.next_batch(self._now_ns)
         if not given:
             return False
         self._given = given
@@ -331,7 +345,7 @@ class Subtask:
                 self._time.worked(done.time)
                 self._consumed(effects)
             case PollWork():
-                self._pace.worked(done.rows_out, done.rows_out, done.elapsed_ns, bytes_out)
+                self._pace.worked(done.rows_polled, done.rows_out, done.elapsed_ns, bytes_out)
                 self._time.worked(done.time)
                 self._polled(done)
             case AdvanceWork():
@@ -355,7 +369,7 @@ class Subtask:
             limit_bytes = self._gate.commit(consumed, self._now_ns)
             if limit_bytes is not None:
                 effects.append(GrantCredit(consumed.channel, limit_bytes))
-        if self._time.is_idle:
+        if self._time.is_idle or self._batches is not None:
             self._time.moved()
 
     def _polled(self, done: WorkDone) -> None:

@@ -14,7 +14,7 @@ from headrace.channels.subpartition import Subpartition
 from headrace.inflight.handle import ChannelStateHandle
 from headrace.recovery.metadata import ChannelPosition
 
-from ..contract.execution import EventTimeRole, SubtaskId
+from ..contract.execution import BatchRule, EventTimeRole, SubtaskId
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +77,7 @@ class SubtaskSpec:
         replay: in-flight data to work on before anything new.
         wave: of the replay (`recovery/waves.py`).
         time: event time of its operators.
+        batch: the batches that its operators ask for; None: records are handed out as they come.
     """
 
     id: SubtaskId
@@ -91,6 +92,7 @@ class SubtaskSpec:
     replay: Sequence[ChannelStateHandle] = ()
     wave: int = 0
     time: EventTimeSpec = NO_EVENT_TIME
+    batch: BatchRule | None = None
 
 
 def _position(positions: Mapping[ChannelId, ChannelPosition], channel: ChannelId) -> int:

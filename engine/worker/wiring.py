@@ -83,6 +83,7 @@ def _spec(
             restored=snapshot is not None,
             watermark_ns=snapshot.watermark if snapshot else MIN_WATERMARK,
         ),
+        batch=task.batch,
     )
 
 

@@ -12,7 +12,7 @@ from hypothesis import given as generated
 from hypothesis import strategies as st
 
 from headrace.channels.buffer import Buffer, ChannelId
-from headrace.channels.events import Barrier, CheckpointMode, EndOfInput
+from headrace.channels.events import Barrier, CheckpointMode, EndOfInput, Watermark
 from headrace.channels.gate import ChannelViolation, Gate, GateInput, InputChannel
 
 BARRIER = Barrier(1, CheckpointMode.ALIGNED, 0)
@@ -281,3 +281,63 @@ def consume(
         assert limit_bytes > granted[one.channel]
         granted[one.channel] = limit_bytes
     gate.check()
+
+
+def test_a_batch_has_rows_of_one_port_and_goes_past_watermarks() -> None:
+    gate = Gate([channel(A), channel(B), channel(C, port=1)])
+    a, b, c = gate.channels.values()
+    a.buffer_arrived(buffer(0, 2))
+    a.event_arrived(2, Watermark(7))
+    a.buffer_arrived(buffer(2, 2))
+    a.event_arrived(4, Watermark(9))
+    b.buffer_arrived(buffer(0, 3))
+    c.buffer_arrived(buffer(0, 3))
+    given = gate.next_batch(0, 6)
+    assert [(g.channel, records(g.buffer)) for g in given] == [(A, [0, 1, 2, 3]), (B, [0, 1])]
+    assert a.watermark_ns < 7, "no watermark overtakes a record that is worked on"
+    assert list(a.queued_watermarks) == [(2, 7), (4, 9)], "a cut now holds both"
+    for one in given:
+        gate.commit(one)
+    assert a.watermark_ns == 7, "the last one has no record behind it, and is an event by itself"
+    assert list(a.queued_watermarks) == [(4, 9)]
+    assert gate.next_event() == (a, Watermark(9))
+    assert [(g.channel, g.port) for g in gate.next_batch(1, 6)] == [(C, 1)]
+    gate.check()
+
+
+def test_a_batch_ends_at_a_barrier_and_at_the_end_of_input() -> None:
+    gate = gate_of(A, B)
+    a, b = gate.channels.values()
+    a.buffer_arrived(buffer(0, 2))
+    a.event_arrived(2, BARRIER)
+    a.buffer_arrived(buffer(2, 2))
+    b.buffer_arrived(buffer(0, 1))
+    b.event_arrived(1, EndOfInput())
+    assert [records(g.buffer) for g in gate.next_batch(0, 10)] == [[0, 1], [0]]
+    assert (a.barriers, b.barriers) == (1, 0)
+    place = a.remove_barrier(1)
+    assert place is not None
+    assert place.position == 2
+    assert a.barriers == 0
+
+
+def test_batches_take_the_channels_in_turn() -> None:
+    gate = gate_of(A, B)
+    for end in gate.channels.values():
+        end.buffer_arrived(buffer(0, 6))
+    order = []
+    for _ in range(4):
+        given = gate.next_batch(0, 3)
+        order.append(only(given).channel)
+        gate.commit(given[0])
+    assert order == [A, B, A, B]
+
+
+def test_a_channel_without_credit_gets_another_window() -> None:
+    end = channel(A, window_bytes=16)
+    assert end.extend() is None, "it has credit left"
+    end.buffer_arrived(buffer(0, 3))
+    assert end.extend() == 24 + 16
+    assert end.extend() is None
+    end.event_arrived(3, EndOfInput())
+    assert end.extend() is None

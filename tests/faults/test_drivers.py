@@ -32,7 +32,7 @@ from .conftest import (
 
 pytestmark = pytest.mark.slow
 
-RATE_PER_S = 3000.0
+RATE_PER_S = 1000.0
 
 
 @pytest.fixture

@@ -29,7 +29,7 @@ from .conftest import (
 
 pytestmark = [pytest.mark.slow, pytest.mark.spark]
 
-RATE_PER_S = 3000.0
+RATE_PER_S = 1000.0
 
 
 @pytest.fixture(scope="module")

@@ -32,7 +32,7 @@ pytestmark = pytest.mark.slow
 # Workers cannot import the tests: what is defined here travels by value.
 cloudpickle.register_pickle_by_value(sys.modules[__name__])  # type: ignore[no-untyped-call]  # pyspark's copy has no types
 
-RATE_PER_S = 3000.0
+RATE_PER_S = 1000.0
 
 
 @contextlib.contextmanager

@@ -49,7 +49,7 @@ historical = Catalogue({})
 # --- barriers and capture -------------------------------------------------------------------------
 
 
-@historical("FLINK-17994", 1, impatient(CheckpointMode.ALIGNED))
+@historical("FLINK-17994", 2, impatient(CheckpointMode.ALIGNED))
 def an_obsolete_trigger_runs_after_a_newer_one(patch: pytest.MonkeyPatch) -> None:
     """Two threads triggered; a stale checkpoint's trigger ran after a newer one's.
 
@@ -86,7 +86,7 @@ def overtaken_buffers_of_the_second_gate_are_forgotten(patch: pytest.MonkeyPatch
     without_tile_check(patch)
 
 
-@historical("FLINK-20645", 23, impatient(CheckpointMode.UNALIGNED))
+@historical("FLINK-20645", 62, impatient(CheckpointMode.UNALIGNED))
 def an_abort_drops_what_a_newer_checkpoint_captured(patch: pytest.MonkeyPatch) -> None:
     """Barriers in an unusual order made the persister drop buffers of a checkpoint that went on.
 

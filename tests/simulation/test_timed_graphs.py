@@ -4,6 +4,7 @@ connected ones.
 
 from __future__ import annotations
 
+import functools
 import random
 from collections import Counter
 from collections.abc import Iterator
@@ -17,24 +18,22 @@ from headrace.engine.simulation.jobs.graphs import ANEW, JOINS, TIMED, Graph, Ki
 from headrace.engine.simulation.sink import SinkSystem
 
 
+@functools.cache
 def graphs(mode: CheckpointMode) -> list[Graph]:
     rngs = [random.Random(f"scenario {seed}") for seed in range(900)]
     return [draw_scenario(rng, mode=mode).graph for rng in rngs]
 
 
-GRAPHS = graphs(CheckpointMode.UNALIGNED)
-
-
 def placed(*kinds: Kind) -> Iterator[tuple[Graph, int]]:
     """Tasks of these kinds: (graph, index)."""
-    for graph in GRAPHS:
+    for graph in graphs(CheckpointMode.UNALIGNED):
         for index, task in enumerate(graph.tasks):
             if task.kind in kinds:
                 yield graph, index
 
 
 def test_every_kind_is_drawn_in_several_places() -> None:
-    kinds = Counter(task.kind for graph in GRAPHS for task in graph.tasks)
+    kinds = Counter(task.kind for graph in graphs(CheckpointMode.UNALIGNED) for task in graph.tasks)
     for kind in (*TIMED, Kind.ALARMS, Kind.CONNECT, Kind.CO_PROCESS):
         assert kinds[kind] >= 5, kind
     behind_timed = {

@@ -67,6 +67,7 @@ def cluster(tmp_path: Path) -> Iterator[StandaloneCluster]:
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("only_long")
 def test_a_lost_python_worker_executor_and_node_each_restart_alone(
     cluster: StandaloneCluster, roster: Roster
 ) -> None:

@@ -10,10 +10,14 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+import msgspec
+import xxhash
+
 from headrace.channels.events import CheckpointMode
 from headrace.inflight.log import USUAL, LogLimits
 
 from ...contract.execution import ExecutionPlan
+from ...coordinator.coordinator_events import Notice
 from ...worker.subtask_spec import Limits
 from ..coverage import Coverage
 from ..scheduler import Scheduler
@@ -220,6 +224,14 @@ def _shower(value: Any) -> Callable[[Any], str]:
     name = type(value).__name__
     if hasattr(value, "message") and not isinstance(value.message, str):
         return lambda value: f"{name}({type(value.message).__name__})"
+    if isinstance(value, Notice):
+        return _shown_notice
     fields = [field for field in _SHOWN if hasattr(value, field)]
     template = f"{name}({' '.join(f'{field}={{0.{field}!s}}' for field in fields)})"
     return template.format if fields else lambda value: template
+
+
+def _shown_notice(notice: Notice) -> str:
+    """Metadata as a digest: in words it would take longer than the step."""
+    digest = xxhash.xxh3_64_hexdigest(msgspec.msgpack.encode(notice.checkpoint))
+    return f"Notice({notice.kind.value} {digest if notice.checkpoint else ''})"

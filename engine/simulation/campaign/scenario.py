@@ -14,6 +14,7 @@ from headrace.channels.events import CheckpointMode
 from headrace.inflight.log import USUAL, LogLimits
 
 from ...worker.subtask_spec import Limits
+from ..jobs.batches import with_batches
 from ..jobs.graphs import Graph, draw_graph, with_ranges
 from ..jobs.reference import Reference, reference_of
 from ..jobs.timed_graphs import with_later_kinds, with_time
@@ -59,7 +60,7 @@ def draw_scenario(
     mode: CheckpointMode | None = None,
 ) -> Scenario:
     """Draw job, settings and faults."""
-    later = _beside(rng)
+    later, batches = _beside(rng, "later"), _beside(rng, "batches")
     drawn = rng.choice(_MODES)
     mode = mode or drawn
     exact = mode is not CheckpointMode.AT_LEAST_ONCE
@@ -80,14 +81,15 @@ def draw_scenario(
     graph, _ = _bounded(with_ranges(with_time(graph, rng, exact=exact), rng))
     graph = with_later_kinds(graph, later) if exact else graph
     graph, rescales = with_changes(graph, rescales, later)
+    graph = with_batches(graph, batches)
     graph, reference = _bounded(graph)
     return Scenario(graph, reference, settings, profile, rescales, drain_ns)
 
 
-def _beside(rng: random.Random) -> random.Random:
+def _beside(rng: random.Random, word: str) -> random.Random:
     """Return a separate stream that follows from `rng` and leaves `rng` unchanged."""
     state = rng.getstate()
-    beside = random.Random(f"{rng.random()}/later")
+    beside = random.Random(f"{rng.random()}/{word}")
     rng.setstate(state)
     return beside
 

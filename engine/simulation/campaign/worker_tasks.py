@@ -17,6 +17,7 @@ from ...drivers.loading import make_chain, read_restored
 from ...drivers.worker_performer import open_failed
 from ...operators.chain import Chain
 from ...operators.work import (
+    ProcessWork,
     Work,
     WorkDone,
 )
@@ -77,6 +78,10 @@ class SimulatedTasks:
         task = self._tasks[effect.subtask]
         assert not task.busy, f"{effect.subtask}: two works at once"
         task.busy = True
+        rule = self._env.plan.tasks[effect.subtask.task].batch
+        if rule is not None and isinstance(effect.what, ProcessWork):
+            kind = "full batches" if effect.what.rows == rule.rows else "batches in part"
+            self._env.coverage.count(kind)
         scheduler, settings = self._env.scheduler, self._env.settings
         low_ns, high_ns = settings.work_ns
         duration_ns = scheduler.rng.randint(low_ns, high_ns)

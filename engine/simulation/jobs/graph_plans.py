@@ -17,6 +17,7 @@ from ...operators.join import Interval
 from ...operators.process import ProcessOperator
 from ..sink import SinkSystem, SystemCommitter, SystemWriter
 from .alarms import alarms
+from .batches import Batched, rule_of
 from .co_processes import co_process
 from .connects import Connected
 from .event_time import Times, buckets
@@ -98,6 +99,9 @@ def _operators(
             return (source, OperatorPlan(f"{name}-times", operator=Times, time=EventTimeRole.MAKES))
         case Kind.MAP:
             return (stamp,)
+        case Kind.BATCHES:
+            batched = functools.partial(Batched, index)
+            return (OperatorPlan(f"{name}-stamp", operator=batched, batch=rule_of(index)),)
         case Kind.DROP:
             drop = functools.partial(Drop, index)
             return (OperatorPlan(f"{name}-drop", operator=drop), stamp)

@@ -34,6 +34,8 @@ class Kind(Enum):
     SOURCE = "source"
     #: Marks the path.
     MAP = "map"
+    #: Marks the path, a full batch at a time.
+    BATCHES = "batches"
     #: Drops a quarter of the records, by id.
     DROP = "drop"
     #: Keyed: appends each record to the list of its key and says at which place.

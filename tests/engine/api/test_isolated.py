@@ -34,6 +34,10 @@ def filter_by_expression() -> hr.Stream:
     return numbers().filter(pc.field("sequence") > 1, isolate=True)
 
 
+def isolated_and_shared() -> hr.Stream:
+    return numbers().map_batches(list, share="worker", isolate=True)
+
+
 def isolated_by_a_word() -> hr.Stream:
     return numbers().map(lambda row: row, isolate="yes")  # type: ignore[arg-type]
 
@@ -51,6 +55,13 @@ def isolated_by_a_word() -> hr.Stream:
         (
             filter_by_expression,
             "filter: isolate=True is not for this: an Arrow expression does not hold the GIL",
+        ),
+        (
+            isolated_and_shared,
+            (
+                "map_batches: isolate=True is not for this: share='worker' keeps one instance in"
+                " the worker; choose one of the two"
+            ),
         ),
         (isolated_by_a_word, "map: isolate is True or False, not 'yes'"),
     ],

@@ -44,6 +44,15 @@ def same(value: Any) -> Any:
     return value
 
 
+async def waits(value: Any) -> Any:
+    return value
+
+
+class Waits:
+    async def __call__(self, value: Any) -> Any:
+        return value
+
+
 def first_only(batch: pa.RecordBatch, consumers: int) -> list[int]:
     return [0] * batch.num_rows
 
@@ -170,6 +179,56 @@ def keyed() -> Any:
         (
             lambda: loose().map_batches(same, batch_size=0),
             "map_batches: batch_size=0 is not a whole number from 1 to 2147483647",
+        ),
+        (
+            lambda: loose().map_batches(same, linger="50ms"),
+            (
+                "map_batches: linger='50ms' without batch_size waits for nothing; state the rows of"
+                " a full batch, such as batch_size=4096"
+            ),
+        ),
+        (
+            lambda: loose().map_batches(same, batch_size=2, linger="soon"),
+            (
+                "map_batches: linger='soon' is not a duration; write '500ms', '10s', '5m', a number"
+                " of seconds or a timedelta"
+            ),
+        ),
+        (
+            lambda: loose().map_batches(same, batch_format="polars"),
+            "map_batches: batch_format='polars' is none of 'arrow', 'pandas', 'numpy'",
+        ),
+        (
+            lambda: loose().map_batches(same, share="worker"),
+            (
+                "map_batches: share='worker' shares the instance of a class, and got a function; "
+                "leave share= out, or pass a class"
+            ),
+        ),
+        (
+            lambda: loose().map_batches(same, share="all"),
+            "map_batches: share='all' is neither 'subtask' nor 'worker'",
+        ),
+        (
+            lambda: loose().map_batches(waits),
+            (
+                "map_batches takes a plain function, and 'waits' is a coroutine function (async "
+                "def); map_async takes those"
+            ),
+        ),
+        (
+            lambda: loose().map(waits),
+            (
+                "map takes a plain function, and 'waits' is a coroutine function (async def); "
+                "map_async takes those"
+            ),
+        ),
+        (
+            lambda: loose().map_batches(Waits),
+            (
+                "map_batches takes a plain function, and 'Waits' is a coroutine function (async "
+                "def); map_async takes those"
+            ),
         ),
         (
             lambda: loose().key_by("custmer"),

@@ -268,6 +268,7 @@ def test_a_full_disk_fails_the_checkpoint_and_not_the_job(
 
 
 @pytest.mark.spark
+@pytest.mark.usefixtures("only_long")
 def test_more_slots_than_spark_has_is_refused(headrace: Command, program: Write) -> None:
     program(FINE)
     ended = alone("run", "program.py", "--master", "local[1]")

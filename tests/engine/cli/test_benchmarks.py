@@ -38,6 +38,18 @@ def test_benches_check_their_answer(bench: str, headrace: Command) -> None:
     assert ended.objects[0]["records_per_s"] > 0
 
 
+def test_the_first_programs_are_measured_one_by_one(headrace: Command) -> None:
+    ended = headrace(
+        *("bench", "first", "--records", "20000", "--slow-calls", "3"),
+        *("--runner", "threads", "--json"),
+    )
+    assert ended.code == 0
+    programs = [found["program"] for found in ended.objects]
+    assert len(programs) == len(set(programs)) == 8
+    assert all(found["records_per_s"] > 0 for found in ended.objects)
+    assert [found["ratio"] > 0 for found in ended.objects[-2:]] == [True, True]
+
+
 MODES = ("aligned", "unaligned", "continuous", "none")
 ALL_ARMS = [(m, s) for s in (0.0, 0.01, 0.1, 1.0) for m in MODES]
 

@@ -5,6 +5,7 @@ from functools import partial
 from typing import Any
 
 import numpy as np
+import pandas as pd  # type: ignore[import-untyped]  # ships no types
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
@@ -18,14 +19,17 @@ from headrace.engine.operators.batch import (
     SelectOperator,
     select_schema,
 )
+from headrace.engine.operators.batch_formats import BatchFormat
 
 CONTEXT = OperatorContext("job", "op", 0, 1, 8, 0)
 BATCH = pa.record_batch({"x": [1, None, 3, 4], "s": ["a", "b", "c", "d"]})
 OUT = pa.schema([("y", pa.int64())])
 
 
-def mapped(function: Any, batch_size: int | None = None) -> list[Any]:
-    operator = MapBatchesOperator(function, OUT, batch_size, operator="op")
+def mapped(
+    function: Any, batch_size: int | None = None, batch_format: BatchFormat = "arrow"
+) -> list[Any]:
+    operator = MapBatchesOperator(function, OUT, batch_size, batch_format, operator="op")
     operator.open(CONTEXT)
     found: list[Any] = [batch["y"].to_pylist() for batch in operator.process(BATCH, 0)]
     return found
@@ -92,7 +96,69 @@ def test_a_function_may_return_batch_table_columns_iterator_or_nothing() -> None
     assert mapped(lambda _: pa.Table.from_batches([batch, batch])) == [[1, 2], [1, 2]]
     assert mapped(lambda _: {"y": [1, None]}) == [[1, None]]
     assert mapped(both) == [[1, 2], [3]]
-    assert mapped(lambda _: None) == []
+    assert mapped(lambda _: iter(())) == []
+    assert mapped(lambda _: pd.DataFrame({"y": [1.0, None]})) == [[1, None]]
+
+
+def test_a_function_that_returns_none_is_told_that_records_would_be_lost() -> None:
+    def forgets(_: pa.RecordBatch) -> None:
+        return None
+
+    def yields(_: pa.RecordBatch) -> Iterator[Any]:
+        yield {"y": [1]}
+        yield None
+
+    for function in (forgets, yields):
+        with pytest.raises(UserCodeError, match="returned None for a batch of 4 records"):
+            mapped(function)
+
+
+def test_a_function_gets_pandas_or_numpy_if_it_asks_for_them() -> None:
+    def frame(given: pd.DataFrame) -> pd.DataFrame:
+        assert isinstance(given, pd.DataFrame)
+        return pd.DataFrame({"y": list(given["x"] * 2)}, index=[9, 8, 7, 6])
+
+    def arrays(given: dict[str, Any]) -> dict[str, Any]:
+        assert [type(array) for array in given.values()] == [np.ndarray, np.ndarray]
+        return {"y": np.nan_to_num(given["x"]).astype(int)}
+
+    assert mapped(frame, batch_format="pandas") == [[2, None, 6, 8]]
+    assert mapped(arrays, batch_format="numpy") == [[1, 0, 3, 4]]
+
+
+def test_a_frame_is_held_to_the_declared_schema() -> None:
+    with pytest.raises(UserCodeError, match="adds 'z'"):
+        mapped(lambda _: pd.DataFrame({"y": [1], "z": [1]}))
+    with pytest.raises(UserCodeError, match="'y' of the returned columns does not fit"):
+        mapped(lambda _: pd.DataFrame({"y": [1.5]}))
+
+
+class Model:
+    """Counts instances and ends."""
+
+    made = 0
+    closed = 0
+
+    def __init__(self) -> None:
+        type(self).made += 1
+
+    def __call__(self, batch: pa.RecordBatch) -> dict[str, list[int]]:
+        return {"y": [1]}
+
+    def close(self) -> None:
+        type(self).closed += 1
+        raise RuntimeError("an end that fails is printed")
+
+
+def test_an_instance_is_closed_and_a_function_is_not(capsys: pytest.CaptureFixture[str]) -> None:
+    Model.made = Model.closed = 0
+    for given in (Model, Model()):
+        operator = MapBatchesOperator(given, OUT)
+        operator.open(CONTEXT)
+        operator.close()
+        operator.close()
+    assert (Model.made, Model.closed) == (2, 1)
+    assert "an end that fails is printed" in capsys.readouterr().err
 
 
 def test_views_and_runs_that_a_function_returns_become_plain() -> None:
@@ -153,7 +219,7 @@ def test_a_class_is_made_once_and_called_for_each_batch() -> None:
             pa.record_batch({"y": [1.0]}),
             "column 'y' of the returned batch is double, declared is int64",
         ),
-        ({"y": [1.5]}, "'y' of the returned dict does not fit"),
+        ({"y": [1.5]}, "'y' of the returned columns does not fit"),
         ({"y": pa.array([1], pa.int32())}, "is int32, declared is int64"),
         ({"y": [1], "z": [1]}, "adds 'z'"),
         ([1], "returned list"),
@@ -187,7 +253,7 @@ def test_what_a_function_or_constructor_raises_is_the_users() -> None:
             raise RuntimeError("no model")
 
     def late(_: pa.RecordBatch) -> Iterator[Any]:
-        yield None
+        yield {"y": [1]}
         raise RuntimeError("late")
 
     with pytest.raises(UserCodeError, match="RuntimeError: no model"):

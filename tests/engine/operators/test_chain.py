@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 
 from headrace.channels.events import MIN_WATERMARK
@@ -23,6 +24,7 @@ from headrace.engine.contract.operators import (
 )
 from headrace.engine.operators import aggregations as agg
 from headrace.engine.operators.aggregate import AggregateOperator
+from headrace.engine.operators.batch import FilterOperator
 from headrace.engine.operators.chain import Chain
 from headrace.engine.operators.row import FlatMapOperator
 from headrace.engine.operators.stateless import StatelessOperator
@@ -155,10 +157,17 @@ def test_the_end_of_input_passes_through_the_operators_behind() -> None:
 
 def test_a_source_at_the_head_is_polled() -> None:
     chain = chain_of(OperatorPlan("source", source=OneToTwo), add_one("a"))
-    outputs, status, wait_ns = chain.poll(10, 0)
+    outputs, polled = chain.poll(10, 0)
     assert plain(outputs) == [[(0, [2]), (0, [3])]]
-    assert (status, wait_ns) == (SourceStatus.IDLE, 7)
+    assert (polled.status, polled.wait_ns) == (SourceStatus.IDLE, 7)
     assert chain.precommit(1) == []
+
+
+def test_a_poll_counts_the_records_of_the_source_and_not_those_that_come_out() -> None:
+    drop = OperatorPlan("drop", operator=partial(FilterOperator, pc.field("x") < 0))
+    chain = chain_of(OperatorPlan("source", source=OneToTwo), drop)
+    done = chain.run(1, PollWork(10))
+    assert (done.rows_polled, done.rows_out) == (2, 0)
 
 
 class Partitions(OneToTwo):

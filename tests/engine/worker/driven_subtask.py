@@ -8,7 +8,7 @@ import pyarrow as pa
 
 from headrace.channels.buffer import Buffer, ChannelId
 from headrace.channels.events import Barrier, ChannelEvent, CheckpointMode, Watermark
-from headrace.engine.contract.execution import SubtaskId
+from headrace.engine.contract.execution import BatchRule, SubtaskId
 from headrace.engine.operators.work import (
     AdvanceWork,
     FinishWork,
@@ -75,6 +75,7 @@ class Driven:
         received: Sequence[ChannelPosition] = (),
         sent: Sequence[ChannelPosition] = (),
         time: EventTimeSpec = NO_EVENT_TIME,
+        batch: BatchRule | None = None,
         replay: Sequence[ChannelStateHandle] = (),
         wave: int = 0,
     ) -> None:
@@ -92,6 +93,7 @@ class Driven:
                 replay=replay,
                 wave=wave,
                 time=time,
+                batch=batch,
             )
         )
         self.now_ns = 0

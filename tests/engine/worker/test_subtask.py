@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from headrace.channels.buffer import Buffer, ChannelId
@@ -26,6 +28,7 @@ from headrace.inflight.replay import ReadOrder
 from headrace.recovery.metadata import ChannelPosition
 
 from .driven_subtask import (
+    LIMITS,
     MIDDLE,
     ROW_BYTES,
     A,
@@ -135,6 +138,15 @@ def test_a_source_is_polled_as_long_as_it_has_more() -> None:
     subject = source()
     assert subject.start() == ["run 1: poll 4"]
     assert subject.done(1, 3) == ["commit", "run 2: poll 4", "send e1:0>0 0..3"]
+
+
+def test_a_source_whose_records_all_stay_in_its_chain_is_polled_for_more_and_more() -> None:
+    subject = source(outputs=(), limits=replace(LIMITS, work_rows_max=1000))
+    polls = subject.start()
+    for work, rows in enumerate((64, 256, 1000), 1):
+        assert polls[-1] == f"run {work}: poll {rows}"
+        polls = subject.done(work, rows_polled=rows, elapsed_ns=1)
+    assert subject.subtask.statistics().rows_in == 64 + 256 + 1000
 
 
 def test_an_idle_source_is_polled_again_at_its_deadline() -> None:
