@@ -10,7 +10,7 @@ from ..contract.errors import UserError
 from ..operators.isolated import IsolatedOperator
 
 #: Why an operator cannot be isolated, or need not be.
-SHARED = "share='worker' keeps one instance in the worker; choose one of the two"
+_SHARED = "share='worker' keeps one instance in the worker; choose one of the two"
 NO_GIL = "an Arrow expression does not hold the GIL"
 
 STATE_STAYS = (
@@ -19,8 +19,12 @@ STATE_STAYS = (
 )
 
 
-def isolated(kind: str, make: Callable[..., Any], *, isolate: bool) -> Callable[..., Any]:
+def isolated(
+    kind: str, make: Callable[..., Any], *, isolate: bool, share: str = "subtask"
+) -> Callable[..., Any]:
     """Return what makes the operator, isolated if so wished. Raises: UserError."""
+    if share == "worker":
+        refuse_isolated(kind, isolate, _SHARED)
     _check(kind, isolate)
     return partial(IsolatedOperator, make) if isolate else make
 

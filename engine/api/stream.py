@@ -7,7 +7,6 @@ columns and schemas that it states; `Job.plan` checks the whole job.
 Batches are `pyarrow.RecordBatch`; the methods that take a function of a batch or an Arrow
 expression are the fast ones. `map`, `flat_map` and `filter` with a function handle one row at a
 time and are one to two orders of magnitude slower.
-
 Methods of several arguments are functions of flows in modules beside this one (`joined.py`).
 """
 
@@ -57,7 +56,7 @@ from .co_connected import co_connected
 from .connected import connected
 from .expressions import check_filter, projected_schema
 from .flow import STATE, Flow
-from .isolated import NO_GIL, SHARED, STATE_STAYS, isolated, refuse_isolated
+from .isolated import NO_GIL, STATE_STAYS, isolated, refuse_isolated
 from .joined import On, joined
 from .processed import processed
 from .windowed import check_window, window_aggregated
@@ -102,10 +101,8 @@ class Stream(Flow["Stream"]):
             schema: of the results; None: this stream's.
         """
         out = self._declared("map", function, schema)
-        operator = isolated("map", partial(MapOperator, function, out), isolate=isolate)
-        return self.then(
-            "map", operator, out, name=name, parallelism=parallelism, runs_user_code=True
-        )
+        run = isolated("map", partial(MapOperator, function, out), isolate=isolate)
+        return self.then("map", run, out, name=name, parallelism=parallelism, runs_user_code=True)
 
     def flat_map(
         self,
@@ -187,10 +184,8 @@ class Stream(Flow["Stream"]):
         """
         out = self._declared("map_batches", function, schema)
         check_format(batch_format)
-        if share == "worker":
-            refuse_isolated("map_batches", isolate, SHARED)
         make = partial(MapBatchesOperator, shared(function, share), out, batch_size, batch_format)
-        operator = isolated("map_batches", make, isolate=isolate)
+        operator = isolated("map_batches", make, isolate=isolate, share=share)
         return self.then(
             "map_batches",
             operator,
@@ -625,7 +620,6 @@ class KeyedStream:
             schema: of the emitted records.
             name: required.
             state: where the state lies, if not where the job's does.
-            isolate: refused, since the state lies in the worker; here to say so.
         """
         refuse_isolated("process", isolate, STATE_STAYS)
         return processed(
