@@ -59,6 +59,11 @@ UNMIRRORED = {
     ),
     "engine/local/child.py": "runs in another process: tests/engine/local/test_processes.py",
     "engine/local/template.py": "runs in another process: tests/engine/local/test_forks.py",
+    "engine/drivers/isolated_process.py": (
+        "started in every way by tests/engine/operators/test_isolated.py"
+    ),
+    "engine/drivers/parent.py": "who ends with whom: tests/engine/local/test_processes.py",
+    "engine/drivers/pulse.py": "sent by a companion: tests/engine/drivers/test_companion.py",
     "engine/drivers/status.py": "values; tests of the command line show them",
     "engine/state/rocks/tables.py": "compared with the heap: tests/engine/operators/rocks_cases.py",
     "recovery/handles.py": "values; every test of metadata uses them",

@@ -6,7 +6,6 @@ row at a time and are one to two orders of magnitude slower.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import partial
 
@@ -15,7 +14,7 @@ import pyarrow.compute as pc
 
 from ..contract.errors import UserError
 from ..contract.units import Duration
-from ..contract.user_code import Row
+from ..contract.user_code import FlatRowFunction, RowFunction, RowPredicate
 from ..operators.batch import BatchFunction, FilterOperator, MapBatchesOperator
 from ..operators.batch_formats import BatchFormat
 from ..operators.failures import OnError
@@ -25,10 +24,7 @@ from .async_mapped import AsyncFunction, async_mapped
 from .batched import Share, batch_rule, check_format, shared
 from .expressions import check_filter
 from .flow import Flow, S, called, check_on_error, errors_of, refuse_on_error
-
-RowFunction = Callable[[Row], Row]
-FlatRowFunction = Callable[[Row], Iterable[Row] | None]
-RowPredicate = Callable[[Row], bool]
+from .isolated import NO_GIL, isolated, refuse_isolated
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +37,7 @@ class Functions(Flow[S]):
         schema: pa.Schema | None = None,
         *,
         on_error: OnError = "fail",
+        isolate: bool = False,
         name: str | None = None,
         parallelism: int | None = None,
     ) -> S:
@@ -50,9 +47,12 @@ class Functions(Flow[S]):
             schema: of the results; None: this stream's.
             on_error: a row whose call fails can "fail" the job, be dropped ("skip"; counted and
                 told), or go to `errors` ("route").
+            isolate: the function runs in a process of its own, so that no neighbour and no
+                checkpoint waits while it holds the GIL.
         """
         out = self._declared("map", function, schema, on_error)
-        operator = partial(MapOperator, function, out, on_error=on_error)
+        make = partial(MapOperator, function, out, on_error=on_error)
+        operator = isolated("map", make, isolate=isolate, on_error=on_error)
         return called(self, "map", operator, out, on_error, name, parallelism)
 
     def flat_map(
@@ -61,6 +61,7 @@ class Functions(Flow[S]):
         schema: pa.Schema | None = None,
         *,
         on_error: OnError = "fail",
+        isolate: bool = False,
         name: str | None = None,
         parallelism: int | None = None,
     ) -> S:
@@ -68,10 +69,11 @@ class Functions(Flow[S]):
 
         Args:
             schema: of the results; None: this stream's.
-            on_error: as of `map`.
+            on_error, isolate: as of `map`.
         """
         out = self._declared("flat_map", function, schema, on_error)
-        operator = partial(FlatMapOperator, function, out, on_error=on_error)
+        make = partial(FlatMapOperator, function, out, on_error=on_error)
+        operator = isolated("flat_map", make, isolate=isolate, on_error=on_error)
         return called(self, "flat_map", operator, out, on_error, name, parallelism)
 
     def filter(
@@ -79,6 +81,7 @@ class Functions(Flow[S]):
         condition: pc.Expression | RowPredicate,
         *,
         on_error: OnError = "fail",
+        isolate: bool = False,
         name: str | None = None,
         parallelism: int | None = None,
     ) -> S:
@@ -87,15 +90,17 @@ class Functions(Flow[S]):
         Args:
             condition: an Arrow expression such as `pc.field("amount") > 100` (fast), or a function
                 of one row (slow).
-            on_error: as of `map`; of a function only.
+            on_error, isolate: as of `map`; of a function only.
         """
         if isinstance(condition, pc.Expression):
             refuse_on_error(on_error, kind="filter")
+            refuse_isolated("filter", isolate, NO_GIL)
             check_filter(condition, self.schema)
             keep = partial(FilterOperator, condition)
             return self.then("filter", keep, self.schema, name=name, parallelism=parallelism)
         self._declared("filter", condition, None, on_error)
-        operator = partial(FilterFunctionOperator, condition, on_error=on_error)
+        make = partial(FilterFunctionOperator, condition, on_error=on_error)
+        operator = isolated("filter", make, isolate=isolate, on_error=on_error)
         return called(self, "filter", operator, self.schema, on_error, name, parallelism)
 
     def map_batches(
@@ -108,6 +113,7 @@ class Functions(Flow[S]):
         batch_format: BatchFormat = "arrow",
         share: Share = "subtask",
         on_error: OnError = "fail",
+        isolate: bool = False,
         name: str | None = None,
         parallelism: int | None = None,
     ) -> S:
@@ -132,10 +138,11 @@ class Functions(Flow[S]):
                 own.
             on_error: as of `map`. A failing batch is handed over again in halves until the failing
                 rows are alone, so the result of a row should not depend on its batch.
+            isolate: as of `map`.
         """
         out = self._declared("map_batches", function, schema, on_error)
         check_format(batch_format)
-        operator = partial(
+        make = partial(
             MapBatchesOperator,
             shared(function, share),
             out,
@@ -143,6 +150,7 @@ class Functions(Flow[S]):
             batch_format,
             on_error=on_error,
         )
+        operator = isolated("map_batches", make, isolate=isolate, share=share, on_error=on_error)
         rule = batch_rule(self.schema, batch_size, linger)
         return called(self, "map_batches", operator, out, on_error, name, parallelism, rule)
 

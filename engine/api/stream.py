@@ -54,6 +54,7 @@ from .flow import (
     refuse_on_error,
 )
 from .functions import Functions
+from .isolated import STATE_STAYS, refuse_isolated
 from .joined import On, joined
 from .processed import processed
 from .windowed import check_window, window_aggregated
@@ -66,7 +67,9 @@ class Stream(Functions["Stream"]):
 
     Every method that adds an operator takes `name=`, the operator's identity in errors, metrics and
     checkpoints (left out, where allowed: a generated name), and `parallelism=`, the number of
-    subtasks (left out: the job's). All methods raise `UserError` when an argument does not fit.
+    subtasks (left out: the job's). `isolate=True` runs a function in a process of its own, beside
+    each subtask: for long holds of the GIL, and crashes. All methods raise `UserError` when an
+    argument does not fit.
 
     Attributes:
         inputs: the outputs that a consumer reads; several after `union`.
@@ -434,6 +437,7 @@ class KeyedStream:
         parallelism: int | None = None,
         state: State | None = None,
         on_error: OnError = "fail",
+        isolate: bool = False,
     ) -> Stream:
         """Run a processor with declared state per key, and timers if it implements `on_timer` or
         `on_processing_timer`.
@@ -446,6 +450,7 @@ class KeyedStream:
             on_error: "fail" only: the writes of a failed call cannot be told from those before it.
         """
         refuse_on_error(on_error, kind="process")
+        refuse_isolated("process", isolate, STATE_STAYS)
         return processed(
             self.stream,
             self.columns,

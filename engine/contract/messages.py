@@ -120,6 +120,25 @@ class Heartbeat(_Message, frozen=True):
     subtasks: list[SubtaskNumbers]
 
 
+class Call(msgspec.Struct, frozen=True, forbid_unknown_fields=True, array_like=True):
+    """A call of an operator under way: the operator's place in its task."""
+
+    task: int
+    subtask: int
+    operator: int
+
+
+class Pulse(_Message, frozen=True):
+    """The process of a worker lives. Sent by the worker's companion, over a connection of its own.
+
+    `calls`: may hold the worker's GIL, and thereby keep the worker from heartbeats.
+    """
+
+    worker: int
+    incarnation: int
+    calls: list[Call]
+
+
 class FetchedAhead(_Message, frozen=True):
     """`FetchAhead` is done; this many bytes are here."""
 
@@ -235,6 +254,7 @@ ToCoordinator = (
     | AttemptFailed
     | TaskFinished
     | Heartbeat
+    | Pulse
 )
 ToWorker = Deploy | Start | BeginWave | Drain | Abandon | Trigger | Completed | Cancelled | Shutdown
 

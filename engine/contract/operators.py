@@ -12,6 +12,7 @@ before the running work, however long the user's function takes.
 
 from __future__ import annotations
 
+import socket
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
@@ -151,6 +152,22 @@ class StateBackend:
 HEAP = StateBackend()
 
 
+class ChildProcess(Protocol):
+    """A process that serves one operator instance over its connection."""
+
+    connection: socket.socket
+
+    def ended(self, timeout_s: float) -> int | None:
+        """Wait for the end; return the exit code, negative for a signal. None: it lives, or nobody
+        knows.
+        """
+        ...
+
+    def close(self) -> None:
+        """Give everything back; the process ends when its connection is closed."""
+        ...
+
+
 @dataclass(frozen=True, slots=True)
 class OperatorContext:
     """Where an operator instance runs.
@@ -163,6 +180,7 @@ class OperatorContext:
         epoch: fencing number of this attempt; grows with every restart.
         backend: where keyed state lies, unless the operator says otherwise.
         owner: token of the job in its checkpoint directory; without one, of this run.
+        processes: starts a process for an isolated operator; raises OSError. None: there are none.
     """
 
     job: str
@@ -173,6 +191,7 @@ class OperatorContext:
     epoch: int
     backend: StateBackend = HEAP
     owner: str = ""
+    processes: Callable[[], ChildProcess] | None = None
 
 
 class Stateful(Protocol):

@@ -21,6 +21,9 @@ import pyarrow as pa
 from .errors import HeadraceError, UserCodeError
 
 Row = dict[str, Any]
+RowFunction = Callable[[Row], Row]
+FlatRowFunction = Callable[[Row], Iterable[Row] | None]
+RowPredicate = Callable[[Row], bool]
 
 #: Rows turned into Python objects at a time: bounds memory, and how long one call keeps the GIL.
 SLICE_ROWS = 1024

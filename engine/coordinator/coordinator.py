@@ -59,6 +59,7 @@ from .restarts import Restarts
 from .retention import Retention
 from .rules import CoordinatorRules, Phase
 from .transactions import Transactions
+from .unanswered import unanswered
 from .workers import Workers
 
 #: Translates a checkpoint's subtasks into snapshots in terms of the plan that runs now.
@@ -252,6 +253,8 @@ class Coordinator:
                 self._checkpoints.requested(event)
             case events.StopRequested():
                 return self._stop_requested(event)
+            case events.DriverSlept(slept_ns):
+                self._workers.forgive(slept_ns, self._now_ns)
             case events.TimePassed():
                 return self._time_passed()
             case _:
@@ -261,11 +264,13 @@ class Coordinator:
     def _message(self, connection: int, message: messages.ToCoordinator) -> list[CoordinatorEffect]:
         if isinstance(message, messages.Register):
             return self._register(connection, message)
+        if isinstance(message, messages.Pulse):
+            return self._pulse(message)
         member = self._workers.of(connection)
         if member is None:
             self.fenced += 1
             return []
-        member.seen_ns = self._now_ns
+        member.hear(self._now_ns)
         if message.epoch != self.epoch or self.phase not in (Phase.DEPLOYING, Phase.RUNNING):
             self.fenced += not isinstance(message, messages.Heartbeat)
             return []
@@ -303,6 +308,13 @@ class Coordinator:
         effects = self._heed(self._workers.make_place(message, self._now_ns))
         self._workers.register(connection, message, self._now_ns)
         return effects
+
+    def _pulse(self, message: messages.Pulse) -> list[CoordinatorEffect]:
+        silence_ns = self._workers.pulse(message, self._now_ns)
+        if silence_ns is None:
+            return []
+        text = unanswered(self._plan, message, silence_ns)
+        return [Notice(NoticeKind.WARNING, text)]
 
     def _time_passed(self) -> list[CoordinatorEffect]:
         now_ns = self._now_ns

@@ -212,6 +212,15 @@ class TimePassed:
     """The time of `next_deadline_ns` has come."""
 
 
+@dataclass(frozen=True, slots=True)
+class DriverSlept:
+    """The coordinator's own process stood still for so long: user code in it held the GIL, or the
+    process was stopped.
+    """
+
+    slept_ns: int
+
+
 CoordinatorEvent = (
     MessageReceived
     | ConnectionLost
@@ -232,6 +241,7 @@ CoordinatorEvent = (
     | CheckpointRequested
     | StopRequested
     | TimePassed
+    | DriverSlept
 )
 
 # --- effects --------------------------------------------------------------------------------------

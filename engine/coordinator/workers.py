@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from headrace.recovery.metadata import SubtaskSnapshot
 
-from ..contract.messages import PeerAddress, Register, Shutdown, ToWorker
+from ..contract.messages import PeerAddress, Pulse, Register, Shutdown, ToWorker
 from .coordinator_events import (
     AttemptBroken,
     CloseConnection,
@@ -30,13 +30,26 @@ from .rules import CoordinatorRules
 
 @dataclass(slots=True)
 class Member:
-    """A registered worker."""
+    """A registered worker.
+
+    Attributes:
+        seen_ns: when it last gave a sign of life, by itself or through its companion.
+        heard_ns: when it last sent a message by itself.
+        silence_told: users know of its present silence.
+    """
 
     worker: int
     incarnation: int
     connection: int
     address: PeerAddress
     seen_ns: int
+    heard_ns: int
+    silence_told: bool = False
+
+    def hear(self, now_ns: int) -> None:
+        """It sent a message by itself."""
+        self.seen_ns = self.heard_ns = now_ns
+        self.silence_told = False
 
 
 class Workers:
@@ -129,6 +142,28 @@ class Workers:
         since_ns = now_ns - self._heartbeat_timeout_ns
         return [member for member in self._by_number() if member.seen_ns < since_ns]
 
+    def pulse(self, message: Pulse, now_ns: int) -> int | None:
+        """Note that the worker's process lives.
+
+        Returns how long the worker itself has been silent, once, when the silence has lasted half
+        of the heartbeat timeout. Without its companion the worker would soon be lost.
+        """
+        member = self._members.get(message.worker)
+        if member is None or member.incarnation != message.incarnation:
+            return None
+        member.seen_ns = now_ns
+        silence_ns = now_ns - member.heard_ns
+        if member.silence_told or 2 * silence_ns < self._heartbeat_timeout_ns:
+            return None
+        member.silence_told = True
+        return silence_ns
+
+    def forgive(self, slept_ns: int, now_ns: int) -> None:
+        """Give members the whole time for a sign of life if the driver was deaf for long."""
+        if 4 * slept_ns >= self._heartbeat_timeout_ns:
+            for member in self._members.values():
+                member.seen_ns = now_ns
+
     # --- coming and going -------------------------------------------------------------------------
 
     def admits(self, message: Register) -> bool:
@@ -155,7 +190,9 @@ class Workers:
         assert worker not in self._members, "make place first"
         self._newest[worker] = message.incarnation
         address = PeerAddress(worker, message.host, message.port, self._slots[worker])
-        self._members[worker] = Member(worker, message.incarnation, connection, address, now_ns)
+        self._members[worker] = Member(
+            worker, message.incarnation, connection, address, now_ns, now_ns
+        )
         self._connections[connection] = worker
         self._stillborn = 0
 

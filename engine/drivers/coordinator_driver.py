@@ -245,6 +245,8 @@ class CoordinatorDriver(CoordinatorPerformer):
             while self.result is None:
                 self._take(self._inbox.get_nowait())
         if deadline_ns is not None and deadline_ns <= now_ns():
+            # Messages of workers may still be on their way through threads that slept as well.
+            self._step(d.DriverSlept(now_ns() - deadline_ns))
             self._step(d.TimePassed())
 
     def _take(self, item: InboxItem) -> None:

@@ -8,7 +8,7 @@ from headrace.recovery.metadata import SubtaskSnapshot
 from headrace.recovery.store import Store
 
 from ..contract.execution import ExecutionPlan, SubtaskId
-from ..contract.operators import OperatorContext, Restored, StateBackend
+from ..contract.operators import ChildProcess, OperatorContext, Restored, StateBackend
 from ..operators.chain import Chain
 from ..state.backend import KeyedBackend
 from ..storage.ahead import FilesAhead
@@ -37,8 +37,13 @@ def make_chain(
     backend: StateBackend,
     *,
     owner: str = "",
+    processes: Callable[[], ChildProcess] | None = None,
+    tell_call: Callable[[int | None], None] = lambda operator: None,
 ) -> Chain:
-    """Make the chain of one subtask, not opened, with the splitters of its output edges."""
+    """Make the chain of one subtask, not opened, with the splitters of its output edges.
+
+    `tell_call`: told of every call of an operator, by the operator's place; None: of its end.
+    """
     task = plan.tasks[id.task]
     return Chain(
         task,
@@ -47,6 +52,8 @@ def make_chain(
         max_parallelism=plan.max_parallelism,
         epoch=epoch,
         backend=backend,
+        processes=processes,
+        tell_call=tell_call,
         splitters=[
             edge.partitioner.open(
                 id.subtask,

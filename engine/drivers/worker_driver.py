@@ -11,7 +11,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import queue
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import partial
@@ -26,7 +26,7 @@ from ..contract import messages as m
 from ..contract.clock import now_ns
 from ..contract.errors import HeadraceError, UserCodeError
 from ..contract.execution import EdgePlan, ExecutionPlan, SubtaskId
-from ..contract.operators import HEAP, StateBackend
+from ..contract.operators import HEAP, ChildProcess, StateBackend
 from ..network.network import (
     Connected,
     ConnectionId,
@@ -44,6 +44,8 @@ from ..worker.subtask_events import CommitWork, ReadBuffer, RunWork, TakeSnapsho
 from ..worker.subtask_spec import Limits
 from ..worker.worker import Worker
 from ..worker.worker_events import DataFrame, SendFrame
+from .call_board import CallBoard
+from .isolated_process import SpawnedProcess
 from .loading import make_chain, open_database, origin_of, read_restored
 from .persistence import CheckpointStored, CheckpointWrite, persistence_of
 from .subtask_thread import (
@@ -100,6 +102,8 @@ class WorkerDriver(Performer[_Loaded, ConnectionId]):
         store: where checkpoints go; None: nowhere (no checkpoints are configured).
         dial: the coordinator's address.
         host: where to listen for peers.
+        calls: takes the calls of operators.
+        processes: starts a process for an isolated operator.
     """
 
     def __init__(
@@ -113,6 +117,8 @@ class WorkerDriver(Performer[_Loaded, ConnectionId]):
         dial: tuple[str, int],
         host: str,
         pid: int,
+        calls: CallBoard | None = None,
+        processes: Callable[[], ChildProcess] = SpawnedProcess,
     ) -> None:
         machine = Worker(identity.worker, plan, settings.limits, settings.heartbeat_ns)
         super().__init__(machine, plan, settings.limits, now_ns)
@@ -122,6 +128,8 @@ class WorkerDriver(Performer[_Loaded, ConnectionId]):
         self._dial = dial
         self._host = host
         self._pid = pid
+        self._calls = CallBoard() if calls is None else calls
+        self._processes = processes
         self._inbox: queue.SimpleQueue[InboxItem] = queue.SimpleQueue()
         self._leaving = Leaving()
         self._network = Network(
@@ -342,16 +350,25 @@ class WorkerDriver(Performer[_Loaded, ConnectionId]):
         databases = partial(open_database, folder=self._working.new)
         backend = replace(self._settings.backend, databases=databases)
         origin = origin_of(effect, self._store)
-        make = partial(make_chain, self._plan, owner=self._settings.owner)
+        make = partial(
+            make_chain, self._plan, owner=self._settings.owner, processes=self._processes
+        )
         threads = {
             id: SubtaskThread(
                 effect.epoch,
                 id,
-                partial(make, id, effect.epoch, limits.buffer_bytes, backend),
+                partial(
+                    make,
+                    id,
+                    effect.epoch,
+                    limits.buffer_bytes,
+                    backend,
+                    tell_call=self._calls.recorder(index, id),
+                ),
                 partial(read_restored, self._plan, id, snapshots.get(id), origin, ahead),
                 self._inbox.put,
             )
-            for id in effect.subtasks
+            for index, id in enumerate(effect.subtasks)
         }
         persistence = persistence_of(limits)
         self._loaded = _Loaded(effect.epoch, persistence, origin, threads, set(threads), ahead)

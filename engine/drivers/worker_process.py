@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 import threading
 
 from pyspark import cloudpickle
@@ -16,7 +17,9 @@ from ..contract.operators import StateBackend
 from ..contract.options import Checkpoints, Network
 from ..storage.checkpoint_storage import open_store
 from ..worker.subtask_spec import Limits
+from .companion import Companion
 from .interpreter import freeze_loaded, hand_over_soon
+from .isolated_process import SpawnedProcess
 from .user_output import redirected, speaking
 from .worker_driver import WorkerDriver, WorkerSettings
 
@@ -37,28 +40,48 @@ def run_worker(program: WorkerProgram, incarnation: Incarnation, host: str) -> N
     again.
     """
     hand_over_soon()
-    # The program came through the launcher's own channel (a pipe of the parent, or Spark), never
-    # over our network.
-    plan: ExecutionPlan = cloudpickle.loads(program.plan)
-    if threading.current_thread() is threading.main_thread():
-        # The process is this worker's own, and not the user's.
-        freeze_loaded()
+    # Otherwise the process is the user's.
+    owns_process = threading.current_thread() is threading.main_thread()
+    companion: Companion | None = None
+    if owns_process and sys.platform == "linux":
+        # Before the program is loaded, whose modules may start threads.
+        companion = Companion(program, incarnation)
+    try:
+        # The program came through the launcher's own channel (a pipe of the parent, or Spark),
+        # never over our network.
+        plan: ExecutionPlan = cloudpickle.loads(program.plan)
+        if owns_process:
+            freeze_loaded()
+        driver = _driver(plan, program, incarnation, host, companion)
+        with redirected(), speaking(lambda _: f"worker {incarnation.worker}"):
+            ended = driver.run()
+    finally:
+        if companion is not None:
+            companion.stop()
+    if not ended.clean:
+        raise WorkerStopped(ended.reason)
+
+
+def _driver(
+    plan: ExecutionPlan,
+    program: WorkerProgram,
+    incarnation: Incarnation,
+    host: str,
+    companion: Companion | None,
+) -> WorkerDriver:
     checkpoints = program.checkpoints
-    identity = Identity(program.job, "worker", incarnation.worker, incarnation.number, 0)
-    driver = WorkerDriver(
+    return WorkerDriver(
         plan,
-        identity,
+        Identity(program.job, "worker", incarnation.worker, incarnation.number, 0),
         program.secret,
         worker_settings(program),
         None if checkpoints is None else open_store(checkpoints.directory),
         dial=program.coordinator,
         host=host,
         pid=os.getpid(),
+        calls=None if companion is None else companion.calls,
+        processes=SpawnedProcess if companion is None else companion.process,
     )
-    with redirected(), speaking(lambda _: f"worker {incarnation.worker}"):
-        ended = driver.run()
-    if not ended.clean:
-        raise WorkerStopped(ended.reason)
 
 
 def worker_settings(program: WorkerProgram) -> WorkerSettings:

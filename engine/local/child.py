@@ -15,7 +15,6 @@ import contextlib
 import ctypes
 import os
 import pickle
-import signal
 import struct
 import sys
 import threading
@@ -24,13 +23,10 @@ from typing import NoReturn
 from pyspark import cloudpickle
 
 from ..contract.launcher import Entry, Incarnation, WorkerProgram
+from ..drivers.parent import ORPHANED
 
 _LENGTH = struct.Struct(">Q")
-_PR_SET_PDEATHSIG = 1
 _PR_SET_NAME = 15
-
-#: Exit code of a child whose parent vanished, for tests.
-ORPHANED = 75
 
 
 def encode(entry: Entry, program: WorkerProgram, incarnation: Incarnation, host: str) -> bytes:
@@ -54,18 +50,6 @@ def work(control: int) -> None:
     _name(f"{program.job}.{incarnation.worker}")
     entry(program, incarnation, host)
     _leave()
-
-
-def die_with_parent(parent: int) -> None:
-    """On Linux: be killed when the thread that forked this process ends.
-
-    That holds as well when a third process has inherited the pipe, or user code hogs the
-    interpreter. `parent` is that thread's process, which may have died already.
-    """
-    if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-        if os.getppid() != parent:
-            os._exit(ORPHANED)
 
 
 def _name(name: str) -> None:

@@ -34,8 +34,9 @@ import warnings
 import numpy as np
 
 from ..drivers.interpreter import freeze_loaded
+from ..drivers.parent import die_with_parent
 from ..drivers.warm import import_all
-from .child import die_with_parent, work
+from .child import work
 
 REQUEST = struct.Struct(">cQ")
 REPLY = struct.Struct(">cQi")

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import os
 import socket
+import struct
 import sys
 from collections import deque
 from collections.abc import Callable
@@ -57,8 +58,13 @@ _TURN_BYTES: Final = 4 * 1024 * 1024
 _AHEAD_BYTES: Final = 1024 * 1024
 #: Pieces in one sendmsg; the limit of Linux is 1,024.
 _PIECES_MAX: Final = 512
-#: A silent peer is lost after this long, whatever is queued for it.
-_SILENCE_SECONDS: Final = 30
+#: A peer whose machine is silent is lost after this long, whatever is queued for it.
+SILENCE_SECONDS: Final = 30
+#: Of Linux's `struct tcp_info`: unanswered probes, segments not acknowledged, milliseconds since
+#: the last answer.
+_TCP_INFO: Final = struct.Struct("=3xB20xI28xI")
+#: The first probes may still be answered.
+_PROBES_MAX: Final = 3
 
 
 class ConnectionLost(Exception):
@@ -360,10 +366,29 @@ def prepare(sock: socket.socket) -> None:
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, SOCKET_BUFFER_BYTES)
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
     if sys.platform == "linux":
-        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, _SILENCE_SECONDS // 3)
-        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, _SILENCE_SECONDS // 6)
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, SILENCE_SECONDS // 3)
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, SILENCE_SECONDS // 6)
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPCNT, 4)
-        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, _SILENCE_SECONDS * 1_000)
+        # Not TCP_USER_TIMEOUT: it would also end the connection to a peer whose machine answers
+        # that its process reads nothing for now. See `is_unanswered`.
+
+
+def is_unanswered(sock: socket.socket) -> bool:
+    """Whether the peer's machine has left what we sent without an answer for too long; Linux."""
+    if sys.platform != "linux":
+        return False
+    return _tells_silence(sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, _TCP_INFO.size))
+
+
+def _tells_silence(info: bytes) -> bool:
+    """Read the kernel's account of a connection.
+
+    A machine that is gone acknowledges neither data nor probes. One whose process does not read
+    acknowledges both, and says that it has no room.
+    """
+    probes, unacknowledged, answered_ms = _TCP_INFO.unpack(info)
+    silent = answered_ms > SILENCE_SECONDS * 1_000
+    return bool(silent and (unacknowledged or probes >= _PROBES_MAX))
 
 
 def reason_of(error: Exception) -> str:

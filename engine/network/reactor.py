@@ -33,7 +33,15 @@ from headrace.channels.handshake import (
 )
 from headrace.channels.wire import Frame, WireError
 
-from .connection import Connection, ConnectionLost, Phase, prepare, reason_of
+from .connection import (
+    SILENCE_SECONDS,
+    Connection,
+    ConnectionLost,
+    Phase,
+    is_unanswered,
+    prepare,
+    reason_of,
+)
 
 ConnectionId = NewType("ConnectionId", int)
 
@@ -48,6 +56,8 @@ HALF_OPEN_MAX: Final = 64
 _ACCEPT_PAUSE_NS: Final = 100_000_000
 #: Connections accepted before others get their turn.
 _ACCEPTS_A_TURN: Final = 64
+#: How often connections are asked for the silence of their peers' machines.
+_LOOK_NS: Final = SILENCE_SECONDS * 1_000_000_000 // 6
 #: What may be wrong with a connection. Everything else is a bug of ours and ends the thread.
 _FAILURES: Final = (ConnectionLost, WireError, HandshakeError, OSError)
 
@@ -136,6 +146,7 @@ class Reactor:
         self._dirty: dict[ConnectionId, None] = {}
         self._listeners: list[socket.socket] = []
         self._accept_again_ns: int | None = None
+        self._look_ns = time.monotonic_ns() + _LOOK_NS
         self._wakened: socket.socket | None = None
         self._events: list[NetworkEvent] = []
         self._refused = 0
@@ -174,6 +185,9 @@ class Reactor:
             if due_ns > now_ns:
                 break
             self._lose(connection, ConnectionLost("no answer in time"))
+        if self._look_ns <= now_ns:
+            self._look_ns = now_ns + _LOOK_NS
+            self._lose_unanswered()
         if self._accept_again_ns is not None and self._accept_again_ns <= now_ns:
             self._accept_again_ns = None
             for listener in self._listeners:
@@ -278,6 +292,8 @@ class Reactor:
     def _patience(self) -> float | None:
         """Seconds until something must be done without being asked."""
         due = [] if self._accept_again_ns is None else [self._accept_again_ns]
+        if self._connections:
+            due.append(self._look_ns)
         if self._deadlines:
             due.append(next(iter(self._deadlines.values())))
         return max(0, min(due) - time.monotonic_ns()) / 1e9 if due else None
@@ -383,6 +399,12 @@ class Reactor:
             self._lose(connection, error)
         self._frames_sent += writer.sent_frames - frames
         self._bytes_sent += writer.sent_bytes - sent
+
+    def _lose_unanswered(self) -> None:
+        for connection, target in list(self._connections.items()):
+            if target.phase is Phase.OPEN and is_unanswered(target.socket):
+                silence = f"its machine has not answered for {SILENCE_SECONDS} s"
+                self._lose(connection, ConnectionLost(silence))
 
     def _set_deadline(self, connection: ConnectionId) -> None:
         assert connection not in self._deadlines, "a deadline is set once, or the order is lost"

@@ -7,7 +7,7 @@ runtime sends the output after committing the call.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from itertools import chain, pairwise
 from types import FrameType
@@ -21,6 +21,7 @@ from ..contract.errors import UserCodeError
 from ..contract.execution import EventTimeRole, OperatorPlan, Output, TaskPlan
 from ..contract.operators import (
     HEAP,
+    ChildProcess,
     ErrorOutput,
     EventTimeOperator,
     KeepsDatabase,
@@ -41,6 +42,7 @@ from ..contract.operators import (
     Transaction,
 )
 from ..contract.user_code import Blames, shown
+from .isolated import IsolatedOperator
 from .progress import Progress, WatermarkGenerator
 from .work import (
     AdvanceWork,
@@ -80,16 +82,29 @@ class Chain:
         buffer_bytes: int,
         backend: StateBackend = HEAP,
         owner: str = "",
+        processes: Callable[[], ChildProcess] | None = None,
+        tell_call: Callable[[int | None], None] = lambda operator: None,
     ) -> None:
         assert len(splitters) == len(plan.outputs), "one splitter per output edge"
         assert buffer_bytes > 0, f"buffers of {buffer_bytes} bytes"
         self._plan = plan
         self._contexts = [
             OperatorContext(
-                job, operator.name, index, plan.parallelism, max_parallelism, epoch, backend, owner
+                job,
+                operator.name,
+                index,
+                plan.parallelism,
+                max_parallelism,
+                epoch,
+                backend,
+                owner,
+                processes,
             )
             for operator in plan.operators
         ]
+        self._tell_call = tell_call
+        #: What is told of calls, by operator behind the source; None: they never hold the GIL.
+        self._told: list[int | None] = []
         self._splitters = splitters
         sides = dict.fromkeys(plan.late_outputs, Output.LATE)
         sides |= dict.fromkeys(plan.error_outputs, Output.ERRORS)
@@ -125,13 +140,19 @@ class Chain:
 
         After a failure `close` releases the opened instances.
         """
-        for plan, context in zip(self._plan.operators, self._contexts, strict=True):
+        for place, (plan, context) in enumerate(
+            zip(self._plan.operators, self._contexts, strict=True)
+        ):
+            self._tell_call(place)
             with self._blames[plan.name]:
                 member = self._make(plan)
+                if plan.source is None:
+                    self._told.append(None if isinstance(member, IsolatedOperator) else place)
                 # Listed before it is opened: an operator that fails half-way still holds resources
                 # to close.
                 self._members.append((plan.name, member))
                 member.open(context)
+        self._tell_call(None)
         self._keepers = [(name, m) for name, m in self._members if isinstance(m, KeepsDatabase)]
         self._progress = Progress(self._operators)
         self._tell_splits()
@@ -156,6 +177,12 @@ class Chain:
 
         The caller sets `elapsed_ns`.
         """
+        try:
+            return self._run(number, work)
+        finally:
+            self._tell_call(None)
+
+    def _run(self, number: int, work: Work) -> WorkDone:
         outputs: Outputs = ()
         polled = _NOT_POLLED
         match work:
@@ -203,6 +230,7 @@ class Chain:
         """
         assert self._source is not None, f"{self._plan.name} has no source"
         self._tell_time(now_ns)
+        self._tell_call(0)
         with self._blames[self._plan.operators[0].name]:
             polled: Polled = self._source.poll(rows_max)
         splits = None if self._splits is None else self._splits.open_splits()
@@ -234,7 +262,7 @@ class Chain:
         return self._split(
             out
             for position, operator in enumerate(self._operators)
-            for batch in operator.finish()
+            for batch in self._finishing(position, operator)
             for out in self._feed(position + 1, batch, 0)
         )
 
@@ -243,6 +271,7 @@ class Chain:
         if self._sink is None:
             return []
         name = self._plan.operators[-1].name
+        self._tell_call(self._told[-1])
         with self._blames[name]:
             return [(name, transaction) for transaction in self._sink.precommit(checkpoint)]
 
@@ -337,10 +366,13 @@ class Chain:
         if batch.num_rows == 0:
             return
         if position < len(self._operators):
+            self._tell_call(self._told[position])
             with self._operator_blames[position]:
                 for out in self._operators[position].process(batch, port):
                     yield from self._feed(position + 1, out, 0)
+                    self._tell_call(self._told[position])
         elif self._sink is not None:
+            self._tell_call(self._told[position])
             with self._blames[self._plan.operators[-1].name]:
                 self._sink.write(batch)
         else:
@@ -355,8 +387,13 @@ class Chain:
         if self._progress.is_pending:
             return
         for position, operator in self._clocked:
+            self._tell_call(self._told[position])
             for batch in operator.fire(now_ns, rows_max):
                 yield from self._feed(position + 1, batch, 0)
+
+    def _finishing(self, position: int, operator: Operator) -> Iterable[pa.RecordBatch]:
+        self._tell_call(self._told[position])
+        return operator.finish()
 
     def _feed_on(self, position: int, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
         return self._feed(position, batch, 0)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import pytest
 
@@ -15,7 +15,7 @@ from headrace.engine.simulation.coverage import Coverage
 from headrace.engine.simulation.jobs.graphs import MAX_PARALLELISM, Graph, Kind, TaskSpec
 from headrace.engine.simulation.jobs.reference import reference_of
 
-from .planted import Mutant, assert_found
+from .planted import assert_found
 from .test_windows import scenario_of
 
 KEY = Hash(("key",), MAX_PARALLELISM)
@@ -111,7 +111,11 @@ def watermarks_pass_calls(patch: pytest.MonkeyPatch) -> None:
     ids=lambda value: getattr(value, "__name__", ""),
 )
 def test_the_simulation_finds_planted_bugs(
-    plant: Mutant, graph: Graph, known: int, monkeypatch: pytest.MonkeyPatch, long: bool
+    plant: Callable[[pytest.MonkeyPatch], None],
+    graph: Graph,
+    known: int,
+    monkeypatch: pytest.MonkeyPatch,
+    long: bool,
 ) -> None:
     def violation_of(seed: int) -> str:
         return World(seed, scenario_of(graph, seed)).run().violation

@@ -347,4 +347,4 @@ def without_history(state: CoordinatorState) -> None:
     workers._newest = dict(sorted(workers._newest.items()))
     workers._connections = dict(sorted(workers._connections.items()))
     for member in workers._members.values():
-        member.seen_ns = 0
+        member.seen_ns = member.heard_ns = 0

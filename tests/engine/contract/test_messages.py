@@ -31,6 +31,7 @@ TO_COORDINATOR: list[m.ToCoordinator | m.FetchedAhead] = [
     m.TaskFinished(1, 2, 3),
     m.Heartbeat(1, [m.SubtaskNumbers(0, 1, 2, 3, 4, 5, 6, 7, 8)]),
     m.FetchedAhead(1 << 40),
+    m.Pulse(1, 2, [m.Call(0, 1, 2)]),
 ]
 TO_WORKER: list[m.ToWorker | m.FetchAhead] = [
     m.Deploy(2, [ADDRESS], 7, "orders", "file:///ckpt", [SNAPSHOT]),

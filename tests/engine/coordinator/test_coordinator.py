@@ -330,6 +330,29 @@ def test_a_silent_worker_is_lost() -> None:
     assert "close 0" not in effects
 
 
+def test_a_silent_worker_whose_process_lives_is_kept_and_named() -> None:
+    subject = running()
+    subject.now_ns = 700 * MS
+    subject.said(0, m.Heartbeat(1, []))
+    # Of the worker's companion, over a connection that is nobody's.
+    subject.said(77, m.Pulse(1, 0, [m.Call(1, 1, 0)]))
+    assert subject.notices[-1] == "warning: worker 1 has not answered for 0 s: out holds the GIL"
+    assert "close 1" not in subject.at(1_500 * MS)
+    assert subject.step(d.ConnectionLost(77, "reset")) == []
+    assert "close 1" in subject.at(1_700 * MS + 1)
+
+
+def test_a_driver_that_slept_does_not_take_its_sleep_for_the_workers_silence() -> None:
+    subject = running()
+    subject.now_ns = 5_000 * MS
+    subject.step(d.DriverSlept(4_000 * MS))
+    assert "close 0" not in subject.at(5_000 * MS)
+    # A short sleep excuses nobody.
+    subject.now_ns = 6_000 * MS + 1
+    subject.step(d.DriverSlept(249 * MS))
+    assert {"close 0", "close 1"} <= set(subject.at(6_000 * MS + 1))
+
+
 def test_the_machine_asks_to_be_woken_for_silence() -> None:
     subject = running(replace(RULES, checkpoints=replace(RULES.checkpoints, interval_ns=None)))
     assert subject.machine.next_deadline_ns() == 1_000 * MS + 1

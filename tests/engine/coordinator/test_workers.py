@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import pytest
 
-from headrace.engine.contract.messages import PeerAddress, Register, Start
+from headrace.engine.contract.messages import PeerAddress, Pulse, Register, Start
 from headrace.engine.coordinator.coordinator_events import ConnectionLost, WorkerExited
 from headrace.engine.coordinator.workers import Member, Workers
 
@@ -127,6 +127,29 @@ def test_silence_is_measured_from_the_last_sign() -> None:
     assert [member.worker for member in subject.workers.silent(11 + timeout_ns)] == [0]
     subject.member(0).seen_ns = 40
     assert subject.workers.next_deadline_ns() == 30 + timeout_ns + 1
+
+
+def test_a_pulse_keeps_a_silent_member_and_its_silence_is_told_once() -> None:
+    subject = Subject()
+    subject.register(0, 1)
+    half_ns = RULES.heartbeat_timeout_ns // 2
+    pulse = Pulse(0, 1, [])
+    assert subject.workers.pulse(pulse, half_ns - 1) is None
+    assert subject.workers.pulse(pulse, half_ns) == half_ns
+    assert subject.workers.pulse(pulse, 3 * half_ns) is None
+    assert subject.workers.silent(5 * half_ns) == []
+    assert [member.worker for member in subject.workers.silent(5 * half_ns + 1)] == [0]
+    subject.member(10).hear(5 * half_ns)
+    assert subject.workers.pulse(pulse, 6 * half_ns) == half_ns
+
+
+def test_a_pulse_of_another_incarnation_is_no_sign_of_life() -> None:
+    subject = Subject()
+    subject.register(0, 1)
+    timeout_ns = RULES.heartbeat_timeout_ns
+    for stranger in (Pulse(0, 0, []), Pulse(0, 2, []), Pulse(1, 1, []), Pulse(7, 0, [])):
+        assert subject.workers.pulse(stranger, timeout_ns) is None
+    assert [member.worker for member in subject.workers.silent(timeout_ns + 1)] == [0]
 
 
 def test_missing_workers_fail_the_job_once_when_their_time_is_over() -> None:

@@ -97,6 +97,10 @@ class FakeChain:
         return [("out", Transaction(f"t{checkpoint}", {}))]
 
     run = Chain.run
+    _run = Chain._run
+
+    def _tell_call(self, operator: int | None) -> None:
+        pass
 
     def close(self) -> None:
         self.closed.set()

@@ -4,7 +4,9 @@ end.
 
 from __future__ import annotations
 
+import contextlib
 import socket
+import time
 from collections.abc import Iterator
 
 import pyarrow as pa
@@ -33,6 +35,8 @@ from headrace.engine.network.connection import (
     FrameReader,
     FrameWriter,
     Phase,
+    is_unanswered,
+    prepare,
     reason_of,
 )
 
@@ -222,6 +226,51 @@ def test_a_closing_connection_sends_what_is_queued_and_waits_for_the_end(
     with pytest.raises(ConnectionLost, match="closed here"):
         client.receive(unwanted)
     assert unwanted == []
+
+
+@pytest.fixture
+def full(monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[socket.socket, socket.socket]]:
+    """A connection over TCP whose receiver has not read for longer than a machine may be silent."""
+    monkeypatch.setattr(connection_module, "SILENCE_SECONDS", 6)
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        ours = socket.create_connection(server.getsockname())
+        theirs, _ = server.accept()
+    with ours, theirs:
+        for sock in (ours, theirs):
+            prepare(sock)
+        deadline_s = time.monotonic() + 9
+        while time.monotonic() < deadline_s:
+            with contextlib.suppress(BlockingIOError):
+                ours.send(bytes(1 << 20))
+            time.sleep(0.01)
+        yield ours, theirs
+
+
+@pytest.mark.slow
+def test_a_peer_that_reads_nothing_is_kept_while_its_machine_answers(
+    full: tuple[socket.socket, socket.socket],
+) -> None:
+    ours, theirs = full
+    assert not is_unanswered(ours)
+    assert theirs.recv(1)
+    assert ours.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR) == 0
+
+
+@pytest.mark.parametrize(
+    ("probes", "unacknowledged", "answered_ms", "silent"),
+    [
+        (0, 1, 30_001, True),
+        (0, 1, 30_000, False),
+        (3, 0, 30_001, True),
+        (2, 0, 90_000, False),
+        (0, 0, 90_000, False),
+    ],
+)
+def test_a_machine_is_silent_that_acknowledges_neither_data_nor_probes(
+    probes: int, unacknowledged: int, answered_ms: int, silent: bool
+) -> None:
+    info = connection_module._TCP_INFO.pack(probes, unacknowledged, answered_ms)
+    assert connection_module._tells_silence(info) is silent
 
 
 def test_reasons_are_readable() -> None:

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import errno
 import os
+import random
 from pathlib import Path
 
 import pytest
@@ -17,7 +18,7 @@ from headrace.recovery.handles import SharedFile
 from headrace.recovery.layout import handle_path, savepoint_file_path, shared_path
 from headrace.recovery.store import NotFound
 
-DATA = os.urandom((1 << 20) + 17)
+DATA = random.Random(7).randbytes((1 << 20) + 17)
 
 
 @pytest.fixture
