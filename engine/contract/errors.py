@@ -50,6 +50,12 @@ class StorageUnreachable(HeadraceError):
     exit_code = 4
 
 
+class AddressUnreachable(HeadraceError):
+    """A Spark master, or this machine's own address, did not answer."""
+
+    exit_code = 4
+
+
 class JobUnreachable(HeadraceError):
     """The process that runs a job did not answer."""
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 import sys
 import threading
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from types import FrameType
 from typing import Any, TextIO, cast
 
@@ -41,7 +41,8 @@ class _Speaker:
     def _print(self, lines: Iterable[str]) -> None:
         told = "".join(f"[{self._name}] {line}\n" for line in lines)
         if told and sys.stderr is not None:
-            sys.stderr.write(told)
+            with suppress(OSError):  # a full disk behind it is no failure of the user's code
+                sys.stderr.write(told)
 
 
 class _Output:
