@@ -124,6 +124,8 @@ class Chain:
         #: Operators with late records; asked once, since the question is slow.
         self._late: list[LateOutput] = []
         self._rows_late = 0
+        #: Results of the tail since the last call, or what its sink wrote.
+        self._rows_out = 0
         #: Operators that may outlive failed records, likewise.
         self._failing: list[tuple[OperatorPlan, ErrorOutput]] = []
         self._rows_failed = 0
@@ -202,7 +204,7 @@ class Chain:
         return WorkDone(
             number,
             outputs,
-            sum(batch.num_rows for edge in outputs[:1] for _, batch, _ in edge),
+            self.take_rows_out(),
             status=polled.status,
             wait_ns=polled.wait_ns,
             time=self.time(),
@@ -291,6 +293,11 @@ class Chain:
         taken, self._rows_late = self._rows_late, 0
         return taken
 
+    def take_rows_out(self) -> int:
+        """Return the number of results since the last call; of a sink: of rows written."""
+        taken, self._rows_out = self._rows_out, 0
+        return taken
+
     def take_failed(self) -> tuple[int, str]:
         """Return the number of failed records since the last call, and the last failure for which a
         record was dropped.
@@ -375,6 +382,7 @@ class Chain:
             self._tell_call(self._told[position])
             with self._blames[self._plan.operators[-1].name]:
                 self._sink.write(batch)
+            self._rows_out += batch.num_rows
         else:
             yield batch
 
@@ -429,6 +437,7 @@ class Chain:
         outputs: list[list[tuple[int, pa.RecordBatch, int]]] = [[] for _ in self._splitters]
         try:
             for side, batch in self._by_side(emitted):
+                self._rows_out += batch.num_rows if side is Output.MAIN else 0
                 for output, splitter, takes in zip(
                     outputs, self._splitters, self._takes, strict=True
                 ):

@@ -89,6 +89,9 @@ class FakeChain:
         self._note("take_rows_late")
         return 2
 
+    def take_rows_out(self) -> int:
+        return 3
+
     def take_failed(self) -> tuple[int, str]:
         return 1, "one"
 
