@@ -42,6 +42,7 @@ from ..contract.operators import (
     Transaction,
 )
 from ..contract.user_code import Blames, shown
+from .async_calls import LoopCalls
 from .isolated import IsolatedOperator
 from .progress import Progress, WatermarkGenerator
 from .work import (
@@ -282,6 +283,8 @@ class Chain:
         place: FrameType | None = frame
         while place is not None:
             caller = place.f_locals.get("self")
+            if isinstance(caller, LoopCalls):
+                return caller.operator
             for name, member in self._members:
                 if member is caller:
                     return name

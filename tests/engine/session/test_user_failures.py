@@ -331,3 +331,38 @@ def test_user_code_prints_to_standard_error_with_its_name(
         "[loud/0] seen 0 seen 1 ",
         "[loud/0] seen 2 ",
     ]
+
+
+@pytest.mark.parametrize("runner", ["threads", "processes"])
+@pytest.mark.parametrize("way", ["coroutine", "threads", "isolated"])
+def test_calls_elsewhere_print_to_standard_error_with_their_operators_name(
+    runner: Runner, way: str, capfd: pytest.CaptureFixture[str]
+) -> None:
+    class Loud:
+        def __init__(self) -> None:
+            print("made")
+
+        def __call__(self, row: Row) -> Row:
+            print("seen", row["x"])
+            return row
+
+    async def loud(row: Row) -> Row:
+        await asyncio.sleep(0)
+        return Loud()(row)
+
+    stream = hr.read.batches(pa.table({"x": [1]}).to_batches(), name="rows")
+    match way:
+        case "coroutine":
+            spoken = stream.map_async(loud, name="loud")
+        case "threads":
+            spoken = stream.map_async(Loud, name="loud")
+        case _:
+            spoken = stream.map(lambda row: Loud()(row), name="loud", isolate=True)
+    job = hr.Job("job", spoken.write.collect(name="out"), parallelism=1, max_parallelism=8)
+    job.start(runner).wait(WAIT_S)
+    out, err = capfd.readouterr()
+    assert out == ""
+    assert [line for line in err.splitlines() if "made" in line or "seen" in line] == [
+        "[loud/0] made",
+        "[loud/0] seen 1",
+    ]
