@@ -226,8 +226,8 @@ class LoopCalls:
         if self._pool is None:
             found: Awaitable[Any] = self._function(row, **keywords)
             return found
-        call = partial(copy_context().run, lambda: self._function(row, **keywords))
-        return self._loop.run_in_executor(self._pool, call)
+        spoken = partial(copy_context().run, lambda: self._function(row, **keywords))
+        return self._loop.run_in_executor(self._pool, spoken)
 
     async def _turn(self) -> None:
         """Wait until the rate allows an attempt."""
