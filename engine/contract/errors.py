@@ -94,6 +94,10 @@ class UserCodeError(HeadraceError):
         """Return the same error with the line that built the operator."""
         return UserCodeError(self.operator, self.message, self.user_traceback, built_at)
 
+    def adding(self, text: str) -> UserCodeError:
+        """Return the same error with more to its message."""
+        return UserCodeError(self.operator, self.message + text, self.user_traceback, self.built_at)
+
     def __str__(self) -> str:
         return (
             f"{self.story}\n{self.user_traceback.rstrip()}" if self.user_traceback else self.story

@@ -120,8 +120,11 @@ class Chain:
         self._operators: list[Operator] = []
         #: Of each operator.
         self._operator_blames: list[Blames] = []
+        self._names: list[str] = []
         self._sink: SinkWriter | None = None
         self._progress = Progress(())
+        #: {operator: the batch it was given last}, of the call under way or failed.
+        self._fed: dict[str, pa.RecordBatch] = {}
         #: Operators with late records; asked once, since the question is slow.
         self._late: list[LateOutput] = []
         self._rows_late = 0
@@ -180,8 +183,11 @@ class Chain:
 
         The caller sets `elapsed_ns`.
         """
+        self._fed.clear()
         try:
-            return self._run(number, work)
+            done = self._run(number, work)
+            self._fed.clear()
+            return done
         finally:
             self._tell_call(None)
 
@@ -278,6 +284,10 @@ class Chain:
         with self._blames[name]:
             return [(name, transaction) for transaction in self._sink.precommit(checkpoint)]
 
+    def failed_batch(self, operator: str) -> pa.RecordBatch | None:
+        """Return the batch that `operator` worked on when the last call failed; None: on none."""
+        return self._fed.get(operator)
+
     def operator_at(self, frame: FrameType) -> str:
         """Name the operator whose call `frame` is in; empty: none."""
         place: FrameType | None = frame
@@ -361,6 +371,7 @@ class Chain:
             self._clocked.append((len(self._operators), operator))
         self._operators.append(operator)
         self._operator_blames.append(self._blames[plan.name])
+        self._names.append(plan.name)
         if isinstance(operator, LateOutput):
             self._late.append(operator)
         if isinstance(operator, ErrorOutput):
@@ -377,13 +388,16 @@ class Chain:
             return
         if position < len(self._operators):
             self._tell_call(self._told[position])
+            self._fed[self._names[position]] = batch
             with self._operator_blames[position]:
                 for out in self._operators[position].process(batch, port):
                     yield from self._feed(position + 1, out, 0)
                     self._tell_call(self._told[position])
         elif self._sink is not None:
             self._tell_call(self._told[position])
-            with self._blames[self._plan.operators[-1].name]:
+            name = self._plan.operators[-1].name
+            self._fed[name] = batch
+            with self._blames[name]:
                 self._sink.write(batch)
             self._rows_out += batch.num_rows
         else:

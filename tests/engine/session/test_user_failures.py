@@ -305,6 +305,31 @@ def test_dropped_records_are_counted_and_told(fused: bool) -> None:
     assert failed == 10
 
 
+@pytest.mark.parametrize("runner", ["threads", "processes"])
+def test_the_batch_at_which_a_function_failed_is_kept_beside_the_checkpoints(
+    runner: Runner, tmp_path: Path
+) -> None:
+    def odd(row: Row) -> Row:
+        if row["x"] == 8:
+            raise ValueError("8 is round")
+        return row
+
+    doubled = hr.read.batches(ROWS, name="rows").map(lambda row: {"x": 2 * row["x"]}, name="double")
+    job = hr.Job(
+        "job",
+        doubled.map(odd, name="odd").write.collect(name="out"),
+        parallelism=1,
+        checkpoints=hr.Checkpoints(str(tmp_path)),
+        restart=hr.Restart(attempts=0),
+    )
+    place = f"{tmp_path}/job/failed/odd-0.arrow"
+    with pytest.raises(hr.JobFailed, match=f"8 is round.*; the batch at hand goes to {place}"):
+        job.start(runner).wait(WAIT_S)
+    kept = pa.ipc.open_file(place).read_all()["x"].to_pylist()
+    assert 8 in kept
+    assert kept == list(range(0, 2 * len(kept), 2)), "as the function was given it"
+
+
 # --- output ---------------------------------------------------------------------------------------
 
 
