@@ -386,13 +386,15 @@ def owner_token(store: Store, job: str, fresh: str) -> str:
     Raises: StoreError.
     """
     path = owner_path(job)
-    with suppress(NotFound):
-        return _token(store, path)
-    try:
-        store.create(path, fresh.encode("ascii"))
-    except (AlreadyExists, StoreUncertain):
-        return _token(store, path)
-    return fresh
+    for _ in range(CLAIM_ATTEMPTS_MAX):
+        with suppress(NotFound):
+            return _token(store, path)
+        try:
+            store.create(path, fresh.encode("ascii"))
+        except (AlreadyExists, StoreUncertain):
+            continue
+        return fresh
+    raise StoreUncertain(path, f"it was not there after {CLAIM_ATTEMPTS_MAX} writes")
 
 
 def _token(store: Store, path: str) -> str:
