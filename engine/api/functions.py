@@ -165,6 +165,7 @@ class Functions(Flow[S]):
         retries: int = 0,
         backoff: Duration = "100ms",
         rate: float | None = None,
+        on_error: OnError = "fail",
         name: str | None = None,
         parallelism: int | None = None,
     ) -> S:
@@ -188,9 +189,10 @@ class Functions(Flow[S]):
             capacity: calls under way in each subtask.
             timeout: of one attempt, which then counts as failed. A plain function that is too late
                 keeps its thread until it returns.
-            retries: further attempts after a failed one; then the job fails, with the record.
+            retries: further attempts after a failed one; then the call has failed.
             backoff: pause before the second attempt, doubled for each further one.
             rate: attempts a second at most, in each subtask.
+            on_error: as of `map`, of a record whose last attempt failed.
             name: required: records of calls under way are state.
         """
         return async_mapped(
@@ -203,6 +205,7 @@ class Functions(Flow[S]):
             retries=retries,
             backoff=backoff,
             rate=rate,
+            on_error=on_error,
             name=name,
             parallelism=parallelism,
         )

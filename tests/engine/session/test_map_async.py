@@ -116,3 +116,36 @@ def test_calls_under_way_are_made_again_at_another_parallelism(
     finally:
         OPEN.set()
     assert sorted(found["sequence"].to_pylist()) == list(range(ROWS))
+
+
+async def refuse_round(row: dict[str, Any]) -> dict[str, Any]:
+    await asyncio.sleep(random.random() / 100)
+    if row["sequence"] % 10 == 0:
+        raise LookupError(f"no order {row['sequence']}")
+    return {"sequence": row["sequence"], "key_given": ""}
+
+
+def test_failed_calls_become_letters_once_through_a_restart(tmp_path: Path) -> None:
+    failed: list[int] = []
+
+    def fails_once(row: dict[str, Any]) -> dict[str, Any]:
+        if row["sequence"] == ROWS - 1 and not failed:
+            failed.append(1)
+            raise ConnectionError("once")
+        return row
+
+    source = hr.read.sequence(ROWS, keys=7, name="numbers", rate=2_000.0)
+    good = source.map_async(
+        refuse_round, ASKED, retries=1, backoff="1ms", on_error="route", name="ask"
+    )
+    out = good.rebalance().map(fails_once).write.collect(name="out")
+    dead = good.errors.rebalance().write.collect(name="dead")
+    options = hr.Checkpoints(str(tmp_path), interval="30ms", mode="unaligned")
+    job = hr.Job("asks", out, dead, parallelism=2, max_parallelism=8, checkpoints=options)
+    result = job.start("threads").wait(WAIT_S)
+    assert result.restarts == 1
+    letters = result.collected["dead"].to_pylist()
+    assert sorted(letter["record"]["sequence"] for letter in letters) == list(range(0, ROWS, 10))
+    assert {letter["error"] for letter in letters} == {"LookupError"}
+    found = sorted(result.collected["out"]["sequence"].to_pylist())
+    assert found == [n for n in range(ROWS) if n % 10]
