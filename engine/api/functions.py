@@ -52,7 +52,7 @@ class Functions(Flow[S]):
         """
         out = self._declared("map", function, schema, on_error)
         make = partial(MapOperator, function, out, on_error=on_error)
-        operator = isolated("map", make, isolate=isolate, on_error=on_error)
+        operator = isolated("map", make, isolate=isolate)
         return called(self, "map", operator, out, on_error, name, parallelism)
 
     def flat_map(
@@ -73,7 +73,7 @@ class Functions(Flow[S]):
         """
         out = self._declared("flat_map", function, schema, on_error)
         make = partial(FlatMapOperator, function, out, on_error=on_error)
-        operator = isolated("flat_map", make, isolate=isolate, on_error=on_error)
+        operator = isolated("flat_map", make, isolate=isolate)
         return called(self, "flat_map", operator, out, on_error, name, parallelism)
 
     def filter(
@@ -100,7 +100,7 @@ class Functions(Flow[S]):
             return self.then("filter", keep, self.schema, name=name, parallelism=parallelism)
         self._declared("filter", condition, None, on_error)
         make = partial(FilterFunctionOperator, condition, on_error=on_error)
-        operator = isolated("filter", make, isolate=isolate, on_error=on_error)
+        operator = isolated("filter", make, isolate=isolate)
         return called(self, "filter", operator, self.schema, on_error, name, parallelism)
 
     def map_batches(
@@ -150,7 +150,7 @@ class Functions(Flow[S]):
             batch_format,
             on_error=on_error,
         )
-        operator = isolated("map_batches", make, isolate=isolate, share=share, on_error=on_error)
+        operator = isolated("map_batches", make, isolate=isolate, share=share)
         rule = batch_rule(self.schema, batch_size, linger)
         return called(self, "map_batches", operator, out, on_error, name, parallelism, rule)
 
