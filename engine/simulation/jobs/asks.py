@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import functools
 import random
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Final
 
 from ...contract.operators import OperatorContext
+from ...contract.user_code import Row
 from ...operators.async_calls import Answer, Call, CallLimits
 from ...operators.async_map import AsyncMapOperator
 from .graphs import Graph, Kind
@@ -21,15 +22,20 @@ from .source import SCHEMA
 
 #: Share of the jobs with such tasks, and share of the maps in those.
 _JOBS, _TASKS = 0.4, 0.6
-_CAPACITY: Final = 6
+LIMITS: Final = CallLimits(6, 1, 0, 0, None)
 #: A call ends when somebody has looked for answers so often, by its number.
 _LOOKS: Final = (1, 4, 2, 9, 1, 3, 6)
 
 
 class SimulatedCalls:
-    """See `Calls`: the service answers with the record, sooner or later."""
+    """See `Calls`: the service answers sooner or later, by default with the record.
 
-    def __init__(self) -> None:
+    Args:
+        function: makes the answer; raises ValueError where the call fails.
+    """
+
+    def __init__(self, function: Callable[[Row], Row] = lambda row: row) -> None:
+        self._function = function
         #: By call: looks left, and the answer.
         self._left: dict[int, int] = {}
         self._answers: dict[int, Answer] = {}
@@ -38,7 +44,13 @@ class SimulatedCalls:
         """See `Calls`."""
         for call in calls:
             self._left[call.number] = _LOOKS[call.number % len(_LOOKS)]
-            self._answers[call.number] = Answer(call.number, call.row)
+            self._answers[call.number] = self._answer(call)
+
+    def _answer(self, call: Call) -> Answer:
+        try:
+            return Answer(call.number, self._function(call.row))
+        except ValueError as error:
+            return Answer(call.number, error=error)
 
     def take(self) -> list[Answer]:
         """See `Calls`."""
@@ -62,9 +74,8 @@ def _calls(_: OperatorContext) -> SimulatedCalls:
 
 def asks(name: str, *, ordered: bool) -> AsyncMapOperator:
     """The operator: the product's, with calls of the simulation."""
-    limits = CallLimits(_CAPACITY, 1, 0, 0, None)
     return AsyncMapOperator(
-        lambda row: row, SCHEMA, SCHEMA, limits, ordered=ordered, operator=name, calls=_calls
+        lambda row: row, SCHEMA, SCHEMA, LIMITS, ordered=ordered, operator=name, calls=_calls
     )
 
 
