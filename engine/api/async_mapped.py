@@ -30,6 +30,7 @@ def async_mapped(
     function: AsyncFunction | type,
     schema: pa.Schema | None,
     *,
+    keys: tuple[str, ...] = (),
     ordered: bool,
     capacity: int,
     timeout: Duration,
@@ -40,7 +41,11 @@ def async_mapped(
     name: str | None,
     parallelism: int | None,
 ) -> S:
-    """Call a function for each record, many calls at a time. Raises: UserError."""
+    """Call a function for each record, many calls at a time. Raises: UserError.
+
+    Args:
+        keys: of a stream by key; then records of calls under way stay with their key.
+    """
     where = "map_async"
     _check_function(function)
     check_on_error(on_error, kind=where)
@@ -50,7 +55,14 @@ def async_mapped(
     out = check_schema(out, where=where)
     limits = _limits(capacity, timeout, retries, backoff, rate)
     operator = partial(
-        AsyncMapOperator, function, stream.schema, out, limits, ordered=ordered, on_error=on_error
+        AsyncMapOperator,
+        function,
+        stream.schema,
+        out,
+        limits,
+        ordered=ordered,
+        keys=keys,
+        on_error=on_error,
     )
     return called(stream, where, operator, out, on_error, name, parallelism, stateful=True)
 

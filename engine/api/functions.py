@@ -184,8 +184,9 @@ class Functions(Flow[S]):
                 calls it; its `open()` and `close()`, also as coroutines, are called in the loop.
             schema: of the results; None: this stream's.
             ordered: results keep the order of their records, as long as the parallelism stays: a
-                slow call holds up the results of later ones. Otherwise they come as they are
-                ready. A watermark waits for all records before it in either case.
+                slow call holds up the results of later ones. Behind `key_by` the order of a key's
+                records outlives a rescale. Otherwise they come as they are ready. A watermark waits
+                for all records before it in either case.
             capacity: calls under way in each subtask.
             timeout: of one attempt, which then counts as failed. A plain function that is too late
                 keeps its thread until it returns.

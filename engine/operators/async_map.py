@@ -34,7 +34,7 @@ from ..contract.operators import (
     StateSnapshot,
 )
 from ..contract.user_code import Row, raised, rows_of, rows_to_batch
-from ..state.tables import check_state, refuse_unknown
+from ..state.tables import KEY_GROUP, check_state, keyed_table, refuse_unknown
 from .async_calls import Answer, Call, CallLimits, Calls, LoopCalls
 from .failures import Failures, OnError
 
@@ -72,6 +72,8 @@ class AsyncMapOperator:
         function: takes a row; returns the row to emit, or an awaitable of it. Or a class: each
             subtask makes an instance and calls it.
         ordered: emit results in the order of their records.
+        keys: by which records come to this subtask; their calls go where the key goes. Empty: by
+            none.
         on_error: what happens to a record whose last attempt failed, or whose result does not fit.
         calls: makes the calls; None: `LoopCalls`. The simulation has calls of its own.
     """
@@ -85,6 +87,7 @@ class AsyncMapOperator:
         *,
         ordered: bool,
         operator: str,
+        keys: Sequence[str] = (),
         on_error: OnError = "fail",
         calls: Callable[[OperatorContext], Calls] | None = None,
     ) -> None:
@@ -94,6 +97,8 @@ class AsyncMapOperator:
         self._limits = limits
         self._ordered = ordered
         self._operator = operator
+        self._keys = keys
+        self._max_parallelism = 0
         self._failures = Failures(on_error, operator)
         self._make_calls = calls or self._loop_calls
         self._calls: Calls | None = None
@@ -117,13 +122,16 @@ class AsyncMapOperator:
 
     def open(self, context: OperatorContext) -> None:
         """Make the instance, if `function` is a class, and what makes the calls."""
+        self._max_parallelism = context.max_parallelism
         self._calls = self._make_calls(context)
 
     def check_states(self, states: Sequence[RestoredState]) -> None:
         """See `ChecksStates`."""
         refuse_unknown(states, [PENDING], self._operator)
+        given = self._schema_in
+        declared = pa.schema([KEY_GROUP, *given]) if self._keys else given
         for state in states:
-            check_state(PENDING, state.table.schema, self._schema_in, self._operator)
+            check_state(PENDING, state.table.schema, declared, self._operator)
 
     def restore(self, states: Sequence[RestoredState]) -> None:
         """Take the records whose calls had not ended; their calls begin with the next work.
@@ -164,12 +172,18 @@ class AsyncMapOperator:
     def snapshot(self) -> Sequence[StateSnapshot]:
         """Freeze the records whose calls have not ended."""
         frozen, schema = self._committed, self._schema_in
+        keys, max_parallelism = self._keys, self._max_parallelism
 
         def table() -> pa.Table:
             records = [pending.record for pending in frozen.values()]
-            return pa.Table.from_batches(records, schema=schema).combine_chunks()
+            found = pa.Table.from_batches(records, schema=schema).combine_chunks()
+            if not keys:
+                return found
+            columns = [column.combine_chunks() for column in found.columns]
+            batch = pa.RecordBatch.from_arrays(columns, schema=schema)
+            return keyed_table(batch, keys, max_parallelism)
 
-        return [StateSnapshot(PENDING, StateKind.LIST, table)]
+        return [StateSnapshot(PENDING, StateKind.KEYED if keys else StateKind.LIST, table)]
 
     def take_errors(self) -> Sequence[pa.RecordBatch]:
         """Hand out the dead letters; each leaves in the piece of work that its record leaves in."""

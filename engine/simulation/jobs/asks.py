@@ -13,6 +13,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Final
 
+from headrace.channels.partitioners.hash import Hash
+
 from ...contract.operators import OperatorContext
 from ...contract.user_code import Row
 from ...operators.async_calls import Answer, Call, CallLimits
@@ -72,10 +74,17 @@ def _calls(_: OperatorContext) -> SimulatedCalls:
     return SimulatedCalls()
 
 
-def asks(name: str, *, ordered: bool) -> AsyncMapOperator:
+def asks(name: str, *, ordered: bool, keys: Sequence[str] = ()) -> AsyncMapOperator:
     """The operator: the product's, with calls of the simulation."""
     return AsyncMapOperator(
-        lambda row: row, SCHEMA, SCHEMA, LIMITS, ordered=ordered, operator=name, calls=_calls
+        lambda row: row,
+        SCHEMA,
+        SCHEMA,
+        LIMITS,
+        ordered=ordered,
+        operator=name,
+        keys=keys,
+        calls=_calls,
     )
 
 
@@ -84,9 +93,18 @@ def ordered_at(task: int) -> bool:
     return task % 2 == 0
 
 
-def asks_of(task: int) -> functools.partial[AsyncMapOperator]:
+def keyed_at(graph: Graph, task: int) -> bool:
+    """Whether records come to task `task` by key in all versions of the job."""
+    if any(change.task == task for change in graph.changes):
+        return False
+    edges = [edge for _, edge in graph.tasks[task].inputs]
+    return all(isinstance(edge, Hash) and edge.columns == ("key",) for edge in edges)
+
+
+def asks_of(graph: Graph, task: int) -> functools.partial[AsyncMapOperator]:
     """Makes the operator of task `task`, given its name."""
-    return functools.partial(asks, ordered=ordered_at(task))
+    keys = ("key",) if keyed_at(graph, task) else ()
+    return functools.partial(asks, ordered=ordered_at(task), keys=keys)
 
 
 def with_asks(graph: Graph, rng: random.Random) -> Graph:

@@ -45,7 +45,7 @@ def fails(id: Any, task: int) -> Any:
     return (id - task) % 4 == 0
 
 
-def asks(task: int) -> bool:
+def calls(task: int) -> bool:
     """Whether task `task` calls a service; its results come in another order."""
     return task % 3 == 0
 

@@ -22,7 +22,7 @@ from .batches import Batched, rule_of
 from .co_processes import co_process
 from .connects import Connected
 from .event_time import Times, buckets
-from .failing import asks, failing_of
+from .failing import calls, failing_of
 from .graphs import MAX_PARALLELISM, TIMED, Graph, Kind
 from .lives import Expiring, in_order, lives
 from .operators import Drop, Gather, History, Records, Stamp
@@ -110,7 +110,7 @@ def _operators(
             batched = functools.partial(Batched, index)
             return (OperatorPlan(f"{name}-stamp", operator=batched, batch=rule_of(index)),)
         case Kind.ASKS:
-            return (_timed(name, asks_of(index)), stamp)
+            return (_timed(name, asks_of(graph, index)), stamp)
         case Kind.ROUTES | Kind.SKIPS:
             return (_failing(name, kind, index),)
         case Kind.DROP:
@@ -161,7 +161,7 @@ def _timed(name: str, make: Callable[[str], Operator]) -> OperatorPlan:
 
 def _failing(name: str, kind: Kind, index: int) -> OperatorPlan:
     make = failing_of(kind, index)
-    if asks(index):
+    if calls(index):
         return _timed(name, make)
     return OperatorPlan(name, operator=functools.partial(make, name))
 

@@ -16,9 +16,10 @@ from headrace.channels.partitioners.forward import Forward
 from headrace.channels.partitioners.hash import Hash
 from headrace.channels.partitioners.partitioner import Partitioner
 
+from .asks import keyed_at, ordered_at
 from .co_processes import totals_of
 from .connects import TOLD_PATH
-from .failing import asks, fails
+from .failing import calls, fails
 from .graphs import ANEW, FAILING, JOINS, TIMED, WITH_TTL, Graph, Kind, TaskSpec
 from .operators import PATH_STEP, is_dropped
 from .source import key_of, records_of
@@ -81,26 +82,26 @@ def reference_of(graph: Graph, read: Places | None = None) -> Reference:
             case Kind.SINK | Kind.DEAD:
                 if task.kind is Kind.DEAD:
                     arriving = _marked(index, arriving)
-                    order = _stepped(index, task.kind, order)
+                    order = _stepped(graph, index, order)
                 reference.sinks[f"{task.kind.value}{index}"] = arriving
                 reference.ordered |= {path for path, kept in order.items() if kept}
                 leaving = Counter()
             case kind if kind in JOINS:
                 leaving = _joined(index, task, outputs)
-                order = _stepped(index, task.kind, order)
+                order = _stepped(graph, index, order)
             case Kind.CONNECT:
                 main, order = _arriving(_with(task, task.inputs[:-1]), outputs, orders)
                 told, _ = _arriving(_with(task, task.inputs[-1:]), outputs, orders)
-                order = _stepped(index, task.kind, order) | {_told_path(index): False}
+                order = _stepped(graph, index, order) | {_told_path(index): False}
                 leaving = _leaving(index, Kind.HISTORY, 1, main, reference)
                 leaving += _gathered(told, task.parallelism, _told_path(index))
             case Kind.CO_PROCESS:
                 leaving = _leaving(index, Kind.HISTORY, 1, arriving, reference)
                 leaving += _totals_of_sides(index, task, outputs)
-                order = _stepped(index, task.kind, order) | {_told_path(index): False}
+                order = _stepped(graph, index, order) | {_told_path(index): False}
             case _:
                 leaving = _leaving(index, task.kind, task.parallelism, arriving, reference)
-                order = _stepped(index, task.kind, order)
+                order = _stepped(graph, index, order)
         outputs.append(leaving)
         failed = _failed(index, task.kind, arriving)
         letters.append(_marked(index, failed))
@@ -311,8 +312,11 @@ def _told(index: int, told: Records) -> Counter[Record]:
     return Counter({Record(id, key, index + 1, 0): times for (id, key), times in told.items()})
 
 
-def _stepped(index: int, kind: Kind, order: dict[int, bool]) -> dict[int, bool]:
+def _stepped(graph: Graph, index: int, order: dict[int, bool]) -> dict[int, bool]:
+    kind = graph.tasks[index].kind
     if kind in ANEW:
         return {index + 1: False}
-    keeps = kind is not Kind.ASKS and not (kind in FAILING and asks(index))
+    keeps = not (kind in FAILING and calls(index))
+    if kind is Kind.ASKS:
+        keeps = ordered_at(index) and keyed_at(graph, index)
     return {path * PATH_STEP + index + 1: kept and keeps for path, kept in order.items()}

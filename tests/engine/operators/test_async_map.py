@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -25,6 +26,7 @@ from headrace.engine.operators.async_calls import Answer, Call, CallLimits
 from headrace.engine.operators.async_map import PENDING, AsyncMapOperator
 from headrace.engine.operators.failures import OnError, letter_schema
 from headrace.engine.operators.progress import WatermarkGenerator
+from headrace.engine.state.tables import KEY_GROUP
 
 IN = pa.schema([("n", pa.int64())])
 OUT = pa.schema([("n", pa.int64()), ("square", pa.int64())])
@@ -176,6 +178,56 @@ def test_restored_records_are_asked_for_again() -> None:
     assert again.next_timer_ns() is not None
     assert sorted(n for batch in again.finish() for n in batch["n"].to_pylist()) == list(range(7))
     assert again.next_timer_ns() is None
+
+
+def keyed(capacity: int = 9) -> tuple[AsyncMapOperator, NamedCalls]:
+    calls = NamedCalls()
+    operator = AsyncMapOperator(
+        lambda row: row,
+        KEYED_IN,
+        OUT,
+        CallLimits(capacity, 1, 0, 0, None),
+        ordered=True,
+        operator="ask",
+        keys=["key"],
+        calls=lambda _: calls,
+    )
+    operator.open(CONTEXT)
+    return operator, calls
+
+
+KEYED_IN = pa.schema([("n", pa.int64()), ("key", pa.string())])
+
+
+def test_records_under_way_stay_with_their_key_and_in_order() -> None:
+    operator, _ = keyed()
+    rows = [{"n": n, "key": "abc"[n % 3]} for n in range(12)]
+    batch = pa.RecordBatch.from_pylist(rows, schema=KEYED_IN)
+    assert [n for found in operator.process(batch, 0) for n in found["n"].to_pylist()] == [0, 1, 2]
+    operator.commit()
+    (state,) = operator.snapshot()
+    table = state.table()
+    assert state.kind is StateKind.KEYED
+    groups = table[KEY_GROUP.name].to_pylist()
+    assert groups == sorted(groups)
+    for key in "abc":
+        own = table.filter(pc.field("key") == key)
+        assert own["n"].to_pylist() == [n for n in range(3, 12) if "abc"[n % 3] == key]
+        again, calls = keyed()
+        again.restore([RestoredState(PENDING, state.kind, own)])
+        assert looked(again) == []
+        for n in reversed(own["n"].to_pylist()):
+            calls.end_record(n)
+        assert looked(again) == own["n"].to_pylist()
+    empty, _ = keyed()
+    assert empty.snapshot()[0].table().schema == table.schema
+
+
+def test_state_without_keys_is_not_restored_by_key() -> None:
+    operator, _ = keyed()
+    table = pa.table({"n": [1], "key": ["a"]}, schema=KEYED_IN)
+    with pytest.raises(UserError, match="give the changed operator a new name"):
+        operator.restore([RestoredState(PENDING, StateKind.LIST, table)])
 
 
 def test_records_with_other_columns_are_not_restored() -> None:

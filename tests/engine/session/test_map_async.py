@@ -149,3 +149,48 @@ def test_failed_calls_become_letters_once_through_a_restart(tmp_path: Path) -> N
     assert {letter["error"] for letter in letters} == {"LookupError"}
     found = sorted(result.collected["out"]["sequence"].to_pylist())
     assert found == [n for n in range(ROWS) if n % 10]
+
+
+#: A third of the records was asked for.
+UNDER_LOAD = threading.Event()
+
+
+async def dawdle(row: dict[str, Any]) -> dict[str, Any]:
+    """Answers a third at once; the next calls wait for `OPEN`, and the first of these are slow.
+
+    So newer records of their keys would come first in another subtask.
+    """
+    later = row["sequence"] - ROWS // 3
+    if later >= 0:
+        UNDER_LOAD.set()
+        while not OPEN.is_set():
+            await asyncio.sleep(0.005)
+    if 0 <= later < 8:
+        await asyncio.sleep(0.1 * later)
+    return row
+
+
+@pytest.mark.parametrize(("before", "after"), [(1, 3), (3, 1)])
+def test_a_key_keeps_its_order_at_another_parallelism(
+    tmp_path: Path, before: int, after: int
+) -> None:
+    UNDER_LOAD.clear()
+    OPEN.clear()
+    source = hr.read.sequence(ROWS, keys=7, name="numbers", parallelism=1)
+    slow = source.key_by("key").map_async(dawdle, ordered=True, capacity=8, name="ask")
+    out = slow.key_by("key").stream.write.collect(name="out", parallelism=1)
+    options = hr.Checkpoints(str(tmp_path), interval="50ms", mode="unaligned")
+    job = hr.Job("asks", out, parallelism=before, max_parallelism=8, checkpoints=options)
+    try:
+        handle = job.start("threads")
+        assert UNDER_LOAD.wait(WAIT_S)
+        handle.checkpoint()
+        handle.rescale(after)
+        OPEN.set()
+        found = handle.wait(WAIT_S).collected["out"].to_pylist()
+    finally:
+        OPEN.set()
+    assert sorted(row["sequence"] for row in found) == list(range(ROWS))
+    for key in {row["key"] for row in found}:
+        own = [row["sequence"] for row in found if row["key"] == key]
+        assert own == sorted(own)
