@@ -156,10 +156,7 @@ UNDER_LOAD = threading.Event()
 
 
 async def dawdle(row: dict[str, Any]) -> dict[str, Any]:
-    """Answers a third at once; the next calls wait for `OPEN`, and the first of these are slow.
-
-    So newer records of their keys would come first in another subtask.
-    """
+    """Answers a third at once; the next calls wait for `OPEN`, and the first of these are slow."""
     later = row["sequence"] - ROWS // 3
     if later >= 0:
         UNDER_LOAD.set()
