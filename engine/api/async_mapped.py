@@ -15,8 +15,9 @@ from ..contract.units import Duration, duration_ns
 from ..contract.user_code import Row
 from ..operators.async_calls import CallLimits
 from ..operators.async_map import AsyncMapOperator
+from ..operators.failures import OnError
 from ..plan.validate import check_parallelism, check_schema, require_name
-from .flow import STATE, Flow, S
+from .flow import STATE, Flow, S, called, check_on_error
 
 AsyncFunction = Callable[..., Awaitable[Row]] | Callable[..., Row]
 
@@ -29,32 +30,41 @@ def async_mapped(
     function: AsyncFunction | type,
     schema: pa.Schema | None,
     *,
+    keys: tuple[str, ...] = (),
     ordered: bool,
     capacity: int,
     timeout: Duration,
     retries: int,
     backoff: Duration,
     rate: float | None,
+    on_error: OnError,
     name: str | None,
     parallelism: int | None,
 ) -> S:
-    """Call a function for each record, many calls at a time. Raises: UserError."""
+    """Call a function for each record, many calls at a time. Raises: UserError.
+
+    Args:
+        keys: of a stream by key; then records of calls under way stay with their key.
+    """
     where = "map_async"
     _check_function(function)
+    check_on_error(on_error, kind=where)
     proposal = name_of_class(function) if isinstance(function, type) else where
     name = require_name(name, kind=where, proposal=proposal, why=STATE)
     out = stream.schema if schema is None else schema
     out = check_schema(out, where=where)
     limits = _limits(capacity, timeout, retries, backoff, rate)
-    return stream.then(
-        where,
-        partial(AsyncMapOperator, function, stream.schema, out, limits, ordered=ordered),
+    operator = partial(
+        AsyncMapOperator,
+        function,
+        stream.schema,
         out,
-        name=name,
-        parallelism=parallelism,
-        stateful=True,
-        runs_user_code=True,
+        limits,
+        ordered=ordered,
+        keys=keys,
+        on_error=on_error,
     )
+    return called(stream, where, operator, out, on_error, name, parallelism, stateful=True)
 
 
 def _check_function(function: Any) -> None:

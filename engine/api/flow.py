@@ -129,6 +129,8 @@ def called(
     name: str | None,
     parallelism: int | None,
     batch: BatchRule | None = None,
+    *,
+    stateful: bool = False,
 ) -> S:
     """Add an operator around a user's function."""
     return stream.then(
@@ -138,6 +140,7 @@ def called(
         name=name,
         parallelism=parallelism,
         runs_user_code=True,
+        stateful=stateful,
         errors=letter_schema(stream.schema) if on_error == "route" else None,
         batch=batch,
     )

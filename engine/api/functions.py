@@ -52,7 +52,7 @@ class Functions(Flow[S]):
         """
         out = self._declared("map", function, schema, on_error)
         make = partial(MapOperator, function, out, on_error=on_error)
-        operator = isolated("map", make, isolate=isolate, on_error=on_error)
+        operator = isolated("map", make, isolate=isolate)
         return called(self, "map", operator, out, on_error, name, parallelism)
 
     def flat_map(
@@ -73,7 +73,7 @@ class Functions(Flow[S]):
         """
         out = self._declared("flat_map", function, schema, on_error)
         make = partial(FlatMapOperator, function, out, on_error=on_error)
-        operator = isolated("flat_map", make, isolate=isolate, on_error=on_error)
+        operator = isolated("flat_map", make, isolate=isolate)
         return called(self, "flat_map", operator, out, on_error, name, parallelism)
 
     def filter(
@@ -100,7 +100,7 @@ class Functions(Flow[S]):
             return self.then("filter", keep, self.schema, name=name, parallelism=parallelism)
         self._declared("filter", condition, None, on_error)
         make = partial(FilterFunctionOperator, condition, on_error=on_error)
-        operator = isolated("filter", make, isolate=isolate, on_error=on_error)
+        operator = isolated("filter", make, isolate=isolate)
         return called(self, "filter", operator, self.schema, on_error, name, parallelism)
 
     def map_batches(
@@ -150,7 +150,7 @@ class Functions(Flow[S]):
             batch_format,
             on_error=on_error,
         )
-        operator = isolated("map_batches", make, isolate=isolate, share=share, on_error=on_error)
+        operator = isolated("map_batches", make, isolate=isolate, share=share)
         rule = batch_rule(self.schema, batch_size, linger)
         return called(self, "map_batches", operator, out, on_error, name, parallelism, rule)
 
@@ -165,6 +165,7 @@ class Functions(Flow[S]):
         retries: int = 0,
         backoff: Duration = "100ms",
         rate: float | None = None,
+        on_error: OnError = "fail",
         name: str | None = None,
         parallelism: int | None = None,
     ) -> S:
@@ -183,14 +184,16 @@ class Functions(Flow[S]):
                 calls it; its `open()` and `close()`, also as coroutines, are called in the loop.
             schema: of the results; None: this stream's.
             ordered: results keep the order of their records, as long as the parallelism stays: a
-                slow call holds up the results of later ones. Otherwise they come as they are
-                ready. A watermark waits for all records before it in either case.
+                slow call holds up the results of later ones. Behind `key_by` the order of a key's
+                records outlives a rescale. Otherwise they come as they are ready. A watermark waits
+                for all records before it in either case.
             capacity: calls under way in each subtask.
             timeout: of one attempt, which then counts as failed. A plain function that is too late
                 keeps its thread until it returns.
-            retries: further attempts after a failed one; then the job fails, with the record.
+            retries: further attempts after a failed one; then the call has failed.
             backoff: pause before the second attempt, doubled for each further one.
             rate: attempts a second at most, in each subtask.
+            on_error: as of `map`, of a record whose last attempt failed.
             name: required: records of calls under way are state.
         """
         return async_mapped(
@@ -203,6 +206,7 @@ class Functions(Flow[S]):
             retries=retries,
             backoff=backoff,
             rate=rate,
+            on_error=on_error,
             name=name,
             parallelism=parallelism,
         )

@@ -7,12 +7,10 @@ from functools import partial
 from typing import Any
 
 from ..contract.errors import UserError
-from ..operators.failures import OnError
 from ..operators.isolated import IsolatedOperator
 
 #: Why an operator cannot be isolated, or need not be.
 _SHARED = "share='worker' keeps one instance in the worker; choose one of the two"
-_KEPT = "failed records are kept in the worker; leave on_error out, or catch in the function"
 NO_GIL = "an Arrow expression does not hold the GIL"
 
 STATE_STAYS = (
@@ -26,14 +24,11 @@ def isolated(
     make: Callable[..., Any],
     *,
     isolate: bool,
-    on_error: OnError,
     share: str = "subtask",
 ) -> Callable[..., Any]:
     """Return what makes the operator, isolated if so wished. Raises: UserError."""
     if share == "worker":
         refuse_isolated(kind, isolate, _SHARED)
-    if on_error != "fail":
-        refuse_isolated(kind, isolate, _KEPT)
     _check(kind, isolate)
     return partial(IsolatedOperator, make) if isolate else make
 

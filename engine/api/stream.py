@@ -46,6 +46,7 @@ from ..plan.validate import (
     require_name,
 )
 from .aggregated import aggregated
+from .async_mapped import AsyncFunction, async_mapped
 from .co_connected import co_connected
 from .connected import connected
 from .expressions import projected_schema
@@ -459,6 +460,42 @@ class KeyedStream:
             name=name,
             parallelism=parallelism,
             state=state,
+        )
+
+    def map_async(
+        self,
+        function: AsyncFunction | type,
+        schema: pa.Schema | None = None,
+        *,
+        ordered: bool = False,
+        capacity: int = 64,
+        timeout: Duration = "60s",
+        retries: int = 0,
+        backoff: Duration = "100ms",
+        rate: float | None = None,
+        on_error: OnError = "fail",
+        name: str | None = None,
+        parallelism: int | None = None,
+    ) -> Stream:
+        """Turn every row into another one by a call that waits, as `Stream.map_async` does.
+
+        Records of calls under way stay with their key at any parallelism. So with `ordered`, the
+        results of a key keep the order of its records also across a rescale.
+        """
+        return async_mapped(
+            self.stream,
+            function,
+            schema,
+            keys=self.columns,
+            ordered=ordered,
+            capacity=capacity,
+            timeout=timeout,
+            retries=retries,
+            backoff=backoff,
+            rate=rate,
+            on_error=on_error,
+            name=name,
+            parallelism=parallelism,
         )
 
 

@@ -93,7 +93,18 @@ def raised(operator: str, error: BaseException, *, record: object = None) -> Use
     `record` is the function's argument, if worth showing.
     """
     at = "" if record is None else f" for record {shown(record)}"
-    return UserCodeError(operator, f"{described(error)}{at}", user_traceback(error))
+    frames = user_traceback(error)
+    forget_frames(error)
+    return UserCodeError(operator, f"{described(error)}{at}", frames)
+
+
+def forget_frames(error: BaseException) -> None:
+    """Drop the traceback of an exception that has been told.
+
+    A program may raise an exception that it made once, and Python adds the frames of each raise:
+    equal failures would look different, and all failed calls would stay in memory.
+    """
+    error.__traceback__ = None
 
 
 class Blames:
@@ -125,6 +136,7 @@ class Blames:
                 return
             case _:
                 frames = user_traceback(error) or "".join(traceback.format_exception(error))
+                forget_frames(error)
                 raise UserCodeError(
                     self._operator, described(error), frames, self._built_at
                 ) from error

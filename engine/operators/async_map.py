@@ -34,8 +34,9 @@ from ..contract.operators import (
     StateSnapshot,
 )
 from ..contract.user_code import Row, raised, rows_of, rows_to_batch
-from ..state.tables import check_state, refuse_unknown
+from ..state.tables import KEY_GROUP, check_state, keyed_table, refuse_unknown
 from .async_calls import Answer, Call, CallLimits, Calls, LoopCalls
+from .failures import Failures, OnError
 
 #: The state with the records of calls under way. Format, never change.
 PENDING = "pending"
@@ -71,6 +72,9 @@ class AsyncMapOperator:
         function: takes a row; returns the row to emit, or an awaitable of it. Or a class: each
             subtask makes an instance and calls it.
         ordered: emit results in the order of their records.
+        keys: by which records come to this subtask; their calls go where the key goes. Empty: by
+            none.
+        on_error: what happens to a record whose last attempt failed, or whose result does not fit.
         calls: makes the calls; None: `LoopCalls`. The simulation has calls of its own.
     """
 
@@ -83,6 +87,8 @@ class AsyncMapOperator:
         *,
         ordered: bool,
         operator: str,
+        keys: Sequence[str] = (),
+        on_error: OnError = "fail",
         calls: Callable[[OperatorContext], Calls] | None = None,
     ) -> None:
         self._function = function
@@ -91,6 +97,9 @@ class AsyncMapOperator:
         self._limits = limits
         self._ordered = ordered
         self._operator = operator
+        self._keys = keys
+        self._max_parallelism = 0
+        self._failures = Failures(on_error, operator)
         self._make_calls = calls or self._loop_calls
         self._calls: Calls | None = None
         #: By number of the call, in the order of the records.
@@ -113,13 +122,16 @@ class AsyncMapOperator:
 
     def open(self, context: OperatorContext) -> None:
         """Make the instance, if `function` is a class, and what makes the calls."""
+        self._max_parallelism = context.max_parallelism
         self._calls = self._make_calls(context)
 
     def check_states(self, states: Sequence[RestoredState]) -> None:
         """See `ChecksStates`."""
         refuse_unknown(states, [PENDING], self._operator)
+        given = self._schema_in
+        declared = pa.schema([KEY_GROUP, *given]) if self._keys else given
         for state in states:
-            check_state(PENDING, state.table.schema, self._schema_in, self._operator)
+            check_state(PENDING, state.table.schema, declared, self._operator)
 
     def restore(self, states: Sequence[RestoredState]) -> None:
         """Take the records whose calls had not ended; their calls begin with the next work.
@@ -138,7 +150,7 @@ class AsyncMapOperator:
         Waits while as many calls are under way as may be.
 
         Raises: UserCodeError when a call has failed for good, or returned a record that does not
-        fit.
+        fit, unless such failures are kept.
         """
         self._waiting.extend(self._add(batch))
         yield from self._turned_over()
@@ -160,12 +172,22 @@ class AsyncMapOperator:
     def snapshot(self) -> Sequence[StateSnapshot]:
         """Freeze the records whose calls have not ended."""
         frozen, schema = self._committed, self._schema_in
+        keys, max_parallelism = self._keys, self._max_parallelism
 
         def table() -> pa.Table:
             records = [pending.record for pending in frozen.values()]
-            return pa.Table.from_batches(records, schema=schema).combine_chunks()
+            found = pa.Table.from_batches(records, schema=schema).combine_chunks()
+            if not keys:
+                return found
+            columns = [column.combine_chunks() for column in found.columns]
+            batch = pa.RecordBatch.from_arrays(columns, schema=schema)
+            return keyed_table(batch, keys, max_parallelism)
 
-        return [StateSnapshot(PENDING, StateKind.LIST, table)]
+        return [StateSnapshot(PENDING, StateKind.KEYED if keys else StateKind.LIST, table)]
+
+    def take_errors(self) -> Sequence[pa.RecordBatch]:
+        """Hand out the dead letters; each leaves in the piece of work that its record leaves in."""
+        return self._failures.take()
 
     def close(self) -> None:
         """Give up the calls under way."""
@@ -227,18 +249,32 @@ class AsyncMapOperator:
         for answer in self._opened().take():
             self._answered(answer)
         self._begin()
-        rows = self._results()
-        if rows:
-            given = [pending.row for pending in rows]
-            returned = [pending.answer.result for pending in rows if pending.answer is not None]
-            yield rows_to_batch(self._operator, returned, self._schema_out, given)
+        ended = self._results()
+        if ended:
+            yield from self._emitted(ended)
+
+    def _emitted(self, ended: Sequence[_Pending]) -> list[pa.RecordBatch]:
+        """Make batches of results; where failures are kept, misfits are failures."""
+        given = [pending.row for pending in ended]
+        returned = [pending.answer.result for pending in ended if pending.answer is not None]
+        try:
+            return [rows_to_batch(self._operator, returned, self._schema_out, given)]
+        except UserCodeError:
+            if not self._failures.kept:
+                raise
+        records = pa.concat_batches([pending.record for pending in ended])
+        results = [(index, [row]) for index, row in enumerate(returned)]
+        return self._failures.fitting(records, results, self._schema_out)
 
     def _answered(self, answer: Answer) -> None:
         pending = self._pending[answer.number]
-        pending.answer = answer
         self._under_way -= 1
         if answer.error is not None:
-            raise self._failed(pending, answer)
+            if not self._failures.kept:
+                raise self._failed(pending, answer)
+            self._failures.add(self._pending.pop(answer.number).record, answer.error)
+            return
+        pending.answer = answer
         self._ready.append(answer.number)
         look_ns = (self._now_ns - pending.began_ns) // _LOOKS_PER_CALL
         self._look_ns = min(max(look_ns, _LOOK_NS_MIN), _LOOK_NS_MAX)

@@ -14,7 +14,7 @@ from typing import Final, Literal
 import pyarrow as pa
 
 from ..contract.errors import UserCodeError
-from ..contract.user_code import Row, message_of, rows_to_batch
+from ..contract.user_code import Row, forget_frames, message_of, rows_to_batch
 
 #: What happens to a record whose call fails: the job fails; the record is dropped and counted; the
 #: record is sent to the operator's dead-letter stream.
@@ -48,6 +48,7 @@ class Failures:
         """Keep a record (a batch of one row) whose call raised, or returned a misfit."""
         assert record.num_rows == 1, f"{record.num_rows} records"
         message = error.message if isinstance(error, UserCodeError) else message_of(error)
+        forget_frames(error)
         schema = letter_schema(record.schema)
         struct = pa.StructArray.from_arrays(record.columns, fields=list(record.schema))
         told = [[self._operator], [type(error).__name__], [message]]

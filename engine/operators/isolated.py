@@ -14,7 +14,7 @@ import pickle
 import signal
 import socket
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 
 import msgspec
@@ -22,14 +22,15 @@ import numpy as np
 import pyarrow as pa
 
 from ..contract.errors import HeadraceError, UserCodeError
-from ..contract.operators import HEAP, ChildProcess, Operator, OperatorContext
+from ..contract.operators import HEAP, ChildProcess, ErrorOutput, Operator, OperatorContext
 from .shared_batches import Gone, SharedBatches
 from .stateless import StatelessOperator
 
 #: To the process: the operator and its context; a batch; the input has ended.
 _OPEN, _PROCESS, _FINISH = b"O", b"P", b"F"
-#: From it: a result; the last result; no more results; the user's code failed; something else did.
-_RESULT, _LAST, _DONE, _USER_FAILED, _FAILED = b"R", b"L", b"D", b"U", b"X"
+#: From it: a result; dead letters; the last result; no more results; the user's code failed;
+#: something else did.
+_RESULT, _LETTERS, _LAST, _DONE, _USER_FAILED, _FAILED = b"R", b"E", b"L", b"D", b"U", b"X"
 
 #: How long a process may take to close its operator, and one that broke off to be seen dead.
 _END_S = 5.0
@@ -47,6 +48,7 @@ class IsolatedOperator(StatelessOperator):
         self._operator = operator
         self._process: ChildProcess | None = None
         self._line: SharedBatches | None = None
+        self._letters: list[pa.RecordBatch] = []
 
     def open(self, context: OperatorContext) -> None:
         """Start the process and open the operator there.
@@ -75,6 +77,11 @@ class IsolatedOperator(StatelessOperator):
         """Emit the operator's last records."""
         self._told(lambda line: line.send(_FINISH))
         yield from self._results()
+
+    def take_errors(self) -> Sequence[pa.RecordBatch]:
+        """Hand out the dead letters that came with the results."""
+        taken, self._letters = self._letters, []
+        return taken
 
     def close(self) -> None:
         """Let the process close its operator and end."""
@@ -105,6 +112,8 @@ class IsolatedOperator(StatelessOperator):
                 yield _as_batch(content)
                 if kind == _LAST:
                     return
+            elif kind == _LETTERS:
+                self._letters.append(_as_batch(content))
             elif kind == _USER_FAILED:
                 raise UserCodeError(*msgspec.msgpack.decode(content, type=tuple[str, str, str]))
             else:
@@ -167,7 +176,7 @@ def _serve_once(
             line.send(_DONE)
         else:
             assert operator is not None, "opened"
-            _answer(line, _run(operator, kind, content))
+            _answer(line, _run(operator, kind, content), operator)
     except UserCodeError as error:
         told = (error.operator, error.message, error.user_traceback)
         line.send(_USER_FAILED, msgspec.msgpack.encode(told))
@@ -179,12 +188,15 @@ def _serve_once(
     return operator
 
 
-def _answer(line: SharedBatches, results: Iterator[pa.RecordBatch]) -> None:
+def _answer(line: SharedBatches, results: Iterator[pa.RecordBatch], operator: Operator) -> None:
     last: pa.RecordBatch | None = None
     for result in results:
         if last is not None:
             line.send_batch(_RESULT, last)
         last = result
+    # Only now is it known which records failed.
+    for letters in operator.take_errors() if isinstance(operator, ErrorOutput) else ():
+        line.send_batch(_LETTERS, letters)
     if last is None:
         line.send(_DONE)
     else:

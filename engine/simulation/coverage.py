@@ -68,6 +68,8 @@ REQUIRED: tuple[str, ...] = (
     "restores by other partitioners",
     "records in flight given out by another partitioner",
     "tasks run to their end, asks",
+    "tasks run to their end, routes",
+    "tasks run to their end, skips",
     "tasks run to their end, session join",
     "tasks run to their end, co-process",
     "tasks run to their end, lives",

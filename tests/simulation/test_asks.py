@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import pytest
 
@@ -24,6 +25,17 @@ PLAIN = Graph(
         TaskSpec(Kind.SOURCE, 2),
         TaskSpec(Kind.ASKS, 3, ((0, KEY),)),
         TaskSpec(Kind.SINK, 2, ((1, KEY),)),
+    ),
+    rows=60,
+    keys=3,
+)
+#: Calls whose results keep the order of their key.
+ORDERED = Graph(
+    (
+        TaskSpec(Kind.SOURCE, 2),
+        TaskSpec(Kind.DROP, 2, ((0, KEY),)),
+        TaskSpec(Kind.ASKS, 3, ((1, KEY),)),
+        TaskSpec(Kind.SINK, 2, ((2, KEY),)),
     ),
     rows=60,
     keys=3,
@@ -52,6 +64,7 @@ def test_what_comes_out_is_what_a_map_puts_out() -> None:
     reference = reference_of(PLAIN)
     assert sum(reference.sinks["sink2"].values()) == PLAIN.rows
     assert not reference.ordered, "in no order"
+    assert reference_of(ORDERED).ordered, "a key's records in order"
 
 
 def test_campaigns_draw_them() -> None:
@@ -59,7 +72,7 @@ def test_campaigns_draw_them() -> None:
     assert sum(any(t.kind is Kind.ASKS for t in graph.tasks) for graph in drawn) >= 5
 
 
-@pytest.mark.parametrize("graph", [PLAIN, TIMED], ids=["plain", "timed"])
+@pytest.mark.parametrize("graph", [PLAIN, TIMED, ORDERED], ids=["plain", "timed", "ordered"])
 def test_jobs_hold_under_faults_and_changes_of_parallelism(graph: Graph) -> None:
     met = Coverage()
     for seed in range(8):
@@ -91,6 +104,16 @@ def emitted_results_are_asked_for_again(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(AsyncMapOperator, "commit", lagging)
 
 
+def restored_records_lose_their_keys(patch: pytest.MonkeyPatch) -> None:
+    """They are dealt out as a list."""
+    made = AsyncMapOperator.__init__
+
+    def keyless(self: AsyncMapOperator, *given: Any, **options: Any) -> None:
+        made(self, *given, **options | {"keys": ()})
+
+    patch.setattr(AsyncMapOperator, "__init__", keyless)
+
+
 def watermarks_pass_calls(patch: pytest.MonkeyPatch) -> None:
     def last(self: AsyncMapOperator) -> int:
         while self._marks:
@@ -107,6 +130,7 @@ def watermarks_pass_calls(patch: pytest.MonkeyPatch) -> None:
         (calls_under_way_are_not_in_the_cut, PLAIN, 0),
         (emitted_results_are_asked_for_again, PLAIN, 0),
         (watermarks_pass_calls, TIMED, 0),
+        (restored_records_lose_their_keys, ORDERED, 7),
     ],
     ids=lambda value: getattr(value, "__name__", ""),
 )

@@ -61,7 +61,7 @@ def test_what_is_retained_is_kept() -> None:
 def test_a_claim_that_goes_while_it_is_replayed_is_a_violation(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(Retention, "started", lambda self, metadata: None)
+    monkeypatch.setattr(Retention, "started", lambda self, metadata, epoch: None)
     found = (run(seed).violation for seed in REPLAYED_LONG)
     assert any("not found" in violation for violation in found)
 

@@ -6,8 +6,9 @@ jump, a life that may end at a crash point, and a wake-up at the deadline of its
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import msgspec
@@ -67,7 +68,8 @@ class Settings:
 class Environment:
     """The shared parts of a run.
 
-    `claim`: path of the checkpoint of another job that this job claims; empty: none.
+    `failed`: {epoch: failed records that committed work has counted}. `claim`: path of the
+    checkpoint of another job that this job claims; empty: none.
     """
 
     scheduler: Scheduler
@@ -81,6 +83,7 @@ class Environment:
     watch: Watch
     disk: LocalDisk
     orphans: Orphans
+    failed: Counter[int] = field(default_factory=Counter)
     claim: str = ""
 
 

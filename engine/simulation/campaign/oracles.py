@@ -148,6 +148,17 @@ def check_output(
         raise Violation(f"transactions are still open at the end: {stuck[:5]}")
 
 
+def check_failed(expected: int, failed: Mapping[int, int]) -> None:
+    """Check how many failed records the committed work of the last epoch has counted.
+
+    The job never went on from a checkpoint, nor at another parallelism; one that starts at its end
+    does no work.
+    """
+    if failed and failed[max(failed)] != expected:
+        counted = failed[max(failed)]
+        raise Violation(f"{expected} records failed, and {counted} were counted")
+
+
 def _check_pooled(
     sink: str,
     expected: Counter[Record],

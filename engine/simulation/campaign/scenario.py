@@ -16,6 +16,7 @@ from headrace.inflight.log import USUAL, LogLimits
 from ...worker.subtask_spec import Limits
 from ..jobs.asks import with_asks
 from ..jobs.batches import with_batches
+from ..jobs.failing import with_failures
 from ..jobs.graphs import Graph, draw_graph, with_ranges
 from ..jobs.reference import Reference, reference_of
 from ..jobs.timed_graphs import with_later_kinds, with_time
@@ -61,7 +62,8 @@ def draw_scenario(
     mode: CheckpointMode | None = None,
 ) -> Scenario:
     """Draw job, settings and faults."""
-    later, batches, asks = (_beside(rng, word) for word in ("later", "batches", "asks"))
+    words = ("later", "batches", "asks", "failing")
+    later, batches, asks, failing = (_beside(rng, word) for word in words)
     drawn = rng.choice(_MODES)
     mode = mode or drawn
     exact = mode is not CheckpointMode.AT_LEAST_ONCE
@@ -83,6 +85,7 @@ def draw_scenario(
     graph = with_later_kinds(graph, later) if exact else graph
     graph, rescales = with_changes(graph, rescales, later)
     graph = with_asks(with_batches(graph, batches), asks)
+    graph, rescales = with_failures(graph, rescales, failing)
     graph, reference = _bounded(graph)
     return Scenario(graph, reference, settings, profile, rescales, drain_ns)
 

@@ -102,6 +102,7 @@ class SimulatedTasks:
         task = self._tasks[subtask]
         assert task.running is not None, f"{subtask}: committed without work"
         work, done = task.running
+        self._env.failed[self._effect.epoch] += done.rows_failed
         self._env.watch.committed(self._effect.epoch, subtask, work, done.outputs)
 
     def abandon(self) -> None:

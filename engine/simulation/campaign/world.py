@@ -34,7 +34,7 @@ from .environment import Environment, Settings
 from .faults import FaultProfile, Faults
 from .local_disk import LocalDisk
 from .network import Network
-from .oracles import check_credit, check_newest, check_output, check_retained
+from .oracles import check_credit, check_failed, check_newest, check_output, check_retained
 from .orphans import Orphans
 from .promptness import duration_max_ns
 from .rescaling import Rescaling
@@ -390,14 +390,17 @@ class World:
     def _check_end(self) -> None:
         scenario = self.scenario
         graph = scenario.graph
+        reference = self._draining.reference()
         check_output(
-            self._draining.reference(),
+            reference,
             self.env.sinks,
             scenario.settings.mode,
             splits=graph.splits,
             rescaled=self.rescaled,
             spread=spread_paths(graph, self.widths),
         )
+        if not self.rescaled and not self.coverage.counts["restored from a checkpoint"]:
+            check_failed(reference.failed, self.env.failed)
         for task in graph.tasks:
             self.coverage.count(f"tasks run to their end, {task.kind.value}")
 

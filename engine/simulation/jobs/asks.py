@@ -9,11 +9,14 @@ from __future__ import annotations
 
 import functools
 import random
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Final
 
+from headrace.channels.partitioners.hash import Hash
+
 from ...contract.operators import OperatorContext
+from ...contract.user_code import Row
 from ...operators.async_calls import Answer, Call, CallLimits
 from ...operators.async_map import AsyncMapOperator
 from .graphs import Graph, Kind
@@ -21,15 +24,20 @@ from .source import SCHEMA
 
 #: Share of the jobs with such tasks, and share of the maps in those.
 _JOBS, _TASKS = 0.4, 0.6
-_CAPACITY: Final = 6
+LIMITS: Final = CallLimits(6, 1, 0, 0, None)
 #: A call ends when somebody has looked for answers so often, by its number.
 _LOOKS: Final = (1, 4, 2, 9, 1, 3, 6)
 
 
 class SimulatedCalls:
-    """See `Calls`: the service answers with the record, sooner or later."""
+    """See `Calls`: the service answers sooner or later, by default with the record.
 
-    def __init__(self) -> None:
+    Args:
+        function: makes the answer; raises ValueError where the call fails.
+    """
+
+    def __init__(self, function: Callable[[Row], Row] = lambda row: row) -> None:
+        self._function = function
         #: By call: looks left, and the answer.
         self._left: dict[int, int] = {}
         self._answers: dict[int, Answer] = {}
@@ -38,7 +46,13 @@ class SimulatedCalls:
         """See `Calls`."""
         for call in calls:
             self._left[call.number] = _LOOKS[call.number % len(_LOOKS)]
-            self._answers[call.number] = Answer(call.number, call.row)
+            self._answers[call.number] = self._answer(call)
+
+    def _answer(self, call: Call) -> Answer:
+        try:
+            return Answer(call.number, self._function(call.row))
+        except ValueError as error:
+            return Answer(call.number, error=error)
 
     def take(self) -> list[Answer]:
         """See `Calls`."""
@@ -60,11 +74,17 @@ def _calls(_: OperatorContext) -> SimulatedCalls:
     return SimulatedCalls()
 
 
-def asks(name: str, *, ordered: bool) -> AsyncMapOperator:
+def asks(name: str, *, ordered: bool, keys: Sequence[str] = ()) -> AsyncMapOperator:
     """The operator: the product's, with calls of the simulation."""
-    limits = CallLimits(_CAPACITY, 1, 0, 0, None)
     return AsyncMapOperator(
-        lambda row: row, SCHEMA, SCHEMA, limits, ordered=ordered, operator=name, calls=_calls
+        lambda row: row,
+        SCHEMA,
+        SCHEMA,
+        LIMITS,
+        ordered=ordered,
+        operator=name,
+        keys=keys,
+        calls=_calls,
     )
 
 
@@ -73,9 +93,18 @@ def ordered_at(task: int) -> bool:
     return task % 2 == 0
 
 
-def asks_of(task: int) -> functools.partial[AsyncMapOperator]:
+def keyed_at(graph: Graph, task: int) -> bool:
+    """Whether records come to task `task` by key in all versions of the job."""
+    if any(change.task == task for change in graph.changes):
+        return False
+    edges = [edge for _, edge in graph.tasks[task].inputs]
+    return all(isinstance(edge, Hash) and edge.columns == ("key",) for edge in edges)
+
+
+def asks_of(graph: Graph, task: int) -> functools.partial[AsyncMapOperator]:
     """Makes the operator of task `task`, given its name."""
-    return functools.partial(asks, ordered=ordered_at(task))
+    keys = ("key",) if keyed_at(graph, task) else ()
+    return functools.partial(asks, ordered=ordered_at(task), keys=keys)
 
 
 def with_asks(graph: Graph, rng: random.Random) -> Graph:

@@ -22,6 +22,7 @@ from .batches import Batched, rule_of
 from .co_processes import co_process
 from .connects import Connected
 from .event_time import Times, buckets
+from .failing import calls, failing_of
 from .graphs import MAX_PARALLELISM, TIMED, Graph, Kind
 from .lives import Expiring, in_order, lives
 from .operators import Drop, Gather, History, Records, Stamp
@@ -77,6 +78,11 @@ def plan_of(graph: Graph, rng: random.Random, system: SinkSystem) -> ExecutionPl
             parallelism=task.parallelism,
             inputs=tuple(e.index for e in edges if e.consumer == index),
             outputs=tuple(e.index for e in edges if e.producer == index),
+            error_outputs=tuple(
+                e.index
+                for e in edges
+                if e.producer == index and graph.tasks[e.consumer].kind is Kind.DEAD
+            ),
         )
         for index, task in enumerate(graph.tasks)
     )
@@ -104,7 +110,9 @@ def _operators(
             batched = functools.partial(Batched, index)
             return (OperatorPlan(f"{name}-stamp", operator=batched, batch=rule_of(index)),)
         case Kind.ASKS:
-            return (_timed(name, asks_of(index)), stamp)
+            return (_timed(name, asks_of(graph, index)), stamp)
+        case Kind.ROUTES | Kind.SKIPS:
+            return (_failing(name, kind, index),)
         case Kind.DROP:
             drop = functools.partial(Drop, index)
             return (OperatorPlan(f"{name}-drop", operator=drop), stamp)
@@ -138,16 +146,24 @@ def _operators(
         case Kind.GATHER:
             gather = functools.partial(Gather, index)
             return (OperatorPlan(name, operator=gather, stateful=True),)
-        case Kind.SINK:
+        case Kind.SINK | Kind.DEAD:
             writer = functools.partial(SystemWriter, system)
             # The coordinator's process makes committers, and calls the system in another way.
             committer = functools.partial(_no_committer, name)
-            return (OperatorPlan(name, sink=writer, committer=committer, stateful=True),)
+            sink = OperatorPlan(name, sink=writer, committer=committer, stateful=True)
+            return (sink,) if kind is Kind.SINK else (stamp, sink)
 
 
 def _timed(name: str, make: Callable[[str], Operator]) -> OperatorPlan:
     operator = functools.partial(make, name)
     return OperatorPlan(name, operator=operator, stateful=True, time=EventTimeRole.ACTS)
+
+
+def _failing(name: str, kind: Kind, index: int) -> OperatorPlan:
+    make = failing_of(kind, index)
+    if calls(index):
+        return _timed(name, make)
+    return OperatorPlan(name, operator=functools.partial(make, name))
 
 
 def _no_committer(name: str) -> SystemCommitter:

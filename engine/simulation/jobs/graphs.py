@@ -38,6 +38,12 @@ class Kind(Enum):
     BATCHES = "batches"
     #: Marks the path, by calls of a service that end in another order.
     ASKS = "asks"
+    #: Marks the path, and fails on a quarter of the records, by id: routes them, ...
+    ROUTES = "routes"
+    #: ... or drops them.
+    SKIPS = "skips"
+    #: A sink of the records that the task before it routes.
+    DEAD = "dead"
     #: Drops a quarter of the records, by id.
     DROP = "drop"
     #: Keyed: appends each record to the list of its key and says at which place.
@@ -76,6 +82,7 @@ class Kind(Enum):
     SINK = "sink"
 
 
+FAILING = (Kind.ROUTES, Kind.SKIPS)
 JOINS = (Kind.JOIN, Kind.WINDOW_JOIN, Kind.SESSION_JOIN)
 WINDOWED = (Kind.BUCKETS, Kind.WINDOWS, Kind.SLIDING, Kind.SESSIONS)
 WITH_TTL = (Kind.LIVES, Kind.EXPIRING)

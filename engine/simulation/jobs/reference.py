@@ -16,9 +16,11 @@ from headrace.channels.partitioners.forward import Forward
 from headrace.channels.partitioners.hash import Hash
 from headrace.channels.partitioners.partitioner import Partitioner
 
+from .asks import keyed_at, ordered_at
 from .co_processes import totals_of
 from .connects import TOLD_PATH
-from .graphs import ANEW, JOINS, TIMED, WITH_TTL, Graph, Kind, TaskSpec
+from .failing import calls, fails
+from .graphs import ANEW, FAILING, JOINS, TIMED, WITH_TTL, Graph, Kind, TaskSpec
 from .operators import PATH_STEP, is_dropped
 from .source import key_of, records_of
 from .timed_reference import Records, lives_of, pairs_of, windows_of
@@ -46,6 +48,7 @@ class Reference:
             on the parallelism of the time.
         pooled: paths from windows with late records. The run decides which records are told
             together; here each record stands for itself.
+        failed: how many calls fail, those of all copies.
     """
 
     sinks: dict[str, Counter[Record]] = field(default_factory=dict)
@@ -54,6 +57,7 @@ class Reference:
     changed: set[int] = field(default_factory=set)
     copied: set[int] = field(default_factory=set)
     pooled: set[int] = field(default_factory=set)
+    failed: int = 0
     total_rows: int = 0
 
 
@@ -67,39 +71,41 @@ def reference_of(graph: Graph, read: Places | None = None) -> Reference:
     outputs: list[Counter[Record]] = []
     #: Paths by task; True: in order so far.
     orders: list[dict[int, bool]] = []
+    #: Records of the task's letters.
+    letters: list[Counter[Record]] = []
     for index, task in enumerate(graph.tasks):
-        arriving, order = _arriving(task, outputs, orders)
+        arriving, order = _arriving(task, letters if task.kind is Kind.DEAD else outputs, orders)
         match task.kind:
             case Kind.SOURCE:
-                ids = [
-                    id
-                    for place, id in enumerate(records_of(index, graph.rows))
-                    if read is None
-                    or place // graph.splits < read[index].get(place % graph.splits, 0)
-                ]
-                leaving = Counter(Record(id, key_of(id, graph.keys), 0, 0) for id in ids)
+                leaving = _read(index, graph, read)
                 order = {0: True}
-            case Kind.SINK:
-                reference.sinks[f"sink{index}"] = arriving
+            case Kind.SINK | Kind.DEAD:
+                if task.kind is Kind.DEAD:
+                    arriving = _marked(index, arriving)
+                    order = _stepped(graph, index, order)
+                reference.sinks[f"{task.kind.value}{index}"] = arriving
                 reference.ordered |= {path for path, kept in order.items() if kept}
                 leaving = Counter()
             case kind if kind in JOINS:
                 leaving = _joined(index, task, outputs)
-                order = _stepped(index, task.kind, order)
+                order = _stepped(graph, index, order)
             case Kind.CONNECT:
                 main, order = _arriving(_with(task, task.inputs[:-1]), outputs, orders)
                 told, _ = _arriving(_with(task, task.inputs[-1:]), outputs, orders)
-                order = _stepped(index, task.kind, order) | {_told_path(index): False}
+                order = _stepped(graph, index, order) | {_told_path(index): False}
                 leaving = _leaving(index, Kind.HISTORY, 1, main, reference)
                 leaving += _gathered(told, task.parallelism, _told_path(index))
             case Kind.CO_PROCESS:
                 leaving = _leaving(index, Kind.HISTORY, 1, arriving, reference)
                 leaving += _totals_of_sides(index, task, outputs)
-                order = _stepped(index, task.kind, order) | {_told_path(index): False}
+                order = _stepped(graph, index, order) | {_told_path(index): False}
             case _:
                 leaving = _leaving(index, task.kind, task.parallelism, arriving, reference)
-                order = _stepped(index, task.kind, order)
+                order = _stepped(graph, index, order)
         outputs.append(leaving)
+        failed = _failed(index, task.kind, arriving)
+        letters.append(_marked(index, failed))
+        reference.failed += sum(failed.values())
         orders.append(order)
         reference.total_rows += sum(arriving.values())
     broken = {
@@ -177,6 +183,9 @@ def _paths_over(graph: Graph, picked: Callable[[_Edge], bool]) -> set[int]:
             case Kind.SINK:
                 found |= {path for path, over in arriving.items() if over}
                 leaving.append({})
+            case Kind.DEAD:
+                found |= {p * PATH_STEP + index + 1 for p, over in arriving.items() if over}
+                leaving.append({})
             case anew if anew in ANEW:
                 leaving.append({index + 1: any(arriving.values())})
             case _:
@@ -203,6 +212,15 @@ def _arriving(
     return arriving, order
 
 
+def _read(index: int, graph: Graph, read: Places | None) -> Counter[Record]:
+    ids = [
+        id
+        for place, id in enumerate(records_of(index, graph.rows))
+        if read is None or place // graph.splits < read[index].get(place % graph.splits, 0)
+    ]
+    return Counter(Record(id, key_of(id, graph.keys), 0, 0) for id in ids)
+
+
 def _leaving(
     index: int, kind: Kind, parallelism: int, arriving: Counter[Record], reference: Reference
 ) -> Counter[Record]:
@@ -220,12 +238,27 @@ def _leaving(
     for record, times in arriving.items():
         if kind is Kind.DROP and is_dropped(record.id, index):
             continue
+        if kind in FAILING and fails(record.id, index):
+            continue
         by = record.by
         if kind is Kind.HISTORY:
             by = index
             reference.places[index, record.key] += times
         leaving[Record(record.id, record.key, record.path * PATH_STEP + index + 1, by)] += times
     return leaving
+
+
+def _failed(index: int, kind: Kind, arriving: Counter[Record]) -> Counter[Record]:
+    """Records on which the task fails."""
+    if kind not in FAILING:
+        return Counter()
+    return Counter({r: times for r, times in arriving.items() if fails(r.id, index)})
+
+
+def _marked(index: int, records: Counter[Record]) -> Counter[Record]:
+    """The records with the task on their path."""
+    marked = {r._replace(path=r.path * PATH_STEP + index + 1): n for r, n in records.items()}
+    return Counter(marked)
 
 
 def _totals(arriving: Counter[Record], path: int) -> Counter[Record]:
@@ -279,8 +312,11 @@ def _told(index: int, told: Records) -> Counter[Record]:
     return Counter({Record(id, key, index + 1, 0): times for (id, key), times in told.items()})
 
 
-def _stepped(index: int, kind: Kind, order: dict[int, bool]) -> dict[int, bool]:
+def _stepped(graph: Graph, index: int, order: dict[int, bool]) -> dict[int, bool]:
+    kind = graph.tasks[index].kind
     if kind in ANEW:
         return {index + 1: False}
-    keeps = kind is not Kind.ASKS
+    keeps = not (kind in FAILING and calls(index))
+    if kind is Kind.ASKS:
+        keeps = ordered_at(index) and keyed_at(graph, index)
     return {path * PATH_STEP + index + 1: kept and keeps for path, kept in order.items()}

@@ -104,3 +104,27 @@ def test_isolated_operators_run_in_a_job(
 ) -> None:
     job = hr.Job("job", stream(numbers()).write.collect(name="out"), parallelism=1)
     assert job.run("processes").collected["out"].num_rows == expected
+
+
+def test_failed_records_of_isolated_operators_are_routed_or_dropped() -> None:
+    def odd(row: dict[str, Any]) -> dict[str, Any]:
+        if row["sequence"] % 2 == 0:
+            raise ValueError("even")
+        return row
+
+    routed = numbers().map(odd, on_error="route", isolate=True, name="odd")
+    skipped = hr.read.sequence(10, name="others").map(
+        odd, on_error="skip", isolate=True, name="skips"
+    )
+    job = hr.Job(
+        "job",
+        routed.write.collect(name="out"),
+        routed.errors.write.collect(name="dead"),
+        skipped.write.collect(name="rest"),
+        parallelism=1,
+    )
+    found = job.run("processes").collected
+    assert sorted(found["out"]["sequence"].to_pylist()) == [1, 3, 5, 7, 9]
+    dead = [letter["record"]["sequence"] for letter in found["dead"].to_pylist()]
+    assert sorted(dead) == [0, 2, 4, 6, 8]
+    assert sorted(found["rest"]["sequence"].to_pylist()) == [1, 3, 5, 7, 9]

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -23,7 +24,9 @@ from headrace.engine.contract.operators import (
 )
 from headrace.engine.operators.async_calls import Answer, Call, CallLimits
 from headrace.engine.operators.async_map import PENDING, AsyncMapOperator
+from headrace.engine.operators.failures import OnError, letter_schema
 from headrace.engine.operators.progress import WatermarkGenerator
+from headrace.engine.state.tables import KEY_GROUP
 
 IN = pa.schema([("n", pa.int64())])
 OUT = pa.schema([("n", pa.int64()), ("square", pa.int64())])
@@ -58,15 +61,30 @@ class NamedCalls:
         n = self.begun.pop(number).row["n"]
         self.answers.append(Answer(number, {"n": n, "square": n * n}, error))
 
-    def end_record(self, n: int) -> None:
-        self.end(next(number for number, call in self.begun.items() if call.row["n"] == n))
+    def end_record(self, n: int, error: BaseException | None = None) -> None:
+        self.end(next(at for at, call in self.begun.items() if call.row["n"] == n), error)
+
+    def misfit(self, n: int) -> None:
+        """End the call of a record with a result of a wrong type."""
+        number = next(at for at, call in self.begun.items() if call.row["n"] == n)
+        del self.begun[number]
+        self.answers.append(Answer(number, {"n": n, "square": "many"}))
 
 
-def made(capacity: int = 3, *, ordered: bool = False) -> tuple[AsyncMapOperator, NamedCalls]:
+def made(
+    capacity: int = 3, *, ordered: bool = False, on_error: OnError = "fail"
+) -> tuple[AsyncMapOperator, NamedCalls]:
     calls = NamedCalls()
     limits = CallLimits(capacity, 1, 0, 0, None)
     operator = AsyncMapOperator(
-        lambda row: row, IN, OUT, limits, ordered=ordered, operator="ask", calls=lambda _: calls
+        lambda row: row,
+        IN,
+        OUT,
+        limits,
+        ordered=ordered,
+        operator="ask",
+        on_error=on_error,
+        calls=lambda _: calls,
     )
     operator.open(CONTEXT)
     return operator, calls
@@ -86,6 +104,10 @@ def looked(operator: AsyncMapOperator) -> list[int]:
     found = [n for batch in operator.fire(0, 100) for n in batch["n"].to_pylist()]
     operator.commit()
     return found
+
+
+def letters_of(operator: AsyncMapOperator) -> list[int]:
+    return [n for batch in operator.take_errors() for n in batch["record"].field("n").to_pylist()]
 
 
 def held(operator: AsyncMapOperator) -> list[int]:
@@ -158,6 +180,56 @@ def test_restored_records_are_asked_for_again() -> None:
     assert again.next_timer_ns() is None
 
 
+def keyed(capacity: int = 9) -> tuple[AsyncMapOperator, NamedCalls]:
+    calls = NamedCalls()
+    operator = AsyncMapOperator(
+        lambda row: row,
+        KEYED_IN,
+        OUT,
+        CallLimits(capacity, 1, 0, 0, None),
+        ordered=True,
+        operator="ask",
+        keys=["key"],
+        calls=lambda _: calls,
+    )
+    operator.open(CONTEXT)
+    return operator, calls
+
+
+KEYED_IN = pa.schema([("n", pa.int64()), ("key", pa.string())])
+
+
+def test_records_under_way_stay_with_their_key_and_in_order() -> None:
+    operator, _ = keyed()
+    rows = [{"n": n, "key": "abc"[n % 3]} for n in range(12)]
+    batch = pa.RecordBatch.from_pylist(rows, schema=KEYED_IN)
+    assert [n for found in operator.process(batch, 0) for n in found["n"].to_pylist()] == [0, 1, 2]
+    operator.commit()
+    (state,) = operator.snapshot()
+    table = state.table()
+    assert state.kind is StateKind.KEYED
+    groups = table[KEY_GROUP.name].to_pylist()
+    assert groups == sorted(groups)
+    for key in "abc":
+        own = table.filter(pc.field("key") == key)
+        assert own["n"].to_pylist() == [n for n in range(3, 12) if "abc"[n % 3] == key]
+        again, calls = keyed()
+        again.restore([RestoredState(PENDING, state.kind, own)])
+        assert looked(again) == []
+        for n in reversed(own["n"].to_pylist()):
+            calls.end_record(n)
+        assert looked(again) == own["n"].to_pylist()
+    empty, _ = keyed()
+    assert empty.snapshot()[0].table().schema == table.schema
+
+
+def test_state_without_keys_is_not_restored_by_key() -> None:
+    operator, _ = keyed()
+    table = pa.table({"n": [1], "key": ["a"]}, schema=KEYED_IN)
+    with pytest.raises(UserError, match="give the changed operator a new name"):
+        operator.restore([RestoredState(PENDING, StateKind.LIST, table)])
+
+
 def test_records_with_other_columns_are_not_restored() -> None:
     operator, _ = made()
     table = pa.table({"m": [1]})
@@ -201,6 +273,62 @@ def test_a_failed_call_names_its_record() -> None:
         looked(operator)
 
 
+@pytest.mark.parametrize("ordered", [True, False])
+def test_failed_records_become_letters_and_the_others_results(ordered: bool) -> None:
+    operator, calls = made(capacity=4, ordered=ordered, on_error="route")
+    fed(operator, 1, 2, 3, 4)
+    calls.end_record(1, ConnectionError("down"))
+    calls.misfit(3)
+    calls.end_record(4)
+    calls.end_record(2)
+    assert sorted(looked(operator)) == [2, 4]
+    (letters,) = operator.take_errors()
+    assert letters.schema == letter_schema(IN)
+    first, second = letters.to_pylist()
+    assert first == {
+        "operator": "ask",
+        "error": "ConnectionError",
+        "message": "down",
+        "record": {"n": 1},
+    }
+    assert (second["error"], second["record"]) == ("UserCodeError", {"n": 3})
+    assert "returned 'many' in column 'square'" in second["message"]
+    assert letters_of(operator) == []
+    assert held(operator) == []
+
+
+def test_a_cut_holds_a_failed_record_until_its_letter_is_committed() -> None:
+    operator, calls = made(on_error="route")
+    fed(operator, 1, 2)
+    calls.end_record(1, ConnectionError("down"))
+    assert list(operator.fire(0, 100)) == []
+    assert letters_of(operator) == [1]
+    assert held(operator) == [1, 2]
+    operator.commit()
+    assert held(operator) == [2]
+
+
+def test_results_and_watermarks_do_not_wait_for_a_failed_record() -> None:
+    operator, calls = made(capacity=2, ordered=True, on_error="skip")
+    fed(operator, 1, 2)
+    operator.advance(100, 10)
+    calls.end_record(2)
+    assert looked(operator) == []
+    calls.end_record(1, ConnectionError("down"))
+    assert looked(operator) == [2]
+    assert operator.watermark_ns == 100
+    assert fed(operator, 3, 4) == []
+    assert len(calls.begun) == 2, "the failed call gave its place back"
+
+
+def test_the_last_watermark_waits_for_failing_calls() -> None:
+    operator, calls = made(on_error="skip")
+    fed(operator, 1)
+    calls.end_record(1, ConnectionError("down"))
+    assert operator.advance(MAX_WATERMARK, 10).done
+    assert letters_of(operator) == [1]
+
+
 def test_close_gives_the_calls_up() -> None:
     operator, calls = made()
     fed(operator, 1)
@@ -211,27 +339,35 @@ def test_close_gives_the_calls_up() -> None:
 @given(
     st.booleans(),
     st.integers(1, 4),
-    st.lists(st.one_of(st.integers(1, 5), st.sampled_from(["end", "look", "crash"])), max_size=30),
+    st.lists(
+        st.one_of(st.integers(1, 5), st.sampled_from(["end", "fail", "look", "crash"])),
+        max_size=30,
+    ),
 )
 def test_every_record_counts_once(ordered: bool, capacity: int, steps: list[int | str]) -> None:
-    """With crashes in between: what a cut holds and what was emitted before make up all records."""
-    operator, calls = made(capacity, ordered=ordered)
+    """With crashes in between: what a cut holds, results and letters before make up all records."""
+    operator, calls = made(capacity, ordered=ordered, on_error="route")
     given_records = 0
     emitted: list[int] = []
+    letters: list[int] = []
     for step in steps:
         if isinstance(step, int):
             emitted += fed(operator, *range(given_records, given_records + step))
             given_records += step
         elif step == "end" and calls.begun:
             calls.end(max(calls.begun))
+        elif step == "fail" and calls.begun:
+            calls.end(max(calls.begun), ConnectionError("down"))
         elif step == "look":
             emitted += looked(operator)
         elif step == "crash":
             (state,) = operator.snapshot()
-            operator, calls = made(capacity, ordered=ordered)
+            operator, calls = made(capacity, ordered=ordered, on_error="route")
             operator.restore([RestoredState(PENDING, state.kind, state.table())])
-        assert sorted(emitted + held(operator)) == list(range(given_records))
+        letters += letters_of(operator)
+        assert sorted(emitted + letters + held(operator)) == list(range(given_records))
     emitted += [n for batch in operator.finish() for n in batch["n"].to_pylist()]
-    assert sorted(emitted) == list(range(given_records))
+    letters += letters_of(operator)
+    assert sorted(emitted + letters) == list(range(given_records))
     if ordered:
         assert emitted == sorted(emitted)

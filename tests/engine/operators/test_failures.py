@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import traceback
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -120,3 +121,15 @@ def test_a_letter_holds_any_record_as_it_came() -> None:
     letters.validate(full=True)
     assert letters["record"].to_pylist() == batch.to_pylist()
     assert letters["message"].to_pylist() == ["'b'", "'b'"]
+
+
+def test_an_exception_made_once_does_not_keep_all_failed_calls() -> None:
+    once = ValueError("made once")
+
+    def fails(row: Row) -> Row:
+        raise once
+
+    operator = MapOperator(fails, SCHEMA, operator="o", on_error="skip")
+    list(operator.process(BATCH, 0))
+    assert len(operator.take_errors()[0]) == ROWS
+    assert len(traceback.extract_tb(once.__traceback__)) <= 2

@@ -19,6 +19,7 @@ from headrace.engine.contract.operators import ChildProcess, OperatorContext
 from headrace.engine.drivers.companion import Companion
 from headrace.engine.drivers.isolated_process import SpawnedProcess
 from headrace.engine.operators.batch import MapBatchesOperator
+from headrace.engine.operators.failures import OnError
 from headrace.engine.operators.isolated import IsolatedFailed, IsolatedOperator
 from headrace.engine.operators.row import FilterFunctionOperator, FlatMapOperator, MapOperator
 
@@ -87,6 +88,47 @@ def test_isolated_operators_emit_what_they_emit_at_home(opened: Open) -> None:
         at_home = make(operator="score")
         at_home.open(CONTEXT)
         assert list(opened(make).process(batch, 0)) == list(at_home.process(batch, 0))
+
+
+def checked(row: dict[str, Any]) -> dict[str, Any]:
+    if row["n"] % 3 == 0:
+        raise ValueError(f"{row['n']} is a fizz")
+    return row
+
+
+def checked_batch(batch: pa.RecordBatch) -> pa.RecordBatch:
+    for row in batch.to_pylist():
+        checked(row)
+    return batch
+
+
+KEEPING: dict[str, Callable[[OnError, str], Any]] = {
+    "map": lambda how, name: MapOperator(checked, SCHEMA, operator=name, on_error=how),
+    "flat_map": lambda how, name: FlatMapOperator(
+        lambda row: [checked(row)] * 2, SCHEMA, operator=name, on_error=how
+    ),
+    "filter": lambda how, name: FilterFunctionOperator(
+        lambda row: checked(row)["n"] > 2, operator=name, on_error=how
+    ),
+    "map_batches": lambda how, name: MapBatchesOperator(
+        checked_batch, SCHEMA, operator=name, on_error=how
+    ),
+}
+
+
+@pytest.mark.parametrize("kind", KEEPING)
+def test_failed_records_come_out_as_at_home(opened: Open, kind: str) -> None:
+    make = KEEPING[kind]
+    at_home = make("route", "score")
+    at_home.open(CONTEXT)
+    operator = opened(lambda operator: make("route", operator))
+    for numbers in (range(10), [3], [0, 3, 6], [1], [4], range(6_000)):
+        batch = batch_of(list(numbers))
+        assert list(operator.process(batch, 0)) == list(at_home.process(batch, 0))
+        letters = list(operator.take_errors())
+        assert letters == list(at_home.take_errors())
+        assert sum(map(len, letters)) == sum(n % 3 == 0 for n in numbers)
+        assert list(operator.take_errors()) == [], "each letter once"
 
 
 def test_columns_of_every_kind_pass(opened: Open) -> None:

@@ -116,3 +116,78 @@ def test_calls_under_way_are_made_again_at_another_parallelism(
     finally:
         OPEN.set()
     assert sorted(found["sequence"].to_pylist()) == list(range(ROWS))
+
+
+async def refuse_round(row: dict[str, Any]) -> dict[str, Any]:
+    await asyncio.sleep(random.random() / 100)
+    if row["sequence"] % 10 == 0:
+        raise LookupError(f"no order {row['sequence']}")
+    return {"sequence": row["sequence"], "key_given": ""}
+
+
+def test_failed_calls_become_letters_once_through_a_restart(tmp_path: Path) -> None:
+    failed: list[int] = []
+
+    def fails_once(row: dict[str, Any]) -> dict[str, Any]:
+        if row["sequence"] == ROWS - 1 and not failed:
+            failed.append(1)
+            raise ConnectionError("once")
+        return row
+
+    source = hr.read.sequence(ROWS, keys=7, name="numbers", rate=2_000.0)
+    good = source.map_async(
+        refuse_round, ASKED, retries=1, backoff="1ms", on_error="route", name="ask"
+    )
+    out = good.rebalance().map(fails_once).write.collect(name="out")
+    dead = good.errors.rebalance().write.collect(name="dead")
+    options = hr.Checkpoints(str(tmp_path), interval="30ms", mode="unaligned")
+    job = hr.Job("asks", out, dead, parallelism=2, max_parallelism=8, checkpoints=options)
+    result = job.start("threads").wait(WAIT_S)
+    assert result.restarts == 1
+    letters = result.collected["dead"].to_pylist()
+    assert sorted(letter["record"]["sequence"] for letter in letters) == list(range(0, ROWS, 10))
+    assert {letter["error"] for letter in letters} == {"LookupError"}
+    found = sorted(result.collected["out"]["sequence"].to_pylist())
+    assert found == [n for n in range(ROWS) if n % 10]
+
+
+#: A third of the records was asked for.
+UNDER_LOAD = threading.Event()
+
+
+async def dawdle(row: dict[str, Any]) -> dict[str, Any]:
+    """Answers a third at once; the next calls wait for `OPEN`, and the first of these are slow."""
+    later = row["sequence"] - ROWS // 3
+    if later >= 0:
+        UNDER_LOAD.set()
+        while not OPEN.is_set():
+            await asyncio.sleep(0.005)
+    if 0 <= later < 8:
+        await asyncio.sleep(0.1 * later)
+    return row
+
+
+@pytest.mark.parametrize(("before", "after"), [(1, 3), (3, 1)])
+def test_a_key_keeps_its_order_at_another_parallelism(
+    tmp_path: Path, before: int, after: int
+) -> None:
+    UNDER_LOAD.clear()
+    OPEN.clear()
+    source = hr.read.sequence(ROWS, keys=7, name="numbers", parallelism=1)
+    slow = source.key_by("key").map_async(dawdle, ordered=True, capacity=8, name="ask")
+    out = slow.key_by("key").stream.write.collect(name="out", parallelism=1)
+    options = hr.Checkpoints(str(tmp_path), interval="50ms", mode="unaligned")
+    job = hr.Job("asks", out, parallelism=before, max_parallelism=8, checkpoints=options)
+    try:
+        handle = job.start("threads")
+        assert UNDER_LOAD.wait(WAIT_S)
+        handle.checkpoint()
+        handle.rescale(after)
+        OPEN.set()
+        found = handle.wait(WAIT_S).collected["out"].to_pylist()
+    finally:
+        OPEN.set()
+    assert sorted(row["sequence"] for row in found) == list(range(ROWS))
+    for key in {row["key"] for row in found}:
+        own = [row["sequence"] for row in found if row["key"] == key]
+        assert own == sorted(own)

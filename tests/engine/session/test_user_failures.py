@@ -12,6 +12,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from pyspark import cloudpickle
 
 import headrace as hr
 from headrace.engine.contract.connectors import Delivery
@@ -85,20 +86,18 @@ def test_a_function_that_leaves_in_any_way_fails_the_job(
     assert "gave up after 2 restarts" in text
 
 
-@pytest.mark.parametrize("place", ["init", "call"])
-def test_a_function_that_exits_fails_the_job_of_processes(place: str, tmp_path: Path) -> None:
-    class Exits:
-        def __init__(self) -> None:
-            if place == "init":
-                sys.exit(3)
+#: A worker of its own process has a copy.
+ALWAYS_THE_SAME = ValueError("made once")
 
-        def __call__(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-            sys.exit(3)
 
-    stream = hr.read.batches(ROWS, name="rows").map_batches(Exits, name="model")
-    text = the_end(stream, tmp_path, "processes")
-    assert "operator 'model' (test_user_failures.py:" in text
-    assert "SystemExit: 3" in text
+def test_an_exception_made_once_is_the_same_failure_each_time(tmp_path: Path) -> None:
+    def fails(row: Row) -> Row:
+        raise ALWAYS_THE_SAME
+
+    stream = hr.read.batches(ROWS, name="rows").map(fails, name="model")
+    text = the_end(stream, tmp_path, restart=hr.Restart(attempts=9, backoff="1ms"))
+    assert "gave up after 2 restarts" in text
+    assert text.count("raise ALWAYS_THE_SAME") == 1
 
 
 class Reader:
@@ -186,6 +185,45 @@ class Sink:
 
     def committer(self, job: str, name: str) -> None:
         return None
+
+
+@pytest.fixture
+def shipped() -> Iterator[None]:
+    """This module travels to worker processes, which cannot import it."""
+    module = sys.modules[__name__]
+    # pyspark ships cloudpickle without types.
+    cloudpickle.register_pickle_by_value(module)  # type: ignore[no-untyped-call]
+    yield
+    cloudpickle.unregister_pickle_by_value(module)  # type: ignore[no-untyped-call]
+
+
+def failing_job(place: str, error: BaseException) -> hr.Job:
+    """A job whose function, source or sink fails at `place`."""
+    rows = hr.read.batches(ROWS, name="rows")
+    if place == "poll":
+        rows = hr.read.from_source(Source(place, error), name="mine")
+    if place in ("init", "call"):
+        rows = rows.map_batches(failing(place, lambda: error), name="mine")
+    sink = Sink(place, error) if place == "write" else None
+    end = rows.write.to(sink, name="mine") if sink else rows.write.collect(name="out")
+    return hr.Job("job", end, parallelism=1, max_parallelism=8)
+
+
+@pytest.mark.parametrize("way_out", WAYS_OUT, ids=lambda made: type(made()).__name__)
+@pytest.mark.parametrize("place", ["init", "call", "poll", "write"])
+def test_code_that_leaves_a_worker_process_in_any_way_fails_the_job(
+    place: str, way_out: Callable[[], BaseException], shipped: None, tmp_path: Path
+) -> None:
+    error = way_out()
+    job = failing_job(place, error)
+    options: dict[str, Any] = {"restart": hr.Restart(attempts=1, backoff="1ms")}
+    if place == "write":
+        options["checkpoints"] = str(tmp_path / "c")
+    with pytest.raises(hr.JobFailed) as caught:
+        job.start("processes", **options).wait(WAIT_S)
+    assert "operator 'mine' (test_user_failures.py:" in str(caught.value)
+    assert type(error).__name__ in str(caught.value)
+    assert "gave up after 1 restarts" in str(caught.value)
 
 
 @pytest.mark.parametrize("place", ["init", "open", "write", "precommit"])
