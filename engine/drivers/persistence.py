@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from headrace.channels.buffer import ChannelId
-from headrace.inflight.confirmed import Confirmed
+from headrace.inflight.confirmed import NAMED, Confirmed, NamingLimits
 from headrace.inflight.log import USUAL, Continuous, LogLimits
 from headrace.inflight.writer import AdHoc, InflightWriter, Piece
 
@@ -128,6 +128,8 @@ class Persistence:
         return [] if floors is None or is_waiting else self.inflight.trim(floors)
 
 
-def persistence_of(limits: Limits, log: LogLimits = USUAL) -> Persistence:
+def persistence_of(
+    limits: Limits, log: LogLimits = USUAL, naming: NamingLimits = NAMED
+) -> Persistence:
     """Make the persistence of a new attempt, with the in-flight writer of its limits."""
-    return Persistence(Continuous(log) if limits.logs else AdHoc())
+    return Persistence(Continuous(log, naming) if limits.logs else AdHoc(naming))
