@@ -39,7 +39,15 @@ from headrace.recovery.layout import (
     shared_path,
     store_path,
 )
-from headrace.recovery.store import Content, NotFound, Store, StoreRejected, joined, parts_of
+from headrace.recovery.store import (
+    Content,
+    NotFound,
+    Store,
+    StoreRejected,
+    is_short,
+    joined,
+    parts_of,
+)
 
 from ..contract.operators import (
     DatabaseSnapshot,
@@ -262,7 +270,7 @@ def _own(store: Store, job: str, handle: FileHandle | StateSchema) -> bytes:
     except StoreRejected as refused:
         # To ask again is no use if the file ends too early, which it may be for every other
         # refusal.
-        if len(store.get(path)) < blob.offset + blob.length:
+        if is_short(store, path, blob.offset + blob.length):
             expected = f"{blob.length} bytes"
             raise CorruptBlob(blob.offset, expected, refused.reason) from refused
         raise

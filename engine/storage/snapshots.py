@@ -37,7 +37,7 @@ from headrace.recovery.layout import (
     store_path,
 )
 from headrace.recovery.metadata import SubtaskSnapshot
-from headrace.recovery.store import NotFound, Store, StoreError, StoreRejected
+from headrace.recovery.store import NotFound, Store, StoreError, StoreRejected, is_short
 
 from ..contract.execution import SubtaskId
 from ..contract.operators import Restored, RestoredState, Snapshot, StateKind, StateSnapshot
@@ -348,7 +348,7 @@ def _read_blob(
 def _is_short(store: Store, file: str, blob: Blob) -> bool:
     """Return whether the file ends before the blob does, so that another attempt is no use."""
     try:
-        return len(store.get(file)) < blob.offset + blob.length
+        return is_short(store, file, blob.offset + blob.length)
     except StoreError:
         return False
 
