@@ -42,6 +42,10 @@ class NotFound(StoreRejected):
     """No object of that path."""
 
 
+class NotAFile(NotFound):
+    """Something else than a file stands in the object's place, which no run puts there."""
+
+
 class TooLarge(StoreRejected):
     """`get` found an object larger than its reader takes, and did not read it."""
 

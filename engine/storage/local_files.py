@@ -28,6 +28,7 @@ from collections.abc import Callable, Iterator
 from headrace.recovery.store import (
     AlreadyExists,
     Content,
+    NotAFile,
     NotFound,
     StoreError,
     StoreRejected,
@@ -115,7 +116,7 @@ class LocalFiles:
                 raise NotFound(path, "not found") from error
             except OSError as error:
                 if error.errno == errno.ELOOP:
-                    raise NotFound(path, _REJECTIONS[errno.ELOOP]) from error
+                    raise NotAFile(path, _REJECTIONS[errno.ELOOP]) from error
                 raise
             try:
                 return _read(path, file, offset, length, bytes_max)
@@ -352,7 +353,7 @@ def _read(path: str, file: int, offset: int, length: int | None, bytes_max: int 
     """
     status = os.fstat(file)
     if not stat.S_ISREG(status.st_mode):
-        raise NotFound(path, "not found")
+        raise NotAFile(path, "not a regular file")
     available = status.st_size - offset
     wanted = max(available, 0) if length is None else length
     if bytes_max is not None and wanted > bytes_max:
