@@ -209,7 +209,8 @@ def test_lost_metadata_of_a_start_is_told(store: FsspecStore) -> None:
     assert found.warnings == (
         (
             "chk-5 cannot be restored (epoch 2 started from it, and its metadata is not there any"
-            " more); chk-2 is used, so what was committed to sinks after it will be written once more"
+            " more); chk-2 is used, so what was committed to sinks after it will be written once"
+            " more"
         ),
     )
     store.delete(metadata_path("job", 2))
