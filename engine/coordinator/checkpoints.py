@@ -396,6 +396,8 @@ class Checkpoints:
     ) -> list[CoordinatorEffect]:
         mode = mode or self._mode
         number = max(self._checkpoint_next, savepoint.number_min if savepoint else 0)
+        if number > self._checkpoint_next:
+            self._retention.skipped(self._checkpoint_next)
         self._checkpoint_next = number + 1
         target = None if savepoint is None else savepoint.target
         self._retention.triggered(number, target)

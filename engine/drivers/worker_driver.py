@@ -46,7 +46,7 @@ from ..worker.worker import Worker
 from ..worker.worker_events import DataFrame, SendFrame
 from .call_board import CallBoard
 from .isolated_process import SpawnedProcess
-from .loading import make_chain, open_database, origin_of, read_restored
+from .loading import check_directory, make_chain, open_database, origin_of, read_restored
 from .persistence import CheckpointStored, CheckpointWrite, persistence_of
 from .subtask_thread import (
     Leaving,
@@ -353,6 +353,7 @@ class WorkerDriver(Performer[_Loaded, ConnectionId]):
         make = partial(
             make_chain, self._plan, owner=self._settings.owner, processes=self._processes
         )
+        check = partial(check_directory, self._store, self._plan.job, effect.epoch, self.machine.me)
         threads = {
             id: SubtaskThread(
                 effect.epoch,
@@ -365,7 +366,9 @@ class WorkerDriver(Performer[_Loaded, ConnectionId]):
                     backend,
                     tell_call=self._calls.recorder(index, id),
                 ),
-                partial(read_restored, self._plan, id, snapshots.get(id), origin, ahead),
+                partial(
+                    read_restored, self._plan, id, snapshots.get(id), origin, ahead, check=check
+                ),
                 self._inbox.put,
             )
             for index, id in enumerate(effect.subtasks)

@@ -9,9 +9,11 @@ restore finds out operators that do not tell, and damaged data.
 
 from __future__ import annotations
 
+from contextlib import suppress
+
 import pyarrow as pa
 
-from headrace.channels.schemas import WireSchema
+from headrace.channels.schemas import UnsupportedSchema, WireSchema
 from headrace.inflight.handle import BufferHandle
 from headrace.inflight.segment import InvalidTable, inflate, schema_from_ipc
 from headrace.recovery.handles import StateHandle, StateSchema
@@ -91,7 +93,9 @@ def _flying(metadata: CheckpointMetadata) -> dict[str, list[BufferHandle]]:
 
 def _columns(schema: pa.Schema) -> str:
     """Names and types as they travel; ends may differ in nullability and metadata."""
-    return ", ".join(f"{field.name}: {field.type}" for field in WireSchema.of(schema).wire)
+    with suppress(UnsupportedSchema):  # such columns stay within a process
+        schema = WireSchema.of(schema).wire
+    return ", ".join(f"{field.name}: {field.type}" for field in schema)
 
 
 def _schema_of(store: Store, job: str, handle: _Columns | BufferHandle) -> pa.Schema | None:
