@@ -6,13 +6,15 @@ to Parquet and Parquet to nowhere, between the moment when all workers run and t
 the last commit included. A record is an int64 id, an int64 key and a float64 value. And: a function
 of 30 ms a call and 5 us a row, called by a job with `batch_size=4096`, by a job that learns the
 size, and by a plain loop over the same 4096-row batches, in one subtask each; as ratios to the
-loop. The function sleeps, as a model does that computes without the GIL.
+loop. The function sleeps, as a model does that computes without the GIL. And: `map_async` with
+calls of 100 ms, 64 at a time, with an unaligned checkpoint each 200 ms; as a ratio to 640 a second.
 
 Noise: machines are shared; compare figures of one run only, as ratios.
 """
 
 from __future__ import annotations
 
+import asyncio
 import tempfile
 import time
 from collections.abc import Callable, Iterator
@@ -35,6 +37,8 @@ CALL_S, ROW_S = 0.030, 5e-6
 #: Records of the programs that handle a row at a time, as a share of the others'.
 _ROW_SHARE = 10
 _FILES = 4
+#: Calls of a service: seconds of each, and how many at a time.
+_ANSWER_S, _CAPACITY = 0.1, 64
 
 
 def run(
@@ -54,6 +58,7 @@ def run(
         slow_records = slow_calls * BATCH_ROWS
         path = write_input(Path(folder, "slow"), slow_records)
         yield from _slow(path, slow_records, runner)
+        yield _asked(Path(folder), slow_calls * _CAPACITY // 3, runner)
 
 
 def write_input(path: Path, records: int) -> Path:
@@ -71,6 +76,12 @@ def slow(batch: pa.RecordBatch) -> pa.RecordBatch:
     """Take a fixed time, and some for each row."""
     time.sleep(CALL_S + ROW_S * batch.num_rows)
     return batch
+
+
+async def ask(row: dict[str, Any]) -> dict[str, Any]:
+    """Wait for an answer."""
+    await asyncio.sleep(_ANSWER_S)
+    return row
 
 
 def add_one(batch: pa.RecordBatch) -> dict[str, Any]:
@@ -138,3 +149,24 @@ def _slow(path: Path, records: int, runner: Runner) -> Iterator[dict[str, Any]]:
             "ratio": round(rate / loop, 3),
             "runner": runner,
         }
+
+
+def _asked(folder: Path, records: int, runner: Runner) -> dict[str, Any]:
+    """Calls that wait for a service."""
+    path = write_input(folder / "asked", records)
+    stream = hr.read.parquet(str(path), name="in").map_async(ask, name="ask", capacity=_CAPACITY)
+    interval = "200ms"
+    checkpoints = hr.Checkpoints(str(folder / "checkpoints"), interval=interval, mode="unaligned")
+    sink = stream.write.blackhole(name="out")
+    job = hr.Job("bench-first-asked", sink, parallelism=1, checkpoints=checkpoints)
+    measured = run_and_measure(job, runner)
+    rate = records / measured.running_s
+    return {
+        "bench": "first",
+        "program": "map_async, calls of 100 ms, capacity 64",
+        "records": records,
+        "records_per_s": round(rate),
+        "ratio": round(rate * _ANSWER_S / _CAPACITY, 3),
+        "runner": runner,
+        **measured.checkpoints(interval),
+    }

@@ -49,7 +49,6 @@ from .coordinator_events import (
     NoticeKind,
     Outcome,
     PartEffect,
-    RecoverSinks,
     RequestAnswered,
     SendMessage,
     StopKind,
@@ -156,6 +155,8 @@ class Coordinator:
         self._overtake_at_ns: int | None = None
         #: How the job will have ended when all commits are done.
         self._outcome: JobEnded | None = None
+        #: The sinks are asked to abort what dead attempts have left; and have answered.
+        self._sweeping = self._swept = False
         #: When the attempt began to run.
         self._runs_since_ns = 0
         self._now_ns = 0
@@ -230,6 +231,7 @@ class Coordinator:
                 self._recovered = event.epoch == self.epoch
                 if self._recovered:
                     self._transactions.recovered()
+                    self._swept = self._sweeping
             case events.SinkFailed():
                 return self._sink_failed(event)
             case events.MetadataWritten(checkpoint):
@@ -499,9 +501,14 @@ class Coordinator:
 
         While the attempt runs, a commit is repeated without an end.
         """
-        if event.checkpoint is None and self.phase is not Phase.PREPARING:
+        if event.checkpoint is None and self.phase is not Phase.PREPARING and not self._sweeping:
             return []  # the recovery of an attempt that is not to begin any more
         wait_ns = self._transactions.failed(event.checkpoint, self._now_ns)
+        if self._sweeping and (event.lost or wait_ns is None):
+            self._swept = True
+            self._transactions.forget_again()
+            what = "what dead attempts left in the sinks stays until the next run of the job"
+            return [Notice(NoticeKind.WARNING, f"{event.reason}; {what}")]
         if event.lost:
             return self._sinks_gave_up(event.reason)
         if wait_ns is None and self.phase in (Phase.PREPARING, Phase.CLOSING):
@@ -609,7 +616,10 @@ class Coordinator:
         return [] if self._transactions.again_at_ns is not None else self._conclude()
 
     def _conclude(self) -> list[CoordinatorEffect]:
-        """Write held savepoints, delete superfluous files, dismiss the workers."""
+        """Write held savepoints, sweep the sinks, delete superfluous files, dismiss the workers.
+
+        A job that failed does not wait for its sinks: these may be what failed.
+        """
         effects = self._heed(self._checkpoints.write_ready(self._now_ns))
         if self._checkpoints.writing:
             return effects
@@ -617,11 +627,14 @@ class Coordinator:
         assert ended is not None, "closing without a reason"
         effects += self._answer_stop(None, f"the job ended without it: {ended.reason}")
         effects += self._checkpoints.leave(ended.reason)
+        if self._claimed and not self._transactions.uncommitted and not self._sweeping:
+            self._sweeping = True
+            effects += self._transactions.sweep(self.epoch)
         if ended.outcome is not Outcome.FAILED:
+            if self._sweeping and self._claimed and not self._swept:
+                return effects
             effects += self._retention.end()
         if self._retention.awaits:
             return effects
         self.phase = Phase.ENDED
-        if self._claimed and not self._transactions.uncommitted:
-            effects.append(RecoverSinks(self.epoch, ()))
         return [*effects, *self._workers.send_all(messages.Shutdown(ended.reason)), ended]

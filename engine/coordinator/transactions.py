@@ -41,8 +41,8 @@ class Transactions:
         self._rules = rules
         self._tries = Restarts(rules)
         self._recovering = False
-        #: Of the epoch that recovered the sinks last.
-        self._start = EpochStart(0, 0, 0)
+        #: Epoch and start of the last recovery.
+        self._recovery: tuple[int, EpochStart | None] = (0, None)
         #: Number of the newest complete checkpoint; 0: none.
         self._newest = 0
         #: {transaction id: record}: in a complete checkpoint, commit not confirmed.
@@ -92,9 +92,17 @@ class Transactions:
         """Note the start of an epoch, commit all unconfirmed transactions, and abort every other in
         the sinks.
         """
+        return self._recover(start.epoch, start)
+
+    def sweep(self, epoch: int) -> list[CoordinatorEffect]:
+        """Abort every transaction in the sinks: all that the job needed are committed."""
+        assert not self._uncommitted, "transactions of the job are open"
+        return self._recover(epoch, None)
+
+    def _recover(self, epoch: int, start: EpochStart | None) -> list[CoordinatorEffect]:
         self.again_at_ns = None
-        self._start = start
-        return [RecoverSinks(start.epoch, self.uncommitted, start)]
+        self._recovery = (epoch, start)
+        return [RecoverSinks(epoch, self.uncommitted, start)]
 
     def again(self, now_ns: int) -> list[CoordinatorEffect]:
         """Repeat what failed, if its back-off is over: the recovery, or the unconfirmed part of
@@ -104,7 +112,7 @@ class Transactions:
             return []
         self.again_at_ns = None
         if self._recovering:
-            return self.recover(self._start)
+            return self._recover(*self._recovery)
         assert self._newest > 0, "nothing was ever committed"
         self._committing[self._newest] = tuple(self._uncommitted)
         return [CommitTransactions(self._newest, self.uncommitted)]

@@ -22,8 +22,8 @@ from ..operators.work import (
     Work,
 )
 from ..worker.worker_events import WorkEnded, WorkFailed
+from .failed_calls import work_failed
 from .user_output import speaking
-from .worker_performer import work_failed
 
 _log = logging.getLogger(__name__)
 

@@ -45,6 +45,7 @@ from ..worker.subtask_spec import Limits
 from ..worker.worker import Worker
 from ..worker.worker_events import DataFrame, SendFrame
 from .call_board import CallBoard
+from .failed_calls import open_failed, work_failed
 from .isolated_process import SpawnedProcess
 from .loading import check_directory, make_chain, open_database, origin_of, read_restored
 from .persistence import CheckpointStored, CheckpointWrite, persistence_of
@@ -55,7 +56,7 @@ from .subtask_thread import (
     SubtaskThread,
     ThreadEvent,
 )
-from .worker_performer import LoadedAttempt, Performer, open_failed, work_failed
+from .worker_performer import LoadedAttempt, Performer
 
 _log = logging.getLogger(__name__)
 

@@ -7,7 +7,6 @@ worker, and the order of calls to the persistence.
 
 from __future__ import annotations
 
-import traceback
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -17,9 +16,7 @@ from headrace.inflight.writer import Piece
 from headrace.recovery.store import Store, StoreError
 
 from ..contract import messages as m
-from ..contract.errors import HeadraceError, UserCodeError, UserError
 from ..contract.execution import ExecutionPlan, SubtaskId
-from ..contract.user_code import described
 from ..operators.chain import Chain
 from ..storage.log_files import PieceWritten
 from ..storage.snapshots import (
@@ -58,37 +55,6 @@ class LoadedAttempt:
     persistence: Persistence
     #: None: there is no checkpoint storage.
     origin: Origin | None
-
-
-def work_failed(epoch: int, subtask: SubtaskId, error: BaseException) -> w.WorkFailed:
-    """Return the event of a call of the operators that raised."""
-    match error:
-        case UserCodeError(story=story, user_traceback=trace):
-            # A broken promise (a type, a schema) will be broken again; an exception may be a
-            # passing trouble.
-            return w.WorkFailed(epoch, subtask, story, trace, fatal=not trace)
-        case HeadraceError():
-            return w.WorkFailed(epoch, subtask, str(error), "", fatal=False)
-        case _:
-            trace = "".join(traceback.format_exception(error))
-            return w.WorkFailed(epoch, subtask, described(error), trace, fatal=False)
-
-
-def open_failed(
-    epoch: int, subtask: SubtaskId, error: BaseException
-) -> w.WorkFailed | w.AttemptLoadFailed:
-    """Return the event of a chain that could not be opened or restored."""
-    if isinstance(error, StoreError):
-        # Storage that does not answer now tells nothing about the program or the checkpoint: try
-        # again.
-        reason = f"the checkpoint could not be read: {error}"
-        return w.WorkFailed(epoch, subtask, reason, "", fatal=False)
-    if isinstance(error, CorruptState):
-        return w.AttemptLoadFailed(epoch, str(error))
-    if isinstance(error, UserError):
-        # State that does not fit the program, a missing folder: the next attempt finds the same.
-        return w.WorkFailed(epoch, subtask, str(error), "", fatal=True)
-    return work_failed(epoch, subtask, error)
 
 
 _Connection = TypeVar("_Connection")

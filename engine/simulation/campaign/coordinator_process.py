@@ -325,7 +325,7 @@ class _Outside:
         self._env = env
 
     def __getattr__(self, method: str) -> Any:
-        stored = method in ("list", "create")
+        stored = method in ("list", "create", "tear")
         return getattr(self._env.storage if stored else self._env.sinks, method)
 
 

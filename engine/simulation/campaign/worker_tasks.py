@@ -13,8 +13,8 @@ from typing import Any
 from headrace.recovery.store import StoreError
 
 from ...contract.execution import SubtaskId
+from ...drivers.failed_calls import open_failed
 from ...drivers.loading import make_chain, read_restored
-from ...drivers.worker_performer import open_failed
 from ...operators.chain import Chain
 from ...operators.work import (
     ProcessWork,

@@ -133,6 +133,8 @@ class Driven:
         self.answers_deletions = True
         self.not_withdrawn: set[int] = set()
         self.not_deleted: set[int] = set()
+        #: Sinks answer at once when a job that is over asks for what dead attempts have left.
+        self.answers_sweep = True
 
     def start(self) -> list[str]:
         return self._noted(self.machine.start(self.now_ns))
@@ -141,9 +143,17 @@ class Driven:
         done = self.machine.step(event, self.now_ns)
         effects = self._noted(done)
         self.machine.check()
-        for effect in done if self.answers_deletions else ():
-            effects += self._deleted(effect)
+        for effect in done:
+            effects += self._swept(effect)
+            effects += self._deleted(effect) if self.answers_deletions else []
         return effects
+
+    def _swept(self, effect: d.CoordinatorEffect) -> list[str]:
+        match effect:
+            case d.RecoverSinks(epoch, _, None) if self.answers_sweep:
+                return self.step(d.SinksRecovered(epoch))
+            case _:
+                return []
 
     def _deleted(self, effect: d.CoordinatorEffect) -> list[str]:
         match effect:

@@ -468,13 +468,42 @@ def test_a_cancelled_job_ends_at_once_and_aborts_what_is_open() -> None:
         "answer 5: stopped at once",
         "Abandon to 0",
         "Abandon to 1",
+        "recover sinks in 1: []",
         "withdraw 1 patiently",
         "delete 1 patiently",
-        "recover sinks in 1: []",
         "Shutdown to 0",
         "Shutdown to 1",
         "stopped: stopped at once",
     ]
+
+
+def swept() -> Driven:
+    """A stopped job whose sinks are asked for what dead attempts have left."""
+    subject = running()
+    subject.answers_sweep = False
+    assert subject.step(d.StopRequested(d.StopKind.NOW))[-1] == "recover sinks in 1: []"
+    return subject
+
+
+def test_a_job_that_is_over_asks_its_sinks_again_until_they_answer() -> None:
+    subject = swept()
+    assert subject.step(d.SinkFailed(None, "no answer")) == []
+    due_ns = subject.machine.next_deadline_ns()
+    assert due_ns is not None
+    assert subject.at(due_ns) == ["recover sinks in 1: []"]
+    assert subject.step(d.SinksRecovered(1))[-1] == "stopped: stopped at once"
+
+
+def test_a_job_that_is_over_ends_though_its_sinks_never_answer() -> None:
+    subject = swept()
+    for _ in range(RULES.restarts.attempts_max):
+        assert subject.step(d.SinkFailed(None, "no answer")) == []
+        subject.at(subject.machine.next_deadline_ns() or 0)
+    assert subject.step(d.SinkFailed(None, "no answer"))[-1] == "stopped: stopped at once"
+    assert subject.notices[-1] == (
+        "warning: no answer; what dead attempts left in the sinks stays until the next run of the"
+        " job"
+    )
 
 
 def test_a_cancelled_job_waits_for_open_metadata_and_commits_what_became_complete() -> None:

@@ -382,7 +382,7 @@ def test_a_job_does_not_end_before_storage_has_answered() -> None:
         subject.answers_deletions = False
 
     subject, effects = at_the_end(slow)
-    assert effects == ["Abandon to 0", "Abandon to 1"]
+    assert effects == ["Abandon to 0", "Abandon to 1", "recover sinks in 1: []"]
     assert subject.step(d.CheckpointsWithdrawn((1,), ())) == ["withdraw 1 patiently"]
     assert subject.step(d.CheckpointsWithdrawn((1,), (1,))) == ["delete 1 patiently"]
     assert subject.step(d.FilesDeleted(Deletable()))[-1] == "stopped: stopped at once"
