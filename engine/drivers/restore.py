@@ -302,7 +302,9 @@ def _newest(store: Store, job: str, open_: Open) -> _Found:
         else:
             if past.counts(*_place_of(link, metadata)):
                 return _Found(metadata, link.directory, refused, link)
-    start = lost_start(past, newest, [link.number for link in (*found, *damaged_links)])
+    start = lost_start(
+        past, newest, [*(link.number for link in found), *(link.number for link in damaged_links)]
+    )
     if start is not None:
         refused.append((f"chk-{start.number}", start.reason))
     metadata_, damaged = catalog.newest_valid(store, job)

@@ -12,8 +12,6 @@ from headrace.engine.drivers.loading import check_directory
 from headrace.engine.storage.checkpoint_storage import FsspecStore
 from headrace.recovery.catalog import claim_epoch
 
-WAIT_S = 60.0
-
 
 def test_the_file_of_the_epoch_tells_the_driver_s_directory(tmp_path: Path) -> None:
     theirs, ours = FsspecStore(str(tmp_path / "theirs")), FsspecStore(str(tmp_path / "ours"))
@@ -28,17 +26,15 @@ def test_the_file_of_the_epoch_tells_the_driver_s_directory(tmp_path: Path) -> N
         check_directory(ours, "job", epoch, 3)
 
 
-@pytest.mark.parametrize("runner", ["threads", "processes"])
-def test_memory_is_a_directory_of_one_process(runner: str) -> None:
-    """Before, the job ran, and could not restart after the first failure."""
-    job = hr.Job(
-        "job",
-        hr.read.sequence(1000, name="numbers").write.collect(name="out"),
-        parallelism=2,
-        checkpoints=f"memory://loading-{runner}",
+def in_memory(name: str) -> hr.Job:
+    numbers = hr.read.sequence(1000, name="numbers")
+    return hr.Job(
+        "job", numbers.write.collect(name="out"), parallelism=2, checkpoints=f"memory://{name}"
     )
-    if runner == "threads":
-        job.run(runner)
-        return
+
+
+def test_memory_is_a_directory_of_one_process() -> None:
+    """Before, the job ran, and could not restart after the first failure."""
+    in_memory("loading-threads").run("threads")
     with pytest.raises(hr.JobFailed, match="does not see the driver's checkpoint directory"):
-        job.run(runner)
+        in_memory("loading-processes").run("processes")

@@ -225,11 +225,11 @@ def test_what_stands_in_the_place_of_metadata_is_told(store: FsspecStore) -> Non
     assert told_of_displaced(found, store, "job") == found
     at = Path(store.url, metadata_path("job", 5))
     at.rename(at.with_name("aside"))
-    for make, reason in (
-        (lambda: at.symlink_to("aside"), "it is a symbolic link"),
-        (lambda: os.mkfifo(at), "not a regular file"),
-    ):
-        make()
+    for reason in ("it is a symbolic link", "not a regular file"):
+        if "link" in reason:
+            at.symlink_to("aside")
+        else:
+            os.mkfifo(at)
         found = told_of_displaced(resolve(store, "job", "auto"), store, "job")
         assert found.metadata == metadata(2)
         (warning,) = found.warnings
