@@ -9,6 +9,7 @@
     JOB/epochs/E                  created exclusively by the attempt that owns epoch E
     JOB/epochs/E-from-N-eX        epoch E started from checkpoint N of epoch X (`history.py`)
     JOB/elsewhere/N               number N of the history is a checkpoint in another directory
+    JOB/failed/OPERATOR-N.arrow   the batch at which subtask N of an operator failed last
     JOB/owner                     token by which the job's sinks know output of this directory
     JOB/KIND-N/claimed            the job that has claimed this checkpoint or savepoint
     JOB/KIND-N/released           its metadata, from the release until all of it is deleted
@@ -194,6 +195,11 @@ def epoch_path(job: str, epoch: int) -> str:
 def start_path(job: str, start: EpochStart) -> str:
     """Return the path of the file that tells where an epoch started. Format, never change."""
     return f"{epoch_path(job, start.epoch)}-from-{start.checkpoint}-e{start.completed_by}"
+
+
+def failed_path(job: str, operator: str, subtask: int) -> str:
+    """Return the path of the batch at which a subtask of an operator failed last."""
+    return f"{job_folder(job)}/failed/{job_folder(operator)}-{subtask}.arrow"
 
 
 def owner_path(job: str) -> str:

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import base64
 import math
-import sys
 from collections.abc import Iterator, Sequence
 from datetime import date, time
 from typing import Any
@@ -21,6 +20,7 @@ from ..contract.errors import UserError
 from ..inspection.contents import View, in_flight_on, state_of
 from ..inspection.directory import open_checkpoint
 from .reporter import print_object
+from .streams import say
 from .tables import print_table
 
 #: Rows turned into Python objects at a time.
@@ -58,7 +58,7 @@ def show_contents(
         shown = ([_text(value) for value in row.values()] for row in _rows(batches))
         print_table(view.schema.names, shown)
     if more:
-        print(f"more than {limit} rows; --limit N shows more of them", file=sys.stderr)
+        say(f"more than {limit} rows; --limit N shows more of them")
     return 0
 
 

@@ -10,6 +10,7 @@ from ..control import messages as m
 from ..control.client import ask
 from .numbers import milliseconds, seconds
 from .reporter import print_object
+from .streams import give
 
 
 def rescale(
@@ -30,7 +31,7 @@ def rescale(
             }
         )
     else:
-        print(
+        give(
             f"job {job} runs at parallelism {done.parallelism}, from chk-{done.checkpoint}: it took"
             f" {seconds(done.duration_ns)}, and the job stood still for"
             f" {seconds(done.standstill_ns)} of it"
@@ -55,7 +56,7 @@ def savepoint(
     if as_json:
         print_object({"job": job, "savepoint": redacted(done.path)})
     else:
-        print(redacted(done.path))
+        give(redacted(done.path))
     return 0
 
 
@@ -106,5 +107,5 @@ def stop(
         last = "" if done.checkpoint is None else f"; the last checkpoint is chk-{done.checkpoint}"
         if done.savepoint is not None:
             last = f"; restore={redacted(done.savepoint)} goes on from there"
-        print(f"job {job} {how}{last}")
+        give(f"job {job} {how}{last}")
     return 0

@@ -74,7 +74,7 @@ def view(status: Status, rates: Sequence[TaskRates]) -> Group:
     parts = [f"{status.phase.value}, attempt {status.epoch}", last_checkpoint(status)]
     if status.restarts:
         parts.append(counted(status.restarts, "restart"))
-    parts.append(bottleneck(rates))
+    parts.append(bottleneck(status, rates))
     return Group(table, Text("; ".join(parts)))
 
 

@@ -11,7 +11,6 @@ Spark.
 from __future__ import annotations
 
 import logging
-import os
 import sys
 from collections.abc import Sequence
 from typing import Annotated
@@ -21,7 +20,9 @@ from cyclopts import App, CycloptsError, Parameter, validators
 from ..contract.errors import HeadraceError
 from .benchmarks import benchmarks
 from .parameters import Json, RunArguments, settings_of, spelled_out
+from .streams import OutputLost, open_missing, say, unwritable
 
+_UNREACHABLE = 4
 _INTERRUPTED = 130
 _BROKEN_PIPE = 141
 
@@ -47,24 +48,45 @@ app.command(benchmarks)
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line; return the exit code."""
     words = list(sys.argv[1:] if arguments is None else arguments)
+    open_missing()
     # An interrupted call into Spark is logged with its stack, which tells a user nothing.
     logging.getLogger("py4j").setLevel(logging.CRITICAL)
     # Its warnings are notices of the job, which the reporter tells.
     logging.getLogger("headrace.engine.drivers.coordinator_driver").setLevel(logging.ERROR)
     try:
+        code = _run(words)
+        lost = unwritable(sys.stdout)
+    except OutputLost as error:
+        lost = error.reason
+        unwritable(sys.stdout)
+    if lost is not None:
+        code = _lost_output(lost)
+    unwritable(sys.stderr)
+    return code
+
+
+def _run(words: Sequence[str]) -> int:
+    """Run a command to its end, and its last word. Raises: OutputLost."""
+    try:
         code = app(spelled_out(words), exit_on_error=False, print_error=False)
-        sys.stdout.flush()
     except CycloptsError as error:
         return _ended(str(error).strip(), 2, words)
     except HeadraceError as error:
         return _ended(str(error), error.exit_code, words)
     except KeyboardInterrupt:
         return _ended("interrupted", _INTERRUPTED, words)
-    except BrokenPipeError:
-        # The reader of our output has seen enough; Python would complain when it flushes at exit.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return _BROKEN_PIPE
+    except OSError as error:
+        # A table that was printed as a whole.
+        if unwritable(sys.stdout):
+            raise OutputLost(error) from error
+        raise
     return code if isinstance(code, int) else 0
+
+
+def _lost_output(reason: OSError) -> int:
+    if isinstance(reason, BrokenPipeError):
+        return _BROKEN_PIPE  # the reader of our output has seen enough
+    return _ended(f"standard output cannot be written: {reason.strerror}", _UNREACHABLE, ())
 
 
 @app.command
@@ -246,7 +268,7 @@ def verify(
 
 def _ended(sentence: str, code: int, words: Sequence[str]) -> int:
     """Say why the command ended; machines that asked for JSON are told as well."""
-    print(f"headrace: {sentence}", file=sys.stderr)
+    say(f"headrace: {sentence}")
     if "--json" in words:
         from .reporter import print_object
 

@@ -19,6 +19,7 @@ from ..contract.places import redacted
 from ..drivers.status import Status
 from .rates import Meter
 from .standing import progress_fields, summary
+from .streams import give, say
 
 _LINE_EVERY_NS = 10_000_000_000
 _OBJECT_EVERY_NS = 1_000_000_000
@@ -90,7 +91,7 @@ class LineReporter:
     def event(self, event: str, text: str | None, **fields: Any) -> None:
         """See `Reporter`."""
         if text is not None:
-            print(redacted(text), file=sys.stderr, flush=True)
+            say(redacted(text))
 
     def look(self, status: Status, now_ns: int) -> None:
         """See `Reporter`."""
@@ -100,9 +101,7 @@ class LineReporter:
         if now_ns >= self._next_ns:
             self._next_ns = now_ns + _LINE_EVERY_NS
             elapsed = (now_ns - self._began_ns) // 1_000_000_000
-            print(
-                f"{elapsed} s: {summary(status, self._meter.rates())}", file=sys.stderr, flush=True
-            )
+            say(f"{elapsed} s: {summary(status, self._meter.rates())}")
 
     def close(self) -> None:
         """See `Reporter`."""
@@ -110,4 +109,4 @@ class LineReporter:
 
 def print_object(fields: Mapping[str, Any]) -> None:
     """Print one JSON object as a line of standard output; values unknown to JSON become text."""
-    print(json.dumps(fields, default=str, ensure_ascii=False), flush=True)
+    give(json.dumps(fields, default=str, ensure_ascii=False), at_once=True)

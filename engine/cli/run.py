@@ -16,6 +16,7 @@ from .follow import announce, follow, listening, start
 from .numbers import seconds
 from .reporter import Reporter, open_reporter, print_object
 from .standing import counted
+from .streams import give
 from .target import load_job
 
 #: Rows of a collect sink turned into Python objects at a time.
@@ -107,4 +108,4 @@ def _print_record(sink: str, record: Mapping[str, Any], *, as_json: bool) -> Non
     if as_json:
         print_object({"event": "record", "sink": sink, "record": record})
     else:
-        print(json.dumps(record, default=str, ensure_ascii=False))
+        give(json.dumps(record, default=str, ensure_ascii=False))

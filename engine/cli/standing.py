@@ -8,6 +8,7 @@ from typing import Any
 from headrace.recovery import sizes
 from headrace.recovery.metadata import CheckpointMetadata
 
+from ..coordinator.rules import Phase
 from ..drivers.status import Status
 from .numbers import mebibytes, milliseconds, rate, seconds, size
 from .rates import TaskRates, slowest
@@ -61,8 +62,10 @@ def last_checkpoint(status: Status) -> str:
     return f"chk-{newest.checkpoint}: {seconds(newest.duration_ns)}, {size(state_bytes(newest))}"
 
 
-def bottleneck(rates: Sequence[TaskRates]) -> str:
-    """Name the task that holds back the others, for people."""
+def bottleneck(status: Status, rates: Sequence[TaskRates]) -> str:
+    """Name the task that holds back the others, for people; or say that operators still open."""
+    if status.phase is Phase.DEPLOYING:
+        return "operators open and state is loaded"
     slow = slowest(rates)
     return "no operator is busy" if slow is None else f"slowest: {slow.task} ({slow.busy:.0%} busy)"
 
@@ -78,7 +81,7 @@ def summary(status: Status, rates: Sequence[TaskRates]) -> str:
     queued = mebibytes(sum(task.queued_bytes for task in rates))
     parts = [
         f"{rate(taken)} rows/s",
-        bottleneck(rates),
+        bottleneck(status, rates),
         f"{queued} MiB queued",
         last_checkpoint(status),
     ]

@@ -17,6 +17,7 @@ from ..contract.places import redacted
 from .checkpoints import SIDES, Row, has_problem
 from .numbers import seconds, size
 from .reporter import print_object
+from .streams import give
 
 _PROBLEM = 3
 _PHASES = ("end_to_end", "start_delay", "alignment", "sync", "async")
@@ -31,7 +32,7 @@ def show_listing(rows: Sequence[Row], directory: str, *, as_json: bool) -> int:
     if as_json:
         _objects(rows)
     elif not rows:
-        print(f"no checkpoints in {redacted(directory)}")
+        give(f"no checkpoints in {redacted(directory)}")
     else:
         columns = ("job", "number", "status", "mode", "created (UTC)", "took", "state", "in flight")
         print_table(columns, (_listed(row) for row in rows))
@@ -50,18 +51,18 @@ def show_details(row: Row, *, as_json: bool) -> int:
         return _PROBLEM if has_problem([row]) else 0
     for key, value in row.items():
         if key not in ("metadata", "by_task", "by_subtask") and value is not None:
-            print(f"{key}: {value}")
+            give(f"{key}: {value}")
     metadata = row["metadata"]
     for heading, places in (("by task", row["by_task"]), ("by subtask", row["by_subtask"])):
         if places:
-            print(f"\n{heading}, times in ms")
+            give(f"\n{heading}, times in ms")
             print_table(_TIMES, map(_times, places))
-            print(f"\n{heading}, size of state, in-flight records and their size")
+            give(f"\n{heading}, size of state, in-flight records and their size")
             print_table(_AMOUNTS, map(_amounts, places))
     _held(row["by_task"])
     if metadata is not None:
         names = {index: task["name"] for index, task in enumerate(metadata["tasks"])}
-        print("\nstate")
+        give("\nstate")
         print_table(
             ("task", "subtask", "finished", "operator", "state", "rows", "size"),
             (part for subtask in metadata["subtasks"] for part in _states(subtask, names)),
@@ -74,7 +75,7 @@ def show_verification(rows: Sequence[Row], directory: str, *, as_json: bool) -> 
     if as_json:
         _objects(rows)
     elif not rows:
-        print(f"no complete checkpoints in {redacted(directory)}")
+        give(f"no complete checkpoints in {redacted(directory)}")
     else:
         print_table(
             ("job", "checkpoint", "status"),
@@ -94,7 +95,7 @@ def show_measured(found: Mapping[str, Any], *, as_json: bool) -> int:
         print_object(found)
     else:
         for key, value in found.items():
-            print(
+            give(
                 f"{key}: {value:,}"
                 if isinstance(value, int) and value > 9999
                 else f"{key}: {value}"
@@ -138,7 +139,7 @@ def _held(tasks: Sequence[Row]) -> None:
     """Return what cuts waited for, the longest wait of each task and cause first."""
     holds = [(row["name"], hold) for row in tasks for hold in row["holds"]]
     if holds:
-        print("\nwhat its cuts waited for (times in ms)")
+        give("\nwhat its cuts waited for (times in ms)")
         holds.sort(key=lambda named: -named[1]["held_ms"])
         rows = ((name, hold["for"], hold["by"], f"{hold['held_ms']:g}") for name, hold in holds)
         print_table(("task", "waited for", "of", "at most"), rows)
@@ -193,4 +194,4 @@ def print_table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
 
 def _problems(sentences: Iterable[str]) -> None:
     for sentence in sentences:
-        print(sentence)
+        give(sentence)

@@ -27,8 +27,8 @@ from __future__ import annotations
 
 import re
 import secrets
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from typing import Any, Literal, get_args
 from urllib.parse import quote
 
@@ -36,7 +36,7 @@ import pyarrow as pa
 import xxhash
 
 from ..contract.connectors import Delivery
-from ..contract.errors import CommitLost, UserError
+from ..contract.errors import CommitLost, HeadraceError, UserError
 from ..contract.operators import OperatorContext, RestoredState, StateSnapshot, Transaction
 from . import durable
 from .filesystem import Location, locate
@@ -142,28 +142,31 @@ class FileWriter:
         self._context = context
         self._nonce = self._make_nonce()
         folder = f"{_job_folder(self._location, context.job)}/{self._folder()}"
-        durable.make_folder(self._location, folder)
+        with self._telling():
+            durable.make_folder(self._location, folder)
 
     def restore(self, states: Sequence[RestoredState]) -> None:
         """A writer keeps no state."""
 
     def write(self, batch: pa.RecordBatch) -> None:
-        """Add records to the open file, or begin one."""
-        if self._records is None:
-            self._records = self._begin(batch.schema)
-        self._records.write(batch)
+        """Add records to the open file, or begin one. Raises: HeadraceError."""
+        with self._telling():
+            if self._records is None:
+                self._records = self._begin(batch.schema)
+            self._records.write(batch)
 
     def precommit(self, checkpoint: int) -> Sequence[Transaction]:
-        """Make the file durable under its temporary name."""
+        """Make the file durable under its temporary name. Raises: HeadraceError."""
         if self._records is None:
             return ()
         context = self._opened()
-        rows = self._records.finish()
         path = self._temporary()
-        durable.close_durably(self._location, path, self._records.file)
-        # From here on the file is the committer's, and `close` leaves it alone.
-        self._records = None
-        size_bytes = durable.size_bytes(self._location, path)
+        with self._telling():
+            rows = self._records.finish()
+            durable.close_durably(self._location, path, self._records.file)
+            # From here on the file is the committer's, and `close` leaves it alone.
+            self._records = None
+            size_bytes = durable.size_bytes(self._location, path)
         assert size_bytes is not None, f"{path} is gone as soon as it was written"
         name = (
             f"part-{_safe(context.operator)}-{context.index}-{checkpoint}-{context.epoch}"
@@ -190,6 +193,17 @@ class FileWriter:
             records.file.close()
         with suppress(Exception):
             durable.remove(self._location, self._temporary())
+
+    @contextmanager
+    def _telling(self) -> Iterator[None]:
+        """Turn an error of the file system into one sentence."""
+        try:
+            yield
+        except OSError as error:
+            raise HeadraceError(
+                f"sink {self._opened().operator!r} cannot write to {self._location.root}:"
+                f" {error.strerror or error}"
+            ) from error
 
     def _begin(self, schema: pa.Schema) -> RecordWriter:
         context = self._opened()

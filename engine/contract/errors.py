@@ -50,6 +50,12 @@ class StorageUnreachable(HeadraceError):
     exit_code = 4
 
 
+class AddressUnreachable(HeadraceError):
+    """A Spark master, or this machine's own address, did not answer."""
+
+    exit_code = 4
+
+
 class JobUnreachable(HeadraceError):
     """The process that runs a job did not answer."""
 
@@ -87,6 +93,10 @@ class UserCodeError(HeadraceError):
     def located(self, built_at: str) -> UserCodeError:
         """Return the same error with the line that built the operator."""
         return UserCodeError(self.operator, self.message, self.user_traceback, built_at)
+
+    def adding(self, text: str) -> UserCodeError:
+        """Return the same error with more to its message."""
+        return UserCodeError(self.operator, self.message + text, self.user_traceback, self.built_at)
 
     def __str__(self) -> str:
         return (

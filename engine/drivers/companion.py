@@ -29,9 +29,8 @@ from typing import NoReturn
 from headrace.channels.handshake import Identity
 
 from ..contract.launcher import Incarnation, WorkerProgram
-from ..operators.isolated import serve
 from .call_board import CallBoard
-from .isolated_process import CODE, IsolatedProcess, print_to_stderr
+from .isolated_process import CODE, IsolatedProcess, serve_speaking
 from .parent import die_with_parent
 from .pulse import Pulse, Pulsed
 
@@ -157,9 +156,8 @@ def _isolated(connection: int, parent: int) -> None:
     signal.set_wakeup_fd(-1)
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     _forget_descriptors({connection})
-    print_to_stderr()
     with socket.socket(fileno=connection) as joined:
-        serve(joined)
+        serve_speaking(joined)
 
 
 def _be(role: Callable[[], None]) -> NoReturn:

@@ -36,6 +36,7 @@ from ..network.network import (
     Network,
     NetworkEvent,
     Received,
+    check_reachable,
 )
 from .checkpoint_directory import CheckpointDirectory
 from .coordinator_performer import (
@@ -118,9 +119,14 @@ class CoordinatorDriver(CoordinatorPerformer):
     # --- from any thread -------------------------------------------------------------------------
 
     def listen(self, host: str) -> tuple[str, int]:
-        """Open the server on `host` and a random port; before `start`."""
+        """Open the server on `host` and a random port; before `start`.
+
+        Raises: AddressUnreachable.
+        """
         self._network.start()
-        return self._network.listen(host)
+        address = self._network.listen(host)
+        check_reachable(address)
+        return address
 
     def await_workers(self, timeout_s: float) -> str:
         """Wait, before `start`, until all workers have registered.

@@ -14,8 +14,10 @@ import struct
 import subprocess
 import sys
 
+from ..contract.operators import OperatorContext
 from ..operators.isolated import serve
 from .parent import die_with_parent
+from .user_output import redirected, speaking
 
 #: An exit code, negative for a signal.
 CODE = struct.Struct("=i")
@@ -74,10 +76,20 @@ class SpawnedProcess:
         self._process.wait()
 
 
-def print_to_stderr() -> None:
-    """Standard output belongs to the command, which may print JSON there."""
+def serve_speaking(connection: socket.socket) -> None:
+    """Be the process of an isolated operator. What it prints goes to standard error: standard
+    output belongs to the command, which may print JSON there.
+    """
     os.dup2(2, 1)
     sys.stdout = sys.stderr
+    name = "isolated process"
+
+    def named(context: OperatorContext) -> None:
+        nonlocal name
+        name = f"{context.operator}/{context.index}"
+
+    with redirected(), speaking(lambda _: name):
+        serve(connection, named)
 
 
 def main() -> None:
@@ -86,8 +98,7 @@ def main() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     with socket.socket(fileno=os.dup(0)) as joined:
         os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
-        print_to_stderr()
-        serve(joined)
+        serve_speaking(joined)
     sys.stderr.flush()
     # The end of an interpreter takes half a second, and there is nothing to put in order.
     os._exit(0)

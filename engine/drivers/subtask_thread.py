@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import FrameType
 
+from ..contract.errors import UserCodeError
 from ..contract.execution import SubtaskId
 from ..contract.operators import Restored
 from ..operators.chain import Chain
@@ -22,6 +23,7 @@ from ..operators.work import (
     Work,
 )
 from ..worker.worker_events import WorkEnded, WorkFailed
+from .failed_batches import Keep
 from .failed_calls import work_failed
 from .user_output import speaking
 
@@ -54,6 +56,7 @@ class SubtaskThread:
     Args:
         make: makes the chain; called in the thread.
         load: reads the state to restore, or returns None; called in the thread.
+        keep: keeps the batch at which an operator failed.
     """
 
     def __init__(
@@ -63,12 +66,14 @@ class SubtaskThread:
         make: Callable[[], Chain],
         load: Callable[[], Mapping[str, Sequence[Restored]] | None],
         post: Callable[[ThreadEvent], None],
+        keep: Keep = lambda operator, subtask, batch: "",
     ) -> None:
         self._epoch = epoch
         self._subtask = subtask
         self._make = make
         self._load = load
         self._post = post
+        self._keep = keep
         self._works: queue.SimpleQueue[tuple[int, Work] | None] = queue.SimpleQueue()
         self._made: Chain | None = None
         self._chain: Chain | None = None
@@ -140,9 +145,19 @@ class SubtaskThread:
         try:
             done = chain.run(number, work)
         except BaseException as error:  # SystemExit, CancelledError and the like included
-            return work_failed(self._epoch, self._subtask, error)
+            return work_failed(self._epoch, self._subtask, self._kept(chain, error))
         done = replace(done, elapsed_ns=time.perf_counter_ns() - began_ns)
         return WorkEnded(self._epoch, self._subtask, done)
+
+    def _kept(self, chain: Chain, error: BaseException) -> BaseException:
+        """Keep the failed batch, and say so in the error."""
+        if not isinstance(error, UserCodeError):
+            return error
+        batch = chain.failed_batch(error.operator)
+        if batch is None:
+            return error
+        place = self._keep(error.operator, self._subtask.subtask, batch)
+        return error.adding(f"; the batch at hand goes to {place}") if place else error
 
 
 class Leaving:

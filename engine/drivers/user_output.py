@@ -4,6 +4,9 @@ Standard output belongs to the user's program and to the results of `headrace ru
 process of threads both print to the same `sys.stdout`, so it is replaced while workers run: the
 replacement sends a speaking thread's text to standard error, and all other text on as before.
 
+A speaker is a context variable: tasks of an event loop and threads that are handed the context, as
+those of `map_async`, speak under the same name.
+
 Not here: threads that user code starts by itself, and output of C code. A worker process sends
 those to standard error as a whole (`local/child.py`).
 """
@@ -13,7 +16,8 @@ from __future__ import annotations
 import sys
 import threading
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from contextvars import ContextVar
 from types import FrameType
 from typing import Any, TextIO, cast
 
@@ -22,26 +26,30 @@ NameOf = Callable[[FrameType], str]
 
 
 class _Speaker:
-    """One thread's output: whole lines, with a name."""
+    """Output of one or several threads: whole lines, with a name."""
 
     def __init__(self, name_of: NameOf) -> None:
         self._name_of = name_of
-        self._name = ""
-        self._line = ""
+        #: {thread: (name, line without an end)}.
+        self._lines: dict[int, tuple[str, str]] = {}
 
     def write(self, text: str, frame: FrameType) -> None:
-        self._name = self._name_of(frame)
-        *lines, self._line = (self._line + text).split("\n")
-        self._print(lines)
+        name, thread = self._name_of(frame), threading.get_ident()
+        _, begun = self._lines.get(thread, ("", ""))
+        *lines, rest = (begun + text).split("\n")
+        self._lines[thread] = name, rest
+        self._print(name, lines)
 
     def end(self) -> None:
-        """Print a last line without an end."""
-        self._print([self._line] if self._line else [])
+        """Print last lines without an end."""
+        for name, line in list(self._lines.values()):
+            self._print(name, [line] if line else [])
 
-    def _print(self, lines: Iterable[str]) -> None:
-        told = "".join(f"[{self._name}] {line}\n" for line in lines)
+    def _print(self, name: str, lines: Iterable[str]) -> None:
+        told = "".join(f"[{name}] {line}\n" for line in lines)
         if told and sys.stderr is not None:
-            sys.stderr.write(told)
+            with suppress(OSError):  # a full disk behind it is no failure of the user's code
+                sys.stderr.write(told)
 
 
 class _Output:
@@ -51,7 +59,7 @@ class _Output:
         self.behind = behind
 
     def write(self, text: str) -> int:
-        speaker: _Speaker | None = getattr(_speakers, "speaker", None)
+        speaker = _speaker.get()
         if speaker is None:
             return self.behind.write(text)
         speaker.write(text, sys._getframe(1))
@@ -88,7 +96,7 @@ class _Redirection:
                 sys.stdout = output.behind
 
 
-_speakers = threading.local()
+_speaker: ContextVar[_Speaker | None] = ContextVar("speaker", default=None)
 _redirection = _Redirection()
 
 
@@ -104,10 +112,11 @@ def redirected() -> Iterator[None]:
 
 @contextmanager
 def speaking(name_of: NameOf) -> Iterator[None]:
-    """Make this thread a speaker."""
-    _speakers.speaker = speaker = _Speaker(name_of)
+    """Make this thread a speaker, and what runs in copies of its context."""
+    speaker = _Speaker(name_of)
+    token = _speaker.set(speaker)
     try:
         yield
     finally:
-        _speakers.speaker = None
+        _speaker.reset(token)
         speaker.end()

@@ -45,6 +45,7 @@ from ..worker.subtask_spec import Limits
 from ..worker.worker import Worker
 from ..worker.worker_events import DataFrame, SendFrame
 from .call_board import CallBoard
+from .failed_batches import FailedBatches
 from .failed_calls import open_failed, work_failed
 from .isolated_process import SpawnedProcess
 from .loading import check_directory, make_chain, open_database, origin_of, read_restored
@@ -83,6 +84,8 @@ class WorkerSettings:
     state_directory: str | None = None
     #: See `OperatorContext`.
     owner: str = ""
+    #: URL of the checkpoint directory; empty: there is none.
+    directory: str = ""
 
 
 @dataclass(slots=True)
@@ -142,6 +145,7 @@ class WorkerDriver(Performer[_Loaded, ConnectionId]):
         )
         self._working = WorkingFolder(settings.state_directory)
         self._storage = ThreadPoolExecutor(settings.storage_threads, thread_name_prefix="storage")
+        self._failed = FailedBatches(store, settings.directory, plan.job, self._storage)
         self._log_files = LogFiles(
             store,
             plan.job,
@@ -371,6 +375,7 @@ class WorkerDriver(Performer[_Loaded, ConnectionId]):
                     read_restored, self._plan, id, snapshots.get(id), origin, ahead, check=check
                 ),
                 self._inbox.put,
+                self._failed.keep,
             )
             for index, id in enumerate(effect.subtasks)
         }
@@ -401,6 +406,7 @@ class WorkerDriver(Performer[_Loaded, ConnectionId]):
             self._drop(self._loaded.epoch)
         self._network.stop()
         self._clean_up()
+        self._failed.join(_LEAVE_S)
         self._storage.shutdown(wait=False, cancel_futures=True)
         self._leaving.join(_LEAVE_S)
         self._working.close()

@@ -93,6 +93,7 @@ def worker_settings(program: WorkerProgram) -> WorkerSettings:
         backend=StateBackend(state.backend, state.write_buffer_bytes, state.block_cache_bytes),
         state_directory=state.directory,
         owner=program.owner,
+        directory="" if program.checkpoints is None else program.checkpoints.directory,
     )
 
 

@@ -28,6 +28,7 @@ import pyarrow as pa
 from headrace.channels.handshake import Identity
 from headrace.channels.wire import Frame
 
+from ..contract.errors import AddressUnreachable
 from .reactor import (
     HALF_OPEN_MAX,
     HANDSHAKE_NS,
@@ -50,6 +51,7 @@ __all__ = [
     "NetworkEvent",
     "NetworkStatistics",
     "Received",
+    "check_reachable",
 ]
 
 #: Connections that the kernel keeps for us until we accept them.
@@ -270,6 +272,22 @@ class Network:
                 command = self._commands.popleft()
                 if isinstance(command, _Listen):
                     command.listener.close()
+
+
+def check_reachable(address: tuple[str, int]) -> None:
+    """Look for a route to an address of ours; nothing is sent.
+
+    Raises: AddressUnreachable, as in a network namespace whose loopback is down.
+    """
+    family = socket.AF_INET6 if ":" in address[0] else socket.AF_INET
+    with socket.socket(family, socket.SOCK_DGRAM) as probe:
+        try:
+            probe.connect(address)
+        except OSError as error:
+            raise AddressUnreachable(
+                f"this machine cannot reach its own address {address[0]}: {error.strerror};"
+                " is its network interface up?"
+            ) from error
 
 
 def _resolve(host: str, port: int) -> tuple[socket.AddressFamily, SocketAddress]:

@@ -19,7 +19,9 @@ import threading
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextvars import copy_context
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Protocol
 
 import msgspec
@@ -98,12 +100,20 @@ class LoopCalls:
         function: called with a row, and with its key if it has a parameter `idempotency_key`. Or a
             class: an instance is made and called. Its `open` and `close`, where it has them, are
             called first and last, in the loop; both may be coroutine functions.
-        scope: names the job and the operator, and so tells equal records of two operators apart.
+        scope: JOB/OPERATOR; tells equal records of two operators apart.
 
     Raises: what the class or its `open` raises.
     """
 
-    def __init__(self, function: Callable[..., Any] | type, limits: CallLimits, scope: str) -> None:
+    def __init__(
+        self,
+        function: Callable[..., Any] | type,
+        limits: CallLimits,
+        scope: str,
+        operator: str = "",
+    ) -> None:
+        #: Names the speaker of text that calls print.
+        self.operator = scope.partition("/")[2]
         self._is_ours = isinstance(function, type)
         self._function = function = function() if isinstance(function, type) else function
         self._is_coroutine = is_coroutine_function(function)
@@ -120,7 +130,9 @@ class LoopCalls:
         if not self._is_coroutine:
             self._pool = ThreadPoolExecutor(limits.capacity, thread_name_prefix="map_async")
         self._loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(target=self._run, name="map_async", daemon=True)
+        # In the subtask's context, by which prints find their speaker.
+        run = partial(copy_context().run, self._run)
+        self._thread = threading.Thread(target=run, name="map_async", daemon=True)
         self._thread.start()
         try:
             asyncio.run_coroutine_threadsafe(self._told("open"), self._loop).result()
@@ -214,7 +226,8 @@ class LoopCalls:
         if self._pool is None:
             found: Awaitable[Any] = self._function(row, **keywords)
             return found
-        return self._loop.run_in_executor(self._pool, lambda: self._function(row, **keywords))
+        spoken = partial(copy_context().run, lambda: self._function(row, **keywords))
+        return self._loop.run_in_executor(self._pool, spoken)
 
     async def _turn(self) -> None:
         """Wait until the rate allows an attempt."""

@@ -42,6 +42,7 @@ from ..contract.operators import (
     Transaction,
 )
 from ..contract.user_code import Blames, shown
+from .async_calls import LoopCalls
 from .isolated import IsolatedOperator
 from .progress import Progress, WatermarkGenerator
 from .work import (
@@ -119,11 +120,16 @@ class Chain:
         self._operators: list[Operator] = []
         #: Of each operator.
         self._operator_blames: list[Blames] = []
+        self._names: list[str] = []
         self._sink: SinkWriter | None = None
         self._progress = Progress(())
+        #: {operator: the batch it was given last}, of the call under way or failed.
+        self._fed: dict[str, pa.RecordBatch] = {}
         #: Operators with late records; asked once, since the question is slow.
         self._late: list[LateOutput] = []
         self._rows_late = 0
+        #: Results of the tail since the last call, or what its sink wrote.
+        self._rows_out = 0
         #: Operators that may outlive failed records, likewise.
         self._failing: list[tuple[OperatorPlan, ErrorOutput]] = []
         self._rows_failed = 0
@@ -177,8 +183,11 @@ class Chain:
 
         The caller sets `elapsed_ns`.
         """
+        self._fed.clear()
         try:
-            return self._run(number, work)
+            done = self._run(number, work)
+            self._fed.clear()
+            return done
         finally:
             self._tell_call(None)
 
@@ -202,7 +211,7 @@ class Chain:
         return WorkDone(
             number,
             outputs,
-            sum(batch.num_rows for edge in outputs[:1] for _, batch, _ in edge),
+            self.take_rows_out(),
             status=polled.status,
             wait_ns=polled.wait_ns,
             time=self.time(),
@@ -275,11 +284,17 @@ class Chain:
         with self._blames[name]:
             return [(name, transaction) for transaction in self._sink.precommit(checkpoint)]
 
+    def failed_batch(self, operator: str) -> pa.RecordBatch | None:
+        """Return the batch that `operator` worked on when the last call failed; None: on none."""
+        return self._fed.get(operator)
+
     def operator_at(self, frame: FrameType) -> str:
         """Name the operator whose call `frame` is in; empty: none."""
         place: FrameType | None = frame
         while place is not None:
             caller = place.f_locals.get("self")
+            if isinstance(caller, LoopCalls):
+                return caller.operator
             for name, member in self._members:
                 if member is caller:
                     return name
@@ -289,6 +304,11 @@ class Chain:
     def take_rows_late(self) -> int:
         """Return the number of late records since the last call."""
         taken, self._rows_late = self._rows_late, 0
+        return taken
+
+    def take_rows_out(self) -> int:
+        """Return the number of results since the last call; of a sink: of rows written."""
+        taken, self._rows_out = self._rows_out, 0
         return taken
 
     def take_failed(self) -> tuple[int, str]:
@@ -351,6 +371,7 @@ class Chain:
             self._clocked.append((len(self._operators), operator))
         self._operators.append(operator)
         self._operator_blames.append(self._blames[plan.name])
+        self._names.append(plan.name)
         if isinstance(operator, LateOutput):
             self._late.append(operator)
         if isinstance(operator, ErrorOutput):
@@ -367,14 +388,18 @@ class Chain:
             return
         if position < len(self._operators):
             self._tell_call(self._told[position])
+            self._fed[self._names[position]] = batch
             with self._operator_blames[position]:
                 for out in self._operators[position].process(batch, port):
                     yield from self._feed(position + 1, out, 0)
                     self._tell_call(self._told[position])
         elif self._sink is not None:
             self._tell_call(self._told[position])
-            with self._blames[self._plan.operators[-1].name]:
+            name = self._plan.operators[-1].name
+            self._fed[name] = batch
+            with self._blames[name]:
                 self._sink.write(batch)
+            self._rows_out += batch.num_rows
         else:
             yield batch
 
@@ -429,6 +454,7 @@ class Chain:
         outputs: list[list[tuple[int, pa.RecordBatch, int]]] = [[] for _ in self._splitters]
         try:
             for side, batch in self._by_side(emitted):
+                self._rows_out += batch.num_rows if side is Output.MAIN else 0
                 for output, splitter, takes in zip(
                     outputs, self._splitters, self._takes, strict=True
                 ):

@@ -136,27 +136,34 @@ def _told_code(code: int | None) -> str:
 # --- in the process -------------------------------------------------------------------------------
 
 
-def serve(connection: socket.socket) -> None:
-    """Be the process of an isolated operator, until the other end is closed."""
+def serve(
+    connection: socket.socket, named: Callable[[OperatorContext], None] = lambda _: None
+) -> None:
+    """Be the process of an isolated operator, until the other end is closed.
+
+    `named`: told whose process it is, before any of the user's code runs.
+    """
     line = SharedBatches(connection)
     # User code must draw different numbers in each process; Python's own generator sees to that.
     np.random.seed()
     operator: Operator | None = None
     try:
         while True:
-            operator = _serve_once(line, operator)
+            operator = _serve_once(line, operator, named)
     except Gone:
         if operator is not None:
             operator.close()
 
 
-def _serve_once(line: SharedBatches, operator: Operator | None) -> Operator | None:
+def _serve_once(
+    line: SharedBatches, operator: Operator | None, named: Callable[[OperatorContext], None]
+) -> Operator | None:
     """Take a message and answer. Returns the operator, if there is one by now. Raises: Gone."""
     kind, content = line.receive()
     try:
         if kind == _OPEN:
             assert isinstance(content, bytes), "a program"
-            operator = _opened(content)
+            operator = _opened(content, named)
             line.send(_DONE)
         else:
             assert operator is not None, "opened"
@@ -184,9 +191,10 @@ def _answer(line: SharedBatches, results: Iterator[pa.RecordBatch]) -> None:
         line.send_batch(_LAST, last)
 
 
-def _opened(program: bytes) -> Operator:
+def _opened(program: bytes, named: Callable[[OperatorContext], None]) -> Operator:
     # Pickle is right here: only the worker holds the other end of the connection.
     make, name, context = pickle.loads(program)
+    named(context)
     operator: Operator = make(operator=name)
     operator.open(context)
     return operator

@@ -93,7 +93,8 @@ class WorkDone:
 
     Attributes:
         rows_polled: rows that the source handed out, of a poll.
-        rows_out: rows emitted, counted on one output edge.
+        rows_out: results of the last operator, however many edges take them; or rows that the
+            sink wrote.
         elapsed_ns: duration of the call; the chain has no clock, so the caller sets `elapsed_ns`.
         status, wait_ns: the source's answer to a poll.
         transactions: (sink operator, transaction) of a pre-commit.

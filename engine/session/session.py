@@ -6,6 +6,7 @@ Mistakes that can be known beforehand are a `UserError` from `start_job`; later 
 
 from __future__ import annotations
 
+import os
 import secrets
 import time
 from collections.abc import Callable, Mapping
@@ -529,6 +530,9 @@ def start_job(plan: ExecutionPlan, options: RunOptions, make_launcher: LauncherM
     """Start a job. Raises UserError, StorageUnreachable before anything runs."""
     if options.claim and options.restore == "auto":
         raise UserError("claim has nothing to claim: give restore=, or leave claim out")
+    folder = options.state.directory
+    if folder is not None and os.path.lexists(folder) and not os.path.isdir(folder):
+        raise UserError(f"state.directory={folder!r} is not a folder; name one, or leave it out")
     return PreparedJob(plan, options, make_launcher).begin(
         None if options.fresh else options.restore
     )

@@ -18,11 +18,14 @@ import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 
+from py4j.protocol import Py4JError
 from pyspark import SparkContext
+from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
-from ..contract.errors import UserError
+from ..contract.errors import HeadraceError, UserError
 from .java import use_java
+from .master import check_master
 
 #: How often one worker may fail before Spark gives up the job.
 TASK_FAILURES = 32
@@ -90,13 +93,17 @@ def open_session(
         settings: Spark settings that win over those made here.
 
     Raises:
-        UserError: no Java, or this process has a Spark session already.
+        UserError: no Java, no such master, or this process has a Spark session already.
+        AddressUnreachable: the master does not answer.
+        HeadraceError: Spark does not start.
     """
     if SparkContext._active_spark_context is not None:
         raise UserError(
             "this process has a Spark session already and can have only one: "
             "pass it on with spark=..., or stop it first"
         )
+    if master is not None:
+        check_master(master)
     use_java()
     # Otherwise Spark's workers are whatever `python3` is first on the PATH.
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
@@ -113,7 +120,16 @@ def open_session(
         chosen["spark.driver.extraJavaOptions"] = f"-Dlog4j2.configurationFile={logging.as_uri()}"
         for name, value in (chosen | dict(settings or {})).items():
             builder = builder.config(name, value)
-        return builder.getOrCreate()
+        try:
+            return builder.getOrCreate()
+        except (PySparkException, Py4JError) as error:
+            raise HeadraceError(f"Spark at {master} does not start: {_reason(error)}") from error
+
+
+def _reason(error: Exception) -> str:
+    """Return the first line that tells the reason; Java's stack trace is left out."""
+    java = getattr(error, "java_exception", None)
+    return str(error if java is None else java).strip().partition("\n")[0]
 
 
 def master_with_retries(master: str) -> str:

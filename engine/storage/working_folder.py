@@ -18,6 +18,8 @@ import shutil
 import tempfile
 import threading
 
+from ..contract.errors import HeadraceError
+
 _PREFIX = "headrace-state-"
 _LOCK = "lock"
 
@@ -39,13 +41,19 @@ class WorkingFolder:
     def new(self) -> str:
         """Name a folder that does not exist; its parent does.
 
-        Raises: OSError when it cannot be made.
+        Raises: HeadraceError when it cannot be made.
         """
         with self._mutex:
             if self._closed:
                 raise FileNotFoundError("the worker has ended")
             if self._folder is None:
-                self._folder = self._make()
+                try:
+                    self._folder = self._make()
+                except OSError as error:
+                    raise HeadraceError(
+                        f"the folder {self._parent} for databases (state.directory) cannot be"
+                        f" used: {error.strerror or error}"
+                    ) from error
             return os.path.join(self._folder, f"database-{next(self._numbers)}")
 
     def close(self) -> None:

@@ -76,10 +76,10 @@ class Attempt:
     #: Subtasks that have been stepped and not checked since.
     _unchecked: dict[SubtaskId, Subtask] = field(default_factory=dict)
 
-    def build(self, specs: Sequence[SubtaskSpec]) -> None:
+    def build(self, specs: Sequence[SubtaskSpec], now_ns: int) -> None:
         """Make the machines, once."""
         assert not self.subtasks, "built twice"
-        self.subtasks = {spec.id: Subtask(spec) for spec in specs}
+        self.subtasks = {spec.id: Subtask(spec, now_ns) for spec in specs}
         self._checkpoints = Checkpoints(self.epoch, self.plan, len(specs))
 
     def start(self, now_ns: int) -> list[AttemptEffect]:

@@ -31,7 +31,8 @@ class Pace:
     Attributes:
         rows_max: rows of the next piece.
         rows_in, rows_out, rows_late, rows_failed: totals.
-        busy_ns, backpressured_ns, idle_ns: totals; their sum is the time since `start`.
+        busy_ns, backpressured_ns, idle_ns: totals; their sum is the time from `start` to the last
+            `book` or `account`.
     """
 
     def __init__(self, target_ns: int, rows_limit: int) -> None:
@@ -107,9 +108,13 @@ class Pace:
         self._probes_up = not up
         return self._rows * 2 if up else self._rows // 2
 
-    def account(self, now_ns: int, *, busy: bool, backpressured: bool) -> None:
-        """Book the time since the last call under the last state, and note the state."""
+    def book(self, now_ns: int) -> None:
+        """Book the time since the last call under the present state."""
         passed_ns = max(0, now_ns - self._last_ns)
         setattr(self, self._was, getattr(self, self._was) + passed_ns)
         self._last_ns = max(now_ns, self._last_ns)
+
+    def account(self, now_ns: int, *, busy: bool, backpressured: bool) -> None:
+        """Book the time since the last call under the last state, and note the state."""
+        self.book(now_ns)
         self._was = "busy_ns" if busy else "backpressured_ns" if backpressured else "idle_ns"

@@ -68,9 +68,13 @@ from .subtask_spec import SubtaskSpec, input_end, output_end
 
 
 class Subtask:
-    """Machine of one subtask; `start` once, then `step` for every event."""
+    """Machine of one subtask; `start` once, then `step` for every event.
 
-    def __init__(self, spec: SubtaskSpec) -> None:
+    Args:
+        now_ns: its operators begin to open, which counts as busy: a model may be loading.
+    """
+
+    def __init__(self, spec: SubtaskSpec, now_ns: int = 0) -> None:
         assert spec.is_source == (not spec.inputs), (
             f"{spec.id}: sources, and only they, have no input"
         )
@@ -102,6 +106,8 @@ class Subtask:
         self._batches = None if spec.batch is None else Batches(self._gate, spec.batch)
         self._time = EventTime(self._gate, self._results, spec.time)
         self._pace = Pace(spec.limits.work_target_ns, spec.limits.work_rows_max)
+        self._pace.start(now_ns)
+        self._pace.account(now_ns, busy=True, backpressured=False)
         self._finished = spec.finished
         #: The running work and its number; None while idle.
         self._running: Work | None = None
@@ -118,14 +124,13 @@ class Subtask:
         self._precommits = Precommits()
         #: The last failure for which a record was dropped, in words.
         self._dropped = ""
-        self._now_ns = 0
+        self._now_ns = now_ns
 
     # --- the five verbs ---------------------------------------------------------------------------
 
     def start(self, now_ns: int) -> list[SubtaskEffect]:
         """Begin: everything is restored and all peers can be reached."""
         self._now_ns = now_ns
-        self._pace.start(now_ns)
         effects: list[SubtaskEffect] = []
         if not self._finished:
             self._time.start(now_ns)
@@ -218,8 +223,9 @@ class Subtask:
         lines += [subpartition.describe() for subpartition in self._subpartitions.values()]
         return "\n".join(lines)
 
-    def statistics(self) -> SubtaskStatistics:
-        """Numbers for metrics."""
+    def statistics(self, now_ns: int) -> SubtaskStatistics:
+        """Numbers for metrics; a call under way counts as busy up to now."""
+        self._pace.book(now_ns)
         return SubtaskStatistics(
             rows_in=self._pace.rows_in,
             rows_out=self._pace.rows_out,

@@ -278,7 +278,7 @@ class Worker:
         assert self._deploy is not None
         workers = {slot: p.worker for p in self._deploy.workers for slot in p.slots}
         self._attempt = Attempt(self._epoch, self.me, self._plan, workers, self._limits.logs)
-        self._attempt.build(self._specs(self._deploy))
+        self._attempt.build(self._specs(self._deploy), self._now_ns)
         self.phase = Phase.READY
         return [Report(m.Deployed(self._epoch))]
 
@@ -400,11 +400,11 @@ class Worker:
     def _numbers(self) -> list[m.SubtaskNumbers]:
         if self._attempt is None:
             return []
-        return [_numbers_of(s) for s in self._attempt.subtasks.values()]
+        return [_numbers_of(s, self._now_ns) for s in self._attempt.subtasks.values()]
 
 
-def _numbers_of(subtask: Subtask) -> m.SubtaskNumbers:
-    s = subtask.statistics()
+def _numbers_of(subtask: Subtask, now_ns: int) -> m.SubtaskNumbers:
+    s = subtask.statistics(now_ns)
     return m.SubtaskNumbers(
         task=subtask.id.task,
         subtask=subtask.id.subtask,

@@ -90,3 +90,16 @@ def test_settings_are_assignments() -> None:
     assert parsed(["a=1", "b=x=y", "c="]) == {"a": "1", "b": "x=y", "c": ""}
     with pytest.raises(UserError, match="--set takes key=value, got 'a'"):
         parsed(["a"])
+
+
+def test_a_state_directory_that_is_a_file_is_told_before_the_job_runs(
+    headrace: Command, program: Write, tmp_path: Path
+) -> None:
+    program(TOTALS)
+    (tmp_path / "state").write_text("")
+    ended = headrace(
+        *("run", "program.py", "--runner", "threads"),
+        *("--set", "state.backend=rocksdb", "--set", "state.directory=state"),
+    )
+    assert ended.code == 2
+    assert ended.sentence == "state.directory='state' is not a folder; name one, or leave it out"

@@ -1,6 +1,9 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 from headrace.engine.cli.standing import bottleneck, counted, last_checkpoint
+from headrace.engine.coordinator.rules import Phase
 
 from .looks import COMPLETE, status_of
 
@@ -15,4 +18,9 @@ def test_the_newest_checkpoint_is_told_or_that_there_is_none() -> None:
 
 
 def test_nobody_is_the_bottleneck_before_work_was_seen() -> None:
-    assert bottleneck([]) == "no operator is busy"
+    assert bottleneck(status_of(), []) == "no operator is busy"
+
+
+def test_operators_that_open_are_named_as_such() -> None:
+    opening = replace(status_of(), phase=Phase.DEPLOYING)
+    assert bottleneck(opening, []) == "operators open and state is loaded"

@@ -23,7 +23,7 @@ from headrace.engine.connectors import durable
 from headrace.engine.connectors.file_sink import FileCommitter, FileSink
 from headrace.engine.connectors.files import FileSource
 from headrace.engine.connectors.filesystem import locate
-from headrace.engine.contract.errors import CommitLost, UserError
+from headrace.engine.contract.errors import CommitLost, HeadraceError, UserError
 from headrace.engine.contract.operators import OperatorContext, Transaction
 
 Make = Callable[..., Any]
@@ -421,3 +421,18 @@ def test_long_names_of_jobs_and_operators_make_folders_and_files(tmp_path: Path)
         sink.committer(name, name).recover(transactions)
     assert visible(tmp_path) == [300, 301]
     assert len(list((tmp_path / "_headrace").iterdir())) == 2
+
+
+@pytest.mark.parametrize("format", ["parquet", "json"])
+def test_a_full_disk_is_one_sentence_with_sink_and_place(
+    tmp_path: Path, at: Make, monkeypatch: pytest.MonkeyPatch, format: Any
+) -> None:
+    full = Path("/dev/full")
+    monkeypatch.setattr(durable, "create", lambda location, path: full.open("wb"))
+    writer = FileSink(str(tmp_path), format).writer()
+    writer.open(at(0, 1))
+    with pytest.raises(HeadraceError) as told:
+        writer.write(batch(1))
+        writer.precommit(1)
+    assert str(told.value) == f"sink 'operator' cannot write to {tmp_path}: No space left on device"
+    writer.close()

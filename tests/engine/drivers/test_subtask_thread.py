@@ -53,6 +53,7 @@ class FakeChain:
 
     def __init__(self, fails_in: str = "", failure: BaseException | None = None) -> None:
         self.calls: list[str] = []
+        self._fed: dict[str, pa.RecordBatch] = {}
         self.threads: set[str] = set()
         self.closed = threading.Event()
         self.fails_in = fails_in
@@ -89,6 +90,12 @@ class FakeChain:
         self._note("take_rows_late")
         return 2
 
+    def take_rows_out(self) -> int:
+        return 3
+
+    def failed_batch(self, operator: str) -> pa.RecordBatch | None:
+        return BATCH if operator == "kept" else None
+
     def take_failed(self) -> tuple[int, str]:
         return 1, "one"
 
@@ -114,9 +121,12 @@ class Running:
         self.chain = chain
         self.posted: queue.Queue[ThreadEvent] = queue.Queue()
         self.thread = SubtaskThread(
-            3, ME, lambda: cast(Chain, chain), lambda: states, self.posted.put
+            3, ME, lambda: cast(Chain, chain), lambda: states, self.posted.put, self._keep
         )
         self.thread.start()
+
+    def _keep(self, operator: str, subtask: int, batch: pa.RecordBatch) -> str:
+        return f"{operator}-{subtask}-{batch.num_rows}"
 
     def next(self) -> ThreadEvent:
         return self.posted.get(timeout=WAIT_S)
@@ -283,4 +293,17 @@ def test_a_thread_goes_on_after_a_piece_that_failed() -> None:
     subject.next()
     assert isinstance(subject.done(1, ProcessWork(0, (BATCH,), 3)), WorkFailed)
     assert isinstance(subject.done(2, FinishWork()), WorkEnded)
+    subject.end()
+
+
+@pytest.mark.parametrize(
+    ("operator", "reason"),
+    [("kept", "no; the batch at hand goes to kept-0-3"), ("another", "no")],
+)
+def test_the_batch_of_a_failure_is_kept_and_named(operator: str, reason: str) -> None:
+    subject = Running(FakeChain("process", UserCodeError(operator, "no", "", "job.py:3")))
+    subject.next()
+    answer = subject.done(1, ProcessWork(0, (BATCH,), 3))
+    assert isinstance(answer, WorkFailed)
+    assert answer.reason == f"operator {operator!r} (job.py:3): {reason}"
     subject.end()

@@ -321,3 +321,22 @@ def test_late_records_of_the_tail_go_to_the_edges_that_take_them_and_all_are_cou
     assert found == [[3], [12], [3]]
     assert chain.take_rows_late() == 2
     assert chain.take_rows_late() == 0
+
+
+@pytest.mark.parametrize("late_outputs", [(1,), (2,), (1, 2)])
+def test_rows_out_are_results_wherever_late_records_go(late_outputs: tuple[int, ...]) -> None:
+    operators = (OperatorPlan("o", operator=Picky),)
+    task = TaskPlan(0, "t", operators, 1, inputs=(0,), outputs=(1, 2), late_outputs=late_outputs)
+    splitters = [Forward().open(0, 1, 1, 0) for _ in range(2)]
+    chain = Chain(
+        task, job="j", index=0, max_parallelism=8, epoch=1, splitters=splitters, buffer_bytes=1000
+    )
+    chain.open()
+    work = ProcessWork(0, (batch_of(3, 4, 5, 11),), 4)
+    assert [chain.run(number, work).rows_out for number in (1, 2)] == [3, 3]
+
+
+def test_rows_out_of_a_sink_are_those_it_wrote() -> None:
+    chain = chain_of(add_one("a"), OperatorPlan("sink", sink=OneToTwo), splitters=())
+    work = ProcessWork(0, (batch_of(1, 2, 3),), 3)
+    assert [chain.run(number, work).rows_out for number in (1, 2)] == [3, 3]

@@ -305,6 +305,31 @@ def test_dropped_records_are_counted_and_told(fused: bool) -> None:
     assert failed == 10
 
 
+@pytest.mark.parametrize("runner", ["threads", "processes"])
+def test_the_batch_at_which_a_function_failed_is_kept_beside_the_checkpoints(
+    runner: Runner, tmp_path: Path
+) -> None:
+    def odd(row: Row) -> Row:
+        if row["x"] == 8:
+            raise ValueError("8 is round")
+        return row
+
+    doubled = hr.read.batches(ROWS, name="rows").map(lambda row: {"x": 2 * row["x"]}, name="double")
+    job = hr.Job(
+        "job",
+        doubled.map(odd, name="odd").write.collect(name="out"),
+        parallelism=1,
+        checkpoints=hr.Checkpoints(str(tmp_path)),
+        restart=hr.Restart(attempts=0),
+    )
+    place = f"{tmp_path}/job/failed/odd-0.arrow"
+    with pytest.raises(hr.JobFailed, match=f"8 is round.*; the batch at hand goes to {place}"):
+        job.start(runner).wait(WAIT_S)
+    kept = pa.ipc.open_file(place).read_all()["x"].to_pylist()
+    assert 8 in kept
+    assert kept == list(range(0, 2 * len(kept), 2)), "as the function was given it"
+
+
 # --- output ---------------------------------------------------------------------------------------
 
 
@@ -330,4 +355,39 @@ def test_user_code_prints_to_standard_error_with_its_name(
     assert [line for line in err.splitlines() if "seen" in line] == [
         "[loud/0] seen 0 seen 1 ",
         "[loud/0] seen 2 ",
+    ]
+
+
+@pytest.mark.parametrize("runner", ["threads", "processes"])
+@pytest.mark.parametrize("way", ["coroutine", "threads", "isolated"])
+def test_calls_elsewhere_print_to_standard_error_with_their_operators_name(
+    runner: Runner, way: str, capfd: pytest.CaptureFixture[str]
+) -> None:
+    class Loud:
+        def __init__(self) -> None:
+            print("made")
+
+        def __call__(self, row: Row) -> Row:
+            print("seen", row["x"])
+            return row
+
+    async def loud(row: Row) -> Row:
+        await asyncio.sleep(0)
+        return Loud()(row)
+
+    stream = hr.read.batches(pa.table({"x": [1]}).to_batches(), name="rows")
+    match way:
+        case "coroutine":
+            spoken = stream.map_async(loud, name="loud")
+        case "threads":
+            spoken = stream.map_async(Loud, name="loud")
+        case _:
+            spoken = stream.map(lambda row: Loud()(row), name="loud", isolate=True)
+    job = hr.Job("job", spoken.write.collect(name="out"), parallelism=1, max_parallelism=8)
+    job.start(runner).wait(WAIT_S)
+    out, err = capfd.readouterr()
+    assert out == ""
+    assert [line for line in err.splitlines() if "made" in line or "seen" in line] == [
+        "[loud/0] made",
+        "[loud/0] seen 1",
     ]

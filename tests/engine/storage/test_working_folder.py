@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from headrace.engine.contract.errors import HeadraceError
 from headrace.engine.storage.working_folder import WorkingFolder
 
 KILLED = """
@@ -58,3 +59,10 @@ def test_what_a_killed_worker_left_is_swept_and_what_a_living_one_has_is_not(
     assert len(left) == 3
     next_one.close()
     ours.close()
+
+
+def test_a_place_that_cannot_hold_folders_is_named(tmp_path: Path) -> None:
+    place = tmp_path / "state"
+    place.write_text("a file")
+    with pytest.raises(HeadraceError, match=rf"{place} .*state\.directory.*File exists"):
+        WorkingFolder(str(place)).new()

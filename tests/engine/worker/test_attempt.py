@@ -75,7 +75,7 @@ def attempt(slots: dict[int, int], me: int) -> Attempt:
     """The attempt of worker `me`; `slots` is {slot: worker}."""
     made = Attempt(1, me, PLAN, slots)
     mine = [slot for slot, worker in slots.items() if worker == me]
-    made.build(subtask_specs(PLAN, mine, LIMITS, []))
+    made.build(subtask_specs(PLAN, mine, LIMITS, []), 0)
     return made
 
 

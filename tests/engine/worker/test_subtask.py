@@ -128,7 +128,27 @@ def test_backpressured_time_is_counted_as_such() -> None:
     subject = without_credit()
     subject.now_ns = 500
     subject.step(CreditGranted(X, 1))
-    assert subject.subtask.statistics().backpressured_ns == 500
+    assert subject.subtask.statistics(subject.now_ns).backpressured_ns == 500
+
+
+def test_a_call_under_way_counts_as_busy_up_to_now() -> None:
+    subject = Driven()
+    subject.start()
+    subject.records(A, 1)
+    assert subject.subtask.statistics(700).busy_ns == 700
+    subject.now_ns = 900
+    subject.done(1, 1)
+    numbers = subject.subtask.statistics(1000)
+    assert (numbers.busy_ns, numbers.idle_ns) == (900, 100)
+
+
+def test_operators_that_open_are_busy() -> None:
+    subject = Driven()
+    assert subject.subtask.statistics(300).busy_ns == 300
+    subject.now_ns = 400
+    subject.start()
+    numbers = subject.subtask.statistics(600)
+    assert (numbers.busy_ns, numbers.idle_ns) == (400, 200)
 
 
 # --- sources --------------------------------------------------------------------------------------
@@ -146,7 +166,7 @@ def test_a_source_whose_records_all_stay_in_its_chain_is_polled_for_more_and_mor
     for work, rows in enumerate((64, 256, 1000), 1):
         assert polls[-1] == f"run {work}: poll {rows}"
         polls = subject.done(work, rows_polled=rows, elapsed_ns=1)
-    assert subject.subtask.statistics().rows_in == 64 + 256 + 1000
+    assert subject.subtask.statistics(subject.now_ns).rows_in == 64 + 256 + 1000
 
 
 def test_an_idle_source_is_polled_again_at_its_deadline() -> None:
