@@ -13,7 +13,7 @@ from __future__ import annotations
 import msgspec
 
 
-class BufferHandle(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class BufferHandle(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
     """Records in an Arrow IPC stream of `length` bytes at `offset`.
 
     Attributes:
@@ -42,7 +42,9 @@ class BufferHandle(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     inflated: int = 0
 
 
-class ChannelStateHandle(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class ChannelStateHandle(
+    msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True
+):
     """In-flight data of a channel, on one side.
 
     Attributes:

@@ -30,7 +30,7 @@ from dataclasses import dataclass
 
 from headrace.channels.buffer import Buffer, ChannelId
 
-from .confirmed import Confirmed
+from .confirmed import NAMED, Confirmed, NamingLimits, SharedSpace
 from .handle import ChannelStateHandle
 from .stored import Stored
 from .writer import Handles, Piece
@@ -61,9 +61,10 @@ USUAL = LogLimits()
 class Continuous(Stored[Handles]):
     """An `InflightWriter` with the log of one attempt at one worker."""
 
-    def __init__(self, limits: LogLimits) -> None:
+    def __init__(self, limits: LogLimits, naming: NamingLimits = NAMED) -> None:
         super().__init__()
         self._limits = limits
+        self._space = SharedSpace(naming)
         #: The checkpoint that pieces belong to now: above all that have asked. None: none has.
         self._following: int | None = None
         self._waiting: deque[tuple[ChannelId, Buffer]] = deque()
@@ -118,7 +119,8 @@ class Continuous(Stored[Handles]):
         # What waits would be late for this checkpoint, and most of it is worked on before the next.
         self._waiting.clear()
         self._waiting_bytes = 0
-        return Confirmed([*(self.newest or ()), *self._kept, *self._handles(checkpoint)])
+        found = [*(self.newest or ()), *self._kept, *self._handles(checkpoint)]
+        return self._space.index(found)
 
     def confirmed(self, checkpoint: int) -> None:
         """See `Stored`; pieces of the checkpoint's folder are complete, too."""

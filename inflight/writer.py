@@ -22,7 +22,7 @@ import pyarrow as pa
 
 from headrace.channels.buffer import Buffer, ChannelId
 
-from .confirmed import Confirmed
+from .confirmed import NAMED, Confirmed, NamingLimits, SharedSpace
 from .handle import BufferHandle, ChannelStateHandle
 from .segment import SegmentBuilder, deflate, table_to_ipc
 from .stored import Stored
@@ -102,6 +102,10 @@ class InflightWriter(Protocol):
 class AdHoc(Stored[Handles]):
     """Each checkpoint writes the records overtaken by its barrier that are not stored yet."""
 
+    def __init__(self, naming: NamingLimits = NAMED) -> None:
+        super().__init__()
+        self._space = SharedSpace(naming)
+
     def log(self, channel: ChannelId, buffer: Buffer) -> None:
         """See `InflightWriter`: nothing is written before a barrier comes."""
 
@@ -115,7 +119,7 @@ class AdHoc(Stored[Handles]):
 
     def index(self, checkpoint: int) -> Confirmed | None:
         """See `InflightWriter`."""
-        return Confirmed(self.newest or ())
+        return self._space.index(self.newest or ())
 
     def trim(self, floors: Mapping[ChannelId, int]) -> list[Piece]:
         """See `InflightWriter`."""

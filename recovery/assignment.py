@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
+from itertools import pairwise
 
 from msgspec.structs import replace
 
@@ -66,8 +67,7 @@ def assign(
     dropped = unclaimed(metadata, tasks)
     if dropped and not allow_unclaimed:
         raise Incompatible(
-            f"chk-{metadata.checkpoint} holds {dropped[0]}, which this job does not have:"
-            f" {_remedy(dropped[0])},"
+            f"chk-{metadata.checkpoint} holds {dropped[0]}, {_missing(dropped[0], tasks)},"
             f" or allow unclaimed state to drop what is not claimed{_guess(metadata, tasks)}"
         )
     #: By task: in-flight records go to other subtasks than before.
@@ -85,6 +85,18 @@ def assign(
         for index, task in enumerate(tasks)
         for subtask in range(task.info.parallelism)
     ]
+
+
+def _missing(dropped: str, tasks: Sequence[NewTask]) -> str:
+    """Say what the job lacks, and how to keep what would be dropped."""
+    for task in tasks:
+        for producer, consumer in pairwise(task.info.operators):
+            if dropped.startswith(f"{_IN_FLIGHT} '{producer}->{consumer}/"):
+                return (
+                    f"and {producer!r} and {consumer!r} now have no exchange between them: keep it,"
+                    " or remove it between an aligned checkpoint and its restore, which holds none"
+                )
+    return f"which this job does not have: {_remedy(dropped)}"
 
 
 def _remedy(dropped: str) -> str:

@@ -33,7 +33,7 @@ from headrace.inflight.segment import (
     table_from_ipc,
 )
 
-from .codec import CorruptMetadata, decode_metadata, encode_metadata
+from .codec import FILE_BYTES_MAX, CorruptMetadata, decode_metadata, encode_metadata
 from .handles import FileHandle, SharedFile, StateHandle, StateSchema
 from .history import EpochStart, History
 from .layout import (
@@ -66,11 +66,16 @@ from .store import (
     StoreError,
     StoreRejected,
     StoreUncertain,
+    TooLarge,
+    holds,
+    is_short,
 )
 
 #: How many epochs `claim_epoch` tries before it gives up: that many rivals or lost replies in one
 #: go.
 CLAIM_ATTEMPTS_MAX = 64
+
+_TOKEN_BYTES_MAX = 1024
 
 
 class WrongJob(Exception):
@@ -178,7 +183,7 @@ def load(store: Store, job: str, number: int) -> CheckpointMetadata:
 def load_kind(store: Store, job: str, number: int, kind: CheckpointKind) -> CheckpointMetadata:
     """Read the metadata of a checkpoint or a savepoint. Raises: as `load`."""
     path = metadata_path(job, number, kind)
-    metadata = decode_metadata(store.get(path), path)
+    metadata = decode_metadata(metadata_bytes(store, path), path)
     if job_folder(metadata.job) != job_folder(job):
         raise WrongJob(path, job, metadata.job)
     if metadata.checkpoint != number:
@@ -186,6 +191,15 @@ def load_kind(store: Store, job: str, number: int, kind: CheckpointKind) -> Chec
     if metadata.savepoint != (kind is CheckpointKind.SAVEPOINT):
         raise CorruptMetadata(path, 0, f"a {kind.name.lower()}", f"savepoint={metadata.savepoint}")
     return metadata
+
+
+def metadata_bytes(store: Store, path: str) -> bytes:
+    """Read a metadata file whole. Raises: CorruptMetadata if it is too large; StoreError."""
+    try:
+        return store.get(path, bytes_max=FILE_BYTES_MAX)
+    except TooLarge as error:
+        expected = f"at most {FILE_BYTES_MAX} bytes"
+        raise CorruptMetadata(path, 0, expected, error.reason) from error
 
 
 def newest_valid(store: Store, job: str) -> tuple[CheckpointMetadata | None, list[tuple[int, str]]]:
@@ -298,7 +312,7 @@ def publish(store: Store, metadata: CheckpointMetadata) -> None:
     try:
         store.create(path, data)
     except AlreadyExists:
-        if store.get(path) != data:
+        if not holds(store, path, data):
             raise
 
 
@@ -398,7 +412,7 @@ def owner_token(store: Store, job: str, fresh: str) -> str:
 
 
 def _token(store: Store, path: str) -> str:
-    token = store.get(path).decode("ascii", "replace")
+    token = store.get(path, bytes_max=_TOKEN_BYTES_MAX).decode("ascii", "replace")
     if not re.fullmatch("[0-9a-f]+", token):
         raise StoreRejected(path, f"{token!r} is no token of a job; delete the file")
     return token
@@ -486,7 +500,7 @@ def _damage(store: Store, path: str, end: int, refused: StoreRejected) -> str:
 
     Raises `refused` for a whole file: another try may help, an older checkpoint does not.
     """
-    if isinstance(refused, NotFound) or len(store.get(path)) < end:
+    if isinstance(refused, NotFound) or is_short(store, path, end):
         return str(refused)
     raise refused
 

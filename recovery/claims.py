@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import msgspec
 
-from .catalog import complete_checkpoints, load_kind
+from .catalog import complete_checkpoints, load_kind, metadata_bytes
 from .codec import CorruptMetadata, UnsupportedVersion, decode_metadata
 from .layout import (
     CheckpointKind,
@@ -33,9 +33,9 @@ from .layout import (
     store_path,
 )
 from .metadata import CheckpointMetadata
-from .records import DamagedRecord, decode_record, encode_record
+from .records import RECORD_BYTES_MAX, DamagedRecord, decode_record, encode_record
 from .registry import references
-from .store import AlreadyExists, NotFound, Store
+from .store import AlreadyExists, NotFound, Store, TooLarge
 
 #: How often a release reads the other checkpoints before it gives up.
 _LOOKS_MAX = 16
@@ -78,7 +78,7 @@ def acquire(store: Store, job: str, number: int, kind: CheckpointKind, claimer: 
     try:
         store.create(path, data)
     except AlreadyExists:
-        found = _claimer(store.get(path))
+        found = _claimer(store, path)
         if found is None:
             store.put(path, data)
         elif found != claimer:
@@ -91,7 +91,7 @@ def check_unclaimed(
     """Check that no other job has claimed the checkpoint. Raises: AlreadyClaimed, StoreError."""
     path = claimed_path(job, number, kind)
     try:
-        found = _claimer(store.get(path))
+        found = _claimer(store, path)
     except NotFound:
         return
     if found is not None and found != claimer:
@@ -123,7 +123,7 @@ def release(store: Store, job: str, number: int, kind: CheckpointKind, claimer: 
     """
     claim = claimed_path(job, number, kind)
     try:
-        found = _claimer(store.get(claim))
+        found = _claimer(store, claim)
     except NotFound:
         # Either all is deleted, or its owner has taken it away.
         return
@@ -152,14 +152,13 @@ def _withdraw(
     """
     path, released = metadata_path(job, number, kind), released_path(job, number, kind)
     try:
-        data = store.get(path)
+        data = metadata_bytes(store, path)
+        metadata = decode_metadata(data, path)
     except NotFound:
         try:
-            return decode_metadata(store.get(released), released)
+            return decode_metadata(metadata_bytes(store, released), released)
         except NotFound:
             return None
-    try:
-        metadata = decode_metadata(data, path)
     except (CorruptMetadata, UnsupportedVersion) as error:
         raise NotReleased(str(error)) from error
     _named(store, job, number, kind)  # before anything is touched: whether that can be said at all
@@ -202,8 +201,9 @@ def _others(
     return sorted((each for each in found if each != (number, kind)), key=lambda each: each[0])
 
 
-def _claimer(data: bytes) -> Claimer | None:
+def _claimer(store: Store, path: str) -> Claimer | None:
+    """Read a claim; None: unreadable. Raises: NotFound, StoreError."""
     try:
-        return decode_record(data, Claimer)
-    except DamagedRecord:
+        return decode_record(store.get(path, bytes_max=RECORD_BYTES_MAX), Claimer)
+    except (DamagedRecord, TooLarge):
         return None

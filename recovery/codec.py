@@ -38,6 +38,8 @@ _REMEMBERED_MAX = 32
 
 _MAGIC = b"headrace-checkpoint"
 _HEADER_BYTES_MAX = 100
+#: Largest metadata file.
+FILE_BYTES_MAX = METADATA_BYTES_MAX + _HEADER_BYTES_MAX
 _HEADER = re.compile(
     rb"headrace-checkpoint ([1-9][0-9]{0,8}) xxh3:([0-9a-f]{16}) (0|[1-9][0-9]{0,17})"
 )
@@ -124,7 +126,7 @@ def _header(version: int, body: bytes) -> bytes:
 
 
 def _checked_body(data: bytes, path: str) -> bytes:
-    if len(data) > METADATA_BYTES_MAX + _HEADER_BYTES_MAX:
+    if len(data) > FILE_BYTES_MAX:
         raise CorruptMetadata(path, 0, f"at most {METADATA_BYTES_MAX} bytes", f"{len(data)} bytes")
     end = data.find(b"\n", 0, _HEADER_BYTES_MAX)
     match = _HEADER.fullmatch(data[: max(end, 0)])

@@ -33,6 +33,11 @@ class History:
     def __init__(self, starts: Iterable[EpochStart]) -> None:
         self._newest_first = sorted(starts, reverse=True)
 
+    @property
+    def newest(self) -> EpochStart | None:
+        """The start of the newest epoch that noted one."""
+        return next(iter(self._newest_first), None)
+
     def counts(self, checkpoint: int, epoch: int) -> bool:
         """Return whether `checkpoint`, completed by `epoch`, belongs to the history."""
         #: Newest epoch of the stretch of the chain that is looked at; None: the end is open.

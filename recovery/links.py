@@ -21,8 +21,8 @@ import msgspec
 from .catalog import load_kind
 from .layout import CheckpointKind, link_path, links_folder, parse_link_path
 from .metadata import CheckpointMetadata
-from .records import DamagedRecord, decode_record, encode_record
-from .store import AlreadyExists, NotFound, Store
+from .records import RECORD_BYTES_MAX, DamagedRecord, decode_record, encode_record
+from .store import AlreadyExists, NotFound, Store, TooLarge, holds
 
 
 class CheckpointLink(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -71,7 +71,7 @@ def write(store: Store, job: str, link: CheckpointLink) -> None:
     try:
         store.create(path, data)
     except AlreadyExists:
-        if store.get(path) != data:
+        if not holds(store, path, data):
             raise
 
 
@@ -102,9 +102,11 @@ def load(store: Store, link: CheckpointLink) -> CheckpointMetadata:
 
 def _read(store: Store, job: str, number: int) -> CheckpointLink | Damaged | None:
     try:
-        data = store.get(link_path(job, number))
+        data = store.get(link_path(job, number), bytes_max=RECORD_BYTES_MAX)
     except NotFound:
         return None  # deleted since it was listed
+    except TooLarge as error:
+        return Damaged(number, error.reason)
     try:
         link = decode_record(data, CheckpointLink)
     except DamagedRecord as error:

@@ -54,6 +54,16 @@ def references(metadata: CheckpointMetadata) -> frozenset[str]:
     return frozenset(paths)
 
 
+def named_of_others(metadata: CheckpointMetadata) -> frozenset[str]:
+    """Return the files that the checkpoint needs, and another one wrote.
+
+    A savepoint needs none.
+    """
+    if metadata.savepoint:
+        return frozenset()
+    return frozenset(p for p in references(metadata) if owner(p) != metadata.checkpoint)
+
+
 @dataclass(frozen=True, slots=True)
 class Deletable:
     """Files to delete now: all files of checkpoints without metadata except those in `keep`, and

@@ -6,7 +6,7 @@ from headrace.inflight.segment import CorruptBlob, checksum_of
 
 from .handles import SharedFile
 from .layout import store_path
-from .store import NotFound, Store, StoreRejected
+from .store import NotFound, Store, StoreRejected, TooLarge, is_short
 
 
 def read_shared(store: Store, job: str, file: SharedFile) -> bytes:
@@ -21,10 +21,13 @@ def read_shared(store: Store, job: str, file: SharedFile) -> bytes:
         raise
     except StoreRejected as refused:
         # A file that ends too early is damaged; other refusals may end when asked again.
-        if len(store.get(path)) < file.length:
+        if is_short(store, path, file.length):
             raise CorruptBlob(0, f"{file.length} bytes", refused.reason) from refused
         raise
-    data = store.get(path)
+    try:
+        data = store.get(path, bytes_max=file.length)
+    except TooLarge as error:
+        raise CorruptBlob(0, f"{file.length} bytes", error.reason) from error
     if len(data) != file.length:
         raise CorruptBlob(0, f"{file.length} bytes", f"{len(data)} bytes")
     found = checksum_of(data)

@@ -42,6 +42,21 @@ class NotFound(StoreRejected):
     """No object of that path."""
 
 
+class NotAFile(NotFound):
+    """Something else than a file stands in the object's place, which no run puts there."""
+
+
+class TooLarge(StoreRejected):
+    """`get` found an object larger than its reader takes, and did not read it."""
+
+    def __init__(self, path: str, bytes_max: int) -> None:
+        super().__init__(path, f"more than {bytes_max} bytes")
+        self.bytes_max = bytes_max
+
+    def __reduce__(self) -> tuple[type[TooLarge], tuple[str, int]]:
+        return type(self), (self.path, self.bytes_max)
+
+
 def parts_of(data: Content) -> Sequence[bytes | memoryview]:
     """Return the content as parts, none of them copied."""
     return [data] if isinstance(data, bytes | memoryview) else data
@@ -66,10 +81,17 @@ class Store(Protocol):
         """Like `put`, but raises AlreadyExists if the path is taken. At most one caller wins."""
         ...
 
-    def get(self, path: str, offset: int = 0, length: int | None = None) -> bytes:
-        """Read `length` bytes (default: to the end).
+    def get(
+        self,
+        path: str,
+        offset: int = 0,
+        length: int | None = None,
+        bytes_max: int | None = None,
+    ) -> bytes:
+        """Read `length` bytes; None: to the end, at most `bytes_max`.
 
-        Raises NotFound; raises StoreRejected if fewer bytes exist.
+        Raises NotFound; raises StoreRejected if fewer bytes exist, and TooLarge, before anything
+        large is read, if more than `bytes_max` are left.
         """
         ...
 
@@ -82,3 +104,19 @@ class Store(Protocol):
     def delete(self, path: str) -> None:
         """Remove the object; a missing one is no error."""
         ...
+
+
+def holds(store: Store, path: str, data: bytes) -> bool:
+    """Return whether the object's content is `data`. Raises: StoreError."""
+    try:
+        return store.get(path, bytes_max=len(data)) == data
+    except TooLarge:
+        return False
+
+
+def is_short(store: Store, path: str, size_bytes: int) -> bool:
+    """Return whether the object has fewer bytes. Raises: StoreError."""
+    try:
+        return len(store.get(path, bytes_max=size_bytes)) < size_bytes
+    except TooLarge:
+        return False

@@ -95,9 +95,6 @@ UNMIRRORED = {
         "both backends: tests/engine/state/rocks/test_keyed.py,"
         " tests/engine/operators/test_rocks_aggregate.py"
     ),
-    "engine/drivers/loading.py": (
-        "every job in threads runs it: tests/engine/session/test_session.py"
-    ),
     "engine/worker/subtask_events.py": "values; the tests of subtask and cuts compare them",
     "engine/drivers/worker_driver.py": (
         "every job in threads runs it: tests/engine/session/test_session.py"

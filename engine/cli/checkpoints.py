@@ -28,6 +28,7 @@ from headrace.recovery.catalog import (
     verify,
 )
 from headrace.recovery.codec import CorruptMetadata, UnsupportedVersion
+from headrace.recovery.lost import lost
 from headrace.recovery.metadata import CheckpointMetadata, Hold, SubtaskSnapshot
 from headrace.recovery.sizes import held_on, sizes_of, state_bytes, stored_by
 from headrace.recovery.store import NotFound, Store
@@ -97,8 +98,9 @@ def verification(url: str, job: str | None = None, number: int | None = None) ->
     """Read and check every byte that checkpoints refer to: one, or all of a job, or all of all
     jobs.
 
-    Keys: job, checkpoint, status (valid, damaged, or passed over: damaged, and no part of the
-    history of a later run, which deletes it in time), problems (a list of sentences).
+    Keys: job, checkpoint, status (valid, damaged, lost: its metadata is gone, or passed over:
+    damaged, and no part of the history of a later run, which deletes it in time), problems (a list
+    of sentences).
     Raises: UserError, StorageUnreachable.
     """
     with answers(url):
@@ -110,11 +112,7 @@ def verification(url: str, job: str | None = None, number: int | None = None) ->
         names = chosen_jobs(store, url, job)
         if not names:
             raise UserError(f"checkpoint directory {url} holds no checkpoints")
-        return [
-            _passed_over(store, _verified(store, name, found))
-            for name in names
-            for found in complete_checkpoints(store, name)
-        ]
+        return [row for name in names for row in _verified_job(store, name)]
 
 
 def has_problem(rows: Sequence[Row]) -> bool:
@@ -122,7 +120,7 @@ def has_problem(rows: Sequence[Row]) -> bool:
 
     An incomplete checkpoint is no damage: it may be running.
     """
-    return any(row["status"] == "damaged" for row in rows)
+    return any(row["status"] in ("damaged", "lost") for row in rows)
 
 
 def _row(store: Store, job: str, number: int, is_complete: bool) -> Row:
@@ -253,6 +251,16 @@ def _iso(milliseconds: int) -> str | None:
     except (ValueError, OverflowError, OSError):
         # A clock that stood beyond the year 9999; the number is shown as it is.
         return None
+
+
+def _verified_job(store: Store, job: str) -> list[Row]:
+    """Verify all checkpoints of a job, newest first, and tell of those without metadata."""
+    rows = [_passed_over(store, _verified(store, job, n)) for n in complete_checkpoints(store, job)]
+    with suppress(UnsupportedVersion, WrongJob):  # told already
+        for number, reason in lost(store, job):
+            row: Row = {"job": job, "checkpoint": number, "status": "lost", "problems": [reason]}
+            rows.append(row)
+    return sorted(rows, key=lambda row: -row["checkpoint"])
 
 
 def _verified(store: Store, job: str, number: int) -> Row:

@@ -206,6 +206,7 @@ class Trigger(_Message, frozen=True):
     """Begin a checkpoint at the sources.
 
     `savepoint`: begin a savepoint, for the directory with this URL (empty: the job's own).
+    `full`: the checkpoint names no file of an older one.
     """
 
     epoch: int
@@ -213,6 +214,7 @@ class Trigger(_Message, frozen=True):
     mode: str
     created_ns: int
     savepoint: str | None = None
+    full: bool = False
 
 
 class Completed(_Message, frozen=True):

@@ -112,6 +112,14 @@ class Checkpoints:
         metadata=count("so many may fail in a row; one more fails the attempt", least=0),
     )
     retain: int = field(default=1, metadata=count("complete checkpoints to keep", least=1))
+    full_every: int = field(
+        default=0,
+        metadata=count(
+            "one complete checkpoint in so many stores everything anew and shares no file with "
+            "older ones, so that damage of a file does not reach all that `retain` keeps; 0: none",
+            least=0,
+        ),
+    )
     max_concurrent: int = field(
         default=1, metadata=count("checkpoints that may be under way at once", least=1)
     )

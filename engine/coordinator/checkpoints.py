@@ -26,6 +26,7 @@ from headrace.recovery.metadata import (
     TaskInfo,
     TransactionRecord,
 )
+from headrace.recovery.registry import named_of_others
 from headrace.recovery.tiles import check_tiles
 from headrace.recovery.waves import first_wave
 
@@ -63,6 +64,7 @@ class PendingCheckpoint:
         request: number of the user's request, or None.
         mode: how barriers travel.
         savepoint: properties of a savepoint; None: an ordinary checkpoint.
+        full: shares no file with older checkpoints.
         drained: a user has ended the input before.
         awaits: transactions to be committed before the savepoint, which every worker has
             acknowledged, is complete.
@@ -75,6 +77,7 @@ class PendingCheckpoint:
     request: int | None
     mode: CheckpointMode
     savepoint: SavepointOrder | None = None
+    full: bool = False
     drained: bool = False
     awaits: tuple[TransactionRecord, ...] = ()
     covered_by: int | None = None
@@ -154,6 +157,31 @@ class Schedule:
             self.due_ns = max(self.due_ns, now_ns + self._rules.min_pause_ns)
 
 
+class FullCheckpoints:
+    """Which checkpoints share no file with older ones.
+
+    A checkpoint that is triggered before a full one is complete still builds upon older ones, and
+    later ones would build upon it. So checkpoints are full until one is complete.
+    """
+
+    def __init__(self, every: int, restore: CheckpointMetadata | None) -> None:
+        self._every = every
+        #: Complete checkpoints since the last full one; None: a full one is due.
+        self._since = 0 if restore is not None and not named_of_others(restore) else None
+
+    @property
+    def is_due(self) -> bool:
+        """The next checkpoint must be full."""
+        return self._every > 0 and (self._since is None or self._since + 1 >= self._every)
+
+    def completed(self, *, full: bool) -> None:
+        """A checkpoint, and no savepoint, is complete."""
+        if full:
+            self._since = 0
+        elif self._since is not None:
+            self._since += 1
+
+
 class Checkpoints:
     """Checkpoints of one job.
 
@@ -187,6 +215,7 @@ class Checkpoints:
         self.newest = restore
         self._checkpoint_next = checkpoint_next
         self._schedule = Schedule(rules)
+        self._full = FullCheckpoints(rules.full_every, restore)
         self._epoch = 0
         self.wave = 0
         #: When to look next whether the wave is over.
@@ -367,14 +396,18 @@ class Checkpoints:
     ) -> list[CoordinatorEffect]:
         mode = mode or self._mode
         number = max(self._checkpoint_next, savepoint.number_min if savepoint else 0)
+        if number > self._checkpoint_next:
+            self._retention.skipped(self._checkpoint_next)
         self._checkpoint_next = number + 1
         target = None if savepoint is None else savepoint.target
         self._retention.triggered(number, target)
-        pending = PendingCheckpoint(number, now_ns, final, request, mode, savepoint)
+        full = savepoint is None and self._full.is_due
+        pending = PendingCheckpoint(number, now_ns, final, request, mode, savepoint, full)
         self._pending[number] = pending
         for held in self._uncovered() if pending.commits else ():
             held.covered_by = number
-        return self._workers.send_all(Trigger(self._epoch, number, mode.value, now_ns, target))
+        trigger = Trigger(self._epoch, number, mode.value, now_ns, target, full)
+        return self._workers.send_all(trigger)
 
     # --- savepoints -------------------------------------------------------------------------------
 
@@ -497,6 +530,7 @@ class Checkpoints:
         number = pending.number
         self.newest = metadata
         self._retention.completed(metadata)
+        self._full.completed(full=pending.full)
         effects: list[CoordinatorEffect] = []
         if running:
             effects += self._workers.send_all(Completed(self._epoch, number))

@@ -144,6 +144,14 @@ class Retention:
         if savepoint_in is not None:
             self._savepoints[checkpoint] = savepoint_in
 
+    def skipped(self, checkpoint: int) -> None:
+        """No checkpoint will have the number that was next.
+
+        In-flight logs write under that number until they are asked for a higher one.
+        """
+        self._registry.begin(checkpoint)
+        self._registry.give_up(checkpoint)
+
     def given_up(self, checkpoint: int) -> None:
         """The checkpoint will not be complete."""
         self._registry.give_up(checkpoint)

@@ -33,6 +33,7 @@ class CheckpointRules:
         tolerable_failures: failures in a row that an attempt survives.
         retain: number of complete checkpoints to keep.
         concurrent: number of checkpoints that may be under way at once.
+        full_every: one complete checkpoint in so many shares no file with older ones; 0: none.
         last_aligned_ns: the checkpoint with which a stopped job ends becomes unaligned when it is
             not complete so long after the stop; None: never.
     """
@@ -44,6 +45,7 @@ class CheckpointRules:
     retain: int
     concurrent: int
     last_aligned_ns: int | None = None
+    full_every: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
+from headrace.recovery.layout import epoch_path
 from headrace.recovery.metadata import SubtaskSnapshot
-from headrace.recovery.store import Store
+from headrace.recovery.store import NotFound, Store
 
+from ..contract.errors import UserError
 from ..contract.execution import ExecutionPlan, SubtaskId
 from ..contract.operators import ChildProcess, OperatorContext, Restored, StateBackend
 from ..operators.chain import Chain
@@ -78,17 +80,44 @@ def origin_of(load: LoadAttempt, own: Store | None) -> Origin | None:
     return None if own is None else Origin(own, load.job, ours=True)
 
 
+def check_directory(own: Store | None, job: str, epoch: int, worker: int) -> None:
+    """Check that the worker sees the directory in which the driver has claimed the attempt's epoch.
+
+    Else its parts of checkpoints go where no other process finds them: into its own memory, or onto
+    the disk of its machine.
+
+    Raises: UserError, StoreError.
+    """
+    if own is None:
+        return
+    try:
+        own.get(epoch_path(job, epoch), 0, 1)
+    except NotFound as error:
+        raise UserError(
+            f"worker {worker} does not see the driver's checkpoint directory: {error.path}, which"
+            " the driver has written, is not there; use a directory that all processes and machines"
+            " of the job share"
+        ) from error
+
+
 def read_restored(
     plan: ExecutionPlan,
     id: SubtaskId,
     snapshot: SubtaskSnapshot | None,
     origin: Origin | None,
     ahead: FilesAhead | None = None,
+    *,
+    check: Callable[[], None] = lambda: None,
 ) -> States | None:
     """Read the state that the subtask starts from, by operator; None: it starts afresh.
 
-    `ahead`: files of the job's own that are here already. Raises: CorruptState, StoreError.
+    Args:
+        ahead: files of the job's own that are here already.
+        check: called first, may raise.
+
+    Raises: CorruptState, StoreError.
     """
+    check()
     if snapshot is None:
         return None
     if origin is None:

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from headrace.channels.buffer import ChannelId
-from headrace.inflight.confirmed import Confirmed
+from headrace.inflight.confirmed import NAMED, Confirmed, NamingLimits
 from headrace.inflight.log import USUAL, Continuous, LogLimits
 from headrace.inflight.writer import AdHoc, InflightWriter, Piece
 
@@ -33,7 +33,7 @@ class CheckpointWrite:
     Attributes:
         sync_ns: {subtask: time spent freezing}.
         cuts: empty until every subtask has cut.
-        savepoint: as in `PersistCheckpoint`.
+        savepoint, full: as in `PersistCheckpoint`.
         index: in-flight data that is named instead of written; set when the write begins.
     """
 
@@ -43,6 +43,7 @@ class CheckpointWrite:
     epoch: int = 0
     cuts: tuple[Cut, ...] = ()
     savepoint: str | None = None
+    full: bool = False
     index: Confirmed = field(default_factory=Confirmed)
 
 
@@ -87,6 +88,7 @@ class Persistence:
         """Every subtask has cut; `ready` follows."""
         write = self._writes[order.checkpoint]
         write.epoch, write.cuts, write.savepoint = order.epoch, order.cuts, order.savepoint
+        write.full = order.full
 
     def ready(self) -> Iterator[CheckpointWrite | Piece]:
         """Hand out the writes to begin now, each once: checkpoints before pieces of the log."""
@@ -96,7 +98,7 @@ class Persistence:
             index = Confirmed() if write.savepoint is not None else self.inflight.index(checkpoint)
             if index is None:
                 break
-            write.index = index
+            write.index = Confirmed() if write.full else index
             yield self._writes.pop(checkpoint)
         while (piece := self.inflight.next_piece()) is not None:
             yield piece
@@ -128,6 +130,8 @@ class Persistence:
         return [] if floors is None or is_waiting else self.inflight.trim(floors)
 
 
-def persistence_of(limits: Limits, log: LogLimits = USUAL) -> Persistence:
+def persistence_of(
+    limits: Limits, log: LogLimits = USUAL, naming: NamingLimits = NAMED
+) -> Persistence:
     """Make the persistence of a new attempt, with the in-flight writer of its limits."""
-    return Persistence(Continuous(log) if limits.logs else AdHoc())
+    return Persistence(Continuous(log, naming) if limits.logs else AdHoc(naming))

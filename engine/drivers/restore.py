@@ -16,6 +16,7 @@ from headrace.recovery.codec import CorruptMetadata, UnsupportedVersion
 from headrace.recovery.layout import NUMBER_MAX, CheckpointKind, job_folder, link_path
 from headrace.recovery.links import CheckpointLink, read_all
 from headrace.recovery.links import load as load_linked
+from headrace.recovery.lost import displaced, lost_start
 from headrace.recovery.metadata import CheckpointMetadata, TaskInfo
 from headrace.recovery.redistribution import NewEdge
 from headrace.recovery.renaming import NoSuchName, renamed
@@ -123,11 +124,37 @@ def _warnings(found: _Found) -> tuple[str, ...]:
     metadata = found.metadata
     assert metadata is not None, "something is restored"
     kind = "sav-" if metadata.savepoint else "chk-"
-    return tuple(
-        f"{number} cannot be restored ({reason}); {kind}{metadata.checkpoint} is used, so what was"
-        f" committed to sinks after it will be written once more"
-        for number, reason in found.refused
+    used = f"{kind}{metadata.checkpoint}"
+    return tuple(_passed_over(name, reason, used) for name, reason in found.refused)
+
+
+def _passed_over(name: str, reason: str, used: str) -> str:
+    return (
+        f"{name} cannot be restored ({reason}); {used} is used, so what was committed to sinks"
+        " after it will be written once more"
     )
+
+
+def told_of_displaced(restore: Restore, store: Store | None, job: str) -> Restore:
+    """Warn of newer checkpoints that have something else in their metadata's place.
+
+    Raises: UserError if the run would begin anew instead; StorageUnreachable.
+    """
+    if store is None:
+        return restore
+    try:
+        found = displaced(store, job)
+    except StoreError as error:
+        raise StorageUnreachable(f"the checkpoint directory cannot be read: {error}") from error
+    if restore.metadata is None and found:
+        raise UserError(
+            f"chk-{found[0].number} cannot be restored ({found[0].reason}), and job {job!r} has no"
+            " complete checkpoint; begin anew with fresh=True to start afresh"
+        )
+    number = 0 if restore.metadata is None else restore.metadata.checkpoint
+    newer = [each for each in found if each.number > number]
+    told = [_passed_over(f"chk-{n}", reason, f"chk-{number}") for n, reason in newer]
+    return replace(restore, warnings=(*restore.warnings, *told))
 
 
 def _claimed(restore: Restore, store: Store | None, job: str, directory: str) -> Restore:
@@ -275,6 +302,11 @@ def _newest(store: Store, job: str, open_: Open) -> _Found:
         else:
             if past.counts(*_place_of(link, metadata)):
                 return _Found(metadata, link.directory, refused, link)
+    start = lost_start(
+        past, newest, [*(link.number for link in found), *(link.number for link in damaged_links)]
+    )
+    if start is not None:
+        refused.append((f"chk-{start.number}", start.reason))
     metadata_, damaged = catalog.newest_valid(store, job)
     refused += [(f"chk-{number}", reason) for number, reason in damaged]
     return _Found(metadata_, "", refused)

@@ -48,7 +48,7 @@ from .call_board import CallBoard
 from .failed_batches import FailedBatches
 from .failed_calls import open_failed, work_failed
 from .isolated_process import SpawnedProcess
-from .loading import make_chain, open_database, origin_of, read_restored
+from .loading import check_directory, make_chain, open_database, origin_of, read_restored
 from .persistence import CheckpointStored, CheckpointWrite, persistence_of
 from .subtask_thread import (
     Leaving,
@@ -358,6 +358,7 @@ class WorkerDriver(Performer[_Loaded, ConnectionId]):
         make = partial(
             make_chain, self._plan, owner=self._settings.owner, processes=self._processes
         )
+        check = partial(check_directory, self._store, self._plan.job, effect.epoch, self.machine.me)
         threads = {
             id: SubtaskThread(
                 effect.epoch,
@@ -370,7 +371,9 @@ class WorkerDriver(Performer[_Loaded, ConnectionId]):
                     backend,
                     tell_call=self._calls.recorder(index, id),
                 ),
-                partial(read_restored, self._plan, id, snapshots.get(id), origin, ahead),
+                partial(
+                    read_restored, self._plan, id, snapshots.get(id), origin, ahead, check=check
+                ),
                 self._inbox.put,
                 self._failed.keep,
             )

@@ -224,7 +224,9 @@ class Performer(ABC, Generic[_Attempt, _Connection]):
             into: takes the writes in place of the directory they are for.
         """
         job = self._plan.job
-        store, copied, kind = destination_of(order.savepoint, own, job, loaded.origin)
+        store, copied, kind = destination_of(
+            order.savepoint, own, job, loaded.origin, full=order.full
+        )
         return write_checkpoint(
             into or store,
             job,
@@ -238,6 +240,7 @@ class Performer(ABC, Generic[_Attempt, _Connection]):
             kind,
             loaded.persistence.files,
             compresses=self._limits.compresses,
+            full=order.full,
         )
 
     def _read(self, epoch: int, effect: ReadBuffer, origin: Origin) -> w.WorkerEvent:

@@ -26,6 +26,7 @@ def coordinator_rules(options: RunOptions) -> CoordinatorRules:
             retain=1 if checkpoints is None else checkpoints.retain,
             concurrent=1 if checkpoints is None else checkpoints.max_concurrent,
             last_aligned_ns=_LAST_ALIGNED_NS,
+            full_every=0 if checkpoints is None else checkpoints.full_every,
         ),
         restarts=RestartRules(
             options.restart.attempts, options.restart.backoff_ns, options.restart.max_backoff_ns

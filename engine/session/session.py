@@ -39,13 +39,20 @@ from ..drivers.checkpoint_directory import CheckpointDirectory
 from ..drivers.coordinator_driver import CoordinatorDriver
 from ..drivers.coordinator_performer import Sinks
 from ..drivers.early_workers import files_by_worker
-from ..drivers.restore import Restore, claimed, in_new_names, new_tasks, resolve
+from ..drivers.restore import (
+    Restore,
+    claimed,
+    in_new_names,
+    new_tasks,
+    resolve,
+    told_of_displaced,
+)
 from ..drivers.start import prepare
 from ..drivers.status import Status
 from ..drivers.worker_process import run_worker
 from ..local.threads import ThreadLauncher
 from ..storage.checkpoint_storage import open_store
-from .compatibility import check_states
+from .compatibility import check_in_flight, check_states
 from .coordinator_rules import coordinator_rules
 from .growth import had_finished, has_grown, reopened
 from .metrics import metrics_of
@@ -400,11 +407,13 @@ class PreparedJob:
         if found.metadata is None:
             self._refuse_output(restore)
             return False
+        origin = self._origin(found)
         try:
             self._assign(found.metadata)
+            check_in_flight(self._plan, origin, found.metadata)
         except redistribution.Incompatible as reason:
             raise UserError(str(reason)) from None
-        check_states(self._plan, self._origin(found), found.metadata)
+        check_states(self._plan, origin, found.metadata)
         return self._before is None and had_finished(found.metadata)
 
     def _origin(self, found: Restore) -> Store:
@@ -443,6 +452,8 @@ class PreparedJob:
     def _find(self, restore: str | int | None) -> Restore:
         claim = self._options.claim and restore is not None
         found = resolve(self._store, self._plan.job, restore, self._directory, claim=claim)
+        if restore in ("auto", "latest"):
+            found = told_of_displaced(found, self._store, self._plan.job)
         found = in_new_names(found, self._options.renames, self._tasks)
         metadata = found.metadata
         if metadata is None or self._before is not None:

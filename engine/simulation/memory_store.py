@@ -13,6 +13,7 @@ from headrace.recovery.store import (
     NotFound,
     StoreError,
     StoreRejected,
+    TooLarge,
     joined,
 )
 
@@ -54,13 +55,21 @@ class MemoryStore:
             raise AlreadyExists(path, "already exists")
         self._change("create", path, lambda: self._write(path, bytes(data)))
 
-    def get(self, path: str, offset: int = 0, length: int | None = None) -> bytes:
+    def get(
+        self,
+        path: str,
+        offset: int = 0,
+        length: int | None = None,
+        bytes_max: int | None = None,
+    ) -> bytes:
         """See `Store.get`."""
         self._called("get", path)
         self._change("get", path, lambda: None)
         if path not in self.objects:
             raise NotFound(path, "not found")
         data = self.objects[path][offset:]
+        if bytes_max is not None and len(data) > bytes_max and length is None:
+            raise TooLarge(path, bytes_max)
         if length is None:
             return data
         if len(data) < length:

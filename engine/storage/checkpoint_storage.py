@@ -33,6 +33,7 @@ from headrace.recovery.store import (
     Store,
     StoreRejected,
     StoreUncertain,
+    TooLarge,
     joined,
 )
 
@@ -47,7 +48,7 @@ class _Backend(Protocol):
 
     def put(self, path: str, data: Content) -> None: ...
     def create(self, path: str, data: bytes) -> None: ...
-    def get(self, path: str, offset: int, length: int | None) -> bytes: ...
+    def get(self, path: str, offset: int, length: int | None, bytes_max: int | None) -> bytes: ...
     def list(self, prefix: str) -> list[str]: ...
     def delete(self, path: str) -> None: ...
 
@@ -79,9 +80,15 @@ class FsspecStore:
         """See `Store.create`."""
         self._backend.create(_checked(path), data)
 
-    def get(self, path: str, offset: int = 0, length: int | None = None) -> bytes:
+    def get(
+        self,
+        path: str,
+        offset: int = 0,
+        length: int | None = None,
+        bytes_max: int | None = None,
+    ) -> bytes:
         """See `Store.get`."""
-        return self._backend.get(_checked(path), offset, length)
+        return self._backend.get(_checked(path), offset, length, bytes_max)
 
     def list(self, prefix: str) -> list[str]:
         """See `Store.list`."""
@@ -123,17 +130,23 @@ class ObjectFiles:
         with _CREATING, _translated(path):
             self._filesystem.pipe_file(self._key(path), data, mode="create")
 
-    def get(self, path: str, offset: int, length: int | None) -> bytes:
+    def get(
+        self, path: str, offset: int, length: int | None, bytes_max: int | None = None
+    ) -> bytes:
         if offset < 0 or (length is not None and length < 0):
             raise StoreRejected(path, f"{length} bytes at offset {offset} cannot be read")
         if length == 0:
             return b""
         end = None if length is None else offset + length
+        if length is None and bytes_max is not None:
+            end = offset + bytes_max + 1  # a byte too many tells
         with _translated(path):
             data: bytes = self._filesystem.cat_file(self._key(path), start=offset, end=end)
         if length is not None and len(data) != length:
             asked = f"{length} bytes at offset {offset}"
             raise StoreRejected(path, f"{asked}, but only {len(data)} are there")
+        if bytes_max is not None and len(data) > bytes_max:
+            raise TooLarge(path, bytes_max)
         return data
 
     def list(self, prefix: str) -> list[str]:

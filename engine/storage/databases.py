@@ -39,7 +39,15 @@ from headrace.recovery.layout import (
     shared_path,
     store_path,
 )
-from headrace.recovery.store import Content, NotFound, Store, StoreRejected, joined, parts_of
+from headrace.recovery.store import (
+    Content,
+    NotFound,
+    Store,
+    StoreRejected,
+    is_short,
+    joined,
+    parts_of,
+)
 
 from ..contract.operators import (
     DatabaseSnapshot,
@@ -95,7 +103,7 @@ class Origin:
 
 @dataclass(frozen=True, slots=True)
 class Destination:
-    """The place of a worker's part of a checkpoint."""
+    """The place of a worker's part of a checkpoint. `full`: it names no file of an older one."""
 
     store: Store
     job: str
@@ -103,6 +111,7 @@ class Destination:
     worker: int
     epoch: int
     kind: CheckpointKind = CheckpointKind.CHECKPOINT
+    full: bool = False
 
 
 def release_all(pieces: Iterable[tuple[str, Snapshot]]) -> None:
@@ -128,8 +137,8 @@ def write_databases(
     for id, pieces in snapshots.items():
         for operator, piece in pieces:
             for part in (piece, *piece.others) if isinstance(piece, DatabaseSnapshot) else ():
-                is_savepoint = to.kind is CheckpointKind.SAVEPOINT
-                base: SharedFiles = {} if is_savepoint else stored.base(part)
+                alone = to.full or to.kind is CheckpointKind.SAVEPOINT
+                base: SharedFiles = {} if alone else stored.base(part)
                 handle = write_database(to, segment, path, operator, part, base)
                 handles[id].append(handle)
                 files[part.database] = {file.name: file for file in handle.shared}
@@ -262,7 +271,7 @@ def _own(store: Store, job: str, handle: FileHandle | StateSchema) -> bytes:
     except StoreRejected as refused:
         # To ask again is no use if the file ends too early, which it may be for every other
         # refusal.
-        if len(store.get(path)) < blob.offset + blob.length:
+        if is_short(store, path, blob.offset + blob.length):
             expected = f"{blob.length} bytes"
             raise CorruptBlob(blob.offset, expected, refused.reason) from refused
         raise

@@ -28,10 +28,12 @@ from collections.abc import Callable, Iterator
 from headrace.recovery.store import (
     AlreadyExists,
     Content,
+    NotAFile,
     NotFound,
     StoreError,
     StoreRejected,
     StoreUncertain,
+    TooLarge,
     parts_of,
 )
 
@@ -101,7 +103,9 @@ class LocalFiles:
         with self._written(path, data) as temporary:
             _publish(path, target, lambda: _link(temporary, target))
 
-    def get(self, path: str, offset: int, length: int | None) -> bytes:
+    def get(
+        self, path: str, offset: int, length: int | None, bytes_max: int | None = None
+    ) -> bytes:
         target = self._target(path)
         # Not blocking: opening a pipe planted there would wait for a writer.
         flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
@@ -112,10 +116,10 @@ class LocalFiles:
                 raise NotFound(path, "not found") from error
             except OSError as error:
                 if error.errno == errno.ELOOP:
-                    raise NotFound(path, _REJECTIONS[errno.ELOOP]) from error
+                    raise NotAFile(path, _REJECTIONS[errno.ELOOP]) from error
                 raise
             try:
-                return _read(path, file, offset, length)
+                return _read(path, file, offset, length, bytes_max)
             finally:
                 os.close(file)
 
@@ -343,15 +347,17 @@ def _write_all(file: int, parts: list[memoryview]) -> None:
             parts[0] = parts[0][written:]
 
 
-def _read(path: str, file: int, offset: int, length: int | None) -> bytes:
+def _read(path: str, file: int, offset: int, length: int | None, bytes_max: int | None) -> bytes:
     """Read after comparing with the file's size: a length from a damaged handle must not
     allocate.
     """
     status = os.fstat(file)
     if not stat.S_ISREG(status.st_mode):
-        raise NotFound(path, "not found")
+        raise NotAFile(path, "not a regular file")
     available = status.st_size - offset
     wanted = max(available, 0) if length is None else length
+    if bytes_max is not None and wanted > bytes_max:
+        raise TooLarge(path, bytes_max)
     if offset < 0 or wanted < 0 or wanted > max(available, 0):
         asked = f"{wanted} bytes at offset {offset}"
         raise StoreRejected(path, f"{asked} of a file of {status.st_size} bytes")

@@ -37,7 +37,7 @@ from headrace.recovery.layout import (
     store_path,
 )
 from headrace.recovery.metadata import SubtaskSnapshot
-from headrace.recovery.store import NotFound, Store, StoreError, StoreRejected
+from headrace.recovery.store import NotFound, Store, StoreError, StoreRejected, is_short
 
 from ..contract.execution import SubtaskId
 from ..contract.operators import Restored, RestoredState, Snapshot, StateKind, StateSnapshot
@@ -88,7 +88,12 @@ class Written:
 
 
 def destination_of(
-    savepoint: str | None, own: Store | None, job: str, origin: Origin | None
+    savepoint: str | None,
+    own: Store | None,
+    job: str,
+    origin: Origin | None,
+    *,
+    full: bool = False,
 ) -> tuple[Store | None, Origin | None, CheckpointKind]:
     """Return the store to write to, the directory to copy from, and the kind of checkpoint.
 
@@ -96,11 +101,13 @@ def destination_of(
 
     Args:
         savepoint: URL of its directory (empty: the job's own); None: it is a checkpoint.
+        full: the checkpoint names no file of an older one.
 
     Raises: UserError, StorageUnreachable.
     """
     if savepoint is None:
-        copied = None if origin is None or origin.ours else origin
+        named = origin is None or (origin.ours and not full)
+        copied = None if named else origin
         return own, copied, CheckpointKind.CHECKPOINT
     assert own is not None, "a savepoint without a checkpoint directory"
     target = open_store(savepoint) if savepoint else own
@@ -121,19 +128,21 @@ def write_checkpoint(
     stored: StoredFiles | None = None,
     *,
     compresses: bool = False,
+    full: bool = False,
 ) -> Written:
     """Store state and in-flight data in one file, durably; databases' immutable files apart.
 
     Files of databases that `stored` knows are named, not stored again. Databases are released.
     In-flight records in `confirmed` are named, not written; so are records left to replay, unless
     they are to be `copied` from their directory. Without a store there are no writes and no
-    handles. A savepoint has an empty `confirmed` and copies, so that it needs no other files.
+    handles. A savepoint has an empty `confirmed` and copies, so that it needs no other files; so
+    does a `full` checkpoint.
     Raises StoreError, OSError.
     """
     try:
         if store is None:
             return Written({id: [] for id in snapshots}, {id: [] for id in snapshots})
-        to = Destination(store, job, checkpoint, worker, epoch, kind)
+        to = Destination(store, job, checkpoint, worker, epoch, kind, full)
         return _write(to, snapshots, cuts, confirmed, copied, stored or StoredFiles(), compresses)
     finally:
         for pieces in snapshots.values():
@@ -348,7 +357,7 @@ def _read_blob(
 def _is_short(store: Store, file: str, blob: Blob) -> bool:
     """Return whether the file ends before the blob does, so that another attempt is no use."""
     try:
-        return len(store.get(file)) < blob.offset + blob.length
+        return is_short(store, file, blob.offset + blob.length)
     except StoreError:
         return False
 

@@ -159,10 +159,12 @@ class Attempt:
             floors |= {c: at for c, at in sent.items() if self._consumer(c) not in self.subtasks}
         return floors
 
-    def trigger(self, barrier: Barrier, savepoint: str | None, now_ns: int) -> list[AttemptEffect]:
-        """Begin a checkpoint at the sources. `savepoint`: see `PersistCheckpoint`."""
+    def trigger(
+        self, barrier: Barrier, savepoint: str | None, now_ns: int, *, full: bool = False
+    ) -> list[AttemptEffect]:
+        """Begin a checkpoint at the sources. `savepoint`, `full`: see `PersistCheckpoint`."""
         effects = self.step_all(CheckpointTriggered(barrier), now_ns, sources=True)
-        return [*effects, *self._checkpoints.triggered(barrier.checkpoint, savepoint)]
+        return [*effects, *self._checkpoints.triggered(barrier.checkpoint, savepoint, full=full)]
 
     def persisted(self, event: CheckpointPersisted, now_ns: int) -> m.Acknowledge | None:
         """The worker's part is durable. None: the checkpoint was given up."""

@@ -19,10 +19,11 @@ from .worker_events import CheckpointPersisted, PersistCheckpoint
 
 @dataclass(slots=True)
 class _Checkpoint:
-    """One checkpoint. `savepoint`: URL of a directory; `ordered`: the write was ordered."""
+    """One checkpoint. `savepoint`, `full`: see `PersistCheckpoint`; `ordered`: the write was."""
 
     cuts: list[Cut] = field(default_factory=list)
     savepoint: str | None = None
+    full: bool = False
     ordered: bool = False
 
 
@@ -45,7 +46,9 @@ class Checkpoints:
         checkpoint.cuts.append(cut)
         return self._orders()
 
-    def triggered(self, number: int, savepoint: str | None) -> list[PersistCheckpoint]:
+    def triggered(
+        self, number: int, savepoint: str | None, *, full: bool = False
+    ) -> list[PersistCheckpoint]:
         """The coordinator's trigger has come; a peer's barrier may have come first.
 
         A write names data of checkpoints that completed before the trigger, so it waits for the
@@ -53,8 +56,9 @@ class Checkpoints:
         all workers know of a newer checkpoint.
         """
         self._triggered = number
-        if savepoint is not None:
-            self._open.setdefault(number, _Checkpoint()).savepoint = savepoint
+        if savepoint is not None or full:
+            checkpoint = self._open.setdefault(number, _Checkpoint())
+            checkpoint.savepoint, checkpoint.full = savepoint, full
         return self._orders()
 
     def given_up(self, number: int) -> None:
@@ -89,7 +93,11 @@ class Checkpoints:
             if is_cut and not checkpoint.ordered and number <= self._triggered:
                 checkpoint.ordered = True
                 cuts = tuple(checkpoint.cuts)
-                orders.append(PersistCheckpoint(self._epoch, number, cuts, checkpoint.savepoint))
+                orders.append(
+                    PersistCheckpoint(
+                        self._epoch, number, cuts, checkpoint.savepoint, checkpoint.full
+                    )
+                )
         return orders
 
     def _snapshot(self, cut: Cut, event: CheckpointPersisted, now_ns: int) -> SubtaskSnapshot:

@@ -228,7 +228,9 @@ class Worker:
                 barrier = Barrier(
                     message.checkpoint, CheckpointMode(message.mode), message.created_ns
                 )
-                triggered = self._attempt.trigger(barrier, message.savepoint, self._now_ns)
+                triggered = self._attempt.trigger(
+                    barrier, message.savepoint, self._now_ns, full=message.full
+                )
                 return self._translate(triggered)
             case m.Completed():
                 effects = self._to_all(CheckpointCompleted(message.checkpoint), sources=False)

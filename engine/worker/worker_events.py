@@ -186,12 +186,14 @@ class PersistCheckpoint:
 
     `savepoint`: URL of a savepoint's directory (empty: the job's own), which gets all data that it
     needs; None: a checkpoint.
+    `full`: a checkpoint that names no file of an older one.
     """
 
     epoch: int
     checkpoint: int
     cuts: tuple[Cut, ...]
     savepoint: str | None = None
+    full: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace.channels.buffer import Buffer, ChannelId
+from headrace.inflight.confirmed import NamingLimits
 from headrace.inflight.handle import BufferHandle, ChannelStateHandle
 from headrace.inflight.log import Continuous, LogLimits
 from headrace.inflight.writer import Piece
@@ -65,13 +66,13 @@ def asked(log: Continuous, checkpoint: int, *buffers: Buffer) -> list[tuple[str,
 
 def running() -> Continuous:
     """The first checkpoint of the attempt, 6, was taken."""
-    log = Continuous(LIMITS)
+    log = Continuous(LIMITS, NamingLimits(named_bytes_min=0))
     log.index(6)
     return log
 
 
 def test_nothing_is_logged_before_a_checkpoint_says_which_is_next() -> None:
-    log = Continuous(LIMITS)
+    log = Continuous(LIMITS, NamingLimits(named_bytes_min=0))
     log.log(LEFT, records(0, 8))
     assert log.next_piece() is None
     assert asked(log, 6, records(0, 8)) == [("", 8)]
@@ -197,7 +198,7 @@ def test_a_checkpoint_names_only_durable_records_of_itself_or_of_a_complete_one(
     data: st.DataObject,
 ) -> None:
     """Against a model that knows what is durable: {path: the records in it}."""
-    log, tail, checkpoint, complete = Continuous(LIMITS), 0, 0, 0
+    log, tail, checkpoint, complete = Continuous(LIMITS, NamingLimits(named_bytes_min=0)), 0, 0, 0
     durable: dict[str, tuple[int, int]] = {}
     under_way: Piece | None = None
     for _ in range(data.draw(st.integers(0, 40))):

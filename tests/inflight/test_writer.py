@@ -8,11 +8,14 @@ import pyarrow as pa
 import pytest
 
 from headrace.channels.buffer import Buffer, ChannelId
+from headrace.inflight.confirmed import NamingLimits
 from headrace.inflight.handle import BufferHandle, ChannelStateHandle
 from headrace.inflight.segment import Blob, SegmentBuilder, read_blob, table_from_ipc
 from headrace.inflight.writer import AdHoc, Piece, write_buffers
 
 CHANNEL = ChannelId(0, 1, 2)
+#: All that is stored is named.
+ALL = NamingLimits(named_bytes_min=0)
 
 
 def captured(first: int, rows: int) -> Buffer:
@@ -31,7 +34,7 @@ def named(writer: AdHoc, checkpoint: int, buffer: Buffer) -> list[str]:
 
 
 def test_ad_hoc_names_what_the_newest_complete_checkpoint_stored() -> None:
-    writer = AdHoc()
+    writer = AdHoc(ALL)
     writer.stored(1, [stored(0, 4)])
     assert named(writer, 2, captured(0, 4)) == []
     writer.confirmed(1)
@@ -42,7 +45,7 @@ def test_ad_hoc_names_what_the_newest_complete_checkpoint_stored() -> None:
 
 
 def test_ad_hoc_names_what_a_given_up_checkpoint_stored_until_a_newer_one_is_complete() -> None:
-    writer = AdHoc()
+    writer = AdHoc(ALL)
     writer.stored(1, [stored(0, 4)])
     writer.confirmed(1)
     writer.stored(2, [stored(0, 4, "chk-2/a")])
@@ -58,7 +61,7 @@ def test_ad_hoc_names_what_a_given_up_checkpoint_stored_until_a_newer_one_is_com
 
 
 def test_what_is_stored_late_for_a_given_up_checkpoint_is_named() -> None:
-    writer = AdHoc()
+    writer = AdHoc(ALL)
     writer.given_up(1)
     assert named(writer, 2, captured(0, 4)) == []
     writer.stored(1, [stored(0, 4)])
@@ -66,7 +69,7 @@ def test_what_is_stored_late_for_a_given_up_checkpoint_is_named() -> None:
 
 
 def test_ad_hoc_never_names_what_a_given_up_checkpoint_stored() -> None:
-    writer = AdHoc()
+    writer = AdHoc(ALL)
     writer.stored(1, [stored(0, 4)])
     writer.stored(2, [stored(0, 4, "chk-2/a")])
     writer.confirmed(2)
@@ -76,7 +79,7 @@ def test_ad_hoc_never_names_what_a_given_up_checkpoint_stored() -> None:
 
 
 def test_ad_hoc_logs_nothing() -> None:
-    writer = AdHoc()
+    writer = AdHoc(ALL)
     writer.log(CHANNEL, captured(0, 4))
     assert writer.next_piece() is None
     with pytest.raises(AssertionError, match="nobody"):

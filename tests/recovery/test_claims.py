@@ -198,11 +198,17 @@ def test_a_checkpoint_that_was_subsumed_while_it_was_asked_is_followed_by_its_su
     class Moving(FsspecStore):
         """The other job goes on from 6 as soon as it has been listed."""
 
-        def get(self, path: str, offset: int = 0, length: int | None = None) -> bytes:
+        def get(
+            self,
+            path: str,
+            offset: int = 0,
+            length: int | None = None,
+            bytes_max: int | None = None,
+        ) -> bytes:
             if path == metadata_path("old", 6):
                 folder.complete(8, shared)
                 super().delete(path)
-            return super().get(path, offset, length)
+            return super().get(path, offset, length, bytes_max)
 
     release(Moving(str(tmp_path)), "old", 5, CHK, ME)
     assert folder.files() == ["chk-8/metadata", shared]

@@ -21,7 +21,9 @@ from .samples import COMPRESSED, IN_WAVES, METADATA, SMALL, SOURCE, SUM, TIMED, 
 
 TESTDATA = Path(__file__).parent / "testdata"
 #: IN_WAVES of samples.py, as version 1 writes it. Never regenerate it.
-GOLDEN = TESTDATA / "v1-waves.metadata"
+GOLDEN = TESTDATA / "v1-short.metadata"
+#: The same, as version 1 wrote it while handles stated their defaults. Never regenerate it.
+GOLDEN_WITH_DEFAULTS = TESTDATA / "v1-waves.metadata"
 #: COMPRESSED of samples.py, as version 1 wrote it before it knew waves. Never regenerate it.
 GOLDEN_WITHOUT_WAVES = TESTDATA / "v1-compressed.metadata"
 #: TIMED of samples.py, as version 1 wrote it before it knew compression. Never regenerate it.
@@ -58,6 +60,10 @@ def test_the_file_can_be_read_with_a_text_tool() -> None:
 def test_the_format_is_the_one_of_version_one() -> None:
     assert decode_metadata(GOLDEN.read_bytes()) == IN_WAVES
     assert encode_metadata(IN_WAVES) == GOLDEN.read_bytes()
+
+
+def test_a_file_that_states_the_defaults_of_handles_is_read_as_one_without() -> None:
+    assert decode_metadata(GOLDEN_WITH_DEFAULTS.read_bytes()) == IN_WAVES
 
 
 def test_a_file_from_before_waves_is_read_as_one_of_new_records() -> None:

@@ -123,9 +123,15 @@ class ReplayStore:
         """See `Store.create`."""
         self._replay.call("create", path, data)
 
-    def get(self, path: str, offset: int = 0, length: int | None = None) -> bytes:
+    def get(
+        self,
+        path: str,
+        offset: int = 0,
+        length: int | None = None,
+        bytes_max: int | None = None,
+    ) -> bytes:
         """See `Store.get`."""
-        data: bytes = self._replay.call("get", path, offset, length)
+        data: bytes = self._replay.call("get", path, offset, length, bytes_max)
         return data
 
     def list(self, prefix: str) -> list[str]:
@@ -356,9 +362,15 @@ class FaultyReads:
         self._faults = faults
         self._storage = storage
 
-    def get(self, path: str, offset: int = 0, length: int | None = None) -> bytes:
+    def get(
+        self,
+        path: str,
+        offset: int = 0,
+        length: int | None = None,
+        bytes_max: int | None = None,
+    ) -> bytes:
         """See `Store.get`."""
-        call = Call("get", (path, offset, length))
+        call = Call("get", (path, offset, length, bytes_max))
         result, error = answer_call(self._faults, self._storage, call)
         if error is not None:
             raise error

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
+from headrace.inflight.confirmed import NamingLimits
 from headrace.inflight.writer import Piece
 from headrace.recovery.layout import owner
 
@@ -32,6 +33,9 @@ from .environment import Environment, Process, shown
 from .log_files import SimulatedLogFiles
 from .storage import Call, FaultyReads, PutCatcher
 from .worker_tasks import SimulatedTasks
+
+#: Records are tens of bytes here: some are named, some are written anew, and files become sparse.
+NAMING = NamingLimits(named_bytes_min=48, sparse_bytes_min=4096)
 
 
 class PeerGreeting(NamedTuple):
@@ -176,7 +180,7 @@ class WorkerProcess(Process, Performer[_Loaded, int]):
         self._attempt().tasks.committed(subtask)
 
     def _load(self, effect: w.LoadAttempt) -> None:
-        persistence = persistence_of(self.env.settings.limits, self.env.settings.log)
+        persistence = persistence_of(self.env.settings.limits, self.env.settings.log, NAMING)
         # A worker deletes no file that another job claims, so one storage serves all directories.
         origin = Origin(self.env.storage, effect.job, ours=not effect.origin)
         ahead, self._ahead = self._ahead, None

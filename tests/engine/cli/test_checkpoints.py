@@ -253,6 +253,21 @@ def test_verification_reads_everything_that_is_complete(folder: Path) -> None:
     assert has_problem(verification(str(folder), "orders", 1)), "asked for by number"
 
 
+@pytest.mark.parametrize("damage", ["deleted", "a link"])
+def test_verification_tells_of_lost_metadata(folder: Path, damage: str) -> None:
+    newest = folder / "orders/chk-2/metadata"
+    if damage == "deleted":
+        catalog.note_start(FsspecStore(str(folder)), "orders", EpochStart(2, 2, 1))
+        newest.unlink()
+    else:
+        newest.rename(newest.with_name("aside"))
+        newest.symlink_to("aside")
+    rows = verification(str(folder))
+    assert [(row["checkpoint"], row["status"]) for row in rows] == [(2, "lost"), (1, "valid")]
+    assert len(rows[0]["problems"]) == 1
+    assert has_problem(rows)
+
+
 def test_storage_that_does_not_answer_is_unreachable(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

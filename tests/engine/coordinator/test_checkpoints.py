@@ -20,7 +20,11 @@ from headrace.engine.coordinator.checkpoints import (
     Schedule,
     metadata_of,
 )
-from headrace.engine.coordinator.coordinator_events import CheckpointRequested, PartEffect
+from headrace.engine.coordinator.coordinator_events import (
+    CheckpointRequested,
+    PartEffect,
+    SendMessage,
+)
 from headrace.engine.coordinator.retention import Retention
 from headrace.engine.coordinator.rules import CheckpointRules
 from headrace.engine.coordinator.transactions import Transactions
@@ -363,3 +367,54 @@ def test_the_metadata_says_how_edges_deal_out_records() -> None:
         ("rebalance", []),
         ("hash", ["key"]),
     ]
+
+
+# --- full ones ------------------------------------------------------------------------------------
+
+
+class Fulls:
+    """Triggers as a worker sees them: which ask for a full checkpoint."""
+
+    def __init__(self, every: int, concurrent: int = 1) -> None:
+        self.subject = Subject(rules=replace(RULES, full_every=every, concurrent=concurrent))
+        self.number = 0
+
+    def trigger(self) -> bool:
+        self.number += 1
+        effects = self.subject.machine.trigger_due(100 * self.number, last=False)
+        messages = [e.message for e in effects if isinstance(e, SendMessage)]
+        (full,) = {message.full for message in messages if isinstance(message, m.Trigger)}
+        return full
+
+    def complete(self, number: int) -> None:
+        self.subject.acknowledge(number)
+        self.subject.written(number)
+
+    def take(self) -> bool:
+        full = self.trigger()
+        self.complete(self.number)
+        return full
+
+
+def test_one_checkpoint_in_so_many_is_full() -> None:
+    assert [Fulls(0).take() for _ in range(3)] == [False] * 3
+    for every in (1, 2, 3):
+        fulls = Fulls(every)
+        assert [fulls.take() for _ in range(6)] == [n % every == 0 for n in range(6)]
+
+
+def test_checkpoints_are_full_until_one_is_complete() -> None:
+    """Else the next would build upon one that was triggered earlier, and names older files."""
+    fulls = Fulls(2, concurrent=2)
+    assert [fulls.take(), fulls.take()] == [True, False]
+    assert [fulls.trigger(), fulls.trigger()] == [True, True]
+    fulls.complete(3)
+    fulls.complete(4)
+    assert [fulls.take(), fulls.take()] == [False, True]
+
+
+def test_a_full_checkpoint_that_was_given_up_is_due_still() -> None:
+    fulls = Fulls(2)
+    assert [fulls.take(), fulls.take(), fulls.trigger()] == [True, False, True]
+    fulls.subject.machine.give_up(3, "slow", 350)
+    assert [fulls.take(), fulls.take()] == [True, False]

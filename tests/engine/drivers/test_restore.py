@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import msgspec
@@ -10,7 +11,7 @@ import pytest
 import headrace as hr
 from headrace.channels.partitioners.partitioner import Affinity
 from headrace.engine.contract.errors import StorageUnreachable, UserError
-from headrace.engine.drivers.restore import Restore, new_tasks, resolve
+from headrace.engine.drivers.restore import Restore, new_tasks, resolve, told_of_displaced
 from headrace.engine.storage.checkpoint_storage import FsspecStore
 from headrace.recovery import catalog
 from headrace.recovery.history import EpochStart
@@ -195,3 +196,46 @@ def test_a_checkpoint_beside_the_history_is_passed_by_and_may_be_named(store: Fs
     catalog.note_start(store, "job", EpochStart(9, 3, metadata(3).epoch))
     assert resolve(store, "job", "latest").metadata == metadata(3)
     assert resolve(store, "job", 7).metadata == metadata(7)
+
+
+def test_lost_metadata_of_a_start_is_told(store: FsspecStore) -> None:
+    """Epoch 2 has started from checkpoint 5, so checkpoint 5 was complete."""
+    with_checkpoints(store, 2, 5)
+    catalog.note_start(store, "job", EpochStart(2, 5, 1))
+    assert resolve(store, "job", "auto").warnings == ()
+    store.delete(metadata_path("job", 5))
+    found = resolve(store, "job", "auto")
+    assert found.metadata == metadata(2)
+    assert found.warnings == (
+        (
+            "chk-5 cannot be restored (epoch 2 started from it, and its metadata is not there any"
+            " more); chk-2 is used, so what was committed to sinks after it will be written once"
+            " more"
+        ),
+    )
+    store.delete(metadata_path("job", 2))
+    with pytest.raises(UserError, match=r"no complete checkpoint there \(chk-5: epoch 2 started"):
+        resolve(store, "job", "auto")
+
+
+def test_what_stands_in_the_place_of_metadata_is_told(store: FsspecStore) -> None:
+    with_checkpoints(store, 2, 5)
+    store.put("job/chk-5/worker-0-e1.segment", b"")
+    found = resolve(store, "job", "auto")
+    assert told_of_displaced(found, store, "job") == found
+    at = Path(store.url, metadata_path("job", 5))
+    at.rename(at.with_name("aside"))
+    for reason in ("it is a symbolic link", "not a regular file"):
+        if "link" in reason:
+            at.symlink_to("aside")
+        else:
+            os.mkfifo(at)
+        found = told_of_displaced(resolve(store, "job", "auto"), store, "job")
+        assert found.metadata == metadata(2)
+        (warning,) = found.warnings
+        assert f"chk-5 cannot be restored (job/chk-5/metadata: {reason}); chk-2 is us" in warning
+        at.unlink()
+    at.mkdir()
+    store.delete(metadata_path("job", 2))
+    with pytest.raises(UserError, match="begin anew with fresh=True"):
+        told_of_displaced(resolve(store, "job", "auto"), store, "job")

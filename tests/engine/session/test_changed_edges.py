@@ -46,6 +46,7 @@ EDGES: dict[str, Edge] = {
     "custom": lambda s: s.partition_by(by_rest, "sequence"),
     "range": lambda s: s.partition_by_range("sequence", [300, 1000, 6000]),
     "broadcast": lambda s: s.broadcast(),
+    "forward": lambda s: s,
 }
 
 
@@ -242,6 +243,63 @@ def test_an_operator_on_an_edge_in_flight_is_refused_and_passes_an_aligned_check
     handle.stop()
     handle.wait(WAIT_S)
     inserted(tmp_path).run("threads", restore="latest")
+    assert seen(tmp_path) == Counter(range(ROWS))
+
+
+def test_an_exchange_in_flight_that_is_gone_is_refused_with_its_own_reason(tmp_path: Path) -> None:
+    """Both operators are there still, so they are not what is missing."""
+    cancelled_under_load(job(tmp_path, "rebalance", slowly))
+    said = (
+        "in-flight records of edge 'numbers->stage/0', and 'numbers' and 'stage' now have no"
+        " exchange between them: keep it, or remove it between an aligned checkpoint and its"
+        " restore, which holds none"
+    )
+    with pytest.raises(hr.UserError, match=said) as caught:
+        job(tmp_path, "forward").run("threads", restore="latest")
+    assert "which this job does not have" not in str(caught.value)
+
+
+def widened(folder: Path, stage: Callable[..., pa.RecordBatch], **options: Any) -> hr.Job:
+    """The stage behind records with one more column, where `options` say so."""
+    columns = pa.schema([("sequence", pa.int64())])
+    if options.pop("more"):
+        columns = columns.append(pa.field("twice", pa.int64()))
+
+    def shape(batch: pa.RecordBatch) -> pa.RecordBatch:
+        return pa.record_batch([batch["sequence"]] * len(columns), schema=columns)
+
+    shaped = hr.read.sequence(ROWS, keys=KEYS, name="numbers").map_batches(
+        shape, schema=columns, name="shape"
+    )
+    written = (
+        shaped.rebalance()
+        .map_batches(stage, schema=columns, name="stage")
+        .write.parquet(str(folder / "written"), name="out")
+    )
+    checkpoints = hr.Checkpoints(
+        str(folder / "checkpoints"), interval=None, mode="unaligned", **options
+    )
+    return hr.Job(
+        "job", written, parallelism=2, max_parallelism=16, network=NARROW, checkpoints=checkpoints
+    )
+
+
+@pytest.mark.parametrize("compression", ["none", "lz4"])
+def test_records_in_flight_of_other_columns_are_refused_at_the_start(
+    tmp_path: Path, compression: str
+) -> None:
+    options = {"compression": compression}
+    cancelled_under_load(widened(tmp_path, slowly, more=False, **options))
+    before = sorted((tmp_path / "checkpoints").rglob("*"))
+    said = (
+        r"chk-\d+ holds in-flight records of edge 'shape->stage/0' with the columns"
+        " sequence: int64, and the edge now has sequence: int64, twice: int64: change them between"
+        " an aligned checkpoint and its restore, which holds none$"
+    )
+    with pytest.raises(hr.UserError, match=said):
+        widened(tmp_path, quickly, more=True, **options).run("threads", restore="latest")
+    assert sorted((tmp_path / "checkpoints").rglob("*")) == before, "nothing was claimed"
+    widened(tmp_path, quickly, more=False, **options).run("threads", restore="latest")
     assert seen(tmp_path) == Counter(range(ROWS))
 
 

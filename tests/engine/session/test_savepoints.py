@@ -185,9 +185,24 @@ def test_a_savepoint_that_is_given_up_is_no_failure_of_the_job_and_leaves_nothin
     assert told[-1] == "answer 1: it took longer than the timeout"
     subject.wish(2)
     subject.acknowledge(8)
-    assert subject.written(8)[-1] == "withdraw 7"
-    withdrawn = subject.retention.withdrawn(d.CheckpointsWithdrawn((7,), (7,)))
-    assert texts(withdrawn) == ["delete 7 7 of memory://elsewhere"]
+    assert subject.written(8)[-1] == "withdraw 1 7"
+    withdrawn = subject.retention.withdrawn(d.CheckpointsWithdrawn((1, 7), (1, 7)))
+    assert texts(withdrawn) == ["delete 1 7 7 of memory://elsewhere"]
+
+
+def test_pieces_of_the_log_under_a_skipped_number_are_deleted() -> None:
+    """The log writes under the next number until a checkpoint with a higher one is asked for."""
+    subject = Subject()
+    subject.wish(1)
+    subject.acknowledge(1)
+    subject.written(1)
+    subject.wish(2, SavepointOrder("memory://elsewhere", number_min=50))
+    subject.acknowledge(50)
+    assert not any("withdraw 2" in told for told in subject.written(50)), "the log goes on there"
+    subject.wish(3)
+    subject.acknowledge(51)
+    (withdraw,) = (told for told in subject.written(51) if told.startswith("withdraw"))
+    assert withdraw == "withdraw 1 2 50"
 
 
 # --- running jobs ---------------------------------------------------------------------------------
