@@ -2,8 +2,8 @@
 
 frozen_driver.py STEP FOLDER ROWS RATE RUNNER [RESTORE]
 
-STEP: "metadata" (before the third checkpoint's metadata is created) or "sinks" (in the recovery of
-a sink, before the first look at temporary files).
+STEP: "metadata" (before the third checkpoint's metadata is created) or "sinks" (as the recovery
+of a sink begins, after the look for a newer epoch).
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Any
 
 from driver import main, say  # type: ignore[import-not-found]  # beside this file, as a script
 
-from headrace.engine.connectors import durable
+from headrace.engine.connectors.file_sink import FileCommitter
 from headrace.engine.storage.checkpoint_storage import FsspecStore
 
 
@@ -29,12 +29,12 @@ def before(step: str, function: Callable[..., Any], is_step: Callable[..., bool]
     """Return `function` that stops the process before the first call that is the step."""
     done = False
 
-    def stopping(*arguments: Any) -> Any:
+    def stopping(*arguments: Any, **keywords: Any) -> Any:
         nonlocal done
         if not done and is_step(*arguments):
             done = True
             stop(step)
-        return function(*arguments)
+        return function(*arguments, **keywords)
 
     return stopping
 
@@ -47,7 +47,8 @@ def prepare(step: str) -> None:
             )
             FsspecStore.create = create  # type: ignore[method-assign]
         case "sinks":
-            durable.names = before(step, durable.names, lambda *_: True)
+            recover = before(step, FileCommitter.recover, lambda *_: True)
+            FileCommitter.recover = recover  # type: ignore[method-assign]
         case _:
             raise ValueError(step)
 
