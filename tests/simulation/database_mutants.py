@@ -63,8 +63,8 @@ def files_of_the_attempt_before_are_known_by_their_names(patch: pytest.MonkeyPat
     """SPARK-43404."""
     kept: dict[int, StoredFiles] = {}
 
-    def of(limits: Any, log: Any) -> Persistence:
-        fresh = persistence_of(limits, log)
+    def of(limits: Any, *further: Any) -> Persistence:
+        fresh = persistence_of(limits, *further)
         if (older := kept.get(id(limits))) is not None:
             fresh.files = _Reusing(older)
         kept[id(limits)] = fresh.files

@@ -33,7 +33,7 @@ historical = Catalogue({})
 # --- recovery -------------------------------------------------------------------------------------
 
 
-@historical("FLINK-20654", 0)
+@historical("FLINK-20654", 87)
 def a_checkpoint_is_accepted_before_restored_data_were_consumed(
     patch: pytest.MonkeyPatch,
 ) -> None:
@@ -45,7 +45,7 @@ def a_checkpoint_is_accepted_before_restored_data_were_consumed(
     MUTANTS["checkpoint_during_recovery_forgets_what_is_left_to_replay"](patch)
 
 
-@historical("FLINK-40518", 41)
+@historical("FLINK-40518", 33)
 def a_checkpoint_in_recovery_is_neither_taken_nor_declined(patch: pytest.MonkeyPatch) -> None:
     """With unaligned checkpoints switched off, a checkpoint in a job restored with channel state
     hung, and so did the next.
@@ -73,7 +73,7 @@ def new_data_overtake_restored_channel_state(patch: pytest.MonkeyPatch) -> None:
     MUTANTS["new_data_overtakes_replayed_data"](patch)
 
 
-@historical("FLINK-38544", 3)
+@historical("FLINK-38544", 43)
 def records_are_lost_while_recovery_rewires_channels(patch: pytest.MonkeyPatch) -> None:
     """Records that came while a recovered task was being connected anew were lost.
 
@@ -87,7 +87,7 @@ def records_are_lost_while_recovery_rewires_channels(patch: pytest.MonkeyPatch) 
     patch.setattr(Worker, "_frame", frame)
 
 
-@historical("quix-streams #1146", 0)
+@historical("quix-streams #1146", 103)
 def a_recovery_that_is_interrupted_begins_anew(patch: pytest.MonkeyPatch) -> None:
     """A recovery that a rebalance interrupted did not go on from where it had come.
 
@@ -101,7 +101,7 @@ def a_recovery_that_is_interrupted_begins_anew(patch: pytest.MonkeyPatch) -> Non
     patch.setattr(replay, "_rest", rest)
 
 
-@historical("faust #74", 0)
+@historical("faust #74", 59)
 def state_is_recovered_once_and_never_again(patch: pytest.MonkeyPatch) -> None:
     """After a rebalance in the midst of a recovery a table counted as recovered though it was not.
 
@@ -121,7 +121,7 @@ def state_is_recovered_once_and_never_again(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(worker_tasks, "read_restored", states)
 
 
-@historical("bytewax #181", 109)
+@historical("bytewax #181", 30)
 def a_worker_that_never_spoke_is_forgotten(patch: pytest.MonkeyPatch) -> None:
     """A worker that crashed before its first progress message vanished from the recovered cluster.
 

@@ -41,7 +41,7 @@ PAIRS = [
     if not isinstance(old, Broadcast)
 ]
 #: A change by which records come to subtasks whose event time is ahead, and a seed for that.
-MOVING, KNOWN = (Shuffle(), Hash(("id",), MAX_PARALLELISM)), 13
+MOVING, KNOWN = (Shuffle(), Hash(("id",), MAX_PARALLELISM)), 9
 GIVEN_OUT = "records in flight given out by another partitioner"
 
 

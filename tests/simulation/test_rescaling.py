@@ -71,12 +71,14 @@ def test_a_rescale_whose_workers_do_not_come_is_given_up_and_the_job_goes_on(
 
 def test_a_file_that_is_taken_for_another_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     take = FilesAhead.take
+    mixed: set[int] = set()
 
-    def any_one(self: FilesAhead, file: object, folder: str) -> bool:
-        fetched = list(self._fetched)
-        if len(fetched) > 1:
-            self._fetched = dict.fromkeys(fetched, self._fetched[fetched[0]])
+    def next_one(self: FilesAhead, file: object, folder: str) -> bool:
+        if id(self) not in mixed:
+            mixed.add(id(self))
+            fetched = list(self._fetched.values())
+            self._fetched = dict(zip(self._fetched, fetched[1:] + fetched[:1], strict=True))
         return take(self, file, folder)  # type: ignore[arg-type]  # as it came
 
-    monkeypatch.setattr(FilesAhead, "take", any_one)
+    monkeypatch.setattr(FilesAhead, "take", next_one)
     assert any(report.violation for report in reports())

@@ -19,7 +19,7 @@ KNOWN: dict[str, int] = {
     "alarms_fire_again_after_a_restore": 27,
     "broadcast_state_is_frozen_with_what_running_work_wrote": 27,
     "broadcast_state_is_not_restored": 3,
-    "a_rescaled_session_join_forgets_moved_keys": 13,
+    "a_rescaled_session_join_forgets_moved_keys": 49,
     "index_of_what_is_due_is_not_restored": 3,
     "restored_keys_of_an_aggregate_do_not_expire": 2,
     "rows_of_moved_key_groups_are_dropped": 105,
