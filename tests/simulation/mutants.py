@@ -308,8 +308,8 @@ def log_is_trimmed_although_a_checkpoint_names_it(patch: pytest.MonkeyPatch) -> 
 def log_of_the_attempt_before_is_named(patch: pytest.MonkeyPatch) -> None:
     kept: dict[int, Persistence] = {}
 
-    def of(limits: Any, log: Any) -> Persistence:
-        fresh = persistence_of(limits, log)
+    def of(limits: Any, *further: Any) -> Persistence:
+        fresh = persistence_of(limits, *further)
         if limits.logs and (older := kept.get(id(limits))) is not None:
             fresh.inflight = older.inflight
         kept[id(limits)] = fresh

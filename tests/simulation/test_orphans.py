@@ -21,7 +21,7 @@ KNOWN: dict[str, tuple[Search, int]] = {
     "credit_for_a_dropped_buffer_is_not_given_back": (simulate, 1),
     "files_go_although_metadata_stays": (refusing, 3),
     "metadata_that_storage_kept_is_forgotten": (refusing, 3),
-    "the_job_ends_without_a_last_sweep": (simulate, 41),
+    "the_job_ends_without_a_last_sweep": (simulate, 48),
     "what_comes_late_is_not_looked_for_again": (lagging, 3),
     "what_is_kept_for_others_is_kept_for_ever": (simulate, 0),
 }

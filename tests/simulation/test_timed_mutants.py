@@ -26,7 +26,7 @@ KNOWN: dict[str, int] = {
     "sessions_are_not_restored_beside_their_records": 12,
     "sides_are_mixed_up_by_a_restore": 3,
     "ttl_is_judged_by_the_clock": 0,
-    "when_state_was_written_is_not_restored": 25,
+    "when_state_was_written_is_not_restored": 56,
     "who_has_met_is_forgotten_by_a_restore": 9,
 }
 SEEDS_MAX = 60
