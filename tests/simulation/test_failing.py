@@ -8,6 +8,7 @@ from dataclasses import replace
 
 import pytest
 
+from headrace.channels.partitioners.forward import Forward
 from headrace.channels.partitioners.hash import Hash
 from headrace.channels.partitioners.rebalance import Rebalance
 from headrace.engine.operators.async_calls import Answer
@@ -152,3 +153,13 @@ def test_the_simulation_finds_planted_bugs(
         return World(seed, scenario_of(GRAPH, seed)).run().violation
 
     assert_found(plant, violation_of, known, monkeypatch, seeds_max=SEEDS_MAX, long=long)
+
+
+def test_letters_on_a_forward_edge_have_a_subtask_for_each_of_the_producers() -> None:
+    """Otherwise the plan spreads them, and an oracle that asks for their order is wrong."""
+    for seed in range(300):
+        tasks = draw_scenario(random.Random(seed)).graph.tasks
+        for task in (task for task in tasks if task.kind is Kind.DEAD):
+            ((producer, partitioner),) = task.inputs
+            if isinstance(partitioner, Forward):
+                assert tasks[producer].parallelism == task.parallelism, seed

@@ -175,7 +175,10 @@ def with_failures(
             tasks[index] = replace(task, kind=kind)
             if kind is Kind.ROUTES:
                 narrower = rng.choice((0, 1))
-                edge = (index, rng.choice(_LETTER_EDGES))
+                partitioner = rng.choice(_LETTER_EDGES)
+                if narrower and isinstance(partitioner, Forward):
+                    partitioner = Rebalance()  # as the planner makes it
+                edge = (index, partitioner)
                 tasks.append(TaskSpec(Kind.DEAD, max(1, task.parallelism - narrower), (edge,)))
                 rescales = tuple(_widened(rescale, index, narrower) for rescale in rescales)
     return replace(graph, tasks=tuple(tasks)), rescales
