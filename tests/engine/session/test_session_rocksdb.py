@@ -125,7 +125,8 @@ def assert_nothing_is_missing_or_left_over(folder: Path) -> None:
     there = {
         path.removeprefix("job/")
         for path in store.list("job/")
-        if not path.endswith(("/metadata", "job/owner")) and "/epochs/" not in path
+        if not path.endswith(("/metadata", "job/owner"))
+        and not any(folder in path for folder in ("/epochs/", "/failed/"))
     }
     assert there == references(metadata)
     state = folder / "state"
