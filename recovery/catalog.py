@@ -376,7 +376,11 @@ def claim_epoch(store: Store, job: str, *, above: int = 0) -> int:
     moment; StoreError when it could not even look.
     """
     tried = 0
-    epoch = max(newest_epoch(store, job) or 0, above) + 1
+    newest = newest_epoch(store, job) or 0
+    if 0 < above < newest:
+        # The look that counts: a coordinator may have been frozen since an earlier one.
+        raise EpochTaken(epoch_path(job, newest), "another coordinator has claimed it")
+    epoch = max(newest, above) + 1
     for attempt in range(CLAIM_ATTEMPTS_MAX):
         path = epoch_path(job, epoch + attempt)
         try:

@@ -17,6 +17,7 @@ from headrace.inflight.segment import SegmentBuilder, table_to_ipc
 from headrace.recovery.catalog import (
     CLAIM_ATTEMPTS_MAX,
     ClaimFailed,
+    EpochTaken,
     NoValidCheckpoint,
     WrongJob,
     claim_epoch,
@@ -364,7 +365,15 @@ def test_an_epoch_that_was_used_does_not_come_again_when_the_folder_is_lost(
     store: MemoryStore,
 ) -> None:
     assert claim_epoch(store, "orders", above=7) == 8
-    assert claim_epoch(store, "orders", above=3) == 9
+
+
+def test_who_has_an_epoch_claims_none_above_a_newer_one(store: MemoryStore) -> None:
+    """A coordinator that was frozen after an earlier look would end its successor."""
+    assert claim_epoch(store, "orders") == 1
+    assert claim_epoch(store, "orders") == 2
+    with pytest.raises(EpochTaken):
+        claim_epoch(store, "orders", above=1)
+    assert claim_epoch(store, "orders", above=2) == 3
 
 
 def test_a_rival_that_claims_in_between_gets_another_epoch(store: MemoryStore) -> None:

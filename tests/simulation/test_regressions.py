@@ -24,6 +24,7 @@ SEEDS = {
     3320: "a sink did nothing but pre-commit, for checkpoints that came faster than it flushed",
     4850: "a file was deleted that only a checkpoint just let go named, and one under way",
     5043: "a sink did nothing but pre-commit, as in 3320, of two workers",
+    5374: "a driver frozen amid the claim of an epoch woke, and claimed one above its successors'",
     7339: "a sink did nothing but pre-commit, as in 3320, of a job of one subtask a task",
     8695: "a file was deleted that a checkpoint under way named, as in 4850, after a restart",
     9855: "a file was deleted that a checkpoint under way named, as in 4850, of three workers",
@@ -31,6 +32,7 @@ SEEDS = {
     15589: "a sink did nothing but pre-commit, as in 3320, two checkpoints at once",
     18395: "a sink did nothing but pre-commit, as in 3320, three checkpoints at once",
     31826: "checkpoints that were let go stayed when a job finished whose last commits had failed",
+    7613902: "what a dead attempt had left in a sink stayed, since the last sweep was not repeated",
     12857575: "a worker that was cut off logged under the next attempt's number after its deletion",
 }
 
