@@ -372,8 +372,8 @@ def claim_epoch(store: Store, job: str, *, above: int = 0) -> int:
 
     `above` matters when the folder was lost: an epoch that a worker has seen must not come again. A
     claim with an unknown outcome is left behind as a gap in the numbers. Raises: ClaimFailed, which
-    tells of such gaps; EpochTaken when a rival has claimed one above `above`, if given, or claims it
-    in this very moment; StoreError when it could not even look.
+    tells of such gaps; EpochTaken when a rival has claimed one above `above`, if given, or claims
+    it in this very moment; StoreError when it could not even look.
     """
     tried = 0
     newest = newest_epoch(store, job) or 0
