@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from headrace.channels.gate import InputChannel
+from headrace.channels.credit import Credit
 from headrace.engine.coordinator.retention import Retention
 from headrace.recovery.registry import Deletable, SharedStateRegistry
 
@@ -89,14 +89,14 @@ def what_is_kept_for_others_is_kept_for_ever(patch: pytest.MonkeyPatch) -> None:
 
 @mutant
 def credit_for_a_dropped_buffer_is_not_given_back(patch: pytest.MonkeyPatch) -> None:
-    whole = InputChannel.commit
+    whole = Credit.consumed
 
-    def commit(self: InputChannel, buffer: Any, *rest: Any) -> int | None:
-        limit = whole(self, buffer, *rest)
-        if buffer.first % 8 == 7:
-            self.consumed_bytes -= buffer.size_bytes
-            self.limit_bytes -= buffer.size_bytes
+    def consumed(self: Credit, size_bytes: int) -> int | None:
+        limit = whole(self, size_bytes)
+        if self.received_bytes % 8 == 7:
+            self.consumed_bytes -= size_bytes
+            self.limit_bytes -= size_bytes
             return None
         return limit
 
-    patch.setattr(InputChannel, "commit", commit)
+    patch.setattr(Credit, "consumed", consumed)

@@ -317,7 +317,7 @@ def _without_credit(subtask: Subtask) -> None:
     history.
     """
     for channel in subtask._gate.channels.values():
-        channel.limit_bytes = UNLIMITED_BYTES
+        channel.credit.limit_bytes = UNLIMITED_BYTES
     for subpartition in subtask._subpartitions.values():
         subpartition.limit_bytes = UNLIMITED_BYTES
 
