@@ -67,6 +67,19 @@ def check_credit(
                 raise Violation(f"channel {channel}: more bytes were received than sent")
 
 
+def check_budget(subtasks: Iterable[Subtask], budget_bytes: int) -> None:
+    """Check that a worker has granted no more credit than its budget, however many its channels.
+
+    Exempt are subtasks that ask for batches, whose rows may be more than the budget holds.
+    """
+    plain = [subtask for subtask in subtasks if subtask._batches is None]
+    ends = [channel.credit for subtask in plain for channel in subtask._gate.channels.values()]
+    granted_bytes = sum(end.limit_bytes - end.consumed_bytes for end in ends if end.limit_bytes)
+    # A share is a byte at least.
+    if granted_bytes > max(budget_bytes, len(ends)):
+        raise Violation(f"a worker has granted {granted_bytes} bytes of {budget_bytes}")
+
+
 # --- storage --------------------------------------------------------------------------------------
 
 
