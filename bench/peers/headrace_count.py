@@ -8,7 +8,7 @@ import argparse
 import json
 from pathlib import Path
 
-from headrace.bench.count import run
+from ..count import run
 
 
 def main() -> None:

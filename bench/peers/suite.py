@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -31,14 +32,16 @@ from typing import Any
 import numpy as np
 from pyarrow import csv
 
-from headrace.bench.count import KEYS
-
+from ..count import KEYS
 from .environments import HERE, Unavailable, java_of, python_of
 
 WORKERS = 2
 MULTIPLIER = 1_640_531_527
 INTERVALS_S = (0.0, 1.0)
 RUN_S_MAX = 900
+
+#: The line of an exception in Python and in Java.
+ERROR = re.compile(r"[\w.]+(?:Error|Exception): ")
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +63,7 @@ class Peer:
 PEERS = (
     Peer(
         "headrace",
-        lambda: [sys.executable, str(HERE / "headrace_count.py")],
+        lambda: [sys.executable, "-m", "headrace.bench.peers.headrace_count"],
         "nothing: two processes",
     ),
     Peer(
@@ -78,6 +81,13 @@ PEERS = (
         "bytewax",
         lambda: [*python_of("bytewax==0.21.1"), str(HERE / "bytewax_count.py")],
         "two processes; records are Python tuples, keys strings; a twentieth of the records",
+        share=20,
+    ),
+    Peer(
+        "pathway",
+        lambda: [*python_of("pathway==0.33.0"), str(HERE / "pathway_count.py")],
+        "two processes, one of which reads, row by row; changes go out each second; '1s' stores the"
+        " input, not the state; a twentieth of the records",
         share=20,
     ),
 )
@@ -168,7 +178,8 @@ def run_once(
 
 
 def output_of(command: Sequence[str]) -> str:
-    """Return the last line that a process prints. Raises Failed with the last line of its errors.
+    """Return the last line that a process prints. Raises Failed with the first error that it told,
+    or else its last word.
 
     The process leads a session, so that its children end with it when it takes too long.
     """
@@ -190,7 +201,8 @@ def output_of(command: Sequence[str]) -> str:
             process.wait()
     if process.returncode or not out.strip():
         said = errors.strip().splitlines() or ["no word of error"]
-        raise Failed(f"it ended with exit code {process.returncode}: {said[-1]}")
+        told = next((line for line in said if ERROR.match(line)), said[-1])
+        raise Failed(f"it ended with exit code {process.returncode}: {told}")
     return out.strip().splitlines()[-1]
 
 

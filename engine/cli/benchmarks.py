@@ -253,7 +253,7 @@ def flip76(
 def peers(
     *,
     only: Annotated[
-        list[Literal["headrace", "flink", "spark", "bytewax"]] | None,
+        list[Literal["headrace", "flink", "spark", "bytewax", "pathway"]] | None,
         Parameter(help="These engines; all otherwise.", consume_multiple=True),
     ] = None,
     records: Records = 30_000_000,

@@ -9,7 +9,6 @@ from pathlib import Path
 
 import pytest
 
-from headrace.bench.peers import environments
 from headrace.bench.peers.environments import Unavailable, install_with, java_of, made_once
 
 
@@ -22,7 +21,7 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_missing_tool_is_told_before_anything_is_made(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(environments.shutil, "which", lambda tool: None)
+    monkeypatch.setenv("PATH", "")
     with pytest.raises(Unavailable, match="java is not on PATH: install a JDK"):
         java_of("flink")
     assert list(tmp_path.iterdir()) == []

@@ -88,15 +88,23 @@ def test_an_engine_that_cannot_be_installed_is_skipped_in_one_sentence(
     assert said[0] == "one is skipped: mvn is not on PATH: install Maven"
 
 
-def test_an_engine_that_fails_is_left_out_with_its_last_word(
-    engine: Callable[..., Peer], monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("script", "told"),
+    [
+        ("raise SystemExit('no memory')", "no memory"),
+        ("import sys, atexit; atexit.register(print, 'bye', file=sys.stderr); int('x')", "invalid"),
+    ],
+)
+def test_an_engine_that_fails_is_left_out_with_its_error(
+    script: str, told: str, engine: Callable[..., Peer], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    failing = Peer("one", lambda: [sys.executable, "-c", "raise SystemExit('no memory')"], "")
+    failing = Peer("one", lambda: [sys.executable, "-c", script], "")
     said: list[str] = []
     use(monkeypatch, failing, engine("two"))
     found = list(run(records=1000, rounds=1, report=said.append))
     assert {each["peer"] for each in found} == {"two"}
-    assert said[0] == "one is left out: it ended with exit code 1: no memory"
+    assert said[0].startswith("one is left out: it ended with exit code 1: ")
+    assert told in said[0]
 
 
 def test_only_engines_that_are_asked_for_run(
