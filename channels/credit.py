@@ -21,6 +21,9 @@ from typing import Final
 
 #: A window starts at so many floors.
 _FIRST_FLOORS: Final = 4
+#: Of what waits all the time a turn takes such a part away: a window that shrinks too far costs
+#: throughput, one that shrinks slowly costs bytes in flight for some turns.
+_SHRINK_PART: Final = 8
 #: The drain rate is that of about so many target times; older measurements fade.
 _MEMORY_TARGETS: Final = 4
 
@@ -127,7 +130,7 @@ class Window:
         if not starved and self._turn_bytes < before:
             return before
         standing_bytes, self._least_left, self._turn_bytes = self._least_left, None, 0
-        return 2 * before if starved else before - standing_bytes // 2
+        return 2 * before if starved else before - standing_bytes // _SHRINK_PART
 
     def _measure(self, size_bytes: int, now_ns: int, *, waiting: bool) -> None:
         assert self._debloat is not None, "only sizes that change are measured"

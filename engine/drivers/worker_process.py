@@ -24,7 +24,7 @@ from .user_output import redirected, speaking
 from .worker_driver import WorkerDriver, WorkerSettings
 
 #: A smaller window would be all overhead, however slow the consumer.
-_DEBLOAT_FLOOR_BYTES = 64 << 10
+_DEBLOAT_FLOOR_BYTES = 4 << 10
 _WORK_ROWS_MAX = 65_536
 _WORK_TARGET_NS = 20_000_000
 

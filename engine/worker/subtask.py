@@ -390,6 +390,7 @@ class Subtask:
             self._replayed(effects)
             return
         self._gate.rows_worth = self._pace.rows_worth
+        self._gate.rows_quick = self._pace.rows_quick
         granted = self._gate.commit(given, self._now_ns)
         effects += [GrantCredit(*credit) for credit in granted]
         if self._time.is_idle or self._batches is not None:
