@@ -32,6 +32,8 @@ _MODES = (
 )
 #: Share of the runs in which the job goes on at another parallelism.
 _RESCALED = 0.35
+#: Share of the runs with databases in which some checkpoints are full.
+_FULL = 0.2
 #: Share of the runs that somebody drains.
 _DRAINED = 0.12
 #: Most records that a run's tasks may handle in all, so that a run stays short.
@@ -62,14 +64,14 @@ def draw_scenario(
     mode: CheckpointMode | None = None,
 ) -> Scenario:
     """Draw job, settings and faults."""
-    words = ("later", "batches", "asks", "failing")
-    later, batches, asks, failing = (_beside(rng, word) for word in words)
+    words = ("later", "batches", "asks", "failing", "full")
+    later, batches, asks, failing, full = (_beside(rng, word) for word in words)
     drawn = rng.choice(_MODES)
     mode = mode or drawn
     exact = mode is not CheckpointMode.AT_LEAST_ONCE
     graph = draw_graph(rng, keyed_totals=exact)
     graph, _ = _bounded(graph)
-    settings = _draw_settings(rng, graph, mode)
+    settings = _with_full(_draw_settings(rng, graph, mode), full)
     profile = draw_profile(rng) if faults else no_faults()
     state = rng.getstate()
     drain_ns = rng.randint(1, 80) * MILLISECOND_NS if rng.random() < _DRAINED else None
@@ -96,6 +98,13 @@ def _beside(rng: random.Random, word: str) -> random.Random:
     beside = random.Random(f"{rng.random()}/{word}")
     rng.setstate(state)
     return beside
+
+
+def _with_full(settings: Settings, rng: random.Random) -> Settings:
+    """Have some checkpoints share no file with older ones, as others do of databases."""
+    if not settings.databases or rng.random() >= _FULL:
+        return settings
+    return replace(settings, full_every=rng.choice((1, 1, 1, 2)))
 
 
 def _bounded(graph: Graph) -> tuple[Graph, Reference]:
