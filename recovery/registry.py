@@ -7,8 +7,8 @@ checkpoint under way may be about to.
 The files that a checkpoint under way names are unknown before it is complete, but the files that it
 *may* name are known. A worker that writes a part of checkpoint N has heard before of every
 completion up to N's trigger. So it names files of such a checkpoint, or of a later one, or files
-that it wrote itself for a later checkpoint that was given up; it names no file of a checkpoint let
-go before N was triggered. Hence each number that is let go, or whose files are garbage, has a
+that it wrote itself for a later checkpoint that was given up or is under way; it names no file of a
+checkpoint let go before N was triggered. Hence each number that is let go, or whose files are garbage, has a
 *limit*: the number of the next checkpoint at that time. The number goes when no *reader* below its
 limit is left. Readers are the checkpoints under way; those given up and not yet followed by a
 complete one (others may build on their files); and those given up whose limit some other reader is
