@@ -8,13 +8,14 @@ The files that a checkpoint under way names are unknown before it is complete, b
 *may* name are known. A worker that writes a part of checkpoint N has heard before of every
 completion up to N's trigger. So it names files of such a checkpoint, or of a later one, or files
 that it wrote itself for a later checkpoint that was given up or is under way; it names no file of a
-checkpoint let go before N was triggered. Hence each number that is let go, or whose files are garbage, has a
-*limit*: the number of the next checkpoint at that time. The number goes when no *reader* below its
-limit is left. Readers are the checkpoints under way; those given up and not yet followed by a
-complete one (others may build on their files); and those given up whose limit some other reader is
-below. Complete checkpoints are no readers, since the files that they name are known, and count
-until the checkpoints go. Besides, a given-up checkpoint goes only when a checkpoint triggered later
-is complete: until then some worker may not have heard of the end, and may be writing.
+checkpoint let go before N was triggered. Hence each number that is let go, or whose files are
+garbage, has a *limit*: the number of the next checkpoint at that time. The number goes when no
+*reader* below its limit is left. Readers are the checkpoints under way; those given up and not yet
+followed by a complete one (others may build on their files); and those given up whose limit some
+other reader is below. Complete checkpoints are no readers, since the files that they name are
+known, and count until the checkpoints go. Besides, a given-up checkpoint goes only when a
+checkpoint triggered later is complete: until then some worker may not have heard of the end, and
+may be writing.
 
 Going takes two steps, since storage may refuse each. First the metadata is withdrawn (`collect`,
 answered by `withdrawn`): until that is certain the checkpoint may look complete, so all files that

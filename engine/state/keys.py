@@ -103,7 +103,8 @@ class ObjectColumnSlots:
     @property
     def size_bytes(self) -> int:
         """Memory of all values, each once in a column and once in a dictionary."""
-        return 2 * sum(chunk.nbytes for chunk in self._chunks) + _ENTRY_BYTES * len(self._codes)
+        content: int = sum(chunk.nbytes for chunk in self._chunks)
+        return 2 * content + _ENTRY_BYTES * len(self._codes)
 
     def lookup(self, array: pa.Array) -> Slots:
         """Return the code of each row; new values get new codes."""
@@ -170,7 +171,8 @@ class KeySlots:
     @property
     def size_bytes(self) -> int:
         """Memory of all keys."""
-        return sum(slots.size_bytes for slots in (*self._columns, *self._pairs))
+        columns = sum(column.size_bytes for column in self._columns)
+        return columns + sum(pair.size_bytes for pair in self._pairs)
 
     def lookup(self, batch: pa.RecordBatch) -> Slots:
         """Return the slot of each row's key; new keys get provisional slots. Subtask thread."""

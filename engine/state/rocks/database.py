@@ -209,18 +209,18 @@ class RocksDatabase:
         if changed:
             self._staged_rows[state] = changed
 
-    def settle(self) -> None:
+    def settle(self, *, at_once: bool = False) -> None:
         """Apply layers before a call.
 
         All layers, unless a snapshot waits for its files and few layers have piled up, or all rows
-        stay at hand and few layers wait.
+        stay at hand and few layers wait; `at_once`: for the first reason alone.
         """
         self._give_back()
         if not self.layers:
             return
         entries = sum(layer.entries for layer in self.layers)
         is_few = entries < _WAITING_ENTRIES_MAX and len(self.layers) < _WAITING_LAYERS_MAX
-        if is_few and not self._spaces:
+        if is_few and not at_once and not self._spaces:
             return
         many = entries > _LAYERED_ENTRIES_MAX
         # The thread that makes a snapshot's files also flushes: work goes on meanwhile.

@@ -2,7 +2,7 @@
 
 A key is read from the database when a batch first names the key, and then found as in memory.
 Changed rows become layers as columns, and bytes only when layers are applied: many at once, sorted,
-and each row once. When the rows at hand fill their memory, every layer is applied and all rows are
+and each row once. When the rows at hand fill their memory, the layers are applied and all rows are
 forgotten; keys that occur often are soon at hand again. Rejected: two generations, which keep such
 keys but take twice the memory for a given number of keys.
 
@@ -55,10 +55,14 @@ class RocksTable(CodedRows):
         database.add_rows(self)
 
     def begin(self) -> None:
-        """Forget the rows at hand if they take too much memory."""
+        """Forget the rows at hand if they take too much memory.
+
+        A snapshot that waits for its files holds layers back, and so the rows.
+        """
         if self._kept.size_bytes > self._cache_bytes and not self._changed:
-            self._database.settle_all()
-            self._forget()
+            self._database.settle(at_once=True)
+            if self._database.is_settled:
+                self._forget()
 
     def recall(self) -> None:
         """See `RowTable`."""

@@ -148,7 +148,7 @@ def test_files_of_an_older_checkpoint_than_the_newest_complete_one_are_not_built
     store.puts.clear()
     checkpoint(store, 7, folder, stored)
     assert shared(store) == ["7-w0-e1"]
-    late = SharedFile("1.sst", "shared/5-w0-e1-00", 3, 0)
+    late = SharedFile("1.sst", "shared/5-w0-e1-00", 3, "00")
     stored.uploaded(5, "totals/0", late)
     assert late not in checkpoint(store, 8, folder, stored).shared
 
