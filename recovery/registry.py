@@ -7,7 +7,7 @@ under way may be about to.
 The files named by a checkpoint under way are unknown before completion, but the files *allowed* are
 known. A worker that writes a part of checkpoint N has heard of every completion before N's trigger.
 So the worker names files of the newest of these checkpoints, of a later checkpoint, or of its own
-for a later checkpoint given up meanwhile; never a file of a checkpoint let go before N's trigger.
+for a later checkpoint given up or under way; never a file of a checkpoint let go before N's trigger.
 Hence each number let go, and each number whose files are garbage, has a *limit*: the number of the
 next checkpoint at the time. The number goes when no *reader* below its limit is left. Readers are
 the checkpoints under way; checkpoints given up and not yet followed by a complete checkpoint

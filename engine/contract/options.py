@@ -314,12 +314,20 @@ class State:
     block_cache: Size = field(
         default="64MiB", metadata=size("memory for what was read from disk, likewise")
     )
+    cache: Size = field(
+        default="256MiB",
+        metadata=size(
+            "memory for keys of aggregates without a `ttl` that stay at hand in front of "
+            "`rocksdb`, likewise; a count takes about 50 bytes a key"
+        ),
+    )
 
     def __post_init__(self) -> None:
         check(self)
 
     write_buffer_bytes = Counted("write_buffer")
     block_cache_bytes = Counted("block_cache")
+    cache_bytes = Counted("cache")
 
 
 @group("autoscale")

@@ -90,7 +90,12 @@ def worker_settings(program: WorkerProgram, plan: ExecutionPlan) -> WorkerSettin
     return WorkerSettings(
         limits=_limits(program.checkpoints, network, plan.hops),
         heartbeat_ns=network.heartbeat_ns,
-        backend=StateBackend(state.backend, state.write_buffer_bytes, state.block_cache_bytes),
+        backend=StateBackend(
+            state.backend,
+            state.write_buffer_bytes,
+            state.block_cache_bytes,
+            cache_bytes=state.cache_bytes,
+        ),
         state_directory=state.directory,
         owner=program.owner,
         directory="" if program.checkpoints is None else program.checkpoints.directory,

@@ -39,6 +39,7 @@ def test_forty_seeds_keep_every_promise_and_merge_files() -> None:
         assert not report.violation, f"seed {seed}"
         met.update(report.coverage)
     assert met["database files merged"]
+    assert met["files named that an unfinished checkpoint stored"]
 
 
 @pytest.mark.mutant

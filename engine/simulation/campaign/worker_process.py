@@ -28,7 +28,7 @@ from ...worker.subtask_events import ReadBuffer, RunWork, TakeSnapshot
 from ...worker.worker import Worker
 from ...worker.worker_events import DataFrame
 from ..scheduler import MICROSECOND_NS
-from .checkpoint_files import SimulatedCheckpointFiles
+from .checkpoint_files import CaughtFiles, SimulatedCheckpointFiles
 from .environment import Environment, Process, shown
 from .log_files import SimulatedLogFiles
 from .storage import Call, FaultyReads, PutCatcher
@@ -50,6 +50,7 @@ class _Loaded(LoadedAttempt):
     """The operators of an attempt."""
 
     tasks: SimulatedTasks
+    files: CaughtFiles
     #: Checkpoints that were given up.
     given_up: set[int] = field(default_factory=set)
 
@@ -83,7 +84,7 @@ class WorkerProcess(Process, Performer[_Loaded, int]):
         #: Until the first attempt; a later attempt follows upon a failure, and looks at everything
         #: again.
         self._ahead: FilesAhead | None = env.disk.files_ahead(reads, env.plan.job)
-        self._files = SimulatedCheckpointFiles(env, self, self._file_ended)
+        self._files = SimulatedCheckpointFiles(env, self, self._file_ended, self._file_reached)
         self._log_files = SimulatedLogFiles(env, self, number, self._piece_written)
         env.network.listen(address, self)
         self._control = env.network.connect(coordinator, self, None, None)
@@ -181,13 +182,14 @@ class WorkerProcess(Process, Performer[_Loaded, int]):
 
     def _load(self, effect: w.LoadAttempt) -> None:
         persistence = persistence_of(self.env.settings.limits, self.env.settings.log, NAMING)
+        files = persistence.files = CaughtFiles(self.env.plan.job, self.env.coverage)
         # A worker deletes no file that another job claims, so one storage serves all directories.
         origin = Origin(self.env.storage, effect.job, ours=not effect.origin)
         ahead, self._ahead = self._ahead, None
         if ahead is not None:
             ahead.stop()
         tasks = SimulatedTasks(self.env, self, effect, self._step, ahead)
-        self._loaded = _Loaded(effect.epoch, persistence, origin, tasks)
+        self._loaded = _Loaded(effect.epoch, persistence, origin, tasks, files)
         tasks.start()
 
     def _leave(self, loaded: _Loaded) -> None:
@@ -243,6 +245,10 @@ class WorkerProcess(Process, Performer[_Loaded, int]):
             self._checkpoint_stored(end)
         else:
             self._step(end)
+
+    def _file_reached(self, epoch: int, path: str) -> None:
+        if self._loaded is not None and self._loaded.epoch == epoch:
+            self._loaded.files.reached(path)
 
     def _count_in_flight(self, loaded: _Loaded, written: Written) -> None:
         for handle in (h for handles in written.inflight.values() for h in handles):
