@@ -1,11 +1,11 @@
 """Light load: what a record waits for, and what the workers take, when there is little to do.
 
 Question: at a steady rate through one keyed exchange into a count, how old is a record when its
-count is written, and how much of a processor does a worker take for it? Latency counts from the moment when a record was
-due, in milliseconds of the machine's monotonic clock, of each record. Processor time is that of the
-worker's process and of its children (its companion), as a share of one core; `processor_us` is the
-share of one record in all workers'. With a rate of 0 one record is made at the start, and what is
-measured is the price of waiting.
+count is written, and how much of a processor does a worker take for it? Latency counts from the
+moment when a record was due, in milliseconds of the machine's monotonic clock, of each record.
+Processor time is that of the worker's process and of its children (its companion), as a share of
+one core; `processor_us` is the share of one record in all workers'. With a rate of 0 one record is
+made at the start, and the figures are the price of waiting.
 
 Noise: whatever else runs delays a record that comes alone, so p99 tells about the machine, too.
 """
@@ -166,7 +166,7 @@ def _ages_ms(folder: Path, began_ns: int, ended_ns: int) -> list[float]:
 
 def _processor_s(workers: Mapping[int, int]) -> dict[int, float]:
     """Processor time of each worker's process and its children: {worker: seconds}."""
-    used = {pid: 0.0 for pid in workers.values()}
+    used = dict.fromkeys(workers.values(), 0.0)
     for entry in os.listdir("/proc"):
         with suppress(OSError, ValueError):
             pid, parent, seconds = _of_process(int(entry))
@@ -178,6 +178,6 @@ def _processor_s(workers: Mapping[int, int]) -> dict[int, float]:
 
 def _of_process(pid: int) -> tuple[int, int, float]:
     """(process, parent, processor time in seconds). Raises: OSError."""
-    # Behind the name in parentheses: state, parent, ...; user and system time are the 12th and 13th.
+    # Behind the name in parentheses: state, parent, ..., user and system time.
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     return pid, int(fields[1]), (int(fields[11]) + int(fields[12])) / _TICKS_PER_S
