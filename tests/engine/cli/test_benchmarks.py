@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import time
+
 import pytest
+
+import headrace as hr
+from headrace.bench.measure import run_and_measure
 
 from .conftest import Command
 
@@ -37,6 +42,21 @@ def test_benches_check_their_answer(bench: str, headrace: Command) -> None:
     assert ended.code == 0
     assert ended.objects[0]["correct"] is True
     assert ended.objects[0]["records_per_s"] > 0
+
+
+def test_records_per_second_do_not_count_the_end_of_the_workers(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    wait = hr.JobHandle.wait
+
+    def wait_for_long(handle: hr.JobHandle) -> hr.JobResult:
+        result = wait(handle)
+        time.sleep(2.0)
+        return result
+
+    monkeypatch.setattr(hr.JobHandle, "wait", wait_for_long)
+    numbers = hr.read.sequence(10, name="in").write.blackhole(name="out")
+    assert run_and_measure(hr.Job("short", numbers, parallelism=1), "threads").running_s < 2.0
 
 
 def test_light_load_is_measured_by_the_record_and_by_the_worker(headrace: Command) -> None:
