@@ -7,14 +7,14 @@ under way may be about to.
 The files named by a checkpoint under way are unknown before completion, but the files *allowed* are
 known. A worker that writes a part of checkpoint N has heard of every completion before N's trigger.
 So the worker names files of the newest of these checkpoints, of a later checkpoint, or of its own
-for a later checkpoint given up or under way; never a file of a checkpoint let go before N's trigger.
-Hence each number let go, and each number whose files are garbage, has a *limit*: the number of the
-next checkpoint at the time. The number goes when no *reader* below its limit is left. Readers are
-the checkpoints under way; checkpoints given up and not yet followed by a complete checkpoint
-(others may build on their files); and checkpoints given up with a limit above some other reader.
-Complete checkpoints are no readers: their files are known, and count until the checkpoints go.
-Besides, a given-up checkpoint goes only when a checkpoint triggered later is complete: until then
-some worker may not have heard of the end, and may be writing.
+for a later checkpoint given up or under way; never a file of a checkpoint let go before N's
+trigger. Hence each number let go, and each number whose files are garbage, has a *limit*: the
+number of the next checkpoint at the time. The number goes when no *reader* below its limit is left.
+Readers are the checkpoints under way; checkpoints given up and not yet followed by a complete
+checkpoint (others may build on their files); and checkpoints given up with a limit above some other
+reader. Complete checkpoints are no readers: their files are known, and count until the checkpoints
+go. Besides, a given-up checkpoint goes only when a checkpoint triggered later is complete: until
+then some worker may not have heard of the end, and may be writing.
 
 Going takes two steps, since storage may refuse each. First the metadata is withdrawn (`collect`,
 answered by `withdrawn`): until this is certain the checkpoint may look complete, so all its files

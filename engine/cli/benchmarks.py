@@ -101,6 +101,38 @@ def first(
     return 0
 
 
+@benchmarks.command
+def light(
+    *,
+    rate: Annotated[
+        float,
+        Parameter(validator=validators.Number(gte=0), help="Records per second; 0: no input."),
+    ] = 1000.0,
+    seconds: Annotated[
+        float, Parameter(validator=validators.Number(gt=0), help="To measure, after a warm-up.")
+    ] = 10.0,
+    parallelism: Parallelism = 2,
+    runner: BenchRunner = "processes",
+    checkpoint_interval: Interval = "1s",
+    json: Json = False,
+) -> int:
+    """Light load: latency at a steady rate through one keyed exchange, and its price in processor
+    time.
+    """
+    from headrace.bench.light import run as measure
+
+    from .tables import show_measured
+
+    found = measure(
+        rate=rate,
+        seconds=seconds,
+        parallelism=parallelism,
+        runner=runner,
+        checkpoint_interval=None if checkpoint_interval == "none" else checkpoint_interval,
+    )
+    return show_measured(found, as_json=json)
+
+
 def _throughput(
     measure: Callable[..., dict[str, Any]],
     records: int,
