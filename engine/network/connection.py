@@ -3,8 +3,9 @@
 `FrameReader` reads large bodies straight to their final buffers and all other bytes through a small
 staging area: one system call brings many small frames, and no large frame is copied twice.
 `FrameWriter` encodes only the frames that the socket is about to take: a waiting frame costs no
-bytes, and many small frames leave in one call. Few and large calls matter more than their cost
-suggests, because each call gives the GIL away and has to win it back.
+bytes, many small frames leave in one call, and a barrier passes data that is not encoded yet
+(`channels/outbox.py`). Few and large calls matter more than their cost suggests, because each call
+gives the GIL away and has to win it back.
 
 A connection moves through its phases in one direction and knows nothing of selectors, ids or other
 connections. Every fault is a `ConnectionLost` with a reason for a person to read. The network keeps
@@ -35,6 +36,7 @@ from headrace.channels.handshake import (
     ServerHandshake,
     Session,
 )
+from headrace.channels.outbox import Outbox
 from headrace.channels.wire import (
     HEADER_BYTES,
     Frame,
@@ -46,6 +48,8 @@ from headrace.channels.wire import (
 
 #: Asked of the kernel for each direction of a connection.
 SOCKET_BUFFER_BYTES: Final = 1024 * 1024
+#: Bytes that the kernel keeps for a network that is busy: a barrier waits for all of them.
+UNSENT_BYTES: Final = 128 * 1024
 
 #: Frames that wait for a peer that does not read. Credit bounds the data far below; a peer at this
 #: limit is lost.
@@ -54,8 +58,8 @@ OUTBOX_FRAMES_MAX: Final = 262_144
 _STAGING_BYTES: Final = 64 * 1024
 #: Soft limit on the bytes that one connection reads or writes before the others get a turn.
 _TURN_BYTES: Final = 4 * 1024 * 1024
-#: Encoded ahead of the socket; soft, by one frame.
-_AHEAD_BYTES: Final = 1024 * 1024
+#: Encoded ahead of the socket; soft, by one frame. A barrier cannot pass encoded frames.
+_AHEAD_BYTES: Final = 128 * 1024
 #: Pieces in one sendmsg; the limit of Linux is 1,024.
 _PIECES_MAX: Final = 512
 #: A peer whose machine is silent is lost after this long, whatever is queued for it.
@@ -165,7 +169,7 @@ class FrameWriter:
     def __init__(self, sock: socket.socket) -> None:
         self._socket = sock
         self._encoder: FrameEncoder | None = None
-        self._frames: deque[Frame] = deque()
+        self._outbox = Outbox()
         #: Encoded bytes not yet sent, and how many they are.
         self._pieces: deque[bytes | memoryview] = deque()
         self._ahead_bytes = 0
@@ -180,9 +184,9 @@ class FrameWriter:
         """Add a frame for `flush` to send. Raises: ConnectionLost if the peer has let too many
         wait.
         """
-        if len(self._frames) >= OUTBOX_FRAMES_MAX:
+        if len(self._outbox) >= OUTBOX_FRAMES_MAX:
             raise ConnectionLost(f"the peer let {OUTBOX_FRAMES_MAX} frames wait")
-        self._frames.append(frame)
+        self._outbox.put(frame)
 
     def flush(self) -> bool:
         """Send until the queue is empty, the socket is full or the turn is over; True: the queue is
@@ -206,8 +210,11 @@ class FrameWriter:
     def _encode_ahead(self) -> None:
         if self._encoder is None:
             return
-        while self._frames and self._ahead_bytes < _AHEAD_BYTES and len(self._pieces) < _PIECES_MAX:
-            for piece in self._encoder.encode(self._frames.popleft()):
+        while self._ahead_bytes < _AHEAD_BYTES and len(self._pieces) < _PIECES_MAX:
+            frame = self._outbox.take()
+            if frame is None:
+                return
+            for piece in self._encoder.encode(frame):
                 self._pieces.append(piece)
                 self._ahead_bytes += len(piece)
             self.sent_frames += 1
@@ -359,13 +366,16 @@ class Connection:
 
 
 def prepare(sock: socket.socket) -> None:
-    """Set the options of a connection: no blocking, no delay, large buffers, dead peers noticed."""
+    """Set the options of a connection: no blocking, no delay, large buffers that hold little
+    unsent, dead peers noticed.
+    """
     sock.setblocking(False)
     sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SOCKET_BUFFER_BYTES)
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, SOCKET_BUFFER_BYTES)
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
     if sys.platform == "linux":
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NOTSENT_LOWAT, UNSENT_BYTES)
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, SILENCE_SECONDS // 3)
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, SILENCE_SECONDS // 6)
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPCNT, 4)
