@@ -1,4 +1,4 @@
-"""One TCP connection, seen from the network thread: handshake, then frames, without ever blocking.
+"""One connection, seen from the network thread: handshake, then frames, without ever blocking.
 
 `FrameReader` reads large bodies straight to their final buffers and all other bytes through a small
 staging area: one system call brings many small frames, and no large frame is copied twice.
@@ -46,6 +46,8 @@ from headrace.channels.wire import (
     WireError,
 )
 
+from .same_host import is_local
+
 #: Asked of the kernel for each direction of a connection.
 SOCKET_BUFFER_BYTES: Final = 1024 * 1024
 #: Bytes that the kernel keeps for a network that is busy: a barrier waits for all of them.
@@ -78,7 +80,7 @@ class ConnectionLost(Exception):
 class Phase(Enum):
     """Where a connection stands."""
 
-    #: Ours: the TCP connection is not there yet.
+    #: Ours: the socket is not connected yet.
     CONNECTING = "connecting"
     #: Waits for a message of the handshake.
     GREETING = "greeting"
@@ -166,10 +168,11 @@ class FrameReader:
 class FrameWriter:
     """Frames into a socket."""
 
-    def __init__(self, sock: socket.socket) -> None:
+    def __init__(self, sock: socket.socket, outbox: Outbox | None = None) -> None:
+        """`outbox`: frames that wait already, and others that join them."""
         self._socket = sock
         self._encoder: FrameEncoder | None = None
-        self._outbox = Outbox()
+        self.outbox = Outbox() if outbox is None else outbox
         #: Encoded bytes not yet sent, and how many they are.
         self._pieces: deque[bytes | memoryview] = deque()
         self._ahead_bytes = 0
@@ -184,9 +187,9 @@ class FrameWriter:
         """Add a frame for `flush` to send. Raises: ConnectionLost if the peer has let too many
         wait.
         """
-        if len(self._outbox) >= OUTBOX_FRAMES_MAX:
+        if len(self.outbox) >= OUTBOX_FRAMES_MAX:
             raise ConnectionLost(f"the peer let {OUTBOX_FRAMES_MAX} frames wait")
-        self._outbox.put(frame)
+        self.outbox.put(frame)
 
     def flush(self) -> bool:
         """Send until the queue is empty, the socket is full or the turn is over; True: the queue is
@@ -211,7 +214,7 @@ class FrameWriter:
         if self._encoder is None:
             return
         while self._ahead_bytes < _AHEAD_BYTES and len(self._pieces) < _PIECES_MAX:
-            frame = self._outbox.take()
+            frame = self.outbox.take()
             if frame is None:
                 return
             for piece in self._encoder.encode(frame):
@@ -242,13 +245,14 @@ class Connection:
         sock: socket.socket,
         handshake: ClientHandshake | ServerHandshake,
         schemas: Callable[[int], pa.Schema],
+        outbox: Outbox | None = None,
     ) -> None:
         """Take over a non-blocking socket: just accepted, or connecting."""
         self.socket = sock
         self.peer: Identity | None = None
         #: Something waits until the socket takes more; kept by the network for its selector.
         self.blocked = False
-        self.writer = FrameWriter(sock)
+        self.writer = FrameWriter(sock, outbox)
         self._reader: FrameReader | None = None
         self._schemas = schemas
         self._handshake = handshake
@@ -261,7 +265,7 @@ class Connection:
             self.phase = Phase.CONNECTING
 
     def connected(self) -> None:
-        """The TCP connection stands, or failed: say hello."""
+        """The socket is connected, or failed: say hello."""
         assert isinstance(self._handshake, ClientHandshake), "only a client connects"
         error = self.socket.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
         if error:
@@ -366,13 +370,15 @@ class Connection:
 
 
 def prepare(sock: socket.socket) -> None:
-    """Set the options of a connection: no blocking, no delay, large buffers that hold little
-    unsent, dead peers noticed.
+    """Set the options of a connection: no blocking, large buffers; over TCP no delay, little that
+    is unsent, dead peers noticed.
     """
     sock.setblocking(False)
-    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SOCKET_BUFFER_BYTES)
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, SOCKET_BUFFER_BYTES)
+    if is_local(sock):
+        return
+    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
     if sys.platform == "linux":
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NOTSENT_LOWAT, UNSENT_BYTES)
@@ -385,7 +391,7 @@ def prepare(sock: socket.socket) -> None:
 
 def is_unanswered(sock: socket.socket) -> bool:
     """Whether the peer's machine has left what we sent without an answer for too long; Linux."""
-    if sys.platform != "linux":
+    if sys.platform != "linux" or is_local(sock):
         return False
     return _tells_silence(sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, _TCP_INFO.size))
 

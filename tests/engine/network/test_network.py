@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import socket
+import sys
 import threading
 from contextlib import suppress
 from dataclasses import replace
@@ -94,7 +95,7 @@ def test_buffers_of_many_mebibytes_arrive(client: Node, server: Node) -> None:
     assert frame.buffer.size_bytes > 20 * 1024 * 1024
     client.network.send(there, frame)
     client.network.send(there, ControlFrame(b"after"))
-    assert server.frames(2) == [frame, ControlFrame(b"after")]
+    assert by_kind(server.frames(2)) == by_kind([frame, ControlFrame(b"after")])
 
 
 def test_connections_do_not_mix(server: Node) -> None:
@@ -150,7 +151,9 @@ def test_a_wrong_secret_opens_nothing_at_either_end(server: Node) -> None:
     with node(WORKER, secret=b"t" * 32) as stranger:
         stranger.network.connect(server.network.listen("127.0.0.1"), epoch=3)
         stranger.disconnected()
-        eventually(lambda: server.network.statistics().refused == 1)
+        # Beside TCP, and then by TCP.
+        ways = 2 if sys.platform == "linux" else 1
+        eventually(lambda: server.network.statistics().refused == ways)
         assert "secret" in server.network.statistics().last_failure
     assert server.silent()
 
