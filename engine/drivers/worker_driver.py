@@ -34,6 +34,7 @@ from ..network.network import (
     Network,
     NetworkEvent,
     Received,
+    Took,
 )
 from ..operators.chain import Chain
 from ..storage.ahead import FilesAhead
@@ -237,6 +238,8 @@ class WorkerDriver(Performer[_Loaded, ConnectionId]):
                     answer = self._peers.received(connection, frame)
                 elif connection == self._control:
                     answer = self._told(m.decode_for_worker(frame.body))
+            case Took(connection, size_bytes, dry):
+                answer = self._peers.took(connection, size_bytes, dry=dry)
             case Connected(connection, peer):
                 if connection != self._control:
                     answer = self._peers.connected(connection, peer.epoch, peer.worker)

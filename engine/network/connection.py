@@ -39,6 +39,7 @@ from headrace.channels.handshake import (
 from headrace.channels.outbox import Outbox
 from headrace.channels.wire import (
     HEADER_BYTES,
+    BufferFrame,
     Frame,
     FrameDecoder,
     FrameEncoder,
@@ -56,6 +57,9 @@ UNSENT_BYTES: Final = 128 * 1024
 #: Frames that wait for a peer that does not read. Credit bounds the data far below; a peer at this
 #: limit is lost.
 OUTBOX_FRAMES_MAX: Final = 262_144
+
+#: Buffers sent before the sender is told; less than the least room of a connection.
+REPORT_BYTES: Final = 128 * 1024
 
 _STAGING_BYTES: Final = 64 * 1024
 #: Soft limit on the bytes that one connection reads or writes before the others get a turn.
@@ -176,6 +180,11 @@ class FrameWriter:
         #: Encoded bytes not yet sent, and how many they are.
         self._pieces: deque[bytes | memoryview] = deque()
         self._ahead_bytes = 0
+        #: Of buffers that are encoded and not sent: end in the stream, and size.
+        self._ends: deque[tuple[int, int]] = deque()
+        self._encoded_bytes = 0
+        #: Size of buffers sent, and not told by `tell`.
+        self.untold_bytes = 0
         self.sent_bytes = 0
         self.sent_frames = 0
 
@@ -210,6 +219,16 @@ class FrameWriter:
                 return False
             self._sent(count)
 
+    def tell(self) -> int:
+        """Return the size of buffers sent since the last call."""
+        told_bytes, self.untold_bytes = self.untold_bytes, 0
+        return told_bytes
+
+    @property
+    def is_dry(self) -> bool:
+        """Nothing waits for the socket."""
+        return not self._pieces and not len(self.outbox)
+
     def _encode_ahead(self) -> None:
         if self._encoder is None:
             return
@@ -220,11 +239,16 @@ class FrameWriter:
             for piece in self._encoder.encode(frame):
                 self._pieces.append(piece)
                 self._ahead_bytes += len(piece)
+                self._encoded_bytes += len(piece)
+            if isinstance(frame, BufferFrame):
+                self._ends.append((self._encoded_bytes, frame.buffer.size_bytes))
             self.sent_frames += 1
 
     def _sent(self, count: int) -> None:
         self.sent_bytes += count
         self._ahead_bytes -= count
+        while self._ends and self._ends[0][0] <= self.sent_bytes:
+            self.untold_bytes += self._ends.popleft()[1]
         while count:
             piece = self._pieces.popleft()
             if count < len(piece):

@@ -40,6 +40,7 @@ from .reactor import (
     Reactor,
     Received,
     SocketAddress,
+    Took,
 )
 from .same_host import listen_beside
 
@@ -52,6 +53,7 @@ __all__ = [
     "NetworkEvent",
     "NetworkStatistics",
     "Received",
+    "Took",
     "check_reachable",
 ]
 

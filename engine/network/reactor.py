@@ -35,6 +35,7 @@ from headrace.channels.outbox import Outbox
 from headrace.channels.wire import Frame, WireError
 
 from .connection import (
+    REPORT_BYTES,
     SILENCE_SECONDS,
     Connection,
     ConnectionLost,
@@ -88,7 +89,19 @@ class Disconnected:
     reason: str
 
 
-NetworkEvent = Connected | Received | Disconnected
+@dataclass(frozen=True, slots=True)
+class Took:
+    """The socket took buffers of `size_bytes`, as charged to credit; `dry`: none waits for it.
+
+    Told for every `REPORT_BYTES` or more, so the last buffers may stay untold.
+    """
+
+    connection: ConnectionId
+    size_bytes: int
+    dry: bool
+
+
+NetworkEvent = Connected | Received | Took | Disconnected
 
 
 @dataclass(frozen=True, slots=True)
@@ -426,6 +439,8 @@ class Reactor:
                 target.blocked = blocked
                 mask = selectors.EVENT_READ | (selectors.EVENT_WRITE if blocked else 0)
                 self._selector.modify(target.socket, mask, connection)
+            if writer.untold_bytes >= REPORT_BYTES and connection in self._known:
+                self._events.append(Took(connection, writer.tell(), writer.is_dry))
         except _FAILURES as error:
             self._lose(connection, error)
         self._frames_sent += writer.sent_frames - frames

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from headrace.channels.buffer import ChannelId
+from headrace.channels.connection_room import RoomLimits
 from headrace.channels.credit import Debloat
 from headrace.channels.events import MIN_WATERMARK
 from headrace.channels.gate import InputChannel
@@ -31,6 +32,7 @@ class Limits:
         alignment_timeout_ns: age at which an aligned checkpoint becomes unaligned; None: never.
         logs, compresses: buffers are told to the in-flight writer (`LogBuffer`), which compresses
             them.
+        connection: room for data in the connection to each other worker; None: without limit.
     """
 
     buffer_bytes: int
@@ -42,6 +44,7 @@ class Limits:
     alignment_timeout_ns: int | None = None
     logs: bool = False
     compresses: bool = False
+    connection: RoomLimits | None = None
 
 
 @dataclass(frozen=True, slots=True)

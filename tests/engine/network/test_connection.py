@@ -125,6 +125,29 @@ def test_a_barrier_passes_data_that_the_socket_has_not_taken(
     assert len(received) < 8, "the barrier waited for data of another channel"
 
 
+def test_a_writer_tells_of_buffers_that_the_socket_has_wholly_taken(
+    pair: tuple[socket.socket, socket.socket],
+) -> None:
+    writer = FrameWriter(pair[0])
+    writer.open(FrameEncoder(KEY))
+    sent = [buffer_frame(index, 32_768) for index in range(9)]
+    for frame in sent:
+        writer.queue(frame)
+    assert not writer.flush()
+    told_bytes = writer.tell()
+    size_bytes = sent[0].buffer.size_bytes
+    assert told_bytes <= writer.sent_bytes, "told of a buffer of which a part waits"
+    assert told_bytes % size_bytes == 0
+    assert not writer.is_dry
+    reader, received = FrameReader(pair[1], FrameDecoder(KEY, schemas)), list[Frame]()
+    while len(received) < len(sent):
+        reader.receive(received)
+        writer.flush()
+    assert told_bytes + writer.tell() == len(sent) * size_bytes
+    assert writer.tell() == 0
+    assert writer.is_dry
+
+
 def test_frames_are_found_when_bytes_come_one_by_one(
     pair: tuple[socket.socket, socket.socket],
 ) -> None:
