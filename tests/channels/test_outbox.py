@@ -58,7 +58,12 @@ def test_a_barrier_passes_data_of_other_channels() -> None:
 def test_a_barrier_waits_for_the_data_of_its_own_channel_and_data_behind_it_for_the_barrier() -> (
     None
 ):
-    own = [data(BUSY, 0), barrier(BUSY, 1), data(BUSY, 1), EventFrame(BUSY, 2, EndOfInput())]
+    own: list[Frame] = [
+        data(BUSY, 0),
+        barrier(BUSY, 1),
+        data(BUSY, 1),
+        EventFrame(BUSY, 2, EndOfInput()),
+    ]
     assert drained(*own) == own
 
 

@@ -19,7 +19,7 @@ from .conftest import Command
         (["bench", "flip76", "--sleep-ms", "-1"], "Invalid value"),
         (["bench", "count", "--records", "0"], "Invalid value"),
         (["bench", "shuffle", "-p", "0"], "Invalid value"),
-        (["bench", "slow-network", "--bandwidth", "0"], "lets nothing through"),
+        (["bench", "slow-network", "--bandwidth", "0B"], "lets nothing through"),
         (["bench", "slow-network", "--bandwidth", "fast"], "is not a size"),
     ],
 )

@@ -22,6 +22,7 @@ from headrace.channels.wire import (
     EventFrame,
     Frame,
 )
+from headrace.engine.network.connection import REPORT_BYTES
 from headrace.engine.network.network import (
     Connected,
     Disconnected,
@@ -58,9 +59,8 @@ def test_both_ends_are_told_who_the_other_is(client: Node, server: Node) -> None
 
 def by_kind(frames: list[Frame]) -> list[list[Frame]]:
     """A channel's content, its credit, and control: the order between them is free."""
-    content = [frame for frame in frames if isinstance(frame, BufferFrame | EventFrame)]
-    credit = [frame for frame in frames if isinstance(frame, CreditFrame)]
-    return [content, credit, [frame for frame in frames if isinstance(frame, ControlFrame)]]
+    kinds = (BufferFrame | EventFrame, CreditFrame, ControlFrame)
+    return [[frame for frame in frames if isinstance(frame, kind)] for kind in kinds]
 
 
 def test_frames_of_all_kinds_arrive_equal_and_in_the_order_of_their_channel_both_ways(
@@ -96,6 +96,30 @@ def test_buffers_of_many_mebibytes_arrive(client: Node, server: Node) -> None:
     client.network.send(there, frame)
     client.network.send(there, ControlFrame(b"after"))
     assert by_kind(server.frames(2)) == by_kind([frame, ControlFrame(b"after")])
+
+
+def test_the_sender_hears_what_the_socket_has_taken(client: Node, server: Node) -> None:
+    there, _ = joined(client, server)
+    frames: list[Frame] = [
+        BufferFrame(CHANNEL, Buffer.of(first, batch(5_000))) for first in range(0, 300_000, 5_000)
+    ]
+    for frame in frames:
+        client.network.send(there, frame)
+    assert server.frames(len(frames)) == frames
+    sizes = [frame.buffer.size_bytes for frame in frames if isinstance(frame, BufferFrame)]
+    least = sum(sizes) - REPORT_BYTES
+    eventually(lambda: client.silent() and sum(t.size_bytes for t in client.took) > least)
+    assert sum(took.size_bytes for took in client.took) <= sum(sizes)
+    assert all(took.size_bytes >= REPORT_BYTES for took in client.took)
+    assert {took.connection for took in client.took} == {there}
+
+
+def test_little_data_is_not_worth_an_event(client: Node, server: Node) -> None:
+    there, _ = joined(client, server)
+    client.network.send(there, BufferFrame(CHANNEL, Buffer.of(0, batch(10))))
+    server.frames(1)
+    assert client.silent()
+    assert not client.took
 
 
 def test_connections_do_not_mix(server: Node) -> None:

@@ -15,7 +15,6 @@ import pytest
 from headrace.channels.wire import ControlFrame
 from headrace.engine.network import connection as connection_module
 from headrace.engine.network import reactor as reactor_module
-from headrace.engine.network import same_host
 from headrace.engine.network.connection import is_unanswered, prepare
 from headrace.engine.network.same_host import (
     connect_beside,
@@ -26,6 +25,9 @@ from headrace.engine.network.same_host import (
 )
 
 from .network_nodes import WORKER, Node, joined, node
+
+#: Nobody else uses the names beside this number: it is no port.
+PORT = 65_536 + os.getpid()
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="abstract names are Linux's")
 
@@ -151,6 +153,7 @@ def test_another_user_gets_no_challenge(server: Node, monkeypatch: pytest.Monkey
     host, port = server.network.listen("127.0.0.1")
     monkeypatch.setattr(reactor_module, "is_same_user", lambda sock: not is_local(sock))
     name = name_of(host, port)
+    assert name is not None
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as stranger:
         stranger.connect(name)
         stranger.settimeout(60)
@@ -159,21 +162,21 @@ def test_another_user_gets_no_challenge(server: Node, monkeypatch: pytest.Monkey
 
 
 def test_a_process_of_another_user_is_not_connected_to(monkeypatch: pytest.MonkeyPatch) -> None:
-    with squatter(("127.0.0.1", 1)):
-        mine = connect_beside("127.0.0.1", 1)
+    with squatter(("127.0.0.1", PORT)):
+        mine = connect_beside("127.0.0.1", PORT)
         assert mine is not None
         with mine:
             assert is_same_user(mine)
-            monkeypatch.setattr(same_host.os, "geteuid", lambda: os.getuid() + 1)
+            monkeypatch.setattr(os, "geteuid", lambda: os.getuid() + 1)
             assert not is_same_user(mine)
-        assert connect_beside("127.0.0.1", 1) is None
+        assert connect_beside("127.0.0.1", PORT) is None
 
 
 def test_names_are_of_one_address() -> None:
-    with squatter(("127.0.0.1", 1)):
-        assert connect_beside("127.0.0.1", 2) is None
-        assert connect_beside("127.0.0.2", 1) is None
-        assert listen_beside("127.0.0.1", 1, 1) is None
+    with squatter(("127.0.0.1", PORT)):
+        assert connect_beside("127.0.0.1", PORT + 1) is None
+        assert connect_beside("127.0.0.2", PORT) is None
+        assert listen_beside("127.0.0.1", PORT, 1) is None
 
 
 def test_a_name_goes_with_its_process() -> None:
@@ -181,18 +184,18 @@ def test_a_name_goes_with_its_process() -> None:
     code = (
         "from headrace.engine.network.same_host import listen_beside\n"
         "import sys, time\n"
-        "kept = listen_beside('127.0.0.1', 3, 1)\n"
+        f"kept = listen_beside('127.0.0.1', {PORT}, 1)\n"
         "print('listens', flush=True)\n"
         "time.sleep(600)"
     )
     with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE) as process:
         assert process.stdout is not None
         process.stdout.readline()
-        found = connect_beside("127.0.0.1", 3)
+        found = connect_beside("127.0.0.1", PORT)
         assert found is not None
         found.close()
         process.kill()
-    assert connect_beside("127.0.0.1", 3) is None
+    assert connect_beside("127.0.0.1", PORT) is None
 
 
 def test_the_machine_of_a_local_peer_is_never_silent(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -204,9 +207,9 @@ def test_the_machine_of_a_local_peer_is_never_silent(monkeypatch: pytest.MonkeyP
 
 
 def test_other_systems_have_no_names(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(same_host.sys, "platform", "darwin")
-    assert listen_beside("127.0.0.1", 1, 1) is None
-    assert connect_beside("127.0.0.1", 1) is None
+    monkeypatch.setattr(sys, "platform", "darwin")
+    assert listen_beside("127.0.0.1", PORT, 1) is None
+    assert connect_beside("127.0.0.1", PORT) is None
 
 
 def test_the_secret_is_asked_for_beside_tcp_too(server: Node) -> None:
