@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import os
 import re
 import subprocess
@@ -36,6 +37,12 @@ def test_forty_seeds_keep_every_promise() -> None:
     result = run_campaign(range(40, 80), jobs=1)
     assert result.violations == {}
     assert result.seeds == 40
+
+
+def test_a_campaign_silences_the_log_only_while_it_runs() -> None:
+    before = logging.getLogger("headrace").level
+    run_campaign(range(40, 41), jobs=1)
+    assert logging.getLogger("headrace").level == before
 
 
 @pytest.mark.parametrize("mode", CheckpointMode)

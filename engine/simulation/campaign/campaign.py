@@ -124,9 +124,8 @@ def run_campaign(
 def _reports(seeds: list[int], jobs: int, run: Run) -> Iterator[list[Report]]:
     chunks = chunks_of(seeds)
     if jobs == 1:
-        quiet()
-        for chunk in chunks:
-            yield _run_chunk(chunk, run)
+        with _quieted():
+            yield from (_run_chunk(chunk, run) for chunk in chunks)
         return
     context = multiprocessing.get_context("spawn")
     with ProcessPoolExecutor(jobs, mp_context=context, initializer=prepare_process) as pool:
@@ -138,6 +137,18 @@ def _reports(seeds: list[int], jobs: int, run: Run) -> Iterator[list[Report]]:
 def quiet() -> None:
     """Simulated failures are no news."""
     logging.getLogger("headrace").setLevel(logging.CRITICAL + 1)
+
+
+@contextmanager
+def _quieted() -> Iterator[None]:
+    """As `quiet`, and as before at the end: this process runs more than simulations."""
+    logger = logging.getLogger("headrace")
+    before = logger.level
+    quiet()
+    try:
+        yield
+    finally:
+        logger.setLevel(before)
 
 
 def prepare_process() -> None:
