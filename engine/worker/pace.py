@@ -30,6 +30,7 @@ class Pace:
 
     Attributes:
         rows_max: rows of the next piece.
+        rows_worth: the fixed cost of a call is not worth fewer; 0: it does not matter.
         rows_in, rows_out, rows_late, rows_failed: totals.
         busy_ns, backpressured_ns, idle_ns: totals; their sum is the time from `start` to the last
             `book` or `account`.
@@ -43,8 +44,7 @@ class Pace:
         self.rows_max = min(_ROWS_FIRST, rows_limit)
         #: The size without probes.
         self._rows = self.rows_max
-        #: The fixed cost is not worth a smaller piece.
-        self._rows_least = 0
+        self.rows_worth = 0
         #: Pieces since the last probe, and whether the next probe is a larger piece.
         self._since_probe = 0
         self._probes_up = True
@@ -72,7 +72,7 @@ class Pace:
         if self._bytes_per_row == 0:
             return self.rows_max
         fitting = int(room_bytes / self._bytes_per_row)
-        least = min(self._rows_least, int(_OUTPUT_BYTES_MAX / self._bytes_per_row))
+        least = min(self.rows_worth, int(_OUTPUT_BYTES_MAX / self._bytes_per_row))
         return max(1, min(self.rows_max, max(fitting, least)))
 
     def worked(self, rows_in: int, rows_out: int, elapsed_ns: int, bytes_out: int = 0) -> None:
@@ -90,8 +90,8 @@ class Pace:
     def _learn(self, rows: int, elapsed_ns: int) -> None:
         cost, target_ns, limit = self._cost, self._target_ns, self._rows_limit
         cost.called(rows, elapsed_ns)
-        self._rows_least = cost.rows_worth_a_call(target_ns, limit)
-        wanted = max(1, cost.rows_within(target_ns, limit), self._rows_least)
+        self.rows_worth = cost.rows_worth_a_call(target_ns, limit)
+        wanted = max(1, cost.rows_within(target_ns, limit), self.rows_worth)
         largest = min(self.rows_max * _GROWTH_MAX, limit)
         before, self._rows = self._rows, min(wanted, largest)
         self._since_probe += 1

@@ -130,6 +130,7 @@ def _draw_settings(rng: random.Random, graph: Graph, mode: CheckpointMode) -> Se
     savepoints = rng.choice((0, 0, 0, 1, 3))
     databases = rng.sample(range(tasks), rng.randint(1, tasks)) if rng.random() < 0.3 else ()
     claim_after = rng.choice((None, None, None, None, 1, 2, 4))
+    budget_bytes = rng.choice((1 << 62, 1 << 62, 4000, 600))
     rng.setstate(state)
     slow = rng.sample(range(tasks), 1) if rng.random() < 0.3 else []
     timeout_ns = rng.choice((40, 300, 5000)) * MILLISECOND_NS
@@ -145,6 +146,7 @@ def _draw_settings(rng: random.Random, graph: Graph, mode: CheckpointMode) -> Se
             work_rows_max=rng.choice((1, 4, 16, 64)),
             work_target_ns=20 * MILLISECOND_NS,
             debloat=debloat,
+            budget_bytes=budget_bytes,
             alignment_timeout_ns=None
             if alignment_timeout_ns is None
             else alignment_timeout_ns * MILLISECOND_NS,
