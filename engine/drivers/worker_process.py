@@ -111,11 +111,8 @@ def _limits(checkpoints: Checkpoints | None, network: Network, hops: int) -> Lim
         work_rows_max=_WORK_ROWS_MAX,
         work_target_ns=_WORK_TARGET_NS,
         debloat=Debloat(target_ns, _DEBLOAT_FLOOR_BYTES) if target_ns else None,
-<<<<<<< HEAD
         connection=_CONNECTION,
-=======
         budget_bytes=network.memory_bytes,
->>>>>>> main
         alignment_timeout_ns=None if checkpoints is None else checkpoints.alignment_timeout_ns,
         logs=checkpoints is not None and checkpoints.inflight == "continuous",
         compresses=checkpoints is not None and checkpoints.compression == "lz4",

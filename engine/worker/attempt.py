@@ -12,11 +12,8 @@ from dataclasses import dataclass, field
 from typing import assert_never
 
 from headrace.channels.buffer import ChannelId
-<<<<<<< HEAD
 from headrace.channels.connection_room import ConnectionRoom
-=======
 from headrace.channels.credit import Budget
->>>>>>> main
 from headrace.channels.events import Barrier
 from headrace.channels.wire import BufferFrame, CreditFrame, EventFrame
 
@@ -87,20 +84,16 @@ class Attempt:
     def build(self, specs: Sequence[SubtaskSpec], now_ns: int) -> None:
         """Make the machines, once."""
         assert not self.subtasks, "built twice"
-<<<<<<< HEAD
-        limits = specs[0].limits.connection if specs else None
-        if limits is not None:
+        room = specs[0].limits.connection if specs else None
+        if room is not None:
             others = sorted(set(self.workers.values()) - {self.me})
-            self._rooms = {worker: ConnectionRoom(limits) for worker in others}
-        self.subtasks = {
-            spec.id: Subtask(spec, now_ns, rooms=self._rooms_of(spec)) for spec in specs
-        }
-=======
+            self._rooms = {worker: ConnectionRoom(room) for worker in others}
         channels = sum(len(ends) for spec in specs for ends in (*spec.inputs, *spec.outputs))
         limits = [spec.limits.budget_bytes for spec in specs]
         budget = Budget(min(limits, default=0), channels)
-        self.subtasks = {spec.id: Subtask(spec, now_ns, budget) for spec in specs}
->>>>>>> main
+        self.subtasks = {
+            spec.id: Subtask(spec, now_ns, budget, rooms=self._rooms_of(spec)) for spec in specs
+        }
         self._checkpoints = Checkpoints(self.epoch, self.plan, len(specs))
 
     def start(self, now_ns: int) -> list[AttemptEffect]:

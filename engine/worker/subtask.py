@@ -22,11 +22,8 @@ from dataclasses import dataclass
 from typing import assert_never
 
 from headrace.channels.buffer import Buffer, ChannelId
-<<<<<<< HEAD
 from headrace.channels.connection_room import NO_ROOMS, ConnectionRoom
-=======
 from headrace.channels.credit import Budget
->>>>>>> main
 from headrace.channels.events import Barrier, EndOfInput, Watermark
 from headrace.channels.gate import Gate, GateInput
 from headrace.inflight.replay import Replay, ReplayInput
@@ -79,7 +76,7 @@ class Subtask:
 
     Args:
         now_ns: its operators begin to open, which counts as busy: a model may be loading.
-<<<<<<< HEAD
+        budget: of the worker's windows and queues.
         rooms: of the connections that its output channels share.
     """
 
@@ -87,15 +84,10 @@ class Subtask:
         self,
         spec: SubtaskSpec,
         now_ns: int = 0,
+        budget: Budget = NO_BUDGET,
         *,
         rooms: Mapping[ChannelId, ConnectionRoom] = NO_ROOMS,
     ) -> None:
-=======
-        budget: of the worker's windows and queues.
-    """
-
-    def __init__(self, spec: SubtaskSpec, now_ns: int = 0, budget: Budget = NO_BUDGET) -> None:
->>>>>>> main
         assert spec.is_source == (not spec.inputs), (
             f"{spec.id}: sources, and only they, have no input"
         )

@@ -7,12 +7,8 @@ from dataclasses import dataclass
 from typing import Final
 
 from headrace.channels.buffer import ChannelId
-<<<<<<< HEAD
 from headrace.channels.connection_room import RoomLimits
-from headrace.channels.credit import Debloat
-=======
 from headrace.channels.credit import Budget, Debloat, Window
->>>>>>> main
 from headrace.channels.events import MIN_WATERMARK
 from headrace.channels.gate import InputChannel
 from headrace.channels.subpartition import Subpartition
@@ -49,11 +45,8 @@ class Limits:
     alignment_timeout_ns: int | None = None
     logs: bool = False
     compresses: bool = False
-<<<<<<< HEAD
-    connection: RoomLimits | None = None
-=======
     budget_bytes: int = 1 << 62
->>>>>>> main
+    connection: RoomLimits | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -180,16 +180,11 @@ class Worker:
             case PeerLost():
                 reason = f"connection to worker {event.worker} lost: {event.reason}"
                 return self._fail(reason, "", fatal=False)
-<<<<<<< HEAD
-            case FrameReceived():
-                return self._frame(event.frame)
+            case FramesReceived():
+                return self._frames(event.frames)
             case PeerTook(_, worker, size_bytes, dry):
                 taken = self._running().taken(worker, size_bytes, self._now_ns, dry=dry)
                 return self._translate(taken)
-=======
-            case FramesReceived():
-                return self._frames(event.frames)
->>>>>>> main
             case WorkEnded():
                 return self._work_ended(event)
             case WorkFailed():

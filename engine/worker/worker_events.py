@@ -173,12 +173,8 @@ WorkerEvent = (
     | AttemptLoadFailed
     | PeerConnected
     | PeerLost
-<<<<<<< HEAD
-    | FrameReceived
-    | PeerTook
-=======
     | FramesReceived
->>>>>>> main
+    | PeerTook
     | WorkEnded
     | WorkFailed
     | CheckpointPersisted

@@ -15,12 +15,9 @@ import msgspec
 import pytest
 
 from headrace.channels.alignment import Alignment
-<<<<<<< HEAD
 from headrace.channels.buffer import ChannelId
 from headrace.channels.connection_room import ConnectionRoom
-=======
 from headrace.channels.credit import Credit
->>>>>>> main
 from headrace.channels.events import Barrier, Watermark
 from headrace.channels.gate import Gate, InputChannel
 from headrace.channels.outbox import Outbox
