@@ -238,6 +238,7 @@ def of_two_narrowly_connected() -> Attempt:
     """Worker 0 has sent six of twenty records to worker 7."""
     made = attempt({0: 0, 1: 7}, 0, NARROW)
     made.start(0)
+    made.frames([CreditFrame(ChannelId(0, 0, 1), 800)], 0)
     sent = frames(made.step(SOURCE, polled({1: 20}), 0))
     assert spans(sent) == [(0, 3), (3, 6)]
     return made
@@ -286,8 +287,8 @@ def test_channels_within_the_worker_need_no_room() -> None:
 def test_credit_needs_no_room() -> None:
     subject = of_two_narrowly_connected()
     channel = ChannelId(0, 1, 0)
-    subject.frame(BufferFrame(channel, Buffer(0, 2, 16, (batch(2),))), 0)
-    assert SendFrame(1, 7, CreditFrame(channel, 816)) in subject.step(MAP, WorkDone(1), 0)
+    subject.frames([BufferFrame(channel, Buffer(0, 2, 600, (batch(2),)))], 0)
+    assert SendFrame(1, 7, CreditFrame(channel, 1_400)) in subject.step(MAP, WorkDone(1), 0)
 
 
 def test_without_limit_nothing_is_counted() -> None:
