@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
+from headrace.channels.wire import Frame
 from headrace.inflight.confirmed import NamingLimits
 from headrace.inflight.writer import Piece
 from headrace.recovery.layout import owner
@@ -31,6 +32,7 @@ from ..scheduler import MICROSECOND_NS
 from .checkpoint_files import CaughtFiles, SimulatedCheckpointFiles
 from .environment import Environment, Process, shown
 from .log_files import SimulatedLogFiles
+from .outgoing import Outgoing
 from .storage import Call, FaultyReads, PutCatcher
 from .worker_tasks import SimulatedTasks
 
@@ -84,6 +86,12 @@ class WorkerProcess(Process, Performer[_Loaded, int]):
         #: Until the first attempt; a later attempt follows upon a failure, and looks at everything
         #: again.
         self._ahead: FilesAhead | None = env.disk.files_ahead(reads, env.plan.job)
+        #: None: connections have room without limit.
+        self._outgoing = (
+            None
+            if limits.connection is None
+            else Outgoing(env, limits.connection, self._put_on_the_way, self._told)
+        )
         self._files = SimulatedCheckpointFiles(env, self, self._file_ended, self._file_reached)
         self._log_files = SimulatedLogFiles(env, self, number, self._piece_written)
         env.network.listen(address, self)
@@ -139,20 +147,36 @@ class WorkerProcess(Process, Performer[_Loaded, int]):
         """See `Endpoint`."""
         if connection == self._control:
             self._step(w.ControlLost(reason))
-        elif (lost := self._peers.disconnected(connection, reason)) is not None:
+            return
+        if self._outgoing is not None:
+            self._outgoing.drop(connection)
+        if (lost := self._peers.disconnected(connection, reason)) is not None:
             self._step(lost)
 
     def _report(self, message: m.ToCoordinator | m.FetchedAhead) -> None:
         self.env.network.send(self._control, self, m.encode(message))
 
     def _send(self, connection: int, frame: DataFrame) -> None:
+        if self._outgoing is None:
+            self._put_on_the_way(connection, frame)
+        else:
+            self._outgoing.put(connection, frame)
+
+    def _put_on_the_way(self, connection: int, frame: Frame) -> None:
         self.env.network.send(connection, self, frame)
+
+    def _told(self, connection: int, size_bytes: int, dry: bool) -> None:
+        took = self._peers.took(connection, size_bytes, dry=dry)
+        if took is not None:
+            self._step(took)
 
     def _connect(self, epoch: int, peer: m.PeerAddress) -> int:
         mine, theirs = PeerGreeting(epoch, self.number), PeerGreeting(epoch, peer.worker)
         return self.env.network.connect((peer.host, peer.port), self, mine, theirs)
 
     def _close_connection(self, connection: int) -> None:
+        if self._outgoing is not None:
+            self._outgoing.drop(connection)
         self.env.network.close(connection, self)
 
     # --- state that is fetched ahead --------------------------------------------------------------

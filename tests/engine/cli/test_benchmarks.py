@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import time
 
 import pytest
@@ -23,6 +24,8 @@ from .conftest import Command
         (["bench", "count", "--records", "0"], "Invalid value"),
         (["bench", "shuffle", "-p", "0"], "Invalid value"),
         (["bench", "light", "--rate", "-1"], "Invalid value"),
+        (["bench", "slow-network", "--bandwidth", "0B"], "lets nothing through"),
+        (["bench", "slow-network", "--bandwidth", "fast"], "is not a size"),
     ],
 )
 def test_what_cannot_be_measured_is_refused(
@@ -70,6 +73,22 @@ def test_light_load_is_measured_by_the_record_and_by_the_worker(headrace: Comman
     assert 0 < found["latency_p50_ms"] <= found["latency_p99_ms"]
     assert found["worker_percent"] > 0
     assert found["processor_us"] > 0
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="the kernel must pace sockets")
+def test_barriers_of_a_slow_network_are_timed(headrace: Command) -> None:
+    ended = headrace(
+        *("bench", "slow-network", "--records", "300000", "--bandwidth", "10MB", "--json"),
+        *("--checkpoint-interval", "200ms"),
+    )
+    assert ended.code == 0
+    (found,) = ended.objects
+    assert found["correct"] is True
+    # 300,000 records of 104 bytes cross three exchanges, each with half of them.
+    assert found["records_per_s"] < 300_000, "the network was not slow"
+    assert found["barrier_p50_ms"] > 0
+    # A queue in front of the barrier held 250 ms of data and more.
+    assert found["barrier_p50_ms"] < 200
 
 
 def test_the_first_programs_are_measured_one_by_one(headrace: Command) -> None:
