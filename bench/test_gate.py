@@ -16,6 +16,7 @@ import pytest
 from pytest_benchmark.fixture import BenchmarkFixture
 
 from headrace.channels.buffer import Buffer, ChannelId
+from headrace.channels.credit import Window
 from headrace.channels.gate import Gate, InputChannel
 
 ROUND = 256
@@ -25,7 +26,10 @@ SIZE_BYTES = 16_384
 
 def gate_of(channels: int) -> Gate:
     ids = [ChannelId(0, producer, 0) for producer in range(channels)]
-    return Gate(InputChannel(i, 0, position=0, ended=False, window_bytes=1 << 40) for i in ids)
+    window = Window(1 << 40, None)
+    gate = Gate(InputChannel(i, 0, position=0, ended=False, window=window) for i in ids)
+    gate.open()
+    return gate
 
 
 @pytest.mark.parametrize("rows_max", [ROWS // 8, ROWS, ROWS * 8])
@@ -41,9 +45,8 @@ def test_buffers_through_a_gate(benchmark: BenchmarkFixture, channels: int, rows
             channel.buffer_arrived(Buffer(channel.arrived, ROWS, SIZE_BYTES, (batch,)))
         rows = 0
         while given := gate.next_input(rows_max):
-            for one in given:
-                gate.commit(one)
-                rows += one.buffer.rows
+            gate.commit(given)
+            rows += sum(one.buffer.rows for one in given)
         return rows
 
     pedantic: Callable[..., int] = benchmark.pedantic

@@ -1,9 +1,10 @@
 """An input gate: the consumer's side of all channels of one subtask.
 
 The gate queues arriving records, hands them out channel by channel, and gives credit back when
-records are *committed*. Records that were handed out to running work stay the channel's own until
-`commit`: `committed` is the position that a cut taken now would name. A blocked channel (alignment)
-hands out no record, and goes on receiving within its credit.
+records are *committed* (`credit.py`). A piece of work takes at most half of what the windows hold,
+so that the other half is on its way meanwhile. Records that were handed out to running work stay
+the channel's own until `commit`: `committed` is the position that a cut taken now would name. A
+blocked channel (alignment) hands out no record, and goes on receiving within its credit.
 
 Event time of the subtask is the lowest of the channels' watermarks. A channel that has ended does
 not hold event time back, nor does an idle channel, until records or a watermark come again.
@@ -15,13 +16,19 @@ positions.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import Final
 
 from .buffer import Buffer, ChannelId
-from .credit import Debloat, Window
+from .credit import Credit, Window
 from .events import MAX_WATERMARK, MIN_WATERMARK, Barrier, ChannelEvent, EndOfInput, Watermark
 from .subpartition import QueuedEvent, merge, watermarks_among
+
+#: A piece of so many bytes is not cut: it holds back little credit.
+_PIECE_BYTES_MIN: Final = 64 << 10
+#: More bytes than any piece of work takes.
+NO_LIMIT: Final = 1 << 62
 
 
 class ChannelViolation(AssertionError):
@@ -74,8 +81,7 @@ class InputChannel:
         *,
         position: int,
         ended: bool,
-        window_bytes: int,
-        debloat: Debloat | None = None,
+        window: Window,
         watermark_ns: int = MIN_WATERMARK,
         idle: bool = False,
     ) -> None:
@@ -88,10 +94,7 @@ class InputChannel:
         self.blocked = False
         self.queue: deque[Buffer | QueuedEvent] = deque()
         self.queued_bytes = 0
-        self.received_bytes = 0
-        self.consumed_bytes = 0
-        self.window = Window(window_bytes, debloat)
-        self.limit_bytes = self.window.size_bytes
+        self.credit = Credit(window)
         #: The end of input has come in, though perhaps it still stands behind records.
         self.end_arrived = ended
         #: Handed out and not committed.
@@ -107,9 +110,12 @@ class InputChannel:
     def buffer_arrived(self, buffer: Buffer) -> None:
         self._expect(buffer.first == self.arrived, f"records from {buffer.first}")
         self._expect(not self.end_arrived, "records after the end of input")
-        self._expect(self.received_bytes < self.limit_bytes, "records beyond the granted credit")
+        credit = self.credit
+        self._expect(
+            credit.received_bytes < credit.limit_bytes, "records beyond the granted credit"
+        )
         self.arrived = buffer.end
-        self.received_bytes += buffer.size_bytes
+        credit.received_bytes += buffer.size_bytes
         self.queued_bytes += buffer.size_bytes
         self.queue.append(buffer)
 
@@ -177,14 +183,18 @@ class InputChannel:
         self.barriers -= isinstance(head.event, Barrier)
         return head.event
 
-    def take(self, rows_max: int, *, past_watermarks: bool = False) -> Buffer:
+    def take(
+        self, rows_max: int, bytes_max: int = NO_LIMIT, *, past_watermarks: bool = False
+    ) -> Buffer:
         """Hand out up to `rows_max` records from the head, which must be a buffer.
+
+        `bytes_max`: soft by one record.
 
         `past_watermarks`: watermarks among the records are reached when the records are committed.
         """
         run: list[Buffer] = []
-        rows = 0
-        while self.queue and rows < rows_max:
+        rows = size_bytes = 0
+        while self.queue and rows < rows_max and size_bytes < bytes_max:
             head = self.queue[0]
             if isinstance(head, QueuedEvent):
                 if not (past_watermarks and self._is_passed(head)):
@@ -192,11 +202,13 @@ class InputChannel:
                 self.passed += watermarks_among([self.queue.popleft()])
                 continue
             self.queue.popleft()
-            if rows + head.rows > rows_max:
-                head, rest = head.split(rows_max - rows)
+            fitting = min(rows_max - rows, _rows_in(head, bytes_max - size_bytes))
+            if head.rows > fitting:
+                head, rest = head.split(fitting)
                 self.queue.appendleft(rest)
             run.append(head)
             rows += head.rows
+            size_bytes += head.size_bytes
         taken = merge(run)
         assert taken.first == self.taken, f"{self.channel}: took {taken.first} at {self.taken}"
         self.taken = taken.end
@@ -205,48 +217,23 @@ class InputChannel:
         self.queued_bytes -= taken.size_bytes
         return taken
 
-    def commit(self, buffer: Buffer, now_ns: int = 0) -> int | None:
-        """The handed-out buffer was worked on. Return a credit limit that the producer needs."""
+    def commit(self, buffer: Buffer) -> None:
+        """The handed-out buffer was worked on."""
         assert buffer.first == self.committed, f"{self.channel}: committed {buffer.first}"
         self.committed = buffer.end
         self.given = None
         if self.passed:
             self.watermark_ns = max(self.watermark_ns, self.passed[-1][1])
             self.passed = ()
-        self.consumed_bytes += buffer.size_bytes
-        self.window.drained(buffer.size_bytes, now_ns, waiting=self._waits)
-        window_bytes = self.window.size_bytes
-        limit_bytes = self.consumed_bytes + window_bytes
-        # Half a window at a time: a grant per buffer would double the number of frames.
-        if limit_bytes - self.limit_bytes < window_bytes // 2 and self._waits:
-            return None
-        if limit_bytes <= self.limit_bytes:
-            return None
-        self.limit_bytes = limit_bytes
-        return limit_bytes
 
     def extend(self) -> int | None:
-        """Permit another window if all credit is used up; return the new limit for the producer.
-
-        For a consumer that waits for more records than a window holds.
-        """
-        if self.end_arrived or self.received_bytes < self.limit_bytes:
-            return None
-        self.limit_bytes = self.received_bytes + self.window.size_bytes
-        return self.limit_bytes
+        """Permit another window if all credit is used up; return the new limit for the producer."""
+        return None if self.end_arrived else self.credit.extended()
 
     def _is_passed(self, head: QueuedEvent) -> bool:
         """The event is a watermark with records behind it."""
         behind = self.queue[1] if len(self.queue) > 1 else None
         return isinstance(head.event, Watermark) and isinstance(behind, Buffer)
-
-    @property
-    def _waits(self) -> bool:
-        """Records or a barrier wait: a watermark alone is no sign of pressure."""
-        if self.queued_bytes or not self.queue:
-            return self.queued_bytes > 0
-        head = self.queue[0]
-        return not (isinstance(head, QueuedEvent) and isinstance(head.event, Watermark))
 
     def check(self) -> None:
         position = self.taken
@@ -262,7 +249,8 @@ class InputChannel:
         )
         assert self.barriers == barriers, f"{self.channel}: {barriers} barriers in the queue"
         assert self.committed <= self.taken, f"{self.channel}: committed beyond taken"
-        assert self.consumed_bytes <= self.received_bytes, f"{self.channel}: consumed too much"
+        credit = self.credit
+        assert credit.consumed_bytes <= credit.received_bytes, f"{self.channel}: consumed too much"
 
     def _expect(self, condition: bool, what: str) -> None:
         if not condition:
@@ -278,6 +266,23 @@ class Gate:
         self._turn: deque[InputChannel] = deque(self.channels.values())
         #: Ports that hand out no record: older records of the port are being replayed.
         self.held_ports: frozenset[int] = frozenset()
+        #: A call of the user's function is worth so many records; 0: of no matter.
+        self.rows_worth = 0
+        #: So many records are worked on so quickly that a smaller piece is all overhead.
+        self.rows_quick = 0
+
+    def open(self, *, held: bool = False) -> list[tuple[ChannelId, int]]:
+        """Give channels their first credit; return (channel, limit in bytes) of each.
+
+        `held`: also to channels of held ports.
+        """
+        return [
+            (c.channel, c.credit.opened())
+            for c in self.channels.values()
+            if c.credit.limit_bytes == 0
+            and not c.end_arrived
+            and (held or c.port not in self.held_ports)
+        ]
 
     def next_event(self) -> tuple[InputChannel, ChannelEvent] | None:
         """Remove and return the first event at the head of a channel that is not blocked."""
@@ -288,12 +293,13 @@ class Gate:
                     return channel, event
         return None
 
-    def next_input(self, rows_max: int) -> tuple[GateInput, ...]:
+    def next_input(self, rows_max: int, now_ns: int = 0) -> tuple[GateInput, ...]:
         """Hand out up to `rows_max` records of the port whose turn it is.
 
         At most one run a channel, the next channel in turn first; none when no channel has records.
         """
         given: list[GateInput] = []
+        bytes_max = NO_LIMIT
         passed_over: int | None = None
         begin_next = 0
         for place, channel in enumerate(self._turn):
@@ -305,13 +311,28 @@ class Gate:
                 # It begins next time, or a port that never fills a piece of work would starve it.
                 passed_over = place if passed_over is None else passed_over
                 continue
-            given.append(GateInput(channel.channel, channel.port, channel.take(rows_max)))
-            rows_max -= given[-1].buffer.rows
+            if not given:
+                bytes_max = self._piece_bytes(channel)
+            taken = channel.take(rows_max, bytes_max)
+            channel.credit.window.begun(now_ns)
+            given.append(GateInput(channel.channel, channel.port, taken))
+            rows_max -= taken.rows
+            bytes_max -= taken.size_bytes
             begin_next = place + 1
-            if rows_max <= 0:
+            if rows_max <= 0 or bytes_max <= 0:
                 break
         self._turn.rotate(-(begin_next if passed_over is None else passed_over))
         return tuple(given)
+
+    def _piece_bytes(self, first: InputChannel) -> int:
+        """Half of the windows of the port of `first`, or all if that makes too small a piece."""
+        if self.rows_worth:
+            return NO_LIMIT
+        ends = [c.credit for c in self.channels.values() if c.port == first.port]
+        half_bytes = sum([credit.window.size_bytes for credit in ends]) // 2
+        head = first.queue[0]
+        assert isinstance(head, Buffer), "an event is no input"
+        return max(half_bytes, _PIECE_BYTES_MIN, self.rows_quick * head.size_bytes // head.rows)
 
     def ready(self) -> list[InputChannel]:
         """The channels with a record that may be handed out."""
@@ -341,9 +362,31 @@ class Gate:
             self._turn.rotate(-(last + 1))
         return tuple(given)
 
-    def commit(self, given: GateInput, now_ns: int = 0) -> int | None:
-        """Commit work on `given`. Returns the channel's new credit limit in bytes, if any."""
-        return self.channels[given.channel].commit(given.buffer, now_ns)
+    def commit(self, given: Sequence[GateInput], now_ns: int = 0) -> list[tuple[ChannelId, int]]:
+        """Commit work on `given`; return (channel, new credit limit in bytes) where one is due."""
+        channels = [self.channels[one.channel] for one in given]
+        for channel, one in zip(channels, given, strict=True):
+            channel.commit(one.buffer)
+        left_bytes = self.queued_bytes
+        granted: list[tuple[ChannelId, int]] = []
+        for channel, one in zip(channels, given, strict=True):
+            credit, buffer = channel.credit, one.buffer
+            credit.window.drained(
+                buffer.size_bytes,
+                now_ns,
+                left_bytes=left_bytes // len(self.channels),
+                starved=left_bytes == 0 and credit.is_spent and not channel.barriers,
+                least_bytes=self._bytes_worth(buffer),
+            )
+            limit_bytes = credit.consumed(buffer.size_bytes)
+            if limit_bytes is not None:
+                granted.append((channel.channel, limit_bytes))
+        return granted
+
+    def _bytes_worth(self, buffer: Buffer) -> int:
+        """A channel's part of two calls that are worth their fixed cost: one runs, one waits."""
+        rows = 2 * self.rows_worth // len(self.channels)
+        return rows * buffer.size_bytes // buffer.rows
 
     @property
     def ended(self) -> bool:
@@ -392,7 +435,7 @@ class Gate:
     @property
     def window_bytes(self) -> int:
         """The credit windows of all channels together."""
-        return sum([channel.window.size_bytes for channel in self.channels.values()])
+        return sum([channel.credit.window.size_bytes for channel in self.channels.values()])
 
     def describe(self) -> str:
         """The whole state as stable text, a line per channel."""
@@ -401,3 +444,10 @@ class Gate:
             f"{' blocked' if c.blocked else ''}{' ended' if c.ended else ''} queue={len(c.queue)}"
             for c in self.channels.values()
         )
+
+
+def _rows_in(buffer: Buffer, size_bytes: int) -> int:
+    """How many of its records come to `size_bytes`, at least one."""
+    if buffer.size_bytes <= size_bytes:
+        return buffer.rows
+    return max(1, buffer.rows * size_bytes // buffer.size_bytes)

@@ -26,7 +26,7 @@ from dataclasses import dataclass, replace
 import pyarrow as pa
 
 from .buffer import Buffer, ChannelId
-from .credit import Debloat, Window
+from .credit import Window
 from .events import (
     MIN_WATERMARK,
     Barrier,
@@ -72,28 +72,23 @@ class Subpartition:
         channel: ChannelId,
         *,
         position: int,
-        window_bytes: int,
-        room_bytes: int = 1 << 62,
-        debloat: Debloat | None = None,
+        room: Window | None = None,
     ) -> None:
-        """Start at `position`.
+        """Start at `position`, without credit.
 
-        Args:
-            window_bytes: the largest window, as of the consumer's `InputChannel`.
-            room_bytes: a queue of so many bytes is full.
+        `room`: a queue of so many bytes is full; None: no queue is.
         """
         assert position >= 0, f"{channel}: position {position}"
-        assert window_bytes > 0, f"{channel}: window {window_bytes}"
         self.channel = channel
         self.sent = position
         self.tail = position
         self.queued_bytes = 0
         self.sent_bytes = 0
-        self.limit_bytes = Window(window_bytes, debloat).size_bytes
-        self._room = Window(room_bytes, debloat)
+        self.limit_bytes = 0
+        self._room = Window(1 << 62, None) if room is None else room
         self._queue: deque[Buffer | QueuedEvent] = deque()
 
-    def append(self, batch: pa.RecordBatch, size_bytes: int) -> Buffer:
+    def append(self, batch: pa.RecordBatch, size_bytes: int, now_ns: int = 0) -> Buffer:
         """Queue a batch of at least one row, and return the queued buffer.
 
         Credit is charged `size_bytes`, at least a byte a row.
@@ -102,6 +97,7 @@ class Subpartition:
         size_bytes = max(size_bytes, batch.num_rows)
         buffer = Buffer(self.tail, batch.num_rows, size_bytes, (batch,))
         self._queue.append(buffer)
+        self._room.begun(now_ns)
         self.tail = buffer.end
         self.queued_bytes += buffer.size_bytes
         return buffer
@@ -148,8 +144,12 @@ class Subpartition:
 
     @property
     def has_room(self) -> bool:
-        """New work may be done. A queue beyond the debloating time only adds latency."""
-        return self.queued_bytes < self._room.size_bytes
+        """New work may be done: the queue is not full, and the consumer has opened the channel.
+
+        A consumer that has records of a checkpoint to replay has not; what was produced before
+        would only add to what is in flight.
+        """
+        return self.queued_bytes < self._room.size_bytes and self.limit_bytes > 0
 
     @property
     def room_bytes(self) -> int:
@@ -170,8 +170,12 @@ class Subpartition:
             return head
         if self.sent_bytes >= self.limit_bytes:
             return None
+        was_full = self.queued_bytes >= self._room.size_bytes
         taken = self._take_buffer(buffer_bytes)
-        self._room.drained(taken.size_bytes, now_ns, waiting=self.queued_bytes > 0)
+        left_bytes = self.queued_bytes
+        # Full, and yet less than the consumer takes at once: the queue has held the work back.
+        starved = was_full and left_bytes == 0 and self.sent_bytes < self.limit_bytes
+        self._room.drained(taken.size_bytes, now_ns, left_bytes=left_bytes, starved=starved)
         return taken
 
     def _take_buffer(self, buffer_bytes: int) -> Buffer:

@@ -176,3 +176,12 @@ class ExecutionPlan:
     def slots(self) -> int:
         """Slot i holds subtask i of every task."""
         return max(task.parallelism for task in self.tasks)
+
+    @property
+    def hops(self) -> int:
+        """Edges on the longest way from a source to a sink."""
+        hops = [0] * len(self.tasks)
+        for task in self.tasks:  # producers come before their consumers
+            before = [hops[self.edges[edge].producer] for edge in task.inputs]
+            hops[task.index] = 1 + max(before) if before else 0
+        return max(hops)

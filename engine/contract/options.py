@@ -191,11 +191,18 @@ class Network:
         default="4MiB",
         metadata=size("the largest credit of a channel: all that a receiver lets be in flight"),
     )
+    memory: Size = field(
+        default="64MiB",
+        metadata=size(
+            "what a worker's windows and output queues share, so that what is in flight does not "
+            "grow with the number of channels"
+        ),
+    )
     debloat_target: Duration = field(
         default="1s",
         metadata=duration(
-            "windows shrink to what a consumer drains in this time, so that slow consumers hold "
-            "less in flight; `0s`: windows stay as they are"
+            "windows and output queues shrink to what keeps their consumers at work, and a record "
+            "waits no longer than this from source to sink; `0s`: they stay as they are"
         ),
     )
     heartbeat: Duration = field(
@@ -220,6 +227,7 @@ class Network:
 
     buffer_bytes = Counted("buffer")
     window_bytes = Counted("window")
+    memory_bytes = Counted("memory")
     debloat_target_ns = Counted("debloat_target")
     heartbeat_ns = Counted("heartbeat")
     heartbeat_timeout_ns = Counted("heartbeat_timeout")

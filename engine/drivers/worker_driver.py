@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import groupby
 from typing import assert_never
 
 from headrace.channels.handshake import Identity
@@ -196,8 +197,12 @@ class WorkerDriver(Performer[_Loaded, ConnectionId]):
     def _take(self, item: InboxItem) -> None:
         match item:
             case list():
-                for event in item:
-                    self._network_event(event)
+                for connection, events in groupby(item, _brings_data):
+                    if connection is None:
+                        for event in events:
+                            self._network_event(event)
+                    else:
+                        self._data_received(connection, events)
             case SubtaskOpened():
                 self._opened(item)
             case SubtaskOpenFailed():
@@ -229,13 +234,19 @@ class WorkerDriver(Performer[_Loaded, ConnectionId]):
             case _:
                 raise error
 
+    def _data_received(self, connection: ConnectionId, events: Iterable[NetworkEvent]) -> None:
+        """Give the machine all at once: it takes records of many frames for one piece of work."""
+        frames = [event.frame for event in events if isinstance(event, Received)]
+        data = [frame for frame in frames if not isinstance(frame, ControlFrame)]
+        answer = self._peers.received(connection, *data)
+        if answer is not None:
+            self._step(answer)
+
     def _network_event(self, event: NetworkEvent) -> None:
         answer: w.WorkerEvent | None = None
         match event:
             case Received(connection, frame):
-                if not isinstance(frame, ControlFrame):
-                    answer = self._peers.received(connection, frame)
-                elif connection == self._control:
+                if isinstance(frame, ControlFrame) and connection == self._control:
                     answer = self._told(m.decode_for_worker(frame.body))
             case Connected(connection, peer):
                 if connection != self._control:
@@ -420,3 +431,10 @@ class WorkerDriver(Performer[_Loaded, ConnectionId]):
                 if isinstance(item, PieceWritten):
                     self._log_files.delete(item.epoch, [item.piece])
         self._log_files.wait(_DELETE_S)
+
+
+def _brings_data(event: NetworkEvent) -> ConnectionId | None:
+    """Return the connection that brought records, events or credit; None: the event is another."""
+    if isinstance(event, Received) and not isinstance(event.frame, ControlFrame):
+        return event.connection
+    return None

@@ -80,10 +80,10 @@ class Peers(Generic[_Connection]):
         self._open[epoch, worker] = connection
         return w.PeerConnected(epoch, worker)
 
-    def received(self, connection: _Connection, frame: DataFrame) -> w.FrameReceived | None:
-        """A frame came in; None: over an unwanted connection."""
+    def received(self, connection: _Connection, *frames: DataFrame) -> w.FramesReceived | None:
+        """Frames came in; None: over an unwanted connection."""
         peer = self._who.get(connection)
-        return None if peer is None else w.FrameReceived(*peer, frame)
+        return None if peer is None else w.FramesReceived(*peer, frames)
 
     def disconnected(self, connection: _Connection, reason: str) -> w.PeerLost | None:
         """A connection has ended; None: an unwanted one."""

@@ -24,7 +24,7 @@ from .user_output import redirected, speaking
 from .worker_driver import WorkerDriver, WorkerSettings
 
 #: A smaller window would be all overhead, however slow the consumer.
-_DEBLOAT_FLOOR_BYTES = 64 << 10
+_DEBLOAT_FLOOR_BYTES = 4 << 10
 _WORK_ROWS_MAX = 65_536
 _WORK_TARGET_NS = 20_000_000
 
@@ -74,7 +74,7 @@ def _driver(
         plan,
         Identity(program.job, "worker", incarnation.worker, incarnation.number, 0),
         program.secret,
-        worker_settings(program),
+        worker_settings(program, plan),
         None if checkpoints is None else open_store(checkpoints.directory),
         dial=program.coordinator,
         host=host,
@@ -84,11 +84,11 @@ def _driver(
     )
 
 
-def worker_settings(program: WorkerProgram) -> WorkerSettings:
+def worker_settings(program: WorkerProgram, plan: ExecutionPlan) -> WorkerSettings:
     """The program's options as the worker counts them."""
     network, state = program.network, program.state
     return WorkerSettings(
-        limits=_limits(program.checkpoints, network),
+        limits=_limits(program.checkpoints, network, plan.hops),
         heartbeat_ns=network.heartbeat_ns,
         backend=StateBackend(state.backend, state.write_buffer_bytes, state.block_cache_bytes),
         state_directory=state.directory,
@@ -97,8 +97,9 @@ def worker_settings(program: WorkerProgram) -> WorkerSettings:
     )
 
 
-def _limits(checkpoints: Checkpoints | None, network: Network) -> Limits:
-    target_ns = network.debloat_target_ns
+def _limits(checkpoints: Checkpoints | None, network: Network, hops: int) -> Limits:
+    # A record waits in two queues a hop: its producer's, and its consumer's with the running work.
+    target_ns = network.debloat_target_ns // (2 * max(1, hops))
     return Limits(
         buffer_bytes=network.buffer_bytes,
         window_bytes=network.window_bytes,
@@ -106,6 +107,7 @@ def _limits(checkpoints: Checkpoints | None, network: Network) -> Limits:
         work_rows_max=_WORK_ROWS_MAX,
         work_target_ns=_WORK_TARGET_NS,
         debloat=Debloat(target_ns, _DEBLOAT_FLOOR_BYTES) if target_ns else None,
+        budget_bytes=network.memory_bytes,
         alignment_timeout_ns=None if checkpoints is None else checkpoints.alignment_timeout_ns,
         logs=checkpoints is not None and checkpoints.inflight == "continuous",
         compresses=checkpoints is not None and checkpoints.compression == "lz4",

@@ -80,6 +80,7 @@ REQUIRED: tuple[str, ...] = (
     "replays in waves",
     "restores amid the waves of a replay",
     "filters stacked twice",
+    "full checkpoints that share no file",
 )
 
 

@@ -195,6 +195,19 @@ class Watch:
             end = (edge, subtask.subtask)
             if end in log.replaying:
                 log.left_at[checkpoint][end] = log.replaying[end].left()
+                self._check_nothing_new(log, subtask, edge)
+
+    def _check_nothing_new(self, log: _AttemptLog, subtask: SubtaskId, edge: int) -> None:
+        """Check that nothing new is in flight behind records left to replay.
+
+        It would be one more queue in flight after each restart. Waves are exempt: what they send
+        was in flight before.
+        """
+        if log.wave or log.replaying[edge, subtask.subtask].is_over:
+            return
+        for channel in self._inputs[subtask]:
+            if channel.edge == edge and log.sent[channel]:
+                raise Violation(f"{channel} brings new records to {subtask}, which replays older")
 
     def attempt_failed(self, reason: str) -> None:
         """An attempt failed.

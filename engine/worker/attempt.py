@@ -7,11 +7,12 @@ leave as frames.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import assert_never
 
 from headrace.channels.buffer import ChannelId
+from headrace.channels.credit import Budget
 from headrace.channels.events import Barrier
 from headrace.channels.wire import BufferFrame, CreditFrame, EventFrame
 
@@ -79,42 +80,50 @@ class Attempt:
     def build(self, specs: Sequence[SubtaskSpec], now_ns: int) -> None:
         """Make the machines, once."""
         assert not self.subtasks, "built twice"
-        self.subtasks = {spec.id: Subtask(spec, now_ns) for spec in specs}
+        channels = sum(len(ends) for spec in specs for ends in (*spec.inputs, *spec.outputs))
+        limits = [spec.limits.budget_bytes for spec in specs]
+        budget = Budget(min(limits, default=0), channels)
+        self.subtasks = {spec.id: Subtask(spec, now_ns, budget) for spec in specs}
         self._checkpoints = Checkpoints(self.epoch, self.plan, len(specs))
 
     def start(self, now_ns: int) -> list[AttemptEffect]:
         """Let every subtask begin."""
         effects: list[AttemptEffect] = []
         for id, subtask in self.subtasks.items():
-            begun = subtask.start(now_ns)
+            events: deque[tuple[SubtaskId, SubtaskEvent]] = deque()
+            self._perform(subtask.start(now_ns), events, effects)
             self._stepped(id, subtask)
-            self._route(deque(), begun, effects, now_ns)
+            self._route(events, effects, now_ns)
         return effects
 
-    def frame(self, frame: DataFrame, now_ns: int) -> list[AttemptEffect]:
-        """A frame came from a peer; an unknown channel breaks the protocol."""
-        channel = frame.channel
-        assert 0 <= channel.edge < len(self.plan.edges), f"frame for unknown channel {channel}"
-        match frame:
-            case BufferFrame():
-                event = BufferArrived(channel, frame.buffer)
-                effects = self.step(self._consumer(channel), event, now_ns)
-                # What is local was logged by its producer.
-                return [LogBuffer(channel, frame.buffer), *effects] if self.logs else effects
-            case EventFrame():
-                arrived = EventArrived(channel, frame.position, frame.event)
-                return self.step(self._consumer(channel), arrived, now_ns)
-            case CreditFrame():
-                granted = CreditGranted(channel, frame.limit_bytes)
-                return self.step(self._producer(channel), granted, now_ns)
-            case _:
-                assert_never(frame)
+    def frames(self, frames: Iterable[DataFrame], now_ns: int) -> list[AttemptEffect]:
+        """Frames came from a peer; an unknown channel breaks the protocol."""
+        effects: list[AttemptEffect] = []
+        events: deque[tuple[SubtaskId, SubtaskEvent]] = deque()
+        for frame in frames:
+            channel = frame.channel
+            assert 0 <= channel.edge < len(self.plan.edges), f"frame for unknown channel {channel}"
+            match frame:
+                case BufferFrame():
+                    if self.logs:  # what is local was logged by its producer
+                        effects.append(LogBuffer(channel, frame.buffer))
+                    arrived = BufferArrived(channel, frame.buffer)
+                    events.append((self._consumer(channel), arrived))
+                case EventFrame():
+                    event = EventArrived(channel, frame.position, frame.event)
+                    events.append((self._consumer(channel), event))
+                case CreditFrame():
+                    granted = CreditGranted(channel, frame.limit_bytes)
+                    events.append((self._producer(channel), granted))
+                case _:
+                    assert_never(frame)
+        self._route(events, effects, now_ns)
+        return effects
 
     def step(self, id: SubtaskId, event: SubtaskEvent, now_ns: int) -> list[AttemptEffect]:
         """Give `event` to subtask `id`, and consequences to the others of this worker."""
-        assert id in self.subtasks, f"worker {self.me} does not hold subtask {id}"
         effects: list[AttemptEffect] = []
-        self._route(deque([(id, event)]), [], effects, now_ns)
+        self._route(deque([(id, event)]), effects, now_ns)
         return effects
 
     def step_all(self, event: SubtaskEvent, now_ns: int, *, sources: bool) -> list[AttemptEffect]:
@@ -177,21 +186,26 @@ class Attempt:
     def _route(
         self,
         events: deque[tuple[SubtaskId, SubtaskEvent]],
-        begun: list[SubtaskEffect],
         effects: list[AttemptEffect],
         now_ns: int,
     ) -> None:
-        """Work off `events`, first in first out: no subtask is entered while it is in a step."""
-        pending = begun
-        while True:
-            for effect in pending:
-                self._perform(effect, events, effects)
-            if not events:
-                return
-            id, event = events.popleft()
-            subtask = self.subtasks[id]
-            pending = subtask.step(event, now_ns)
-            self._stepped(id, subtask)
+        """Work off `events`, first in first out: no subtask is entered while it is in a step.
+
+        A subtask goes on when it has taken all that is there, so that records that came in several
+        buffers become one piece of work.
+        """
+        took: dict[SubtaskId, Subtask] = {}
+        while events or took:
+            if events:
+                id, event = events.popleft()
+                assert id in self.subtasks, f"worker {self.me} does not hold subtask {id}"
+                took[id] = subtask = self.subtasks[id]
+                self._perform(subtask.take(event, now_ns), events, effects)
+            else:
+                id = next(iter(took))
+                subtask = took.pop(id)
+                self._perform(subtask.advance(), events, effects)
+                self._stepped(id, subtask)
 
     def _stepped(self, id: SubtaskId, subtask: Subtask) -> None:
         self._unchecked[id] = subtask
@@ -202,6 +216,15 @@ class Attempt:
             self._deadlines[id] = deadline_ns
 
     def _perform(
+        self,
+        begun: Iterable[SubtaskEffect],
+        events: deque[tuple[SubtaskId, SubtaskEvent]],
+        effects: list[AttemptEffect],
+    ) -> None:
+        for effect in begun:
+            self._perform_one(effect, events, effects)
+
+    def _perform_one(
         self,
         effect: SubtaskEffect,
         events: deque[tuple[SubtaskId, SubtaskEvent]],

@@ -34,7 +34,9 @@ class ResultPartition:
             s.channel: s for edge in edges for s in edge
         }
 
-    def append(self, outputs: Outputs) -> tuple[int, list[tuple[ChannelId, Buffer]]]:
+    def append(
+        self, outputs: Outputs, now_ns: int = 0
+    ) -> tuple[int, list[tuple[ChannelId, Buffer]]]:
         """Queue the output of work; return bytes of the largest edge, and all buffers."""
         assert not outputs or len(outputs) == len(self._edges), "outputs for other edges"
         most_bytes = 0
@@ -42,7 +44,9 @@ class ResultPartition:
         for edge, batches in zip(self._edges, outputs, strict=False):
             for target, batch, size_bytes in batches:
                 subpartition = edge[target]
-                queued.append((subpartition.channel, subpartition.append(batch, size_bytes)))
+                queued.append(
+                    (subpartition.channel, subpartition.append(batch, size_bytes, now_ns))
+                )
             most_bytes = max(most_bytes, sum(size_bytes for _, _, size_bytes in batches))
         return most_bytes, queued
 

@@ -21,6 +21,7 @@ from dataclasses import dataclass
 from typing import assert_never
 
 from headrace.channels.buffer import Buffer, ChannelId
+from headrace.channels.credit import Budget
 from headrace.channels.events import Barrier, EndOfInput, Watermark
 from headrace.channels.gate import Gate, GateInput
 from headrace.inflight.replay import Replay, ReplayInput
@@ -64,7 +65,7 @@ from .subtask_events import (
     TakeSnapshot,
     WaveBegan,
 )
-from .subtask_spec import SubtaskSpec, input_end, output_end
+from .subtask_spec import NO_BUDGET, SubtaskSpec, input_end, output_end
 
 
 class Subtask:
@@ -72,9 +73,10 @@ class Subtask:
 
     Args:
         now_ns: its operators begin to open, which counts as busy: a model may be loading.
+        budget: of the worker's windows and queues.
     """
 
-    def __init__(self, spec: SubtaskSpec, now_ns: int = 0) -> None:
+    def __init__(self, spec: SubtaskSpec, now_ns: int = 0, budget: Budget = NO_BUDGET) -> None:
         assert spec.is_source == (not spec.inputs), (
             f"{spec.id}: sources, and only they, have no input"
         )
@@ -82,7 +84,7 @@ class Subtask:
         self._spec = spec
         self._limits = spec.limits
         self._gate = Gate(
-            input_end(spec, channel, port)
+            input_end(spec, channel, port, budget)
             for port, channels in enumerate(spec.inputs)
             for channel in channels
         )
@@ -92,7 +94,7 @@ class Subtask:
         self._wave = spec.wave
         self._gate.held_ports = self._replay.pending_ports
         self._results = ResultPartition(
-            [[output_end(spec, channel) for channel in edge] for edge in spec.outputs],
+            [[output_end(spec, channel, budget) for channel in edge] for edge in spec.outputs],
             spec.limits.queue_bytes_max,
         )
         self._subpartitions = self._results.subpartitions
@@ -139,7 +141,12 @@ class Subtask:
         return effects
 
     def step(self, event: SubtaskEvent, now_ns: int) -> list[SubtaskEffect]:
-        """Take one event; effects are to be performed in order (see `subtask_events.py`)."""
+        """Take one event and go on; effects are to be performed in order (`subtask_events.py`)."""
+        effects = self.take(event, now_ns)
+        return effects + self.advance()
+
+    def take(self, event: SubtaskEvent, now_ns: int) -> list[SubtaskEffect]:
+        """Take one event, and begin nothing before `advance`: more events may be there."""
         self._now_ns = now_ns
         effects: list[SubtaskEffect] = []
         match event:
@@ -176,6 +183,11 @@ class Subtask:
                 self._deadline_reached()
             case _:
                 assert_never(event)
+        return effects
+
+    def advance(self) -> list[SubtaskEffect]:
+        """Go on after the events taken: cuts, new work, sending."""
+        effects: list[SubtaskEffect] = []
         self._advance(effects)
         return effects
 
@@ -310,7 +322,7 @@ class Subtask:
             return True
         # A wave must come to an end: old records wait for no full batch.
         if batches is None or self._wave:
-            given = self._gate.next_input(rows_max)
+            given = self._gate.next_input(rows_max, self._now_ns)
         else:
             given = batches.next_batch(self._now_ns)
         if not given:
@@ -348,7 +360,7 @@ class Subtask:
         self._pace.rows_late += done.rows_late
         self._pace.rows_failed += done.rows_failed
         self._dropped = done.dropped or self._dropped
-        bytes_out, queued = self._results.append(done.outputs)
+        bytes_out, queued = self._results.append(done.outputs, self._now_ns)
         if self._limits.logs:
             effects += [LogBuffer(channel, buffer) for channel, buffer in queued]
         match work:
@@ -377,10 +389,10 @@ class Subtask:
             self._replay.commit()
             self._replayed(effects)
             return
-        for consumed in given:
-            limit_bytes = self._gate.commit(consumed, self._now_ns)
-            if limit_bytes is not None:
-                effects.append(GrantCredit(consumed.channel, limit_bytes))
+        self._gate.rows_worth = self._pace.rows_worth
+        self._gate.rows_quick = self._pace.rows_quick
+        granted = self._gate.commit(given, self._now_ns)
+        effects += [GrantCredit(*credit) for credit in granted]
         if self._time.is_idle or self._batches is not None:
             self._time.moved()
 
@@ -408,6 +420,9 @@ class Subtask:
             if id in self._gate.channels:
                 self._gate.channels[id].reached(Watermark(watermark_ns))
         self._gate.held_ports = self._replay.pending_ports
+        # What a wave sends is in flight already, and nothing else is sent until wave 0.
+        opened = self._gate.open(held=self._wave > 0)
+        effects += [GrantCredit(*credit) for credit in opened]
         if not self._finished:
             self._time.moved()
         effects += [ReadBuffer(self.id, order) for order in self._replay.wanted()]

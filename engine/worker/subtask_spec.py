@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from headrace.channels.buffer import ChannelId
-from headrace.channels.credit import Debloat
+from headrace.channels.credit import Budget, Debloat, Window
 from headrace.channels.events import MIN_WATERMARK
 from headrace.channels.gate import InputChannel
 from headrace.channels.subpartition import Subpartition
@@ -24,10 +24,11 @@ class Limits:
     Attributes:
         buffer_bytes: queued slices are merged up to this size when they are sent.
         window_bytes: the largest credit per channel.
+        budget_bytes: what all windows and queues of a worker may come to.
         queue_bytes_max: a subpartition with this much takes the room for new work away.
         work_rows_max: rows of one piece of work.
         work_target_ns: time that a piece should take.
-        debloat: how credit windows follow the drain rate; None: they stay at `window_bytes`.
+        debloat: how windows and queues follow the drain rate; None: they stay as they are.
         alignment_timeout_ns: age at which an aligned checkpoint becomes unaligned; None: never.
         logs, compresses: buffers are told to the in-flight writer (`LogBuffer`), which compresses
             them.
@@ -42,6 +43,7 @@ class Limits:
     alignment_timeout_ns: int | None = None
     logs: bool = False
     compresses: bool = False
+    budget_bytes: int = 1 << 62
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +65,9 @@ class EventTimeSpec:
 
 #: A subtask that starts afresh, and whose operators do not look at event time.
 NO_EVENT_TIME: Final = EventTimeSpec()
+
+#: A subtask that shares no memory.
+NO_BUDGET: Final = Budget(1 << 62, 1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,18 +104,16 @@ def _position(positions: Mapping[ChannelId, ChannelPosition], channel: ChannelId
     return positions[channel].position if channel in positions else 0
 
 
-def output_end(spec: SubtaskSpec, channel: ChannelId) -> Subpartition:
+def output_end(spec: SubtaskSpec, channel: ChannelId, budget: Budget) -> Subpartition:
     """Make the producer's end of an output, at its restored position."""
     return Subpartition(
         channel,
         position=_position(spec.sent, channel),
-        window_bytes=spec.limits.window_bytes,
-        room_bytes=spec.limits.queue_bytes_max,
-        debloat=spec.limits.debloat,
+        room=Window(spec.limits.queue_bytes_max, spec.limits.debloat, budget),
     )
 
 
-def input_end(spec: SubtaskSpec, channel: ChannelId, port: int) -> InputChannel:
+def input_end(spec: SubtaskSpec, channel: ChannelId, port: int, budget: Budget) -> InputChannel:
     """Make the consumer's end of an input, at its restored position."""
     restored = spec.received.get(channel)
     return InputChannel(
@@ -118,8 +121,7 @@ def input_end(spec: SubtaskSpec, channel: ChannelId, port: int) -> InputChannel:
         port,
         position=_position(spec.received, channel),
         ended=restored is not None and restored.ended,
-        window_bytes=spec.limits.window_bytes,
-        debloat=spec.limits.debloat,
+        window=Window(spec.limits.window_bytes, spec.limits.debloat, budget),
         watermark_ns=MIN_WATERMARK if restored is None else restored.watermark,
         # With records to replay it is not silent.
         idle=restored is not None and restored.idle and not spec.replay,

@@ -43,7 +43,7 @@ from .worker_events import (
     ControlReceived,
     DataFrame,
     DropAttempt,
-    FrameReceived,
+    FramesReceived,
     GiveUpCheckpoint,
     LoadAttempt,
     PeerConnected,
@@ -179,8 +179,8 @@ class Worker:
             case PeerLost():
                 reason = f"connection to worker {event.worker} lost: {event.reason}"
                 return self._fail(reason, "", fatal=False)
-            case FrameReceived():
-                return self._frame(event.frame)
+            case FramesReceived():
+                return self._frames(event.frames)
             case WorkEnded():
                 return self._work_ended(event)
             case WorkFailed():
@@ -313,15 +313,13 @@ class Worker:
         for message in held:
             effects += self._control(message)
         kept, self._kept = self._kept, []
-        for frame in kept:
-            effects += self._translate(self._running().frame(frame, self._now_ns))
-        return effects
+        return effects + self._frames(kept)
 
-    def _frame(self, frame: DataFrame) -> list[WorkerEffect]:
+    def _frames(self, frames: Sequence[DataFrame]) -> list[WorkerEffect]:
         if self.phase is not Phase.RUNNING:
-            self._kept.append(frame)
+            self._kept += frames
             return []
-        return self._translate(self._running().frame(frame, self._now_ns))
+        return self._translate(self._running().frames(frames, self._now_ns))
 
     def _work_ended(self, event: WorkEnded) -> list[WorkerEffect]:
         effects = self._translate(self._running().step(event.subtask, event.done, self._now_ns))

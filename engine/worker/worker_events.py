@@ -79,12 +79,12 @@ class PeerLost:
 
 
 @dataclass(frozen=True, slots=True)
-class FrameReceived:
-    """A frame of a peer came in."""
+class FramesReceived:
+    """Frames of a peer came in, in this order."""
 
     epoch: int
     worker: int
-    frame: DataFrame
+    frames: tuple[DataFrame, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,7 +158,7 @@ WorkerEvent = (
     | AttemptLoadFailed
     | PeerConnected
     | PeerLost
-    | FrameReceived
+    | FramesReceived
     | WorkEnded
     | WorkFailed
     | CheckpointPersisted

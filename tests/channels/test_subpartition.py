@@ -28,7 +28,9 @@ def barrier(checkpoint: int) -> Barrier:
 
 
 def subpartition(*, position: int = 0, window_bytes: int = 1 << 20) -> Subpartition:
-    return Subpartition(CHANNEL, position=position, window_bytes=window_bytes)
+    opened = Subpartition(CHANNEL, position=position)
+    opened.grant(window_bytes)
+    return opened
 
 
 def append(subject: Subpartition, *rows: int) -> None:

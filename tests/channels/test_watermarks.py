@@ -8,6 +8,7 @@ import pyarrow as pa
 import pytest
 
 from headrace.channels.buffer import Buffer, ChannelId
+from headrace.channels.credit import Window
 from headrace.channels.events import (
     MAX_WATERMARK,
     MIN_WATERMARK,
@@ -30,7 +31,8 @@ def rows(count: int) -> pa.RecordBatch:
 
 def subpartition(*items: int | Watermark | Barrier) -> Subpartition:
     """A queue of so many records, and events."""
-    subject = Subpartition(A, position=0, window_bytes=1 << 20)
+    subject = Subpartition(A, position=0)
+    subject.grant(1 << 20)
     for item in items:
         if isinstance(item, int):
             subject.append(rows(item), item * 8)
@@ -57,7 +59,11 @@ def shown(item: Buffer | QueuedEvent) -> str:
 
 
 def gate(*channels: ChannelId) -> Gate:
-    return Gate(InputChannel(c, 0, position=0, ended=False, window_bytes=1 << 20) for c in channels)
+    opened = Gate(
+        InputChannel(c, 0, position=0, ended=False, window=Window(1 << 20, None)) for c in channels
+    )
+    opened.open()
+    return opened
 
 
 def reach(subject: Gate, channel: ChannelId, time_ns: int, *, idle: bool = False) -> None:
@@ -207,12 +213,3 @@ def test_nothing_but_a_barrier_follows_the_end() -> None:
     with pytest.raises(ChannelViolation, match="Watermark after the end of input"):
         channel.event_arrived(0, Watermark(1))
     channel.event_arrived(0, WAITING)
-
-
-def test_a_watermark_alone_does_not_hold_back_credit() -> None:
-    subject = Gate([InputChannel(A, 0, position=0, ended=False, window_bytes=100)])
-    channel = subject.channels[A]
-    channel.buffer_arrived(Buffer(0, 1, 10, (rows(1),)))
-    channel.event_arrived(1, Watermark(5))
-    (given,) = subject.next_input(1)
-    assert subject.commit(given) == 110

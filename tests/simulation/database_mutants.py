@@ -13,12 +13,14 @@ from typing import Any
 import pytest
 
 from headrace.engine.contract.operators import DatabaseSnapshot
+from headrace.engine.coordinator.checkpoints import FullCheckpoints
 from headrace.engine.coordinator.retention import Retention
 from headrace.engine.drivers.persistence import Persistence, persistence_of
 from headrace.engine.simulation.campaign import worker_process
 from headrace.engine.simulation.campaign.log_structured import LogDatabase
 from headrace.engine.state.rocks.database import RocksDatabase
 from headrace.engine.storage.databases import SharedFiles, StoredFiles
+from headrace.engine.worker.worker_events import PersistCheckpoint
 from headrace.recovery.registry import Deletable, SharedStateRegistry
 
 from .mutants import Mutant
@@ -43,6 +45,21 @@ def registry_counts_only_the_newest_checkpoint(patch: pytest.MonkeyPatch) -> Non
                 self._complete[older] = frozenset()
 
     patch.setattr(SharedStateRegistry, "complete", forgetful)
+
+
+@mutant
+def no_checkpoint_is_full(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(FullCheckpoints, "is_due", property(lambda self: False))
+
+
+@mutant
+def workers_overhear_that_a_checkpoint_is_full(patch: pytest.MonkeyPatch) -> None:
+    whole = Persistence.persist
+
+    def persist(self: Persistence, order: PersistCheckpoint) -> None:
+        whole(self, replace(order, full=False))
+
+    patch.setattr(Persistence, "persist", persist)
 
 
 class _Reusing(StoredFiles):

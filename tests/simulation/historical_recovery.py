@@ -79,12 +79,12 @@ def records_are_lost_while_recovery_rewires_channels(patch: pytest.MonkeyPatch) 
 
     Here: frames of peers that run already are dropped by a worker that does not run yet.
     """
-    whole = Worker._frame
+    whole = Worker._frames
 
-    def frame(self: Worker, frame: Any) -> Any:
-        return whole(self, frame) if self.phase is Phase.RUNNING else []
+    def frames(self: Worker, frames: Any) -> Any:
+        return whole(self, frames) if self.phase is Phase.RUNNING else []
 
-    patch.setattr(Worker, "_frame", frame)
+    patch.setattr(Worker, "_frames", frames)
 
 
 @historical("quix-streams #1146", 103)

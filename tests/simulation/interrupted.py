@@ -26,7 +26,7 @@ from headrace.recovery.metadata import CheckpointMetadata
 
 KEY = Hash(("key",), MAX_PARALLELISM)
 #: So long a recovery may go on: some checkpoints, and a part of the replay.
-LIFE_NS = 50 * MILLISECOND_NS
+LIFE_NS = 30 * MILLISECOND_NS
 #: In flight at the first kill.
 _FULL = 60
 _WATCH_NS = MILLISECOND_NS
@@ -39,11 +39,13 @@ class Kill:
     Attributes:
         epoch: of the newest checkpoint.
         left: how many steps of records there are to go from it.
+        in_flight: how many records it holds in flight.
         replaying: the replay was not over.
     """
 
     epoch: int
     left: int
+    in_flight: int
     replaying: bool
 
 
@@ -84,8 +86,11 @@ class Interrupted(World):
         kills: the first is that of the job with full queues.
     """
 
-    def __init__(self, seed: int, scenario: Scenario, kills_max: int) -> None:
+    def __init__(
+        self, seed: int, scenario: Scenario, kills_max: int, life_ns: int = LIFE_NS
+    ) -> None:
         super().__init__(seed, scenario)
+        self._life_ns = life_ns
         self.kills: list[Kill] = []
         self._kills_max = kills_max
         self._began_ns: dict[int, int] = {}
@@ -104,7 +109,7 @@ class Interrupted(World):
         metadata, _ = catalog.newest_valid(self.env.storage, self.env.plan.job)
         if metadata is None:
             return
-        late = self.scheduler.now_ns - since_ns >= LIFE_NS
+        late = self.scheduler.now_ns - since_ns >= self._life_ns
         if late if self.kills else self._in_flight(metadata) >= _FULL:
             self._kill(metadata, epoch)
 
@@ -119,7 +124,9 @@ class Interrupted(World):
         ends = self.env.watch._attempts[epoch].replaying.values()
         replaying = any(not end.is_over for end in ends)
         self._killed = epoch
-        self.kills.append(Kill(metadata.epoch, self._left(metadata), replaying))
+        self.kills.append(
+            Kill(metadata.epoch, self._left(metadata), self._in_flight(metadata), replaying)
+        )
         if self._rescales and len(self.kills) % 2 == 0:
             self._rescale()
         elif len(self.kills) % 3 == 0:

@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from headrace.channels.gate import InputChannel
+from headrace.channels.credit import Budget, Credit
+from headrace.channels.gate import Gate
 from headrace.engine.coordinator.retention import Retention
 from headrace.recovery.registry import Deletable, SharedStateRegistry
 
@@ -88,15 +89,28 @@ def what_is_kept_for_others_is_kept_for_ever(patch: pytest.MonkeyPatch) -> None:
 
 
 @mutant
-def credit_for_a_dropped_buffer_is_not_given_back(patch: pytest.MonkeyPatch) -> None:
-    whole = InputChannel.commit
+def what_is_left_to_replay_costs_no_credit(patch: pytest.MonkeyPatch) -> None:
+    whole = Gate.open
 
-    def commit(self: InputChannel, buffer: Any, *rest: Any) -> int | None:
-        limit = whole(self, buffer, *rest)
-        if buffer.first % 8 == 7:
-            self.consumed_bytes -= buffer.size_bytes
-            self.limit_bytes -= buffer.size_bytes
-            return None
+    def open_all(self: Gate, *, held: bool = False) -> Any:
+        return whole(self, held=True)
+
+    patch.setattr(Gate, "open", open_all)
+
+
+@mutant
+def windows_do_not_share(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Budget, "free_bytes", 1 << 62)
+
+
+@mutant
+def credit_for_a_dropped_buffer_is_not_given_back(patch: pytest.MonkeyPatch) -> None:
+    whole = Credit.consumed
+
+    def consumed(self: Credit, size_bytes: int) -> int | None:
+        limit = whole(self, size_bytes)
+        if limit is None and self.consumed_bytes // size_bytes % 8 == 7:
+            self.consumed_bytes -= size_bytes
         return limit
 
-    patch.setattr(InputChannel, "commit", commit)
+    patch.setattr(Credit, "consumed", consumed)

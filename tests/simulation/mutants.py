@@ -15,6 +15,7 @@ import msgspec
 import pytest
 
 from headrace.channels.alignment import Alignment
+from headrace.channels.credit import Credit
 from headrace.channels.events import Barrier, Watermark
 from headrace.channels.gate import Gate, InputChannel
 from headrace.channels.subpartition import Overtaken, QueuedEvent, Subpartition
@@ -497,11 +498,11 @@ def finished_is_not_restored(patch: pytest.MonkeyPatch) -> None:
 
 @mutant
 def credit_is_returned_twice(patch: pytest.MonkeyPatch) -> None:
-    whole = InputChannel.commit
+    whole = Credit.consumed
 
-    def commit(self: InputChannel, buffer: Any, *rest: Any) -> int:
-        whole(self, buffer, *rest)
-        self.limit_bytes += buffer.size_bytes
+    def consumed(self: Credit, size_bytes: int) -> int:
+        whole(self, size_bytes)
+        self.limit_bytes += size_bytes
         return self.limit_bytes
 
-    patch.setattr(InputChannel, "commit", commit)
+    patch.setattr(Credit, "consumed", consumed)

@@ -12,10 +12,16 @@ import pytest
 
 from headrace.engine.coordinator.checkpoints import Checkpoints
 from headrace.engine.simulation.campaign.world import World
+from headrace.engine.simulation.scheduler import MILLISECOND_NS
+from headrace.engine.simulation.watch import Watch
 
 from .interrupted import Interrupted, scenario
+from .leak_mutants import MUTANTS
 
 KILLS = 6
+RESTARTS = 20
+#: A checkpoint or two.
+SHORT_LIFE_NS = 20 * MILLISECOND_NS
 CHAINS = pytest.mark.parametrize("parallelism", [(2,), (2, 3, 1, 2)], ids=["as it is", "rescaled"])
 
 
@@ -36,6 +42,26 @@ def test_every_recovery_that_is_cut_short_gets_the_job_further(parallelism: Sequ
     assert all(kill.replaying for kill in world.kills[1:]), "killed in the midst of the replay"
     assert standstills(world) == []
     assert report.coverage.get("rescaled restores", 0) == len(parallelism) - 1
+
+
+def in_flight_after_restarts() -> list[int]:
+    """How many records are in flight at the newest checkpoint, restart after restart."""
+    world = Interrupted(0, scenario(0, (2,)), RESTARTS, SHORT_LIFE_NS)
+    assert world.run().violation == ""
+    assert len(world.kills) == RESTARTS
+    return [kill.in_flight for kill in world.kills]
+
+
+def test_restarts_in_a_row_add_nothing_to_what_is_in_flight() -> None:
+    first, *later = in_flight_after_restarts()
+    assert max(later) <= first, later
+
+
+def test_restarts_that_fill_the_queues_anew_are_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    MUTANTS["what_is_left_to_replay_costs_no_credit"](monkeypatch)
+    monkeypatch.setattr(Watch, "_check_nothing_new", lambda *_: None)
+    first, *later = in_flight_after_restarts()
+    assert max(later) > 1.5 * first, later
 
 
 def test_a_job_that_checkpoints_only_what_has_recovered_stands_still(

@@ -18,11 +18,13 @@ Search = Callable[[int], Report]
 #: {mutant: how it is looked for, and a seed that found it}; tried first.
 KNOWN: dict[str, tuple[Search, int]] = {
     "a_refused_deletion_is_forgotten": (refusing, 1),
-    "credit_for_a_dropped_buffer_is_not_given_back": (simulate, 1),
+    "credit_for_a_dropped_buffer_is_not_given_back": (simulate, 4),
     "files_go_although_metadata_stays": (refusing, 3),
     "metadata_that_storage_kept_is_forgotten": (refusing, 3),
     "the_job_ends_without_a_last_sweep": (simulate, 48),
     "what_comes_late_is_not_looked_for_again": (lagging, 3),
+    "what_is_left_to_replay_costs_no_credit": (simulate, 103),
+    "windows_do_not_share": (simulate, 6),
     "what_is_kept_for_others_is_kept_for_ever": (simulate, 0),
 }
 SEEDS_MAX = 60

@@ -96,7 +96,7 @@ def test_with_and_without_what_commutes_the_job_ends_in_the_same_ways(scope: Sco
 def test_forgotten_credit_is_missed_by_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
     scope = Scope(CheckpointMode.ALIGNED, rows=(1, 0))
     forgotten, fewer = outcomes(SmallWorld(scope))
-    monkeypatch.setattr(small_worker, "_without_credit", lambda subtask: None)
+    monkeypatch.setattr(small_worker, "forgets_credit", lambda scope: False)
     known, states = outcomes(SmallWorld(scope))
     assert forgotten == known
     assert fewer < states

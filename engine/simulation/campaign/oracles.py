@@ -46,14 +46,16 @@ def check_credit(
             consumer = subtasks.get(SubtaskId(plan.edges[channel.edge].consumer, channel.consumer))
             if consumer is None:
                 continue
-            end = consumer._gate.channels[channel]
+            channel_end = consumer._gate.channels[channel]
+            end, window = channel_end.credit, channel_end.credit.window
             if subpartition.limit_bytes > end.limit_bytes:
                 raise Violation(f"{id} uses credit on {channel} that nobody granted")
-            given_bytes = 0 if end.given is None else end.given.size_bytes
-            if end.received_bytes != end.consumed_bytes + end.queued_bytes + given_bytes:
+            given = channel_end.given
+            given_bytes = 0 if given is None else given.size_bytes
+            if end.received_bytes != end.consumed_bytes + channel_end.queued_bytes + given_bytes:
                 raise Violation(f"channel {channel}: credit for what came in is lost")
-            idle = end.given is None and not end.queue
-            least_bytes = end.window.size_bytes - end.window.size_bytes // 2
+            idle = given is None and not channel_end.queue and end.limit_bytes > 0
+            least_bytes = window.size_bytes - window.size_bytes // 2
             if idle and end.limit_bytes < end.consumed_bytes + least_bytes:
                 raise Violation(f"channel {channel} is idle, and its window is not granted")
             # While rows wait for a full batch, their channel gets more credit.
@@ -63,6 +65,19 @@ def check_credit(
                 raise Violation(f"channel {channel}: more was granted than consumed")
             if subpartition.sent_bytes < end.received_bytes:
                 raise Violation(f"channel {channel}: more bytes were received than sent")
+
+
+def check_budget(subtasks: Iterable[Subtask], budget_bytes: int) -> None:
+    """Check that a worker has granted no more credit than its budget, however many its channels.
+
+    Exempt are subtasks that ask for batches, whose rows may be more than the budget holds.
+    """
+    plain = [subtask for subtask in subtasks if subtask._batches is None]
+    ends = [channel.credit for subtask in plain for channel in subtask._gate.channels.values()]
+    granted_bytes = sum(end.limit_bytes - end.consumed_bytes for end in ends if end.limit_bytes)
+    # A share is a byte at least.
+    if granted_bytes > max(budget_bytes, len(ends)):
+        raise Violation(f"a worker has granted {granted_bytes} bytes of {budget_bytes}")
 
 
 # --- storage --------------------------------------------------------------------------------------

@@ -32,6 +32,8 @@ _MODES = (
 )
 #: Share of the runs in which the job goes on at another parallelism.
 _RESCALED = 0.35
+#: Share of the runs with databases in which some checkpoints are full.
+_FULL = 0.2
 #: Share of the runs that somebody drains.
 _DRAINED = 0.12
 #: Most records that a run's tasks may handle in all, so that a run stays short.
@@ -62,14 +64,14 @@ def draw_scenario(
     mode: CheckpointMode | None = None,
 ) -> Scenario:
     """Draw job, settings and faults."""
-    words = ("later", "batches", "asks", "failing")
-    later, batches, asks, failing = (_beside(rng, word) for word in words)
+    words = ("later", "batches", "asks", "failing", "full")
+    later, batches, asks, failing, full = (_beside(rng, word) for word in words)
     drawn = rng.choice(_MODES)
     mode = mode or drawn
     exact = mode is not CheckpointMode.AT_LEAST_ONCE
     graph = draw_graph(rng, keyed_totals=exact)
     graph, _ = _bounded(graph)
-    settings = _draw_settings(rng, graph, mode)
+    settings = _with_full(_draw_settings(rng, graph, mode), full)
     profile = draw_profile(rng) if faults else no_faults()
     state = rng.getstate()
     drain_ns = rng.randint(1, 80) * MILLISECOND_NS if rng.random() < _DRAINED else None
@@ -98,6 +100,13 @@ def _beside(rng: random.Random, word: str) -> random.Random:
     return beside
 
 
+def _with_full(settings: Settings, rng: random.Random) -> Settings:
+    """Have some checkpoints share no file with older ones, as others do of databases."""
+    if not settings.databases or rng.random() >= _FULL:
+        return settings
+    return replace(settings, full_every=rng.choice((1, 1, 1, 2)))
+
+
 def _bounded(graph: Graph) -> tuple[Graph, Reference]:
     """Return the graph with few enough records for a short run, and the mandatory output."""
     reference = reference_of(graph)
@@ -119,6 +128,7 @@ def _draw_settings(rng: random.Random, graph: Graph, mode: CheckpointMode) -> Se
     savepoints = rng.choice((0, 0, 0, 1, 3))
     databases = rng.sample(range(tasks), rng.randint(1, tasks)) if rng.random() < 0.3 else ()
     claim_after = rng.choice((None, None, None, None, 1, 2, 4))
+    budget_bytes = rng.choice((1 << 62, 1 << 62, 4000, 600))
     rng.setstate(state)
     slow = rng.sample(range(tasks), 1) if rng.random() < 0.3 else []
     timeout_ns = rng.choice((40, 300, 5000)) * MILLISECOND_NS
@@ -134,6 +144,7 @@ def _draw_settings(rng: random.Random, graph: Graph, mode: CheckpointMode) -> Se
             work_rows_max=rng.choice((1, 4, 16, 64)),
             work_target_ns=20 * MILLISECOND_NS,
             debloat=debloat,
+            budget_bytes=budget_bytes,
             alignment_timeout_ns=None
             if alignment_timeout_ns is None
             else alignment_timeout_ns * MILLISECOND_NS,

@@ -34,7 +34,14 @@ from .environment import Environment, Settings
 from .faults import FaultProfile, Faults
 from .local_disk import LocalDisk
 from .network import Network
-from .oracles import check_credit, check_failed, check_newest, check_output, check_retained
+from .oracles import (
+    check_budget,
+    check_credit,
+    check_failed,
+    check_newest,
+    check_output,
+    check_retained,
+)
 from .orphans import Orphans
 from .promptness import duration_max_ns
 from .rescaling import Rescaling
@@ -374,9 +381,11 @@ class World:
     def _check_credit(self) -> None:
         """Compare both ends of the channels of the newest running attempt."""
         by_epoch: dict[int, tuple[ExecutionPlan, dict[SubtaskId, Subtask]]] = {}
+        budget_bytes = self.scenario.settings.limits.budget_bytes
         for worker in self.workers:
             attempt = worker.machine._attempt
             if worker.alive and attempt is not None:
+                check_budget(attempt.subtasks.values(), budget_bytes)
                 _, subtasks = by_epoch.setdefault(attempt.epoch, (worker.env.plan, {}))
                 subtasks.update(attempt.subtasks)
         for plan, subtasks in by_epoch.values():

@@ -24,9 +24,8 @@ Sound reductions, which drop only differences that no process and no check can s
   depend on each other alone, and all orders of these are tried (a persistent set).
 - Of a dead worker's messages all, some or none still arrive. A dead driver takes its workers with
   it, at once: they could reach no process.
-- A channel whose credit exceeds all existing records gets no credit messages, and its grants are
-  forgotten: they depend on when the queue happened to be empty, and hold no record back. Scopes
-  with little credit have all credit messages.
+- A channel whose credit exceeds all existing records is open from the start, without a message.
+  Scopes with little credit have all credit messages.
 - Messages of an attempt to a worker that has abandoned the attempt are dropped: its driver has
   closed the connection.
 - Unordered contents of pieces of work, files, acknowledgements and messages are sorted; counters

@@ -145,6 +145,9 @@ class WorkerState:
         outputs: list[Output] = []
         effects = self.machine.step(event, self.clock_ns)
         self.machine.check()
+        if self.machine._attempt is not None and forgets_credit(self.scope):
+            for subtask in self.machine._attempt.subtasks.values():
+                _give_endless_credit(subtask)
         for effect in effects:
             self._perform(effect, outputs)
         return outputs
@@ -160,10 +163,8 @@ class WorkerState:
             case CommitWork(subtask):
                 self.tasks[subtask].commit()
             case SendFrame(epoch, _, frame):
-                # Credit without end changes nothing at the sender.
-                if self.link == epoch and (
-                    self.scope.window_rows is not None or not isinstance(frame, CreditFrame)
-                ):
+                forgotten = isinstance(frame, CreditFrame) and forgets_credit(self.scope)
+                if self.link == epoch and not forgotten:
                     outputs.append(Output("peer", ("frame", epoch, frame)))
             case TakeSnapshot(subtask, checkpoint):
                 task = self.tasks[subtask]
@@ -293,8 +294,6 @@ def without_history(state: WorkerState) -> None:
         pace = subtask._pace
         pace.busy_ns = pace.backpressured_ns = pace.idle_ns = pace._last_ns = 0
         pace.rows_in = pace.rows_out = 0
-        if state.scope.window_rows is None:
-            _without_credit(subtask)
         # Which barrier came, or left, when: only `holds` say so.
         captures = subtask._cuts._captures
         subtask._cuts._captures = dict(sorted(captures.items()))
@@ -312,12 +311,15 @@ def without_history(state: WorkerState) -> None:
                 pending.delivered = in_order(pending.delivered)
 
 
-def _without_credit(subtask: Subtask) -> None:
-    """Make endless credit endless again: the granted part limits no sender, and depends on
-    history.
-    """
+def forgets_credit(scope: Scope) -> bool:
+    """Return whether credit has no end: then it limits no sender, and no message tells of it."""
+    return scope.window_rows is None
+
+
+def _give_endless_credit(subtask: Subtask) -> None:
+    """Open the channels at both ends, also those with records to replay before them."""
     for channel in subtask._gate.channels.values():
-        channel.limit_bytes = UNLIMITED_BYTES
+        channel.credit.limit_bytes = UNLIMITED_BYTES
     for subpartition in subtask._subpartitions.values():
         subpartition.limit_bytes = UNLIMITED_BYTES
 

@@ -327,7 +327,7 @@ class SmallWorld:
                     case ("control", message):
                         return state.step(w.ControlReceived(message))
                     case ("frame", epoch, frame):
-                        return state.step(w.FrameReceived(epoch, other, frame))
+                        return state.step(w.FramesReceived(epoch, other, (frame,)))
                     case ("link", epoch):
                         if epoch >= state.machine._epoch:
                             state.link = epoch

@@ -79,8 +79,9 @@ def test_the_first_programs_are_measured_one_by_one(headrace: Command) -> None:
     )
     assert ended.code == 0
     programs = [found["program"] for found in ended.objects]
-    assert len(programs) == len(set(programs)) == 9
-    assert all(found["records_per_s"] > 0 for found in ended.objects)
+    assert len(programs) == len(set(programs)) == 10
+    for found in ended.objects:
+        assert found.get("skipped", "").startswith("bytewax is not") or found["records_per_s"] > 0
     assert [found["ratio"] > 0 for found in ended.objects[-2:]] == [True, True]
 
 

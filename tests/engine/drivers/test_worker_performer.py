@@ -20,7 +20,7 @@ def test_a_frame_goes_to_the_worker_of_its_epoch_and_comes_from_there() -> None:
     assert peers.connected(7, 2, 1) == w.PeerConnected(2, 1)
     assert peers.to(2, 1) == 7
     assert peers.to(3, 1) is None
-    assert peers.received(7, _FRAME) == w.FrameReceived(2, 1, _FRAME)
+    assert peers.received(7, _FRAME) == w.FramesReceived(2, 1, (_FRAME,))
 
 
 def test_a_lost_connection_is_told_once_and_leads_nowhere() -> None:

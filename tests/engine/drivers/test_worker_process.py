@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from headrace.channels.credit import Debloat
+from headrace.engine.contract.execution import ExecutionPlan, TaskPlan
 from headrace.engine.contract.launcher import WorkerProgram
 from headrace.engine.contract.operators import StateBackend
 from headrace.engine.contract.options import Checkpoints, Network, State
 from headrace.engine.drivers.worker_process import worker_settings
 
+PLAN = ExecutionPlan("job", (TaskPlan(0, "source", (), 1, inputs=(), outputs=()),), (), 128)
 BARE = WorkerProgram("job", ("127.0.0.1", 1), b"secret", b"plan", 2)
 
 
@@ -18,9 +20,9 @@ def program(checkpoints: Checkpoints | None, network: Network, state: State) -> 
 
 
 def test_a_program_without_options_runs_by_the_defaults() -> None:
-    settings = worker_settings(BARE)
+    settings = worker_settings(BARE, PLAN)
     assert (settings.limits.buffer_bytes, settings.limits.window_bytes) == (1 << 20, 4 << 20)
-    assert settings.limits.debloat == Debloat(10**9, floor_bytes=1 << 16)
+    assert settings.limits.debloat == Debloat(10**9 // 2, floor_bytes=1 << 12)
     assert settings.limits.alignment_timeout_ns is None
     assert not settings.limits.logs
     assert not settings.limits.compresses
@@ -35,7 +37,7 @@ def test_every_option_that_concerns_workers_reaches_them() -> None:
     )
     network = Network(buffer="1KiB", window="2KiB", debloat_target=0, heartbeat="2s")
     state = State("rocksdb", directory="/s", write_buffer=5, block_cache=6)
-    settings = worker_settings(program(checkpoints, network, state))
+    settings = worker_settings(program(checkpoints, network, state), PLAN)
     assert (settings.limits.buffer_bytes, settings.limits.window_bytes) == (1024, 2048)
     assert settings.limits.debloat is None
     assert settings.limits.alignment_timeout_ns == 0

@@ -103,6 +103,15 @@ class Driven:
         }
 
     def start(self) -> list[str]:
+        """Start; consumers have opened all outputs. Not told: inputs that are opened at once."""
+        for subpartition in self.subtask._subpartitions.values():
+            subpartition.grant(self.subtask._limits.window_bytes)
+        begun = self.subtask.start(self.now_ns)
+        replays = bool(self.subtask._replay.pending_ports)
+        return self._noted([e for e in begun if replays or not isinstance(e, GrantCredit)])
+
+    def opened(self) -> list[str]:
+        """Start without credit from the consumers."""
         return self._noted(self.subtask.start(self.now_ns))
 
     def step(self, event: SubtaskEvent) -> list[str]:

@@ -82,8 +82,10 @@ def attempt(slots: dict[int, int], me: int) -> Attempt:
 def of_two_workers() -> Attempt:
     """Worker 0, with slot 0, has begun; worker 7 has slot 1."""
     made = attempt({0: 0, 1: 7}, 0)
-    started = made.start(0)
-    assert started == [RunWork(SOURCE, 1, PollWork(4))]
+    opened = SendFrame(1, 7, CreditFrame(ChannelId(0, 1, 0), 800))
+    assert made.start(0) == [opened], "nothing is read for a consumer that may have to replay"
+    polling = made.frames([CreditFrame(ChannelId(0, 0, 1), 800)], 0)
+    assert polling == [RunWork(SOURCE, 1, PollWork(4))]
     return made
 
 
@@ -125,10 +127,10 @@ def test_a_buffer_for_another_worker_leaves_as_a_frame() -> None:
 def test_a_frame_finds_the_subtask_of_its_channel() -> None:
     subject = of_two_workers()
     channel = ChannelId(0, 1, 0)
-    effects = subject.frame(BufferFrame(channel, Buffer(0, 2, 16, (batch(2),))), 0)
+    effects = subject.frames([BufferFrame(channel, Buffer(0, 2, 400, (batch(2),)))], 0)
     assert [run.subtask for run in runs(effects)] == [MAP]
     effects = subject.step(MAP, WorkDone(1), 0)
-    assert SendFrame(1, 7, CreditFrame(channel, 816)) in effects
+    assert SendFrame(1, 7, CreditFrame(channel, 1200)) in effects
 
 
 def test_credit_within_the_worker_is_handed_over_too() -> None:
@@ -137,12 +139,12 @@ def test_credit_within_the_worker_is_handed_over_too() -> None:
     effects = subject.step(MAP, WorkDone(1), 0)
     assert not frames(effects)
     producer = subject.subtasks[SOURCE]
-    assert "e0:0>0 sent=3 tail=3 credit=800" in producer.describe()
+    assert "e0:0>0 sent=3 tail=3 credit=776" in producer.describe()
 
 
 def test_credit_from_another_worker_reaches_the_producer() -> None:
     subject = of_two_workers()
-    subject.frame(CreditFrame(ChannelId(0, 0, 1), 5_000), 0)
+    subject.frames([CreditFrame(ChannelId(0, 0, 1), 5_000)], 0)
     assert "e0:0>1 sent=0 tail=0 credit=5000" in subject.subtasks[SOURCE].describe()
 
 
@@ -152,7 +154,7 @@ def test_an_end_of_input_goes_both_ways() -> None:
     effects = subject.step(SOURCE, WorkDone(2), 0)
     assert SubtaskFinished(SOURCE) in effects
     assert SendFrame(1, 7, EventFrame(ChannelId(0, 0, 1), 0, EndOfInput())) in effects
-    effects = subject.frame(EventFrame(ChannelId(0, 1, 0), 0, EndOfInput()), 0)
+    effects = subject.frames([EventFrame(ChannelId(0, 1, 0), 0, EndOfInput())], 0)
     assert [type(run.what).__name__ for run in runs(effects)] == ["FinishWork"]
 
 
@@ -162,7 +164,7 @@ def test_a_file_is_written_when_every_subtask_of_the_worker_has_cut() -> None:
     effects = subject.trigger(BARRIER, None, 0)
     assert [e.subtask for e in effects if isinstance(e, TakeSnapshot)] == [SOURCE]
     assert not any(isinstance(e, PersistCheckpoint) for e in effects)
-    effects = subject.frame(EventFrame(ChannelId(0, 1, 0), 0, BARRIER), 0)
+    effects = subject.frames([EventFrame(ChannelId(0, 1, 0), 0, BARRIER)], 0)
     (persist,) = (e for e in effects if isinstance(e, PersistCheckpoint))
     assert (persist.epoch, persist.checkpoint) == (1, 1)
     assert sorted(cut.subtask for cut in persist.cuts) == [SOURCE, MAP]
@@ -175,7 +177,7 @@ def test_cuts_of_a_cancelled_checkpoint_are_forgotten() -> None:
     subject.trigger(BARRIER, None, 0)
     subject.give_up(1)
     subject.give_up(1)
-    effects = subject.frame(EventFrame(ChannelId(0, 1, 0), 0, BARRIER), 0)
+    effects = subject.frames([EventFrame(ChannelId(0, 1, 0), 0, BARRIER)], 0)
     assert not any(isinstance(e, PersistCheckpoint) for e in effects)
 
 
@@ -215,7 +217,7 @@ def test_a_frame_that_belongs_elsewhere_breaks_the_protocol(
 ) -> None:
     subject = of_two_workers()
     with pytest.raises(AssertionError, match=reason):
-        subject.frame(EventFrame(channel, 0, EndOfInput()), 0)
+        subject.frames([EventFrame(channel, 0, EndOfInput())], 0)
 
 
 def test_a_subtask_that_is_not_here_cannot_be_stepped() -> None:

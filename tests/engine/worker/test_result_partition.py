@@ -4,6 +4,7 @@ import pyarrow as pa
 import pytest
 
 from headrace.channels.buffer import ChannelId
+from headrace.channels.credit import Window
 from headrace.channels.events import EndOfInput
 from headrace.channels.subpartition import QueuedEvent, Subpartition
 from headrace.engine.worker.result_partition import ResultPartition
@@ -13,7 +14,9 @@ LEFT, RIGHT, OTHER = ChannelId(0, 0, 0), ChannelId(0, 0, 1), ChannelId(1, 0, 0)
 
 def partition(*edges: tuple[ChannelId, ...], window_bytes: int = 1000) -> ResultPartition:
     def queue(channel: ChannelId) -> Subpartition:
-        return Subpartition(channel, position=0, window_bytes=window_bytes, room_bytes=100)
+        opened = Subpartition(channel, position=0, room=Window(100, None))
+        opened.grant(window_bytes)
+        return opened
 
     return ResultPartition([[queue(c) for c in edge] for edge in edges], room_bytes=777)
 

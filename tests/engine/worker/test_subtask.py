@@ -14,6 +14,7 @@ from headrace.engine.contract.operators import SourceStatus
 from headrace.engine.operators.work import Outputs, WorkDone
 from headrace.engine.worker.subtask_events import (
     BufferArrived,
+    BufferRead,
     CheckpointCancelled,
     CheckpointTriggered,
     CreditGranted,
@@ -49,7 +50,34 @@ def test_records_are_worked_on_then_committed_and_only_then_sent() -> None:
     subject = Driven()
     assert subject.start() == []
     assert subject.records(A, 2) == ["run 1: port 0 [0, 1]"]
-    assert subject.done(1, 2) == ["commit", "grant e0:0>0 816", "send e1:0>0 0..2"]
+    assert subject.done(1, 2) == ["commit", "send e1:0>0 0..2"]
+
+
+def test_credit_goes_back_half_a_window_at_a_time() -> None:
+    subject = Driven(limits=replace(LIMITS, window_bytes=4 * ROW_BYTES))
+    subject.start()
+    assert subject.records(A, 1) == ["run 1: port 0 [0]"]
+    assert subject.done(1) == ["commit"]
+    assert subject.records(A, 1) == ["run 2: port 0 [1]"]
+    assert subject.done(2) == ["commit", "grant e0:0>0 48"]
+
+
+def test_inputs_are_opened_when_nothing_is_left_to_replay() -> None:
+    buffer = BufferHandle("chk-1/a", 8, 1, "0" * 16, 3, 0, 3)
+    stored = ChannelStateHandle(0, 0, 0, "input", 0, [buffer], ended=False)
+    other = ChannelId(3, 0, 0)
+    subject = Driven(inputs=((A,), (other,)), replay=[stored])
+    assert subject.start()[:1] == ["grant e3:0>0 800"]
+    assert subject.step(BufferRead(0, batch(0, 3))) == ["run 1: port 0 [0, 1, 2]"]
+    assert subject.done(1)[-1] == "grant e0:0>0 800"
+
+
+def test_a_producer_waits_until_all_its_consumers_have_opened_their_channels() -> None:
+    subject = Driven(outputs=((X, Y),))
+    subject.opened()
+    assert subject.records(A, 1) == []
+    assert subject.step(CreditGranted(X, 80)) == []
+    assert subject.step(CreditGranted(Y, 80)) == ["run 1: port 0 [0]"]
 
 
 def test_one_piece_of_work_runs_at_a_time_and_each_has_the_next_number() -> None:
@@ -91,7 +119,7 @@ def test_outputs_go_to_the_target_of_each_edge() -> None:
     subject.records(A, 1)
     outputs: Outputs = (((1, batch(0, 3), 24), (0, batch(0, 1), 8)), ((0, batch(0, 2), 16),))
     effects = subject.step(WorkDone(1, outputs, 4))
-    assert effects[2:] == ["send e1:0>0 0..1", "send e1:0>1 0..3", "send e2:0>0 0..2"]
+    assert effects[1:] == ["send e1:0>0 0..1", "send e1:0>1 0..3", "send e2:0>0 0..2"]
 
 
 def test_a_peer_that_breaks_the_protocol_is_found_out() -> None:

@@ -10,7 +10,7 @@ import pytest
 from headrace.channels.buffer import Buffer, ChannelId
 from headrace.channels.events import Barrier, CheckpointMode, EndOfInput
 from headrace.channels.partitioners.rebalance import Rebalance
-from headrace.channels.wire import BufferFrame, EventFrame
+from headrace.channels.wire import BufferFrame, CreditFrame, EventFrame
 from headrace.engine.contract import messages as m
 from headrace.engine.contract.execution import (
     EdgePlan,
@@ -23,7 +23,7 @@ from headrace.engine.contract.operators import SinkWriter, SourceReader, SourceS
 from headrace.engine.operators.work import WorkDone
 from headrace.engine.worker.subtask_events import CommitWork, RunWork, TakeSnapshot
 from headrace.engine.worker.subtask_spec import Limits
-from headrace.engine.worker.worker import Worker
+from headrace.engine.worker.worker import Phase, Worker
 from headrace.engine.worker.worker_events import (
     AttemptLoaded,
     AttemptLoadFailed,
@@ -34,7 +34,7 @@ from headrace.engine.worker.worker_events import (
     ControlLost,
     ControlReceived,
     DropAttempt,
-    FrameReceived,
+    FramesReceived,
     GiveUpCheckpoint,
     LoadAttempt,
     PeerConnected,
@@ -119,10 +119,27 @@ class Driven:
         self.reports: list[m.ToCoordinator] = []
 
     def step(self, event: WorkerEvent) -> list[str]:
+        was_running = self.worker.phase is Phase.RUNNING
         effects = self.worker.step(event, self.now_ns)
+        if self.worker.phase is Phase.RUNNING and not was_running:
+            effects = self._opened(effects)
         self.worker.check()
         self.reports += [e.message for e in effects if isinstance(e, Report)]
         return [noted(effect) for effect in effects]
+
+    def _opened(self, effects: list[WorkerEffect]) -> list[WorkerEffect]:
+        """Leave out the credit that the worker gives; it gets credit from the other one at once."""
+        assert self.worker._attempt is not None
+        subtasks, me = self.worker._attempt.subtasks, self.worker.me
+        produced = [channel for subtask in subtasks.values() for channel in subtask._subpartitions]
+        channels = [c for c in produced if SubtaskId(1, c.consumer) not in subtasks]
+        credit = tuple(CreditFrame(channel, LIMITS.window_bytes) for channel in channels)
+        effects += self.worker.step(FramesReceived(1, 1 - me, credit), self.now_ns)
+        return [
+            e
+            for e in effects
+            if not (isinstance(e, SendFrame) and isinstance(e.frame, CreditFrame))
+        ]
 
     def told(self, message: m.ToWorker) -> list[str]:
         return self.step(ControlReceived(message))
@@ -199,11 +216,12 @@ def test_frames_of_a_faster_peer_are_kept_in_order_until_the_worker_runs() -> No
     subject = loaded()
     batch = pa.record_batch({"x": pa.array([5, 6], pa.int64())})
     assert (
-        subject.step(FrameReceived(1, 1, BufferFrame(INCOMING, Buffer(0, 2, 16, (batch,))))) == []
+        subject.step(FramesReceived(1, 1, (BufferFrame(INCOMING, Buffer(0, 2, 16, (batch,))),)))
+        == []
     )
     assert subject.told(m.Start(1)) == ["connect [1] expect []"]
-    assert subject.step(FrameReceived(1, 1, EventFrame(INCOMING, 2, EndOfInput()))) == []
-    assert subject.step(PeerConnected(1, 1)) == ["run t0.0 1 PollWork", "run t1.0 1 ProcessWork"]
+    assert subject.step(FramesReceived(1, 1, (EventFrame(INCOMING, 2, EndOfInput()),))) == []
+    assert subject.step(PeerConnected(1, 1)) == ["run t1.0 1 ProcessWork", "run t0.0 1 PollWork"]
 
 
 @pytest.mark.parametrize("cancelled", [False, True])
@@ -214,10 +232,10 @@ def test_a_trigger_waits_until_the_peers_are_connected(cancelled: bool) -> None:
     assert subject.told(m.Trigger(1, 1, "aligned", 0)) == []
     if cancelled:
         assert subject.told(m.Cancelled(1, 1)) == []
-    subject.step(PeerConnected(1, 1))
-    effects = subject.done(SOURCE, WorkDone(1))
-    assert ("frame to 1 in 1: EventFrame e0:0>1" in effects) == (not cancelled)
-    assert ("snapshot t0.0 1" in effects) == (not cancelled)
+    effects = subject.step(PeerConnected(1, 1))
+    effects += subject.done(SOURCE, WorkDone(1))
+    assert "frame to 1 in 1: EventFrame e0:0>1" in effects
+    assert ("discard 1" in effects) == cancelled
 
 
 def test_a_new_deploy_ends_the_attempt_and_loads_the_next() -> None:
@@ -300,7 +318,7 @@ def cut(subject: Driven, checkpoint: int = 1, position: int = 0) -> list[str]:
     """Both sources cut, the sink pre-commits; returns the effects of the last step."""
     barrier = Barrier(checkpoint, CheckpointMode.ALIGNED, 0)
     subject.told(m.Trigger(1, checkpoint, "aligned", 0))
-    effects = subject.step(FrameReceived(1, 1, EventFrame(INCOMING, position, barrier)))
+    effects = subject.step(FramesReceived(1, 1, (EventFrame(INCOMING, position, barrier),)))
     assert effects[-1].endswith("PrecommitWork")
     work = int(effects[-1].split()[2])
     transaction = ("out", Transaction(f"t{checkpoint}", {"rows": 3}))
@@ -326,7 +344,7 @@ def test_an_acknowledgement_names_operators_and_channels_that_held_the_cut() -> 
     barrier = Barrier(1, CheckpointMode.ALIGNED, 0)
     subject.told(m.Trigger(1, 1, "aligned", 0))
     subject.now_ns = 30
-    effects = subject.step(FrameReceived(1, 1, EventFrame(INCOMING, 0, barrier)))
+    effects = subject.step(FramesReceived(1, 1, (EventFrame(INCOMING, 0, barrier),)))
     subject.now_ns = 50
     subject.done(SINK, WorkDone(int(effects[-1].split()[2])))
     subject.now_ns = 80
@@ -367,7 +385,7 @@ def test_a_checkpoint_whose_barrier_comes_before_its_trigger_is_written_after_th
     subject.told(m.Start(1))
     subject.step(PeerConnected(1, 0))
     barrier = EventFrame(ChannelId(0, 0, 1), 0, Barrier(2, CheckpointMode.UNALIGNED, 0))
-    assert subject.step(FrameReceived(1, 0, barrier)) == ["run t1.1 1 PrecommitWork"]
+    assert subject.step(FramesReceived(1, 0, (barrier,))) == ["run t1.1 1 PrecommitWork"]
     assert subject.done(SubtaskId(1, 1), WorkDone(1)) == ["commit t1.1", "snapshot t1.1 2"]
     assert subject.told(m.Trigger(1, 1, "unaligned", 0)) == []
     assert subject.told(m.Cancelled(1, 1)) == ["discard 1"]
@@ -379,7 +397,7 @@ def test_completion_reaches_the_sinks() -> None:
     cut(subject)
     assert subject.told(m.Completed(1, 1)) == ["confirm 1"]
     record = Buffer(0, 1, 8, (pa.record_batch({"x": [1]}, SCHEMA),))
-    (run,) = subject.step(FrameReceived(1, 1, BufferFrame(INCOMING, record)))
+    (run,) = subject.step(FramesReceived(1, 1, (BufferFrame(INCOMING, record),)))
     subject.done(SINK, WorkDone(int(run.split()[2])))
     cut(subject, 2, position=1)
     subject.step(persisted(2))
@@ -398,7 +416,7 @@ def test_completion_reaches_the_sinks() -> None:
         AttemptLoadFailed(1, "late"),
         PeerConnected(1, 1),
         PeerLost(1, 1, "late"),
-        FrameReceived(1, 1, EventFrame(INCOMING, 99, EndOfInput())),
+        FramesReceived(1, 1, (EventFrame(INCOMING, 99, EndOfInput()),)),
         WorkEnded(1, SOURCE, WorkDone(99)),
         WorkFailed(1, SOURCE, "late", "", fatal=True),
         CheckpointPersisted(1, 1, {}, {}, {}, 0),
@@ -486,7 +504,7 @@ def test_a_broken_invariant_ends_the_attempt_and_not_the_worker(
     frame: EventFrame, reason: str
 ) -> None:
     subject = running()
-    assert subject.step(FrameReceived(1, 1, frame)) == ["drop 1", "report AttemptFailed"]
+    assert subject.step(FramesReceived(1, 1, (frame,))) == ["drop 1", "report AttemptFailed"]
     report = subject.reports[-1]
     assert isinstance(report, m.AttemptFailed)
     assert report.reason.startswith("broken invariant: ")
