@@ -81,8 +81,8 @@ class Computing:
 
 
 class Measure:
-    """Appends (time, latency, records) samples of each batch to a file of its own, all in
-    nanoseconds.
+    """Appends samples of each batch to a file of its own: (time, latency, records), the times in
+    nanoseconds; the records of a batch's samples add up to the batch.
     """
 
     def __init__(self, folder: str) -> None:
@@ -90,16 +90,20 @@ class Measure:
         self._file: Any = None
 
     def __call__(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        if not batch.num_rows:
+            return batch
         if self._file is None:
             name = f"{os.getpid()}-{id(self)}.samples"
             # Closed with the process: a function of a pipeline has no end of life to hook on.
             self._file = Path(self._folder, name).open("ab", buffering=0)  # noqa: SIM115
         now_ns = time.time_ns()
-        emitted = batch.column("emitted").to_numpy()[:: max(1, batch.num_rows // _SAMPLES)]
+        every = max(1, batch.num_rows // _SAMPLES)
+        emitted = batch.column("emitted").to_numpy()[::every]
         samples = np.empty((len(emitted), 3), dtype=np.int64)
         samples[:, 0] = now_ns
         samples[:, 1] = now_ns - emitted
-        samples[:, 2] = batch.num_rows // len(emitted)
+        samples[:, 2] = every
+        samples[-1, 2] = batch.num_rows - every * (len(emitted) - 1)
         self._file.write(samples.tobytes())
         return batch
 
