@@ -6,9 +6,8 @@ stage sleeps so many milliseconds a record on average. Units: checkpoint duratio
 durable metadata), throughput in records/s arriving at the measure map, latency in ms from the
 source's emission to the measure map.
 
-The floor of a checkpoint is measured in the same run: hops x one-way message + bytes in flight /
-write bandwidth + one metadata commit. A checkpoint that names what earlier ones stored can undercut
-it; `written_floor_ms` counts only what it wrote.
+The floor of a checkpoint is measured in the same run: hops x one-way message + bytes that it wrote
+/ write bandwidth + one metadata commit. Bytes that it names from earlier checkpoints do not count.
 
 Source: FLIP-76, "Preliminary work" (0, 0.01 and 0.1 ms; we add 1 ms). Noise: shared machines; arms
 are interleaved, compare within one run.
@@ -20,10 +19,13 @@ from collections.abc import Iterator, Sequence
 from statistics import median
 from typing import Any
 
+from .measure import percentile
 from .slow_stage import Arm, Seen, Sleepy, observe
 
 MODES = ("aligned", "unaligned", "continuous", "none")
 SLEEPS_MS = (0.0, 0.01, 0.1, 1.0)
+#: {values of every checkpoint of a round: the result that several rounds compute of all of them}.
+_POOLED = {"durations_ms": "checkpoint_p99_ms", "floors_ms": "floor_p99_ms"}
 
 
 def arms(mode: str | None = None, sleep_ms: float | None = None) -> Iterator[tuple[str, float]]:
@@ -56,28 +58,33 @@ def results(seen: Seen) -> dict[str, Any]:
     """What was seen of an arm, as numbers."""
     return {
         "records_per_s": round(seen.records_per_s),
-        "latency_p50_ms": seen.latency_ms(0.5),
-        "latency_p99_ms": seen.latency_ms(0.99),
+        "latency_p50_ms": seen.latency_ms(50),
+        "latency_p99_ms": seen.latency_ms(99),
         "checkpoint_p50_ms": seen.duration_ms(50),
         "checkpoint_p99_ms": seen.duration_ms(99),
         "floor_ms": seen.floor_ms(50),
         "floor_p99_ms": seen.floor_ms(99),
-        "written_floor_ms": seen.written_floor_ms(50),
         "interval_p50_ms": seen.interval_ms(50),
         "inflight_bytes": seen.median_bytes([s.inflight_bytes for s in seen.sizes]),
         "written_bytes": seen.median_bytes([s.written_bytes for s in seen.sizes]),
         "files_max": max((s.files for s in seen.sizes), default=0),
         "completed": len(seen.completed),
         "failed": seen.failed,
+        "durations_ms": seen.durations_ms,
+        "floors_ms": seen.floors_ms,
     }
 
 
 def medians(rounds: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    """One object of several rounds of the same arm: the median of each number over the rounds that
-    have it; `rounds` says how many.
+    """One flat object of several rounds of the same arm: the median of each number over the rounds
+    that have it, but p99 of the checkpoints of all rounds together; `rounds` says how many.
     """
     merged: dict[str, Any] = {}
     for key, first in rounds[0].items():
         values = [found[key] for found in rounds if isinstance(found[key], int | float)]
-        merged[key] = median(values) if values else first
+        if key not in _POOLED:
+            merged[key] = median(values) if values else first
+    for pool, key in _POOLED.items():
+        if pool in rounds[0]:
+            merged[key] = percentile(sorted(v for found in rounds for v in found[pool]), 99)
     return {**merged, "rounds": len(rounds)}

@@ -28,7 +28,7 @@ from headrace.recovery.metadata import CheckpointMetadata
 from headrace.recovery.sizes import CheckpointSizes, sizes_of
 
 from .floor import Floor, measure_floor
-from .measure import percentile
+from .measure import percentile, rank_of
 from .waits import Waited, Waits
 
 #: With 68 bytes of payload and four integers a record has about 104 bytes.
@@ -201,43 +201,45 @@ class Seen:
         """Arriving at the measure map."""
         return int(self.samples[:, 2].sum()) / self.seconds
 
-    def latency_ms(self, share: float) -> float | None:
-        """Age that so large a share of the records does not exceed, from the source's emission on;
-        None without records.
+    def latency_ms(self, percent: int) -> float | None:
+        """Percentile of the records' ages, from the source's emission on; None of too few
+        samples.
         """
-        if not len(self.samples):
+        if rank_of(percent, len(self.samples)) is None:
             return None
         order = np.argsort(self.samples[:, 1])
         weights = np.cumsum(self.samples[order, 2])
-        at = int(np.searchsorted(weights, share * weights[-1]))
+        at = int(np.searchsorted(weights, percent / 100 * weights[-1]))
         return round(float(self.samples[order[min(at, len(order) - 1)], 1]) / 1e6, 3)
 
+    @property
+    def durations_ms(self) -> list[float]:
+        """Of the checkpoints, trigger to durable metadata; ascending."""
+        return sorted(c.duration_ns / 1e6 for c in self.completed)
+
     def duration_ms(self, percent: int) -> float | None:
-        """Percentile of the checkpoints' durations, trigger to durable metadata."""
-        return percentile(sorted(c.duration_ns / 1e6 for c in self.completed), percent)
+        """Percentile of the checkpoints' durations."""
+        return percentile(self.durations_ms, percent)
 
     def waited(self, percent: int) -> Waited | None:
-        """How long threads waited for a processor during the checkpoint of which `duration_ms`
-        tells; None: there is none.
+        """How long threads waited for a processor during the checkpoint whose duration
+        `duration_ms` gives; None if it gives none.
         """
-        if not self.completed:
+        rank = rank_of(percent, len(self.completed))
+        if rank is None:
             return None
-        ordered = sorted(self.completed, key=lambda c: c.duration_ns)
-        at = ordered[min(len(ordered) - 1, len(ordered) * percent // 100)]
+        at = sorted(self.completed, key=lambda c: c.duration_ns)[rank]
         began_ns = at.created_ms * 1_000_000
         return self.waits.between(began_ns, began_ns + at.duration_ns)
 
-    def floor_ms(self, percent: int) -> float | None:
-        """The same percentile of each checkpoint's physical floor, if all data in flight is written
-        each time.
-        """
-        held = (s.inflight_bytes + s.state_bytes for s in self.sizes)
-        return percentile(sorted(self.floor.checkpoint_ms(HOPS, size) for size in held), percent)
+    @property
+    def floors_ms(self) -> list[float]:
+        """The physical floor of each checkpoint: of the bytes that it wrote; ascending."""
+        return sorted(self.floor.checkpoint_ms(HOPS, s.written_bytes) for s in self.sizes)
 
-    def written_floor_ms(self, percent: int) -> float | None:
-        """The same of what was really written: less, where checkpoints build on earlier ones."""
-        written = (s.written_bytes for s in self.sizes)
-        return percentile(sorted(self.floor.checkpoint_ms(HOPS, size) for size in written), percent)
+    def floor_ms(self, percent: int) -> float | None:
+        """Percentile of the checkpoints' floors."""
+        return percentile(self.floors_ms, percent)
 
     def interval_ms(self, percent: int) -> float | None:
         """Percentile of the time from trigger to trigger."""
