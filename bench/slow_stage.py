@@ -22,13 +22,14 @@ import pyarrow as pa
 import headrace as hr
 from headrace.engine.connectors.sequence import SequenceSource
 from headrace.engine.contract.options import Runner
+from headrace.engine.contract.units import duration_ns
 from headrace.engine.coordinator.rules import Phase
 from headrace.engine.drivers.status import Status
 from headrace.recovery.metadata import CheckpointMetadata
 from headrace.recovery.sizes import CheckpointSizes, sizes_of
 
 from .floor import Floor, measure_floor
-from .measure import percentile, rank_of
+from .measure import percentile, rank_of, run_and_measure
 from .waits import Waited, Waits
 
 #: With 68 bytes of payload and four integers a record has about 104 bytes.
@@ -36,6 +37,8 @@ PAYLOAD_BYTES = 68
 #: Edges that a barrier crosses, the order to the sources, and the acknowledgement.
 HOPS = 4 + 2
 _SAMPLES = 16
+#: Records a second, about; the work of a stage that does not sleep.
+_RATE_WITHOUT_SLEEP = 2_000_000.0
 _POLL_S = 0.02
 _NETWORK = hr.Network()
 
@@ -127,6 +130,8 @@ class Arm:
         mode: of the checkpoints: "aligned", "unaligned" (in-flight data ad hoc), "continuous"
             (unaligned, with a log), "none".
         warm_up_s: time for the queues to fill, not observed.
+        seconds: to watch at least; an arm with checkpoints is watched for up to `patience_s` longer
+            until `checkpoints_min` of them have completed.
     """
 
     mode: str
@@ -137,13 +142,15 @@ class Arm:
     runner: Runner = "processes"
     warm_up_s: float = 5.0
     seconds: float = 15.0
+    checkpoints_min: int = 3
+    patience_s: float = 60.0
 
-    def job(self, directory: str, samples: str) -> hr.Job:
-        """The endless pipeline; checkpoints go to `directory`, samples of the measure map to
-        `samples`.
+    def job(self, directory: str, samples: str, records: int | None = None) -> hr.Job:
+        """The pipeline of so many records, endless by default; checkpoints go to `directory`,
+        samples of the measure map to `samples`.
         """
         source = SequenceSource(
-            rows=None, payload_bytes=PAYLOAD_BYTES, columns={"emitted": _emitted}
+            rows=records, payload_bytes=PAYLOAD_BYTES, columns={"emitted": _emitted}
         )
         stream = hr.from_source(source, name="source")
         stream = stream.shuffle().map_batches(_passed_on, name="map1")
@@ -163,7 +170,7 @@ class Arm:
             case "none":
                 return None
             case "aligned":
-                return hr.Checkpoints(directory, interval=self.interval)
+                return hr.Checkpoints(directory, self.interval, alignment_timeout=None)
             case "continuous":
                 return hr.Checkpoints(directory, self.interval, "unaligned", inflight="continuous")
             case _:
@@ -178,6 +185,8 @@ class Seen:
         samples: rows of (time, latency, records) from the measure map; nanoseconds.
         completed: checkpoints triggered and completed in that time, oldest first; `warm_up`: those
             before.
+        underway_ms: how long the checkpoint that was under way at the end had taken by then, if
+            that is longer than each of `completed` took.
         restarts: attempts that failed, from the start on; more than none spoils a measurement.
         waits: of the workers' threads for a processor.
     """
@@ -186,6 +195,7 @@ class Seen:
     samples: np.ndarray[Any, np.dtype[np.int64]]
     warm_up: list[CheckpointMetadata]
     completed: list[CheckpointMetadata]
+    underway_ms: float | None
     failed: int
     restarts: int
     floor: Floor
@@ -261,26 +271,74 @@ def observe(arm: Arm) -> Seen:
         handle = job.start(arm.runner)
         while handle.status().phase not in (Phase.RUNNING, Phase.ENDED):
             time.sleep(_POLL_S)
+        running_ns = time.time_ns()
         time.sleep(arm.warm_up_s)
         began_ns, before = time.time_ns(), handle.status()
         with Waits(before.workers.values()) as waits:
-            time.sleep(arm.seconds)
+            _watch(handle, arm, began_ns)
         ended_ns, after = time.time_ns(), handle.status()
         handle.cancel()
         handle.wait()
-        first_ms = began_ns // 1_000_000
-        completed = [c for c in after.checkpoints if c.created_ms >= first_ms]
-        largest = max((sizes_of(c).inflight_bytes for c in completed), default=0)
+        completed = _triggered_since(began_ns, after)
+        written = max((sizes_of(c).written_bytes for c in completed), default=0)
         return Seen(
             seconds=(ended_ns - began_ns) / 1e9,
             samples=_samples(samples, began_ns, ended_ns),
-            warm_up=[c for c in after.checkpoints if c.created_ms < first_ms],
+            warm_up=list(after.checkpoints[: len(after.checkpoints) - len(completed)]),
             completed=completed,
+            underway_ms=_underway_ms(arm, after, running_ns, ended_ns),
             failed=_noticed(after, "checkpoint_failed") - _noticed(before, "checkpoint_failed"),
             restarts=_noticed(after, "attempt_failed"),
-            floor=measure_floor(folder, largest, writers=arm.parallelism),
+            floor=measure_floor(folder, written, writers=arm.parallelism),
             waits=waits,
         )
+
+
+def work_rate(arm: Arm, records: int) -> float:
+    """Records per second of an arm that works off so many records, from the moment when all workers
+    run to the end of the job: fixed work, so that no mode gains by leaving records in its queues.
+    """
+    with tempfile.TemporaryDirectory(prefix="headrace-bench-") as folder:
+        samples = Path(folder, "samples")
+        samples.mkdir()
+        job = arm.job(str(Path(folder, "checkpoints")), str(samples), records)
+        return records / run_and_measure(job, arm.runner).running_s
+
+
+def records_for(sleep_ms: float, parallelism: int, seconds: float) -> int:
+    """Records that keep a stage with this sleep busy for about so long: the same for every mode."""
+    per_s = parallelism * 1e3 / sleep_ms if sleep_ms else _RATE_WITHOUT_SLEEP
+    return max(1, round(seconds * min(per_s, _RATE_WITHOUT_SLEEP)))
+
+
+def _watch(handle: hr.JobHandle, arm: Arm, began_ns: int) -> None:
+    """Let the time of an arm go by."""
+    time.sleep(arm.seconds)
+    deadline_s = time.monotonic() + (0.0 if arm.mode == "none" else arm.patience_s)
+    while time.monotonic() < deadline_s:
+        if len(_triggered_since(began_ns, handle.status())) >= arm.checkpoints_min:
+            return
+        time.sleep(_POLL_S)
+
+
+def _triggered_since(began_ns: int, status: Status) -> list[CheckpointMetadata]:
+    return [c for c in status.checkpoints if c.created_ms >= began_ns // 1_000_000]
+
+
+def _underway_ms(arm: Arm, status: Status, running_ns: int, ended_ns: int) -> float | None:
+    """See `Seen.underway_ms`. A checkpoint is triggered an interval after the one before, or when
+    that has completed; after a failed one the time is not known.
+    """
+    if arm.mode == "none" or _noticed(status, "checkpoint_failed"):
+        return None
+    interval_ns = duration_ns(arm.interval, option="interval")
+    triggered_ns = running_ns + interval_ns
+    if status.checkpoints:
+        last = status.checkpoints[-1]
+        triggered_ns = last.created_ms * 1_000_000 + max(interval_ns, last.duration_ns)
+    longest_ns = max((c.duration_ns for c in status.checkpoints), default=0)
+    age_ns = ended_ns - triggered_ns
+    return round(age_ns / 1e6, 3) if age_ns > longest_ns else None
 
 
 def _samples(folder: Path, began_ns: int, ended_ns: int) -> np.ndarray[Any, np.dtype[np.int64]]:

@@ -9,7 +9,15 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from headrace.bench.slow_stage import Measure
+from headrace.bench.slow_stage import (
+    Arm,
+    Measure,
+    Sleeping,
+    Sleepy,
+    observe,
+    records_for,
+    work_rate,
+)
 
 
 def measured(folder: Path, rows: int) -> np.ndarray[tuple[int, int], np.dtype[np.int64]]:
@@ -26,3 +34,28 @@ def test_every_record_of_a_batch_counts_once(rows: int, tmp_path: Path) -> None:
     samples = measured(tmp_path, rows)
     assert samples[:, 2].sum() == rows
     assert len(samples) < 32
+
+
+def test_an_aligned_checkpoint_that_does_not_end_is_seen_under_way() -> None:
+    arm = Arm("aligned", Sleeping(3600.0), warm_up_s=0.5, seconds=1.0, patience_s=1.5)
+    seen = observe(arm)
+    assert seen.completed == []
+    assert seen.duration_ms(50) is None
+    assert seen.underway_ms is not None
+    # Triggered a second after the start, it has been under way for two, at least.
+    assert 1_500 < seen.underway_ms < 60_000
+
+
+def test_an_arm_is_watched_until_it_has_its_checkpoints() -> None:
+    arm = Arm("unaligned", Sleepy(0.1), warm_up_s=0.5, seconds=0.1, checkpoints_min=2)
+    seen = observe(arm)
+    assert len(seen.completed) >= 2
+    assert seen.seconds > 1.0
+
+
+def test_the_work_of_an_arm_is_the_same_for_every_mode() -> None:
+    assert records_for(0.1, 2, 15.0) == 300_000
+    assert records_for(0.0, 2, 2.0) == records_for(1e-9, 2, 2.0) > 0
+    rate = work_rate(Arm("unaligned", Sleepy(0.1), interval="0.2s"), 10_000)
+    # Two subtasks sleep 0.1 ms a record, so half a second is the least.
+    assert 0 < rate <= 20_000
