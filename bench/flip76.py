@@ -19,9 +19,11 @@ from collections.abc import Iterator, Sequence
 from statistics import median
 from typing import Any
 
+from headrace.engine.contract.options import Runner
+
 from .figure import PANELS
 from .measure import percentile
-from .slow_stage import Arm, Seen, Sleepy, observe, records_for, work_rate
+from .slow_stage import Arm, Seen, Sleepy, Storage, observe, records_for, work_rate
 
 MODES = ("aligned", "unaligned", "continuous", "none")
 SLEEPS_MS = (0.0, 0.01, 0.1, 1.0)
@@ -41,14 +43,29 @@ def arms(mode: str | None = None, sleep_ms: float | None = None) -> Iterator[tup
 
 
 def run(
-    *, mode: str = "unaligned", sleep_ms: float = 0.1, parallelism: int = 2, seconds: float = 15.0
+    *,
+    mode: str = "unaligned",
+    sleep_ms: float = 0.1,
+    parallelism: int = 2,
+    seconds: float = 15.0,
+    runner: Runner = "processes",
+    storage: Storage = "local",
+    skewed: bool = False,
 ) -> dict[str, Any]:
     """Watch one arm for `seconds` or longer after its warm-up; then let it work off a fixed number
     of records, about as long.
 
     Returns one flat object with the keys of docs/cli.md, `bench flip76`.
     """
-    arm = Arm(mode, Sleepy(sleep_ms), parallelism, seconds=seconds)
+    arm = Arm(
+        mode,
+        Sleepy(sleep_ms),
+        parallelism,
+        runner=runner,
+        storage=storage,
+        skewed=skewed,
+        seconds=seconds,
+    )
     seen = observe(arm)
     records = records_for(sleep_ms, parallelism, seconds)
     return {
@@ -56,6 +73,9 @@ def run(
         "mode": mode,
         "sleep_ms": sleep_ms,
         "parallelism": parallelism,
+        "runner": runner,
+        "storage": storage,
+        "skew": skewed,
         "records": records,
         "records_per_s": round(work_rate(arm, records)),
         **results(seen),
@@ -90,7 +110,7 @@ def medians(rounds: Sequence[dict[str, Any]]) -> dict[str, Any]:
     """
     merged: dict[str, Any] = {}
     for key, first in rounds[0].items():
-        values = [found[key] for found in rounds if isinstance(found[key], int | float)]
+        values = [found[key] for found in rounds if _is_number(found[key])]
         if key not in _POOLED:
             merged[key] = median(values) if values else first
         if key in DRAWN and len(values) > 1:
@@ -101,6 +121,10 @@ def medians(rounds: Sequence[dict[str, Any]]) -> dict[str, Any]:
     if any(found.get("underway_ms") for found in rounds):
         merged |= _censored(rounds)
     return {**merged, "rounds": len(rounds)}
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
 
 
 def _censored(rounds: Sequence[dict[str, Any]]) -> dict[str, Any]:

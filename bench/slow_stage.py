@@ -14,13 +14,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import pyarrow as pa
 
 import headrace as hr
-from headrace.engine.connectors.sequence import SequenceSource
+from headrace.engine.connectors.sequence import Column, SequenceSource
 from headrace.engine.contract.options import Runner
 from headrace.engine.contract.units import duration_ns
 from headrace.engine.coordinator.rules import Phase
@@ -28,6 +28,7 @@ from headrace.engine.drivers.status import Status
 from headrace.recovery.metadata import CheckpointMetadata
 from headrace.recovery.sizes import CheckpointSizes, sizes_of
 
+from . import slowed_storage
 from .floor import Floor, measure_floor
 from .measure import percentile, rank_of, run_and_measure
 from .waits import Waited, Waits
@@ -41,6 +42,9 @@ _SAMPLES = 16
 _RATE_WITHOUT_SLEEP = 2_000_000.0
 _POLL_S = 0.02
 _NETWORK = hr.Network()
+
+#: "slowed": see `slowed_storage.py`.
+Storage = Literal["local", "slowed"]
 
 #: Batch in, batch out: the slow stage.
 Stage = Callable[[pa.RecordBatch], pa.RecordBatch]
@@ -118,6 +122,13 @@ def _emitted(sequence: np.ndarray[Any, np.dtype[np.int64]]) -> np.ndarray[Any, A
     return np.full(len(sequence), time.time_ns(), dtype=np.int64)
 
 
+def _hot_key(sequence: np.ndarray[Any, np.dtype[np.int64]]) -> np.ndarray[Any, Any]:
+    """Three of ten records have key 0; the others have 10,000 keys."""
+    mixed = (sequence.view(np.uint64) * np.uint64(0x9E3779B97F4A7C15)) >> np.uint64(33)
+    numbers = mixed.astype(np.int64)
+    return np.where(numbers % 10 < 3, 0, 1 + numbers // 10 % 10_000)
+
+
 def _passed_on(batch: pa.RecordBatch) -> pa.RecordBatch:
     return batch
 
@@ -129,6 +140,9 @@ class Arm:
     Attributes:
         mode: of the checkpoints: "aligned", "unaligned" (in-flight data ad hoc), "continuous"
             (unaligned, with a log), "none".
+        storage: of the checkpoints.
+        skewed: 30 % of the records have one key, and the slow stage gets its records by key instead
+            of a shuffle.
         warm_up_s: time for the queues to fill, not observed.
         seconds: to watch at least; an arm with checkpoints is watched for up to `patience_s` longer
             until `checkpoints_min` of them have completed.
@@ -140,6 +154,8 @@ class Arm:
     interval: str = "1s"
     network: hr.Network = _NETWORK
     runner: Runner = "processes"
+    storage: Storage = "local"
+    skewed: bool = False
     warm_up_s: float = 5.0
     seconds: float = 15.0
     checkpoints_min: int = 3
@@ -149,13 +165,15 @@ class Arm:
         """The pipeline of so many records, endless by default; checkpoints go to `directory`,
         samples of the measure map to `samples`.
         """
-        source = SequenceSource(
-            rows=records, payload_bytes=PAYLOAD_BYTES, columns={"emitted": _emitted}
-        )
+        columns: dict[str, Column] = {"emitted": _emitted}
+        if self.skewed:
+            columns["hot"] = _hot_key
+        source = SequenceSource(rows=records, payload_bytes=PAYLOAD_BYTES, columns=columns)
         stream = hr.from_source(source, name="source")
         stream = stream.shuffle().map_batches(_passed_on, name="map1")
         stream = stream.shuffle().map_batches(_passed_on, name="map2")
-        stream = stream.shuffle().map_batches(self.stage, name="slow")
+        spread = stream.key_by("hot").stream if self.skewed else stream.shuffle()
+        stream = spread.map_batches(self.stage, name="slow")
         stream = stream.shuffle().map_batches(Measure(samples), name="measure")
         return hr.Job(
             "slow-stage",
@@ -165,7 +183,23 @@ class Arm:
             network=self.network,
         )
 
+    def floor(self, folder: str, size_bytes: int) -> Floor:
+        """Measured in a local folder; slowed storage adds its own: it takes a request for what is
+        in flight, and one for the metadata.
+        """
+        floor = measure_floor(folder, size_bytes, writers=self.parallelism)
+        if self.storage == "local":
+            return floor
+        byte_s = 1 / (slowed_storage.BYTES_PER_S * self.parallelism)
+        return Floor(
+            floor.hop_s,
+            max(floor.byte_s, byte_s),
+            floor.commit_s + 2 * slowed_storage.REQUEST_S,
+        )
+
     def _checkpoints(self, directory: str) -> hr.Checkpoints | None:
+        if self.storage == "slowed":
+            directory = f"{slowed_storage.SCHEME}://{directory}"
         match self.mode:
             case "none":
                 return None
@@ -289,7 +323,7 @@ def observe(arm: Arm) -> Seen:
             underway_ms=_underway_ms(arm, after, running_ns, ended_ns),
             failed=_noticed(after, "checkpoint_failed") - _noticed(before, "checkpoint_failed"),
             restarts=_noticed(after, "attempt_failed"),
-            floor=measure_floor(folder, written, writers=arm.parallelism),
+            floor=arm.floor(folder, written),
             waits=waits,
         )
 

@@ -227,6 +227,18 @@ def flip76(
             help="Run all arms so many times, interleaved; the results are medians.",
         ),
     ] = 1,
+    runner: BenchRunner = "processes",
+    storage: Annotated[
+        Literal["local", "slowed"],
+        Parameter(help="Of the checkpoints; 'slowed': 100 MB/s and 30 ms a request."),
+    ] = "local",
+    skew: Annotated[
+        bool,
+        Parameter(
+            negative=(),
+            help="Give 30 % of the records one key, and the slow stage its records by key.",
+        ),
+    ] = False,
     json: Json = False,
 ) -> int:
     """Checkpoint under backpressure (FLIP-76): one result for each mode and sleep, or only for
@@ -242,7 +254,15 @@ def flip76(
         for arm in arms(mode, sleep_ms):
             of_arm = found.setdefault(arm, [])
             of_arm.append(
-                measure(mode=arm[0], sleep_ms=arm[1], parallelism=parallelism, seconds=seconds)
+                measure(
+                    mode=arm[0],
+                    sleep_ms=arm[1],
+                    parallelism=parallelism,
+                    seconds=seconds,
+                    runner=runner,
+                    storage=storage,
+                    skewed=skew,
+                )
             )
             if number == rounds - 1:
                 show_measured(medians(of_arm), as_json=json)

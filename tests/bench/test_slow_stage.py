@@ -14,6 +14,7 @@ from headrace.bench.slow_stage import (
     Measure,
     Sleeping,
     Sleepy,
+    _hot_key,
     observe,
     records_for,
     work_rate,
@@ -59,3 +60,30 @@ def test_the_work_of_an_arm_is_the_same_for_every_mode() -> None:
     rate = work_rate(Arm("unaligned", Sleepy(0.1), interval="0.2s"), 10_000)
     # Two subtasks sleep 0.1 ms a record, so half a second is the least.
     assert 0 < rate <= 20_000
+
+
+def test_three_of_ten_records_have_the_hot_key() -> None:
+    keys = _hot_key(np.arange(10_000, dtype=np.int64))
+    assert np.mean(keys == 0) == pytest.approx(0.3, abs=0.01)
+    # Those of one subtask of the source, too: it makes every second number.
+    assert np.mean(keys[::2] == 0) == pytest.approx(0.3, abs=0.01)
+    assert len(np.unique(keys)) > 4_000
+
+
+def test_an_arm_runs_skewed_on_slowed_storage() -> None:
+    arm = Arm(
+        "unaligned",
+        Sleepy(0.1),
+        storage="slowed",
+        skewed=True,
+        warm_up_s=0.5,
+        seconds=0.1,
+        checkpoints_min=1,
+    )
+    seen = observe(arm)
+    assert seen.restarts == 0
+    took_ms = seen.duration_ms(50)
+    assert took_ms is not None
+    # A request for what was in flight and one for the metadata.
+    assert took_ms > 60
+    assert (seen.floor_ms(50) or 0.0) > 60

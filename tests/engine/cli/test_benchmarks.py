@@ -15,6 +15,7 @@ from .conftest import Command
         (["bench", "recovery", "--kills", "0"], "Invalid value"),
         (["bench", "recovery", "--state", "much"], "--state"),
         (["bench", "flip76", "--sleep-ms", "-1"], "Invalid value"),
+        (["bench", "flip76", "--storage", "remote"], "Invalid value"),
         (["bench", "count", "--records", "0"], "Invalid value"),
         (["bench", "shuffle", "-p", "0"], "Invalid value"),
     ],
@@ -80,6 +81,19 @@ def test_the_experiment_of_flip_76_runs_the_arms_that_are_asked_for(
     assert ended.code == 0
     keys = ("mode", "sleep_ms", "parallelism", "seconds")
     assert [tuple(arm[key] for key in keys) for arm in ended.objects] == expected
+
+
+def test_the_experiment_runs_elsewhere_on_slow_storage_and_with_skew(
+    headrace: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def run(**arm: object) -> dict[str, object]:
+        return {"bench": "flip76", **arm}
+
+    monkeypatch.setattr("headrace.bench.flip76.run", run)
+    words = ("--mode", "none", "--sleep-ms", "1", "--runner", "threads", "--storage", "slowed")
+    ended = headrace("bench", "flip76", *words, "--skew", "--json")
+    (found,) = ended.objects
+    assert (found["runner"], found["storage"], found["skewed"]) == ("threads", "slowed", True)
 
 
 def test_several_rounds_of_the_experiment_give_one_result_an_arm(
