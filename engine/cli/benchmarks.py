@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
+from functools import partial
 from typing import Annotated, Any, Literal
 
 from cyclopts import App, Parameter, validators
@@ -42,6 +43,16 @@ def count(
     records: Records = 30_000_000,
     parallelism: Parallelism = 2,
     runner: BenchRunner = "processes",
+    keys: Annotated[Literal["numbers", "text"], Parameter(help="int64, or 16 characters.")] = (
+        "numbers"
+    ),
+    skew: Annotated[
+        bool, Parameter(negative=(), help="Give three of ten records the same key.")
+    ] = False,
+    emit: Annotated[
+        Literal["final", "changes"],
+        Parameter(help="Each key once at the end, or each batch's changed keys."),
+    ] = "final",
     checkpoint_interval: Interval = "1s",
     checkpoint_dir: Directory = None,
     json: Json = False,
@@ -50,8 +61,9 @@ def count(
 
     Exit code 3 if the answer is wrong.
     """
-    from headrace.bench.count import run as measure
+    from headrace.bench.count import run
 
+    measure = partial(run, keys=keys, skewed=skew, emit=emit)
     return _throughput(
         measure, records, parallelism, runner, checkpoint_interval, checkpoint_dir, as_json=json
     )

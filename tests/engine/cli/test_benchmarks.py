@@ -39,6 +39,19 @@ def test_benches_check_their_answer(bench: str, headrace: Command) -> None:
     assert ended.objects[0]["records_per_s"] > 0
 
 
+@pytest.mark.parametrize("keys", ["numbers", "text"])
+@pytest.mark.parametrize("emit", ["final", "changes"])
+def test_the_arms_of_the_count_check_their_answer(keys: str, emit: str, headrace: Command) -> None:
+    ended = headrace(
+        *("bench", "count", "--records", "300000", "--runner", "threads", "--json"),
+        *("--checkpoint-interval", "none", "--keys", keys, "--emit", emit, "--skew"),
+    )
+    assert ended.code == 0
+    (found,) = ended.objects
+    assert (found["keys"], found["emit"], found["skew"]) == (keys, emit, True)
+    assert found["correct"] is True
+
+
 def test_the_first_programs_are_measured_one_by_one(headrace: Command) -> None:
     ended = headrace(
         *("bench", "first", "--records", "20000", "--slow-calls", "3"),
