@@ -1,5 +1,6 @@
 """Draw the results of the FLIP-76 experiment: checkpoint duration, throughput and latency over the
-slow stage's sleep, by mode. Bars are the range over the rounds; a triangle is an arm without a
+slow stage's sleep, by mode; or those of `headrace bench calls`: checkpoint duration over the length
+of one call. Bars are the range over the rounds; a triangle is an arm without a
 complete checkpoint: the one under way at the end had taken so long by then.
 
     headrace bench flip76 --rounds 3 --json > results.jsonl
@@ -33,6 +34,13 @@ STYLES = {
     "continuous": (ORANGE, "D", "--"),
     "none": (GREY, "x", ":"),
 }
+#: The same of a kind of call.
+KINDS = {
+    "sleeping": (ORANGE, "s", "-"),
+    "computing": (INK, "D", "-"),
+    "holding": (BLUE, "o", "-"),
+    "isolated": (ORANGE, "^", ":"),
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,15 +60,24 @@ class Line:
         return [below, above]
 
 
-def series(results: Sequence[Mapping[str, Any]], mode: str, key: str) -> Line:
-    """The line of a mode, by rising sleep; arms without a value have no point."""
+def series(
+    results: Sequence[Mapping[str, Any]],
+    name: str,
+    key: str,
+    *,
+    lines: str = "mode",
+    axis: str = "sleep_ms",
+) -> Line:
+    """The line of a mode, by rising sleep, or of what else `lines` and `axis` name; arms without a
+    value have no point.
+    """
     found = sorted(
-        (r["sleep_ms"], r[key], r.get(f"{key}_least", r[key]), r.get(f"{key}_most", r[key]))
+        (r[axis], r[key], r.get(f"{key}_least", r[key]), r.get(f"{key}_most", r[key]))
         for r in results
-        if r["mode"] == mode and r.get(key)
+        if r[lines] == name and r.get(key)
     )
     return Line(
-        [f"{sleep:g}" for sleep, *_ in found],
+        [f"{at:g}" for at, *_ in found],
         [value for _, value, *_ in found],
         [min(least, value) for _, value, least, _ in found],
         [max(most, value) for _, value, _, most in found],
@@ -101,6 +118,35 @@ def _draw_modes(panel: Any, results: Sequence[Mapping[str, Any]], key: str) -> N
         panel.plot(floor.at, floor.values, ":", color=INK, label="floor of unaligned")
 
 
+def draw_calls(results: Sequence[Mapping[str, Any]], out: str, title: str) -> None:
+    """Checkpoint duration over the length of one call, one line a kind of call; the diagonal is a
+    checkpoint that waits for one call.
+    """
+    figure, panel = new_figure(1, 1, (6.5, 4.5))
+    lengths = sorted({r["call_s"] for r in results})
+    words = "as long as one call"
+    panel.plot(lengths, [1e3 * s for s in lengths], "--", color=GREY, label=words)
+    for kind, (color, marker, style) in KINDS.items():
+        keys: dict[str, str] = {"lines": "kind", "axis": "call_s"}
+        line = series(results, kind, "checkpoint_p50_ms", **keys)
+        shape = {"color": color, "marker": marker, "linestyle": style, "capsize": 3}
+        at = [float(length) for length in line.at]
+        panel.errorbar(at, line.values, yerr=line.errors, label=kind, **shape)
+        open_ended = [r for r in results if not r["checkpoint_p50_ms"]]
+        late = series(open_ended, kind, "underway_ms", **keys)
+        if late.values:
+            at = [float(length) for length in late.at]
+            words = f"{kind}: none complete, at least"
+            panel.plot(at, late.values, "^", color=color, fillstyle="none", label=words)
+    panel.set_xscale("log")
+    panel.set_yscale("log")
+    panel.set_xlabel("one call of the user's function (s)")
+    panel.set_ylabel(f"{results[0]['mode']} checkpoint p50 (ms)")
+    panel.grid(alpha=0.3, which="both")
+    panel.legend()
+    save(figure, out, title)
+
+
 def new_figure(rows: int, columns: int, inches: tuple[float, float]) -> tuple[Any, Any]:
     """A figure without a screen, and its panels."""
     import matplotlib
@@ -129,10 +175,12 @@ def main(words: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m headrace.bench.figure")
     parser.add_argument("results", type=Path)
     parser.add_argument("out", help="without suffix")
-    parser.add_argument("--title", default="the FLIP-76 experiment")
+    parser.add_argument("--title", default="")
     given = parser.parse_args(words)
     lines = given.results.read_text().splitlines()
-    draw([json.loads(line) for line in lines if line.strip()], given.out, given.title)
+    results = [json.loads(line) for line in lines if line.strip()]
+    drawn = draw_calls if results[0]["bench"] == "calls" else draw
+    drawn(results, given.out, given.title)
     return 0
 
 

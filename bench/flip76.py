@@ -116,7 +116,7 @@ def medians(rounds: Sequence[dict[str, Any]]) -> dict[str, Any]:
         if key in DRAWN and len(values) > 1:
             merged |= {f"{key}_least": min(values), f"{key}_most": max(values)}
     for pool, key in _POOLED.items():
-        if pool in rounds[0]:
+        if pool in rounds[0] and key in merged:
             merged[key] = percentile(sorted(v for found in rounds for v in found[pool]), 99)
     if any(found.get("underway_ms") for found in rounds):
         merged |= _censored(rounds)

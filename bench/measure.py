@@ -53,9 +53,10 @@ def rank_of(percent: int, count: int) -> int | None:
     """The index of a percentile among `count` sorted values.
 
     None if there are too few: a percentile above the median needs at least one value above it, so
-    p99 needs 100 values. Of fewer it would be the largest value under another name.
+    p99 needs 100 values. Of fewer it would be the largest value under another name; 100 asks for
+    that.
     """
-    fewest = 1 if percent <= 50 else 100 // (100 - percent)
+    fewest = 100 // (100 - percent) if 50 < percent < 100 else 1
     return None if count < fewest else -(-count * percent // 100) - 1
 
 

@@ -7,6 +7,7 @@ records arrive and how old they are.
 
 from __future__ import annotations
 
+import ctypes
 import os
 import tempfile
 import time
@@ -87,6 +88,18 @@ class Computing:
         return batch
 
 
+class Holding:
+    """Holds the GIL for so many seconds a call, as a C extension may."""
+
+    def __init__(self, seconds: float) -> None:
+        self._seconds = seconds
+
+    def __call__(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        # PyDLL, unlike CDLL, keeps the GIL during the call.
+        ctypes.PyDLL(None).usleep(int(self._seconds * 1e6))
+        return batch
+
+
 class Measure:
     """Appends samples of each batch to a file of its own: (time, latency, records), the times in
     nanoseconds; the records of a batch's samples add up to the batch.
@@ -143,6 +156,7 @@ class Arm:
         storage: of the checkpoints.
         skewed: 30 % of the records have one key, and the slow stage gets its records by key instead
             of a shuffle.
+        isolate: the slow stage runs in a process of its own.
         warm_up_s: time for the queues to fill, not observed.
         seconds: to watch at least; an arm with checkpoints is watched for up to `patience_s` longer
             until `checkpoints_min` of them have completed.
@@ -156,6 +170,7 @@ class Arm:
     runner: Runner = "processes"
     storage: Storage = "local"
     skewed: bool = False
+    isolate: bool = False
     warm_up_s: float = 5.0
     seconds: float = 15.0
     checkpoints_min: int = 3
@@ -173,7 +188,7 @@ class Arm:
         stream = stream.shuffle().map_batches(_passed_on, name="map1")
         stream = stream.shuffle().map_batches(_passed_on, name="map2")
         spread = stream.key_by("hot").stream if self.skewed else stream.shuffle()
-        stream = spread.map_batches(self.stage, name="slow")
+        stream = spread.map_batches(self.stage, isolate=self.isolate, name="slow")
         stream = stream.shuffle().map_batches(Measure(samples), name="measure")
         return hr.Job(
             "slow-stage",

@@ -11,6 +11,7 @@ from headrace.bench.figure import main, series, unfinished
 
 RESULTS = [
     {
+        "bench": "flip76",
         "mode": "aligned",
         "sleep_ms": 1.0,
         "checkpoint_p50_ms": None,
@@ -20,6 +21,7 @@ RESULTS = [
         "written_bytes": None,
     },
     {
+        "bench": "flip76",
         "mode": "aligned",
         "sleep_ms": 0.1,
         "checkpoint_p50_ms": 40.0,
@@ -51,3 +53,19 @@ def test_the_figure_shows_both(tmp_path: Path) -> None:
     assert main([str(results), str(tmp_path / "figure")]) == 0
     assert "#2f6db5" in (tmp_path / "figure.svg").read_text()
     assert (tmp_path / "figure.png").stat().st_size > 0
+
+
+def test_the_figure_of_calls_shows_every_kind(tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib")
+    calls = [
+        {"bench": "calls", "mode": "unaligned", "kind": kind, "call_s": length_s}
+        | {"checkpoint_p50_ms": took_ms, "underway_ms": 70_000.0}
+        for kind, took_ms in (("sleeping", 9.0), ("holding", None))
+        for length_s in (0.001, 1.0)
+    ]
+    results = tmp_path / "calls.jsonl"
+    results.write_text("\n".join(json.dumps(result) for result in calls))
+    assert main([str(results), str(tmp_path / "figure")]) == 0
+    drawn = (tmp_path / "figure.svg").read_text()
+    assert "#d9730d" in drawn
+    assert "none complete" in drawn

@@ -19,6 +19,8 @@ from headrace.bench.measure import percentile
         (300, 99, 297.0),
         (9, 90, None),
         (10, 90, 9.0),
+        (0, 100, None),
+        (3, 100, 3.0),
     ],
 )
 def test_a_percentile_is_the_nearest_rank_and_absent_of_too_few(

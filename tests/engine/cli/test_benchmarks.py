@@ -15,6 +15,8 @@ from .conftest import Command
         (["bench", "recovery", "--kills", "0"], "Invalid value"),
         (["bench", "recovery", "--state", "much"], "--state"),
         (["bench", "flip76", "--sleep-ms", "-1"], "Invalid value"),
+        (["bench", "calls", "--longest", "0"], "Invalid value"),
+        (["bench", "calls", "--kind", "waiting"], "Invalid value"),
         (["bench", "flip76", "--storage", "remote"], "Invalid value"),
         (["bench", "count", "--records", "0"], "Invalid value"),
         (["bench", "shuffle", "-p", "0"], "Invalid value"),
@@ -107,6 +109,22 @@ def test_the_experiment_runs_elsewhere_on_slow_storage_and_with_skew(
     ended = headrace("bench", "flip76", *words, "--skew", "--json")
     (found,) = ended.objects
     assert (found["runner"], found["storage"], found["skewed"]) == ("threads", "slowed", True)
+
+
+def test_calls_are_measured_up_to_the_longest_that_is_asked_for(
+    headrace: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def run(**arm: object) -> dict[str, object]:
+        return {"bench": "calls", **arm}
+
+    monkeypatch.setattr("headrace.bench.calls.run", run)
+    words = ("--longest", "0.01", "--kind", "holding", "--mode", "aligned", "-p", "3")
+    ended = headrace("bench", "calls", *words, "--seconds", "2", "--json")
+    assert ended.code == 0
+    keys = ("kind", "call_s", "mode", "parallelism", "seconds", "runner")
+    assert [tuple(arm[key] for key in keys) for arm in ended.objects] == [
+        ("holding", length_s, "aligned", 3, 2.0, "processes") for length_s in (0.001, 0.01)
+    ]
 
 
 def test_several_rounds_of_the_experiment_give_one_result_an_arm(
