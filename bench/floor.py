@@ -90,7 +90,7 @@ def _hop_s() -> float:
         far, _ = server.accept()
     with far:
         far.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        echo = subprocess.Popen([sys.executable, "-I", "-S", "-c", _ECHO], stdin=far)
+        echo = subprocess.Popen([sys.executable, "-I", "-S", "-c", _ECHO], stdin=far.fileno())
     with near:
         near.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         times = [_round_trip_s(near) for _ in range(_PINGS)]
