@@ -8,6 +8,7 @@ of 30 ms a call and 5 us a row, called by a job with `batch_size=4096`, by a job
 size, and by a plain loop over the same 4096-row batches, in one subtask each; as ratios to the
 loop. The function sleeps, as a model does that computes without the GIL. And: `map_async` with
 calls of 100 ms, 64 at a time, with an unaligned checkpoint each 200 ms; as a ratio to 640 a second.
+And: `read -> map` to nowhere in bytewax, after ours and on the same files, if it is installed.
 
 Noise: machines are shared; compare figures of one run only, as ratios.
 """
@@ -29,6 +30,7 @@ import pyarrow.parquet as pq
 import headrace as hr
 from headrace.engine.contract.options import Runner
 
+from . import bytewax_map
 from .measure import run_and_measure
 
 BATCH_ROWS = 4096
@@ -55,6 +57,7 @@ def run(
             for sink in ("blackhole", "parquet"):
                 out = Path(folder, f"out-{operator}")
                 yield _measured(operator, sink, path, out, records // share, parallelism, runner)
+        yield _peer(Path(folder, f"in-{_ROW_SHARE}"), records // _ROW_SHARE, parallelism)
         slow_records = slow_calls * BATCH_ROWS
         path = write_input(Path(folder, "slow"), slow_records)
         yield from _slow(path, slow_records, runner)
@@ -127,6 +130,15 @@ def _measured(
         "parallelism": parallelism,
         "runner": runner,
     }
+
+
+def _peer(path: Path, records: int, parallelism: int) -> dict[str, Any]:
+    """The row function in bytewax."""
+    rate = bytewax_map.rate(path, records, parallelism)
+    told = {"bench": "first", "program": "bytewax: read -> map -> blackhole", "records": records}
+    if rate is None:
+        return told | {"skipped": "bytewax is not installed here (pip install bytewax)"}
+    return told | {"records_per_s": round(rate), "parallelism": parallelism}
 
 
 def _slow(path: Path, records: int, runner: Runner) -> Iterator[dict[str, Any]]:

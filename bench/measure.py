@@ -17,6 +17,8 @@ from headrace.engine.coordinator.rules import Phase
 from headrace.recovery.metadata import CheckpointMetadata
 
 _POLL_S = 0.002
+#: The end is looked for more seldom: looks take processor time from the driver while it works.
+_END_POLL_S = 0.01
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,7 +26,8 @@ class Measured:
     """A finished run.
 
     Attributes:
-        running_s: from the moment all workers ran to the end of the job.
+        running_s: from the moment all workers ran to the end of the job, its last commit included;
+            the end of the workers, or of a Spark session, takes up to a second more.
         completed: its checkpoints, the last one at the end of input included.
     """
 
@@ -66,8 +69,10 @@ def run_and_measure(job: hr.Job, runner: Runner) -> Measured:
     while handle.status().phase not in (Phase.RUNNING, Phase.ENDED):
         time.sleep(_POLL_S)
     began = time.monotonic()
-    result = handle.wait()
+    while handle.status().phase is not Phase.ENDED:
+        time.sleep(_END_POLL_S)
     running_s = time.monotonic() - began
+    result = handle.wait()
     return Measured(result, running_s, handle.status().checkpoints)
 
 

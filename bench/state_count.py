@@ -150,7 +150,7 @@ _INSIDE: tuple[tuple[str, type, str], ...] = (
     ("get", RocksDatabase, "get_many"),
     ("put", RocksDatabase, "settle"),
     ("serialise", KeyCodec, "encode"),
-    ("serialise", KeyCodec, "order"),
+    ("serialise", KeyCodec, "encode_sorted"),
     ("serialise", PackedValues, "encode"),
     ("serialise", PackedValues, "decode"),
 )

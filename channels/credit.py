@@ -21,6 +21,11 @@ from typing import Final
 
 #: A window starts at so many floors.
 _FIRST_FLOORS: Final = 4
+#: Half of what is drained in the target time is never too much up to here: it makes large pieces.
+_EASY_BYTES: Final = 64 << 10
+#: Of what waits all the time a turn takes such a part away: a window that shrinks too far costs
+#: throughput, one that shrinks slowly costs bytes in flight for some turns.
+_SHRINK_PART: Final = 8
 #: The drain rate is that of about so many target times; older measurements fade.
 _MEMORY_TARGETS: Final = 4
 
@@ -113,6 +118,7 @@ class Window:
         wanted_bytes = self._adapted(size_bytes, left_bytes, starved=starved)
         target_bytes = self._drained_in(self._debloat.target_ns)
         if target_bytes is not None:
+            wanted_bytes = max(wanted_bytes, min(target_bytes // 2, _EASY_BYTES))
             wanted_bytes = min(wanted_bytes, max(target_bytes, least_bytes))
         floor_bytes = min(self._debloat.floor_bytes, self._budget.share_bytes)
         most_bytes = min(self._ceiling_bytes, self._held_bytes + self._budget.free_bytes)
@@ -127,7 +133,7 @@ class Window:
         if not starved and self._turn_bytes < before:
             return before
         standing_bytes, self._least_left, self._turn_bytes = self._least_left, None, 0
-        return 2 * before if starved else before - standing_bytes // 2
+        return 2 * before if starved else before - standing_bytes // _SHRINK_PART
 
     def _measure(self, size_bytes: int, now_ns: int, *, waiting: bool) -> None:
         assert self._debloat is not None, "only sizes that change are measured"

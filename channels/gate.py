@@ -25,6 +25,8 @@ from .credit import Credit, Window
 from .events import MAX_WATERMARK, MIN_WATERMARK, Barrier, ChannelEvent, EndOfInput, Watermark
 from .subpartition import QueuedEvent, merge, watermarks_among
 
+#: A piece of so many bytes is not cut: it holds back little credit.
+_PIECE_BYTES_MIN: Final = 64 << 10
 #: More bytes than any piece of work takes.
 NO_LIMIT: Final = 1 << 62
 
@@ -266,6 +268,8 @@ class Gate:
         self.held_ports: frozenset[int] = frozenset()
         #: A call of the user's function is worth so many records; 0: of no matter.
         self.rows_worth = 0
+        #: So many records are worked on so quickly that a smaller piece is all overhead.
+        self.rows_quick = 0
 
     def open(self, *, held: bool = False) -> list[tuple[ChannelId, int]]:
         """Give channels their first credit; return (channel, limit in bytes) of each.
@@ -308,7 +312,7 @@ class Gate:
                 passed_over = place if passed_over is None else passed_over
                 continue
             if not given:
-                bytes_max = self._piece_bytes(channel.port)
+                bytes_max = self._piece_bytes(channel)
             taken = channel.take(rows_max, bytes_max)
             channel.credit.window.begun(now_ns)
             given.append(GateInput(channel.channel, channel.port, taken))
@@ -320,12 +324,15 @@ class Gate:
         self._turn.rotate(-(begin_next if passed_over is None else passed_over))
         return tuple(given)
 
-    def _piece_bytes(self, port: int) -> int:
-        """Half of the port's windows; a piece that is worth its fixed cost may take all."""
+    def _piece_bytes(self, first: InputChannel) -> int:
+        """Half of the windows of the port of `first`, or all if that makes too small a piece."""
         if self.rows_worth:
             return NO_LIMIT
-        windows = [c.credit.window.size_bytes for c in self.channels.values() if c.port == port]
-        return max(1, sum(windows) // 2)
+        ends = [c.credit for c in self.channels.values() if c.port == first.port]
+        half_bytes = sum([credit.window.size_bytes for credit in ends]) // 2
+        head = first.queue[0]
+        assert isinstance(head, Buffer), "an event is no input"
+        return max(half_bytes, _PIECE_BYTES_MIN, self.rows_quick * head.size_bytes // head.rows)
 
     def ready(self) -> list[InputChannel]:
         """The channels with a record that may be handed out."""

@@ -156,6 +156,15 @@ class Subpartition:
         """The queue's limit, soft by the output of one piece of work."""
         return self._room.size_bytes
 
+    @property
+    def has_data_due(self) -> bool:
+        """`take` would take data: a buffer is at the head, and credit is left."""
+        return (
+            bool(self._queue)
+            and self.sent_bytes < self.limit_bytes
+            and isinstance(self._queue[0], Buffer)
+        )
+
     def take(self, buffer_bytes: int, now_ns: int = 0) -> Buffer | QueuedEvent | None:
         """Take the next item for the transport; None: the queue is empty, or data waits for credit.
 

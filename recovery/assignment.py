@@ -88,7 +88,7 @@ def assign(
 
 
 def _missing(dropped: str, tasks: Sequence[NewTask]) -> str:
-    """Say what the job lacks, and how to keep what would be dropped."""
+    """Say which operator or edge the job lacks, and how to keep the data."""
     for task in tasks:
         for producer, consumer in pairwise(task.info.operators):
             if dropped.startswith(f"{_IN_FLIGHT} '{producer}->{consumer}/"):
@@ -245,7 +245,7 @@ def _received(
 
 @dataclass(frozen=True, slots=True)
 class _Place:
-    """A subtask among the subtasks of its task, with its key groups there."""
+    """A subtask among the subtasks of a task, and the key groups there."""
 
     index: int
     parallelism: int
@@ -277,11 +277,10 @@ def _handles(
 
 
 def _closed(metadata: CheckpointMetadata, snapshot: SubtaskSnapshot, info: TaskInfo) -> bool:
-    """Return whether an old subtask's keys get no more records, with everything that `finish` emits
-    for them emitted.
+    """Return whether an old subtask's keys get no more records, all results of `finish` included.
 
-    An unfinished subtask, which will finish once more, must not get such keys. A consumer that an
-    at-least-once cut let run ahead is not closed.
+    An unfinished subtask, which will finish once more, must not get these keys. A consumer ahead of
+    an at-least-once cut is not closed.
     """
     old = metadata.tasks[snapshot.task]
     return (

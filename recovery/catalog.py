@@ -333,9 +333,9 @@ def delete_written(
 ) -> None:
     """Delete all files written for a withdrawn checkpoint, shared files too.
 
-    What stays are the files in `keep` (paths of handles, to which other checkpoints refer), and
-    files that an epoch above `epoch` wrote, which may have used the same number. Repeating it is
-    safe. Raises: StoreError.
+    Files in `keep` stay (paths of handles, to which other checkpoints refer), and files written by
+    an epoch above `epoch`, which may have used the number, too. A repetition is safe. Raises:
+    StoreError.
     """
     kept = {store_path(job, path) for path in keep}
     metadata = metadata_path(job, number)
@@ -476,7 +476,7 @@ def _shared(metadata: CheckpointMetadata) -> list[SharedFile]:
 def _probe(store: Store, job: str, metadata: CheckpointMetadata) -> str | None:
     """Read header and last byte of each file: finds missing, cut and foreign files.
 
-    Raises: StoreError, when storage does not answer, or answers that it cannot read what is there.
+    Raises: StoreError, when storage does not answer, or cannot read an object.
     """
     ends: dict[str, int] = {}
     for handle in _handles(metadata):

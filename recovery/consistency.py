@@ -41,13 +41,13 @@ _CHECKSUM = re.compile("[0-9a-f]{16}")
 
 
 class InvalidMetadata(ValueError):
-    """Metadata that contradicts itself; the message is one sentence that names the part."""
+    """Contradictory metadata; the message is a sentence with the part's name."""
 
 
 def check_consistency(metadata: CheckpointMetadata) -> None:
     """Hold the parts of a checkpoint's metadata against each other.
 
-    Raises: InvalidMetadata, which names the first part that is wrong.
+    Raises: InvalidMetadata, about the first wrong part.
     """
     _require(bool(metadata.job), "job", "a name", metadata.job)
     _require_count("", "checkpoint", metadata.checkpoint)

@@ -1,12 +1,12 @@
 """Event time of a restored subtask, from the watermarks of the subtasks before it.
 
 At equal parallelism every channel goes on with its watermark. At another parallelism a new channel
-may bring records of any old channel of its edge, so it gets the oldest watermark among them, and an
-operator the oldest among its old subtasks: windows may then fire later than they would have, never
-earlier. Finished subtasks hold nothing back.
+may bring records of any old channel of the edge, so the channel gets the oldest watermark among
+these, and an operator the oldest among its old subtasks: windows may then fire later than without
+the rescale, never earlier. Finished subtasks hold nothing back.
 
-In-flight records that a changed partitioner gives out come to subtasks, and through these to all
-subtasks behind, whose event time may have been ahead of them; so all channels and operators of the
+In-flight records given out by a changed partitioner come to subtasks, and through these to all
+subtasks behind, with event times perhaps ahead of the records; so all channels and operators of the
 job go back to the oldest watermark (`moved`).
 
 Source: Flink keeps no watermarks in checkpoints; here in-flight and late records depend on them.
@@ -42,7 +42,7 @@ def restored_channel(
 ) -> ChannelPosition:
     """Return `new` with its restored watermark.
 
-    `old`: indexes of its edge in the checkpoint; `widths`: its producers and consumers.
+    `old`: indexes of the edge in the checkpoint; `widths`: numbers of producers and consumers.
     """
     stood = [p for s in metadata.subtasks for p in s.received if p.edge in old]
     watermark, idle = MIN_WATERMARK, False
@@ -58,8 +58,8 @@ def restored_channel(
 
 
 def _told(metadata: CheckpointMetadata, old: Sequence[int]) -> list[int]:
-    """Return watermarks of the channels that still bring records; an ended channel does, while
-    records of its edge are left to replay.
+    """Return watermarks of the channels with records to come; ended channels count while records of
+    the edge are left to replay.
     """
     told: list[int] = []
     for subtask in metadata.subtasks:

@@ -1,8 +1,8 @@
 """Paths of a job's files under the checkpoint directory: every path is made and parsed here.
 
     JOB/chk-N/metadata            exists exactly when checkpoint N is complete
-    JOB/chk-N/worker-W-eE.segment data that worker W wrote for it during epoch E
-    JOB/chk-N/worker-W-eE-log-K.segment  piece K of the log that W kept for it beforehand
+    JOB/chk-N/worker-W-eE.segment data of checkpoint N by worker W during epoch E
+    JOB/chk-N/worker-W-eE-log-K.segment  piece K of the log by W before checkpoint N
     JOB/sav-N/...                 savepoint N likewise; both kinds share one sequence of numbers
     JOB/shared/N-wW-eE-CHECKSUM   a file that W wrote for checkpoint N during epoch E, and that
                                   later checkpoints may refer to
@@ -55,7 +55,7 @@ _OWNED = re.compile(rf"chk-{_NUMBER}/|shared/{_NUMBER}-")
 
 
 class InvalidPath(ValueError):
-    """A path that is not relative, normalised and plain; `path` is the given one."""
+    """A `path` that is not relative, normalised and plain."""
 
     def __init__(self, path: str) -> None:
         super().__init__(path)
@@ -82,7 +82,7 @@ class CheckpointPath(NamedTuple):
 
 
 class SharedName(NamedTuple):
-    """Name of a shared file: its checkpoint, worker and epoch; `checksum` is that of its bytes."""
+    """Name of a shared file: checkpoint, worker, epoch, and the checksum of the bytes."""
 
     number: int
     worker: int
@@ -92,9 +92,9 @@ class SharedName(NamedTuple):
 
 @lru_cache(maxsize=64)  # Every path of a job begins with it.
 def job_folder(job: str) -> str:
-    """Name the folder of `job`: the name itself if plain, else a plain name that ends in its hash.
+    """Name the folder of `job`: the job's name if plain, else a plain name with a hash at the end.
 
-    Applying it twice changes nothing. Raises: ValueError if the name is empty.
+    A second application changes nothing. Raises: ValueError if the name is empty.
     """
     if not job:
         raise ValueError("a job needs a name")
@@ -129,7 +129,7 @@ def segment_path(
     epoch: int,
     kind: CheckpointKind = CheckpointKind.CHECKPOINT,
 ) -> str:
-    """Return the path of the one data file that `worker` writes for a checkpoint."""
+    """Return the path of a worker's data file of a checkpoint."""
     assert worker >= 0, f"worker {worker}"
     assert epoch >= 0, f"epoch {epoch}"
     return f"{checkpoint_folder(job, number, kind)}worker-{worker}-e{epoch}.segment"

@@ -1,11 +1,10 @@
 """Metadata that is certainly lost, told by other files of the job's folder.
 
-A checkpoint without metadata looks like one that was never completed. Two traces tell the
+A checkpoint without metadata looks like a checkpoint never completed. Two traces tell the
 difference:
 
 - An epoch started from the checkpoint (`history.py`). Retention deletes a checkpoint only once a
-  newer one is complete, so while none is, the checkpoint that the newest epoch started from is
-  there, or lost.
+  newer checkpoint is complete, so before then the start of the newest epoch is there, or lost.
 - Something else than a file stands in the metadata's place: a link, a pipe or a folder.
 
 Not told: metadata deleted before an epoch has started from the checkpoint. Nothing is left that a
@@ -46,9 +45,9 @@ def lost_start(past: History, newest: int, linked: Collection[int]) -> Lost | No
 
 
 def displaced(store: Store, job: str) -> list[Lost]:
-    """Return the checkpoints in whose metadata's place something else stands, newest first.
+    """Return checkpoints with something else in the metadata's place, newest first.
 
-    Only those above all complete ones count. Raises: StoreError.
+    Only numbers above all complete checkpoints count. Raises: StoreError.
     """
     past = catalog.history(store, job)
     newest = max(catalog.complete_checkpoints(store, job, savepoints=False), default=0)

@@ -1,8 +1,8 @@
 """The metadata of a checkpoint: closed schemas, decoded strictly, without code.
 
-The file is JSON behind one header line (`recovery/codec.py` draws it), so that a text tool can read
-it. Operators, tasks and edges have names instead of numbers wherever a later program must find them
-again.
+The file is JSON behind a header line (drawn in `recovery/codec.py`), so text tools can read the
+file. Operators, tasks and edges have names instead of numbers wherever a later program must find
+them again.
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ class TransactionRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True)
 
 
 class TaskInfo(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A task of the plan that wrote the checkpoint; its index is its position in the list."""
+    """A task of the checkpoint's plan; the position in the list is the task's index."""
 
     name: str
     operators: list[str]
@@ -95,7 +95,7 @@ class TaskInfo(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class EdgeInfo(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """An edge of the plan that wrote the checkpoint; `producer` and `consumer` are task indexes.
+    """An edge of the checkpoint's plan; `producer` and `consumer` are task indexes.
 
     Attributes:
         partitioning: the partitioner's name ("hash", "rebalance", ...); empty in older checkpoints.

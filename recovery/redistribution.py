@@ -189,7 +189,7 @@ def _share(
 def _filtered(
     handles: Sequence[ChannelStateHandle], parallelism: int, subtask: int
 ) -> list[ChannelStateHandle]:
-    """All handles, with a filter that passes the records of one new consumer."""
+    """All handles, with a filter for the records of a new consumer."""
     return [
         replace(
             handle,

@@ -1,29 +1,28 @@
 """The shared-state registry: which checkpoint names which file, and when a file may go.
 
-A checkpoint may name files of earlier ones: in-flight buffers that are still queued, state files
-that have not changed. So a file goes only when no checkpoint that counts names it, and no
-checkpoint under way may be about to.
+A checkpoint may name files of earlier checkpoints: in-flight buffers still queued, state files not
+changed since. So a file goes only when no counting checkpoint names the file, and no checkpoint
+under way may be about to.
 
-The files that a checkpoint under way names are unknown before it is complete, but the files that it
-*may* name are known. A worker that writes a part of checkpoint N has heard before of every
-completion up to N's trigger. So it names files of such a checkpoint, or of a later one, or files
-that it wrote itself for a later checkpoint that was given up; it names no file of a checkpoint let
-go before N was triggered. Hence each number that is let go, or whose files are garbage, has a
-*limit*: the number of the next checkpoint at that time. The number goes when no *reader* below its
-limit is left. Readers are the checkpoints under way; those given up and not yet followed by a
-complete one (others may build on their files); and those given up whose limit some other reader is
-below. Complete checkpoints are no readers, since the files that they name are known, and count
-until the checkpoints go. Besides, a given-up checkpoint goes only when a checkpoint triggered later
-is complete: until then some worker may not have heard of the end, and may be writing.
+The files named by a checkpoint under way are unknown before completion, but the files *allowed* are
+known. A worker that writes a part of checkpoint N has heard of every completion before N's trigger.
+So the worker names files of the newest of these checkpoints, of a later checkpoint, or of its own
+for a later checkpoint given up or under way; never a file of a checkpoint let go before N's
+trigger. Hence each number let go, and each number whose files are garbage, has a *limit*: the
+number of the next checkpoint at the time. The number goes when no *reader* below its limit is left.
+Readers are the checkpoints under way; checkpoints given up and not yet followed by a complete
+checkpoint (others may build on their files); and checkpoints given up with a limit above some other
+reader. Complete checkpoints are no readers: their files are known, and count until the checkpoints
+go. Besides, a given-up checkpoint goes only when a checkpoint triggered later is complete: until
+then some worker may not have heard of the end, and may be writing.
 
 Going takes two steps, since storage may refuse each. First the metadata is withdrawn (`collect`,
-answered by `withdrawn`): until that is certain the checkpoint may look complete, so all files that
-it names count. Then its files are deleted (`deletable`, answered by `deleted`). Files that storage
-refused to delete are handed out again the next time. A given-up checkpoint is handed out once more
-when yet another one is complete: an upload that was running all the while may have come after the
-first deletion. The first checkpoint of an attempt is handed out twice even if it was complete:
-workers of the attempt before may live on, cut off, and write pieces of their in-flight logs under
-the same number.
+answered by `withdrawn`): until this is certain the checkpoint may look complete, so all its files
+count. Then its files are deleted (`deletable`, answered by `deleted`). Files that storage refused
+to delete are handed out again the next time. A given-up checkpoint is handed out once more when yet
+another checkpoint is complete: an upload may have arrived after the first deletion. The first
+checkpoint of an attempt is handed out twice even if complete: workers of the attempt before may
+live on, cut off, and write pieces of their in-flight logs under this number.
 
 Source: Flink's SharedStateRegistry (the idea of counting; behaviour, not code). Deviation: whole
 checkpoints are let go, not single references, and files of a given-up checkpoint may be named.
@@ -55,10 +54,7 @@ def references(metadata: CheckpointMetadata) -> frozenset[str]:
 
 
 def named_of_others(metadata: CheckpointMetadata) -> frozenset[str]:
-    """Return the files that the checkpoint needs, and another one wrote.
-
-    A savepoint needs none.
-    """
+    """Return the files of other checkpoints that the checkpoint needs; none for a savepoint."""
     if metadata.savepoint:
         return frozenset()
     return frozenset(p for p in references(metadata) if owner(p) != metadata.checkpoint)
@@ -66,8 +62,8 @@ def named_of_others(metadata: CheckpointMetadata) -> frozenset[str]:
 
 @dataclass(frozen=True, slots=True)
 class Deletable:
-    """Files to delete now: all files of checkpoints without metadata except those in `keep`, and
-    single files kept earlier.
+    """Files to delete now: all files of checkpoints without metadata except `keep`, and single
+    files kept earlier.
 
     `savepoints`: (number, URL of the directory; empty: the job's own) of given-up savepoints, which
     have no owner.
@@ -110,9 +106,7 @@ class SharedStateRegistry:
         self._ended = False
 
     def adopt(self, checkpoint: int, files: frozenset[str]) -> None:
-        """Count a checkpoint that was complete before this registry began, or one that was let
-        go.
-        """
+        """Count a checkpoint let go, or complete before this registry began."""
         assert checkpoint not in self._withdrawing, f"chk-{checkpoint} is about to go"
         if checkpoint not in self._complete:
             self._firsts.add(checkpoint)  # It may have been: an earlier run began it.
@@ -123,7 +117,7 @@ class SharedStateRegistry:
         self._checkpoint_next = max(self._checkpoint_next, checkpoint + 1)
 
     def adopt_abandoned(self, checkpoint: int) -> None:
-        """Note a number under which an earlier driver wrote files without completing a checkpoint.
+        """Note a number with files of an earlier driver that completed no checkpoint of it.
 
         No checkpoint builds upon the files, but complete ones, adopted later, may name some.
         """
@@ -132,21 +126,17 @@ class SharedStateRegistry:
         self._checkpoint_next = max(self._checkpoint_next, checkpoint + 1)
 
     def attempt_begins(self, checkpoint_next: int) -> None:
-        """Note that an attempt runs, whose first checkpoint will be `checkpoint_next`."""
+        """Note the first checkpoint of a new attempt."""
         self._firsts.add(checkpoint_next)
 
     def begin(self, checkpoint: int) -> None:
-        """Note that the checkpoint is about to be triggered: from now on files may be written for
-        it.
-        """
+        """Note a checkpoint about to be triggered: from now on workers may write its files."""
         assert checkpoint >= self._checkpoint_next, f"chk-{checkpoint} is begun out of order"
         self._under_way.add(checkpoint)
         self._checkpoint_next = checkpoint + 1
 
     def complete(self, checkpoint: int, files: frozenset[str]) -> None:
-        """Note that the checkpoint is complete and names `files`; no later one builds upon files of
-        older ones.
-        """
+        """Note a complete checkpoint and its `files`; later ones build upon no older files."""
         self._under_way.remove(checkpoint)
         assert checkpoint > self._newest_complete, "an older one came later"
         self._newest_complete = checkpoint
@@ -157,7 +147,7 @@ class SharedStateRegistry:
         self._look_again(checkpoint)
 
     def save(self, checkpoint: int) -> None:
-        """Note that the savepoint is complete: its files are the user's, and other files under its
+        """Note a complete savepoint: the named files are the user's, all other files under this
         number are garbage.
         """
         self.give_up(checkpoint)
@@ -166,9 +156,9 @@ class SharedStateRegistry:
         self._given_up[checkpoint] = checkpoint + 1
 
     def give_up(self, checkpoint: int) -> None:
-        """Note that the checkpoint will never be complete.
+        """Note a checkpoint that will never be complete.
 
-        Its files may be named until a newer one is complete.
+        Others may name its files until a newer checkpoint is complete.
         """
         self._under_way.remove(checkpoint)
         self._given_up[checkpoint] = self._checkpoint_next
@@ -186,10 +176,9 @@ class SharedStateRegistry:
         self._limits.pop(checkpoint, None)
 
     def end(self) -> None:
-        """Note that no checkpoint is begun or completed any more, so that files of given-up ones
-        become garbage.
+        """Note the end of all checkpoints: files of given-up checkpoints become garbage.
 
-        Files that come later are the next run's.
+        Files that come later belong to the next run.
         """
         assert not self._under_way, "give up first what is under way"
         self._ended = True
@@ -207,7 +196,7 @@ class SharedStateRegistry:
     def collect(self) -> tuple[int, ...]:
         """Return checkpoints whose metadata may be withdrawn now, sorted.
 
-        Each is returned once, and again only if `withdrawn` does not name it.
+        Each is returned once, and again only if `withdrawn` leaves the number out.
         """
         floor = self._floor()
         go = tuple(
@@ -221,7 +210,7 @@ class SharedStateRegistry:
         return go
 
     def withdrawn(self, asked: Collection[int], gone: Collection[int]) -> None:
-        """Note that these checkpoints certainly have no metadata, now and in future.
+        """Note checkpoints that certainly have no metadata, now and in future.
 
         Their files count no more.
         """
@@ -235,7 +224,7 @@ class SharedStateRegistry:
             self._withdrawn.add(number)
 
     def deletable(self) -> Deletable:
-        """Return files to delete now; each once, and again only if `deleted` names it as left."""
+        """Return files to delete now; each once, and again only if `deleted` names the file."""
         named = frozenset[str]().union(*self._complete.values())
         go, self._withdrawn = tuple(sorted(self._withdrawn)), set()
         files = tuple(sorted(self._kept - named))
@@ -244,14 +233,12 @@ class SharedStateRegistry:
         return Deletable(go, keep, files)
 
     def deleted(self, left: Deletable) -> None:
-        """Note that all files that were handed out are deleted except these."""
+        """Note the deletion of all files handed out, except `left`."""
         self._withdrawn.update(left.checkpoints, (number for number, _ in left.savepoints))
         self._kept.update(left.files)
 
     def knows(self, checkpoint: int) -> bool:
-        """Return whether the checkpoint is under way or was given up, with files that may still be
-        deleted.
-        """
+        """Return whether the checkpoint is under way, or given up with files left to delete."""
         return (
             checkpoint in self._under_way
             or checkpoint in self._given_up

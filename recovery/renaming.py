@@ -1,8 +1,9 @@
-"""A checkpoint in terms of a program whose operators have other names now.
+"""A checkpoint in terms of a program with other operator names.
 
-Operator names, and edge keys made of them, find state and in-flight records. So the metadata is
-read as if a renamed operator had always borne its new name, and the files stay as they are. A sink
-that has transactions keeps its name, by which the outside system knows them.
+Operator names, and edge keys made of operator names, find state and in-flight records. So the
+metadata is read as if a renamed operator had always borne the new name, and the files stay as they
+are. A sink with transactions keeps the old name, by which the outside system knows the
+transactions.
 
 Source: Flink's operator uids. Deviation: there a uid cannot be changed once state bears it.
 """
@@ -21,12 +22,11 @@ class NoSuchName(Exception):
 
 
 def renamed(metadata: CheckpointMetadata, names: Mapping[str, str]) -> CheckpointMetadata:
-    """Return the checkpoint with other operator names; transactions stay those of the sinks that
-    began them.
+    """Return the checkpoint with other operator names; transactions keep the names of their sinks.
 
     Args:
-        names: {old: new}. A pair whose new name alone is in the checkpoint is passed over: an
-            earlier run renamed it.
+        names: {old: new}. A pair is passed over if only the new name is in the checkpoint: an
+            earlier run renamed the operator.
 
     Raises: NoSuchName: the checkpoint has neither name, or both.
     """

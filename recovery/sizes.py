@@ -1,7 +1,7 @@
 """Sizes of a checkpoint, held and newly written, from its metadata alone.
 
-Every checkpoint that names a shared file holds its state; the one that stored the file wrote it. A
-checkpoint *holds* in-flight data whether it wrote the data or names an earlier checkpoint's. A
+Every checkpoint with the name of a shared file holds the file's state; the checkpoint that stored
+the file wrote the state. A checkpoint *holds* in-flight data, its own or an earlier checkpoint's. A
 checkpoint may mean part of a stored buffer, and several subtasks may mean the same buffer; so held
 data counts in proportion to the records meant, and written or referenced data by whole blobs, each
 once. Records are counted before the filters of a rescale, which only reading would apply.
@@ -26,8 +26,8 @@ class CheckpointSizes:
         state_bytes: held, written or referenced.
         inflight_bytes: held, written or referenced.
         inflight_written_bytes: in-flight data in the checkpoint's own files.
-        inflight_referenced_bytes: blobs that it needs in files of earlier checkpoints.
-        files: written by this checkpoint, its metadata included.
+        inflight_referenced_bytes: needed blobs in files of earlier checkpoints.
+        files: written by this checkpoint, metadata included.
         state_referenced_bytes: shared files that earlier checkpoints wrote.
     """
 
@@ -90,13 +90,13 @@ def state_bytes(subtask: SubtaskSnapshot) -> int:
 
 
 def held_on(subtask: SubtaskSnapshot, side: str) -> Held:
-    """In-flight data of one subtask on one side: "input", "output" or "replay"."""
+    """In-flight data of a subtask on a side: "input", "output" or "replay"."""
     return _held(_buffers(handle for handle in subtask.inflight if handle.side == side))
 
 
 def stored_by(subtask: SubtaskSnapshot, checkpoint: int) -> tuple[int, int]:
-    """Return bytes of the blobs with one subtask's in-flight data: (in the checkpoint's own files,
-    in earlier files).
+    """Return bytes of the blobs with a subtask's in-flight data: (in the checkpoint's own files, in
+    earlier files).
     """
     blobs = {(b.path, b.offset): b.length for b in _buffers(subtask.inflight)}
     own = (f"chk-{checkpoint}/", f"sav-{checkpoint}/")

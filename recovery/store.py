@@ -47,7 +47,7 @@ class NotAFile(NotFound):
 
 
 class TooLarge(StoreRejected):
-    """`get` found an object larger than its reader takes, and did not read it."""
+    """`get` found an object larger than the limit, and did not read the object."""
 
     def __init__(self, path: str, bytes_max: int) -> None:
         super().__init__(path, f"more than {bytes_max} bytes")

@@ -7,8 +7,8 @@ import. A new kind of edge is one file in this folder and its test; no other fil
 
 Randomness comes in as a seed, so a run can be repeated.
 
-Source: the partitioners of Flink's DataStream API. Deviation: rebalance and shuffle deal out runs
-of records, because a run costs nothing to cut.
+Source: the partitioners of Flink's DataStream API. Deviation: rebalance deals out runs of records,
+because a run costs nothing to cut.
 """
 
 from __future__ import annotations

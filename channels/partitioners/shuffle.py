@@ -1,4 +1,4 @@
-"""Shuffle: records to consumers at random."""
+"""Shuffle: each record to a consumer at random."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ import numpy as np
 import pyarrow as pa
 
 from .partitioner import Affinity, Partitioner, Redistribution, Splitter
-from .slices import RUN_ROWS_MIN, Slices, cut, runs_of, whole
+from .slices import Slices, narrow, split_by_targets
 
 
 @dataclass(frozen=True, slots=True)
 class Shuffle(Partitioner):
-    """Random runs of records to random consumers, the least served first. No copy."""
+    """A draw for each record. `rebalance` deals out runs of records instead, without a copy."""
 
     name: ClassVar[str] = "shuffle"
     affinity: ClassVar = Affinity.NONE
@@ -25,30 +25,12 @@ class Shuffle(Partitioner):
 
 
 class _Shuffler:
-    """Cuts at random places and gives the runs to random targets that got a run less than others.
-
-    Independent draws would leave one slow consumer without work while another's queue, and so the
-    producer, is full.
-    """
+    """Draws the consumer of each record, evenly and independently."""
 
     def __init__(self, rng: np.random.Generator, consumers: int) -> None:
         self._rng = rng
-        #: {target: rows it got}.
-        self._dealt = np.zeros(consumers, np.int64)
+        self._consumers = consumers
 
     def split(self, batch: pa.RecordBatch) -> Slices:
-        rows, consumers = batch.num_rows, len(self._dealt)
-        runs = runs_of(rows, consumers)
-        if rows == 0 or consumers == 1:
-            return whole(0, batch)
-        order = self._rng.permutation(consumers)
-        fewest = np.argsort(self._dealt[order] // RUN_ROWS_MIN, kind="stable")
-        targets = order[fewest[:runs]]
-        if runs == 1:
-            self._dealt[targets] += rows
-            return whole(int(targets[0]), batch)
-        # A cut moves by at most a quarter of a run, so no run is shorter than half of one.
-        cuts = (np.arange(1, runs) + self._rng.uniform(-0.25, 0.25, runs - 1)) * (rows / runs)
-        bounds = [0, *cuts.astype(np.int64).tolist(), rows]
-        self._dealt[targets] += np.diff(bounds)
-        return cut(batch, bounds, targets.tolist())
+        drawn = self._rng.integers(0, self._consumers, batch.num_rows, dtype=np.uint16)
+        return split_by_targets(batch, narrow(drawn, self._consumers), self._consumers)

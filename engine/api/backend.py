@@ -18,4 +18,9 @@ def stated_backend(state: State | None, *, kind: str) -> StateBackend | None:
             f"{kind}: state.directory={state.directory!r} belongs to the job: give it hr.Job(...,"
             " state=hr.State(directory=...))"
         )
-    return StateBackend(state.backend, state.write_buffer_bytes, state.block_cache_bytes)
+    return StateBackend(
+        state.backend,
+        state.write_buffer_bytes,
+        state.block_cache_bytes,
+        cache_bytes=state.cache_bytes,
+    )

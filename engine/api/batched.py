@@ -56,7 +56,9 @@ def check_format(batch_format: object) -> None:
             f"map_batches: batch_format={batch_format!r} is none of {', '.join(map(repr, FORMATS))}"
         )
     if batch_format == "pandas" and find_spec("pandas") is None:
-        raise UserError("map_batches: batch_format='pandas' needs pandas; pip install pandas")
+        raise UserError(
+            "map_batches: batch_format='pandas' needs pandas; pip install 'headrace[pandas]'"
+        )
 
 
 def shared(function: BatchFunction | type, share: object) -> BatchFunction | type | SharedInstance:

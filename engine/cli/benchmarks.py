@@ -98,6 +98,40 @@ def shuffle(
 
 
 @benchmarks.command
+def slow_network(
+    *,
+    records: Records = 2_000_000,
+    bandwidth: Annotated[
+        str, Parameter(help="Of each worker, each way, a second: a size such as 20MB.")
+    ] = "20MB",
+    parallelism: Parallelism = 2,
+    checkpoint_interval: Interval = "500ms",
+    json: Json = False,
+) -> int:
+    """Time the barriers of unaligned checkpoints while the network between workers is full
+    (Linux). Exit code 3 if a record was lost.
+    """
+    from headrace.bench.slow_network import run as measure
+
+    from ..contract.errors import UserError
+    from ..contract.units import size_bytes
+    from .tables import show_measured
+
+    if not size_bytes(bandwidth, option="--bandwidth"):
+        raise UserError(
+            f"--bandwidth={bandwidth!r} lets nothing through; write a size such as 20MB"
+        )
+    found = measure(
+        records=records,
+        network_bytes_per_s=size_bytes(bandwidth, option="--bandwidth"),
+        parallelism=parallelism,
+        checkpoint_interval=checkpoint_interval,
+    )
+    show_measured(found, as_json=json)
+    return 0 if found["correct"] else 3
+
+
+@benchmarks.command
 def first(
     *,
     records: Records = 20_000_000,
@@ -121,6 +155,38 @@ def first(
     ):
         show_measured(found, as_json=json)
     return 0
+
+
+@benchmarks.command
+def light(
+    *,
+    rate: Annotated[
+        float,
+        Parameter(validator=validators.Number(gte=0), help="Records per second; 0: no input."),
+    ] = 1000.0,
+    seconds: Annotated[
+        float, Parameter(validator=validators.Number(gt=0), help="To measure, after a warm-up.")
+    ] = 10.0,
+    parallelism: Parallelism = 2,
+    runner: BenchRunner = "processes",
+    checkpoint_interval: Interval = "1s",
+    json: Json = False,
+) -> int:
+    """Light load: latency at a steady rate through one keyed exchange, and its price in processor
+    time.
+    """
+    from headrace.bench.light import run as measure
+
+    from .tables import show_measured
+
+    found = measure(
+        rate=rate,
+        seconds=seconds,
+        parallelism=parallelism,
+        runner=runner,
+        checkpoint_interval=None if checkpoint_interval == "none" else checkpoint_interval,
+    )
+    return show_measured(found, as_json=json)
 
 
 def _throughput(

@@ -225,7 +225,10 @@ class SequenceReader:
         batch = self._records.make(self._strides[0], count)
         self._strides = (self._strides[0].after(count), *self._strides[1:])
         self._made += count
-        return Polled((batch,), SourceStatus.MORE, split=name)
+        due, wait_ns = self._due()
+        # Said at once: another poll would cost as much as this one.
+        status = SourceStatus.MORE if due else SourceStatus.IDLE
+        return Polled((batch,), status, wait_ns, split=name)
 
     def open_splits(self) -> frozenset[str]:
         """The remainders of earlier parallelisms; then the main stride, whose numbers come after

@@ -141,12 +141,14 @@ class StateBackend:
         kind: "heap" or "rocksdb".
         databases: makes the keyed backend of an operator that states a database; None: there is no
             place for databases.
+        cache_bytes: for rows of an embedded database that stay at hand.
     """
 
     kind: str = "heap"
     write_buffer_bytes: int = 64 << 20
     block_cache_bytes: int = 64 << 20
     databases: Callable[[StateBackend, OperatorContext], Any] | None = None
+    cache_bytes: int = 256 << 20
 
 
 HEAP = StateBackend()

@@ -184,11 +184,11 @@ class Network:
     """How data moves between subtasks."""
 
     buffer: Size = field(
-        default="1MiB",
+        default="512KiB",
         metadata=size("neighbouring slices are merged up to this size when they are sent"),
     )
     window: Size = field(
-        default="4MiB",
+        default="2MiB",
         metadata=size("the largest credit of a channel: all that a receiver lets be in flight"),
     )
     memory: Size = field(
@@ -314,12 +314,20 @@ class State:
     block_cache: Size = field(
         default="64MiB", metadata=size("memory for what was read from disk, likewise")
     )
+    cache: Size = field(
+        default="256MiB",
+        metadata=size(
+            "memory for keys of aggregates without a `ttl` that stay at hand in front of "
+            "`rocksdb`, likewise; a count takes about 50 bytes a key"
+        ),
+    )
 
     def __post_init__(self) -> None:
         check(self)
 
     write_buffer_bytes = Counted("write_buffer")
     block_cache_bytes = Counted("block_cache")
+    cache_bytes = Counted("cache")
 
 
 @group("autoscale")

@@ -1,4 +1,4 @@
-"""The coordinator machine: attempts, restarts and the end of a job.
+"""The coordinator machine: attempts and restarts of a job.
 
 An attempt begins when an epoch is claimed, the sinks are recovered and every worker is there; it
 ends when anything in it fails. Then all workers drop it, the restart strategy waits, and the next
@@ -8,9 +8,9 @@ checkpoint: a checkpoint that becomes visible after the choice would be a second
 
 When every subtask has finished, one last checkpoint is taken and committed, and the job ends.
 
-`Coordinator` owns the phase, the epoch, the progress of the attempt, the stop that a user asked
-for, and the outcome. Its parts own the rest: `Workers`, `Checkpoints`, `Transactions`, `Retention`
-and `Restarts`. Each returns effects; the coordinator acts on findings among them (`_heed`).
+`Coordinator` owns the phase, the epoch and the progress of the attempt. Its parts own the rest:
+`Workers`, `Checkpoints`, `Transactions`, `Retention`, `Restarts`, `Stop` and `Closing`. Each
+returns effects; the coordinator acts on findings among them (`_heed`).
 
 Source: ABS (Carbone et al. 2015), section 4.2 for the protocol; Flink's two-phase commit for the
 order of durability and commit. Deviation: commits are made here, not in the tasks, so that they
@@ -20,10 +20,8 @@ form one history.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import replace
 from typing import assert_never
 
-from headrace.channels.events import CheckpointMode
 from headrace.recovery.history import EpochStart
 from headrace.recovery.links import CheckpointLink
 from headrace.recovery.metadata import CheckpointMetadata, SubtaskSnapshot
@@ -34,6 +32,7 @@ from ..contract.execution import ExecutionPlan
 from ..contract.places import redacted
 from . import coordinator_events as events
 from .checkpoints import Checkpoints
+from .closing import Closing
 from .coordinator_events import (
     AttemptBroken,
     ClaimEpoch,
@@ -57,6 +56,7 @@ from .earlier_runs import NO_EARLIER_RUNS, EarlierRuns
 from .restarts import Restarts
 from .retention import Retention
 from .rules import CoordinatorRules, Phase
+from .stop import Stop
 from .transactions import Transactions
 from .unanswered import unanswered
 from .workers import Workers
@@ -115,7 +115,6 @@ class Coordinator:
         self._workers = Workers(slots, rules)
         self._restarts = Restarts(rules.restarts)
         self._tries_max = rules.restarts.attempts_max + 1
-        self._last_aligned_ns = rules.checkpoints.last_aligned_ns
         self._transactions = Transactions(restore, rules.restarts)
         self._retention = Retention(
             restore,
@@ -135,6 +134,14 @@ class Coordinator:
             transactions=self._transactions,
             retention=self._retention,
         )
+        self._stop = Stop(rules.checkpoints.last_aligned_ns)
+        self._closing = Closing(
+            stop=self._stop,
+            checkpoints=self._checkpoints,
+            transactions=self._transactions,
+            retention=self._retention,
+            workers=self._workers,
+        )
         self._claimed = epoch > 0
         self._recovered = False
         #: The checkpoint that the attempt started from.
@@ -147,16 +154,6 @@ class Coordinator:
         self._deployed: set[int] = set()
         self._finished: set[tuple[int, int]] = set()
         self._restart_at_ns: int | None = None
-        #: The first stop that a user asked for, unless its savepoint failed.
-        self._stop: events.StopRequested | None = None
-        #: Request of the user who waits for the savepoint with which the job ends.
-        self._stop_request: int | None = None
-        #: When the last checkpoint of that stop is to overtake; None: never, or it does already.
-        self._overtake_at_ns: int | None = None
-        #: How the job will have ended when all commits are done.
-        self._outcome: JobEnded | None = None
-        #: The sinks are asked to abort what dead attempts have left; and have answered.
-        self._sweeping = self._swept = False
         #: When the attempt began to run.
         self._runs_since_ns = 0
         self._now_ns = 0
@@ -185,9 +182,9 @@ class Coordinator:
         again_at_ns = self._transactions.again_at_ns
         deadlines = [restart_at_ns, again_at_ns, self._workers.next_deadline_ns()]
         if self.phase is Phase.RUNNING:
-            stopping = self._stop is not None or self._all_finished()
+            stopping = self._stop.asked is not None or self._all_finished()
             deadlines.append(self._checkpoints.next_deadline_ns(stopping=stopping))
-            deadlines.append(self._overtake_at_ns)
+            deadlines.append(self._stop.overtake_at_ns)
         return min((t for t in deadlines if t is not None), default=None)
 
     def check(self) -> None:
@@ -231,7 +228,7 @@ class Coordinator:
                 self._recovered = event.epoch == self.epoch
                 if self._recovered:
                     self._transactions.recovered()
-                    self._swept = self._sweeping
+                    self._closing.recovered()
             case events.SinkFailed():
                 return self._sink_failed(event)
             case events.MetadataWritten(checkpoint):
@@ -501,14 +498,12 @@ class Coordinator:
 
         While the attempt runs, a commit is repeated without an end.
         """
-        if event.checkpoint is None and self.phase is not Phase.PREPARING and not self._sweeping:
+        sweeping = self._closing.sweeping
+        if event.checkpoint is None and self.phase is not Phase.PREPARING and not sweeping:
             return []  # the recovery of an attempt that is not to begin any more
         wait_ns = self._transactions.failed(event.checkpoint, self._now_ns)
-        if self._sweeping and (event.lost or wait_ns is None):
-            self._swept = True
-            self._transactions.forget_again()
-            what = "what dead attempts left in the sinks stays until the next run of the job"
-            return [Notice(NoticeKind.WARNING, f"{event.reason}; {what}")]
+        if sweeping and (event.lost or wait_ns is None):
+            return self._closing.leave_unswept(event.reason)
         if event.lost:
             return self._sinks_gave_up(event.reason)
         if wait_ns is None and self.phase in (Phase.PREPARING, Phase.CLOSING):
@@ -524,7 +519,7 @@ class Coordinator:
         """Fail, and leave uncommitted transactions to the next run of the job."""
         self._transactions.forget_again()
         if self.phase is Phase.CLOSING:
-            self._outcome = JobEnded(Outcome.FAILED, reason, "")
+            self._closing.outcome = JobEnded(Outcome.FAILED, reason, "")
         return self._end(Outcome.FAILED, reason)
 
     # --- the end ----------------------------------------------------------------------------------
@@ -532,51 +527,36 @@ class Coordinator:
     def _all_finished(self) -> bool:
         return len(self._finished) == sum(task.parallelism for task in self._plan.tasks)
 
-    @property
-    def _draining(self) -> bool:
-        """The input of the job is to end first."""
-        return self._stop is not None and self._stop.kind is StopKind.DRAIN
-
     def _stop_requested(self, event: events.StopRequested) -> list[CoordinatorEffect]:
         """The first stop counts: neither a half drained job nor a last cut can be undone."""
         if event.kind is StopKind.NOW:
             return self._end(Outcome.STOPPED, "stopped at once")
-        if self._stop is None and self._outcome is None:
-            self._stop, self._stop_request = event, event.request
-            after_ns = self._last_aligned_ns
-            waits = event.kind is StopKind.WITH_CHECKPOINT and event.savepoint is None
-            if waits and event.mode is None and after_ns is not None:
-                self._overtake_at_ns = self._now_ns + after_ns
+        if self._stop.asked is None and self._closing.outcome is None:
+            self._stop.ask(event, self._now_ns)
             return self._drain()
         if event.request is None:
             return []
         return [RequestAnswered(event.request, None, "the job is ending already")]
 
     def _drain(self) -> list[CoordinatorEffect]:
-        if not self._draining or self.phase is not Phase.RUNNING:
+        if not self._stop.drains or self.phase is not Phase.RUNNING:
             return []
         # A checkpoint between the ends of two inputs would lose the rest of the ended one.
         effects = self._checkpoints.make_way("the job is drained")
         return effects + self._workers.send_all(messages.Drain(self.epoch))
 
     def _trigger_due(self) -> list[CoordinatorEffect]:
-        last = self._all_finished() or (self._stop is not None and not self._draining)
-        if self._draining and not last and not self._checkpoints.wave:
+        last = self._all_finished() or self._stop.cuts
+        if self._stop.drains and not last and not self._checkpoints.wave:
             return []
-        effects = self._overtake_due()
-        return effects + self._checkpoints.trigger_due(self._now_ns, last=last, stop=self._stop)
-
-    def _overtake_due(self) -> list[CoordinatorEffect]:
-        """Let the last checkpoint of a stop be unaligned from now on, if it is late."""
-        if self._overtake_at_ns is None or self._overtake_at_ns > self._now_ns:
-            return []
-        assert self._stop is not None, "the time of a stop"
-        self._overtake_at_ns = None
-        self._stop = replace(self._stop, mode=CheckpointMode.UNALIGNED)
-        return self._checkpoints.make_way("the job stops", final=True)
+        effects: list[CoordinatorEffect] = []
+        if self._stop.overtakes(self._now_ns):
+            effects += self._checkpoints.make_way("the job stops", final=True)
+        stop = self._stop.asked
+        return effects + self._checkpoints.trigger_due(self._now_ns, last=last, stop=stop)
 
     def _last_completed(self, last: LastCheckpointCompleted) -> list[CoordinatorEffect]:
-        answer = self._answer_stop(last.checkpoint) if last.savepoint else []
+        answer = self._stop.answer(last.checkpoint) if last.savepoint else []
         kind = "savepoint " if last.savepoint else "chk-"
         outcome = Outcome.FINISHED if last.whole else Outcome.STOPPED
         reason = f"{kind}{last.checkpoint} covers everything"
@@ -584,18 +564,13 @@ class Coordinator:
 
     def _last_savepoint_failed(self, reason: str) -> list[CoordinatorEffect]:
         """Let the job go on, and tell the user."""
-        drained = self._draining
-        self._stop = None
-        effects = self._answer_stop(None, reason)
+        drained = self._stop.drains
+        effects = self._stop.failed(reason)
         if drained and self.phase is Phase.RUNNING:
             # The input has ended, which only a new attempt undoes. Nothing has been committed since
             # the checkpoint that it starts from.
             effects += self._attempt_failed(f"the last savepoint failed: {reason}")
         return effects
-
-    def _answer_stop(self, savepoint: int | None, failure: str = "") -> list[CoordinatorEffect]:
-        request, self._stop_request = self._stop_request, None
-        return [] if request is None else [RequestAnswered(request, savepoint, failure)]
 
     def _end(
         self, outcome: Outcome, reason: str, details: str = "", *, complete: bool = False
@@ -605,7 +580,7 @@ class Coordinator:
             return []
         effects = self._leave_attempt(reason, complete=complete)
         effects += self._checkpoints.refuse_requests(reason)
-        self._outcome = JobEnded(outcome, reason, details)
+        self._closing.outcome = JobEnded(outcome, reason, details)
         self._restart_at_ns = None
         self._transactions.forget_again()
         self._workers.await_nobody()
@@ -613,28 +588,8 @@ class Coordinator:
         return effects
 
     def _close(self) -> list[CoordinatorEffect]:
-        return [] if self._transactions.again_at_ns is not None else self._conclude()
-
-    def _conclude(self) -> list[CoordinatorEffect]:
-        """Write held savepoints, sweep the sinks, delete superfluous files, dismiss the workers.
-
-        A job that failed does not wait for its sinks: these may be what failed.
-        """
-        effects = self._heed(self._checkpoints.write_ready(self._now_ns))
-        if self._checkpoints.writing:
-            return effects
-        ended = self._outcome
-        assert ended is not None, "closing without a reason"
-        effects += self._answer_stop(None, f"the job ended without it: {ended.reason}")
-        effects += self._checkpoints.leave(ended.reason)
-        if self._claimed and not self._transactions.uncommitted and not self._sweeping:
-            self._sweeping = True
-            effects += self._transactions.sweep(self.epoch)
-        if ended.outcome is not Outcome.FAILED:
-            if self._sweeping and self._claimed and not self._swept:
-                return effects
-            effects += self._retention.end()
-        if self._retention.awaits:
-            return effects
-        self.phase = Phase.ENDED
-        return [*effects, *self._workers.send_all(messages.Shutdown(ended.reason)), ended]
+        epoch = self.epoch if self._claimed else None
+        effects = self._heed(self._closing.advance(epoch, self._now_ns))
+        if self._closing.over:
+            self.phase = Phase.ENDED
+        return effects

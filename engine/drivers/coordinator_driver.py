@@ -36,6 +36,7 @@ from ..network.network import (
     Network,
     NetworkEvent,
     Received,
+    Took,
     check_reachable,
 )
 from .checkpoint_directory import CheckpointDirectory
@@ -293,7 +294,7 @@ class CoordinatorDriver(CoordinatorPerformer):
                     yield self._received(connection, frame.body)
             case Disconnected(connection, reason):
                 yield d.ConnectionLost(connection, reason)
-            case Connected():
+            case Connected() | Took():
                 pass
             case _:
                 assert_never(event)

@@ -18,6 +18,11 @@ MODULES = (
     "headrace.engine.operators.process",
     "headrace.engine.operators.row",
     "headrace.engine.state.rocks.keyed",
+    # Imported late by modules above.
+    "asyncio",
+    "fsspec.asyn",
+    "fsspec.implementations.local",
+    "pyarrow.acero",
 )
 
 

@@ -35,6 +35,7 @@ from ..network.network import (
     Network,
     NetworkEvent,
     Received,
+    Took,
 )
 from ..operators.chain import Chain
 from ..storage.ahead import FilesAhead
@@ -248,6 +249,8 @@ class WorkerDriver(Performer[_Loaded, ConnectionId]):
             case Received(connection, frame):
                 if isinstance(frame, ControlFrame) and connection == self._control:
                     answer = self._told(m.decode_for_worker(frame.body))
+            case Took(connection, size_bytes, dry):
+                answer = self._peers.took(connection, size_bytes, dry=dry)
             case Connected(connection, peer):
                 if connection != self._control:
                     answer = self._peers.connected(connection, peer.epoch, peer.worker)

@@ -85,6 +85,11 @@ class Peers(Generic[_Connection]):
         peer = self._who.get(connection)
         return None if peer is None else w.FramesReceived(*peer, frames)
 
+    def took(self, connection: _Connection, size_bytes: int, *, dry: bool) -> w.PeerTook | None:
+        """A socket took data; None: of an unwanted connection."""
+        peer = self._who.get(connection)
+        return None if peer is None else w.PeerTook(*peer, size_bytes, dry)
+
     def disconnected(self, connection: _Connection, reason: str) -> w.PeerLost | None:
         """A connection has ended; None: an unwanted one."""
         peer = self._who.pop(connection, None)

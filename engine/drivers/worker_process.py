@@ -8,6 +8,7 @@ import threading
 
 from pyspark import cloudpickle
 
+from headrace.channels.connection_room import RoomLimits
 from headrace.channels.credit import Debloat
 from headrace.channels.handshake import Identity
 
@@ -15,6 +16,7 @@ from ..contract.execution import ExecutionPlan
 from ..contract.launcher import Incarnation, WorkerProgram
 from ..contract.operators import StateBackend
 from ..contract.options import Checkpoints, Network
+from ..network.connection import REPORT_BYTES
 from ..storage.checkpoint_storage import open_store
 from ..worker.subtask_spec import Limits
 from .companion import Companion
@@ -24,7 +26,9 @@ from .user_output import redirected, speaking
 from .worker_driver import WorkerDriver, WorkerSettings
 
 #: A smaller window would be all overhead, however slow the consumer.
-_DEBLOAT_FLOOR_BYTES = 64 << 10
+_DEBLOAT_FLOOR_BYTES = 4 << 10
+#: What a socket takes while its thread and the owner thread take turns, with much to spare.
+_CONNECTION = RoomLimits(20_000_000, 2 * REPORT_BYTES, 2 << 20)
 _WORK_ROWS_MAX = 65_536
 _WORK_TARGET_NS = 20_000_000
 
@@ -90,7 +94,12 @@ def worker_settings(program: WorkerProgram, plan: ExecutionPlan) -> WorkerSettin
     return WorkerSettings(
         limits=_limits(program.checkpoints, network, plan.hops),
         heartbeat_ns=network.heartbeat_ns,
-        backend=StateBackend(state.backend, state.write_buffer_bytes, state.block_cache_bytes),
+        backend=StateBackend(
+            state.backend,
+            state.write_buffer_bytes,
+            state.block_cache_bytes,
+            cache_bytes=state.cache_bytes,
+        ),
         state_directory=state.directory,
         owner=program.owner,
         directory="" if program.checkpoints is None else program.checkpoints.directory,
@@ -107,6 +116,7 @@ def _limits(checkpoints: Checkpoints | None, network: Network, hops: int) -> Lim
         work_rows_max=_WORK_ROWS_MAX,
         work_target_ns=_WORK_TARGET_NS,
         debloat=Debloat(target_ns, _DEBLOAT_FLOOR_BYTES) if target_ns else None,
+        connection=_CONNECTION,
         budget_bytes=network.memory_bytes,
         alignment_timeout_ns=None if checkpoints is None else checkpoints.alignment_timeout_ns,
         logs=checkpoints is not None and checkpoints.inflight == "continuous",

@@ -13,6 +13,9 @@ refused otherwise.
 
 from __future__ import annotations
 
+from inspect import signature
+from typing import Any
+
 import pyarrow as pa
 from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 from pyspark.sql.types import StructType
@@ -30,6 +33,10 @@ _WIDER = {
     pa.binary_view(): pa.binary(),
 }
 _DECIMAL_DIGITS_MAX = 38
+#: Moments in UTC, which older versions of PySpark 4 have by default, under another name.
+_UTC: dict[str, Any] = (
+    {"timezone": "UTC"} if "timezone" in signature(to_arrow_schema).parameters else {}
+)
 
 
 def spark_schema(schema: pa.Schema, what: str) -> StructType:
@@ -56,7 +63,7 @@ def spark_batch(batch: pa.RecordBatch, schema: StructType, what: str) -> pa.Reco
 
     Raises: UserError for a value that does not fit.
     """
-    target = to_arrow_schema(schema, timezone="UTC")
+    target = to_arrow_schema(schema, **_UTC)
     columns = []
     for field in target:
         try:

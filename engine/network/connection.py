@@ -1,10 +1,11 @@
-"""One TCP connection, seen from the network thread: handshake, then frames, without ever blocking.
+"""One connection, seen from the network thread: handshake, then frames, without ever blocking.
 
 `FrameReader` reads large bodies straight to their final buffers and all other bytes through a small
 staging area: one system call brings many small frames, and no large frame is copied twice.
 `FrameWriter` encodes only the frames that the socket is about to take: a waiting frame costs no
-bytes, and many small frames leave in one call. Few and large calls matter more than their cost
-suggests, because each call gives the GIL away and has to win it back.
+bytes, many small frames leave in one call, and a barrier passes data that is not encoded yet
+(`channels/outbox.py`). Few and large calls matter more than their cost suggests, because each call
+gives the GIL away and has to win it back.
 
 A connection moves through its phases in one direction and knows nothing of selectors, ids or other
 connections. Every fault is a `ConnectionLost` with a reason for a person to read. The network keeps
@@ -35,8 +36,10 @@ from headrace.channels.handshake import (
     ServerHandshake,
     Session,
 )
+from headrace.channels.outbox import Outbox
 from headrace.channels.wire import (
     HEADER_BYTES,
+    BufferFrame,
     Frame,
     FrameDecoder,
     FrameEncoder,
@@ -44,18 +47,25 @@ from headrace.channels.wire import (
     WireError,
 )
 
+from .same_host import is_local
+
 #: Asked of the kernel for each direction of a connection.
 SOCKET_BUFFER_BYTES: Final = 1024 * 1024
+#: Bytes that the kernel keeps for a network that is busy: a barrier waits for all of them.
+UNSENT_BYTES: Final = 128 * 1024
 
 #: Frames that wait for a peer that does not read. Credit bounds the data far below; a peer at this
 #: limit is lost.
 OUTBOX_FRAMES_MAX: Final = 262_144
 
+#: Buffers sent before the sender is told; less than the least room of a connection.
+REPORT_BYTES: Final = 128 * 1024
+
 _STAGING_BYTES: Final = 64 * 1024
 #: Soft limit on the bytes that one connection reads or writes before the others get a turn.
 _TURN_BYTES: Final = 4 * 1024 * 1024
-#: Encoded ahead of the socket; soft, by one frame.
-_AHEAD_BYTES: Final = 1024 * 1024
+#: Encoded ahead of the socket; soft, by one frame. A barrier cannot pass encoded frames.
+_AHEAD_BYTES: Final = 128 * 1024
 #: Pieces in one sendmsg; the limit of Linux is 1,024.
 _PIECES_MAX: Final = 512
 #: A peer whose machine is silent is lost after this long, whatever is queued for it.
@@ -74,7 +84,7 @@ class ConnectionLost(Exception):
 class Phase(Enum):
     """Where a connection stands."""
 
-    #: Ours: the TCP connection is not there yet.
+    #: Ours: the socket is not connected yet.
     CONNECTING = "connecting"
     #: Waits for a message of the handshake.
     GREETING = "greeting"
@@ -162,13 +172,19 @@ class FrameReader:
 class FrameWriter:
     """Frames into a socket."""
 
-    def __init__(self, sock: socket.socket) -> None:
+    def __init__(self, sock: socket.socket, outbox: Outbox | None = None) -> None:
+        """`outbox`: frames that wait already, and others that join them."""
         self._socket = sock
         self._encoder: FrameEncoder | None = None
-        self._frames: deque[Frame] = deque()
+        self.outbox = Outbox() if outbox is None else outbox
         #: Encoded bytes not yet sent, and how many they are.
         self._pieces: deque[bytes | memoryview] = deque()
         self._ahead_bytes = 0
+        #: Of buffers that are encoded and not sent: end in the stream, and size.
+        self._ends: deque[tuple[int, int]] = deque()
+        self._encoded_bytes = 0
+        #: Size of buffers sent, and not told by `tell`.
+        self.untold_bytes = 0
         self.sent_bytes = 0
         self.sent_frames = 0
 
@@ -180,9 +196,9 @@ class FrameWriter:
         """Add a frame for `flush` to send. Raises: ConnectionLost if the peer has let too many
         wait.
         """
-        if len(self._frames) >= OUTBOX_FRAMES_MAX:
+        if len(self.outbox) >= OUTBOX_FRAMES_MAX:
             raise ConnectionLost(f"the peer let {OUTBOX_FRAMES_MAX} frames wait")
-        self._frames.append(frame)
+        self.outbox.put(frame)
 
     def flush(self) -> bool:
         """Send until the queue is empty, the socket is full or the turn is over; True: the queue is
@@ -203,18 +219,36 @@ class FrameWriter:
                 return False
             self._sent(count)
 
+    def tell(self) -> int:
+        """Return the size of buffers sent since the last call."""
+        told_bytes, self.untold_bytes = self.untold_bytes, 0
+        return told_bytes
+
+    @property
+    def is_dry(self) -> bool:
+        """Nothing waits for the socket."""
+        return not self._pieces and not len(self.outbox)
+
     def _encode_ahead(self) -> None:
         if self._encoder is None:
             return
-        while self._frames and self._ahead_bytes < _AHEAD_BYTES and len(self._pieces) < _PIECES_MAX:
-            for piece in self._encoder.encode(self._frames.popleft()):
+        while self._ahead_bytes < _AHEAD_BYTES and len(self._pieces) < _PIECES_MAX:
+            frame = self.outbox.take()
+            if frame is None:
+                return
+            for piece in self._encoder.encode(frame):
                 self._pieces.append(piece)
                 self._ahead_bytes += len(piece)
+                self._encoded_bytes += len(piece)
+            if isinstance(frame, BufferFrame):
+                self._ends.append((self._encoded_bytes, frame.buffer.size_bytes))
             self.sent_frames += 1
 
     def _sent(self, count: int) -> None:
         self.sent_bytes += count
         self._ahead_bytes -= count
+        while self._ends and self._ends[0][0] <= self.sent_bytes:
+            self.untold_bytes += self._ends.popleft()[1]
         while count:
             piece = self._pieces.popleft()
             if count < len(piece):
@@ -235,13 +269,14 @@ class Connection:
         sock: socket.socket,
         handshake: ClientHandshake | ServerHandshake,
         schemas: Callable[[int], pa.Schema],
+        outbox: Outbox | None = None,
     ) -> None:
         """Take over a non-blocking socket: just accepted, or connecting."""
         self.socket = sock
         self.peer: Identity | None = None
         #: Something waits until the socket takes more; kept by the network for its selector.
         self.blocked = False
-        self.writer = FrameWriter(sock)
+        self.writer = FrameWriter(sock, outbox)
         self._reader: FrameReader | None = None
         self._schemas = schemas
         self._handshake = handshake
@@ -254,7 +289,7 @@ class Connection:
             self.phase = Phase.CONNECTING
 
     def connected(self) -> None:
-        """The TCP connection stands, or failed: say hello."""
+        """The socket is connected, or failed: say hello."""
         assert isinstance(self._handshake, ClientHandshake), "only a client connects"
         error = self.socket.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
         if error:
@@ -359,13 +394,18 @@ class Connection:
 
 
 def prepare(sock: socket.socket) -> None:
-    """Set the options of a connection: no blocking, no delay, large buffers, dead peers noticed."""
+    """Set the options of a connection: no blocking, large buffers; over TCP no delay, little that
+    is unsent, dead peers noticed.
+    """
     sock.setblocking(False)
-    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SOCKET_BUFFER_BYTES)
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, SOCKET_BUFFER_BYTES)
+    if is_local(sock):
+        return
+    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
     if sys.platform == "linux":
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NOTSENT_LOWAT, UNSENT_BYTES)
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, SILENCE_SECONDS // 3)
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, SILENCE_SECONDS // 6)
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPCNT, 4)
@@ -375,7 +415,7 @@ def prepare(sock: socket.socket) -> None:
 
 def is_unanswered(sock: socket.socket) -> bool:
     """Whether the peer's machine has left what we sent without an answer for too long; Linux."""
-    if sys.platform != "linux":
+    if sys.platform != "linux" or is_local(sock):
         return False
     return _tells_silence(sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, _TCP_INFO.size))
 

@@ -40,7 +40,9 @@ from .reactor import (
     Reactor,
     Received,
     SocketAddress,
+    Took,
 )
+from .same_host import listen_beside
 
 #: What users of a network need, from one place.
 __all__ = [
@@ -51,6 +53,7 @@ __all__ = [
     "NetworkEvent",
     "NetworkStatistics",
     "Received",
+    "Took",
     "check_reachable",
 ]
 
@@ -151,7 +154,7 @@ class Network:
 
     def listen(self, host: str) -> tuple[str, int]:
         """Accept connections at a free port of one address of ours, and return the numeric address
-        and port.
+        and port. Processes of this host take the way of `same_host.py`.
 
         Raises: OSError if the address is not ours; ValueError for an address that means every
         interface.
@@ -169,6 +172,9 @@ class Network:
             listener.close()
             raise
         self._command(_Listen(listener))
+        beside = listen_beside(bound[0], bound[1], _BACKLOG)
+        if beside is not None:
+            self._command(_Listen(beside))
         return bound[0], bound[1]
 
     def connect(self, address: tuple[str, int], epoch: int) -> ConnectionId:

@@ -20,7 +20,7 @@ import socket
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Final, NewType
+from typing import Final, NamedTuple, NewType
 
 import pyarrow as pa
 
@@ -31,9 +31,11 @@ from headrace.channels.handshake import (
     Identity,
     ServerHandshake,
 )
+from headrace.channels.outbox import Outbox
 from headrace.channels.wire import Frame, WireError
 
 from .connection import (
+    REPORT_BYTES,
     SILENCE_SECONDS,
     Connection,
     ConnectionLost,
@@ -42,6 +44,7 @@ from .connection import (
     prepare,
     reason_of,
 )
+from .same_host import connect_beside, is_same_user
 
 ConnectionId = NewType("ConnectionId", int)
 
@@ -86,7 +89,19 @@ class Disconnected:
     reason: str
 
 
-NetworkEvent = Connected | Received | Disconnected
+@dataclass(frozen=True, slots=True)
+class Took:
+    """The socket took buffers of `size_bytes`, as charged to credit; `dry`: none waits for it.
+
+    Told for every `REPORT_BYTES` or more, so the last buffers may stay untold.
+    """
+
+    connection: ConnectionId
+    size_bytes: int
+    dry: bool
+
+
+NetworkEvent = Connected | Received | Took | Disconnected
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,6 +125,14 @@ class NetworkStatistics:
     frames_sent: int
     bytes_sent: int
     last_failure: str
+
+
+class _Target(NamedTuple):
+    """A connection of ours as it was asked for."""
+
+    family: socket.AddressFamily
+    address: SocketAddress
+    epoch: int
 
 
 class Reactor:
@@ -140,6 +163,8 @@ class Reactor:
         self._deadlines: dict[ConnectionId, int] = {}
         #: Accepted, not proven, oldest first. A subset of the keys of `_deadlines`.
         self._half_open: dict[ConnectionId, None] = {}
+        #: Connections beside TCP that are not open: what they fall back to.
+        self._targets: dict[ConnectionId, _Target] = {}
         #: Connections known by id to other threads that have not had their Disconnected.
         self._known: set[ConnectionId] = set()
         #: Connections with something to flush before the round ends; a dict for its order.
@@ -184,6 +209,8 @@ class Reactor:
             connection, due_ns = next(iter(self._deadlines.items()))
             if due_ns > now_ns:
                 break
+            # TCP would lead to the same silent process.
+            self._targets.pop(connection, None)
             self._lose(connection, ConnectionLost("no answer in time"))
         if self._look_ns <= now_ns:
             self._look_ns = now_ns + _LOOK_NS
@@ -214,19 +241,29 @@ class Reactor:
         address: SocketAddress,
         epoch: int,
     ) -> None:
-        """Begin a connection to a numeric address."""
+        """Begin a connection to a numeric address; beside TCP where the peer is of this host."""
         self._known.add(connection)
+        beside = connect_beside(address[0], address[1])
+        if beside is None:
+            self._connect_by_tcp(connection, _Target(family, address, epoch), Outbox())
+        else:
+            self._targets[connection] = _Target(family, address, epoch)
+            self._add(connection, beside, self._greeting(epoch), selectors.EVENT_WRITE)
+
+    def _greeting(self, epoch: int) -> ClientHandshake:
         identity = replace(self._identity, epoch=epoch)
         nonce = secrets.token_bytes(NONCE_BYTES)
-        handshake = ClientHandshake(self._secret, identity, nonce, self._accept)
+        return ClientHandshake(self._secret, identity, nonce, self._accept)
+
+    def _connect_by_tcp(self, connection: ConnectionId, target: _Target, outbox: Outbox) -> None:
         try:
-            sock = socket.socket(family, socket.SOCK_STREAM)
+            sock = socket.socket(target.family, socket.SOCK_STREAM)
         except OSError as error:
             self.refuse(connection, error)
             return
-        self._add(connection, sock, handshake, selectors.EVENT_WRITE)
+        self._add(connection, sock, self._greeting(target.epoch), selectors.EVENT_WRITE, outbox)
         if connection in self._connections:
-            code = sock.connect_ex(address)
+            code = sock.connect_ex(target.address)
             if code not in (0, errno.EINPROGRESS):
                 reason = f"cannot connect: {os.strerror(code)}"
                 self._lose(connection, ConnectionLost(reason))
@@ -309,6 +346,11 @@ class Reactor:
                 return
             if len(self._half_open) >= self._half_open_max:
                 self._lose(next(iter(self._half_open)), ConnectionLost("too many strangers"))
+            if not is_same_user(sock):
+                self._refused += 1
+                self._last_failure = "a process of another user"
+                sock.close()
+                continue
             connection = self._next_id()
             nonce = secrets.token_bytes(NONCE_BYTES)
             handshake = ServerHandshake(self._secret, self._identity, nonce, self._accept)
@@ -332,8 +374,9 @@ class Reactor:
         sock: socket.socket,
         handshake: ClientHandshake | ServerHandshake,
         mask: int,
+        outbox: Outbox | None = None,
     ) -> None:
-        self._connections[connection] = Connection(sock, handshake, self._schemas)
+        self._connections[connection] = Connection(sock, handshake, self._schemas, outbox)
         self._set_deadline(connection)
         self._selector.register(sock, mask, connection)
         try:
@@ -378,6 +421,7 @@ class Reactor:
     def _opened(self, connection: ConnectionId, target: Connection) -> None:
         assert target.peer is not None, "an open connection has a peer"
         self._half_open.pop(connection, None)
+        self._targets.pop(connection, None)
         del self._deadlines[connection]
         self._known.add(connection)
         self._dirty[connection] = None
@@ -395,6 +439,8 @@ class Reactor:
                 target.blocked = blocked
                 mask = selectors.EVENT_READ | (selectors.EVENT_WRITE if blocked else 0)
                 self._selector.modify(target.socket, mask, connection)
+            if writer.untold_bytes >= REPORT_BYTES and connection in self._known:
+                self._events.append(Took(connection, writer.tell(), writer.is_dry))
         except _FAILURES as error:
             self._lose(connection, error)
         self._frames_sent += writer.sent_frames - frames
@@ -416,11 +462,20 @@ class Reactor:
         if target.phase in (Phase.CONNECTING, Phase.GREETING):
             self._refused += 1
             self._last_failure = reason
+            if connection in self._targets:
+                self._fall_back(connection, target)
+                return
         elif isinstance(error, WireError):
             self._broken += 1
             self._last_failure = reason
         self._report_end(connection, reason)
         self._forget(connection)
+
+    def _fall_back(self, connection: ConnectionId, target: Connection) -> None:
+        """The connection beside TCP did not open: begin again by TCP, with the waiting frames."""
+        tcp = self._targets[connection]
+        self._forget(connection)
+        self._connect_by_tcp(connection, tcp, target.writer.outbox)
 
     def _report_end(self, connection: ConnectionId, reason: str) -> None:
         if connection in self._known:
@@ -432,5 +487,6 @@ class Reactor:
         self._deadlines.pop(connection, None)
         self._half_open.pop(connection, None)
         self._dirty.pop(connection, None)
+        self._targets.pop(connection, None)
         self._selector.unregister(target.socket)
         target.shut()

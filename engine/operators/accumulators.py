@@ -146,8 +146,10 @@ class Total:
 
     def load(self, slots: Slots, array: pa.Array) -> None:
         """Take back sums of a snapshot."""
-        self.column.load(slots, values(array))
-        self._bound = _largest(self.column.working)
+        numbers = values(array)
+        self.column.load(slots, numbers)
+        if self._integers and len(numbers):
+            self._bound = max(self._bound, _largest(numbers))
 
     def _check(self, slots: Slots, numbers: Values) -> None:
         if not len(numbers):

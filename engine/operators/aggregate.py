@@ -36,7 +36,7 @@ STATE_NAME = "aggregate"
 
 
 class AggregateRows:
-    """Keys at hand with their aggregates. See `RowsAtHand`."""
+    """Keys at hand with their aggregates. See `KeptRowsAtHand`."""
 
     def __init__(
         self,
@@ -46,13 +46,18 @@ class AggregateRows:
         operator: str,
     ) -> None:
         self._key_names = keys
+        self._aggregations = aggregations
         self._schema_in = schema_in
-        self._keys = KeySlots(schema_in, keys)
-        self.aggregates = Aggregates(aggregations, schema_in, operator)
+        self._operator = operator
+        self._begin()
         self.fields = self._keys.fields
         schema = pa.schema([*self.fields, *self.aggregates.fields])
         self.layout = StateLayout(STATE_NAME, len(self.fields), schema)
         self.grouped = len(self.fields)
+
+    def _begin(self) -> None:
+        self._keys = KeySlots(self._schema_in, self._key_names)
+        self.aggregates = Aggregates(self._aggregations, self._schema_in, self._operator)
         #: For `last_rows`; its content between calls is arbitrary.
         self._scratch = np.zeros(0, np.int32)
 
@@ -80,8 +85,12 @@ class AggregateRows:
 
     def forget(self) -> None:
         """See `RowsAtHand`."""
-        self.aggregates.reset(self.count)
-        self._keys = KeySlots(self._schema_in, self._key_names)
+        self._begin()
+
+    @property
+    def size_bytes(self) -> int:
+        """See `KeptRowsAtHand`."""
+        return self._keys.size_bytes + self.aggregates.size_bytes + self._scratch.nbytes
 
     def keys(self) -> list[pa.Array]:
         """See `RowsAtHand`."""

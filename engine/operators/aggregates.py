@@ -49,11 +49,10 @@ class Aggregates:
             except OverflowError as error:
                 raise self._overflow(accumulated, error) from error
 
-    def reset(self, count: int) -> None:
-        """Empty the first `count` slots."""
-        for accumulated in self._accumulators:
-            for column in accumulated.columns:
-                column.reset(count)
+    @property
+    def size_bytes(self) -> int:
+        """Memory of all values."""
+        return sum(column.size_bytes for a in self._accumulators for column in a.columns)
 
     def clear(self, slots: Slots) -> None:
         """Empty these slots."""

@@ -10,7 +10,6 @@ Not here: how many calls are under way, the order of results, and what a checkpo
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import hashlib
 import inspect
@@ -22,11 +21,15 @@ from concurrent.futures import ThreadPoolExecutor
 from contextvars import copy_context
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import msgspec
 
 from ..contract.user_code import Row
+
+# Here and below not at the top: every job imports this module, and few make calls.
+if TYPE_CHECKING:
+    import asyncio
 
 #: The keyword by which a function asks for the key of its record.
 IDEMPOTENCY_KEY = "idempotency_key"
@@ -129,6 +132,8 @@ class LoopCalls:
         self._pool: ThreadPoolExecutor | None = None
         if not self._is_coroutine:
             self._pool = ThreadPoolExecutor(limits.capacity, thread_name_prefix="map_async")
+        import asyncio
+
         self._loop = asyncio.new_event_loop()
         # In the subtask's context, by which prints find their speaker.
         run = partial(copy_context().run, self._run)
@@ -184,6 +189,8 @@ class LoopCalls:
 
     async def _given_up(self) -> None:
         """Cancel the calls under way, then close the instance."""
+        import asyncio
+
         self._is_closing = True
         for task in self._tasks:
             task.cancel()
@@ -200,6 +207,8 @@ class LoopCalls:
 
     async def _answer(self, call: Call) -> None:
         """Make attempts until one succeeds or no more are left."""
+        import asyncio
+
         limits = self._limits
         for attempt in range(limits.retries + 1):
             await self._turn()
@@ -233,6 +242,8 @@ class LoopCalls:
         """Wait until the rate allows an attempt."""
         if self._limits.rate is None:
             return
+        import asyncio
+
         now_s = self._loop.time()
         at_s = max(now_s, self._next_attempt_s)
         self._next_attempt_s = at_s + 1 / self._limits.rate

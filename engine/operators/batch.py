@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyarrow import acero
 
 from ..contract.errors import UserCodeError, UserError
 from ..contract.operators import OperatorContext
@@ -17,6 +16,10 @@ from .batch_formats import FORMATS, BatchFormat, columns_of
 from .failures import Failures, OnError
 from .instances import SharedInstance, close_instance
 from .stateless import StatelessOperator
+
+# Here and below not at the top: it imports pandas, for which only expressions need wait.
+if TYPE_CHECKING:
+    from pyarrow import acero
 
 #: Takes a RecordBatch, a DataFrame or {column: array}; returns a RecordBatch, a Table, a DataFrame,
 #: {column: values}, or an iterator of these.
@@ -36,6 +39,8 @@ class FilterOperator(StatelessOperator):
         Raises: UserCodeError when Arrow cannot evaluate the expression, for example on a division
         by zero.
         """
+        from pyarrow import acero
+
         options = acero.FilterNodeOptions(self._expression)
         yield from _run(batch, acero.Declaration("filter", options), self._operator).to_batches()
 
@@ -310,6 +315,8 @@ def _plain_references(
 
 
 def _projection(expressions: Mapping[str, pc.Expression]) -> acero.Declaration:
+    from pyarrow import acero
+
     options = acero.ProjectNodeOptions(list(expressions.values()), list(expressions))
     return acero.Declaration("project", options)
 
@@ -323,6 +330,8 @@ def _run(batch: pa.RecordBatch, declaration: acero.Declaration, operator: str) -
 
 def _declared(table: pa.Table, declaration: acero.Declaration) -> pa.Table:
     """Run one node over a table, in this thread, which also keeps the order of rows."""
+    from pyarrow import acero
+
     source = acero.Declaration("table_source", acero.TableSourceNodeOptions(table))
     return acero.Declaration.from_sequence([source, declaration]).to_table(use_threads=False)
 

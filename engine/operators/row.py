@@ -14,6 +14,7 @@ import pyarrow as pa
 
 from ..contract.errors import UserCodeError
 from ..contract.user_code import (
+    GivenRows,
     Row,
     raised,
     returned_rows,
@@ -64,16 +65,16 @@ class MapOperator(RowOperator):
             if self._failures.kept:
                 yield from self._process_each(piece)
                 continue
-            records = rows_of(piece)
+            given = GivenRows(piece)
             results: list[Row] = []
             append = results.append
             try:
-                for record in records:
+                for record in given.rows:
                     append(function(record))
             except BaseException as error:
                 record = piece.slice(len(results), 1).to_pylist()[0]
                 raise raised(self._operator, error, record=record) from error
-            yield rows_to_batch(self._operator, results, self._schema, records)
+            yield rows_to_batch(self._operator, results, self._schema, given.rows, given)
 
     def _process_each(self, piece: pa.RecordBatch) -> list[pa.RecordBatch]:
         """Emit the results of the records that do not fail."""

@@ -41,6 +41,7 @@ REQUIRED: tuple[str, ...] = (
     "worker crashed with its host",
     "coordinator crashed",
     "connection severed",
+    "sockets that took a part of what waited",
     "link half open",
     "links partitioned",
     "clock jumped",
@@ -80,6 +81,7 @@ REQUIRED: tuple[str, ...] = (
     "replays in waves",
     "restores amid the waves of a replay",
     "filters stacked twice",
+    "full checkpoints that share no file",
 )
 
 

@@ -129,6 +129,15 @@ class RowsAtHand(Protocol):
         ...
 
 
+class KeptRowsAtHand(RowsAtHand, Protocol):
+    """Rows that may stay at hand between calls. The columns that name a row are its key."""
+
+    @property
+    def size_bytes(self) -> int:
+        """Memory of the rows at hand; objects are estimated."""
+        ...
+
+
 class DueRowsAtHand(RowsAtHand, Protocol):
     """Rows at hand with a due time, perhaps a second one, and an end."""
 
@@ -152,7 +161,7 @@ class DueRowsAtHand(RowsAtHand, Protocol):
 class RowTable(Protocol):
     """A table of rows; some or all are at hand.
 
-    `KeyedBackend.begin` may forget the rows at hand.
+    `KeyedBackend.begin` may forget the rows at hand. Rows that stay at hand keep their slots.
     """
 
     def recall(self) -> None:
@@ -251,7 +260,7 @@ class KeyedBackend(Protocol):
         """Add a table of values. `from_arrow` turns a cell of `to_pylist` into a value."""
         ...
 
-    def rows(self, at_hand: RowsAtHand) -> RowTable:
+    def rows(self, at_hand: KeptRowsAtHand) -> RowTable:
         """Add a table of rows."""
         ...
 

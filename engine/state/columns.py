@@ -14,6 +14,8 @@ from .arrays import Values
 from .slots import Slots
 
 _CAPACITY_MIN = 1024
+#: Of a value that is a Python object.
+_OBJECT_BYTES = 64
 
 
 class StateColumn:
@@ -29,6 +31,12 @@ class StateColumn:
         self._committed: Values = self.working.copy()
         #: (slots, their values) that `commit` will write, in order.
         self._staged: list[tuple[Slots, Values]] = []
+
+    @property
+    def size_bytes(self) -> int:
+        """Memory of both arrays; objects are estimated."""
+        each = _OBJECT_BYTES if self.working.dtype.hasobject else 0
+        return self.working.nbytes + self._committed.nbytes + each * len(self.working)
 
     def grow(self, count: int) -> None:
         """Make room for `count` slots; new slots hold the fill value. Subtask thread."""
@@ -67,13 +75,6 @@ class StateColumn:
         Owner thread, also while work runs.
         """
         return self._committed[:count].copy()
-
-    def reset(self, count: int) -> None:
-        """Forget the working values of the first `count` slots; committed values are kept
-        elsewhere.
-        """
-        self.grow(count)
-        self.working[:count] = self._fill
 
     def clear(self, slots: Slots) -> None:
         """Forget the working values of some slots.

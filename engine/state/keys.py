@@ -22,6 +22,8 @@ from .slots import IntegerSlots, Slots
 #: Makes the column of all captured values, in the order of their codes. For any thread.
 FrozenValues = Callable[[], pa.Array]
 
+#: Of a dictionary's entry, its key and its code, without the key's content.
+_ENTRY_BYTES = 160
 _CODE_BITS = 32
 _CODE_MASK = (1 << _CODE_BITS) - 1
 
@@ -31,6 +33,9 @@ class _ColumnSlots(Protocol):
 
     @property
     def count(self) -> int: ...
+
+    @property
+    def size_bytes(self) -> int: ...
 
     def lookup(self, array: pa.Array) -> Slots: ...
 
@@ -50,6 +55,11 @@ class WordColumnSlots:
     def count(self) -> int:
         """Number of codes, with the code of null."""
         return self._slots.count
+
+    @property
+    def size_bytes(self) -> int:
+        """Memory of all values."""
+        return self._slots.size_bytes
 
     def lookup(self, array: pa.Array) -> Slots:
         """Return the code of each row; new values get new codes."""
@@ -89,6 +99,12 @@ class ObjectColumnSlots:
     def count(self) -> int:
         """Number of codes, with the code of null."""
         return len(self._codes)
+
+    @property
+    def size_bytes(self) -> int:
+        """Memory of all values, each once in a column and once in a dictionary."""
+        content: int = sum(chunk.nbytes for chunk in self._chunks)
+        return 2 * content + _ENTRY_BYTES * len(self._codes)
 
     def lookup(self, array: pa.Array) -> Slots:
         """Return the code of each row; new values get new codes."""
@@ -151,6 +167,12 @@ class KeySlots:
     def count(self) -> int:
         """Number of known keys, with provisional slots."""
         return self._pairs[-1].count if self._pairs else self._columns[0].count
+
+    @property
+    def size_bytes(self) -> int:
+        """Memory of all keys."""
+        columns = sum(column.size_bytes for column in self._columns)
+        return columns + sum(pair.size_bytes for pair in self._pairs)
 
     def lookup(self, batch: pa.RecordBatch) -> Slots:
         """Return the slot of each row's key; new keys get provisional slots. Subtask thread."""

@@ -73,6 +73,11 @@ class IntegerSlots:
             slots[~valid] = self.null_slot
         return slots
 
+    @property
+    def size_bytes(self) -> int:
+        """Memory of words and table."""
+        return self._words.nbytes + self._table.nbytes
+
     def words(self, count: int) -> Words:
         """Return the words of the first `count` slots; a view that never changes."""
         assert count <= self.count, f"{count} slots asked for, {self.count} are known"

@@ -21,11 +21,6 @@ import threading
 from collections.abc import Iterator
 from typing import Any, Protocol
 
-import fsspec
-from fsspec.asyn import AsyncFileSystem
-from fsspec.implementations.local import LocalFileSystem
-from fsspec.spec import AbstractFileSystem
-
 from headrace.recovery.store import (
     AlreadyExists,
     Content,
@@ -212,6 +207,11 @@ def _refuses_second(store: Store, path: str) -> bool:
 def _filesystem(url: str) -> tuple[Any, str]:
     if not url:
         raise UserError("the checkpoint directory is empty: give a folder or a URL")
+    # Here and below not at the top: only a job with checkpoints need wait for it.
+    import fsspec
+    from fsspec.asyn import AsyncFileSystem
+    from fsspec.spec import AbstractFileSystem
+
     try:
         filesystem, root = fsspec.core.url_to_fs(url)
     except (ValueError, ImportError) as error:
@@ -234,6 +234,8 @@ def _filesystem(url: str) -> tuple[Any, str]:
 
 def _is_local(filesystem: object) -> bool:
     """Whether files may be written past fsspec; a subclass has something of its own to say."""
+    from fsspec.implementations.local import LocalFileSystem
+
     return type(filesystem) is LocalFileSystem
 
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import os
 import tempfile
+import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -75,17 +76,66 @@ class CorruptState(Exception):
 
 
 class StoredFiles(Stored[Mapping[str, SharedFiles]]):
-    """Immutable files of an attempt's databases, by database. Storage threads only ask.
+    """Immutable files of an attempt's databases, by database. For any thread.
 
-    Checkpoints are built upon complete checkpoints alone. Savepoints name no file of a checkpoint
-    and are not built upon, so that each lasts by itself.
+    Checkpoints are built upon the newest complete checkpoint, and upon each file that was stored
+    for a later one, also if that one was given up: so a state whose upload takes longer than a
+    checkpoint may is complete after some checkpoints. Savepoints name no file of a checkpoint and
+    are not built upon, so that each lasts by itself.
     """
 
+    def __init__(self) -> None:
+        super().__init__()
+        self._changed = threading.Condition()
+        #: {(database, name): (checkpoint, file)}, of checkpoints after the newest complete one.
+        self._uploaded: dict[tuple[str, str], tuple[int, SharedFile]] = {}
+        self._under_way: set[tuple[str, str]] = set()
+
     def base(self, snapshot: DatabaseSnapshot) -> SharedFiles:
-        """Files of the database that may be named instead of being stored again."""
+        """Files of the database that a complete checkpoint holds."""
         if self._confirmed_number == 0:
             return snapshot.known
         return (self._confirmed or {}).get(snapshot.database, {})
+
+    def confirmed(self, checkpoint: int) -> None:
+        """See `Stored`. Other files of older checkpoints may be deleted now."""
+        with self._changed:
+            super().confirmed(checkpoint)
+            self._uploaded = {k: v for k, v in self._uploaded.items() if v[0] > checkpoint}
+
+    def uploaded(self, checkpoint: int, database: str, file: SharedFile) -> None:
+        """The file is durable, under the number of `checkpoint`."""
+        with self._changed:
+            if checkpoint > self._confirmed_number:
+                self._uploaded[database, file.name] = checkpoint, file
+
+    def unconfirmed(self, database: str, name: str) -> SharedFile | None:
+        """Find the file among those stored since the newest complete checkpoint."""
+        found = self._uploaded.get((database, name))
+        return None if found is None else found[1]
+
+    def upload(
+        self, checkpoint: int, database: str, name: str, store: Callable[[], SharedFile]
+    ) -> SharedFile:
+        """Name the file if it was stored since the newest complete checkpoint, else store it.
+
+        Waits while another checkpoint stores the file.
+        """
+        key = database, name
+        with self._changed:
+            self._changed.wait_for(lambda: key not in self._under_way)
+            found = self.unconfirmed(database, name)
+            if found is not None:
+                return found
+            self._under_way.add(key)
+        try:
+            file = store()
+            self.uploaded(checkpoint, database, file)
+        finally:
+            with self._changed:
+                self._under_way.discard(key)
+                self._changed.notify_all()
+        return file
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,9 +187,7 @@ def write_databases(
     for id, pieces in snapshots.items():
         for operator, piece in pieces:
             for part in (piece, *piece.others) if isinstance(piece, DatabaseSnapshot) else ():
-                alone = to.full or to.kind is CheckpointKind.SAVEPOINT
-                base: SharedFiles = {} if alone else stored.base(part)
-                handle = write_database(to, segment, path, operator, part, base)
+                handle = write_database(to, segment, path, operator, part, stored)
                 handles[id].append(handle)
                 files[part.database] = {file.name: file for file in handle.shared}
     return handles, files
@@ -151,17 +199,23 @@ def write_database(
     path: str,
     operator: str,
     snapshot: DatabaseSnapshot,
-    base: SharedFiles,
+    stored: StoredFiles,
 ) -> DatabaseHandle:
-    """Store the files that `base` does not have; small ones go into `segment`, at `path`.
+    """Store the files that are not stored yet; small ones go into `segment`, at `path`.
 
     Raises: StoreError, OSError.
     """
     files = snapshot.files()
-    shared = [
-        base[name] if name in base else _store_shared(to, files.folder, name)
-        for name in files.immutable
-    ]
+    alone = to.full or to.kind is CheckpointKind.SAVEPOINT
+    base: SharedFiles = {} if alone else stored.base(snapshot)
+
+    def shared_file(name: str) -> SharedFile:
+        if name in base:
+            return base[name]
+        store = partial(_store_shared, to, files.folder, name)
+        return store() if alone else stored.upload(to.checkpoint, snapshot.database, name, store)
+
+    shared = [shared_file(name) for name in files.immutable]
     own = []
     for name in files.other:
         blob = segment.append(joined(_content(files.folder, name)))

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import assert_never
 
 from headrace.channels.buffer import ChannelId
+from headrace.channels.connection_room import ConnectionRoom
 from headrace.channels.credit import Budget
 from headrace.channels.events import Barrier
 from headrace.channels.wire import BufferFrame, CreditFrame, EventFrame
@@ -32,6 +33,7 @@ from .subtask_events import (
     GrantCredit,
     LogBuffer,
     ReadBuffer,
+    RoomReturned,
     RunWork,
     SendBuffer,
     SendEvent,
@@ -72,6 +74,8 @@ class Attempt:
     logs: bool = False
     subtasks: dict[SubtaskId, Subtask] = field(default_factory=dict)
     _checkpoints: Checkpoints = field(init=False)
+    #: {other worker: room in the connection to it}; empty: without limit.
+    _rooms: dict[int, ConnectionRoom] = field(default_factory=dict)
     #: {subtask that wants to be woken: when}; brought up to date after each of its steps.
     _deadlines: dict[SubtaskId, int] = field(default_factory=dict)
     #: Subtasks that have been stepped and not checked since.
@@ -80,10 +84,16 @@ class Attempt:
     def build(self, specs: Sequence[SubtaskSpec], now_ns: int) -> None:
         """Make the machines, once."""
         assert not self.subtasks, "built twice"
+        room = specs[0].limits.connection if specs else None
+        if room is not None:
+            others = sorted(set(self.workers.values()) - {self.me})
+            self._rooms = {worker: ConnectionRoom(room) for worker in others}
         channels = sum(len(ends) for spec in specs for ends in (*spec.inputs, *spec.outputs))
         limits = [spec.limits.budget_bytes for spec in specs]
         budget = Budget(min(limits, default=0), channels)
-        self.subtasks = {spec.id: Subtask(spec, now_ns, budget) for spec in specs}
+        self.subtasks = {
+            spec.id: Subtask(spec, now_ns, budget, rooms=self._rooms_of(spec)) for spec in specs
+        }
         self._checkpoints = Checkpoints(self.epoch, self.plan, len(specs))
 
     def start(self, now_ns: int) -> list[AttemptEffect]:
@@ -120,6 +130,17 @@ class Attempt:
         self._route(events, effects, now_ns)
         return effects
 
+    def taken(self, worker: int, size_bytes: int, now_ns: int, *, dry: bool) -> list[AttemptEffect]:
+        """The socket towards a worker took data, see `PeerTook`."""
+        room = self._rooms.get(worker)
+        if room is None:
+            return []
+        room.taken(size_bytes, now_ns, dry=dry)
+        effects: list[AttemptEffect] = []
+        while (channel := room.next_turn()) is not None:
+            effects += self.step(self._producer(channel), RoomReturned(), now_ns)
+        return effects
+
     def step(self, id: SubtaskId, event: SubtaskEvent, now_ns: int) -> list[AttemptEffect]:
         """Give `event` to subtask `id`, and consequences to the others of this worker."""
         effects: list[AttemptEffect] = []
@@ -152,6 +173,8 @@ class Attempt:
         for subtask in self._unchecked.values():
             subtask.check()
         self._unchecked.clear()
+        for room in self._rooms.values():
+            room.check()
 
     def floors(self) -> dict[ChannelId, int] | None:
         """Return positions before which records are worked on, or with another worker.
@@ -253,6 +276,11 @@ class Attempt:
                 effects += self._checkpoints.cut(cut)
             case _:
                 effects.append(effect)
+
+    def _rooms_of(self, spec: SubtaskSpec) -> dict[ChannelId, ConnectionRoom]:
+        channels = [channel for edge in spec.outputs for channel in edge]
+        workers = {channel: self.workers[channel.consumer] for channel in channels}
+        return {c: self._rooms[worker] for c, worker in workers.items() if worker in self._rooms}
 
     def _send(self, to: SubtaskId, frame: DataFrame) -> SendFrame:
         return SendFrame(self.epoch, self.workers[to.subtask], frame)

@@ -17,6 +17,8 @@ _ROWS_FIRST: Final = 64
 #: From one piece to the next the size at most quadruples, so that one lucky measurement does no
 #: harm.
 _GROWTH_MAX: Final = 4
+#: Handing over a piece of work costs a good part of this time.
+_QUICK_NS: Final = 500_000
 #: One piece in so many is twice as large as the others, or half as large.
 _PROBE_EVERY: Final = 8
 #: Sizes that differ by less teach nothing about the cost of a row.
@@ -30,6 +32,7 @@ class Pace:
 
     Attributes:
         rows_max: rows of the next piece.
+        rows_quick: rows that take so little time that a smaller piece is all overhead.
         rows_worth: the fixed cost of a call is not worth fewer; 0: it does not matter.
         rows_in, rows_out, rows_late, rows_failed: totals.
         busy_ns, backpressured_ns, idle_ns: totals; their sum is the time from `start` to the last
@@ -45,6 +48,7 @@ class Pace:
         #: The size without probes.
         self._rows = self.rows_max
         self.rows_worth = 0
+        self.rows_quick = 0
         #: Pieces since the last probe, and whether the next probe is a larger piece.
         self._since_probe = 0
         self._probes_up = True
@@ -82,6 +86,8 @@ class Pace:
         if rows_in == 0:
             return
         self._bytes_per_row = (self._bytes_per_row + bytes_out / rows_in) / 2
+        quick = min(self._rows_limit, _QUICK_NS * rows_in // max(1, elapsed_ns))
+        self.rows_quick = (self.rows_quick + quick) // 2
         # A quick piece that was not held small by its size says nothing about larger ones.
         held_small = rows_in >= self.rows_max and self.rows_max < self._rows_limit
         if held_small or elapsed_ns >= self._target_ns:

@@ -7,9 +7,10 @@ of input concern all consumers.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from headrace.channels.buffer import Buffer, ChannelId
+from headrace.channels.connection_room import NO_ROOMS, ConnectionRoom
 from headrace.channels.events import ChannelEvent
 from headrace.channels.subpartition import QueuedEvent, Subpartition
 
@@ -23,16 +24,25 @@ class ResultPartition:
         subpartitions: {channel: its queue}.
     """
 
-    def __init__(self, edges: Sequence[Sequence[Subpartition]], room_bytes: int) -> None:
-        """`edges`: by output edge, in the partitioner's order of targets.
+    def __init__(
+        self,
+        edges: Sequence[Sequence[Subpartition]],
+        room_bytes: int,
+        rooms: Mapping[ChannelId, ConnectionRoom] = NO_ROOMS,
+    ) -> None:
+        """Join the edges.
 
-        `room_bytes`: room of a subtask without any edge.
+        Args:
+            edges: by output edge, in the partitioner's order of targets.
+            room_bytes: room of a subtask without any edge.
+            rooms: of the connections that channels to other workers share.
         """
         self._edges = edges
         self._room_bytes = room_bytes
         self.subpartitions: dict[ChannelId, Subpartition] = {
             s.channel: s for edge in edges for s in edge
         }
+        self._rooms = dict(rooms)
 
     def append(
         self, outputs: Outputs, now_ns: int = 0
@@ -77,7 +87,20 @@ class ResultPartition:
     def drain(
         self, buffer_bytes: int, now_ns: int
     ) -> Iterator[tuple[ChannelId, Buffer | QueuedEvent]]:
-        """Take all that may be sent now, channel by channel."""
-        for subpartition in self.subpartitions.values():
-            while (item := subpartition.take(buffer_bytes, now_ns)) is not None:
-                yield subpartition.channel, item
+        """Take all that may be sent now, channel by channel.
+
+        Data waits for credit and for room in the connection, events for neither.
+        """
+        for channel, subpartition in self.subpartitions.items():
+            room, piece_bytes = self._rooms.get(channel), buffer_bytes
+            while True:
+                if room is not None and subpartition.has_data_due:
+                    piece_bytes = min(buffer_bytes, room.admit(channel))
+                    if not piece_bytes:
+                        break
+                item = subpartition.take(piece_bytes, now_ns)
+                if item is None:
+                    break
+                if room is not None and isinstance(item, Buffer):
+                    room.handed(item.size_bytes)
+                yield channel, item

@@ -17,10 +17,12 @@ Source: ABS (Carbone et al. 2015), Algorithm 1.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import assert_never
 
 from headrace.channels.buffer import Buffer, ChannelId
+from headrace.channels.connection_room import NO_ROOMS, ConnectionRoom
 from headrace.channels.credit import Budget
 from headrace.channels.events import Barrier, EndOfInput, Watermark
 from headrace.channels.gate import Gate, GateInput
@@ -56,6 +58,7 @@ from .subtask_events import (
     InputDrained,
     LogBuffer,
     ReadBuffer,
+    RoomReturned,
     RunWork,
     SendBuffer,
     SendEvent,
@@ -74,9 +77,17 @@ class Subtask:
     Args:
         now_ns: its operators begin to open, which counts as busy: a model may be loading.
         budget: of the worker's windows and queues.
+        rooms: of the connections that its output channels share.
     """
 
-    def __init__(self, spec: SubtaskSpec, now_ns: int = 0, budget: Budget = NO_BUDGET) -> None:
+    def __init__(
+        self,
+        spec: SubtaskSpec,
+        now_ns: int = 0,
+        budget: Budget = NO_BUDGET,
+        *,
+        rooms: Mapping[ChannelId, ConnectionRoom] = NO_ROOMS,
+    ) -> None:
         assert spec.is_source == (not spec.inputs), (
             f"{spec.id}: sources, and only they, have no input"
         )
@@ -96,6 +107,7 @@ class Subtask:
         self._results = ResultPartition(
             [[output_end(spec, channel, budget) for channel in edge] for edge in spec.outputs],
             spec.limits.queue_bytes_max,
+            rooms,
         )
         self._subpartitions = self._results.subpartitions
         self._cuts = Cuts(
@@ -159,6 +171,8 @@ class Subtask:
                 self._event_arrived(event)
             case CreditGranted():
                 self._subpartitions[event.channel].grant(event.limit_bytes)
+            case RoomReturned():
+                pass  # what waits is sent below
             case WorkDone():
                 self._work_done(event, effects)
             case InputDrained():
@@ -390,6 +404,7 @@ class Subtask:
             self._replayed(effects)
             return
         self._gate.rows_worth = self._pace.rows_worth
+        self._gate.rows_quick = self._pace.rows_quick
         granted = self._gate.commit(given, self._now_ns)
         effects += [GrantCredit(*credit) for credit in granted]
         if self._time.is_idle or self._batches is not None:

@@ -50,6 +50,11 @@ class CreditGranted:
 
 
 @dataclass(frozen=True, slots=True)
+class RoomReturned:
+    """A connection has room again for an output channel of the subtask."""
+
+
+@dataclass(frozen=True, slots=True)
 class InputDrained:
     """A source is to end behind the records that it has read."""
 
@@ -99,6 +104,7 @@ SubtaskEvent = (
     BufferArrived
     | EventArrived
     | CreditGranted
+    | RoomReturned
     | WorkDone
     | InputDrained
     | CheckpointTriggered

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from headrace.channels.buffer import ChannelId
+from headrace.channels.connection_room import RoomLimits
 from headrace.channels.credit import Budget, Debloat, Window
 from headrace.channels.events import MIN_WATERMARK
 from headrace.channels.gate import InputChannel
@@ -32,6 +33,7 @@ class Limits:
         alignment_timeout_ns: age at which an aligned checkpoint becomes unaligned; None: never.
         logs, compresses: buffers are told to the in-flight writer (`LogBuffer`), which compresses
             them.
+        connection: room for data in the connection to each other worker; None: without limit.
     """
 
     buffer_bytes: int
@@ -44,6 +46,7 @@ class Limits:
     logs: bool = False
     compresses: bool = False
     budget_bytes: int = 1 << 62
+    connection: RoomLimits | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -48,6 +48,7 @@ from .worker_events import (
     LoadAttempt,
     PeerConnected,
     PeerLost,
+    PeerTook,
     ReadCorrupt,
     ReadEnded,
     Report,
@@ -181,6 +182,9 @@ class Worker:
                 return self._fail(reason, "", fatal=False)
             case FramesReceived():
                 return self._frames(event.frames)
+            case PeerTook(_, worker, size_bytes, dry):
+                taken = self._running().taken(worker, size_bytes, self._now_ns, dry=dry)
+                return self._translate(taken)
             case WorkEnded():
                 return self._work_ended(event)
             case WorkFailed():

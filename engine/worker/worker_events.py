@@ -88,6 +88,21 @@ class FramesReceived:
 
 
 @dataclass(frozen=True, slots=True)
+class PeerTook:
+    """The socket towards a peer took data.
+
+    Attributes:
+        size_bytes: as charged to credit, since the last event of this kind.
+        dry: no data waits for the socket.
+    """
+
+    epoch: int
+    worker: int
+    size_bytes: int
+    dry: bool
+
+
+@dataclass(frozen=True, slots=True)
 class WorkEnded:
     """The subtask's work ended well."""
 
@@ -159,6 +174,7 @@ WorkerEvent = (
     | PeerConnected
     | PeerLost
     | FramesReceived
+    | PeerTook
     | WorkEnded
     | WorkFailed
     | CheckpointPersisted

@@ -221,14 +221,25 @@ def test_credit_is_granted_half_a_window_at_a_time_while_more_is_queued() -> Non
 
 
 def test_a_piece_takes_half_of_what_the_windows_hold() -> None:
-    gate = Gate([channel(A, window_bytes=80), channel(B, window_bytes=80)])
+    kib = 1024
+    gate = Gate(channel(id, window_bytes=320 * kib) for id in (A, B))
     for end in gate.channels.values():
         for first in range(10):
-            end.buffer_arrived(buffer(first, 1))
+            end.buffer_arrived(buffer(first, 1, 32 * kib))
     assert taken(gate, 100) == ["e0:0>0 0..10", "e0:1>0 0..10"]
+    gate = Gate([channel(A, window_bytes=320 * kib)])
+    gate.channels[A].buffer_arrived(buffer(0, 10, 320 * kib))
+    assert taken(gate, 100) == ["e0:0>0 0..5", "e0:0>0 5..10"], "the other half is on its way"
+
+
+def test_a_small_piece_and_a_quick_piece_are_not_cut() -> None:
     gate = Gate([channel(A, window_bytes=80)])
     gate.channels[A].buffer_arrived(buffer(0, 10))
-    assert taken(gate, 100) == ["e0:0>0 0..5", "e0:0>0 5..10"], "the other half is on its way"
+    assert taken(gate, 100) == ["e0:0>0 0..10"]
+    gate = Gate([channel(A, window_bytes=320 << 10)])
+    gate.rows_quick = 8
+    gate.channels[A].buffer_arrived(buffer(0, 10, 320 << 10))
+    assert taken(gate, 100) == ["e0:0>0 0..8", "e0:0>0 8..10"]
 
 
 def test_a_piece_that_is_worth_its_fixed_cost_takes_all() -> None:

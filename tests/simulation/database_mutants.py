@@ -13,12 +13,17 @@ from typing import Any
 import pytest
 
 from headrace.engine.contract.operators import DatabaseSnapshot
+from headrace.engine.coordinator.checkpoints import FullCheckpoints
 from headrace.engine.coordinator.retention import Retention
-from headrace.engine.drivers.persistence import Persistence, persistence_of
+from headrace.engine.drivers.persistence import Persistence
 from headrace.engine.simulation.campaign import worker_process
+from headrace.engine.simulation.campaign.checkpoint_files import CaughtFiles
 from headrace.engine.simulation.campaign.log_structured import LogDatabase
+from headrace.engine.simulation.coverage import Coverage
 from headrace.engine.state.rocks.database import RocksDatabase
 from headrace.engine.storage.databases import SharedFiles, StoredFiles
+from headrace.engine.worker.worker_events import PersistCheckpoint
+from headrace.recovery.handles import SharedFile
 from headrace.recovery.registry import Deletable, SharedStateRegistry
 
 from .mutants import Mutant
@@ -45,11 +50,26 @@ def registry_counts_only_the_newest_checkpoint(patch: pytest.MonkeyPatch) -> Non
     patch.setattr(SharedStateRegistry, "complete", forgetful)
 
 
-class _Reusing(StoredFiles):
+@mutant
+def no_checkpoint_is_full(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(FullCheckpoints, "is_due", property(lambda self: False))
+
+
+@mutant
+def workers_overhear_that_a_checkpoint_is_full(patch: pytest.MonkeyPatch) -> None:
+    whole = Persistence.persist
+
+    def persist(self: Persistence, order: PersistCheckpoint) -> None:
+        whole(self, replace(order, full=False))
+
+    patch.setattr(Persistence, "persist", persist)
+
+
+class _Reusing(CaughtFiles):
     """Takes what the attempt before stored under the same names for the same files."""
 
-    def __init__(self, older: StoredFiles) -> None:
-        super().__init__()
+    def __init__(self, job: str, coverage: Coverage, older: StoredFiles) -> None:
+        super().__init__(job, coverage)
         self._older = older
 
     def base(self, snapshot: DatabaseSnapshot) -> SharedFiles:
@@ -57,20 +77,23 @@ class _Reusing(StoredFiles):
         own = super().base(snapshot)
         return {name: file for files in (*before, own) for name, file in files.items()}
 
+    def unconfirmed(self, database: str, name: str) -> SharedFile | None:
+        own = super().unconfirmed(database, name)
+        return own or self._older.unconfirmed(database, name)
+
 
 @mutant
 def files_of_the_attempt_before_are_known_by_their_names(patch: pytest.MonkeyPatch) -> None:
     """SPARK-43404."""
-    kept: dict[int, StoredFiles] = {}
+    kept: dict[int, CaughtFiles] = {}
 
-    def of(limits: Any, *further: Any) -> Persistence:
-        fresh = persistence_of(limits, *further)
-        if (older := kept.get(id(limits))) is not None:
-            fresh.files = _Reusing(older)
-        kept[id(limits)] = fresh.files
+    def of(job: str, coverage: Coverage) -> CaughtFiles:
+        # The coverage of a run is an object of its own.
+        older = kept.get(id(coverage), StoredFiles())
+        fresh = kept[id(coverage)] = _Reusing(job, coverage, older)
         return fresh
 
-    patch.setattr(worker_process, "persistence_of", of)
+    patch.setattr(worker_process, "CaughtFiles", of)
 
 
 @mutant

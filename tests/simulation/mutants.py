@@ -15,10 +15,14 @@ import msgspec
 import pytest
 
 from headrace.channels.alignment import Alignment
+from headrace.channels.buffer import ChannelId
+from headrace.channels.connection_room import ConnectionRoom
 from headrace.channels.credit import Credit
 from headrace.channels.events import Barrier, Watermark
 from headrace.channels.gate import Gate, InputChannel
+from headrace.channels.outbox import Outbox
 from headrace.channels.subpartition import Overtaken, QueuedEvent, Subpartition
+from headrace.channels.wire import EventFrame, Frame
 from headrace.engine.coordinator import coordinator_events as d
 from headrace.engine.coordinator.checkpoints import Checkpoints
 from headrace.engine.coordinator.coordinator import Coordinator
@@ -71,6 +75,34 @@ def channel_is_not_blocked_after_its_barrier(patch: pytest.MonkeyPatch) -> None:
         return replace(whole(self, *arguments), block=None)
 
     patch.setattr(Alignment, "barrier", barrier)
+
+
+@mutant
+def barrier_passes_data_of_its_channel_in_the_connection(patch: pytest.MonkeyPatch) -> None:
+    put = Outbox.put
+
+    def first(self: Outbox, frame: Frame) -> None:
+        if isinstance(frame, EventFrame):
+            self._frames += 1
+            self._first.append(frame)
+        else:
+            put(self, frame)
+
+    patch.setattr(Outbox, "put", first)
+
+
+@mutant
+def room_in_a_connection_returns_to_one_channel_alone(patch: pytest.MonkeyPatch) -> None:
+    next_turn = ConnectionRoom.next_turn
+
+    def only_one(self: ConnectionRoom) -> ChannelId | None:
+        if self._turn is not None:
+            self._turn = None
+            return None
+        return next_turn(self)
+
+    patch.setattr(ConnectionRoom, "next_turn", only_one)
+    patch.setattr(ConnectionRoom, "check", lambda self: None)
 
 
 @mutant

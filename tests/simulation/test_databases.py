@@ -18,8 +18,10 @@ KNOWN: dict[str, int] = {
     "a_merged_file_takes_the_name_of_one_that_it_replaces": 311,
     "files_of_a_snapshot_hold_what_was_written_after_it": 134,
     "files_of_the_attempt_before_are_known_by_their_names": 158,
+    "no_checkpoint_is_full": 334,
     "one_of_several_databases_is_restored": 135,
     "registry_counts_only_the_newest_checkpoint": 48,
+    "workers_overhear_that_a_checkpoint_is_full": 334,
 }
 SEEDS_MAX = 300
 
@@ -37,6 +39,7 @@ def test_forty_seeds_keep_every_promise_and_merge_files() -> None:
         assert not report.violation, f"seed {seed}"
         met.update(report.coverage)
     assert met["database files merged"]
+    assert met["files named that an unfinished checkpoint stored"]
 
 
 @pytest.mark.mutant

@@ -15,6 +15,7 @@ MUTANTS = mutants.MUTANTS | rescale_mutants.MUTANTS
 KNOWN: dict[str, int] = {
     "all_edges_are_replayed_in_one_wave": 6,
     "barrier_is_sent_after_new_data": 2,
+    "barrier_passes_data_of_its_channel_in_the_connection": 2,
     "cancelled_checkpoint_still_completes": 1,
     "channel_is_not_blocked_after_its_barrier": 50,
     "checkpoint_during_recovery_forgets_what_is_left_to_replay": 87,
@@ -38,6 +39,7 @@ KNOWN: dict[str, int] = {
     "records_in_channels_amid_the_waves_count_as_new": 76,
     "referenced_files_are_deleted": 0,
     "replays_of_later_waves_do_not_wait": 0,
+    "room_in_a_connection_returns_to_one_channel_alone": 32,
     "restart_chooses_its_checkpoint_while_metadata_is_written": 608,
     "savepoint_does_not_wait_for_the_commit_of_its_transactions": 44,
     "snapshot_includes_the_running_work": 0,

@@ -5,19 +5,52 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
+from headrace.recovery.handles import SharedFile
+from headrace.recovery.layout import store_path
 from headrace.recovery.store import StoreError
 
 from ...drivers.persistence import CheckpointStored, CheckpointWrite
+from ...storage.databases import StoredFiles
 from ...worker.worker_events import CheckpointPersistFailed
+from ..coverage import Coverage
 from ..scheduler import MICROSECOND_NS
 from .environment import Environment, Process
 from .storage import Call, answer_call, crash_during
 
 
+class CaughtFiles(StoredFiles):
+    """Files of databases whose writes are made later: stored when the write has reached storage."""
+
+    def __init__(self, job: str, coverage: Coverage) -> None:
+        super().__init__()
+        self._job = job
+        self._coverage = coverage
+        #: {path: (checkpoint, database, file)}
+        self._caught: dict[str, tuple[int, str, SharedFile]] = {}
+
+    def upload(
+        self, checkpoint: int, database: str, name: str, store: Callable[[], SharedFile]
+    ) -> SharedFile:
+        """See `StoredFiles`."""
+        found = self.unconfirmed(database, name)
+        if found is not None:
+            self._coverage.count("files named that an unfinished checkpoint stored")
+            return found
+        file = store()
+        self._caught[store_path(self._job, file.path)] = checkpoint, database, file
+        return file
+
+    def reached(self, path: str) -> None:
+        """The write of the file has reached the storage."""
+        if path in self._caught:
+            self.uploaded(*self._caught.pop(path))
+
+
 class SimulatedCheckpointFiles:
     """Writes of checkpoints by `process`.
 
-    `deliver` gets the end of each write while the process lives.
+    `deliver` gets the end of each write while the process lives; `reached` each path that a write
+    in pieces has stored.
     """
 
     def __init__(
@@ -25,10 +58,12 @@ class SimulatedCheckpointFiles:
         env: Environment,
         process: Process,
         deliver: Callable[[CheckpointStored | CheckpointPersistFailed], None],
+        reached: Callable[[int, str], None],
     ) -> None:
         self._env = env
         self._process = process
         self._deliver = deliver
+        self._reached = reached
 
     def delay_ns(self) -> int:
         """Draw how long a write takes."""
@@ -73,6 +108,7 @@ class SimulatedCheckpointFiles:
 
         def put() -> None:
             if self._reaches(puts[0], done):
+                self._reached(done.write.epoch, puts[0].arguments[0])
                 self._next(puts[1:], done, began_ns)
 
         self._env.scheduler.after(self.delay_ns(), put)

@@ -39,6 +39,7 @@ from ..scheduler import MILLISECOND_NS, SECOND_NS
 from ..sink import SystemCommitter
 from .claims import check_unread, seen_as
 from .environment import Environment, Process, Settings, shown
+from .full_checkpoints import FullCheckpoints
 from .redistribution import check_redistribution, is_repartitioned, is_rescaled
 from .storage import Replay, ReplayStore, Stepper
 
@@ -85,6 +86,7 @@ class CoordinatorProcess(Process, CoordinatorPerformer):
         #: Checkpoints that it has completed, and the newest of them.
         self.completed = 0
         self.newest: CheckpointMetadata | None = None
+        self._full = FullCheckpoints(env.settings, env.coverage)
         #: Every epoch that was its own.
         self.epochs: set[int] = set()
         self._storage = Stepper(self, env.faults, env.storage, "store call", self._end_when_done)
@@ -134,6 +136,7 @@ class CoordinatorProcess(Process, CoordinatorPerformer):
         env.coverage.count("abandoned checkpoints adopted", len(earlier.abandoned))
         found = 0 if restore.metadata is None else restore.metadata.checkpoint
         env.storage.audit.inherited(found, env.plan.job)
+        self._full.started(restore.metadata)
         env.orphans.begins(self.machine, [m.checkpoint for m in earlier.others])
         if restore.metadata is not None:
             self._count_rescale(restore.metadata)
@@ -298,6 +301,7 @@ class CoordinatorProcess(Process, CoordinatorPerformer):
                 # has subsumed.
                 if metadata_path(notice.checkpoint.job, number) in self.env.storage.objects:
                     self.env.watch.completed(notice.checkpoint, self.env.storage)
+                self._full.completed(notice.checkpoint)
                 self.env.coverage.count("checkpoints completed")
                 self.completed += 1
                 self.newest = notice.checkpoint
@@ -377,6 +381,7 @@ def _rules(settings: Settings) -> CoordinatorRules:
             tolerable_failures=settings.tolerable_failures,
             retain=settings.retain,
             concurrent=settings.concurrent,
+            full_every=settings.full_every,
         ),
         restarts=RestartRules(_RESTARTS_MAX, 2 * MILLISECOND_NS, 20 * MILLISECOND_NS),
         heartbeat_timeout_ns=settings.heartbeat_timeout_ns,

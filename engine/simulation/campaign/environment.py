@@ -44,6 +44,7 @@ class Settings:
         databases: indexes of tasks with keyed state in databases.
         claim_after: another job claims the checkpoint with this position, counted from 1, in the
             order of completion; None: no job does.
+        full_every: one complete checkpoint in so many shares no file with older ones; 0: none.
     """
 
     mode: CheckpointMode
@@ -62,6 +63,7 @@ class Settings:
     savepoints: int = 0
     databases: frozenset[int] = frozenset()
     claim_after: int | None = None
+    full_every: int = 0
 
 
 @dataclass(frozen=True, slots=True)

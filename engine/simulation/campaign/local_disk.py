@@ -46,6 +46,7 @@ class LocalDisk:
         self._coverage = coverage
         self._root = ""
         self._folders = 0
+        self._backends = 0
 
     def backend(self, *, database: bool) -> StateBackend:
         """Make the state backend of a task."""
@@ -57,7 +58,10 @@ class LocalDisk:
 
         engine = LogStructured(self._rng, self._coverage)
         databases = partial(open_backend, folder=self.folder, engine=engine)
-        return StateBackend("rocksdb", databases=databases)
+        self._backends += 1
+        # Every other task forgets its rows at each call.
+        cache_bytes = (1 << 20) * (self._backends % 2)
+        return StateBackend("rocksdb", databases=databases, cache_bytes=cache_bytes)
 
     def files_ahead(self, store: Store, job: str) -> FilesAhead:
         """Make the files that a worker may fetch before its coordinator begins."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 import random
 from dataclasses import dataclass, replace
 
+from headrace.channels.connection_room import RoomLimits
 from headrace.channels.credit import Debloat
 from headrace.channels.events import CheckpointMode
 from headrace.inflight.log import USUAL, LogLimits
@@ -32,8 +33,12 @@ _MODES = (
 )
 #: Share of the runs in which the job goes on at another parallelism.
 _RESCALED = 0.35
+#: Share of the runs with databases in which some checkpoints are full.
+_FULL = 0.2
 #: Share of the runs that somebody drains.
 _DRAINED = 0.12
+#: Share of the runs in which connections have little room.
+_NARROW = 0.3
 #: Most records that a run's tasks may handle in all, so that a run stays short.
 _ROWS_MAX = 1200
 
@@ -62,14 +67,15 @@ def draw_scenario(
     mode: CheckpointMode | None = None,
 ) -> Scenario:
     """Draw job, settings and faults."""
-    words = ("later", "batches", "asks", "failing")
-    later, batches, asks, failing = (_beside(rng, word) for word in words)
+    words = ("later", "batches", "asks", "failing", "full", "narrow")
+    later, batches, asks, failing, full, narrow = (_beside(rng, word) for word in words)
     drawn = rng.choice(_MODES)
     mode = mode or drawn
     exact = mode is not CheckpointMode.AT_LEAST_ONCE
     graph = draw_graph(rng, keyed_totals=exact)
     graph, _ = _bounded(graph)
-    settings = _draw_settings(rng, graph, mode)
+    settings = _with_full(_draw_settings(rng, graph, mode), full)
+    settings = _with_narrow_connections(settings, narrow)
     profile = draw_profile(rng) if faults else no_faults()
     state = rng.getstate()
     drain_ns = rng.randint(1, 80) * MILLISECOND_NS if rng.random() < _DRAINED else None
@@ -98,6 +104,13 @@ def _beside(rng: random.Random, word: str) -> random.Random:
     return beside
 
 
+def _with_full(settings: Settings, rng: random.Random) -> Settings:
+    """Have some checkpoints share no file with older ones, as others do of databases."""
+    if not settings.databases or rng.random() >= _FULL:
+        return settings
+    return replace(settings, full_every=rng.choice((1, 1, 1, 2)))
+
+
 def _bounded(graph: Graph) -> tuple[Graph, Reference]:
     """Return the graph with few enough records for a short run, and the mandatory output."""
     reference = reference_of(graph)
@@ -105,6 +118,14 @@ def _bounded(graph: Graph) -> tuple[Graph, Reference]:
         graph = replace(graph, rows=graph.rows // 2)
         reference = reference_of(graph)
     return graph, reference
+
+
+def _with_narrow_connections(settings: Settings, rng: random.Random) -> Settings:
+    if rng.random() >= _NARROW:
+        return settings
+    floor_bytes = rng.choice((16, 64, 400))
+    limits = RoomLimits(20 * MILLISECOND_NS, floor_bytes, floor_bytes * rng.choice((1, 4)))
+    return replace(settings, limits=replace(settings.limits, connection=limits))
 
 
 def _draw_settings(rng: random.Random, graph: Graph, mode: CheckpointMode) -> Settings:

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
+from headrace.channels.wire import Frame
 from headrace.inflight.confirmed import NamingLimits
 from headrace.inflight.writer import Piece
 from headrace.recovery.layout import owner
@@ -28,9 +29,10 @@ from ...worker.subtask_events import ReadBuffer, RunWork, TakeSnapshot
 from ...worker.worker import Worker
 from ...worker.worker_events import DataFrame
 from ..scheduler import MICROSECOND_NS
-from .checkpoint_files import SimulatedCheckpointFiles
+from .checkpoint_files import CaughtFiles, SimulatedCheckpointFiles
 from .environment import Environment, Process, shown
 from .log_files import SimulatedLogFiles
+from .outgoing import Outgoing
 from .storage import Call, FaultyReads, PutCatcher
 from .worker_tasks import SimulatedTasks
 
@@ -50,6 +52,7 @@ class _Loaded(LoadedAttempt):
     """The operators of an attempt."""
 
     tasks: SimulatedTasks
+    files: CaughtFiles
     #: Checkpoints that were given up.
     given_up: set[int] = field(default_factory=set)
 
@@ -83,7 +86,13 @@ class WorkerProcess(Process, Performer[_Loaded, int]):
         #: Until the first attempt; a later attempt follows upon a failure, and looks at everything
         #: again.
         self._ahead: FilesAhead | None = env.disk.files_ahead(reads, env.plan.job)
-        self._files = SimulatedCheckpointFiles(env, self, self._file_ended)
+        #: None: connections have room without limit.
+        self._outgoing = (
+            None
+            if limits.connection is None
+            else Outgoing(env, limits.connection, self._put_on_the_way, self._told)
+        )
+        self._files = SimulatedCheckpointFiles(env, self, self._file_ended, self._file_reached)
         self._log_files = SimulatedLogFiles(env, self, number, self._piece_written)
         env.network.listen(address, self)
         self._control = env.network.connect(coordinator, self, None, None)
@@ -138,20 +147,36 @@ class WorkerProcess(Process, Performer[_Loaded, int]):
         """See `Endpoint`."""
         if connection == self._control:
             self._step(w.ControlLost(reason))
-        elif (lost := self._peers.disconnected(connection, reason)) is not None:
+            return
+        if self._outgoing is not None:
+            self._outgoing.drop(connection)
+        if (lost := self._peers.disconnected(connection, reason)) is not None:
             self._step(lost)
 
     def _report(self, message: m.ToCoordinator | m.FetchedAhead) -> None:
         self.env.network.send(self._control, self, m.encode(message))
 
     def _send(self, connection: int, frame: DataFrame) -> None:
+        if self._outgoing is None:
+            self._put_on_the_way(connection, frame)
+        else:
+            self._outgoing.put(connection, frame)
+
+    def _put_on_the_way(self, connection: int, frame: Frame) -> None:
         self.env.network.send(connection, self, frame)
+
+    def _told(self, connection: int, size_bytes: int, dry: bool) -> None:
+        took = self._peers.took(connection, size_bytes, dry=dry)
+        if took is not None:
+            self._step(took)
 
     def _connect(self, epoch: int, peer: m.PeerAddress) -> int:
         mine, theirs = PeerGreeting(epoch, self.number), PeerGreeting(epoch, peer.worker)
         return self.env.network.connect((peer.host, peer.port), self, mine, theirs)
 
     def _close_connection(self, connection: int) -> None:
+        if self._outgoing is not None:
+            self._outgoing.drop(connection)
         self.env.network.close(connection, self)
 
     # --- state that is fetched ahead --------------------------------------------------------------
@@ -181,13 +206,14 @@ class WorkerProcess(Process, Performer[_Loaded, int]):
 
     def _load(self, effect: w.LoadAttempt) -> None:
         persistence = persistence_of(self.env.settings.limits, self.env.settings.log, NAMING)
+        files = persistence.files = CaughtFiles(self.env.plan.job, self.env.coverage)
         # A worker deletes no file that another job claims, so one storage serves all directories.
         origin = Origin(self.env.storage, effect.job, ours=not effect.origin)
         ahead, self._ahead = self._ahead, None
         if ahead is not None:
             ahead.stop()
         tasks = SimulatedTasks(self.env, self, effect, self._step, ahead)
-        self._loaded = _Loaded(effect.epoch, persistence, origin, tasks)
+        self._loaded = _Loaded(effect.epoch, persistence, origin, tasks, files)
         tasks.start()
 
     def _leave(self, loaded: _Loaded) -> None:
@@ -243,6 +269,10 @@ class WorkerProcess(Process, Performer[_Loaded, int]):
             self._checkpoint_stored(end)
         else:
             self._step(end)
+
+    def _file_reached(self, epoch: int, path: str) -> None:
+        if self._loaded is not None and self._loaded.epoch == epoch:
+            self._loaded.files.reached(path)
 
     def _count_in_flight(self, loaded: _Loaded, written: Written) -> None:
         for handle in (h for handles in written.inflight.values() for h in handles):

@@ -18,23 +18,29 @@ from ...contract.operators import (
     StateLayout,
     StateSnapshot,
 )
-from ..backend import DueRowsAtHand, RowsAtHand
+from ..backend import DueRowsAtHand, KeptRowsAtHand
 from ..types import Cell, Key
 from .database import RocksDatabase
 from .files import RocksSizes
+from .kept import RocksTable
 from .keyed import RocksKeyed
 from .records import Numbers, RocksRecords
-from .table import RocksDueTable, RocksTable
+from .table import RocksDueTable
 
 
 class RocksBackend:
-    """See `KeyedBackend`."""
+    """See `KeyedBackend`.
 
-    def __init__(self, database: RocksDatabase, max_parallelism: int) -> None:
+    Args:
+        cache_bytes: see `StateBackend`.
+    """
+
+    def __init__(self, database: RocksDatabase, max_parallelism: int, cache_bytes: int = 0) -> None:
         self._database = database
         self._max_parallelism = max_parallelism
+        self._cache_bytes = cache_bytes
         self._values: list[RocksKeyed] = []
-        self._tables: list[RocksTable | RocksRecords] = []
+        self._tables: list[RocksTable | RocksDueTable | RocksRecords] = []
         #: Of records, if there are tables of records.
         self._numbers: Numbers | None = None
 
@@ -50,9 +56,9 @@ class RocksBackend:
         self._values.append(values)
         return values
 
-    def rows(self, at_hand: RowsAtHand) -> RocksTable:
+    def rows(self, at_hand: KeptRowsAtHand) -> RocksTable:
         """See `KeyedBackend`."""
-        table = RocksTable(self._database, at_hand, self._max_parallelism)
+        table = RocksTable(self._database, at_hand, self._max_parallelism, self._cache_bytes)
         self._tables.append(table)
         return table
 
@@ -98,7 +104,7 @@ class RocksBackend:
             self._numbers.restore(states)
 
     def begin(self) -> None:
-        """Apply the layers of earlier calls, and forget the rows at hand."""
+        """Apply the layers of earlier calls, and forget rows at hand."""
         if not any(table.is_written for table in self._tables):
             self._database.settle()
         for table in self._tables:
@@ -153,4 +159,4 @@ def open_backend(
     sizes = RocksSizes(stated.write_buffer_bytes, stated.block_cache_bytes)
     name = f"{context.operator}/{context.index}"
     database = RocksDatabase(folder(), name, groups, sizes, engine=engine)
-    return RocksBackend(database, context.max_parallelism)
+    return RocksBackend(database, context.max_parallelism, stated.cache_bytes)

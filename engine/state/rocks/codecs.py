@@ -204,24 +204,36 @@ class KeyCodec:
 
         Keys of words alone are sorted without comparing bytes.
         """
-        if not all(self._words):
-            stored = self.encode(columns, groups)
-            order = sorted(range(len(stored)), key=stored.__getitem__)
-            return np.array(order, np.int64), [stored[at] for at in order]
         if groups is None:
             batch = pa.RecordBatch.from_arrays(list(columns), schema=self._schema)
             groups = key_groups(batch, self._schema.names, self._max_parallelism)
+        if not self.is_plain:
+            stored = self.encode(columns, groups)
+            order = sorted(range(len(stored)), key=stored.__getitem__)
+            return np.array(order, np.int64), [stored[at] for at in order]
+        rows = self.order(columns, groups)
+        taken = pa.array(rows)
+        return rows, self.encode([column.take(taken) for column in columns], groups[rows])
+
+    @property
+    def is_plain(self) -> bool:
+        """Keys are words alone."""
+        return all(self._words)
+
+    def order(self, columns: Sequence[pa.Array], groups: KeyGroups) -> npt.NDArray[np.int64]:
+        """Return the rows in the order of their stored keys, without holding the GIL.
+
+        Keys that are not plain are in the order of their key groups only.
+        """
         rows = np.arange(len(groups))
         # By the last part first, each time without disturbing the order so far.
-        for column in reversed(columns):
+        for column in reversed(columns if self.is_plain else ()):
             found = words(column).view(np.uint64)
             rows = rows.take(found.take(rows).argsort(kind="stable"))
             if (valid := validity(column)) is not None:
                 rows = rows.take(valid.take(rows).argsort(kind="stable"))
         groups = groups.astype(np.uint16)
-        rows = rows.take(groups.take(rows).argsort(kind="stable"))
-        taken = pa.array(rows)
-        return rows, self.encode([column.take(taken) for column in columns], groups[rows])
+        return rows.take(groups.take(rows).argsort(kind="stable"))
 
     def encode_cells(self, keys: Sequence[Any]) -> list[bytes]:
         """Make the stored keys of Python keys: cells of the key column, or tuples for several."""

@@ -10,6 +10,9 @@ Threads: the owner thread alone replaces the tuple of layers. The holder of the 
 in order, and raises `_applied`. A layer stays in the tuple until the next commit, so a reader of
 first the layers, then the database, misses no write.
 
+Rows that stay at hand (`kept.py`) need no layer to be read, so their layers may wait, and are
+applied many at once: sorted, and a row that changed often is written once.
+
 Source: Flink's incremental RocksDB checkpoints (links of immutable files); deviation: the cut is a
 number, and the flush comes later.
 """
@@ -27,7 +30,10 @@ from itertools import islice
 from operator import itemgetter
 from typing import Any, Protocol
 
+import pyarrow as pa
+
 from ...contract.operators import DatabaseFiles, DatabaseSnapshot, RestoredDatabase, StateLayout
+from ..slots import Slots
 from . import files as rocks_files
 from .files import Entry, RocksSizes
 from .parts import Cursor, Parts, Share, shares_of
@@ -36,6 +42,10 @@ from .recent import Recent
 #: When a snapshot holds back layers of so many entries, the subtask's thread links the snapshot's
 #: files itself.
 _LAYERED_ENTRIES_MAX = 200_000
+#: Rows that stay at hand wait for so many entries, or for so many layers: sorted among more, they
+#: enter RocksDB faster.
+_WAITING_ENTRIES_MAX = 100_000
+_WAITING_LAYERS_MAX = 256
 #: The GIL is held while so many entries are made and sorted, or so many keys read: a millisecond or
 #: two.
 _PIECE_ENTRIES = 4096
@@ -58,12 +68,39 @@ class Space(Protocol):
         ...
 
 
+class RowSpace(Protocol):
+    """One state in a database, whose rows stay at hand: every unapplied write is there as well."""
+
+    @property
+    def layout(self) -> StateLayout:
+        """Name, columns and number of key columns."""
+        ...
+
+    def pieces(self, changes: Sequence[ChangedRows]) -> Iterator[list[Entry]]:
+        """Make the entries of changes, in order; the last change of a row counts."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class ChangedRows:
+    """Rows that a call has changed, each once, with their slots at hand. Never changed.
+
+    Attributes:
+        generation: rows have the same slot in all changes of a generation.
+    """
+
+    generation: int
+    slots: Slots
+    rows: pa.RecordBatch
+
+
 @dataclass(frozen=True, slots=True)
 class Layer:
-    """A call's writes, by name of the state. Never changed."""
+    """A call's writes and changed rows, by name of the state. Never changed."""
 
     number: int
     writes: Mapping[str, Writes]
+    changed: Mapping[str, Sequence[ChangedRows]]
     entries: int
 
 
@@ -98,12 +135,14 @@ class RocksDatabase:
         self._sizes = sizes
         self._engine = engine or rocks_files
         self._spaces: dict[str, Space] = {}
+        self._row_spaces: dict[str, RowSpace] = {}
         self._shares: Sequence[Share] = [Share(groups)]
         self._parts: Parts | None = None
         self._opening = threading.Lock()
         #: Guards changes of the database and links to its files; the owner thread never takes it.
         self._lock = threading.Lock()
         self._staged: dict[str, Writes] = {}
+        self._staged_rows: dict[str, Sequence[ChangedRows]] = {}
         #: By state. The subtask's thread alone.
         self._recent: dict[str, Recent] = {}
         #: Applied layers that the owner thread has forgotten, and old joins of `recent`; see
@@ -130,11 +169,13 @@ class RocksDatabase:
         if self.layers and self.layers[0].number <= applied:
             self._over.extend(layer for layer in self.layers if layer.number <= applied)
             self.layers = tuple(layer for layer in self.layers if layer.number > applied)
-        if self._staged:
+        if self._staged or self._staged_rows:
             self._committed += 1
             entries = sum(map(len, self._staged.values()))
-            self.layers = (*self.layers, Layer(self._committed, self._staged, entries))
-            self._staged = {}
+            entries += sum(len(c.slots) for some in self._staged_rows.values() for c in some)
+            layer = Layer(self._committed, self._staged, self._staged_rows, entries)
+            self.layers = (*self.layers, layer)
+            self._staged, self._staged_rows = {}, {}
 
     def snapshot(self) -> DatabaseSnapshot:
         """Freeze committed state, also while a call runs."""
@@ -149,6 +190,10 @@ class RocksDatabase:
         """A state is kept here. Before the first call."""
         self._spaces[space.layout.name] = space
 
+    def add_rows(self, space: RowSpace) -> None:
+        """Rows of this state stay at hand. Before the first call."""
+        self._row_spaces[space.layout.name] = space
+
     def stage(self, state: str, writes: Writes) -> None:
         """Add writes to the next layer; never change them again.
 
@@ -158,15 +203,26 @@ class RocksDatabase:
         if writes:
             self._staged[state] = writes
 
-    def settle(self) -> None:
+    def stage_rows(self, state: str, changed: Sequence[ChangedRows]) -> None:
+        """Add changed rows to the next layer, as `stage` does."""
+        assert state not in self._staged_rows, f"state {state!r} is staged twice"
+        if changed:
+            self._staged_rows[state] = changed
+
+    def settle(self, *, at_once: bool = False) -> None:
         """Apply layers before a call.
 
-        All layers, unless a snapshot waits for its files and few layers have piled up.
+        All layers, unless a snapshot waits for its files and few layers have piled up, or all rows
+        stay at hand and few layers wait; `at_once`: for the first reason alone.
         """
         self._give_back()
         if not self.layers:
             return
-        many = sum(layer.entries for layer in self.layers) > _LAYERED_ENTRIES_MAX
+        entries = sum(layer.entries for layer in self.layers)
+        is_few = entries < _WAITING_ENTRIES_MAX and len(self.layers) < _WAITING_LAYERS_MAX
+        if is_few and not at_once and not self._spaces:
+            return
+        many = entries > _LAYERED_ENTRIES_MAX
         # The thread that makes a snapshot's files also flushes: work goes on meanwhile.
         if not self._lock.acquire(blocking=many):
             return
@@ -227,15 +283,14 @@ class RocksDatabase:
 
     def scan(self) -> Iterator[list[tuple[bytes, bytes]]]:
         """Yield all committed entries."""
-        with self._lock:
-            self._link_up_to(None)
-            self._apply(self._committed)
+        self.settle_all()
         yield from self._open().scan()
 
     @property
     def layouts(self) -> tuple[StateLayout, ...]:
         """The layouts of this database's states."""
-        return tuple(space.layout for space in self._spaces.values())
+        spaces: list[Space | RowSpace] = [*self._spaces.values(), *self._row_spaces.values()]
+        return tuple(space.layout for space in spaces)
 
     @property
     def groups(self) -> range:
@@ -249,11 +304,15 @@ class RocksDatabase:
 
     def cursor(self) -> Cursor:
         """Make a cursor over all committed entries, in order, blind to later writes."""
+        self.settle_all()
+        return self._open().cursor()
+
+    def settle_all(self) -> None:
+        """Apply all committed layers, and make the files of snapshots before."""
         if not self.is_settled:
             with self._lock:
                 self._link_up_to(None)
                 self._apply(self._committed)
-        return self._open().cursor()
 
     def is_merging(self) -> bool:
         """Whether files are being merged, or written, in the background."""
@@ -333,6 +392,8 @@ class RocksDatabase:
     def _apply(self, limit: int) -> None:
         # Taken out one by one: a free of all at the end would hold the GIL, see `_give_back`.
         waiting = deque(layer for layer in self.layers if self._applied < layer.number <= limit)
+        changed: dict[str, list[ChangedRows]] = {}
+        number = self._applied
         while waiting:
             layer = waiting.popleft()
             for state, writes in layer.writes.items():
@@ -340,7 +401,13 @@ class RocksDatabase:
                     # Sorted entries enter RocksDB's memory two to three times as fast.
                     entries = sorted(self._spaces[state].entries(some), key=itemgetter(0))
                     self._open().write(entries)
-            self._applied = layer.number
+            for state, changes in layer.changed.items():
+                changed.setdefault(state, []).extend(changes)
+            number = layer.number
+        for state, changes in changed.items():
+            for piece in self._row_spaces[state].pieces(changes):
+                self._open().write(piece)
+        self._applied = number
 
     # --- helpers ----------------------------------------------------------------------------------
 

@@ -1,4 +1,4 @@
-"""Shuffle: random, repeatable, and nobody starves."""
+"""Shuffle: each record at random, repeatable, and evenly."""
 
 from __future__ import annotations
 
@@ -8,44 +8,45 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace.channels.partitioners.shuffle import Shuffle
-from headrace.channels.partitioners.slices import RUN_ROWS_MIN
 
 from .batches import batch_of
 
 
-def test_shuffle_repeats_with_its_seed_and_differs_between_seeds_and_producers() -> None:
-    def run(producer: int, seed: int) -> list[tuple[int, int]]:
-        splitter = Shuffle().open(producer, 2, 4, seed)
-        slices = [
-            part for size in (10, 400, 3000) * 5 for part in splitter.split(batch_of(0, size))
-        ]
-        return [(target, rows.num_rows) for target, rows in slices]
-
-    assert run(0, 1) == run(0, 1)
-    assert run(0, 1) != run(0, 2)
-    assert run(0, 1) != run(1, 1)
-
-
-@given(st.lists(st.integers(1, 9000), max_size=40), st.integers(2, 9), st.integers(0, 8))
-def test_shuffle_starves_no_consumer(sizes: list[int], consumers: int, seed: int) -> None:
-    splitter = Shuffle().open(0, 1, consumers, seed)
-    dealt = dict.fromkeys(range(consumers), 0)
+def _targets(consumers: int, sizes: list[int], *, producer: int = 0, seed: int = 1) -> list[int]:
+    """The consumer of each record of the batches, in the order of the records."""
+    splitter = Shuffle().open(producer, 2, consumers, seed)
+    found = np.full(sum(sizes), -1)
+    first = 0
     for size in sizes:
-        for target, rows in splitter.split(batch_of(0, size)):
-            dealt[target] += rows.num_rows
-    largest = max([RUN_ROWS_MIN, *sizes])
-    assert max(dealt.values()) - min(dealt.values()) <= RUN_ROWS_MIN + largest
+        for target, rows in splitter.split(batch_of(first, size)):
+            places = rows.column("sequence").to_numpy()
+            assert (np.diff(places) > 0).all()
+            assert (found[places] == -1).all()
+            found[places] = target
+        first += size
+    return [int(target) for target in found]
 
 
-@pytest.mark.parametrize("rows", [10, 700, 5000])
-def test_shuffle_gives_every_place_of_a_batch_to_every_consumer_evenly(rows: int) -> None:
-    splitter = Shuffle().open(0, 1, 4, 5)
-    batch = batch_of(0, rows)
-    counts = np.zeros((4, rows), np.int64)
-    for _ in range(800):
-        for target, part in splitter.split(batch):
-            first = part.column("sequence")[0].as_py()
-            counts[target, first : first + part.num_rows] += 1
-            assert part.num_rows >= min(rows, RUN_ROWS_MIN // 2)
-    assert counts.min() > 130
-    assert counts.max() < 270
+def test_shuffle_repeats_with_its_seed_and_differs_between_seeds_and_producers() -> None:
+    sizes = [10, 400, 3000]
+    drawn = _targets(4, sizes)
+    assert drawn == _targets(4, sizes)
+    assert drawn != _targets(4, sizes, seed=2)
+    assert drawn != _targets(4, sizes, producer=1)
+
+
+@given(st.lists(st.integers(0, 600), max_size=12), st.integers(1, 9), st.integers(0, 8))
+def test_every_record_has_one_consumer(sizes: list[int], consumers: int, seed: int) -> None:
+    assert set(_targets(consumers, sizes, seed=seed)) <= set(range(consumers))
+
+
+@pytest.mark.parametrize("consumers", [2, 3, 4, 300])
+def test_every_record_is_drawn_by_itself_and_evenly(consumers: int) -> None:
+    rows = 200 * consumers
+    drawn = np.array(_targets(consumers, [rows] * 5))
+    counts = np.bincount(drawn, minlength=consumers)
+    # 1,000 each, give or take 32; six times that is never seen.
+    assert counts.min() > 800
+    assert counts.max() < 1200
+    together = np.count_nonzero(drawn[1:] == drawn[:-1]) / (len(drawn) - 1)
+    assert abs(together - 1 / consumers) < 0.06

@@ -15,8 +15,9 @@ def test_what_is_not_stated_goes_by_the_job() -> None:
 
 
 def test_what_is_stated_is_taken_over() -> None:
-    given = State("rocksdb", write_buffer="1MiB", block_cache="2MiB")
-    assert stated_backend(given, kind="join") == StateBackend("rocksdb", 1 << 20, 2 << 20)
+    given = State("rocksdb", write_buffer="1MiB", block_cache="2MiB", cache="3MiB")
+    expected = StateBackend("rocksdb", 1 << 20, 2 << 20, cache_bytes=3 << 20)
+    assert stated_backend(given, kind="join") == expected
 
 
 @pytest.mark.parametrize("state", ["rocksdb", State("rocksdb", directory="here")])

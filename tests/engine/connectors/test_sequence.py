@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from headrace.engine.connectors.sequence import SequenceSource, Stride, share
 from headrace.engine.contract.errors import UserError
-from headrace.engine.contract.operators import RestoredState, SourceStatus
+from headrace.engine.contract.operators import Polled, RestoredState, SourceStatus
 
 Make = Callable[..., Any]
 
@@ -128,11 +128,12 @@ def test_a_rate_is_divided_over_the_subtasks_and_told_by_the_clock(at: Make) -> 
     source = SequenceSource(rows=None, rate_per_s=100, clock=lambda: now[0])
     reader = source.reader()
     reader.open(at(1, 2))
-    assert reader.poll(50).batches[0].column("sequence").to_pylist() == [1]
-    idle = reader.poll(50)
-    assert idle.status is SourceStatus.IDLE
-    assert 19_000_000 <= idle.wait_ns <= 20_000_001
-    now[0] += idle.wait_ns
+    first = reader.poll(50)
+    assert first.batches[0].column("sequence").to_pylist() == [1]
+    assert first.status is SourceStatus.IDLE
+    assert 19_000_000 <= first.wait_ns <= 20_000_001
+    assert reader.poll(50) == Polled((), SourceStatus.IDLE, first.wait_ns)
+    now[0] += first.wait_ns
     assert reader.poll(50).batches[0].column("sequence").to_pylist() == [3]
     now[0] += 1_000_000_000
     assert reader.poll(100).batches[0].num_rows == 50

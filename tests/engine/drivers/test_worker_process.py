@@ -21,8 +21,8 @@ def program(checkpoints: Checkpoints | None, network: Network, state: State) -> 
 
 def test_a_program_without_options_runs_by_the_defaults() -> None:
     settings = worker_settings(BARE, PLAN)
-    assert (settings.limits.buffer_bytes, settings.limits.window_bytes) == (1 << 20, 4 << 20)
-    assert settings.limits.debloat == Debloat(10**9 // 2, floor_bytes=1 << 16)
+    assert (settings.limits.buffer_bytes, settings.limits.window_bytes) == (512 << 10, 2 << 20)
+    assert settings.limits.debloat == Debloat(10**9 // 2, floor_bytes=1 << 12)
     assert settings.limits.alignment_timeout_ns is None
     assert not settings.limits.logs
     assert not settings.limits.compresses
@@ -36,7 +36,7 @@ def test_every_option_that_concerns_workers_reaches_them() -> None:
         "/d", alignment_timeout="0s", inflight="continuous", compression="lz4"
     )
     network = Network(buffer="1KiB", window="2KiB", debloat_target=0, heartbeat="2s")
-    state = State("rocksdb", directory="/s", write_buffer=5, block_cache=6)
+    state = State("rocksdb", directory="/s", write_buffer=5, block_cache=6, cache=7)
     settings = worker_settings(program(checkpoints, network, state), PLAN)
     assert (settings.limits.buffer_bytes, settings.limits.window_bytes) == (1024, 2048)
     assert settings.limits.debloat is None
@@ -44,5 +44,5 @@ def test_every_option_that_concerns_workers_reaches_them() -> None:
     assert settings.limits.logs
     assert settings.limits.compresses
     assert settings.heartbeat_ns == 2 * 10**9
-    assert settings.backend == StateBackend("rocksdb", 5, 6)
+    assert settings.backend == StateBackend("rocksdb", 5, 6, cache_bytes=7)
     assert settings.state_directory == "/s"

@@ -30,6 +30,7 @@ from headrace.engine.network.network import (
     Network,
     NetworkEvent,
     Received,
+    Took,
 )
 
 SECRET = b"s" * 32
@@ -54,17 +55,25 @@ def batch(rows: int) -> pa.RecordBatch:
 
 
 class Node:
-    """A network and the events it delivered, taken one by one."""
+    """A network and the events it delivered, taken one by one.
+
+    `took`: what was told of sent data, which comes whenever the socket has taken it.
+    """
 
     def __init__(self, network: Network, events: SimpleQueue[list[NetworkEvent]]) -> None:
         self.network = network
         self._events = events
         self._taken: list[NetworkEvent] = []
+        self.took: list[Took] = []
 
     def next(self) -> NetworkEvent:
         while not self._taken:
-            self._taken = self._events.get(timeout=DEADLINE_SECONDS)
+            self._keep(self._events.get(timeout=DEADLINE_SECONDS))
         return self._taken.pop(0)
+
+    def _keep(self, events: list[NetworkEvent]) -> None:
+        self.took += [event for event in events if isinstance(event, Took)]
+        self._taken += [event for event in events if not isinstance(event, Took)]
 
     def frames(self, count: int) -> list[Frame]:
         received: list[Frame] = []
@@ -87,7 +96,7 @@ class Node:
     def silent(self) -> bool:
         """Nothing is waiting; call it once whatever could have come has."""
         with suppress(Empty):
-            self._taken += self._events.get_nowait()
+            self._keep(self._events.get_nowait())
         return not self._taken
 
 

@@ -13,6 +13,7 @@ import pyarrow as pa
 import pytest
 
 from headrace.channels.buffer import Buffer, ChannelId
+from headrace.channels.events import Barrier, CheckpointMode
 from headrace.channels.handshake import (
     ClientHandshake,
     HandshakeError,
@@ -23,6 +24,7 @@ from headrace.channels.wire import (
     BufferFrame,
     ControlFrame,
     CreditFrame,
+    EventFrame,
     Frame,
     FrameDecoder,
     FrameEncoder,
@@ -100,8 +102,50 @@ def test_frames_arrive_in_order_whatever_their_sizes(
     while not done or len(received) < len(sent):
         done = writer.flush()
         reader.receive(received)
-    assert received == sent
-    assert writer.sent_frames == len(sent)
+    for kind in (BufferFrame, CreditFrame, ControlFrame):
+        assert [f for f in received if type(f) is kind] == [f for f in sent if type(f) is kind]
+    assert len(received) == len(sent) == writer.sent_frames
+
+
+def test_a_barrier_passes_data_that_the_socket_has_not_taken(
+    pair: tuple[socket.socket, socket.socket],
+) -> None:
+    writer = FrameWriter(pair[0])
+    writer.open(FrameEncoder(KEY))
+    for index in range(20):
+        writer.queue(buffer_frame(index, 32_768))
+    assert not writer.flush()
+    barrier = EventFrame(ChannelId(1, 0, 0), 9, Barrier(7, CheckpointMode.UNALIGNED, 0))
+    writer.queue(barrier)
+    reader = FrameReader(pair[1], FrameDecoder(KEY, schemas))
+    received: list[Frame] = []
+    while barrier not in received:
+        reader.receive(received)
+        writer.flush()
+    assert len(received) < 8, "the barrier waited for data of another channel"
+
+
+def test_a_writer_tells_of_buffers_that_the_socket_has_wholly_taken(
+    pair: tuple[socket.socket, socket.socket],
+) -> None:
+    writer = FrameWriter(pair[0])
+    writer.open(FrameEncoder(KEY))
+    sent = [buffer_frame(index, 32_768) for index in range(9)]
+    for frame in sent:
+        writer.queue(frame)
+    assert not writer.flush()
+    told_bytes = writer.tell()
+    size_bytes = sent[0].buffer.size_bytes
+    assert told_bytes <= writer.sent_bytes, "told of a buffer of which a part waits"
+    assert told_bytes % size_bytes == 0
+    assert not writer.is_dry
+    reader, received = FrameReader(pair[1], FrameDecoder(KEY, schemas)), list[Frame]()
+    while len(received) < len(sent):
+        reader.receive(received)
+        writer.flush()
+    assert told_bytes + writer.tell() == len(sent) * size_bytes
+    assert writer.tell() == 0
+    assert writer.is_dry
 
 
 def test_frames_are_found_when_bytes_come_one_by_one(

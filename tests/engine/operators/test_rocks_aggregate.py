@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+from unittest.mock import PropertyMock, patch
 
 import pyarrow as pa
 import pytest
@@ -17,7 +18,8 @@ from headrace.channels.keygroups import key_group_range, key_groups
 from headrace.engine.contract.errors import UserCodeError, UserError
 from headrace.engine.contract.operators import RestoredState
 from headrace.engine.operators import aggregations as agg
-from headrace.engine.operators.aggregate import AggregateOperator, Emit
+from headrace.engine.operators.aggregate import AggregateOperator, AggregateRows, Emit
+from headrace.engine.state.rocks import database
 
 from .rocks_cases import MAX_PARALLELISM, context, frozen, stored, tables
 from .test_aggregate import ALL, KEYS, ROWS, SCHEMA, batch_of, table_of
@@ -65,6 +67,53 @@ def test_it_does_what_the_heap_does(batches: Any, keys: list[str], emit: Emit) -
         for operator in both:
             operator.close()
         assert list(place.iterdir()) == []
+
+
+@settings(max_examples=40)
+@given(BATCHES, KEYS, st.sampled_from(["changes", "final"]), st.data())
+def test_rows_are_forgotten_at_any_time(
+    batches: Any, keys: list[str], emit: Emit, data: st.DataObject
+) -> None:
+    full = st.sampled_from([0, 1 << 40])
+    with (
+        folder() as place,
+        patch.object(database, "_WAITING_LAYERS_MAX", 2),
+        patch.object(AggregateRows, "size_bytes", new_callable=PropertyMock) as size,
+    ):
+        size.side_effect = lambda: data.draw(full)
+        both = [opened(place, keys, emit, kind) for kind in ("heap", "rocksdb")]
+        heap, rocks = both
+        snapshots = []
+        for call in batches:
+            for rows in call:
+                emitted = [list(o.process(batch_of(rows), 0)) for o in both]
+                assert emitted[0] == emitted[1]
+            for operator in both:
+                operator.commit()
+            snapshots.append((table_of(heap), frozen(rocks)))
+            if data.draw(st.booleans()):
+                for expected, snapshot in snapshots:
+                    assert rows_of(tables(snapshot)["aggregate"]) == rows_of(expected)
+                snapshots.clear()
+        for expected, snapshot in snapshots:
+            assert rows_of(tables(snapshot)["aggregate"]) == rows_of(expected)
+        finished = [[r for b in o.finish() for r in rows_of(b)] for o in both]
+        assert sorted(map(repr, finished[0])) == sorted(map(repr, finished[1]))
+        for operator in both:
+            operator.close()
+
+
+def test_a_row_at_hand_is_not_read_again(tmp_path: Path) -> None:
+    rocks = opened(tmp_path, ["a"], "changes", "rocksdb")
+    with patch.object(
+        database.RocksDatabase, "get_many", autospec=True, side_effect=lambda _, k: [None] * len(k)
+    ) as read:
+        for number in (5, 6):
+            (found,) = rocks.process(batch_of([(1, "x", number), (2, "x", number)]), 0)
+            rocks.commit()
+    assert [len(call.args[1]) for call in read.call_args_list] == [2]
+    assert found["sum"].to_pylist() == [11, 11]
+    rocks.close()
 
 
 def test_what_one_call_writes_is_seen_by_its_later_batches_and_at_its_end(tmp_path: Path) -> None:

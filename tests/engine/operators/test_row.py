@@ -97,3 +97,59 @@ def test_filter_refuses_what_is_no_bool() -> None:
 
     with pytest.raises(UserCodeError, match="NoneType None where True or False"):
         joined(FilterFunctionOperator(forgot, operator="forgot").process(BATCH, 0))
+
+
+def mapped(batch: pa.RecordBatch, function: Any, schema: pa.Schema | None = None) -> pa.Table:
+    operator = MapOperator(function, schema or batch.schema, operator="m")
+    return joined(operator.process(batch, 0))
+
+
+def test_columns_that_a_function_hands_on_are_the_very_ones_that_came() -> None:
+    batch = pa.record_batch({"x": [1, 2], "s": ["a", None], "y": [0.5, None]})
+    table = mapped(batch, lambda row: {**row, "x": row["x"] + 1})
+    assert table.to_pydict() == {"x": [2, 3], "s": ["a", None], "y": [0.5, None]}
+    came, went = batch.column("y").buffers()[1], table["y"].chunk(0).buffers()[1]
+    assert came.address == went.address
+
+
+def test_a_nested_value_that_is_changed_in_place_is_a_new_one() -> None:
+    def grow(row: dict[str, Any]) -> dict[str, Any]:
+        row["tags"].append(row["x"])
+        return row
+
+    batch = pa.record_batch({"x": [1, 2], "tags": [[], [5]]}, BATCH_OF_TAGS)
+    assert mapped(batch, grow)["tags"].to_pylist() == [[1], [5, 2]]
+
+
+BATCH_OF_TAGS = pa.schema([("x", pa.int64()), ("tags", pa.list_(pa.int64()))])
+
+
+@pytest.mark.parametrize(
+    ("given", "returned"), [(pa.array([1, 0]), [True, False]), (pa.array([0.0]), [False])]
+)
+def test_an_equal_value_of_another_type_is_refused_as_ever(given: pa.Array, returned: Any) -> None:
+    left = iter(returned)
+    with pytest.raises(UserCodeError, match="declared as"):
+        mapped(pa.record_batch({"x": given}), lambda row: {"x": next(left)})
+
+
+def test_a_negative_zero_in_the_place_of_zero_stays_negative() -> None:
+    batch = pa.record_batch({"x": [0.0, 0.0]})
+    assert str(mapped(batch, lambda row: {"x": -row["x"]})["x"].to_pylist()) == "[-0.0, -0.0]"
+
+
+def test_values_handed_on_are_converted_to_the_declared_type_and_checked() -> None:
+    batch = pa.record_batch({"x": [1, 300]})
+    assert mapped(batch, dict, pa.schema([("x", pa.int16())]))["x"].type == pa.int16()
+    with pytest.raises(UserCodeError, match="declared as int8"):
+        mapped(batch, dict, pa.schema([("x", pa.int8())]))
+    nulls = pa.record_batch({"x": pa.array([None, 1])})
+    with pytest.raises(UserCodeError, match="not nullable"):
+        mapped(nulls, dict, pa.schema([pa.field("x", pa.int64(), nullable=False)]))
+
+
+def test_values_handed_on_in_another_order_are_taken_in_that_order() -> None:
+    left = iter([3, 2, 1])
+    assert mapped(pa.record_batch({"x": [1, 2, 3]}), lambda row: {"x": next(left)})[
+        "x"
+    ].to_pylist() == [3, 2, 1]

@@ -8,6 +8,7 @@ import os
 import re
 import shutil
 import threading
+import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import suppress
@@ -24,9 +25,11 @@ from headrace.engine.session.session import PreparedJob
 from headrace.engine.state.rocks import files as rocks_files
 from headrace.engine.storage.checkpoint_storage import FsspecStore
 from headrace.recovery import catalog
+from headrace.recovery.layout import owner
 from headrace.recovery.metadata import CheckpointMetadata
 from headrace.recovery.registry import references
 from headrace.recovery.sizes import sizes_of
+from headrace.recovery.store import Content, parts_of
 
 from .test_session import WAIT_S, counts, keys_of, numbers, visible, wait_until
 
@@ -370,3 +373,40 @@ def test_what_has_not_changed_is_not_written_again(folder: Path) -> None:
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
     return tmp_path / "job"
+
+
+def test_state_whose_upload_takes_three_timeouts_is_complete_at_last(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Storage takes 0.9 s for the first file of state, and a checkpoint may take 0.3 s."""
+    put, stored = FsspecStore.put, []
+
+    def slow(self: FsspecStore, path: str, data: Content) -> None:
+        if "/shared/" in path:
+            stored.append(path)
+            if sum(map(len, parts_of(data))) > 50_000:
+                time.sleep(0.9)
+        put(self, path, data)
+
+    monkeypatch.setattr(FsspecStore, "put", slow)
+    both = numbers(10_000).union(numbers(10_000, name="slow", rate=300.0))
+    counted = both.key_by("sequence").aggregate(n=hr.count(), emit="final", name="counts")
+    running = hr.Job(
+        "job",
+        counted.write.blackhole(name="out"),
+        parallelism=1,
+        state=hr.State("rocksdb", directory=str(folder / "state")),
+        checkpoints=hr.Checkpoints(
+            str(folder / "ckpt"), interval="500ms", timeout="300ms", tolerable_failures=100
+        ),
+    ).start("threads")
+    wait_until("a checkpoint", lambda: running.status().completed > 0)
+    first = newest(folder)
+    running.stop()
+    running.wait(WAIT_S)
+    (database,) = (d for subtask in first.subtasks for d in subtask.databases)
+    owners = {owner(file.path) for file in database.shared}
+    assert first.checkpoint >= 3
+    assert 1 in owners, "the file that the first checkpoint stored"
+    checksums = [path.rpartition("-")[2] for path in stored]
+    assert len(checksums) == len(set(checksums)), "a file was stored twice"

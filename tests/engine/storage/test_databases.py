@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pyarrow as pa
@@ -119,17 +121,71 @@ def test_what_a_complete_checkpoint_stored_is_not_stored_again(
     assert folder.released == 2
 
 
-def test_what_an_unfinished_checkpoint_stored_is_not_built_upon(
+def test_what_an_unfinished_checkpoint_stored_serves_later_ones(
     store: CountingStore, folder: Folder
 ) -> None:
     stored = StoredFiles()
     folder.write("1.sst", b"one")
     checkpoint(store, 5, folder, stored)
+    stored.given_up(5)
     checkpoint(store, 6, folder, stored)
-    assert shared(store) == ["5-w0-e1", "6-w0-e1"]
+    assert shared(store) == ["5-w0-e1"]
     stored.confirmed(6)
     checkpoint(store, 7, folder, stored)
     assert shared(store) == []
+
+
+def test_files_of_an_older_checkpoint_than_the_newest_complete_one_are_not_built_upon(
+    store: CountingStore, folder: Folder
+) -> None:
+    stored = StoredFiles()
+    folder.write("1.sst", b"one")
+    checkpoint(store, 5, folder, stored)
+    (folder.path / "1.sst").rename(folder.path / "1.kept")
+    checkpoint(store, 6, folder, stored)
+    stored.confirmed(6)
+    (folder.path / "1.kept").rename(folder.path / "1.sst")
+    store.puts.clear()
+    checkpoint(store, 7, folder, stored)
+    assert shared(store) == ["7-w0-e1"]
+    late = SharedFile("1.sst", "shared/5-w0-e1-00", 3, "00")
+    stored.uploaded(5, "totals/0", late)
+    assert late not in checkpoint(store, 8, folder, stored).shared
+
+
+def test_a_checkpoint_waits_for_a_file_that_another_one_stores(
+    store: CountingStore, folder: Folder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stored = StoredFiles()
+    folder.write("1.sst", b"one")
+    under_way, go_on = threading.Event(), threading.Event()
+    put = CountingStore.put
+
+    def slow(self: CountingStore, path: str, data: Content) -> None:
+        if "/shared/5-" in path:
+            under_way.set()
+            assert go_on.wait(30)
+        put(self, path, data)
+
+    monkeypatch.setattr(CountingStore, "put", slow)
+    with ThreadPoolExecutor(2) as pool:
+        first = pool.submit(checkpoint, store, 5, folder, stored)
+        assert under_way.wait(30)
+        second = pool.submit(checkpoint, store, 6, folder, stored)
+        # It has stored nothing by the time the first goes on, or it would have stored the file.
+        go_on.set()
+        assert second.result(30).shared == first.result(30).shared
+    assert shared(store) == ["5-w0-e1"]
+
+
+def test_a_full_checkpoint_stores_all_again(store: CountingStore, folder: Folder) -> None:
+    stored = StoredFiles()
+    folder.write("1.sst", b"one")
+    checkpoint(store, 5, folder, stored)
+    cut = Cut(ONE, 6, False, (), (), (), (), (), 0, 0)
+    pieces = {ONE: [("totals", folder.snapshot())]}
+    write_checkpoint(store, "job", 6, 0, 1, pieces, [cut], Confirmed(), stored=stored, full=True)
+    assert shared(store) == ["5-w0-e1", "6-w0-e1"]
 
 
 def test_a_file_of_the_same_name_and_size_in_another_attempt_is_another_file(
@@ -195,7 +251,7 @@ def test_a_savepoint_holds_all_and_nothing_is_built_upon_it(
 
 
 @pytest.mark.parametrize("at", [1, 2, 3])
-def test_storage_that_refuses_fails_the_checkpoint_and_the_next_one_stores_all(
+def test_storage_that_refuses_fails_the_checkpoint_and_the_next_one_stores_the_rest(
     store: CountingStore, folder: Folder, at: int
 ) -> None:
     stored = StoredFiles()
@@ -209,7 +265,7 @@ def test_storage_that_refuses_fails_the_checkpoint_and_the_next_one_stores_all(
     store.puts.clear()
     stored.confirmed(4)
     checkpoint(store, 6, folder, stored)
-    assert shared(store) == ["6-w0-e1", "6-w0-e1"]
+    assert shared(store) == (3 - at) * ["6-w0-e1"]
 
 
 def restore(

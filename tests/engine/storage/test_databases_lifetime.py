@@ -9,6 +9,7 @@ purpose must be found.
 
 from __future__ import annotations
 
+import contextlib
 import random
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -27,6 +28,7 @@ from headrace.recovery.handles import DatabaseHandle, SharedFile
 from headrace.recovery.layout import handle_path, segment_path
 from headrace.recovery.metadata import CheckpointMetadata, SubtaskSnapshot, TaskInfo
 from headrace.recovery.registry import Deletable, SharedStateRegistry, references
+from headrace.recovery.store import Content, StoreRejected
 
 SEEDS = 80
 STEPS = 60
@@ -55,14 +57,28 @@ class UnderWay:
     epoch: int
     stored: StoredFiles
     snapshot: DatabaseSnapshot
+    full: bool
     handle: DatabaseHandle | None = None
+
+
+class Refusing(MemoryStore):
+    """Refuses writes after the next `puts_left`; None: none."""
+
+    puts_left: int | None = None
+
+    def put(self, path: str, data: Content) -> None:
+        if self.puts_left is not None:
+            if not self.puts_left:
+                raise StoreRejected(path, "no space left on the device")
+            self.puts_left -= 1
+        super().put(path, data)
 
 
 @dataclass
 class World:
     rng: random.Random
     retained: int
-    store: MemoryStore = field(default_factory=MemoryStore)
+    store: Refusing = field(default_factory=lambda: Refusing())
     registry: SharedStateRegistry = field(default_factory=SharedStateRegistry)
     stored: StoredFiles = field(default_factory=StoredFiles)
     known: dict[str, SharedFile] = field(default_factory=dict)
@@ -112,13 +128,20 @@ class World:
             lambda: DatabaseFiles(folder, sorted(FOLDERS[folder]), []),
             lambda: None,
         )
-        self.under_way[self.number] = UnderWay(dict(self.files), self.epoch, self.stored, snapshot)
+        full = self.rng.random() < 0.1
+        self.under_way[self.number] = UnderWay(
+            dict(self.files), self.epoch, self.stored, snapshot, full
+        )
 
     def put(self) -> None:
         waiting = [n for n, u in self.under_way.items() if u.handle is None]
         if waiting:
             number = self.rng.choice(waiting)
-            self.under_way[number].handle = self._write(number, self.under_way[number])
+            if self.rng.random() < 0.2:
+                self.store.puts_left = self.rng.randrange(4)
+            with contextlib.suppress(StoreRejected):
+                self.under_way[number].handle = self._write(number, self.under_way[number])
+            self.store.puts_left = None
 
     def put_late(self) -> None:
         """An upload goes on after its checkpoint was given up, or its attempt is over."""
@@ -129,7 +152,7 @@ class World:
                 self._write(number, under_way)
 
     def _write(self, number: int, under_way: UnderWay) -> DatabaseHandle:
-        to = Destination(self.store, "job", number, 0, under_way.epoch)
+        to = Destination(self.store, "job", number, 0, under_way.epoch, full=under_way.full)
         path = handle_path("job", segment_path("job", number, 0, under_way.epoch))
         segment = SegmentBuilder()
         handles, files = write_databases(

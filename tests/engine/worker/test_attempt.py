@@ -4,10 +4,13 @@ checkpoint.
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pyarrow as pa
 import pytest
 
 from headrace.channels.buffer import Buffer, ChannelId
+from headrace.channels.connection_room import RoomLimits
 from headrace.channels.events import Barrier, CheckpointMode, EndOfInput
 from headrace.channels.partitioners.rebalance import Rebalance
 from headrace.channels.wire import BufferFrame, CreditFrame, EventFrame
@@ -71,11 +74,11 @@ def batch(rows: int, start: int = 0) -> pa.RecordBatch:
     return pa.record_batch({"x": pa.array(range(start, start + rows), pa.int64())})
 
 
-def attempt(slots: dict[int, int], me: int) -> Attempt:
+def attempt(slots: dict[int, int], me: int, limits: Limits = LIMITS) -> Attempt:
     """The attempt of worker `me`; `slots` is {slot: worker}."""
     made = Attempt(1, me, PLAN, slots)
     mine = [slot for slot, worker in slots.items() if worker == me]
-    made.build(subtask_specs(PLAN, mine, LIMITS, []), 0)
+    made.build(subtask_specs(PLAN, mine, limits, []), 0)
     return made
 
 
@@ -223,3 +226,72 @@ def test_a_frame_that_belongs_elsewhere_breaks_the_protocol(
 def test_a_subtask_that_is_not_here_cannot_be_stepped() -> None:
     with pytest.raises(AssertionError, match="does not hold subtask"):
         of_two_workers().step(SubtaskId(1, 1), DeadlineReached(), 0)
+
+
+# --- room in the connection -----------------------------------------------------------------------
+
+#: Room for six records; a buffer may have three.
+NARROW = replace(LIMITS, connection=RoomLimits(1_000, 48, 48))
+
+
+def of_two_narrowly_connected() -> Attempt:
+    """Worker 0 has sent six of twenty records to worker 7."""
+    made = attempt({0: 0, 1: 7}, 0, NARROW)
+    made.start(0)
+    made.frames([CreditFrame(ChannelId(0, 0, 1), 800)], 0)
+    sent = frames(made.step(SOURCE, polled({1: 20}), 0))
+    assert spans(sent) == [(0, 3), (3, 6)]
+    return made
+
+
+def spans(sent: list[SendFrame]) -> list[tuple[int, int]]:
+    buffers = [send.frame.buffer for send in sent if isinstance(send.frame, BufferFrame)]
+    return [(buffer.first, buffer.end) for buffer in buffers]
+
+
+def test_data_stays_in_its_subpartition_while_the_connection_has_no_room() -> None:
+    subject = of_two_narrowly_connected()
+    assert spans(frames(subject.taken(7, 24, 0, dry=False))) == [(6, 9)]
+    subject.check()
+    assert spans(frames(subject.taken(7, 48, 0, dry=True))) == [(9, 12), (12, 15)]
+    subject.check()
+
+
+def test_a_barrier_overtakes_data_that_waits_for_room_and_needs_none() -> None:
+    subject = of_two_narrowly_connected()
+    barrier = Barrier(1, CheckpointMode.UNALIGNED, 0)
+    effects = subject.trigger(barrier, None, 0)
+    assert SendFrame(1, 7, EventFrame(ChannelId(0, 0, 1), 6, barrier)) in effects
+    assert spans(frames(subject.taken(7, 48, 0, dry=True))) == [(6, 9), (9, 12)]
+
+
+def test_an_aligned_barrier_keeps_its_place_behind_data_that_waits_for_room() -> None:
+    subject = of_two_narrowly_connected()
+    assert not [send for send in frames(subject.trigger(BARRIER, None, 0)) if send.worker == 7], (
+        "the barrier passed the records before it"
+    )
+    sent: list[SendFrame] = []
+    for _ in range(3):
+        sent += frames(subject.taken(7, 48, 0, dry=True))
+    assert spans(sent)[-1] == (18, 20)
+    assert SendFrame(1, 7, EventFrame(ChannelId(0, 0, 1), 20, BARRIER)) in sent
+
+
+def test_channels_within_the_worker_need_no_room() -> None:
+    subject = of_two_narrowly_connected()
+    subject.step(SOURCE, DeadlineReached(), 100)
+    effects = subject.step(SOURCE, replace(polled({0: 4}), work=2), 100)
+    assert [run.subtask for run in runs(effects)] == [MAP]
+
+
+def test_credit_needs_no_room() -> None:
+    subject = of_two_narrowly_connected()
+    channel = ChannelId(0, 1, 0)
+    subject.frames([BufferFrame(channel, Buffer(0, 2, 600, (batch(2),)))], 0)
+    assert SendFrame(1, 7, CreditFrame(channel, 1_400)) in subject.step(MAP, WorkDone(1), 0)
+
+
+def test_without_limit_nothing_is_counted() -> None:
+    subject = of_two_workers()
+    subject.step(SOURCE, polled({1: 3}), 0)
+    assert subject.taken(7, 24, 0, dry=True) == []

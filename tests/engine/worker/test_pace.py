@@ -193,3 +193,10 @@ def test_the_next_piece_is_always_within_its_bounds(works: list[tuple[int, int]]
         before = subject.rows_max
         subject.worked(rows, rows, elapsed_ns)
         assert 1 <= subject.rows_max <= min(LIMIT, 4 * before)
+
+
+def test_rows_of_half_a_millisecond_are_quick() -> None:
+    subject = pace()
+    for _ in range(20):
+        subject.worked(1000, 1000, elapsed_ns=1_000_000)
+    assert 490 <= subject.rows_quick <= 500
