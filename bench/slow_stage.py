@@ -199,14 +199,14 @@ class Arm:
         )
 
     def floor(self, folder: str, size_bytes: int) -> Floor:
-        """Measured in a local folder; slowed storage has its own: a request for what is in flight,
-        one for the metadata, and the line of each worker for the bytes.
+        """Measured in a local folder; slowed storage has its own: the request for the metadata,
+        since a checkpoint may write nothing else, and the line of each worker for the bytes.
         """
         measured = measure_floor(folder, size_bytes, writers=self.parallelism)
         if self.storage == "local":
             return measured
         byte_s = 1 / (slowed_storage.BYTES_PER_S * self.parallelism)
-        return Floor(measured.hop_s, byte_s, 2 * slowed_storage.REQUEST_S)
+        return Floor(measured.hop_s, byte_s, slowed_storage.REQUEST_S)
 
     def _checkpoints(self, directory: str) -> hr.Checkpoints | None:
         if self.storage == "slowed":

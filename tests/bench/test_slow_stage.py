@@ -84,6 +84,6 @@ def test_an_arm_runs_skewed_on_slowed_storage() -> None:
     assert seen.restarts == 0
     took_ms = seen.duration_ms(50)
     assert took_ms is not None
-    # A request for what was in flight and one for the metadata.
-    assert took_ms > 60
-    assert (seen.floor_ms(50) or 0.0) > 60
+    # The request for the metadata, at least.
+    assert took_ms > 30
+    assert (seen.floor_ms(50) or 0.0) > 30
