@@ -2,29 +2,34 @@
 metadata commit.
 
 Nothing that crosses `hops` messages and makes `bytes` durable can be faster than `hops x t_hop +
-bytes / W + t_meta`.
+bytes / W + t_meta`. A message is a few bytes over a raw TCP socket to another process, a write is
+`write` and `fsync` of a new file: nothing of the engine is in the floor.
 """
 
 from __future__ import annotations
 
 import os
-import queue
+import socket
+import subprocess
+import sys
 import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from dataclasses import dataclass
+from pathlib import Path
 from statistics import median
-
-import pyarrow as pa
-
-from headrace.channels.handshake import Identity
-from headrace.channels.wire import ControlFrame
-from headrace.engine.network.network import Connected, Network, NetworkEvent, Received
-from headrace.engine.storage.checkpoint_storage import FsspecStore
 
 _METADATA_BYTES = 20_000
 _ROUNDS = 5
-_PINGS = 200
+_PINGS = 500
+#: Sends back what it gets on the socket that is its standard input.
+_ECHO = """
+import socket
+peer = socket.socket(fileno=0)
+while got := peer.recv(64):
+    peer.sendall(got)
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,61 +54,52 @@ def measure_floor(folder: str, size_bytes: int, writers: int = 1) -> Floor:
         size_bytes: what is written to measure the bandwidth, by so many `writers` at once, to a
             file each.
     """
-    store = FsspecStore(folder)
-    commit_s = median(_timed_puts(store, [os.urandom(_METADATA_BYTES)]) for _ in range(_ROUNDS))
+    commit_s = median(_timed_writes(folder, [os.urandom(_METADATA_BYTES)]) for _ in range(_ROUNDS))
     byte_s = 0.0
     if size_bytes:
         shares = [os.urandom(-(-size_bytes // writers))] * writers
-        byte_s = median(_timed_puts(store, shares) for _ in range(_ROUNDS)) / size_bytes
+        byte_s = median(_timed_writes(folder, shares) for _ in range(_ROUNDS)) / size_bytes
     return Floor(_hop_s(), byte_s, commit_s)
 
 
-def _timed_puts(store: FsspecStore, files: Sequence[bytes]) -> float:
+def _timed_writes(folder: str, files: Sequence[bytes]) -> float:
+    """Seconds to write so many new files at once and make them durable."""
+    paths = [Path(folder, f"floor-{number}") for number in range(len(files))]
     with ThreadPoolExecutor(len(files)) as pool:
-        list(pool.map(store.put, [f"warm-{i}" for i in range(len(files))], [b""] * len(files)))
+        list(pool.map(time.sleep, [0.0] * len(files)))  # starts the threads
         began = time.perf_counter()
-        list(pool.map(store.put, [f"floor-{i}" for i in range(len(files))], files))
-        return time.perf_counter() - began
+        list(pool.map(_write, paths, files))
+        took_s = time.perf_counter() - began
+    for path in paths:
+        path.unlink()
+    return took_s
+
+
+def _write(path: Path, content: bytes) -> None:
+    with path.open("xb", buffering=0) as file:
+        left = memoryview(content)
+        while left:
+            left = left[file.write(left) :]
+        os.fsync(file.fileno())
 
 
 def _hop_s() -> float:
-    """Half a round trip between two network threads of this process, waking a third thread each
-    time.
-    """
-    inboxes: list[queue.SimpleQueue[list[NetworkEvent]]] = [
-        queue.SimpleQueue(),
-        queue.SimpleQueue(),
-    ]
-    networks = [
-        Network(
-            b"k" * 32,
-            Identity("floor", "worker", number, 0, 0),
-            deliver=inboxes[number].put,
-            schemas=lambda edge: pa.schema([]),
-            accept=lambda peer: True,
-        )
-        for number in range(2)
-    ]
-    for network in networks:
-        network.start()
-    try:
-        address = networks[1].listen("127.0.0.1")
-        near = networks[0].connect(address, 0)
-        far = next(e.connection for e in inboxes[1].get() if isinstance(e, Connected))
-        times = []
-        for _ in range(_PINGS):
-            began = time.perf_counter()
-            networks[0].send(near, ControlFrame(b"ping"))
-            _await_frame(inboxes[1])
-            networks[1].send(far, ControlFrame(b"pong"))
-            _await_frame(inboxes[0])
-            times.append(time.perf_counter() - began)
-        return median(times) / 2
-    finally:
-        for network in networks:
-            network.stop()
+    """Half a round trip to another process over TCP on this machine."""
+    with closing(socket.create_server(("127.0.0.1", 0))) as server:
+        near = socket.create_connection(server.getsockname())
+        far, _ = server.accept()
+    with far:
+        far.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        echo = subprocess.Popen([sys.executable, "-I", "-S", "-c", _ECHO], stdin=far.fileno())
+    with near:
+        near.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        times = [_round_trip_s(near) for _ in range(_PINGS)]
+    echo.wait()
+    return median(times) / 2
 
 
-def _await_frame(inbox: queue.SimpleQueue[list[NetworkEvent]]) -> None:
-    while not any(isinstance(event, Received) for event in inbox.get()):
-        pass
+def _round_trip_s(near: socket.socket) -> float:
+    began = time.perf_counter()
+    near.sendall(b"ping")
+    assert near.recv(64) == b"ping", "the echo has ended"
+    return time.perf_counter() - began

@@ -47,10 +47,20 @@ class Measured:
 
 
 def percentile(ordered: Sequence[float], percent: int) -> float | None:
-    """Nearest-rank percentile of sorted values, rounded to microseconds; None of nothing."""
-    if not ordered:
-        return None
-    return round(ordered[min(len(ordered) - 1, len(ordered) * percent // 100)], 3)
+    """Nearest-rank percentile of sorted values, rounded to microseconds; None of too few."""
+    rank = rank_of(percent, len(ordered))
+    return None if rank is None else round(ordered[rank], 3)
+
+
+def rank_of(percent: int, count: int) -> int | None:
+    """The index of a percentile among `count` sorted values.
+
+    None if there are too few: a percentile above the median needs at least one value above it, so
+    p99 needs 100 values. Of fewer it would be the largest value under another name; 100 asks for
+    that.
+    """
+    fewest = 100 // (100 - percent) if 50 < percent < 100 else 1
+    return None if count < fewest else -(-count * percent // 100) - 1
 
 
 def run_and_measure(job: hr.Job, runner: Runner) -> Measured:

@@ -4,11 +4,10 @@ its floor; then a rescale of the same job.
 Question: milliseconds from the moment when the coordinator knows of the death to the first record
 that the last stage handles again, with `state_bytes` in RocksDB and `inflight_bytes` in flight
 before stages behind a slow one; as a ratio to the floor, which is the time to read those bytes once
-(bandwidth measured in the same run, on the same files) and to start one process (a fresh
-interpreter that imports the worker). In the same run, the same from the moment when a rescale tells
-the job to stop, as a ratio to the recovery; from 2 to 4 each new subtask takes over a part of one
-old database, from 2 to 3 or 1 some take over parts of two. And: is the first checkpoint complete
-while records that were in flight are still being replayed?
+(bandwidth measured in the same run, on the same files). In the same run, the same from the moment
+when a rescale tells the job to stop, as a ratio to the recovery; from 2 to 4 each new subtask takes
+over a part of one old database, from 2 to 3 or 1 some take over parts of two. And: is the first
+checkpoint complete while records that were in flight are still being replayed?
 
 source -> keyed state -> slow stage, a hash exchange before each. The state is written once at full
 speed, then the slow stage sleeps for each record and everything before it fills. Windows are fixed,
@@ -29,8 +28,6 @@ import contextlib
 import os
 import random
 import signal
-import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterable, Sequence
@@ -57,7 +54,6 @@ _PAUSE_S = 0.002
 _POLL_S = 0.002
 #: A job that has not come so far after this long does not.
 _PATIENCE_S = 300.0
-_STARTS = 3
 _BLOCK_BYTES = 1 << 20
 #: In flight, of what was asked for, when the queues count as full.
 _FULL = 0.8
@@ -185,14 +181,13 @@ def run(
             handle.cancel()
             with contextlib.suppress(hr.JobFailed, TimeoutError):
                 handle.wait(_PATIENCE_S)
-    start_ms = _process_start_ms()
     found: dict[str, Any] = {
         name: round(median(recovery[name] for recovery in recoveries), 1)
         for name in recoveries[0]
         if name.endswith("_ms")
     }
     restored = median(recovery["restored_bytes"] for recovery in recoveries)
-    floor_ms = restored * byte_s * 1e3 + start_ms
+    floor_ms = restored * byte_s * 1e3
     return {
         "bench": "recovery",
         "runner": runner,
@@ -201,8 +196,6 @@ def run(
         "restored_bytes": int(restored),
         **found,
         "replaying_at_first_checkpoint": all(r["replaying"] for r in recoveries),
-        "read_ms": round(restored * byte_s * 1e3, 1),
-        "process_start_ms": round(start_ms, 1),
         "floor_ms": round(floor_ms, 1),
         "recovery_over_floor": round(found["first_output_ms"] / floor_ms, 2),
         "rescale_to": rescale_to,
@@ -335,18 +328,6 @@ def _read(files: Sequence[Path]) -> int:
             while read := opened.readinto(buffer):
                 size += read
     return size
-
-
-def _process_start_ms() -> float:
-    """A fresh interpreter that imports what a worker runs; median of a few."""
-    times = []
-    for _ in range(_STARTS):
-        began = time.perf_counter()
-        subprocess.run(
-            [sys.executable, "-c", "import headrace.engine.drivers.worker_process"], check=True
-        )
-        times.append(time.perf_counter() - began)
-    return median(times) * 1e3
 
 
 def _ms(ns: int) -> float:

@@ -30,6 +30,7 @@ import struct
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
+import lz4.frame
 import pyarrow as pa
 import xxhash
 
@@ -284,27 +285,14 @@ def inflate(frame: bytes, inflated: int, bytes_max: int = BLOB_BYTES_MAX) -> byt
     if not 0 < inflated <= min(bytes_max, LZ4_RATIO_MAX * len(frame)):
         raise InvalidTable(f"{len(frame)} bytes of LZ4 cannot hold {inflated}")
     # Not Arrow's stream, which is slower and leaks its buffers when a frame is refused.
-    wrong = f"an LZ4 frame that does not hold {inflated} bytes"
+    reader = lz4.frame.LZ4FrameDecompressor()
     try:
-        found: bytes = pa.decompress(frame, inflated, codec="lz4", asbytes=True)
-    except OSError as error:
-        raise InvalidTable(f"{wrong}: {error}") from error
-    if _fits(frame, inflated - 1):
-        raise InvalidTable(wrong)
+        found: bytes = reader.decompress(frame, max_length=inflated + 1)
+    except RuntimeError as error:
+        raise InvalidTable(f"not an LZ4 frame: {error}") from error
+    if len(found) != inflated or not reader.eof or reader.unused_data:
+        raise InvalidTable(f"an LZ4 frame that does not hold {inflated} bytes")
     return found
-
-
-def _fits(frame: bytes, size_bytes: int) -> bool:
-    """Whether the content of a frame takes at most so many bytes.
-
-    Arrow does not tell how many bytes it has written; the rest of a result that is too long would
-    be memory with anything in it.
-    """
-    try:
-        pa.decompress(frame, size_bytes, codec="lz4")
-    except OSError:
-        return False
-    return True
 
 
 def refuse_extensions(schema: pa.Schema) -> None:

@@ -6,7 +6,8 @@ The benchmarks lie above the engine, so each command imports its own, and nothin
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Annotated, Any, Literal
 
 from cyclopts import App, Parameter, validators
@@ -25,6 +26,16 @@ Parallelism = Annotated[
 BenchRunner = Annotated[
     Literal["processes", "threads", "spark"], Parameter(help="What carries the workers.")
 ]
+Seconds = Annotated[
+    float, Parameter(validator=validators.Number(gt=0), help="To watch each arm, at least.")
+]
+Rounds = Annotated[
+    int,
+    Parameter(
+        validator=validators.Number(gte=1),
+        help="Run all arms so many times, interleaved; the results are medians.",
+    ),
+]
 Interval = Annotated[
     str, Parameter(name="--checkpoint-interval", help="Such as 1s; 'none' takes no checkpoints.")
 ]
@@ -42,6 +53,16 @@ def count(
     records: Records = 30_000_000,
     parallelism: Parallelism = 2,
     runner: BenchRunner = "processes",
+    keys: Annotated[Literal["numbers", "text"], Parameter(help="int64, or 16 characters.")] = (
+        "numbers"
+    ),
+    skew: Annotated[
+        bool, Parameter(negative=(), help="Give three of ten records the same key.")
+    ] = False,
+    emit: Annotated[
+        Literal["final", "changes"],
+        Parameter(help="Each key once at the end, or each batch's changed keys."),
+    ] = "final",
     checkpoint_interval: Interval = "1s",
     checkpoint_dir: Directory = None,
     json: Json = False,
@@ -50,8 +71,9 @@ def count(
 
     Exit code 3 if the answer is wrong.
     """
-    from headrace.bench.count import run as measure
+    from headrace.bench.count import run
 
+    measure = partial(run, keys=keys, skewed=skew, emit=emit)
     return _throughput(
         measure, records, parallelism, runner, checkpoint_interval, checkpoint_dir, as_json=json
     )
@@ -283,35 +305,99 @@ def flip76(
         Parameter(help="Of the checkpoints; 'none' takes none."),
     ] = None,
     parallelism: Parallelism = 2,
-    seconds: Annotated[
-        float, Parameter(validator=validators.Number(gt=0), help="To measure, of each arm.")
-    ] = 15.0,
-    rounds: Annotated[
-        int,
+    seconds: Seconds = 15.0,
+    rounds: Rounds = 1,
+    runner: BenchRunner = "processes",
+    storage: Annotated[
+        Literal["local", "slowed"],
+        Parameter(help="Of the checkpoints; 'slowed': 100 MB/s and 30 ms a request."),
+    ] = "local",
+    skew: Annotated[
+        bool,
         Parameter(
-            validator=validators.Number(gte=1),
-            help="Run all arms so many times, interleaved; the results are medians.",
+            negative=(),
+            help="Give 30 % of the records one key, and the slow stage its records by key.",
         ),
-    ] = 1,
+    ] = False,
     json: Json = False,
 ) -> int:
     """Checkpoint under backpressure (FLIP-76): one result for each mode and sleep, or only for
     those given.
     """
-    from headrace.bench.flip76 import arms, medians
-    from headrace.bench.flip76 import run as measure
+    from headrace.bench.flip76 import arms, run
+
+    def measure(arm: tuple[str, float]) -> dict[str, Any]:
+        return run(
+            mode=arm[0],
+            sleep_ms=arm[1],
+            parallelism=parallelism,
+            seconds=seconds,
+            runner=runner,
+            storage=storage,
+            skewed=skew,
+        )
+
+    return _interleaved(list(arms(mode, sleep_ms)), measure, rounds, as_json=json)
+
+
+@benchmarks.command
+def calls(
+    *,
+    kind: Annotated[
+        Literal["sleeping", "computing", "holding", "isolated"] | None,
+        Parameter(
+            help="Of the calls; 'holding' holds the GIL, 'isolated' in a process of its own."
+        ),
+    ] = None,
+    longest: Annotated[
+        float, Parameter(validator=validators.Number(gte=0.001), help="Call, in seconds.")
+    ] = 60.0,
+    mode: Annotated[
+        Literal["aligned", "unaligned", "continuous"], Parameter(help="Of the checkpoints.")
+    ] = "unaligned",
+    parallelism: Parallelism = 2,
+    seconds: Seconds = 15.0,
+    rounds: Rounds = 1,
+    runner: BenchRunner = "processes",
+    json: Json = False,
+) -> int:
+    """Checkpoint while one call of a user's function takes 1 ms to 60 s: one result for each kind
+    and length.
+    """
+    from headrace.bench.calls import arms, run
+
+    def measure(arm: tuple[Any, float]) -> dict[str, Any]:
+        return run(
+            kind=arm[0],
+            call_s=arm[1],
+            mode=mode,
+            parallelism=parallelism,
+            seconds=seconds,
+            runner=runner,
+        )
+
+    return _interleaved(list(arms(kind, longest)), measure, rounds, as_json=json)
+
+
+def _interleaved(
+    arms: Sequence[tuple[str, float]],
+    measure: Callable[[tuple[str, float]], dict[str, Any]],
+    rounds: int,
+    *,
+    as_json: bool,
+) -> int:
+    """Run all arms so many times, and print the medians of each with the last round."""
+    from headrace.bench.flip76 import medians
 
     from .tables import show_measured
 
     found: dict[tuple[str, float], list[dict[str, Any]]] = {}
     for number in range(rounds):
-        for arm in arms(mode, sleep_ms):
+        for arm in arms:
             of_arm = found.setdefault(arm, [])
-            of_arm.append(
-                measure(mode=arm[0], sleep_ms=arm[1], parallelism=parallelism, seconds=seconds)
-            )
+            of_arm.append(measure(arm))
             if number == rounds - 1:
-                show_measured(medians(of_arm), as_json=json)
+                show_measured(medians(of_arm), as_json=as_json)
     return 0
 
 

@@ -95,12 +95,14 @@ def show_measured(found: Mapping[str, Any], *, as_json: bool) -> int:
         print_object(found)
     else:
         for key, value in found.items():
-            give(
-                f"{key}: {value:,}"
-                if isinstance(value, int) and value > 9999
-                else f"{key}: {value}"
-            )
+            give(f"{key}: {_measured(value)}")
     return 0 if found.get("correct", True) else _PROBLEM
+
+
+def _measured(value: object) -> str:
+    if value is None:
+        return "-"
+    return f"{value:,}" if isinstance(value, int) and value > 9999 else str(value)
 
 
 def _listed(row: Row) -> tuple[str, ...]:

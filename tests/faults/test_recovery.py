@@ -19,4 +19,5 @@ def test_the_first_checkpoint_completes_while_records_are_still_replayed() -> No
     times = [figures[phase] for phase in phases]
     assert times == sorted(times)
     assert 0 < figures["rescale_stop_ms"] < figures["rescale_first_output_ms"]
-    assert figures["floor_ms"] > figures["read_ms"] > 0
+    # Reading what is restored: nothing that a recovery does not do, such as a fresh interpreter.
+    assert 0 < figures["floor_ms"] < figures["first_output_ms"]

@@ -21,6 +21,9 @@ from .conftest import Command
         (["bench", "recovery", "--kills", "0"], "Invalid value"),
         (["bench", "recovery", "--state", "much"], "--state"),
         (["bench", "flip76", "--sleep-ms", "-1"], "Invalid value"),
+        (["bench", "calls", "--longest", "0"], "Invalid value"),
+        (["bench", "calls", "--kind", "waiting"], "Invalid value"),
+        (["bench", "flip76", "--storage", "remote"], "Invalid value"),
         (["bench", "count", "--records", "0"], "Invalid value"),
         (["bench", "shuffle", "-p", "0"], "Invalid value"),
         (["bench", "light", "--rate", "-1"], "Invalid value"),
@@ -45,6 +48,19 @@ def test_benches_check_their_answer(bench: str, headrace: Command) -> None:
     assert ended.code == 0
     assert ended.objects[0]["correct"] is True
     assert ended.objects[0]["records_per_s"] > 0
+
+
+@pytest.mark.parametrize("keys", ["numbers", "text"])
+@pytest.mark.parametrize("emit", ["final", "changes"])
+def test_the_arms_of_the_count_check_their_answer(keys: str, emit: str, headrace: Command) -> None:
+    ended = headrace(
+        *("bench", "count", "--records", "300000", "--runner", "threads", "--json"),
+        *("--checkpoint-interval", "none", "--keys", keys, "--emit", emit, "--skew"),
+    )
+    assert ended.code == 0
+    (found,) = ended.objects
+    assert (found["keys"], found["emit"], found["skew"]) == (keys, emit, True)
+    assert found["correct"] is True
 
 
 def test_records_per_second_do_not_count_the_end_of_the_workers(
@@ -134,6 +150,35 @@ def test_the_experiment_of_flip_76_runs_the_arms_that_are_asked_for(
     assert ended.code == 0
     keys = ("mode", "sleep_ms", "parallelism", "seconds")
     assert [tuple(arm[key] for key in keys) for arm in ended.objects] == expected
+
+
+def test_the_experiment_runs_elsewhere_on_slow_storage_and_with_skew(
+    headrace: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def run(**arm: object) -> dict[str, object]:
+        return {"bench": "flip76", **arm}
+
+    monkeypatch.setattr("headrace.bench.flip76.run", run)
+    words = ("--mode", "none", "--sleep-ms", "1", "--runner", "threads", "--storage", "slowed")
+    ended = headrace("bench", "flip76", *words, "--skew", "--json")
+    (found,) = ended.objects
+    assert (found["runner"], found["storage"], found["skewed"]) == ("threads", "slowed", True)
+
+
+def test_calls_are_measured_up_to_the_longest_that_is_asked_for(
+    headrace: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def run(**arm: object) -> dict[str, object]:
+        return {"bench": "calls", **arm}
+
+    monkeypatch.setattr("headrace.bench.calls.run", run)
+    words = ("--longest", "0.01", "--kind", "holding", "--mode", "aligned", "-p", "3")
+    ended = headrace("bench", "calls", *words, "--seconds", "2", "--json")
+    assert ended.code == 0
+    keys = ("kind", "call_s", "mode", "parallelism", "seconds", "runner")
+    assert [tuple(arm[key] for key in keys) for arm in ended.objects] == [
+        ("holding", length_s, "aligned", 3, 2.0, "processes") for length_s in (0.001, 0.01)
+    ]
 
 
 def test_several_rounds_of_the_experiment_give_one_result_an_arm(

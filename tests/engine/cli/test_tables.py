@@ -134,3 +134,6 @@ def test_a_wrong_answer_of_a_benchmark_is_a_problem(capsys: pytest.CaptureFixtur
     assert show_measured({"records_per_s": 1_234_567, "correct": True}, as_json=False) == 0
     assert capsys.readouterr().out == "records_per_s: 1,234,567\ncorrect: True\n"
     assert show_measured({"correct": False}, as_json=True) == 3
+    capsys.readouterr()
+    assert show_measured({"checkpoint_p99_ms": None}, as_json=False) == 0
+    assert capsys.readouterr().out == "checkpoint_p99_ms: -\n"
