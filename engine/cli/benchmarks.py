@@ -399,3 +399,40 @@ def _interleaved(
             if number == rounds - 1:
                 show_measured(medians(of_arm), as_json=as_json)
     return 0
+
+
+@benchmarks.command
+def peers(
+    *,
+    only: Annotated[
+        list[Literal["headrace", "flink", "spark", "bytewax", "pathway"]] | None,
+        Parameter(help="These engines; all otherwise.", consume_multiple=True),
+    ] = None,
+    records: Records = 30_000_000,
+    rounds: Annotated[
+        int,
+        Parameter(
+            validator=validators.Number(gte=1),
+            help="Run all engines so many times, interleaved; the results are medians.",
+        ),
+    ] = 3,
+    json: Json = False,
+) -> int:
+    """Count by key in other engines and in this one: one result for each, without checkpoints and
+    with one each second.
+
+    What they need is installed on first use. Exit code 3 if an answer is wrong or an engine did
+    not run.
+    """
+    from headrace.bench.peers.suite import NAMES, run
+
+    from .tables import show_measured
+
+    def report(line: str) -> None:
+        print(line, file=sys.stderr, flush=True)
+
+    codes, ran = [], set()
+    for found in run(only=only or (), records=records, rounds=rounds, report=report):
+        codes.append(show_measured(found, as_json=json))
+        ran.add(found["peer"])
+    return max(codes, default=0) if ran == set(only or NAMES) else 3

@@ -194,3 +194,23 @@ def test_several_rounds_of_the_experiment_give_one_result_an_arm(
     ended = headrace("bench", "flip76", "--sleep-ms", "1", "--rounds", "3", "--json")
     found = [(arm["mode"], arm["records_per_s"], arm["rounds"]) for arm in ended.objects]
     assert found == [("unaligned", 20, 3), ("none", 2, 3)]
+
+
+@pytest.mark.parametrize(
+    ("words", "correct", "code"),
+    [
+        ([], True, 3),
+        (["--only", "spark", "bytewax"], True, 0),
+        (["--only", "spark", "bytewax"], False, 3),
+        (["--only", "spark", "bytewax", "flink"], True, 3),
+        (["--only", "storm"], True, 2),
+    ],
+)
+def test_engines_that_did_not_run_or_answered_wrongly_are_the_exit_code(
+    words: list[str], correct: bool, code: int, headrace: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def run(**_: object) -> list[dict[str, object]]:
+        return [{"peer": peer, "correct": correct} for peer in ("spark", "bytewax")]
+
+    monkeypatch.setattr("headrace.bench.peers.suite.run", run)
+    assert headrace("bench", "peers", *words, "--json").code == code
