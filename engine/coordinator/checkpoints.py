@@ -162,20 +162,31 @@ class FullCheckpoints:
 
     A checkpoint that is triggered before a full one is complete still builds upon older ones, and
     later ones would build upon it. So checkpoints are full until one is complete.
+
+    While an attempt replays records, none is full: the replay reads files that must stay, and stay
+    because checkpoints name them.
     """
 
     def __init__(self, every: int, restore: CheckpointMetadata | None) -> None:
         self._every = every
         #: Complete checkpoints since the last full one; None: a full one is due.
         self._since = 0 if restore is not None and not named_of_others(restore) else None
+        self._replays = False
 
     @property
     def is_due(self) -> bool:
         """The next checkpoint must be full."""
-        return self._every > 0 and (self._since is None or self._since + 1 >= self._every)
+        due = self._since is None or self._since + 1 >= self._every
+        return self._every > 0 and due and not self._replays
 
-    def completed(self, *, full: bool) -> None:
+    def began(self, restore: CheckpointMetadata | None) -> None:
+        """An attempt starts from this checkpoint."""
+        self._replays = restore is not None and any(s.inflight for s in restore.subtasks)
+
+    def completed(self, metadata: CheckpointMetadata, *, full: bool) -> None:
         """A checkpoint, and no savepoint, is complete."""
+        left = (handle for s in metadata.subtasks for handle in s.inflight)
+        self._replays = self._replays and any(handle.side == "replay" for handle in left)
         if full:
             self._since = 0
         elif self._since is not None:
@@ -266,6 +277,7 @@ class Checkpoints:
         self._epoch = epoch
         self.wave, self._look_ns = wave, now_ns
         self._retention.attempt_begins(self._checkpoint_next)
+        self._full.began(self.newest)
         self._schedule.attempt_started(now_ns)
 
     def leave(self, reason: str, *, complete: bool = False) -> list[CoordinatorEffect]:
@@ -530,7 +542,7 @@ class Checkpoints:
         number = pending.number
         self.newest = metadata
         self._retention.completed(metadata)
-        self._full.completed(full=pending.full)
+        self._full.completed(metadata, full=pending.full)
         effects: list[CoordinatorEffect] = []
         if running:
             effects += self._workers.send_all(Completed(self._epoch, number))

@@ -321,7 +321,7 @@ def a_file_of_the_same_name_and_size_counts_as_the_same(patch: pytest.MonkeyPatc
     lifetime.by_name(patch)
 
 
-@historical("SPARK-55892", 26, of_database_files)
+@historical("SPARK-55892", 32, of_database_files)
 def a_file_that_a_late_checkpoint_names_is_deleted(patch: pytest.MonkeyPatch) -> None:
     """Maintenance deleted a file that an upload still under way was about to refer to.
 
@@ -334,7 +334,7 @@ def a_file_that_a_late_checkpoint_names_is_deleted(patch: pytest.MonkeyPatch) ->
 # --- fencing --------------------------------------------------------------------------------------
 
 
-@historical("quix-streams #1131", 74, haunted)
+@historical("quix-streams #1131", 410, haunted)
 def a_zombie_is_not_fenced(patch: pytest.MonkeyPatch) -> None:
     """A producer that had been given up went on writing beside its successor, for nothing fenced it
     off.

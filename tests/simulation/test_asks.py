@@ -130,7 +130,7 @@ def watermarks_pass_calls(patch: pytest.MonkeyPatch) -> None:
         (calls_under_way_are_not_in_the_cut, PLAIN, 0),
         (emitted_results_are_asked_for_again, PLAIN, 0),
         (watermarks_pass_calls, TIMED, 0),
-        (restored_records_lose_their_keys, ORDERED, 7),
+        (restored_records_lose_their_keys, ORDERED, 75),
     ],
     ids=lambda value: getattr(value, "__name__", ""),
 )

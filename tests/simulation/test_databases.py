@@ -16,7 +16,7 @@ from .planted import assert_found, by_campaign
 KNOWN: dict[str, int] = {
     "a_checkpoint_that_is_given_up_takes_shared_files_along": 30,
     "a_merged_file_takes_the_name_of_one_that_it_replaces": 311,
-    "files_of_a_snapshot_hold_what_was_written_after_it": 134,
+    "files_of_a_snapshot_hold_what_was_written_after_it": 158,
     "files_of_the_attempt_before_are_known_by_their_names": 158,
     "no_checkpoint_is_full": 334,
     "one_of_several_databases_is_restored": 135,

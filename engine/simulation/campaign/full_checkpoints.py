@@ -3,7 +3,8 @@
 Told of the completions of one driver, and of its start. It compares the files that metadata names
 with those that older metadata named; it knows nothing of the coordinator's own count.
 
-Checkpoints that are under way when a full one is due may still complete before it.
+Checkpoints that are under way when a full one is due may still complete before it. While records
+are left to replay, none is full; that none is left shows only when a checkpoint is complete.
 """
 
 from __future__ import annotations
@@ -25,6 +26,8 @@ class FullCheckpoints:
         self._coverage = coverage
         #: Files that a checkpoint has named, the start of the driver included.
         self._named: set[str] = set()
+        #: The checkpoint before.
+        self._before: CheckpointMetadata | None = None
         #: Checkpoints since the last one that shared no file.
         self._sharing = 0
 
@@ -32,6 +35,7 @@ class FullCheckpoints:
         """The driver begins from this checkpoint."""
         if restore is not None:
             self._named |= references(restore)
+            self._before = restore
 
     def completed(self, metadata: CheckpointMetadata) -> None:
         """A checkpoint is complete. Raises: Violation."""
@@ -43,8 +47,22 @@ class FullCheckpoints:
         self._coverage.count("full checkpoints that share no file", full_after_others)
         self._sharing = self._sharing + 1 if shared else 0
         self._named |= files
+        if self._was_replaying(metadata):
+            self._sharing = 0
         if self._sharing > self._sharing_max:
             raise Violation(
                 f"chk-{metadata.checkpoint} is checkpoint {self._sharing} in a row that shares"
                 f" files with older ones, with full_every={self._every}: {sorted(shared)[:3]}"
             )
+
+    def _was_replaying(self, metadata: CheckpointMetadata) -> bool:
+        """Whether records may have been left to replay when the checkpoint was triggered."""
+        before, self._before = self._before, metadata
+        if before is None or before.epoch == metadata.epoch:
+            known = [metadata] if before is None else [before, metadata]
+            return any(_replays(one) for one in known)
+        return _replays(metadata) or any(s.inflight for s in before.subtasks)
+
+
+def _replays(metadata: CheckpointMetadata) -> bool:
+    return any(handle.side == "replay" for s in metadata.subtasks for handle in s.inflight)
