@@ -52,16 +52,16 @@ def a_checkpoint_in_recovery_is_neither_taken_nor_declined(patch: pytest.MonkeyP
 
     Here: a subtask that was restored with in-flight data swallows aligned barriers.
     """
-    whole = Subtask.step
+    whole = Subtask.take
 
-    def step(self: Subtask, event: Any, now_ns: int) -> Any:
+    def take(self: Subtask, event: Any, now_ns: int) -> Any:
         if isinstance(event, EventArrived) and isinstance(event.event, Barrier):
             aligned = event.event.mode is CheckpointMode.ALIGNED
             if aligned and self._spec.replay:
                 return []
         return whole(self, event, now_ns)
 
-    patch.setattr(Subtask, "step", step)
+    patch.setattr(Subtask, "take", take)
 
 
 @historical("FLINK-16536", 0)

@@ -438,15 +438,15 @@ def unconfirmed_transactions_are_not_carried_over(patch: pytest.MonkeyPatch) -> 
 
 @mutant
 def transactions_of_a_cancelled_checkpoint_are_lost(patch: pytest.MonkeyPatch) -> None:
-    whole = Subtask.step
+    whole = Subtask.take
 
-    def step(self: Subtask, event: Any, now_ns: int) -> Any:
+    def take(self: Subtask, event: Any, now_ns: int) -> Any:
         if isinstance(event, CheckpointCancelled):
             lost = self._precommits._covered.get(event.checkpoint)
             self._precommits._open = [t for t in self._precommits._open if t[0] != lost]
         return whole(self, event, now_ns)
 
-    patch.setattr(Subtask, "step", step)
+    patch.setattr(Subtask, "take", take)
 
 
 @mutant
