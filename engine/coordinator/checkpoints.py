@@ -161,10 +161,8 @@ class FullCheckpoints:
     """Which checkpoints share no file with older ones.
 
     A checkpoint that is triggered before a full one is complete still builds upon older ones, and
-    later ones would build upon it. So checkpoints are full until one is complete.
-
-    While an attempt replays records, none is full: the replay reads files that must stay, and stay
-    because checkpoints name them.
+    later ones would build upon it. So checkpoints are full until one is complete. None is full
+    while records are replayed, from files that stay because checkpoints name them.
     """
 
     def __init__(self, every: int, restore: CheckpointMetadata | None) -> None:
@@ -176,8 +174,8 @@ class FullCheckpoints:
     @property
     def is_due(self) -> bool:
         """The next checkpoint must be full."""
-        due = self._since is None or self._since + 1 >= self._every
-        return self._every > 0 and due and not self._replays
+        due = self._every > 0 and (self._since is None or self._since + 1 >= self._every)
+        return due and not self._replays
 
     def began(self, restore: CheckpointMetadata | None) -> None:
         """An attempt starts from this checkpoint."""
@@ -185,8 +183,8 @@ class FullCheckpoints:
 
     def completed(self, metadata: CheckpointMetadata, *, full: bool) -> None:
         """A checkpoint, and no savepoint, is complete."""
-        left = (handle for s in metadata.subtasks for handle in s.inflight)
-        self._replays = self._replays and any(handle.side == "replay" for handle in left)
+        sides = {handle.side for s in metadata.subtasks for handle in s.inflight}
+        self._replays = self._replays and "replay" in sides
         if full:
             self._since = 0
         elif self._since is not None:

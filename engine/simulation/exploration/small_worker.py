@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, assert_never
@@ -21,6 +22,7 @@ from headrace.recovery.layout import handle_path, segment_path
 from ...contract import messages as m
 from ...contract.execution import ExecutionPlan, SubtaskId
 from ...drivers.persistence import CheckpointStored, CheckpointWrite, Persistence
+from ...storage.databases import StoredFiles
 from ...storage.snapshots import Written
 from ...worker import worker_events as w
 from ...worker.subtask import Subtask
@@ -93,7 +95,7 @@ class WorkerState:
     link: int = 0
     stopped: bool = False
     tasks: dict[SubtaskId, SmallTask] = field(default_factory=dict)
-    persistence: Persistence = field(default_factory=lambda: Persistence(AdHoc()))
+    persistence: Persistence = field(default_factory=lambda: _persistence())
     pending: list[Pending] = field(default_factory=list)
 
     @staticmethod
@@ -199,7 +201,7 @@ class WorkerState:
     def _drop(self) -> None:
         """Drop work of epochs that the machine no longer hears."""
         self.pending, self.tasks = [], {}
-        self.persistence = Persistence(AdHoc())
+        self.persistence = _persistence()
 
     def _prepare(self, subtask: SubtaskId) -> list[Output]:
         task = self.tasks[subtask]
@@ -266,6 +268,22 @@ class WorkerState:
             buffers,
             run.ended,
         )
+
+
+class _Files(StoredFiles):
+    """Files of a worker without databases: nothing is stored, and each copy has its own lock."""
+
+    def __getstate__(self) -> dict[str, object]:
+        return {name: value for name, value in vars(self).items() if name != "_changed"}
+
+    def __setstate__(self, state: dict[str, object]) -> None:
+        vars(self).update(state, _changed=threading.Condition())
+
+
+def _persistence() -> Persistence:
+    made = Persistence(AdHoc())
+    made.files = _Files()
+    return made
 
 
 def _timeless(message: m.ToCoordinator) -> m.ToCoordinator:

@@ -45,7 +45,7 @@ from headrace.engine.drivers import worker_process
 class Refused(Exception):
     pass
 
-def refuse(program):
+def refuse(program, plan):
     raise Refused
 
 worker_process.cloudpickle.loads = lambda _: None
