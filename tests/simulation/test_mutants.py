@@ -40,7 +40,7 @@ KNOWN: dict[str, int] = {
     "referenced_files_are_deleted": 0,
     "replays_of_later_waves_do_not_wait": 0,
     "room_in_a_connection_returns_to_one_channel_alone": 355,
-    "restart_chooses_its_checkpoint_while_metadata_is_written": 608,
+    "restart_chooses_its_checkpoint_while_metadata_is_written": 63,
     "savepoint_does_not_wait_for_the_commit_of_its_transactions": 44,
     "snapshot_includes_the_running_work": 0,
     "source_offset_is_committed_before_its_output": 55,
