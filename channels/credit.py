@@ -41,10 +41,10 @@ class Debloat:
 class Budget:
     """Bytes that the windows and queues of one worker share.
 
-    Each of them may always have its share; what others leave of theirs goes to those that grow.
+    Each starts with its share at most; what some leave of theirs goes to those that grow.
 
     Attributes:
-        share_bytes: what each may have in any case.
+        share_bytes: what each may start with.
         held_bytes: windows, queues, and credit granted beyond the window.
     """
 
@@ -80,6 +80,7 @@ class Window:
         self._ceiling_bytes = ceiling_bytes
         first_bytes = ceiling_bytes if debloat is None else _FIRST_FLOORS * debloat.floor_bytes
         self.size_bytes = min(first_bytes, ceiling_bytes, self._budget.share_bytes)
+        self._outstanding_bytes = 0
         self._held_bytes = 0
         self.holds(0)
         #: Bytes drained since the turn began, and the least that waited meanwhile.
@@ -93,6 +94,7 @@ class Window:
 
     def holds(self, outstanding_bytes: int) -> None:
         """So many bytes may come in or are there; they may be more than the window for a time."""
+        self._outstanding_bytes = outstanding_bytes
         held_bytes = max(self.size_bytes, outstanding_bytes)
         self._budget.held_bytes += held_bytes - self._held_bytes
         self._held_bytes = held_bytes
@@ -123,6 +125,7 @@ class Window:
         floor_bytes = min(self._debloat.floor_bytes, self._budget.share_bytes)
         most_bytes = min(self._ceiling_bytes, self._held_bytes + self._budget.free_bytes)
         self.size_bytes = max(floor_bytes, min(wanted_bytes, most_bytes))
+        self.holds(self._outstanding_bytes)
 
     def _adapted(self, size_bytes: int, left_bytes: int, *, starved: bool) -> int:
         """The size that the last turn asks for. A turn lasts until a window has been drained."""

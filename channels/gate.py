@@ -188,9 +188,8 @@ class InputChannel:
     ) -> Buffer:
         """Hand out up to `rows_max` records from the head, which must be a buffer.
 
-        `bytes_max`: soft by one record.
-
-        `past_watermarks`: watermarks among the records are reached when the records are committed.
+        `bytes_max`: soft by one record. `past_watermarks`: watermarks among the records are reached
+        when the records are committed.
         """
         run: list[Buffer] = []
         rows = size_bytes = 0
@@ -345,7 +344,7 @@ class Gate:
             and isinstance(channel.queue[0], Buffer)
         ]
 
-    def next_batch(self, port: int, rows_max: int) -> tuple[GateInput, ...]:
+    def next_batch(self, port: int, rows_max: int, now_ns: int = 0) -> tuple[GateInput, ...]:
         """Hand out up to `rows_max` records of a port, past watermarks.
 
         As `next_input`: at most one run a channel, the next channel in turn first.
@@ -355,6 +354,7 @@ class Gate:
             if channel.port != port or rows_max <= 0:
                 continue
             taken = channel.take(rows_max, past_watermarks=True)
+            channel.credit.window.begun(now_ns)
             given.append(GateInput(channel.channel, channel.port, taken))
             rows_max -= taken.rows
         if given:

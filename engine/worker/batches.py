@@ -40,7 +40,7 @@ class Batches:
         """Hand out a batch if one is due; its rows count as in flight until they are committed."""
         for port, ready in self._ready().items():
             if self._is_due(port, ready, now_ns):
-                return self._gate.next_batch(port, self.rule.rows)
+                return self._gate.next_batch(port, self.rule.rows, now_ns)
         return ()
 
     def next_deadline_ns(self, now_ns: int) -> int | None:

@@ -68,7 +68,7 @@ from .subtask_events import (
     TakeSnapshot,
     WaveBegan,
 )
-from .subtask_spec import NO_BUDGET, SubtaskSpec, input_end, output_end
+from .subtask_spec import SubtaskSpec, input_end, output_end
 
 
 class Subtask:
@@ -76,7 +76,7 @@ class Subtask:
 
     Args:
         now_ns: its operators begin to open, which counts as busy: a model may be loading.
-        budget: of the worker's windows and queues.
+        budget: of the worker's windows and queues; None: they share nothing.
         rooms: of the connections that its output channels share.
     """
 
@@ -84,7 +84,7 @@ class Subtask:
         self,
         spec: SubtaskSpec,
         now_ns: int = 0,
-        budget: Budget = NO_BUDGET,
+        budget: Budget | None = None,
         *,
         rooms: Mapping[ChannelId, ConnectionRoom] = NO_ROOMS,
     ) -> None:

@@ -69,9 +69,6 @@ class EventTimeSpec:
 #: A subtask that starts afresh, and whose operators do not look at event time.
 NO_EVENT_TIME: Final = EventTimeSpec()
 
-#: A subtask that shares no memory.
-NO_BUDGET: Final = Budget(1 << 62, 1)
-
 
 @dataclass(frozen=True, slots=True)
 class SubtaskSpec:
@@ -107,7 +104,7 @@ def _position(positions: Mapping[ChannelId, ChannelPosition], channel: ChannelId
     return positions[channel].position if channel in positions else 0
 
 
-def output_end(spec: SubtaskSpec, channel: ChannelId, budget: Budget) -> Subpartition:
+def output_end(spec: SubtaskSpec, channel: ChannelId, budget: Budget | None) -> Subpartition:
     """Make the producer's end of an output, at its restored position."""
     return Subpartition(
         channel,
@@ -116,7 +113,9 @@ def output_end(spec: SubtaskSpec, channel: ChannelId, budget: Budget) -> Subpart
     )
 
 
-def input_end(spec: SubtaskSpec, channel: ChannelId, port: int, budget: Budget) -> InputChannel:
+def input_end(
+    spec: SubtaskSpec, channel: ChannelId, port: int, budget: Budget | None
+) -> InputChannel:
     """Make the consumer's end of an input, at its restored position."""
     restored = spec.received.get(channel)
     return InputChannel(

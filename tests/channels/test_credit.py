@@ -126,6 +126,15 @@ def test_windows_of_a_worker_share_its_budget() -> None:
     assert cold.size_bytes == 600
 
 
+def test_a_queue_that_grows_takes_of_the_budget() -> None:
+    budget = Budget(2000, members=2)
+    one, other = Window(CEILING, DEBLOAT, budget), Window(CEILING, DEBLOAT, budget)
+    for _ in range(9):
+        starve(one)
+        starve(other)
+    assert one.size_bytes + other.size_bytes == budget.held_bytes == 2000
+
+
 def test_many_members_share_a_small_budget() -> None:
     budget = Budget(1000, members=50)
     windows = [Window(CEILING, DEBLOAT, budget) for _ in range(50)]

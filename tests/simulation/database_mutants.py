@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from headrace.engine.contract.operators import DatabaseSnapshot
-from headrace.engine.coordinator.checkpoints import FullCheckpoints
+from headrace.engine.coordinator.full_checkpoints import FullCheckpoints
 from headrace.engine.coordinator.retention import Retention
 from headrace.engine.drivers.persistence import Persistence
 from headrace.engine.simulation.campaign import worker_process

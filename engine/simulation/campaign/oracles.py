@@ -68,16 +68,18 @@ def check_credit(
 
 
 def check_budget(subtasks: Iterable[Subtask], budget_bytes: int) -> None:
-    """Check that a worker has granted no more credit than its budget, however many its channels.
+    """Check that credit and room for output come to no more than the budget of a worker.
 
     Exempt are subtasks that ask for batches, whose rows may be more than the budget holds.
     """
     plain = [subtask for subtask in subtasks if subtask._batches is None]
     ends = [channel.credit for subtask in plain for channel in subtask._gate.channels.values()]
-    granted_bytes = sum(end.limit_bytes - end.consumed_bytes for end in ends if end.limit_bytes)
+    granted = [end.limit_bytes - end.consumed_bytes for end in ends if end.limit_bytes]
+    rooms = [queue.room_bytes for subtask in plain for queue in subtask._subpartitions.values()]
+    held_bytes = sum(granted) + sum(rooms)
     # A share is a byte at least.
-    if granted_bytes > max(budget_bytes, len(ends)):
-        raise Violation(f"a worker has granted {granted_bytes} bytes of {budget_bytes}")
+    if held_bytes > max(budget_bytes, len(granted) + len(rooms)):
+        raise Violation(f"a worker holds {held_bytes} bytes of {budget_bytes} for its channels")
 
 
 # --- storage --------------------------------------------------------------------------------------

@@ -16,7 +16,6 @@ from headrace.channels.events import CheckpointMode
 from headrace.engine.contract import messages as m
 from headrace.engine.coordinator.checkpoints import (
     Checkpoints,
-    FullCheckpoints,
     PendingCheckpoint,
     Schedule,
     metadata_of,
@@ -26,6 +25,7 @@ from headrace.engine.coordinator.coordinator_events import (
     PartEffect,
     SendMessage,
 )
+from headrace.engine.coordinator.full_checkpoints import FullCheckpoints
 from headrace.engine.coordinator.retention import Retention
 from headrace.engine.coordinator.rules import CheckpointRules
 from headrace.engine.coordinator.transactions import Transactions

@@ -204,3 +204,10 @@ def test_the_plan_knows_what_watermarks_are_to_each_task() -> None:
     built = plan(counts.write.collect(name="out"))
     assert [task.time for task in built.tasks] == [EventTimeRole.MAKES, EventTimeRole.PASSES]
     assert [task.idle_after_ns for task in built.tasks] == [2 * 10**9, None]
+
+
+def test_hops_are_those_of_the_longest_way() -> None:
+    assert plan(orders().write.blackhole(name="out")).hops == 0, "one chain"
+    far = orders("far").rebalance().select("id").rebalance()
+    merged = orders("near").select("id").union(far).select("id")
+    assert plan(merged.rebalance().write.blackhole(name="out")).hops == 3

@@ -5,7 +5,6 @@ from __future__ import annotations
 from headrace.channels.buffer import ChannelId
 from headrace.engine.contract.execution import SubtaskId
 from headrace.engine.worker.subtask_spec import (
-    NO_BUDGET,
     Limits,
     SubtaskSpec,
     input_end,
@@ -39,17 +38,17 @@ def spec(**positions: dict[ChannelId, ChannelPosition]) -> SubtaskSpec:
 
 def test_a_channel_that_is_not_named_starts_at_its_beginning() -> None:
     restored = spec(received={OLD: position(OLD, 7, ended=True)})
-    channel = input_end(restored, NEW, 2, NO_BUDGET)
+    channel = input_end(restored, NEW, 2, None)
     assert (channel.port, channel.committed, channel.ended) == (2, 0, False)
 
 
 def test_a_restored_input_goes_on_where_it_was_with_all_it_had_heard() -> None:
     restored = spec(received={OLD: position(OLD, 7, ended=True)})
-    channel = input_end(restored, OLD, 0, NO_BUDGET)
+    channel = input_end(restored, OLD, 0, None)
     assert (channel.committed, channel.ended) == (7, True)
 
 
 def test_a_restored_output_numbers_its_records_on() -> None:
     restored = spec(sent={OLD: position(OLD, 7)})
-    assert output_end(restored, OLD, NO_BUDGET).sent == 7
-    assert output_end(restored, NEW, NO_BUDGET).sent == 0
+    assert output_end(restored, OLD, None).sent == 7
+    assert output_end(restored, NEW, None).sent == 0
