@@ -42,7 +42,7 @@ KNOWN: dict[str, int] = {
     "room_in_a_connection_returns_to_one_channel_alone": 355,
     "restart_chooses_its_checkpoint_while_metadata_is_written": 63,
     "savepoint_does_not_wait_for_the_commit_of_its_transactions": 44,
-    "snapshot_includes_the_running_work": 0,
+    "snapshot_includes_the_running_work": 48,
     "source_offset_is_committed_before_its_output": 55,
     "timers_are_gone_before_what_they_fired_is_committed": 479,
     "timers_are_lost_at_the_cut": 237,

@@ -25,7 +25,6 @@ from headrace.engine.coordinator.coordinator_events import (
     PartEffect,
     SendMessage,
 )
-from headrace.engine.coordinator.full_checkpoints import FullCheckpoints
 from headrace.engine.coordinator.retention import Retention
 from headrace.engine.coordinator.rules import CheckpointRules
 from headrace.engine.coordinator.transactions import Transactions
@@ -33,7 +32,6 @@ from headrace.engine.coordinator.workers import Workers
 from headrace.inflight.handle import BufferHandle, ChannelStateHandle
 from headrace.recovery.metadata import (
     ChannelPosition,
-    CheckpointMetadata,
     SubtaskSnapshot,
     TransactionRecord,
 )
@@ -424,24 +422,3 @@ def test_a_full_checkpoint_that_was_given_up_is_due_still() -> None:
     assert [fulls.take(), fulls.take(), fulls.trigger()] == [True, False, True]
     fulls.subject.machine.give_up(3, "slow", 350)
     assert [fulls.take(), fulls.take()] == [True, False]
-
-
-def replaying(*sides: str) -> CheckpointMetadata:
-    """A checkpoint with in-flight records of these sides."""
-    buffer = BufferHandle("chk-1/a", 8, 1, "0" * 16, 1, 0, 1)
-    inflight = [ChannelStateHandle(0, 0, 0, side, 0, [buffer], ended=False) for side in sides]
-    subtask = SubtaskSnapshot(0, 0, False, [], [], [], inflight)
-    return CheckpointMetadata("job", 1, 1, "aligned", False, 0, 0, 1, [], [], [subtask], [])
-
-
-def test_while_records_are_left_to_replay_no_checkpoint_is_full() -> None:
-    """A file that only the replay still reads would be deleted."""
-    fulls = FullCheckpoints(1, None)
-    fulls.began(replaying("output"))
-    assert not fulls.is_due
-    fulls.completed(replaying("replay"), full=False)
-    assert not fulls.is_due
-    fulls.completed(replaying("input"), full=False)
-    assert fulls.is_due
-    fulls.began(replaying())
-    assert fulls.is_due
