@@ -184,11 +184,11 @@ class Network:
     """How data moves between subtasks."""
 
     buffer: Size = field(
-        default="512KiB",
+        default="1MiB",
         metadata=size("neighbouring slices are merged up to this size when they are sent"),
     )
     window: Size = field(
-        default="2MiB",
+        default="4MiB",
         metadata=size("the largest credit of a channel: all that a receiver lets be in flight"),
     )
     memory: Size = field(

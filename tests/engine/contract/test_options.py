@@ -36,7 +36,7 @@ def test_defaults_read_as_integers() -> None:
     assert Checkpoints("/data", mode="unaligned").alignment_timeout_ns is None
     assert Checkpoints("/data", alignment_timeout=None).alignment_timeout_ns is None
     assert checkpoints.barrier_mode is CheckpointMode.ALIGNED
-    assert (Network().buffer_bytes, Network().window_bytes) == (2**19, 2**21)
+    assert (Network().buffer_bytes, Network().window_bytes) == (2**20, 2**22)
     assert (Network().heartbeat_ns, Network().heartbeat_timeout_ns) == (SECOND, 10 * SECOND)
     assert (Restart().backoff_ns, Restart().max_backoff_ns) == (SECOND // 50, 60 * SECOND)
     assert Workers().start_timeout_ns == 60 * SECOND
@@ -110,7 +110,7 @@ def test_every_mode_is_one_of_the_barrier() -> None:
             Network,
             {"window": "1KiB"},
             (
-                "network.window='1KiB' is smaller than network.buffer='512KiB'; "
+                "network.window='1KiB' is smaller than network.buffer='1MiB'; "
                 "make the window at least one buffer"
             ),
         ),

@@ -21,7 +21,7 @@ def program(checkpoints: Checkpoints | None, network: Network, state: State) -> 
 
 def test_a_program_without_options_runs_by_the_defaults() -> None:
     settings = worker_settings(BARE, PLAN)
-    assert (settings.limits.buffer_bytes, settings.limits.window_bytes) == (512 << 10, 2 << 20)
+    assert (settings.limits.buffer_bytes, settings.limits.window_bytes) == (1 << 20, 4 << 20)
     assert settings.limits.debloat == Debloat(10**9 // 2, floor_bytes=1 << 12)
     assert settings.limits.alignment_timeout_ns is None
     assert not settings.limits.logs
