@@ -9,6 +9,10 @@ blocked channel (alignment) hands out no record, and goes on receiving within it
 Event time of the subtask is the lowest of the channels' watermarks. A channel that has ended does
 not hold event time back, nor does an idle channel, until records or a watermark come again.
 
+The channels of a back-edge count neither for event time nor for idleness: a loop would wait for
+itself. For the same reason their end of input cannot come before the loop's head has ended: others
+find out that the loop is empty (`end_loop`).
+
 Source: ABS (Carbone et al. 2015), Algorithm 1, lines 9 and 15 (block, unblock); FLIP-76 for the
 positions.
 """
@@ -84,9 +88,12 @@ class InputChannel:
         window: Window,
         watermark_ns: int = MIN_WATERMARK,
         idle: bool = False,
+        feedback: bool = False,
     ) -> None:
         self.channel = channel
         self.port = port
+        #: Of the back-edge of a loop.
+        self.feedback = feedback
         self.committed = position
         self.taken = position
         self.arrived = position
@@ -263,6 +270,9 @@ class Gate:
         self.channels: dict[ChannelId, InputChannel] = {c.channel: c for c in channels}
         #: Channels in the order in which they are offered next; rotated so that none starves.
         self._turn: deque[InputChannel] = deque(self.channels.values())
+        self._entries = [c for c in self.channels.values() if not c.feedback]
+        #: Nothing comes over back-edges any more; so it is where there are none.
+        self._loop_ended = len(self._entries) == len(self.channels)
         #: Ports that hand out no record: older records of the port are being replayed.
         self.held_ports: frozenset[int] = frozenset()
         #: A call of the user's function is worth so many records; 0: of no matter.
@@ -390,25 +400,37 @@ class Gate:
 
     @property
     def ended(self) -> bool:
-        """Every channel has delivered its end of input, and no record is left to replay before."""
-        if self.held_ports:
+        """Every channel has delivered its end of input, and no record is left to replay before.
+
+        Back-edges end with their loop.
+        """
+        if self.held_ports or not self._loop_ended:
             return False
         # Asked before every piece of work, and `all` takes twice as long.
-        for channel in self.channels.values():  # noqa: SIM110
+        for channel in self._entries:  # noqa: SIM110
             if not channel.ended:
                 return False
         return True
+
+    def end_loop(self) -> None:
+        """The loop is empty, and its entries have ended: nothing comes over back-edges any more."""
+        for channel in self.channels.values():
+            assert channel.feedback or channel.ended, f"{channel.channel} enters a loop that ended"
+            assert channel.committed == channel.arrived, f"{channel.channel}: records in the loop"
+        assert not self.held_ports, "records of the loop are left to replay"
+        self._loop_ended = True
 
     @property
     def watermark_ns(self) -> int:
         """Event time: the lowest watermark of the channels that are neither ended nor idle.
 
-        All ended: the highest of times. All others idle: their highest watermark, so that the last
-        channel to fall idle does not hold event time back.
+        All others idle: their highest watermark, so that the last channel to fall idle does not
+        hold event time back. All ended: the same while a loop goes on, then the highest of times.
         """
         open_ = self._open()
         if not open_:
-            return MAX_WATERMARK
+            newest = max(channel.watermark_ns for channel in self._entries)
+            return MAX_WATERMARK if self._loop_ended else newest
         told = [channel.watermark_ns for channel in open_ if not channel.idle]
         return min(told) if told else max(channel.watermark_ns for channel in open_)
 
@@ -420,7 +442,7 @@ class Gate:
 
     def _open(self) -> list[InputChannel]:
         """Channels that have not ended; a restored end waits for the replay of its port."""
-        return [c for c in self.channels.values() if not c.ended or c.port in self.held_ports]
+        return [c for c in self._entries if not c.ended or c.port in self.held_ports]
 
     def check(self) -> None:
         """Assert every invariant."""

@@ -53,6 +53,7 @@ from .subtask_events import (
     CommitWork,
     CreditGranted,
     DeadlineReached,
+    EndLoop,
     EventArrived,
     GrantCredit,
     InputDrained,
@@ -178,6 +179,8 @@ class Subtask:
             case InputDrained():
                 assert self._spec.is_source, f"{self.id}: only sources are drained"
                 self._draining = True
+            case EndLoop():
+                self._end_loop()
             case CheckpointTriggered():
                 assert self._spec.is_source, f"{self.id}: only sources are triggered"
                 self._cuts.triggered(event.barrier, now_ns)
@@ -420,6 +423,11 @@ class Subtask:
         if not self._source_ended:
             self._source_ended = True
             self._time.source_ended()
+
+    def _end_loop(self) -> None:
+        if not self._finished:
+            self._gate.end_loop()
+            self._time.moved()
 
     def _finish(self, effects: list[SubtaskEffect]) -> None:
         self._finished = True

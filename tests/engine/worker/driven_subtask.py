@@ -43,6 +43,8 @@ from headrace.recovery.metadata import ChannelPosition
 ROW_BYTES = 8
 A, B = ChannelId(0, 0, 0), ChannelId(0, 1, 0)
 X, Y = ChannelId(1, 0, 0), ChannelId(1, 0, 1)
+#: Of a back-edge.
+L, M = ChannelId(2, 0, 0), ChannelId(2, 1, 0)
 MIDDLE = SubtaskId(1, 0)
 LIMITS = Limits(
     buffer_bytes=10 * ROW_BYTES,
@@ -78,6 +80,7 @@ class Driven:
         batch: BatchRule | None = None,
         replay: Sequence[ChannelStateHandle] = (),
         wave: int = 0,
+        feedback: Sequence[int] = (),
     ) -> None:
         self.subtask = Subtask(
             SubtaskSpec(
@@ -94,6 +97,7 @@ class Driven:
                 wave=wave,
                 time=time,
                 batch=batch,
+                feedback=frozenset(feedback),
             )
         )
         self.now_ns = 0
@@ -187,6 +191,11 @@ def captured(run: CapturedRun) -> str:
 
 def source(**options: object) -> Driven:
     return Driven(inputs=(), **options)  # type: ignore[arg-type]  # the options of Driven
+
+
+def loop_head(**options: object) -> Driven:
+    """The head of a loop: entries `A` and `B` are port 0, back-edges `L` and `M` port 1."""
+    return Driven(inputs=((A, B), (L, M)), feedback=(1,), **options)  # type: ignore[arg-type]  # the options of Driven
 
 
 def sink() -> Driven:
