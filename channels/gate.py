@@ -13,6 +13,11 @@ The channels of a back-edge count neither for event time nor for idleness: a loo
 itself. For the same reason their end of input cannot come before the loop's head has ended: others
 find out that the loop is empty (`end_loop`).
 
+A back-edge accepts whatever comes, since credit for it is given back on *arrival*: if the end of a
+loop had to wait for the loop's head, and the head for room behind it, neither would ever go on. So
+the credit of back-edges bounds nothing. *Admission* does: while as much as the windows of the
+back-edges waits there, the gate hands out no record of an entry.
+
 Source: ABS (Carbone et al. 2015), Algorithm 1, lines 9 and 15 (block, unblock); FLIP-76 for the
 positions.
 """
@@ -223,6 +228,10 @@ class InputChannel:
         self.queued_bytes -= taken.size_bytes
         return taken
 
+    def accepted(self) -> int | None:
+        """Records came in over a back-edge; return a limit that the producer needs."""
+        return self.credit.arrived() if self.feedback else None
+
     def commit(self, buffer: Buffer) -> None:
         """The handed-out buffer was worked on."""
         assert buffer.first == self.committed, f"{self.channel}: committed {buffer.first}"
@@ -256,7 +265,8 @@ class InputChannel:
         assert self.barriers == barriers, f"{self.channel}: {barriers} barriers in the queue"
         assert self.committed <= self.taken, f"{self.channel}: committed beyond taken"
         credit = self.credit
-        assert credit.consumed_bytes <= credit.received_bytes, f"{self.channel}: consumed too much"
+        assert credit.consumed_bytes <= credit.returned_bytes, f"{self.channel}: consumed too much"
+        assert credit.returned_bytes <= credit.received_bytes, f"{self.channel}: returned too much"
 
     def _expect(self, condition: bool, what: str) -> None:
         if not condition:
@@ -271,8 +281,9 @@ class Gate:
         #: Channels in the order in which they are offered next; rotated so that none starves.
         self._turn: deque[InputChannel] = deque(self.channels.values())
         self._entries = [c for c in self.channels.values() if not c.feedback]
+        self._feedback = [c for c in self.channels.values() if c.feedback]
         #: Nothing comes over back-edges any more; so it is where there are none.
-        self._loop_ended = len(self._entries) == len(self.channels)
+        self._loop_ended = not self._feedback
         #: Ports that hand out no record: older records of the port are being replayed.
         self.held_ports: frozenset[int] = frozenset()
         #: A call of the user's function is worth so many records; 0: of no matter.
@@ -283,14 +294,15 @@ class Gate:
     def open(self, *, held: bool = False) -> list[tuple[ChannelId, int]]:
         """Give channels their first credit; return (channel, limit in bytes) of each.
 
-        `held`: also to channels of held ports.
+        `held`: also to channels of held ports. Back-edges are opened at once: what is replayed
+        goes round, too.
         """
         return [
             (c.channel, c.credit.opened())
             for c in self.channels.values()
             if c.credit.limit_bytes == 0
             and not c.end_arrived
-            and (held or c.port not in self.held_ports)
+            and (held or c.feedback or c.port not in self.held_ports)
         ]
 
     def next_event(self) -> tuple[InputChannel, ChannelEvent] | None:
@@ -305,8 +317,10 @@ class Gate:
     def next_input(self, rows_max: int, now_ns: int = 0) -> tuple[GateInput, ...]:
         """Hand out up to `rows_max` records of the port whose turn it is.
 
-        At most one run a channel, the next channel in turn first; none when no channel has records.
+        At most one run a channel, the next channel in turn first; none when no channel has records,
+        or only entries of a loop that holds enough.
         """
+        admits = self.admits
         given: list[GateInput] = []
         bytes_max = NO_LIMIT
         passed_over: int | None = None
@@ -314,7 +328,7 @@ class Gate:
         for place, channel in enumerate(self._turn):
             if channel.blocked or not channel.queue or isinstance(channel.queue[0], QueuedEvent):
                 continue
-            if channel.port in self.held_ports:
+            if channel.port in self.held_ports or not (admits or channel.feedback):
                 continue
             if given and channel.port != given[0].port:
                 # It begins next time, or a port that never fills a piece of work would starve it.
@@ -332,6 +346,20 @@ class Gate:
                 break
         self._turn.rotate(-(begin_next if passed_over is None else passed_over))
         return tuple(given)
+
+    @property
+    def admits(self) -> bool:
+        """Records of entries may be handed out: less waits on back-edges than their windows hold.
+
+        A back-edge that alignment blocks is left out: the barriers that it waits for may stand
+        behind records of entries.
+        """
+        waiting_bytes = window_bytes = 0
+        for channel in self._feedback:
+            if not channel.blocked:
+                waiting_bytes += channel.queued_bytes
+                window_bytes += channel.credit.window.size_bytes
+        return not waiting_bytes or waiting_bytes < window_bytes
 
     def _piece_bytes(self, first: InputChannel) -> int:
         """Half of the windows of the port of `first`, or all if that makes too small a piece."""
@@ -378,13 +406,15 @@ class Gate:
         for channel, one in zip(channels, given, strict=True):
             channel.commit(one.buffer)
         left_bytes = self.queued_bytes
+        # What takes no room of the windows says nothing about their size.
+        within_bytes = max(0, left_bytes - self.early_bytes) if self._feedback else left_bytes
         granted: list[tuple[ChannelId, int]] = []
         for channel, one in zip(channels, given, strict=True):
             credit, buffer = channel.credit, one.buffer
             credit.window.drained(
                 buffer.size_bytes,
                 now_ns,
-                left_bytes=left_bytes // len(self.channels),
+                left_bytes=within_bytes // len(self.channels),
                 starved=left_bytes == 0 and credit.is_spent and not channel.barriers,
                 least_bytes=self._bytes_worth(buffer),
             )
@@ -453,6 +483,11 @@ class Gate:
     def queued_bytes(self) -> int:
         """Bytes that arrived and were not handed out."""
         return sum([channel.queued_bytes for channel in self.channels.values()])
+
+    @property
+    def early_bytes(self) -> int:
+        """See `Credit`."""
+        return sum([channel.credit.early_bytes for channel in self._feedback])
 
     @property
     def window_bytes(self) -> int:

@@ -164,8 +164,12 @@ class Subtask:
         effects: list[SubtaskEffect] = []
         match event:
             case BufferArrived():
-                self._gate.channels[event.channel].buffer_arrived(event.buffer)
+                channel = self._gate.channels[event.channel]
+                channel.buffer_arrived(event.buffer)
                 self._cuts.buffer_arrived(event.channel, event.buffer)
+                limit_bytes = channel.accepted()
+                if limit_bytes is not None:
+                    effects.append(GrantCredit(event.channel, limit_bytes))
                 if self._batches is not None:
                     self._batches.arrived(event.channel, event.buffer, now_ns)
             case EventArrived():

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import pyarrow as pa
 
 from headrace.channels.buffer import Buffer, ChannelId
+from headrace.channels.credit import Budget
 from headrace.channels.events import Barrier, ChannelEvent, CheckpointMode, Watermark
 from headrace.engine.contract.execution import BatchRule, SubtaskId
 from headrace.engine.operators.work import (
@@ -81,6 +82,7 @@ class Driven:
         replay: Sequence[ChannelStateHandle] = (),
         wave: int = 0,
         feedback: Sequence[int] = (),
+        budget: Budget | None = None,
     ) -> None:
         self.subtask = Subtask(
             SubtaskSpec(
@@ -98,7 +100,8 @@ class Driven:
                 time=time,
                 batch=batch,
                 feedback=frozenset(feedback),
-            )
+            ),
+            budget=budget,
         )
         self.now_ns = 0
         self.cuts: list[Cut] = []

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
+from headrace.channels.credit import Budget
 from headrace.channels.events import MAX_WATERMARK, EndOfInput, Watermark
 from headrace.engine.contract.execution import EventTimeRole
-from headrace.engine.worker.subtask_events import EndLoop
+from headrace.engine.worker.subtask_events import CreditGranted, EndLoop
 from headrace.engine.worker.subtask_spec import EventTimeSpec
+from headrace.inflight.handle import BufferHandle, ChannelStateHandle
 
-from .driven_subtask import A, B, L, M, loop_head
+from .driven_subtask import LIMITS, ROW_BYTES, A, B, L, M, X, loop_head
+
+STORED = BufferHandle("chk-1/a", 8, 1, "0" * 16, 3, 0, 3)
 
 # --- the end --------------------------------------------------------------------------------------
 
@@ -84,3 +90,49 @@ def test_the_highest_of_times_comes_when_the_loop_has_ended() -> None:
     head.done(1)
     assert head.event(B, EndOfInput()) == []
     assert head.step(EndLoop()) == [f"run 2: advance {MAX_WATERMARK}"]
+
+
+# --- who is served --------------------------------------------------------------------------------
+
+
+def test_back_edges_accept_while_the_head_has_no_room() -> None:
+    head = loop_head(limits=replace(LIMITS, window_bytes=4 * ROW_BYTES))
+    head.opened()
+    assert head.records(L, 2) == ["grant e2:0>0 48"]
+    assert head.records(L, 2) == ["grant e2:0>0 64"]
+    assert head.records(A, 2) == [], "an entry gets credit back for committed records"
+    assert head.step(CreditGranted(X, 80)) == ["run 1: port 0 [0, 1]"]
+
+
+def test_back_edges_are_opened_while_they_replay() -> None:
+    stored = ChannelStateHandle(2, 0, 0, "input", 0, [STORED], ended=False)
+    head = loop_head(replay=[stored])
+    granted = [effect for effect in head.opened() if effect.startswith("grant")]
+    assert granted == [f"grant {channel} 800" for channel in (A, B, L, M)]
+
+
+def test_entries_wait_while_the_loop_holds_more_than_the_windows_of_its_back_edges() -> None:
+    head = loop_head(limits=replace(LIMITS, window_bytes=4 * ROW_BYTES, work_rows_max=1))
+    head.start()
+    assert head.records(L, 1) == ["run 1: port 1 [0]"]
+    for _ in range(9):
+        head.records(L, 1)
+    head.records(A, 2)
+    ran = [head.done(work)[-1] for work in range(1, 6)]
+    assert ran == [
+        "run 2: port 1 [1]",
+        "run 3: port 1 [2]",
+        "run 4: port 0 [0]",
+        "run 5: port 1 [3]",
+        "run 6: port 0 [1]",
+    ]
+
+
+def test_the_budget_counts_what_waits_on_back_edges() -> None:
+    budget = Budget(100 * ROW_BYTES, 5)
+    head = loop_head(limits=replace(LIMITS, window_bytes=4 * ROW_BYTES), budget=budget)
+    head.opened()
+    before_bytes = budget.held_bytes
+    for _ in range(5):
+        head.records(L, 4)
+    assert budget.held_bytes == before_bytes + 20 * ROW_BYTES
