@@ -12,7 +12,7 @@ from headrace.engine.worker.subtask_events import (
 )
 from headrace.inflight.handle import BufferHandle, ChannelStateHandle
 
-from .driven_subtask import LIMITS, A, B, Driven, L, M, barrier, batch, loop_head
+from .driven_subtask import LIMITS, A, B, L, M, barrier, batch, loop_head
 
 STORED = BufferHandle("chk-1/a", 8, 1, "0" * 16, 3, 0, 3)
 
