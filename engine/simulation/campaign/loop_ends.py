@@ -13,10 +13,11 @@ from typing import TYPE_CHECKING
 from ...contract.execution import EdgePlan, ExecutionPlan, SubtaskId
 from ...worker.subtask import Subtask
 from ...worker.worker import Phase
+from ..jobs.graph_plans import cycle_of
 from ..scheduler import MILLISECOND_NS
-from .worker_process import WorkerProcess
 
 if TYPE_CHECKING:
+    from .worker_process import WorkerProcess
     from .world import World
 
 _EVERY_NS = 2 * MILLISECOND_NS
@@ -51,18 +52,12 @@ class LoopEnds:
             return
         for head in sorted({edge.consumer for edge in plan.edges if edge.feedback}):
             heads = [id for id in sorted(subtasks) if id.task == head]
-            cycle = _cycle(plan, head)
+            cycle = cycle_of(plan, head)
             if all(subtasks[id]._finished for id in heads) or not _is_over(plan, cycle, subtasks):
                 continue
             self._world.coverage.count("loops that ended")
             for id in heads:
                 holders[id].end_loop(id)
-
-
-def _cycle(plan: ExecutionPlan, head: int) -> set[int]:
-    """The tasks of the loop: those from its head to its back-edges, which follow each other."""
-    last = max(edge.producer for edge in plan.edges if edge.feedback and edge.consumer == head)
-    return set(range(head, last + 1))
 
 
 def _is_over(plan: ExecutionPlan, cycle: set[int], subtasks: Mapping[SubtaskId, Subtask]) -> bool:
