@@ -201,9 +201,10 @@ class Watch:
         """Check that nothing new is in flight behind records left to replay.
 
         It would be one more queue in flight after each restart. Waves are exempt: what they send
-        was in flight before.
+        was in flight before. Back-edges accept always.
         """
-        if log.wave or log.replaying[edge, subtask.subtask].is_over:
+        back = self._plan.edges[edge].feedback
+        if back or log.wave or log.replaying[edge, subtask.subtask].is_over:
             return
         for channel in self._inputs[subtask]:
             if channel.edge == edge and log.sent[channel]:
