@@ -17,7 +17,7 @@ Source: ABS (Carbone et al. 2015), Algorithm 1.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import assert_never
 
@@ -241,6 +241,24 @@ class Subtask:
         committed = {id: channel.committed for id, channel in self._gate.channels.items()}
         sent = {id: subpartition.sent for id, subpartition in self._subpartitions.items()}
         return None if self._cuts.open else (committed, sent)
+
+    def counts(self, edges: Collection[int]) -> tuple[int, int] | None:
+        """Return the records sent and consumed on `edges`, those of a cycle, since the start.
+
+        None: not at rest, for there is something to do, or to wait for except records of the cycle.
+        """
+        if self._running is not None or self._wave or self._replay.pending_ports:
+            return None
+        if not self._finished and not self._time.is_at_rest:
+            return None
+        consumed = 0
+        for id, channel in self._gate.channels.items():
+            if id.edge in edges:
+                consumed += channel.committed
+            elif not channel.ended:
+                return None
+        sent = sum(s.tail for id, s in self._subpartitions.items() if id.edge in edges)
+        return sent, consumed
 
     @property
     def queued_bytes(self) -> int:

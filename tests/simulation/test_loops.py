@@ -68,7 +68,7 @@ def test_loops_hold_under_faults_and_changes_of_parallelism(mode: CheckpointMode
         report = World(seed, scenario_of(looped(2), seed, mode)).run()
         assert report.violation == "", seed
         counted.update(report.coverage)
-    assert counted["loops that ended"] >= 4
+    assert counted["ends of loops told"] >= 4
     assert counted["records persisted in flight, input"] > 0
 
 

@@ -18,11 +18,11 @@ from headrace.recovery.layout import store_path
 from headrace.recovery.registry import references
 
 from ...contract.execution import ExecutionPlan, SubtaskId
+from ...coordinator.loop_end import cycle_tasks
 from ...worker.subtask import Subtask
 from ...worker.subtask_spec import Limits
 from ..coverage import Coverage
 from ..jobs.batches import BATCH_ROWS_MAX
-from ..jobs.graph_plans import cycle_of
 from ..jobs.reference import Record, Reference
 from ..jobs.source import ID_SPAN, ROW_BYTES
 from ..jobs.windows import LATE_STEP
@@ -96,7 +96,7 @@ def check_backlogs(
     since each admits by what waits at itself, and attempts that replay.
     """
     for head in sorted({edge.consumer for edge in plan.edges if edge.feedback}):
-        cycle = cycle_of(plan, head)
+        cycle = cycle_tasks(plan, head)
         members = [subtask for id, subtask in subtasks.items() if id.task in cycle]
         if plan.tasks[head].parallelism > 1 or any(s._spec.replay for s in members):
             continue

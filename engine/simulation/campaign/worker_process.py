@@ -25,7 +25,7 @@ from ...operators.work import PrecommitWork
 from ...storage.ahead import FilesAhead
 from ...storage.snapshots import Origin, Written
 from ...worker import worker_events as w
-from ...worker.subtask_events import EndLoop, ReadBuffer, RunWork, TakeSnapshot
+from ...worker.subtask_events import ReadBuffer, RunWork, TakeSnapshot
 from ...worker.worker import Worker
 from ...worker.worker_events import DataFrame
 from ..scheduler import MICROSECOND_NS
@@ -116,14 +116,9 @@ class WorkerProcess(Process, Performer[_Loaded, int]):
         self.env.scheduler.trace(f"{self.name}: {shown(event)} -> {_names(effects)}")
         self.machine.check()
         self.env.coverage.count("events fenced by workers", self.machine.fenced - fenced)
+        if isinstance(event, w.ControlReceived) and isinstance(event.message, m.EndLoop):
+            self.env.coverage.count("ends of loops told")
         self._perform_all(effects)
-
-    def end_loop(self, subtask: SubtaskId) -> None:
-        """Tell the head of a loop that the loop has ended."""
-        machine = self.machine
-        effects = machine._running().step(subtask, EndLoop(), self.clock_ns())
-        self.env.scheduler.trace(f"{self.name}: the loop of {subtask} has ended")
-        self._perform_all(machine._translate(effects))
 
     def _perform_all(self, effects: Iterable[w.WorkerEffect]) -> None:
         for effect in effects:

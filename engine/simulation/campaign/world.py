@@ -33,7 +33,6 @@ from .draining import Draining
 from .environment import Environment, Settings
 from .faults import FaultProfile, Faults
 from .local_disk import LocalDisk
-from .loop_ends import LoopEnds
 from .network import Network
 from .oracles import (
     check_backlogs,
@@ -139,7 +138,6 @@ class World:
         self._disturbances = Disturbances(self)
         self._savepoints = Savepoints(self)
         self._draining = Draining(self)
-        self._loop_ends = LoopEnds(self)
         self._claims = Claims(self)
 
     def run(self) -> Report:
@@ -150,7 +148,6 @@ class World:
             self._disturbances.schedule()
             self._savepoints.schedule()
             self._draining.schedule()
-            self._loop_ends.schedule()
             self._run_to_end()
         except Violation as broken:
             violation = str(broken)

@@ -101,12 +101,6 @@ def plan_of(graph: Graph, rng: random.Random, system: SinkSystem) -> ExecutionPl
     return ExecutionPlan("job", tasks, tuple(edges), MAX_PARALLELISM)
 
 
-def cycle_of(plan: ExecutionPlan, head: int) -> set[int]:
-    """The tasks of the loop: those from its head to its back-edges, which follow each other."""
-    last = max(edge.producer for edge in plan.edges if edge.feedback and edge.consumer == head)
-    return set(range(head, last + 1))
-
-
 def _operators(
     graph: Graph, index: int, rng: random.Random, system: SinkSystem
 ) -> tuple[OperatorPlan, ...]:
