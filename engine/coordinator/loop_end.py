@@ -39,7 +39,9 @@ def cycle_tasks(plan: ExecutionPlan, head: int) -> frozenset[int]:
     forward = [(edge.producer, edge.consumer) for edge in plan.edges if not edge.feedback]
     back = [edge for edge in plan.edges if edge.feedback]
     ends = [edge.producer for edge in back if edge.consumer == head]
-    tasks = _reached([head], forward) & _reached(ends, [(after, before) for before, after in forward])
+    tasks = _reached([head], forward) & _reached(
+        ends, [(after, before) for before, after in forward]
+    )
     inner = {edge.consumer for edge in back} & tasks - {head}
     return tasks.union(*(cycle_tasks(plan, one) for one in sorted(inner)))
 
