@@ -50,8 +50,10 @@ def waves_of(
                     moved += [(-wave, depth)] * _keeps_channels(edge)
     ranks = sorted(set(places.values()))
     if len({wave for wave, _ in ranks}) < 2:
-        # Behind the last records that moved, records in flight and new records take the same way.
-        ranks = [rank for rank in ranks if moved and rank <= max(moved)]
+        # Behind the last records that moved, records in flight and new records take the same way;
+        # but a loop takes records of a wave to any of its edges, which must not be held.
+        loops = any(edge.feedback for _, edges in inputs for edge in edges.values())
+        ranks = [rank for rank in ranks if moved and (loops or rank <= max(moved))]
     return {at: len(ranks) - ranks.index(rank) for at, rank in places.items() if rank in ranks}
 
 

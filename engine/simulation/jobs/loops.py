@@ -16,6 +16,7 @@ from typing import Any, Final
 import numpy as np
 import pyarrow as pa
 
+from headrace.channels.partitioners.broadcast import Broadcast
 from headrace.channels.partitioners.custom import Custom
 from headrace.channels.partitioners.forward import Forward
 from headrace.channels.partitioners.hash import Hash
@@ -23,7 +24,17 @@ from headrace.channels.partitioners.partitioner import Partitioner
 from headrace.channels.partitioners.rebalance import Rebalance
 from headrace.channels.partitioners.shuffle import Shuffle
 
-from .graphs import KEYED, MAX_PARALLELISM, TIMED, Graph, Kind, TaskSpec, behind, by_key
+from .graphs import (
+    KEYED,
+    MAX_PARALLELISM,
+    TIMED,
+    Graph,
+    Kind,
+    TaskSpec,
+    behind,
+    by_key,
+    has_copies,
+)
 from .operators import PATH_STEP, Stamp
 from .source import SCHEMA
 from .versions import Rescale
@@ -126,7 +137,11 @@ def _looped(
     graph: Graph, rescales: tuple[Rescale, ...], index: int, rng: random.Random
 ) -> tuple[Graph, tuple[Rescale, ...]]:
     """Put a loop in front of task `index`, which moves behind it."""
-    body: list[Kind] = rng.choice(([], [Kind.MAP], [Kind.BATCHES], [Kind.HISTORY]))
+    bodies = [[], [Kind.MAP], [Kind.BATCHES]]
+    copied = any(isinstance(change.partitioner, Broadcast) for change in graph.changes)
+    if not rescales or not (copied or has_copies(graph.tasks, index)):
+        bodies += [[Kind.HISTORY]] * 2  # at changing parallelism no task counts copies
+    body = rng.choice(bodies)
     kinds = [Kind.HEAD, *body, Kind.AGAIN, Kind.LEAVE]
     more, last = len(kinds), index + len(body)
 
