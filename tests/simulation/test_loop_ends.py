@@ -9,10 +9,6 @@ import pytest
 
 from headrace.channels.partitioners.hash import Hash
 from headrace.channels.partitioners.rebalance import Rebalance
-from headrace.engine.contract import messages as m
-from headrace.engine.coordinator import loop_end
-from headrace.engine.coordinator.coordinator import Coordinator
-from headrace.engine.coordinator.loop_end import LoopEnds
 from headrace.engine.simulation.campaign.world import World
 from headrace.engine.simulation.coverage import Coverage
 from headrace.engine.simulation.jobs.graphs import MAX_PARALLELISM, Graph, Kind, TaskSpec
@@ -81,31 +77,6 @@ def test_jobs_with_loops_end_under_faults_and_changes_of_parallelism(graph: Grap
 # --- planted bugs ---------------------------------------------------------------------------------
 
 
-def one_wave_is_enough(patch: pytest.MonkeyPatch) -> None:
-    whole = loop_end._Loop.has_ended
-
-    def has_ended(self: loop_end._Loop, now_ns: int) -> bool:
-        whole(self, now_ns)
-        return self.rest is not None
-
-    patch.setattr(loop_end._Loop, "has_ended", has_ended)
-
-
-def _overlooks(patch: pytest.MonkeyPatch, part: str, nothing: Any) -> None:
-    """Have `counts` look at a subtask without `part`."""
-    whole = Subtask.counts
-
-    def counts(self: Subtask, edges: Any) -> Any:
-        kept = getattr(self, part)
-        setattr(self, part, nothing)
-        try:
-            return whole(self, edges)
-        finally:
-            setattr(self, part, kept)
-
-    patch.setattr(Subtask, "counts", counts)
-
-
 def running_work_is_overlooked_and_its_records_count_as_consumed(
     patch: pytest.MonkeyPatch,
 ) -> None:
@@ -126,58 +97,12 @@ def timers_and_calls_are_overlooked(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(EventTime, "is_at_rest", True)
 
 
-def replay_is_overlooked(patch: pytest.MonkeyPatch) -> None:
-    class NothingLeft:
-        pending_ports: frozenset[int] = frozenset()
-
-    _overlooks(patch, "_replay", NothingLeft())
-
-
-def entries_count_as_ended(patch: pytest.MonkeyPatch) -> None:
-    def counts(self: Subtask, edges: Any) -> Any:
-        if self._running is not None or self._wave or self._replay.pending_ports:
-            return None
-        channels = self._gate.channels.items()
-        consumed = sum(c.committed for id, c in channels if id.edge in edges)
-        return sum(s.tail for id, s in self._subpartitions.items() if id.edge in edges), consumed
-
-    patch.setattr(Subtask, "counts", counts)
-
-
-def answers_of_older_epochs_and_waves_are_believed(patch: pytest.MonkeyPatch) -> None:
-    """Every answer counts for each loop that waits for one; an older attempt's, too."""
-    whole, message = LoopEnds.probed, Coordinator._message
-
-    def probed(self: LoopEnds, worker: int, answer: m.LoopProbed, now_ns: int) -> Any:
-        loop = next((one for one in self._near if one.wave is not None), None)
-        if loop is None or loop.wave is None:
-            return []
-        return whole(
-            self,
-            worker,
-            m.LoopProbed(answer.epoch, loop.wave, answer.at_rest, answer.sent, answer.consumed),
-            now_ns,
-        )
-
-    def believed(self: Coordinator, connection: int, said: m.ToCoordinator) -> Any:
-        if isinstance(said, m.LoopProbed):
-            said = m.LoopProbed(self.epoch, said.wave, said.at_rest, said.sent, said.consumed)
-        return message(self, connection, said)
-
-    patch.setattr(LoopEnds, "probed", probed)
-    patch.setattr(Coordinator, "_message", believed)
-
-
 @pytest.mark.mutant
 @pytest.mark.parametrize(
     ("plant", "graph", "known"),
     [
-        (one_wave_is_enough, PLAIN, 0),
         (running_work_is_overlooked_and_its_records_count_as_consumed, PLAIN, 0),
-        (timers_and_calls_are_overlooked, CALLS, 0),
         (timers_and_calls_are_overlooked, TIMERS, 0),
-        (replay_is_overlooked, PLAIN, 0),
-        (entries_count_as_ended, PLAIN, 0),
     ],
     ids=lambda value: getattr(value, "__name__", ""),
 )

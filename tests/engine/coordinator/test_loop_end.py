@@ -7,12 +7,21 @@ import pytest
 
 from headrace.channels.partitioners.rebalance import Rebalance
 from headrace.engine.contract.execution import EdgePlan, ExecutionPlan, OperatorPlan, TaskPlan
-from headrace.engine.contract.messages import EndLoop, LoopProbed, ProbeLoop, Register
+from headrace.engine.contract.messages import (
+    Deployed,
+    EndLoop,
+    LoopProbed,
+    ProbeLoop,
+    Register,
+    TaskFinished,
+)
+from headrace.engine.coordinator import coordinator_events as d
 from headrace.engine.coordinator.coordinator_events import CoordinatorEffect, SendMessage
 from headrace.engine.coordinator.loop_end import LoopEnds, cycle_tasks
+from headrace.engine.coordinator.rules import Phase
 from headrace.engine.coordinator.workers import Workers
 
-from .driven_coordinator import RULES
+from .driven_coordinator import RULES, Driven, deployed
 
 MS = 1_000_000
 SCHEMA = pa.schema([("x", pa.int64())])
@@ -72,7 +81,7 @@ class Subject:
 
 def told(effects: list[CoordinatorEffect]) -> list[str]:
     """The message to worker 0; worker 1 is sent the same."""
-    messages = {0: [], 1: []}  # type: dict[int, list[str]]
+    messages: dict[int, list[str]] = {0: [], 1: []}
     for effect in effects:
         assert isinstance(effect, SendMessage), effect
         match effect.message:
@@ -211,3 +220,64 @@ def test_loops_in_a_row_end_one_after_the_other_and_side_by_side_together() -> N
     assert Subject(row).advance() == ["wave 1 [3]"]
     side_by_side = plan_of((0, 1), (0, 2), (1, 3), (2, 3), again=((1, 1), (2, 2)))
     assert Subject(side_by_side).advance() == ["wave 1 [4]", "wave 2 [5]"]
+
+
+# --- in the coordinator ---------------------------------------------------------------------------
+
+
+def fed() -> Driven:
+    """A coordinator of two workers that runs a job with a loop, whose sources have finished."""
+    subject = Driven(plan=ONE)
+    subject.start()
+    deployed(subject)
+    assert subject.said(0, TaskFinished(1, 0, 0)) == []
+    assert subject.said(1, TaskFinished(1, 0, 1)) == ["ProbeLoop to 0", "ProbeLoop to 1"]
+    return subject
+
+
+def test_the_coordinator_asks_and_tells_the_head() -> None:
+    subject = fed()
+    assert subject.both(LoopProbed(1, 1, at_rest=False, sent=0, consumed=0)) == []
+    assert subject.machine.next_deadline_ns() == 2 * MS
+    assert subject.at(2 * MS) == ["ProbeLoop to 0", "ProbeLoop to 1"]
+    assert subject.both(LoopProbed(1, 2, at_rest=True, sent=4, consumed=4)) == [
+        "ProbeLoop to 0",
+        "ProbeLoop to 1",
+    ]
+    assert subject.both(LoopProbed(1, 3, at_rest=True, sent=4, consumed=4)) == [
+        "EndLoop to 0",
+        "EndLoop to 1",
+    ]
+
+
+def test_the_loops_of_a_drained_job_end_in_the_same_way() -> None:
+    subject = Driven(plan=ONE)
+    subject.start()
+    deployed(subject)
+    assert subject.step(d.StopRequested(d.StopKind.DRAIN)) == ["Drain to 0", "Drain to 1"]
+    subject.said(0, TaskFinished(1, 0, 0))
+    assert subject.said(1, TaskFinished(1, 0, 1)) == ["ProbeLoop to 0", "ProbeLoop to 1"]
+
+
+def test_a_worker_lost_between_the_waves_begins_the_waves_anew() -> None:
+    subject = fed()
+    subject.both(LoopProbed(1, 1, at_rest=True, sent=4, consumed=4))
+    subject.said(0, LoopProbed(1, 2, at_rest=True, sent=4, consumed=4))
+    subject.step(d.ConnectionLost(1, "reset"))
+    assert subject.at(10 * MS) == ["claim above 1"]
+    subject.step(d.EpochClaimed(2))
+    subject.step(d.SinksRecovered(2))
+    subject.register(1, 1)
+    for connection in (0, 11):
+        subject.said(connection, Deployed(2))
+    assert subject.machine.phase is Phase.RUNNING
+    subject.said(0, TaskFinished(2, 0, 0))
+    assert subject.said(11, TaskFinished(2, 0, 1)) == ["ProbeLoop to 0", "ProbeLoop to 11"]
+
+
+def test_an_answer_of_an_older_epoch_is_fenced() -> None:
+    subject = fed()
+    subject.both(LoopProbed(1, 1, at_rest=True, sent=4, consumed=4))
+    fenced = subject.machine.fenced
+    assert subject.both(LoopProbed(0, 2, at_rest=True, sent=4, consumed=4)) == []
+    assert subject.machine.fenced == fenced + 2
