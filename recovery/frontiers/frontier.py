@@ -84,6 +84,10 @@ class Frontier:
         """Tell whether the frontier holds the times of `other` that messages on `edge` may bear."""
         return other.bound(edge) <= self.bound(edge) and other.bound(None) <= self.bound(None)
 
+    def on(self, edge: Chain) -> Frontier:
+        """Return the times that messages on `edge` may bear."""
+        return Frontier({chain: self.bound(chain) for chain in (edge, None)})
+
     def limited(self, other: Frontier, edge: Chain) -> Frontier:
         """Return the frontier without the times that messages on `edge` may bear beyond `other`."""
         own = {chain: min(self.bound(chain), other.bound(chain)) for chain in (edge, None)}

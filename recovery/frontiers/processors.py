@@ -110,8 +110,7 @@ def _on(frontier: Frontier, edge: Name) -> str:
     """The times of one edge as text."""
     if frontier == EVERYTHING:
         return "everything"
-    own = {c: frontier.bound(c) for c in (edge, None) if frontier.bound(c)}
-    return str(Frontier(own)) if own else "nothing"
+    return str(frontier.on(edge))
 
 
 class Processor(Protocol):
