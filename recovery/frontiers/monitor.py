@@ -68,7 +68,7 @@ class Monitor:
         """A checkpoint is durable. Checkpoints of a processor may be reported in any order."""
         one = self._processors[processor]
         if not isinstance(one, Checkpointed):
-            raise ValueError(f"{processor} takes no checkpoints: report what is over there")
+            raise TypeError(f"{processor} takes no checkpoints: report what is over there")
         below = [c for c in one.checkpoints if c.frontier <= checkpoint.frontier]
         above = [c for c in one.checkpoints if not c.frontier <= checkpoint.frontier]
         checkpoints = [*below, checkpoint, *above]
@@ -79,7 +79,7 @@ class Monitor:
         """The times of `frontier` are over at a stateless processor."""
         one = self._processors[processor]
         if not isinstance(one, Stateless):
-            raise ValueError(f"{processor} has state: report its checkpoints")
+            raise TypeError(f"{processor} has state: report its checkpoints")
         assert one.complete <= frontier, f"{processor}: time went back to {frontier}"
         self._processors[processor] = replace(one, complete=frontier)
         return self._raise()

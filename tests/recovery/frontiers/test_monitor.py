@@ -160,7 +160,7 @@ def test_reports_of_the_wrong_kind_are_refused() -> None:
     monitor = Monitor(
         A_TO_B, {"a": Stateless({"ab": Same()}, complete=NOTHING), "b": Checkpointed([BEGINNING])}
     )
-    with pytest.raises(ValueError, match="a takes no checkpoints"):
+    with pytest.raises(TypeError, match="a takes no checkpoints"):
         monitor.persisted("a", BEGINNING)
-    with pytest.raises(ValueError, match="b has state"):
+    with pytest.raises(TypeError, match="b has state"):
         monitor.completed("b", NOTHING)
