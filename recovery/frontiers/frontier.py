@@ -93,6 +93,9 @@ class Frontier:
         own = {chain: min(self.bound(chain), other.bound(chain)) for chain in (edge, None)}
         return Frontier({**self.bounds, **own}, self.rest)
 
+    def __hash__(self) -> int:
+        return hash((frozenset(self.bounds.items()), self.rest))
+
     def __le__(self, other: Frontier) -> bool:
         chains = self.bounds.keys() | other.bounds.keys()
         rest = self.rest <= other.rest
