@@ -102,8 +102,7 @@ def choose(
 ) -> Choice:
     """Return the maximum consistent choice.
 
-    A processor that has not failed offers the frontier `EVERYTHING` as its highest checkpoint, with
-    the messages delivered and discarded so far.
+    A processor that has not failed offers the `present` as its highest checkpoint.
 
     Args:
         processors: every processor of the dataflow.

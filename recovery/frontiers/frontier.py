@@ -82,6 +82,8 @@ class Frontier:
 
     def covers(self, other: Frontier, edge: Chain) -> bool:
         """Tell whether the frontier holds the times of `other` that messages on `edge` may bear."""
+        if self is EVERYTHING or other is NOTHING:
+            return True
         return other.bound(edge) <= self.bound(edge) and other.bound(None) <= self.bound(None)
 
     def on(self, edge: Chain) -> Frontier:
@@ -145,5 +147,5 @@ def _plain(bound: Bound) -> str:
 
 
 NOTHING = Frontier()
-#: The frontier of a processor that has not failed and need not go back.
+#: The paper's frontier of a processor that has not failed; see `processors.present`.
 EVERYTHING = Frontier(rest=ALL_TIMES)

@@ -67,6 +67,19 @@ class Checkpoint:
         return "present" if self.frontier == EVERYTHING else f"[{self.frontier}]"
 
 
+def present(positions: Frontier, discarded: Mapping[Name, Frontier]) -> Checkpoint:
+    """Return the place of a processor that has not failed, and goes on if it may.
+
+    Args:
+        positions: what it has worked on. Not `EVERYTHING`, if a failed sender may hold messages in
+            no log: those would count as kept.
+        discarded: for every output edge, the messages that it can send no more; of what is on the
+            way or in its log, none.
+    """
+    fixed = dict.fromkeys(discarded, EVERYTHING)
+    return Checkpoint(positions, "present", fixed=fixed, discarded=discarded)
+
+
 #: The beginning: no event has happened.
 BEGINNING = Checkpoint(NOTHING, "beginning")
 
@@ -146,8 +159,8 @@ class Checkpointed:
     """A processor that can go back to checkpoints, and to nothing between.
 
     Attributes:
-        checkpoints: lowest first, each frontier within the next; the last may be `EVERYTHING`, of a
-            processor that has not failed.
+        checkpoints: lowest first, each frontier within the next; the last may be the `present`, of
+            a processor that has not failed.
         transformers: {output edge: φ}, where φ does not depend on the history.
 
     Raises: ValueError: frontiers that are not in order, or a φ that shrinks as frontiers grow.
@@ -208,7 +221,8 @@ class Checkpointed:
 
     def hears_notifications(self) -> bool:
         """Tell whether some checkpoint states notifications."""
-        return any(checkpoint.notified != NOTHING for checkpoint in self.checkpoints)
+        notified = [checkpoint.notified for checkpoint in self.checkpoints]
+        return any(one is not NOTHING and one != NOTHING for one in notified)
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import itertools
+import math
 import random
+import time
 from collections.abc import Iterator, Mapping
 
 import pytest
@@ -23,8 +25,10 @@ from headrace.recovery.frontiers.processors import (
     Constraint,
     Processor,
     Reason,
+    Stateless,
+    present,
 )
-from headrace.recovery.frontiers.transformers import Same, Transformer
+from headrace.recovery.frontiers.transformers import Again, Enter, Leave, Same, Transformer
 
 Processors = dict[str, Processor]
 
@@ -303,3 +307,117 @@ def test_epochs_with_notifications_agree_with_all_choices_on_random_graphs() -> 
         kinds = {reason.constraint for reasons in choice.reasons.values() for reason in reasons}
         notified += Constraint.NOTIFIED in kinds
     assert notified > 20
+
+
+# Mixed domains: epochs outside loops, (epoch, turn) within.
+
+SHALLOW = [NOTHING, *(Frontier.before(epoch) for epoch in (1, 2))]
+DEEP = [Frontier.before(epoch, turn) for epoch in range(3) for turn in range(4)]
+#: Rounds that a loop may add to a limit.
+FINE = [Frontier.before(epoch, turn) for epoch in range(3) for turn in range(9)]
+CHOICES_MAX = 2000
+
+
+def mixed_transformer(rng: random.Random, source: int, target: int) -> Transformer:
+    if source == target:
+        return rng.choice([Same(), Again()]) if source == 2 else Same()
+    return Enter() if source == 1 else Leave()
+
+
+def mixed_graph(
+    rng: random.Random,
+) -> tuple[Dataflow, Processors, dict[str, list[Checkpoint]]]:
+    """Two or three processors, some of them stateless, each in a domain of its own."""
+    names = ["a", "b", "c"][: rng.randint(2, 3)]
+    depths = {name: rng.randint(1, 2) for name in names}
+    dataflow = random_edges(rng, names, 4)
+    processors: Processors = {}
+    offers: dict[str, list[Checkpoint]] = {}
+    for name in names:
+        outputs = dataflow.outputs.get(name, [])
+        along = {
+            edge.name: mixed_transformer(rng, depths[name], depths[str(edge.target)])
+            for edge in outputs
+        }
+        logged = frozenset(edge.name for edge in outputs if rng.random() < 0.6)
+        times = SHALLOW if depths[name] == 1 else DEEP
+        if rng.random() < 0.4:
+            complete = rng.choice(times)
+            processors[name] = Stateless(along, logged, complete)
+            every = SHALLOW if depths[name] == 1 else FINE
+            offers[name] = [Checkpoint(each) for each in every if each <= complete]
+        else:
+            kept = sorted(rng.sample(times[1:], 2), key=lambda each: each.bound(None))
+            sent = dict.fromkeys(logged, NOTHING)
+            offers[name] = [Checkpoint(each, discarded=sent) for each in [NOTHING, *kept]]
+            processors[name] = Checkpointed(offers[name], along)
+    return dataflow, processors, offers
+
+
+def test_mixed_domains_agree_with_all_choices_on_random_graphs() -> None:
+    rng = random.Random(4)
+    kept = 0
+    for _ in range(1500):
+        dataflow, processors, offers = mixed_graph(rng)
+        if math.prod(map(len, offers.values())) > CHOICES_MAX:
+            continue
+        choice = choose(dataflow, processors)
+        found = as_frontiers(choice, processors)
+        assert [found] == best_by_trying(dataflow, processors, offers, [NOTHING])
+        check_reasons(choice, processors)
+        kept += any(frontier != NOTHING for frontier in found.values())
+    assert kept > 500
+
+
+# Speed.
+
+
+def thousand() -> tuple[Dataflow, Processors]:
+    """A thousand processors in ten layers, all running, each with three checkpoints."""
+    rng = random.Random(6)
+    layers = [[f"{layer}.{at}" for at in range(100)] for layer in range(10)]
+    edges = [
+        Edge(f"{source}>{target}", source, target)
+        for before, after in itertools.pairwise(layers)
+        for target in after
+        for source in rng.sample(before, 3)
+    ]
+    dataflow, processors = Dataflow(edges), Processors()
+    for name in itertools.chain(*layers):
+        inputs = [edge.name for edge in dataflow.inputs.get(name, [])]
+        outputs = [edge.name for edge in dataflow.outputs.get(name, [])]
+        made = [
+            Checkpoint(
+                Frontier.sequences({("own", name): at, **dict.fromkeys(inputs, at)}),
+                at,
+                fixed={edge: Frontier.sequences({edge: at}) for edge in outputs},
+                discarded=dict.fromkeys(outputs, NOTHING),
+            )
+            for at in (10, 20, 30)
+        ]
+        now = Frontier.sequences({("own", name): 35, **dict.fromkeys(inputs, 35)})
+        offers = [BEGINNING, *made, present(now, dict.fromkeys(outputs, NOTHING))]
+        processors[name] = Checkpointed(offers)
+    return dataflow, processors
+
+
+def test_a_failure_among_a_thousand_processors_is_decided_in_time() -> None:
+    dataflow, running_all = thousand()
+    worst_ns = 0
+    for name in ("0.0", "4.50", "9.99"):
+        whole = running_all[name]
+        assert isinstance(whole, Checkpointed)
+        processors = {**running_all, name: Checkpointed(whole.checkpoints[:-1])}
+        took_ns = []
+        for _ in range(5):
+            began_ns = time.process_time_ns()
+            choice = choose(dataflow, processors, [name])
+            took_ns.append(time.process_time_ns() - began_ns)
+        assert choice.checkpoints[name].label == 30
+        assert as_frontiers(choice, processors) == as_frontiers(
+            choose(dataflow, processors), processors
+        )
+        worst_ns = max(worst_ns, min(took_ns))
+    print(f"{worst_ns / 1e6:.1f} ms")
+    # 6 ms on a quiet machine.
+    assert worst_ns < 30_000_000
