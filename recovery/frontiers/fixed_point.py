@@ -39,7 +39,7 @@ class Edge:
     """A way of messages from processor `source` to processor `target`.
 
     Sequence numbers are ordered within an edge, so a log with an order per producing subtask is one
-    edge each: `Edge(("clicks", 3), "ingest", "count")`.
+    edge each: `Edge("clicks/3", "ingest", "count")`.
     """
 
     name: Name

@@ -17,12 +17,12 @@ Source: Isard and Abadi, "Falkirk Wheel: Rollback Recovery for Dataflow Systems"
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from math import inf
 
 #: An edge's name, or None: structured times.
-Chain = Hashable
+Chain = str | None
 #: Exclusive; without trailing zeros.
 Bound = tuple[float, ...]
 Time = tuple[int, ...]
@@ -49,7 +49,7 @@ class Frontier:
         object.__setattr__(self, "bounds", kept)
 
     @staticmethod
-    def sequences(counts: Mapping[Hashable, int]) -> Frontier:
+    def sequences(counts: Mapping[str, int]) -> Frontier:
         """Return the first `n` messages of each edge."""
         return Frontier({edge: (count,) for edge, count in counts.items()})
 

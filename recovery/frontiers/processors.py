@@ -12,7 +12,7 @@ Source: Isard and Abadi, "Falkirk Wheel", 3.4 and Table 1.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum
 from itertools import pairwise
@@ -21,8 +21,8 @@ from typing import Protocol
 from .frontier import EVERYTHING, NOTHING, Frontier
 from .transformers import Transformer
 
-#: Names of processors and edges: anything hashable, a (name, subtask) pair for example.
-Name = Hashable
+#: Of a processor or an edge.
+Name = str
 
 
 class Constraint(Enum):
@@ -51,7 +51,7 @@ class Checkpoint:
     """
 
     frontier: Frontier
-    label: Hashable = None
+    label: str | int | None = None
     delivered: Mapping[Name, Frontier] = field(default_factory=dict)
     notified: Frontier = NOTHING
     fixed: Mapping[Name, Frontier] = field(default_factory=dict)

@@ -13,7 +13,7 @@ Source: Isard and Abadi, "Falkirk Wheel", 3.2 and Figure 2.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 from typing import Protocol
@@ -131,7 +131,7 @@ class Numbered:
     epoch leave before the first of the next. `totals`: messages by epoch, so far.
     """
 
-    edge: Hashable
+    edge: str
     totals: Sequence[int]
 
     def fixed(self, frontier: Frontier) -> Frontier:

@@ -93,12 +93,12 @@ class System:
         node.checkpoints.append(made)
         for permission in self.monitor.persisted(name, made):
             if isinstance(permission, Trim):
-                edge = str(permission.edge)
+                edge = permission.edge
                 self.trimmed[edge] = int(permission.frontier.bound(edge)[0]) + self.trim_more
 
     def _position(self, name: str) -> Frontier:
         node = self.nodes[name]
-        return Frontier.sequences({**node.read, ("own", name): node.steps})
+        return Frontier.sequences({**node.read, f"own {name}": node.steps})
 
     def fail(self, name: str) -> None:
         """Let one processor fail: roll back, and look whether the result is consistent."""
@@ -121,7 +121,7 @@ class System:
     def _now(self, checkpoint: Checkpoint) -> Checkpoint:
         """Return the checkpoint with the logs as they are now."""
         for edge, sent in checkpoint.fixed.items():
-            gone = Frontier.sequences({edge: self.trimmed[str(edge)]})
+            gone = Frontier.sequences({edge: self.trimmed[edge]})
             if edge in checkpoint.discarded:
                 checkpoint = trimmed(checkpoint, edge, gone & sent)
         return checkpoint
@@ -131,7 +131,7 @@ class System:
         node.checkpoints = [c for c in node.checkpoints if c.frontier <= chosen.frontier]
         if chosen.label == "present":
             return
-        node.steps = _count(chosen.frontier, ("own", name))
+        node.steps = _count(chosen.frontier, f"own {name}")
         for edge, one in self.edges.items():
             if one.target == name:
                 node.read[edge] = _count(chosen.frontier, edge)
@@ -151,5 +151,5 @@ class System:
                 raise Inconsistent(f"{one.target} needs messages of {edge} that are gone")
 
 
-def _count(frontier: Frontier, edge: object) -> int:
+def _count(frontier: Frontier, edge: str) -> int:
     return int((*frontier.bound(edge), 0)[0])

@@ -19,7 +19,7 @@ from headrace.recovery.frontiers.transformers import Again, Enter, Leave, Number
 ONE, TWO, THREE = (Frontier.through(epoch) for epoch in (1, 2, 3))
 
 
-def frontiers(choice: Choice) -> dict[object, Frontier]:
+def frontiers(choice: Choice) -> dict[str, Frontier]:
     return {name: choice.frontier(name) for name in choice.checkpoints}
 
 
@@ -59,7 +59,7 @@ def application(failed: str) -> Choice:
         # It holds nothing, so after a failure it works again on what clients send again.
         return Stateless({e: Same() for e in out}, frozenset({"to batch"}), complete=six)
 
-    processors: dict[object, Processor] = {
+    processors: dict[str, Processor] = {
         "clients": kept("clients", ["queries"], 1, 2, 3, 4, 5, 6),
         "data": kept("data", ["fields"], 1, 2, 3, 4, 5, 6),
         "reduce": ephemeral("to batch", "to analytics"),
@@ -71,7 +71,7 @@ def application(failed: str) -> Choice:
     return choose(APPLICATION, processors)
 
 
-def epochs(choice: Choice) -> dict[object, float]:
+def epochs(choice: Choice) -> dict[str, float]:
     return {name: (*one.bound(None), 0)[0] for name, one in frontiers(choice).items()}
 
 
@@ -179,10 +179,9 @@ def notified(*, heeded: bool) -> Choice:
     notified of 1. Now p is back at the beginning.
     """
     told = ONE if heeded else NOTHING
-    same = {"p": {"px": Same()}, "x": {"xy": Same()}, "y": {}}
-    processors: dict[object, Processor] = {
-        "p": Checkpointed([BEGINNING], same["p"]),
-        "x": Checkpointed([BEGINNING, Checkpoint(ONE, notified=told)], same["x"]),
+    processors: dict[str, Processor] = {
+        "p": Checkpointed([BEGINNING], {"px": Same()}),
+        "x": Checkpointed([BEGINNING, Checkpoint(ONE, notified=told)], {"xy": Same()}),
         "y": Checkpointed([BEGINNING, Checkpoint(ONE, delivered={"xy": NOTHING}, notified=told)]),
     }
     return choose(NOTIFIED, processors)
@@ -213,7 +212,7 @@ def test_figure_7_sequence_numbers_without_logs_take_everybody_back() -> None:
             made.append(Checkpoint(EVERYTHING, "present", delivered=delivered))
         return Checkpointed(made)
 
-    processors: dict[object, Processor] = {
+    processors: dict[str, Processor] = {
         "a": snapshots("a", "ab", None),
         "b": snapshots("b", "bc", "ab", "b"),
         "c": snapshots("c", None, "bc"),
@@ -225,7 +224,7 @@ def test_figure_7_sequence_numbers_without_logs_take_everybody_back() -> None:
 @pytest.mark.parametrize("logged", [frozenset[str](), frozenset({"ab"})])
 def test_figure_7_a_log_is_a_firewall_for_those_before_it(logged: frozenset[str]) -> None:
     chain = Dataflow([Edge("ab", "a", "b"), Edge("bc", "b", "c")])
-    processors: dict[object, Processor] = {
+    processors: dict[str, Processor] = {
         "a": Stateless({"ab": Same()}, logged, complete=THREE),
         "b": Stateless({"bc": Same()}, complete=THREE),
         "c": Checkpointed([BEGINNING, Checkpoint(ONE)]),
@@ -244,7 +243,7 @@ def test_figure_7_a_loop_keeps_the_rounds_that_its_body_has_kept() -> None:
         ]
     )
     kept, logged = Frontier.through(2, 5), {"again": NOTHING, "out": NOTHING}
-    processors: dict[object, Processor] = {
+    processors: dict[str, Processor] = {
         "head": Stateless({"in": Enter()}, frozenset({"in"}), complete=THREE),
         "body": Checkpointed(
             [BEGINNING, Checkpoint(kept, "round 5", discarded=logged)],

@@ -135,8 +135,8 @@ def is_consistent(
 ) -> bool:
     """The constraints as the paper writes them; `over` is f_n."""
     for edge in dataflow.edges.values():
-        source, target = processors[str(edge.source)], chosen[str(edge.target)]
-        before = chosen[str(edge.source)]
+        source, target = processors[edge.source], chosen[edge.target]
+        before = chosen[edge.source]
         rules = {
             Constraint.DELIVERED: source.fixed(edge.name, before).covers(
                 target.delivered_on(edge.name), edge.name
@@ -144,8 +144,8 @@ def is_consistent(
             Constraint.DISCARDED: target.frontier.covers(
                 source.discarded(edge.name, before), edge.name
             ),
-            Constraint.NOTIFIED: source.fixed_at(edge.name, over[str(edge.source)]).covers(
-                over[str(edge.target)], edge.name
+            Constraint.NOTIFIED: source.fixed_at(edge.name, over[edge.source]).covers(
+                over[edge.target], edge.name
             ),
         }
         if not all(holds for rule, holds in rules.items() if rule is not without):
@@ -247,20 +247,20 @@ def check_reasons(choice: Choice, processors: Processors) -> None:
     """Each rejected checkpoint breaks the constraint that its reason names, in the final choice."""
     for name, reasons in choice.reasons.items():
         assert reasons[-1].processor == name
-        assert choice.frontier(str(name)) <= reasons[-1].rejected.frontier
+        assert choice.frontier(name) <= reasons[-1].rejected.frontier
         for reason in reasons:
             assert is_broken(choice, processors, reason), str(reason)
 
 
 def is_broken(choice: Choice, processors: Processors, reason: Reason) -> bool:
-    other, edge = str(reason.neighbour), reason.edge
+    other, edge = reason.neighbour, reason.edge
     at = reason.rejected if other == reason.processor else choice.checkpoints[other]
     match reason.constraint:
         case Constraint.DELIVERED:
             fixed = processors[other].fixed(edge, at)
             return not fixed.covers(reason.rejected.delivered_on(edge), edge)
         case Constraint.DISCARDED:
-            lost = processors[str(reason.processor)].discarded(edge, reason.rejected)
+            lost = processors[reason.processor].discarded(edge, reason.rejected)
             return not at.frontier.covers(lost, edge)
         case Constraint.NOTIFIED:
             over = processors[other].fixed_at(edge, choice.notifications[other])
@@ -296,7 +296,7 @@ def test_epochs_with_notifications_agree_with_all_choices_on_random_graphs() -> 
         names = ["a", "b", "c"][: rng.randint(1, 3)]
         dataflow = random_edges(rng, names, 4)
         offers = {name: epoch_processor(rng, dataflow, name) for name in names}
-        same: dict[str, Mapping[object, Transformer]] = {
+        same: dict[str, Mapping[str, Transformer]] = {
             name: {edge.name: Same() for edge in dataflow.outputs.get(name, [])} for name in names
         }
         processors: Processors = {n: Checkpointed(offers[n], same[n]) for n in names}
@@ -320,7 +320,7 @@ CHOICES_MAX = 2000
 
 def mixed_transformer(rng: random.Random, source: int, target: int) -> Transformer:
     if source == target:
-        return rng.choice([Same(), Again()]) if source == 2 else Same()
+        return Again() if source == 2 and rng.random() < 0.5 else Same()
     return Enter() if source == 1 else Leave()
 
 
@@ -336,8 +336,7 @@ def mixed_graph(
     for name in names:
         outputs = dataflow.outputs.get(name, [])
         along = {
-            edge.name: mixed_transformer(rng, depths[name], depths[str(edge.target)])
-            for edge in outputs
+            edge.name: mixed_transformer(rng, depths[name], depths[edge.target]) for edge in outputs
         }
         logged = frozenset(edge.name for edge in outputs if rng.random() < 0.6)
         times = SHALLOW if depths[name] == 1 else DEEP
@@ -388,14 +387,14 @@ def thousand() -> tuple[Dataflow, Processors]:
         outputs = [edge.name for edge in dataflow.outputs.get(name, [])]
         made = [
             Checkpoint(
-                Frontier.sequences({("own", name): at, **dict.fromkeys(inputs, at)}),
+                Frontier.sequences({f"own {name}": at, **dict.fromkeys(inputs, at)}),
                 at,
                 fixed={edge: Frontier.sequences({edge: at}) for edge in outputs},
                 discarded=dict.fromkeys(outputs, NOTHING),
             )
             for at in (10, 20, 30)
         ]
-        now = Frontier.sequences({("own", name): 35, **dict.fromkeys(inputs, 35)})
+        now = Frontier.sequences({f"own {name}": 35, **dict.fromkeys(inputs, 35)})
         offers = [BEGINNING, *made, present(now, dict.fromkeys(outputs, NOTHING))]
         processors[name] = Checkpointed(offers)
     return dataflow, processors

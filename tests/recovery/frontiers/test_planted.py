@@ -38,7 +38,7 @@ def discarded_is_left_out(patch: pytest.MonkeyPatch) -> None:
 def more_is_fixed_than_was_sent(patch: pytest.MonkeyPatch) -> None:
     whole = Checkpointed.fixed
 
-    def fixed(self: Checkpointed, edge: object, checkpoint: Checkpoint) -> Frontier:
+    def fixed(self: Checkpointed, edge: str, checkpoint: Checkpoint) -> Frontier:
         found = whole(self, edge, checkpoint)
         count = found.bound(edge)
         return Frontier({edge: (count[0] + 1,)}) if count and found != EVERYTHING else found

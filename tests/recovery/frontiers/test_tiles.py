@@ -70,21 +70,21 @@ def by_tiles(cut: Cut) -> bool:
 def by_constraints(cut: Cut) -> bool:
     """Tell whether everybody may be at n."""
     edges: list[Edge] = []
-    read: dict[object, dict[object, int]] = {}
-    sent_at: dict[object, dict[object, int]] = {}
+    read: dict[str, dict[str, int]] = {}
+    sent_at: dict[str, dict[str, int]] = {}
     for channel, (received, sent, persisted) in cut.items():
-        before: object = ("sender", channel[1])
+        before = f"sender {channel[1]}"
         handed_out = sent
         ends = [*sorted(persisted, reverse=True), (received, received)]
         for at, (first, taken_in) in enumerate(ends):
             last = at == len(ends) - 1
-            after: object = ("receiver", channel[2]) if last else ("run", channel, at)
-            edge = (channel, at)
+            after = f"receiver {channel[2]}" if last else f"run {at} of {channel}"
+            edge = f"{channel}/{at}"
             edges.append(Edge(edge, before, after))
             sent_at.setdefault(before, {})[edge] = handed_out
             read.setdefault(after, {})[edge] = taken_in
             before, handed_out = after, first
-    processors: dict[object, Processor] = {
+    processors: dict[str, Processor] = {
         name: Checkpointed([BEGINNING, at_n(read.get(name, {}), sent_at.get(name, {}))])
         for name in read.keys() | sent_at.keys()
     }
@@ -92,7 +92,7 @@ def by_constraints(cut: Cut) -> bool:
     return all(one.label == "n" for one in choice.checkpoints.values())
 
 
-def at_n(read: dict[object, int], sent: dict[object, int]) -> Checkpoint:
+def at_n(read: dict[str, int], sent: dict[str, int]) -> Checkpoint:
     # A source's own times come from elsewhere.
     frontier = Frontier.sequences({**read, "own": 1})
     fixed = {edge: Frontier.sequences({edge: count}) for edge, count in sent.items()}
