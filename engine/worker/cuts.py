@@ -360,6 +360,8 @@ class Cuts:
 
     def next_due(self, *, running: bool) -> Capture | None:
         """Return the cut to take now; None: none is due, or it must wait for the running work."""
+        if not self._captures:
+            return None
         for _, capture in sorted(self._captures.items()):
             if capture.is_due:
                 overtakes = capture.barrier.mode is CheckpointMode.UNALIGNED

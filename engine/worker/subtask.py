@@ -302,17 +302,17 @@ class Subtask:
         while True:
             while self._take_cut(effects) or (self._running is None and self._next(effects)):
                 pass
-            had_room = self._results.has_room
+            # What the drain makes room for begins now: no later event is certain to come.
+            was_full = self._running is None and not self._results.has_room
             self._drain(effects)
-            # What the drain made room for begins now: no later event is certain to come.
-            if had_room or self._running is not None or not self._results.has_room:
+            if not was_full or not self._results.has_room:
                 break
         self._cuts.flush(self._now_ns, effects)
         if self._batches is not None:
             effects += [GrantCredit(*extended) for extended in self._batches.extensions()]
-        self._pace.account(
-            self._now_ns, busy=self._running is not None, backpressured=not self._results.has_room
-        )
+        busy = self._running is not None
+        full = not busy and not self._results.has_room
+        self._pace.account(self._now_ns, busy=busy, backpressured=full)
 
     def _next(self, effects: list[SubtaskEffect]) -> bool:
         """Do one thing that is due while no work runs. False: none is due."""
