@@ -264,7 +264,10 @@ def _matched(
         known.setdefault((buffer.checksum, buffer.start, buffer.rows), []).append(buffer)
     begun: list[BufferHandle] = []
     for buffer in left:
-        alike = known.get((buffer.checksum, buffer.start, buffer.rows))
-        if alike and alike[-1].filters == buffer.filters:
-            begun.append(alike.pop())
+        alike = known.get((buffer.checksum, buffer.start, buffer.rows), [])
+        # After two rescales in a row a consumer has shares of one buffer from several owners.
+        for at in reversed(range(len(alike))):
+            if alike[at].filters == buffer.filters:
+                begun.append(alike.pop(at))
+                break
     return begun, len(left) - len(begun)
