@@ -17,7 +17,7 @@ Source: ABS (Carbone et al. 2015), Algorithm 1.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import assert_never
 
@@ -54,6 +54,7 @@ from .subtask_events import (
     CommitWork,
     CreditGranted,
     DeadlineReached,
+    EndLoop,
     EventArrived,
     GrantCredit,
     InputDrained,
@@ -165,8 +166,12 @@ class Subtask:
         effects: list[SubtaskEffect] = []
         match event:
             case BufferArrived():
-                self._gate.channels[event.channel].buffer_arrived(event.buffer)
+                channel = self._gate.channels[event.channel]
+                channel.buffer_arrived(event.buffer)
                 self._cuts.buffer_arrived(event.channel, event.buffer)
+                limit_bytes = channel.accepted()
+                if limit_bytes is not None:
+                    effects.append(GrantCredit(event.channel, limit_bytes))
                 if self._batches is not None:
                     self._batches.arrived(event.channel, event.buffer, now_ns)
             case EventArrived():
@@ -180,6 +185,8 @@ class Subtask:
             case InputDrained():
                 assert self._spec.is_source, f"{self.id}: only sources are drained"
                 self._draining = True
+            case EndLoop():
+                self._end_loop()
             case CheckpointTriggered():
                 assert self._spec.is_source, f"{self.id}: only sources are triggered"
                 self._cuts.triggered(event.barrier, now_ns)
@@ -238,6 +245,24 @@ class Subtask:
         sent = {id: subpartition.sent for id, subpartition in self._subpartitions.items()}
         return None if self._cuts.open else (committed, sent)
 
+    def counts(self, edges: Collection[int]) -> tuple[int, int] | None:
+        """Return the records sent and consumed on `edges`, those of a cycle, since the start.
+
+        None: not at rest, for there is something to do, or to wait for except records of the cycle.
+        """
+        if self._running is not None or self._wave or self._replay.pending_ports:
+            return None
+        if not self._finished and not self._time.is_at_rest:
+            return None
+        consumed = 0
+        for id, channel in self._gate.channels.items():
+            if id.edge in edges:
+                consumed += channel.committed
+            elif not channel.ended:
+                return None
+        sent = sum(s.tail for id, s in self._subpartitions.items() if id.edge in edges)
+        return sent, consumed
+
     @property
     def queued_bytes(self) -> int:
         """Bytes that wait at inputs and outputs."""
@@ -277,17 +302,17 @@ class Subtask:
         while True:
             while self._take_cut(effects) or (self._running is None and self._next(effects)):
                 pass
-            had_room = self._results.has_room
+            # What the drain makes room for begins now: no later event is certain to come.
+            was_full = self._running is None and not self._results.has_room
             self._drain(effects)
-            # What the drain made room for begins now: no later event is certain to come.
-            if had_room or self._running is not None or not self._results.has_room:
+            if not was_full or not self._results.has_room:
                 break
         self._cuts.flush(self._now_ns, effects)
         if self._batches is not None:
             effects += [GrantCredit(*extended) for extended in self._batches.extensions()]
-        self._pace.account(
-            self._now_ns, busy=self._running is not None, backpressured=not self._results.has_room
-        )
+        busy = self._running is not None
+        full = not busy and not self._results.has_room
+        self._pace.account(self._now_ns, busy=busy, backpressured=full)
 
     def _next(self, effects: list[SubtaskEffect]) -> bool:
         """Do one thing that is due while no work runs. False: none is due."""
@@ -424,6 +449,11 @@ class Subtask:
         if not self._source_ended:
             self._source_ended = True
             self._time.source_ended()
+
+    def _end_loop(self) -> None:
+        if not self._finished:
+            self._gate.end_loop()
+            self._time.moved()
 
     def _finish(self, effects: list[SubtaskEffect]) -> None:
         self._finished = True

@@ -61,6 +61,15 @@ class InputDrained:
 
 
 @dataclass(frozen=True, slots=True)
+class EndLoop:
+    """The loop of a head has ended: its entries have, and no record of it is anywhere any more.
+
+    The back-edges count as ended from now on; their own end of input follows when the head's end
+    has gone round. Whoever sends it must be certain; a head that has finished already ignores it.
+    """
+
+
+@dataclass(frozen=True, slots=True)
 class CheckpointTriggered:
     """A source is to take the cut, and let the barrier follow the records emitted so far."""
 
@@ -108,6 +117,7 @@ SubtaskEvent = (
     | RoomReturned
     | WorkDone
     | InputDrained
+    | EndLoop
     | CheckpointTriggered
     | CheckpointCancelled
     | CheckpointCompleted
