@@ -22,7 +22,6 @@ from ...coordinator.loop_end import cycle_tasks
 from ...worker.subtask import Subtask
 from ...worker.subtask_spec import Limits
 from ..coverage import Coverage
-from ..jobs.batches import BATCH_ROWS_MAX
 from ..jobs.reference import Record, Reference
 from ..jobs.source import ID_SPAN, ROW_BYTES
 from ..jobs.windows import LATE_STEP
@@ -102,8 +101,9 @@ def check_backlogs(
             continue
         room_bytes = limits.window_bytes + limits.queue_bytes_max + ROW_BYTES
         queues = sum(len(subtask._gate.channels) for subtask in members)
-        pieces = 2 * limits.work_rows_max + BATCH_ROWS_MAX
-        bound_bytes = queues * room_bytes + len(members) * pieces * ROW_BYTES
+        rules = [rule for task in cycle if (rule := plan.tasks[task].batch) is not None]
+        piece_rows = limits.work_rows_max + max((rule.rows for rule in rules), default=0)
+        bound_bytes = queues * room_bytes + 2 * len(members) * piece_rows * ROW_BYTES
         for id, subtask in subtasks.items():
             back = [c for c in subtask._gate.channels.values() if c.feedback and id.task == head]
             waiting_bytes = sum(channel.queued_bytes for channel in back)

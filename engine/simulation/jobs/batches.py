@@ -27,8 +27,6 @@ _RULES: Final = (
     BatchRule(20, 60 * MILLISECOND_NS),
     BatchRule(5),
 )
-#: Rows of the largest of these batches.
-BATCH_ROWS_MAX: Final = max(rule.rows for rule in _RULES)
 
 
 def rule_of(task: int) -> BatchRule:
