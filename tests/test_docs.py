@@ -211,6 +211,7 @@ def test_functions_that_the_lives_name_exist() -> None:
     assert re.findall(r"^The life of a (\w+)", text, re.MULTILINE) == [
         "record",
         "barrier",
+        "loop",
         "failure",
         "rescale",
     ]

@@ -9,8 +9,8 @@ checkpoint: a checkpoint that becomes visible after the choice would be a second
 When every subtask has finished, one last checkpoint is taken and committed, and the job ends.
 
 `Coordinator` owns the phase, the epoch and the progress of the attempt. Its parts own the rest:
-`Workers`, `Checkpoints`, `Transactions`, `Retention`, `Restarts`, `LoopEnds`, `Stop` and
-`Closing`. Each returns effects; the coordinator acts on findings among them (`_heed`).
+`Workers`, `Checkpoints`, `Transactions`, `Retention`, `Restarts`, `LoopEnds`, `Standstill`, `Stop`
+and `Closing`. Each returns effects; the coordinator acts on findings among them (`_heed`).
 
 Source: ABS (Carbone et al. 2015), section 4.2 for the protocol; Flink's two-phase commit for the
 order of durability and commit. Deviation: commits are made here, not in the tasks, so that they
@@ -57,6 +57,7 @@ from .loop_end import LoopEnds
 from .restarts import Restarts
 from .retention import Retention
 from .rules import CoordinatorRules, Phase
+from .standstill import Standstill
 from .stop import Stop
 from .transactions import Transactions
 from .unanswered import unanswered
@@ -136,6 +137,7 @@ class Coordinator:
             retention=self._retention,
         )
         self._loop_ends = LoopEnds(plan, self._workers)
+        self._standstill = Standstill(plan)
         self._stop = Stop(rules.checkpoints.last_aligned_ns)
         self._closing = Closing(
             stop=self._stop,
@@ -298,7 +300,7 @@ class Coordinator:
             case messages.LoopProbed():
                 return self._loop_ends.probed(member.worker, message, self._now_ns)
             case messages.Heartbeat():
-                pass
+                return self._heartbeat(message)
             case _:
                 assert_never(message)
         return []
@@ -319,6 +321,11 @@ class Coordinator:
             return []
         text = unanswered(self._plan, message, silence_ns)
         return [Notice(NoticeKind.WARNING, text)]
+
+    def _heartbeat(self, message: messages.Heartbeat) -> list[CoordinatorEffect]:
+        if self.phase is not Phase.RUNNING:
+            return []
+        return self._standstill.heard(message.subtasks, self._now_ns)
 
     def _time_passed(self) -> list[CoordinatorEffect]:
         now_ns = self._now_ns
@@ -416,6 +423,7 @@ class Coordinator:
         self._runs_since_ns = self._now_ns
         self._checkpoints.begin(self.epoch, self._now_ns, self._wave)
         self._loop_ends.begin(self.epoch)
+        self._standstill.begin(self._now_ns)
         start = self._started_from
         point = "the beginning" if start is None else f"chk-{start.checkpoint}"
         return [

@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import pyarrow.parquet as pq
+import pytest
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 
@@ -72,3 +73,17 @@ def test_orders_pass_up_to_the_limits(tmp_path: Path) -> None:
 def test_every_order_that_is_never_paid_is_told_once(tmp_path: Path) -> None:
     found = run(tmp_path, "unpaid.py", "--runner", "threads")
     assert sorted(row["order"] for row in found) == list(range(0, 10_000, 8))
+
+
+@pytest.mark.parametrize("runner", ["threads", "processes"])
+def test_orders_are_asked_for_until_they_are_priced_or_given_up(
+    tmp_path: Path, runner: str
+) -> None:
+    found = run(tmp_path, "retries.py", "--runner", runner)
+    given_up = {row["order"]: row["error"] for row in found if not row["price"]}
+    assert given_up == {
+        order: f"order {order} was refused at attempt 4" for order in range(0, 2_000, 20)
+    }
+    priced = {row["order"]: (row["attempts"], row["price"]) for row in found if row["price"]}
+    assert priced == {order: (order % 3 + 1, order + 1) for order in range(2_000) if order % 20}
+    assert len(found) == 2_000

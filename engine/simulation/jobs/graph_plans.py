@@ -119,9 +119,7 @@ def _operators(
         case Kind.MAP | Kind.HEAD:
             return (stamp,)
         case Kind.AGAIN | Kind.LEAVE:
-            head = head_of(graph, index)
-            rounds = functools.partial(Rounds, index, head, again=kind is Kind.AGAIN)
-            return (OperatorPlan(f"{name}-rounds", operator=rounds),)
+            return (_rounds(graph, index, again=kind is Kind.AGAIN),)
         case Kind.BATCHES:
             batched = functools.partial(Batched, index)
             return (OperatorPlan(f"{name}-stamp", operator=batched, batch=rule_of(index)),)
@@ -163,11 +161,20 @@ def _operators(
             gather = functools.partial(Gather, index)
             return (OperatorPlan(name, operator=gather, stateful=True),)
         case Kind.SINK | Kind.DEAD:
-            writer = functools.partial(SystemWriter, system)
-            # The coordinator's process makes committers, and calls the system in another way.
-            committer = functools.partial(_no_committer, name)
-            sink = OperatorPlan(name, sink=writer, committer=committer, stateful=True)
+            sink = _sink(name, system)
             return (sink,) if kind is Kind.SINK else (stamp, sink)
+
+
+def _rounds(graph: Graph, index: int, *, again: bool) -> OperatorPlan:
+    rounds = functools.partial(Rounds, index, head_of(graph, index), again=again)
+    return OperatorPlan(f"rounds{index}", operator=rounds)
+
+
+def _sink(name: str, system: SinkSystem) -> OperatorPlan:
+    writer = functools.partial(SystemWriter, system)
+    # The coordinator's process makes committers, and calls the system in another way.
+    committer = functools.partial(_no_committer, name)
+    return OperatorPlan(name, sink=writer, committer=committer, stateful=True)
 
 
 def _timed(name: str, make: Callable[[str], Operator]) -> OperatorPlan:

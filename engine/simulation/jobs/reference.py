@@ -115,14 +115,26 @@ def reference_of(graph: Graph, read: Places | None = None) -> Reference:
         reference.failed += sum(failed.values())
         orders.append(order)
         reference.total_rows += sum(arriving.values())
-    broken = {
+    reference.ordered -= _broken(graph, outputs, orders)
+    _note_edges(graph, reference)
+    return reference
+
+
+def _broken(
+    graph: Graph, outputs: list[Counter[Record]], orders: list[dict[int, bool]]
+) -> set[int]:
+    """Paths that reach a sink out of order."""
+    return {
         path
         for index, task in enumerate(graph.tasks)
         if task.kind is Kind.SINK
         for path, kept in _arriving(task, outputs, orders)[1].items()
         if not kept
     }
-    reference.ordered -= broken
+
+
+def _note_edges(graph: Graph, reference: Reference) -> None:
+    """Note the paths over edges that change, copy, or carry what windows told of late records."""
     later = {(change.task, change.port): change.partitioner for change in graph.changes}
     reference.changed = _paths_over(graph, lambda edge: edge.place in later)
     reference.copied = _paths_over(
@@ -133,7 +145,6 @@ def reference_of(graph: Graph, read: Places | None = None) -> Reference:
     )
     late = {index for index, task in enumerate(graph.tasks) if task.kind is Kind.LATE}
     reference.pooled = _paths_over(graph, lambda edge: edge.producer in late)
-    return reference
 
 
 def spread_paths(graph: Graph, versions: Iterable[Sequence[int]]) -> set[int]:
