@@ -27,7 +27,8 @@ def iterated(stream: Flow[S], body: Body[S], *, name: str | None, parallelism: i
     again, out = _round(body(loop), name)
     head.again.extend(again.inputs)
     check_loop(head)
-    return out
+    left: S = out
+    return left
 
 
 def _round(returned: Any, name: str) -> tuple[Any, Any]:

@@ -11,6 +11,7 @@ import sys
 import time
 from pathlib import Path
 from types import ModuleType
+from typing import Literal
 
 import pyarrow.parquet as pq
 import pytest
@@ -21,6 +22,7 @@ from headrace.engine.coordinator.rules import Phase
 
 EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "connected_components.py"
 ROWS = 2_000
+Mode = Literal["aligned", "unaligned"]
 
 
 @pytest.fixture
@@ -55,7 +57,7 @@ def components_of(example: ModuleType) -> dict[int, int]:
 
 
 @pytest.mark.parametrize("mode", ["aligned", "unaligned"])
-def test_they_are_those_of_union_find(example: ModuleType, mode: str, tmp_path: Path) -> None:
+def test_they_are_those_of_union_find(example: ModuleType, mode: Mode, tmp_path: Path) -> None:
     found = example.edges.iterate(example.spread, name="rounds")
     found = found.key_by("node").aggregate(
         component=hr.min("label"), emit="final", name="components"
@@ -73,7 +75,7 @@ def test_they_are_those_of_union_find(example: ModuleType, mode: str, tmp_path: 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("mode", ["aligned", "unaligned"])
-def test_kills_change_nothing(example: ModuleType, mode: str, tmp_path: Path, long: bool) -> None:
+def test_kills_change_nothing(example: ModuleType, mode: Mode, tmp_path: Path, long: bool) -> None:
     # Workers cannot import the example: it travels by value.
     sys.modules["connected_components"] = example
     cloudpickle.register_pickle_by_value(example)  # type: ignore[no-untyped-call]  # pyspark's copy has no types
