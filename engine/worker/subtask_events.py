@@ -15,6 +15,7 @@ from headrace.channels.buffer import Buffer, ChannelId
 from headrace.channels.events import MIN_WATERMARK, Barrier, ChannelEvent
 from headrace.inflight.handle import ChannelStateHandle
 from headrace.inflight.replay import ReadOrder
+from headrace.inflight.replay_ledger import ReplayCount
 from headrace.recovery.metadata import ChannelPosition
 
 from ..contract.execution import SubtaskId
@@ -220,6 +221,7 @@ class Cut:
             known to be committed.
         inflight: records of the channels that have to be persisted.
         replay: records left to replay: stored already, to be named again.
+        replayed: counts of the records that are replayed.
         created_ns: time of the trigger, by the coordinator's clock.
         holds: longest first.
         watermark_ns: event time at the operators.
@@ -238,6 +240,7 @@ class Cut:
     created_ns: int = 0
     holds: tuple[Hold, ...] = ()
     watermark_ns: int = MIN_WATERMARK
+    replayed: tuple[ReplayCount, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
