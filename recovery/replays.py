@@ -56,6 +56,8 @@ class ReplayEdge:
     consumer: int
     parallelism: int
     port: int
+    #: Of a loop: its channels are never held.
+    feedback: bool = False
 
 
 @dataclass(slots=True)
@@ -191,7 +193,7 @@ class RestoredReplay:
             f"edge {self._edges[edge].edge.key!r} at {snapshot.index}: {count.arrived} new records"
             " came before records that are left to replay"
             for edge in self._inputs[snapshot.task]
-            if self._edges[edge].port in held
+            if self._edges[edge].port in held and not self._edges[edge].feedback
             if (count := counts.get((snapshot.task, snapshot.index, edge))) and count.arrived
         ]
 
@@ -264,7 +266,10 @@ def _matched(
         known.setdefault((buffer.checksum, buffer.start, buffer.rows), []).append(buffer)
     begun: list[BufferHandle] = []
     for buffer in left:
-        alike = known.get((buffer.checksum, buffer.start, buffer.rows))
-        if alike and alike[-1].filters == buffer.filters:
-            begun.append(alike.pop())
+        alike = known.get((buffer.checksum, buffer.start, buffer.rows), [])
+        # After two rescales in a row a consumer has shares of one buffer from several owners.
+        for at in reversed(range(len(alike))):
+            if alike[at].filters == buffer.filters:
+                begun.append(alike.pop(at))
+                break
     return begun, len(left) - len(begun)

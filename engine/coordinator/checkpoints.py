@@ -680,7 +680,8 @@ def _in_wave(snapshot: SubtaskSnapshot, wave: int) -> SubtaskSnapshot:
 
 def _replay_edge(plan: ExecutionPlan, edge: EdgePlan) -> ReplayEdge:
     new = NewEdge(edge.key, edge.producer, edge.partitioner)
-    return ReplayEdge(new, edge.consumer, plan.tasks[edge.consumer].parallelism, edge.port)
+    parallelism = plan.tasks[edge.consumer].parallelism
+    return ReplayEdge(new, edge.consumer, parallelism, edge.port, edge.feedback)
 
 
 def _edge_info(edge: EdgePlan) -> EdgeInfo:

@@ -196,3 +196,14 @@ def test_every_deal_of_the_engine_passes_and_loses_nothing_unseen() -> None:
             less = [replace(found[0], buffers=found[0].buffers[1:]), *found[1:]]
             shares[at] = replace(shares[at], inflight=less)
             assert restored(metadata, partitioner, shares).problems(shares, []) != []
+
+
+def test_shares_of_one_buffer_from_several_owners_are_told_apart() -> None:
+    first, second = (replace(buffer(0, 10), filters=[(0, 2, owner)]) for owner in (0, 1))
+    metadata = checkpoint(HASH, consumer(0, first), consumer(1, second))
+    shares = dealt(metadata, HASH, 3)
+    replay = restored(metadata, HASH, shares)
+    assert replay.problems(shares, []) == []
+    mine = shares[0].inflight[0].buffers
+    rest = [consumer(0, mine[0]), *shares[1:]]
+    assert replay.problems(rest, [account(0, 1, 3, 3)]) == []
