@@ -309,6 +309,9 @@ class Stream(Functions["Stream"]):
         waiting. Event time does not go round: `loop` has the watermarks of this stream, so records
         that leave a loop may be late. A loop may hold loops, and several may follow each other.
 
+        At the end of input a loop goes on until no record is in it, no call is under way and no
+        processing-time timer is set. A job whose records go round for ever never ends by itself.
+
         Args:
             body: its `again` has the columns of this stream. Operators of event time, and those
                 that emit at the end of input, stand before or behind a loop.

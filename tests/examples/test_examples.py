@@ -80,7 +80,7 @@ def test_orders_are_asked_for_until_they_are_priced_or_given_up(
     tmp_path: Path, runner: str
 ) -> None:
     found = run(tmp_path, "retries.py", "--runner", runner)
-    given_up = {row["order"]: row["error"] for row in found if not row["price"]}
+    given_up = {row["order"]: str(row["error"]) for row in found if not row["price"]}
     assert given_up == {
         order: f"order {order} was refused at attempt 4" for order in range(0, 2_000, 20)
     }

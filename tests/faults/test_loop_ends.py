@@ -6,6 +6,7 @@ import asyncio
 import os
 import signal
 from collections import Counter
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -65,15 +66,19 @@ def expected(orders: Any) -> Counter[tuple[int, int, int]]:
     )
 
 
+def _is_beyond(handle: hr.JobHandle, number: str, than: int) -> bool:
+    return bool(getattr(handle.status(), number) > than)
+
+
 @pytest.mark.parametrize("mode", ["aligned", "unaligned", "at_least_once"])
 def test_loops_end_exactly_though_workers_die(tmp_path: Path, mode: Mode) -> None:
     handle = retries(tmp_path, mode=mode).start("processes", restart=hr.Restart(backoff="0.1s"))
     try:
         for kill in range(3):
             done = handle.status().completed
-            wait_for(lambda done=done: handle.status().completed > done, "a checkpoint")
+            wait_for(partial(_is_beyond, handle, "completed", done), "a checkpoint")
             os.kill(handle.status().workers[kill % 2], signal.SIGKILL)
-            wait_for(lambda kill=kill: handle.status().restarts > kill, "the restart")
+            wait_for(partial(_is_beyond, handle, "restarts", kill), "the restart")
         assert handle.wait(WAIT_S).outcome == "finished"
     finally:
         handle.cancel()
