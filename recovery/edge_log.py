@@ -125,6 +125,11 @@ class Entry(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaul
     ends: dict[int, int]
     pieces: list[Piece] = []
 
+    @property
+    def begins_anew(self) -> bool:
+        """Nothing before this entry counts."""
+        return self.kind is EntryKind.RESTART and not any(self.ends.values())
+
 
 def encode_entry(entry: Entry) -> bytes:
     """Return the file of an entry: a header line with checksum and length, then JSON."""
@@ -260,21 +265,29 @@ class Place:
     Attributes:
         entry: number of the oldest entry that it still needs.
         positions: {lane: its next record}, of all lanes that it knows.
+        sources: {lane: number of the entry from which it was read last}. An older restart, which
+            the reader may meet again, does not concern these records.
     """
 
     entry: int = 0
     positions: Mapping[int, int] = field(default_factory=dict)
+    sources: Mapping[int, int] = field(default_factory=dict)
 
     @staticmethod
     def of_all(places: Sequence[Place]) -> Place:
         """Join the places of all readers of a log: a lane has one reader at a time, so the furthest
         position is its reader's.
         """
-        positions: dict[int, int] = {}
+        furthest: dict[int, tuple[int, int]] = {}
         for place in places:
             for lane, position in place.positions.items():
-                positions[lane] = max(position, positions.get(lane, 0))
-        return Place(min((place.entry for place in places), default=0), positions)
+                found = position, place.sources.get(lane, 0)
+                furthest[lane] = max(found, furthest.get(lane, found))
+        return Place(
+            min((place.entry for place in places), default=0),
+            {lane: position for lane, (position, _) in furthest.items()},
+            {lane: source for lane, (_, source) in furthest.items()},
+        )
 
 
 class Cursor:
@@ -292,6 +305,7 @@ class Cursor:
         self._is_mine = is_mine
         self._next_entry = place.entry
         self._positions = dict(place.positions)
+        self._sources = dict(place.sources)
         #: (number of its entry, piece), in the order of the log.
         self._pending: deque[tuple[int, Piece]] = deque()
         #: {lane: how many pieces of it are pending}.
@@ -317,9 +331,13 @@ class Cursor:
 
     @property
     def place(self) -> Place:
-        """How far the reader has come."""
-        entry = self._pending[0][0] if self._pending else self._next_entry
-        return Place(entry, dict(self._positions))
+        """How far the reader has come.
+
+        The entry that ends the log is needed as long as it is the last: a restored reader has to
+        find the end again.
+        """
+        entry = self._pending[0][0] if self._pending else self._next_entry - self._ended
+        return Place(entry, dict(self._positions), dict(self._sources))
 
     def take(self, entry: Entry) -> None:
         """Take the next entry. Raises: WentBack; the reader has to go back as well."""
@@ -330,7 +348,7 @@ class Cursor:
             case EntryKind.COMMIT:
                 self._commit(entry)
             case EntryKind.RESTART:
-                self._restart(entry.ends)
+                self._restart(entry)
             case EntryKind.END:
                 self._written = frozenset()
 
@@ -343,10 +361,11 @@ class Cursor:
 
     def read(self, rows: int) -> None:
         """So many rows of the piece were read; the piece is left at its end."""
-        piece = self._pending[0][1]
+        number, piece = self._pending[0]
         position = max(piece.first, self._positions.get(piece.lane, 0)) + rows
         assert position <= piece.end, f"read to {position} of {piece}"
         self._positions[piece.lane] = position
+        self._sources[piece.lane] = number
         if position == piece.end:
             self._pending.popleft()
             self._waiting[piece.lane] -= 1
@@ -362,9 +381,11 @@ class Cursor:
                 self._pending.append((entry.number, piece))
                 self._waiting[piece.lane] += 1
 
-    def _restart(self, ends: Mapping[int, int]) -> None:
+    def _restart(self, entry: Entry) -> None:
+        ends = entry.ends
         for lane, position in sorted(self._positions.items()):
-            if self._is_mine(lane) and position > ends.get(lane, 0):
+            is_older = self._sources.get(lane, 0) < entry.number
+            if self._is_mine(lane) and is_older and position > ends.get(lane, 0):
                 raise WentBack(lane, position, ends.get(lane, 0))
         kept = [(n, piece) for n, piece in self._pending if piece.end <= ends.get(piece.lane, 0)]
         self._pending = deque(kept)

@@ -17,8 +17,7 @@ entry names, of attempts before the present one (`sweep`).
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
-from contextlib import suppress
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -83,7 +82,9 @@ class EdgeLogFiles:
         return sorted(int(name) for name in names if _NUMBER.fullmatch(name))
 
     def last(self, after: Entry | None = None) -> Entry | None:
-        """Return the last entry; `after`: an entry that is known."""
+        """Return the last entry; `after`: an entry that was the last."""
+        if after is not None and self.entry(after.number) is None:
+            after = None  # trimmed meanwhile, so entries behind it may be, too
         if after is None:
             numbers = self.numbers()
             after = self.entry(numbers[-1]) if numbers else None
@@ -105,9 +106,11 @@ class EdgeLogFiles:
             self.store.create(path, data)
         except AlreadyExists:
             return holds(self.store, path, data)
-        except StoreUncertain:
-            if not holds(self.store, path, data):
-                raise
+        except StoreUncertain as uncertain:
+            try:
+                return holds(self.store, path, data)
+            except NotFound:
+                raise uncertain from None
         return True
 
     # --- pieces -----------------------------------------------------------------------------------
@@ -160,25 +163,23 @@ class EdgeLogFiles:
         """Delete the entries below this number with their pieces; return how many.
 
         The last entry stays. Oldest first, pieces before their entry: a crash leaves a log that can
-        be trimmed again.
+        be trimmed again. A piece that a later entry names stays: a coordinator that was frozen may
+        have written an entry into the trimmed part, about pieces that its successor has committed.
         """
         numbers = self.numbers()
         dropped = [number for number in numbers[:-1] if number < below]
+        named = self._named(numbers[len(dropped) :]) if dropped else set()
         for number in dropped:
             entry = self.entry(number)
             for piece in entry.pieces if entry is not None else ():
-                self._delete(piece)
+                if (path := self._piece_path(piece)) not in named:
+                    self.store.delete(path)
             self.store.delete(self._entry_path(number))
         return len(dropped)
 
     def sweep(self, below_epoch: int) -> int:
         """Delete pieces that no entry names, written in epochs below this; return how many."""
-        named = {
-            self._piece_path(piece)
-            for entry in self.newest_first()
-            for piece in entry.pieces
-            if not piece.is_empty
-        }
+        named = self._named(self.numbers())
         prefix = f"{self.folder}pieces/"
         swept = 0
         for path in self.store.list(prefix):
@@ -188,10 +189,10 @@ class EdgeLogFiles:
                 swept += 1
         return swept
 
-    def _delete(self, piece: Piece) -> None:
-        if not piece.is_empty:
-            with suppress(NotFound):
-                self.store.delete(self._piece_path(piece))
+    def _named(self, numbers: Iterable[int]) -> set[str]:
+        """The pieces that these entries name."""
+        entries = [self.entry(number) for number in numbers]
+        return {self._piece_path(p) for entry in entries if entry for p in entry.pieces}
 
     def _entry_path(self, number: int) -> str:
         return f"{self.folder}entries/{number}"

@@ -54,7 +54,7 @@ _LOOK_LAST_NS = 200_000_000
 
 _POSITIONS = pa.schema([("lane", pa.int64()), ("position", pa.int64())])
 _PLACE = pa.schema([("lane", pa.int64()), ("position", pa.int64()), ("entry", pa.int64())])
-#: The row of a place that is of no lane.
+#: The row of a place that holds the entry to go on with; rows of lanes hold those read last.
 _NO_LANE = -1
 
 #: Makes the entry behind the last one; None: the log says it already.
@@ -216,6 +216,9 @@ class EdgeLogCommitter:
                 " that writes it: restore a newer checkpoint, or begin anew with fresh=True"
             )
         self._append(partial(edge_log.restarted, epoch=epoch, checkpoint=checkpoint, ends=ends))
+        if checkpoint == 0 and (last := self._files.last(self._last)) is not None:
+            # It begins anew: nothing before counts, for whomever.
+            self._files.trim(last.number)
 
     def finish(self) -> None:
         """The producing region has finished: end the log, unless a newer attempt owns it."""
@@ -340,16 +343,26 @@ class EdgeLogReader:
     def _check_untrimmed(self) -> None:
         """Refuse a log whose beginning was deleted: a reader that begins anew would miss it."""
         numbers = self._files.numbers()
-        if numbers and self._cursor.next_entry < numbers[0]:
+        if not numbers or self._cursor.next_entry >= numbers[0]:
+            return
+        if not self._cursor.place.positions and self._begins_anew(numbers[0]):
+            self._cursor = Cursor(self._is_mine, Place(numbers[0]))
+        else:
             raise Trimmed(
                 f"log {self._files.log!r} begins at entry {numbers[0]}, since all its readers had"
                 " read what came before; a region that begins anew cannot read it: begin the whole"
                 " job anew with fresh=True"
             )
 
+    def _begins_anew(self, number: int) -> bool:
+        entry = self._files.entry(number)
+        return entry is not None and entry.begins_anew
+
     def _nothing(self) -> Polled:
         if self._cursor.is_ended:
             return Polled((), SourceStatus.END)
+        # The log may have begun anew under a reader that has read nothing yet.
+        self._looked = bool(self._cursor.place.positions)
         wait_ns, self._wait_ns = self._wait_ns, min(2 * self._wait_ns, _LOOK_LAST_NS)
         return Polled((), SourceStatus.IDLE, wait_ns)
 
@@ -389,11 +402,13 @@ def _piece(transaction: Transaction) -> tuple[int, Piece]:
 
 def place_of(rows: Sequence[Mapping[str, int]]) -> Place:
     """Join the saved rows of all readers of a log."""
-    places = [
-        Place(row["entry"], {} if row["lane"] == _NO_LANE else {row["lane"]: row["position"]})
+    entries = [row["entry"] for row in rows if row["lane"] == _NO_LANE]
+    lanes = [
+        Place(min(entries), {row["lane"]: row["position"]}, {row["lane"]: row["entry"]})
         for row in rows
+        if row["lane"] != _NO_LANE
     ]
-    return Place.of_all(places)
+    return Place.of_all([*lanes, *(Place(entry) for entry in entries)])
 
 
 def _positions_table(positions: dict[int, int]) -> pa.Table:
@@ -404,5 +419,5 @@ def _positions_table(positions: dict[int, int]) -> pa.Table:
 def _place_table(place: Place) -> pa.Table:
     lanes = [_NO_LANE, *place.positions]
     positions = [0, *place.positions.values()]
-    columns = {"lane": lanes, "position": positions, "entry": [place.entry] * len(lanes)}
-    return pa.table(columns, schema=_PLACE)
+    entries = [place.entry, *(place.sources.get(lane, 0) for lane in place.positions)]
+    return pa.table({"lane": lanes, "position": positions, "entry": entries}, schema=_PLACE)

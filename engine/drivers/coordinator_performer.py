@@ -355,8 +355,8 @@ def recover_sinks(store: Store | None, job: str, sinks: Sinks, effect: d.Recover
         return d.SinkFailed(None, f"the start of epoch {epoch} could not be noted: {error}")
     if newest > epoch:
         return _superseded(job, epoch, newest)
-    start = None if effect.start is None else effect.start.checkpoint
-    return sinks.recover(epoch, records, through=epoch, start=start)
+    restored = None if effect.start is None else effect.restored
+    return sinks.recover(epoch, records, through=epoch, restored=restored)
 
 
 class Sinks:
@@ -382,20 +382,20 @@ class Sinks:
         records: Sequence[TransactionRecord],
         *,
         through: int | None = None,
-        start: int | None = None,
+        restored: int | None = None,
     ) -> Answer:
         """Commit again what the restored checkpoint names, abort everything else.
 
         Args:
             through: see `SinkCommitter.recover`.
-            start: the checkpoint from which an attempt starts; None: none starts.
+            restored: the checkpoint from which an attempt starts; None: none starts.
         """
         try:
             for sink, transactions in self._by_sink(records).items():
                 committer = self._committers[sink]
                 committer.recover(transactions, epoch=through)
-                if start is not None and isinstance(committer, GoesBack):
-                    committer.go_on(start)
+                if restored is not None and isinstance(committer, GoesBack):
+                    committer.go_on(restored)
         except Exception as error:
             reason = f"the sinks could not be recovered: {error}"
             return d.SinkFailed(None, reason, isinstance(error, CommitLost))

@@ -251,6 +251,8 @@ class RegionsSession:
         self._places = {
             r.name: RegionPlaces(plan.store, r.plan.job, r.reads) for r in plan.regions if r.reads
         }
+        #: Effects of the supervisor that are not performed yet.
+        self._to_do: list[s.SupervisorEffect] = []
         self._told = _Notices([r.name for r in plan.regions])
         self._thread = threading.Thread(target=self._watch, name=f"regions-{plan.job}", daemon=True)
         self._thread.start()
@@ -421,6 +423,7 @@ class RegionsSession:
         trim_at_s = time.monotonic() + _TRIM_EVERY_S
         while left:
             time.sleep(_LOOK_EVERY_S)
+            self._perform_all()
             for name, session in list(left.items()):
                 if session.has_settled:
                     del left[name]
@@ -452,13 +455,19 @@ class RegionsSession:
                 _log.warning("what region %r needs of its logs is not known: %s", name, error)
 
     def _step(self, event: s.SupervisorEvent) -> None:
-        effects = self._supervisor.step(event)
+        self._to_do += self._supervisor.step(event)
         self._supervisor.check()
-        for effect in effects:
+        self._perform_all()
+
+    def _perform_all(self) -> None:
+        """Perform effects in order; one that storage refuses is tried again at the next look."""
+        while self._to_do:
             try:
-                self._perform(effect)
-            except Exception:
-                _log.exception("job %r: %r could not be done", self._plan.job, effect)
+                self._perform(self._to_do[0])
+            except Exception as error:
+                _log.warning("job %r: %r is tried again: %s", self._plan.job, self._to_do[0], error)
+                return
+            del self._to_do[0]
 
     def _perform(self, effect: s.SupervisorEffect) -> None:
         match effect:
