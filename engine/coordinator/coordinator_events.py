@@ -387,6 +387,8 @@ class NoticeKind(Enum):
     ATTEMPT_FAILED = "attempt_failed"
     WORKER_LOST = "worker_lost"
     RESCALED = "rescaled"
+    #: Of a job of several regions: which went back, how far, and why.
+    FAILOVER = "failover"
     FINISHED = "finished"
     WARNING = "warning"
 

@@ -45,7 +45,23 @@ class CheckpointsKept:
     needs: Sequence[Mapping[str, int]]
 
 
-SupervisorEvent = RegionSettled | CheckpointsKept
+@dataclass(frozen=True, slots=True)
+class RegionRestarted:
+    """A region has gone back to its newest checkpoint.
+
+    Attributes:
+        checkpoint: its number; 0: the region began anew.
+        rows: about how many records of its sources it reads once more.
+        reason: why, as its coordinator says.
+    """
+
+    region: str
+    checkpoint: int
+    rows: int
+    reason: str
+
+
+SupervisorEvent = RegionSettled | CheckpointsKept | RegionRestarted
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,8 +86,15 @@ class StopRegion:
     region: str
 
 
+@dataclass(frozen=True, slots=True)
+class ReportFailover:
+    """Tell people which regions went back, how far, and why."""
+
+    text: str
+
+
 #: In list order. A log is trimmed only below what all checkpoints told before need.
-SupervisorEffect = EndLog | TrimLog | StopRegion
+SupervisorEffect = EndLog | TrimLog | StopRegion | ReportFailover
 
 
 class Supervisor:
@@ -107,6 +130,8 @@ class Supervisor:
                 return self._has_settled(event)
             case CheckpointsKept():
                 return self._kept(event)
+            case RegionRestarted():
+                return [ReportFailover(self._report(event))]
             case _:
                 assert_never(event)
 
@@ -129,6 +154,15 @@ class Supervisor:
                 self._trimmed[log] = below
                 effects.append(TrimLog(log, below))
         return effects
+
+    def _report(self, event: RegionRestarted) -> str:
+        back = f"chk-{event.checkpoint}" if event.checkpoint else "its beginning"
+        others = [n for n in self._regions if n != event.region and n not in self._settled]
+        stayed = f"; {', '.join(others)} went on" if others else ""
+        return (
+            f"region {event.region} went back to {back} and reads about {event.rows} records once"
+            f" more, because {event.reason}{stayed}"
+        )
 
     def check(self) -> None:
         """Assert every invariant."""

@@ -33,14 +33,28 @@ def make_launcher(job: str, options: RunOptions, slots: int) -> WorkerLauncher:
 
 @contextmanager
 def region_launchers(job: str, options: RunOptions, slots: int) -> Iterator[LauncherMaker]:
-    """Make launchers for the regions of a job, which share a Spark session.
+    """Make launchers for the regions of a job, which share a Spark session, or the process from
+    which workers are forked.
 
-    `slots`: of all regions together. A session of the job's own ends with the last launcher.
+    `slots`: of all regions together. What is shared ends with the last launcher.
 
     Raises: UserError when Spark has too few slots.
     """
-    if options.runner != "spark":
+    if options.runner == "threads":
         yield make_launcher
+        return
+    if options.runner == "processes":
+        from ..local.forks import Forks
+        from ..local.processes import ProcessLauncher
+
+        forks = Forks()
+        forks.enter()
+        try:
+            yield lambda name, settings, workers: ProcessLauncher(
+                workers=workers, entry=worker, forks=forks
+            )
+        finally:
+            forks.leave()
         return
     from ..spark.capacity import classic_context, require_slots
     from ..spark.launcher import SparkLauncher

@@ -34,7 +34,7 @@ from ..contract.launcher import LauncherMaker
 from ..contract.options import RunOptions
 from ..contract.outcomes import JobResult
 from ..coordinator import supervisor as s
-from ..coordinator.coordinator_events import Notice, Outcome
+from ..coordinator.coordinator_events import Notice, NoticeKind, Outcome
 from ..coordinator.rules import Phase
 from ..drivers.restore import resolve
 from ..drivers.status import Status
@@ -50,6 +50,7 @@ _log = logging.getLogger(__name__)
 _LOOK_EVERY_S = 0.05
 #: How often it is looked for what logs hold in vain.
 _TRIM_EVERY_S = 2.0
+_NOTICES_MAX = 1000
 _VECTOR_BYTES_MAX = 1024**2
 _VECTOR = re.compile(r".*/regions/sav-(?P<number>[0-9]{1,18})/?")
 _PHASES = (
@@ -253,6 +254,7 @@ class RegionsSession:
         }
         #: Effects of the supervisor that are not performed yet.
         self._to_do: list[s.SupervisorEffect] = []
+        self._progress = {r.name: _Progress(r) for r in plan.regions}
         self._told = _Notices([r.name for r in plan.regions])
         self._thread = threading.Thread(target=self._watch, name=f"regions-{plan.job}", daemon=True)
         self._thread.start()
@@ -424,6 +426,8 @@ class RegionsSession:
         while left:
             time.sleep(_LOOK_EVERY_S)
             self._perform_all()
+            for name in left:
+                self._look_for_restart(name)
             for name, session in list(left.items()):
                 if session.has_settled:
                     del left[name]
@@ -446,6 +450,11 @@ class RegionsSession:
             return Outcome.FAILED
         done = self._results[name].outcome == "finished"
         return Outcome.FINISHED if done else Outcome.STOPPED
+
+    def _look_for_restart(self, name: str) -> None:
+        restarted = self._progress[name].looked(self._running[name].status())
+        if restarted is not None:
+            self._step(restarted)
 
     def _look_at_places(self) -> None:
         for name, places in self._places.items():
@@ -477,6 +486,42 @@ class RegionsSession:
                 self._plan.files(log).trim(below)
             case s.StopRegion(region):
                 self._running[region].stop()
+            case s.ReportFailover(text):
+                _log.info("job %r: %s", self._plan.job, text)
+                self._told.add(Notice(NoticeKind.FAILOVER, text))
+
+
+class _Progress:
+    """How far a region has come since its newest checkpoint, by the looks at it."""
+
+    def __init__(self, region: RegionPlan) -> None:
+        self._region = region
+        self._sources = {task.index for task in region.plan.tasks if task.is_source}
+        self._restarts = self._completed = 0
+        #: Records of the sources in this attempt: at the newest checkpoint, and now.
+        self._covered = self._rows = 0
+
+    def looked(self, status: Status) -> s.RegionRestarted | None:
+        """Compare with the look before; a restart in between is returned."""
+        restarted = None
+        if status.restarts > self._restarts:
+            self._restarts = status.restarts
+            newest = status.checkpoints[-1].checkpoint if status.checkpoints else 0
+            repeated = max(0, self._rows - self._covered)
+            restarted = s.RegionRestarted(self._region.name, newest, repeated, _reason(status))
+            self._covered = self._rows = 0
+        rows = sum(n.rows_out for (task, _), n in status.numbers.items() if task in self._sources)
+        if status.completed > self._completed:
+            self._completed, self._covered = status.completed, rows
+        self._rows = rows
+        return restarted
+
+
+def _reason(status: Status) -> str:
+    """Why the last attempt failed."""
+    failures = (NoticeKind.WORKER_LOST, NoticeKind.ATTEMPT_FAILED)
+    texts = [notice.text for _, notice in status.notices if notice.kind in failures]
+    return texts[-1].partition("\n")[0] if texts else "an attempt failed"
 
 
 class _Notices:
@@ -494,10 +539,14 @@ class _Notices:
                 for number, notice in status.notices:
                     if number > self._seen[region]:
                         self._seen[region] = number
-                        self._add(region, notice)
-            return tuple(self._notices[-1000:])
+                        self._append(replace(notice, text=f"{region}: {notice.text}"))
+            return tuple(self._notices)
 
-    def _add(self, region: str, notice: Notice) -> None:
+    def add(self, notice: Notice) -> None:
+        """Add a notice about the job."""
+        with self._lock:
+            self._append(notice)
+
+    def _append(self, notice: Notice) -> None:
         number = self._notices[-1][0] + 1 if self._notices else 1
-        told = replace(notice, text=f"{region}: {notice.text}")
-        self._notices = [*self._notices[-1000:], (number, told)]
+        self._notices = [*self._notices[1 - _NOTICES_MAX :], (number, notice)]

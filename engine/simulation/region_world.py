@@ -318,8 +318,8 @@ class RegionWorld:
                     self._end(log)
                 case s.TrimLog(log, below):
                     self.trimmed += EdgeLogFiles(self.store, _JOB, log).trim(below)
-                case s.StopRegion():
-                    raise AssertionError("no region fails")
+                case s.StopRegion() | s.ReportFailover():
+                    raise AssertionError("no region fails for good")
         self.supervisor.check()
 
     def _end(self, log: str) -> None:

@@ -8,8 +8,10 @@ from headrace.engine.coordinator.coordinator_events import Outcome
 from headrace.engine.coordinator.supervisor import (
     CheckpointsKept,
     EndLog,
+    RegionRestarted,
     RegionSettled,
     RegionSpec,
+    ReportFailover,
     StopRegion,
     Supervisor,
     TrimLog,
@@ -66,3 +68,20 @@ def test_the_low_watermark_never_goes_back(supervisor: Supervisor) -> None:
         "a: trimmed 7, needed {'second': 7, 'third': 5}\n"
         "b: trimmed 2, needed {'third': 1}"
     )
+
+
+def test_a_restart_is_reported_with_the_regions_that_went_on(supervisor: Supervisor) -> None:
+    supervisor.step(RegionSettled("first", Outcome.FINISHED))
+    assert supervisor.step(RegionRestarted("second", 7, 120, "worker 0 was lost")) == [
+        ReportFailover(
+            "region second went back to chk-7 and reads about 120 records once more, because"
+            " worker 0 was lost; third went on"
+        )
+    ]
+    supervisor.step(RegionSettled("third", Outcome.STOPPED))
+    assert supervisor.step(RegionRestarted("second", 0, 0, "it died")) == [
+        ReportFailover(
+            "region second went back to its beginning and reads about 0 records once more, because"
+            " it died"
+        )
+    ]

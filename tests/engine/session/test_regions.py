@@ -14,6 +14,7 @@ import pyarrow.dataset
 import pytest
 
 import headrace as hr
+from headrace.engine.coordinator.coordinator_events import NoticeKind
 from headrace.engine.session.handle import JobHandle
 from headrace.engine.session.regions import RegionsSession
 from headrace.engine.storage.checkpoint_storage import FsspecStore
@@ -105,6 +106,9 @@ def test_kills_in_every_region_are_exact_and_restart_that_region_alone(tmp_path:
     assert sum(killed.values()) >= 4
     for name, kills in killed.items():
         assert restarts[name] <= kills, f"{name} restarted without a kill of its own"
+    reports = [n.text for _, n in handle.status().notices if n.kind is NoticeKind.FAILOVER]
+    assert any("region count went back to chk-" in text for text in reports)
+    assert all(", because worker " in text for text in reports)
 
 
 def test_a_job_that_was_stopped_goes_on_at_another_parallelism(tmp_path: Path) -> None:
