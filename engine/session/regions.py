@@ -33,6 +33,7 @@ from ..contract.execution import ExecutionPlan
 from ..contract.launcher import LauncherMaker
 from ..contract.options import RunOptions
 from ..contract.outcomes import JobResult
+from ..contract.places import absolute
 from ..coordinator import supervisor as s
 from ..coordinator.coordinator_events import Notice, NoticeKind, Outcome
 from ..coordinator.rules import Phase
@@ -302,7 +303,8 @@ class RegionsSession:
                 return f"{self._plan.directory.rstrip('/')}/{path}"
 
     def _check_place(self, path: str | None) -> None:
-        if path is not None:
+        here = absolute(self._plan.directory).rstrip("/")
+        if path is not None and absolute(path).rstrip("/") != here:
             raise UserError(
                 "a savepoint of a job of several regions lies in its own checkpoint directory,"
                 " where the logs are: leave the path out"

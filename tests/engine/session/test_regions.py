@@ -167,7 +167,7 @@ def test_a_savepoint_is_a_vector_from_which_the_job_goes_back(tmp_path: Path) ->
 def test_stop_with_savepoint_loses_and_repeats_nothing(tmp_path: Path) -> None:
     handle = three(tmp_path, rate=8000).start("threads")
     until(lambda: handle.status().completed > 6)
-    saved = handle.stop_with_savepoint()
+    saved = handle.stop_with_savepoint(str(tmp_path / "checkpoints"))
     assert handle.wait(60).savepoint == saved
     assert three(tmp_path, rate=None).run("threads", restore=saved).outcome == "finished"
     check_output(tmp_path)
