@@ -16,6 +16,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from functools import partial
 
 import pyarrow as pa
@@ -292,7 +293,7 @@ class EdgeLogReader:
         batches: Sequence[pa.RecordBatch] = ()
         if not piece.is_empty:
             rows = self._records(piece).slice(position - piece.first, rows_max)
-            batches = rows.combine_chunks().to_batches()
+            batches = rows.to_batches()
             position += rows.num_rows
             self._cursor.read(rows.num_rows)
         else:
@@ -345,8 +346,10 @@ class EdgeLogReader:
         numbers = self._files.numbers()
         if not numbers or self._cursor.next_entry >= numbers[0]:
             return
-        if not self._cursor.place.positions and self._begins_anew(numbers[0]):
-            self._cursor = Cursor(self._is_mine, Place(numbers[0]))
+        if self._begins_anew(numbers[0]):
+            # What was read of the log before, if anything was, this entry refuses.
+            place = replace(self._cursor.place, entry=numbers[0])
+            self._cursor = Cursor(self._is_mine, place)
         else:
             raise Trimmed(
                 f"log {self._files.log!r} begins at entry {numbers[0]}, since all its readers had"
