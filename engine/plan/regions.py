@@ -74,7 +74,7 @@ class _Parts:
         self._above: dict[_Part, _Part] = {}
         for node in graph.nodes:
             self._above.setdefault((node, None), (node, None))
-            for edge in node.inputs:
+            for edge in (*node.inputs, *node.again):
                 self._join(self.read_end(edge, node), (node, None))
 
     def read_end(self, edge: Input, consumer: Node) -> _Part:
@@ -96,13 +96,14 @@ class _Parts:
     def check_ends(self) -> None:
         """Refuse a log that is written and read in one region."""
         for consumer in self._graph.nodes:
-            for edge in consumer.inputs:
+            for edge in (*consumer.inputs, *consumer.again):
                 if edge.node.role is not Role.LOG:
                     continue
                 if self.root(self.read_end(edge, consumer)) == self.root((edge.node, None)):
                     raise UserError(
-                        f"{edge.node.label} has both ends in one region, since another edge leads"
-                        f" past it to {consumer.label}: log every edge between the two, or none"
+                        f"{edge.node.label} has both ends in one region, since another edge or a"
+                        f" loop joins them by {consumer.label}: log every edge between the two, and"
+                        " none within a loop"
                     )
 
     def _join(self, left: _Part, right: _Part) -> None:
@@ -155,9 +156,11 @@ def _region(graph: LogicalGraph, parts: _Parts, root: _Part, name: str, ends: En
             writes.append(graph.names[node])
             sinks.append(_sink(node, graph.names[node], tuple(inputs), ends))
         else:
-            copies[node] = replace(node, name=graph.names[node], inputs=tuple(inputs))
+            copies[node] = replace(node, name=graph.names[node], inputs=tuple(inputs), again=[])
             if node.role is Role.SINK:
                 sinks.append(copies[node])
+    for node, copy in copies.items():
+        copy.again.extend(replace(edge, node=copies[edge.node]) for edge in node.again)
     reads = tuple(graph.names[log] for log in sources)
     return RegionGraph(name, tuple(sinks), tuple(writes), reads)
 

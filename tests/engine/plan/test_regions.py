@@ -95,6 +95,25 @@ def test_a_way_around_the_log_is_refused() -> None:
         regions(both.write.collect(name="out"))
 
 
+def test_a_log_within_a_loop_is_refused_and_a_loop_within_a_region_is_whole() -> None:
+    def body(loop: Stream) -> tuple[Stream, Stream]:
+        return loop.logged(name="inner").select("id", "amount", name="again"), loop
+
+    with pytest.raises(UserError, match=r"logged 'inner' .* or a loop joins them"):
+        regions(orders().iterate(body, name="rounds").write.collect(name="out"))
+    logged = orders().logged(name="log")
+    rounds = logged.iterate(
+        lambda loop: (loop.select("id", "amount", name="round"), loop), name="rounds"
+    )
+    found = regions(rounds.write.collect(name="out"))
+    assert [shape(region) for region in found] == [
+        ("orders", (), ("log",)),
+        ("log", ("log",), ()),
+    ]
+    plan = build_plan("job", found[1].sinks, parallelism=2, max_parallelism=8)
+    assert [edge.key for edge in plan.edges if edge.feedback] == ["rounds (again)->rounds/0"]
+
+
 def test_regions_in_a_circle_are_refused() -> None:
     left, right = orders("left"), orders("right")
     crossed = left.union(right.logged(name="to-left")).write.collect(name="one")
