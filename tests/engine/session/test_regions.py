@@ -10,6 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.dataset
 import pytest
 
@@ -225,6 +226,25 @@ def test_windows_behind_a_log_close_by_the_event_time_before_it(tmp_path: Path) 
     result = job.run("threads")
     assert sum(result.collected["out"]["n_rows"].to_pylist()) == 120
     assert result.collected["late"].num_rows == 0
+
+
+def test_a_region_between_two_logs_may_hold_a_loop(tmp_path: Path) -> None:
+    left = pc.field("left")
+
+    def body(loop: hr.Stream) -> tuple[hr.Stream, hr.Stream]:
+        again = loop.filter(left > 0).select("sequence", left=left - 1)
+        return again, loop.filter(left == 0)
+
+    begun = numbers(3000, None).select("sequence", left=pc.field("key")).logged(name="in")
+    done = begun.rebalance().iterate(body, name="rounds").logged(name="done")
+    job = hr.Job(
+        "looped",
+        done.write.collect(name="out"),
+        checkpoints=hr.Checkpoints(str(tmp_path), interval="50ms"),
+        parallelism=2,
+    )
+    result = job.run("threads")
+    assert sorted(result.collected["out"]["sequence"].to_pylist()) == list(range(3000))
 
 
 def test_a_job_whose_output_ends_with_the_process_begins_anew(tmp_path: Path) -> None:
