@@ -39,6 +39,7 @@ if _TYPE_CHECKING:
     from .engine.contract.options import State as State
     from .engine.contract.options import Workers as Workers
     from .engine.contract.outcomes import JobResult as JobResult
+    from .engine.contract.region import Region as Region
     from .engine.inspection.data_source import HeadraceDataSource as HeadraceDataSource
     from .engine.operators.aggregations import Aggregation as Aggregation
     from .engine.operators.aggregations import count as count
@@ -73,6 +74,7 @@ _HOMES = {
     "JobHandle": ".engine.session.handle",
     "JobResult": ".engine.contract.outcomes",
     "Job": ".engine.session.job",
+    "Region": ".engine.contract.region",
     "Polled": ".engine.contract.operators",
     "SourceStatus": ".engine.contract.operators",
     "StateKind": ".engine.contract.operators",

@@ -11,6 +11,8 @@
     JOB/elsewhere/N               number N of the history is a checkpoint in another directory
     JOB/failed/OPERATOR-N.arrow   the batch at which subtask N of an operator failed last
     JOB/owner                     token by which the job's sinks know output of this directory
+    JOB/logs/LOG/...              the log of a logged edge (`edge_log_files.py`)
+    JOB/regions/sav-N             a savepoint of a job of several regions (`engine/session`)
     JOB/KIND-N/claimed            the job that has claimed this checkpoint or savepoint
     JOB/KIND-N/released           its metadata, from the release until all of it is deleted
 

@@ -28,6 +28,7 @@ PUBLIC = [
     "KeyedStream",
     "Network",
     "Polled",
+    "Region",
     "Restart",
     "Sink",
     "SinkHandle",

@@ -69,6 +69,12 @@ UNMIRRORED = {
     "recovery/handles.py": "values; every test of metadata uses them",
     "recovery/shared_files.py": "reads what tests/recovery/test_catalog_databases.py damages",
     "engine/drivers/warm.py": "imported in another process: tests/spark/test_daemon.py",
+    "engine/session/region_places.py": (
+        "what logs are trimmed by: tests/engine/session/test_regions.py"
+    ),
+    "engine/session/region_planning.py": (
+        "every job of regions is planned by it: tests/engine/session/test_regions.py"
+    ),
     "engine/session/coordinator_rules.py": "options as rules: tests/engine/session/test_session.py",
     "engine/coordinator/rules.py": "values; the tests of the coordinator use them",
     "engine/operators/aggregates.py": (

@@ -58,6 +58,7 @@ from .functions import Functions
 from .isolated import STATE_STAYS, refuse_isolated
 from .iterated import Body, iterated
 from .joined import On, joined
+from .logged import Read, logged
 from .processed import processed
 from .windowed import check_window, window_aggregated
 from .write import Write
@@ -294,6 +295,21 @@ class Stream(Functions["Stream"]):
             return self.partitioned(ByRange.over(self.schema, column, boundaries))
         except (TypeError, ValueError) as error:
             raise UserError(f"partition_by_range: {error}") from None
+
+    def logged(self, *, name: str | None = None, read: Read = "committed") -> Stream:
+        """Keep the records in a durable log on their way: the operators before it and behind it
+        become *regions* of the job.
+
+        Each region has workers, checkpoints and restarts of its own. A failure behind the log
+        repeats nothing before it, and the other way round. Needs `checkpoints=`; the log lies in
+        that directory. State the settings of a region with `Job(regions=[hr.Region(...)])`.
+
+        Args:
+            name: required; the log's identity.
+            read: "committed": a record is read once the checkpoint behind it is complete, so it
+                waits for up to an interval of the writing region's checkpoints.
+        """
+        return logged(self, name=name, read=read)
 
     def iterate(
         self, body: Body[Stream], *, name: str | None = None, parallelism: int | None = None

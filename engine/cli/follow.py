@@ -256,6 +256,7 @@ _LINES = {
     NoticeKind.ATTEMPT_FAILED: "attempt failed: {}",
     NoticeKind.WORKER_LOST: "worker lost: {}",
     NoticeKind.RESCALED: "{}",
+    NoticeKind.FAILOVER: "failover: {}",
     NoticeKind.FINISHED: "{}",
     NoticeKind.WARNING: "warning: {}",
 }

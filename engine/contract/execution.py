@@ -8,8 +8,8 @@ finds its state.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from enum import Enum
 from typing import NamedTuple
 
@@ -168,17 +168,24 @@ class EdgePlan:
 
 @dataclass(frozen=True, slots=True)
 class ExecutionPlan:
-    """A job, ready to run."""
+    """A job, ready to run.
+
+    Attributes:
+        regions: {region: its tasks}, of a job that logged edges part; such a plan shows the job as
+            a whole, and each region runs by a plan of its own.
+    """
 
     job: str
     tasks: tuple[TaskPlan, ...]
     edges: tuple[EdgePlan, ...]
     max_parallelism: int
+    regions: Mapping[str, range] = field(default_factory=dict)
 
     @property
     def slots(self) -> int:
-        """Slot i holds subtask i of every task."""
-        return max(task.parallelism for task in self.tasks)
+        """Slot i holds subtask i of every task; regions share no slots."""
+        parts = list(self.regions.values()) or [range(len(self.tasks))]
+        return sum(max(self.tasks[task].parallelism for task in part) for part in parts)
 
     @property
     def hops(self) -> int:

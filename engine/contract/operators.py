@@ -20,6 +20,7 @@ from typing import Any, Protocol, runtime_checkable
 
 import pyarrow as pa
 
+from headrace.channels.events import MIN_WATERMARK
 from headrace.recovery.handles import SharedFile
 
 
@@ -386,12 +387,15 @@ class Polled:
 
     Attributes:
         split: of all these batches, where the reader tells splits apart (`ReadsSplits`).
+        watermark_ns: no record of the split up to this time is expected after these batches;
+            MIN_WATERMARK: the reader does not know.
     """
 
     batches: Sequence[pa.RecordBatch]
     status: SourceStatus
     wait_ns: int = 0
     split: str = ""
+    watermark_ns: int = MIN_WATERMARK
 
 
 class SourceReader(Stateful, Protocol):
@@ -457,6 +461,15 @@ class SinkWriter(Stateful, Protocol):
         ...
 
 
+@runtime_checkable
+class TakesEventTime(SinkWriter, Protocol):
+    """A sink writer that wants to know how far event time has come."""
+
+    def tell_event_time(self, watermark_ns: int) -> None:
+        """No record up to this time is expected after those written. Before a `precommit`."""
+        ...
+
+
 class SinkCommitter(Protocol):
     """Makes pre-committed transactions visible.
 
@@ -478,6 +491,18 @@ class SinkCommitter(Protocol):
 
         Called before an attempt starts. Transactions of newer epochs belong to another driver,
         which has taken over while this one was frozen.
+        """
+        ...
+
+
+@runtime_checkable
+class GoesBack(SinkCommitter, Protocol):
+    """A committer that takes visible output back when its job goes on from an older checkpoint."""
+
+    def go_on(self, checkpoint: int) -> None:
+        """The attempt of the last `recover` starts from this checkpoint; 0: from nothing.
+
+        Called after `recover`, before the attempt starts. Raises: as `commit`.
         """
         ...
 

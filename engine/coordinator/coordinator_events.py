@@ -277,13 +277,17 @@ class RecoverSinks:
     """Commit these transactions (again), and abort every other open transaction of the job, up to
     this epoch.
 
-    Answered by SinksRecovered, SinkFailed or Superseded. `start`: noted before anything is aborted;
-    None: the epoch noted its start before.
+    Answered by SinksRecovered, SinkFailed or Superseded.
+
+    Attributes:
+        start: noted before anything is aborted; None: the epoch noted its start before.
+        restored: number of the checkpoint from which the attempt starts; 0: from nothing.
     """
 
     epoch: int
     transactions: tuple[TransactionRecord, ...]
     start: EpochStart | None = None
+    restored: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -383,6 +387,8 @@ class NoticeKind(Enum):
     ATTEMPT_FAILED = "attempt_failed"
     WORKER_LOST = "worker_lost"
     RESCALED = "rescaled"
+    #: Of a job of several regions: which went back, how far, and why.
+    FAILOVER = "failover"
     FINISHED = "finished"
     WARNING = "warning"
 

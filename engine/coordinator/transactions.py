@@ -102,7 +102,7 @@ class Transactions:
     def _recover(self, epoch: int, start: EpochStart | None) -> list[CoordinatorEffect]:
         self.again_at_ns = None
         self._recovery = (epoch, start)
-        return [RecoverSinks(epoch, self.uncommitted, start)]
+        return [RecoverSinks(epoch, self.uncommitted, start, self._newest)]
 
     def again(self, now_ns: int) -> list[CoordinatorEffect]:
         """Repeat what failed, if its back-off is over: the recovery, or the unconfirmed part of

@@ -28,7 +28,7 @@ from headrace.recovery.store import (
 
 from ..contract import messages as m
 from ..contract.errors import CommitLost, HeadraceError
-from ..contract.operators import SinkCommitter, Transaction
+from ..contract.operators import GoesBack, SinkCommitter, Transaction
 from ..coordinator import coordinator_events as d
 from ..storage.checkpoint_storage import open_store
 from .checkpoint_directory import CheckpointDirectory
@@ -355,7 +355,8 @@ def recover_sinks(store: Store | None, job: str, sinks: Sinks, effect: d.Recover
         return d.SinkFailed(None, f"the start of epoch {epoch} could not be noted: {error}")
     if newest > epoch:
         return _superseded(job, epoch, newest)
-    return sinks.recover(epoch, records, through=epoch)
+    restored = None if effect.start is None else effect.restored
+    return sinks.recover(epoch, records, through=epoch, restored=restored)
 
 
 class Sinks:
@@ -376,15 +377,25 @@ class Sinks:
         return d.TransactionsCommitted(checkpoint)
 
     def recover(
-        self, epoch: int, records: Sequence[TransactionRecord], *, through: int | None = None
+        self,
+        epoch: int,
+        records: Sequence[TransactionRecord],
+        *,
+        through: int | None = None,
+        restored: int | None = None,
     ) -> Answer:
         """Commit again what the restored checkpoint names, abort everything else.
 
-        `through`: see `SinkCommitter.recover`.
+        Args:
+            through: see `SinkCommitter.recover`.
+            restored: the checkpoint from which an attempt starts; None: none starts.
         """
         try:
             for sink, transactions in self._by_sink(records).items():
-                self._committers[sink].recover(transactions, epoch=through)
+                committer = self._committers[sink]
+                committer.recover(transactions, epoch=through)
+                if restored is not None and isinstance(committer, GoesBack):
+                    committer.go_on(restored)
         except Exception as error:
             reason = f"the sinks could not be recovered: {error}"
             return d.SinkFailed(None, reason, isinstance(error, CommitLost))

@@ -39,6 +39,7 @@ from ..contract.operators import (
     SourceReader,
     SourceStatus,
     StateBackend,
+    TakesEventTime,
     Transaction,
 )
 from ..contract.user_code import Blames, shown
@@ -285,6 +286,8 @@ class Chain:
         name = self._plan.operators[-1].name
         self._tell_call(self._told[-1])
         with self._blames[name]:
+            if isinstance(self._sink, TakesEventTime):
+                self._sink.tell_event_time(self._progress.reached_ns)
             return [(name, transaction) for transaction in self._sink.precommit(checkpoint)]
 
     def failed_batch(self, operator: str) -> pa.RecordBatch | None:

@@ -59,6 +59,15 @@ class SplitGenerator(WatermarkGenerator, Protocol):
         ...
 
 
+@runtime_checkable
+class CarriedGenerator(SplitGenerator, Protocol):
+    """A generator whose watermarks come with the splits, from an earlier job or region."""
+
+    def carried(self, watermark_ns: int) -> None:
+        """Note the watermark of a poll (see `Polled`), after `polled`."""
+        ...
+
+
 class Progress:
     """Watermarks on their way through the operators of one chain, head first."""
 
@@ -73,6 +82,9 @@ class Progress:
         }
         self._split_generators = [
             g for g in self._generators.values() if isinstance(g, SplitGenerator)
+        ]
+        self._carried_generators = [
+            g for g in self._split_generators if isinstance(g, CarriedGenerator)
         ]
         #: The watermark that has reached each operator; the last entry is the tail's output.
         self._come = [MIN_WATERMARK] * (len(operators) + 1)
@@ -96,6 +108,13 @@ class Progress:
         """See `SplitGenerator`."""
         for generator in self._split_generators:
             generator.polled(polled.split, splits, now_ns, empty=not polled.batches)
+        for carried in self._carried_generators:
+            carried.carried(polled.watermark_ns)
+
+    @property
+    def reached_ns(self) -> int:
+        """The watermark that has come out of the tail."""
+        return self._come[-1]
 
     def come(self, watermark_ns: int) -> None:
         """Event time has come to the chain."""

@@ -103,3 +103,61 @@ class WatermarkOperator:
             return None
         found: int = newest * self._unit_ns
         return min(max(found, MIN_WATERMARK), MAX_WATERMARK)
+
+
+class CarriedWatermarkOperator:
+    """Passes records on; its watermarks come with the splits of its source (`CarriedGenerator`)."""
+
+    def __init__(self, *, operator: str) -> None:
+        self._times = SplitTimes()
+        self.records = 0
+
+    @property
+    def watermark_ns(self) -> int:
+        """See `WatermarkGenerator`."""
+        newest_ns = self._times.newest_ns
+        return MIN_WATERMARK if newest_ns is None else newest_ns
+
+    def open(self, context: OperatorContext) -> None:
+        """Note which subtask this is."""
+        self._times.begin(context)
+
+    def restore(self, states: Sequence[RestoredState]) -> None:
+        """Go on from the splits' times."""
+        self._times.restore(states)
+
+    def opened(self, splits: Collection[str]) -> None:
+        """See `SplitGenerator`."""
+        self._times.opened(splits)
+
+    def polled(
+        self, split: str, splits: Collection[str] | None, now_ns: int, *, empty: bool
+    ) -> None:
+        """See `SplitGenerator`."""
+        self._times.polled(split, splits, now_ns, empty=empty)
+
+    def carried(self, watermark_ns: int) -> None:
+        """See `CarriedGenerator`. Asked for after the poll's records have passed."""
+        if watermark_ns > MIN_WATERMARK:
+            # The highest is for the end of input alone.
+            self._times.came(min(watermark_ns, MAX_WATERMARK - 1))
+
+    def process(self, batch: pa.RecordBatch, port: int) -> Iterable[pa.RecordBatch]:
+        """Pass the batch on."""
+        self.records += batch.num_rows
+        yield batch
+
+    def finish(self) -> Iterable[pa.RecordBatch]:
+        """Emit no records: none are held back."""
+        return ()
+
+    def commit(self) -> None:
+        """Publish the splits' times."""
+        self._times.commit()
+
+    def snapshot(self) -> Sequence[StateSnapshot]:
+        """Freeze the splits' times."""
+        return self._times.snapshot()
+
+    def close(self) -> None:
+        """Do nothing: there are no resources."""

@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import functools
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from headrace.channels.partitioners.forward import Forward
@@ -67,6 +68,39 @@ def build_plan(
         for index, chain in enumerate(found)
     )
     return ExecutionPlan(job, tasks, edges, max_parallelism)
+
+
+def joined_plan(job: str, plans: Mapping[str, ExecutionPlan]) -> ExecutionPlan:
+    """Show the plans of a job's regions as one."""
+    tasks: list[TaskPlan] = []
+    edges: list[EdgePlan] = []
+    regions: dict[str, range] = {}
+    for region, plan in plans.items():
+        first, edge = len(tasks), len(edges)
+        regions[region] = range(first, first + len(plan.tasks))
+        tasks += [_moved_task(task, first, edge) for task in plan.tasks]
+        edges += [
+            replace(
+                e, index=e.index + edge, producer=e.producer + first, consumer=e.consumer + first
+            )
+            for e in plan.edges
+        ]
+    most = max(plan.max_parallelism for plan in plans.values())
+    return ExecutionPlan(job, tuple(tasks), tuple(edges), most, regions)
+
+
+def _moved_task(task: TaskPlan, first: int, edge: int) -> TaskPlan:
+    def moved(edges: Sequence[int]) -> tuple[int, ...]:
+        return tuple(index + edge for index in edges)
+
+    return replace(
+        task,
+        index=task.index + first,
+        inputs=moved(task.inputs),
+        outputs=moved(task.outputs),
+        late_outputs=moved(task.late_outputs),
+        error_outputs=moved(task.error_outputs),
+    )
 
 
 def _edges(
@@ -140,7 +174,7 @@ def _operator_plan(job: str, node: Node, name: str) -> OperatorPlan:
         sink=node.writer,
         committer=_committer_factory(job, node, name),
         stateful=node.stateful or node.role is not Role.OPERATOR,
-        time=_time_role(node.operator),
+        time=EventTimeRole.ACTS if node.takes_event_time else _time_role(node.operator),
         idle_after_ns=node.idle_after_ns,
         batch=node.batch,
         built_at=node.built_at,

@@ -29,6 +29,8 @@ class Role(Enum):
     SOURCE = "source"
     OPERATOR = "operator"
     SINK = "sink"
+    #: A logged edge: the sink of one region and the source of others (`regions.py`).
+    LOG = "log"
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,6 +104,7 @@ class Node:
         late: schema of its late records; None if it has none.
         batch: the batches that it asks for; None: it takes records as they come.
         errors: schema of its dead letters; None if it routes none.
+        takes_event_time: a sink whose writers are told event time.
         again: of the head of a loop: what comes round again. Filled in once, when the body is
             built; its ports follow those of `inputs`.
         built_at: "job.py:17", where the user wrote it.
@@ -123,6 +126,7 @@ class Node:
     late: pa.Schema | None = None
     batch: BatchRule | None = None
     errors: pa.Schema | None = None
+    takes_event_time: bool = False
     again: list[Input] = field(default_factory=list)
     built_at: str = "?"
 

@@ -8,7 +8,7 @@ override them (see `settings`).
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -22,9 +22,11 @@ from ..contract.errors import UserError
 from ..contract.execution import ExecutionPlan
 from ..contract.options import Checkpoints, Runner, RunOptions, Stated
 from ..contract.outcomes import JobResult
+from ..contract.region import Region
 from ..contract.suggestion import did_you_mean
 from ..plan.builder import build_plan
 from ..plan.mermaid import mermaid
+from ..plan.regions import has_regions
 from ..plan.validate import check_name, check_parallelism
 from .handle import JobHandle, Session, Successor
 from .settings import find_settings_file, layered
@@ -34,6 +36,7 @@ if TYPE_CHECKING:
 
     from ..connectors.memory import CollectSink
     from ..coordinator.autoscale import AutoscaleRules
+    from .regions import RegionsPlan
 
 
 class Overrides(Stated, total=False):
@@ -53,21 +56,24 @@ class Job:
         max_parallelism: number of key groups: the limit of every rescale, which no restore can
             change.
         options: as stated in code.
+        regions: settings of single regions.
     """
 
-    __slots__ = ("max_parallelism", "name", "options", "sinks")
+    __slots__ = ("max_parallelism", "name", "options", "regions", "sinks")
 
     def __init__(
         self,
         name: str,
         *sinks: SinkHandle,
         max_parallelism: int = 128,
+        regions: Sequence[Region] = (),
         **stated: Unpack[Stated],
     ) -> None:
         """State a job.
 
         Args:
             max_parallelism: number of key groups.
+            regions: settings of the parts into which logged edges cut the job (`Stream.logged`).
             stated: options: `parallelism` of operators that set none (None: one subtask per CPU),
                 `restore` and `fresh` (where a run starts, see `start`), `checkpoints` (None: none;
                 a path or URL: there, with the default options), and the other groups, such as
@@ -75,7 +81,7 @@ class Job:
 
         Raises: UserError when an argument does not fit.
         """
-        known = [*Stated.__annotations__, "max_parallelism"]
+        known = [*Stated.__annotations__, "max_parallelism", "regions"]
         for option in stated:
             if option not in known:
                 raise UserError(f"Job has no option {option!r}; {did_you_mean(option, known)}")
@@ -86,6 +92,10 @@ class Job:
         self.name = check_name(name, kind="Job")
         self.sinks = sinks
         self.max_parallelism = max_parallelism
+        self.regions = tuple(regions)
+        for region in self.regions:
+            if not isinstance(region, Region):
+                raise UserError(f"Job: regions= takes hr.Region(...), got {region!r}")
         given = {option: value for option, value in stated.items() if value is not None}
         self.options = RunOptions(**_options(given))
 
@@ -100,14 +110,29 @@ class Job:
         Args:
             parallelism: of operators that set none; None: the job's.
 
+        Returns: of a job of several regions, all of them as one plan.
+
         Raises: UserError.
         """
+        parallelism = parallelism or self.options.parallelism
+        nodes = [sink.node for sink in self.sinks]
+        if has_regions(nodes):
+            return self._regions_plan(replace(self.options, parallelism=parallelism)).whole
+        if self.regions:
+            raise UserError(
+                f"Job {self.name!r} states regions, and no edge of it is logged; cut it with"
+                " stream.logged(name=...), or leave regions= out"
+            )
         return build_plan(
-            self.name,
-            [sink.node for sink in self.sinks],
-            parallelism=parallelism or self.options.parallelism,
-            max_parallelism=self.max_parallelism,
+            self.name, nodes, parallelism=parallelism, max_parallelism=self.max_parallelism
         )
+
+    def _regions_plan(self, options: RunOptions) -> RegionsPlan:
+        """Lay each region out. Raises: UserError."""
+        from .region_planning import plan_regions
+
+        nodes = [sink.node for sink in self.sinks]
+        return plan_regions(self.name, nodes, self.regions, options, self.max_parallelism)
 
     def describe(self) -> str:
         """Draw the plan as a mermaid flowchart. Raises: UserError as `plan` does."""
@@ -187,6 +212,8 @@ class Job:
         from .launchers import make_launcher
         from .session import start_job
 
+        if has_regions([sink.node for sink in self.sinks]):
+            return self._start_regions(options)
         plan = self.plan(options.parallelism)
         rules = self._autoscale_rules(options)
         collected = self._collected()
@@ -208,6 +235,38 @@ class Job:
         open_control(handle)
         if rules is not None:
             start_autoscale(handle, rules, plan.slots)
+        return handle
+
+    def _start_regions(self, options: RunOptions) -> JobHandle:
+        from ..control.server import open_control
+        from .launchers import region_launchers
+        from .regions import start_regions
+
+        if options.checkpoints is None:
+            raise UserError(
+                f"job {self.name!r} has logged edges, whose logs lie in the checkpoint directory;"
+                " give it checkpoints=DIR"
+            )
+        if options.autoscale.most is not None:
+            raise UserError(
+                f"job {self.name!r} has several regions, which autoscale does not know; leave"
+                " autoscale.most out"
+            )
+        plan = self._regions_plan(options)
+        with region_launchers(self.name, options, plan.whole.slots) as make_launcher:
+            session = start_regions(plan, options, make_launcher)
+
+        def rescaling(parallelism: int | None, running: Session) -> Successor:
+            return running.successor(plan.whole, options)
+
+        handle = JobHandle(
+            self.name,
+            session,
+            collected=self._collected(),
+            rescaling=rescaling,
+            parallelism=options.parallelism,
+        )
+        open_control(handle)
         return handle
 
     def _autoscale_rules(self, options: RunOptions) -> AutoscaleRules | None:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from ..contract.launcher import Incarnation, WorkerLauncher, WorkerProgram
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from ..contract.launcher import Incarnation, LauncherMaker, WorkerLauncher, WorkerProgram
 from ..contract.options import RunOptions
 
 
@@ -26,6 +29,50 @@ def make_launcher(job: str, options: RunOptions, slots: int) -> WorkerLauncher:
     return SparkLauncher(
         session, workers=slots, entry=worker, stops_session=True, embedded=embedded
     )
+
+
+@contextmanager
+def region_launchers(job: str, options: RunOptions, slots: int) -> Iterator[LauncherMaker]:
+    """Make launchers for the regions of a job, which share a Spark session, or the process from
+    which workers are forked.
+
+    `slots`: of all regions together. What is shared ends with the last launcher.
+
+    Raises: UserError when Spark has too few slots.
+    """
+    if options.runner == "threads":
+        yield make_launcher
+        return
+    if options.runner == "processes":
+        from ..local.forks import Forks
+        from ..local.processes import ProcessLauncher
+
+        forks = Forks()
+        forks.enter()
+        try:
+            yield lambda name, settings, workers: ProcessLauncher(
+                workers=workers, entry=worker, forks=forks
+            )
+        finally:
+            forks.leave()
+        return
+    from ..spark.capacity import classic_context, require_slots
+    from ..spark.launcher import SparkLauncher
+    from ..spark.session import open_session
+    from ..spark.shared import SharedSession
+
+    own = options.spark is None
+    spark = options.spark or open_session(job, slots=slots, master=options.master)
+    shared = SharedSession(spark, stops=own)
+    shared.enter()
+    try:
+        context = classic_context(spark)
+        require_slots(context, slots, timeout_s=options.workers.start_timeout_ns / 1e9)
+        yield lambda name, settings, workers: SparkLauncher(
+            spark, workers=workers, entry=worker, session=shared
+        )
+    finally:
+        shared.leave()
 
 
 def worker(program: WorkerProgram, incarnation: Incarnation, host: str) -> None:

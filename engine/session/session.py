@@ -97,6 +97,11 @@ class RunningJob:
         """The running plan."""
         return self._plan
 
+    @property
+    def has_settled(self) -> bool:
+        """The end is decided and durable."""
+        return self._driver.settled.is_set()
+
     def status(self) -> Status:
         """A look at the job."""
         return self._driver.status()
@@ -282,6 +287,7 @@ class PreparedJob:
 
     Args:
         before: the job to be succeeded; None: there is none.
+        volatile: all output of the job ends with this process; None: its sinks tell.
     """
 
     def __init__(
@@ -290,8 +296,11 @@ class PreparedJob:
         options: RunOptions,
         make_launcher: LauncherMaker,
         before: RunningJob | None = None,
+        *,
+        volatile: bool | None = None,
     ) -> None:
         self._make_launcher = make_launcher
+        self._volatile = volatile
         checkpoints = options.checkpoints
         self._plan = plan
         self._options = options
@@ -458,7 +467,10 @@ class PreparedJob:
         metadata = found.metadata
         if metadata is None or self._before is not None:
             return found
-        if restore == "auto" and is_volatile(self._plan, self._committers):
+        volatile = self._volatile
+        if volatile is None:
+            volatile = is_volatile(self._plan, self._committers)
+        if restore == "auto" and volatile:
             return self._anew(metadata)
         return reopened(found) if had_finished(metadata) and self._has_grown(found) else found
 

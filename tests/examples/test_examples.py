@@ -55,6 +55,14 @@ def test_the_slow_model_writes_every_number_once(tmp_path: Path) -> None:
     assert list((tmp_path / "checkpoints" / "slow-model").glob("chk-*/metadata"))
 
 
+def test_a_region_that_crashes_leaves_the_others_alone(tmp_path: Path) -> None:
+    found = run(tmp_path, "regions.py", "--runner", "processes")
+    assert {row["key"]: row["n"] for row in found} == dict.fromkeys(range(5), 4_000)
+    written = pq.read_table(tmp_path / "scores")
+    assert sorted(written["order"].to_pylist()) == list(range(20_000))
+    assert (tmp_path / "crashed").exists()
+
+
 def test_clicks_are_counted_in_windows_and_joined(tmp_path: Path) -> None:
     found = run(tmp_path, "clicks.py", "--runner", "threads")
     seconds = [row for row in found if "window_start" in row]

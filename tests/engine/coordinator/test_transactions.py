@@ -125,7 +125,7 @@ def test_a_recovery_of_the_sinks_commits_what_is_open() -> None:
     transactions = Transactions(None, RULES.restarts)
     complete(transactions, 1, "a")
     start = EpochStart(7, 1, 6)
-    assert transactions.recover(start) == [RecoverSinks(7, (record("a"),), start)]
+    assert transactions.recover(start) == [RecoverSinks(7, (record("a"),), start, 1)]
 
 
 def test_the_last_commit_is_repeated_as_far_as_it_is_open() -> None:
@@ -146,7 +146,7 @@ def test_a_recovery_that_fails_is_repeated_with_what_is_open() -> None:
     start = EpochStart(7, 4, 6)
     transactions.recover(start)
     assert transactions.failed(None, 5) == 10 * MS
-    assert transactions.again(5 + 10 * MS) == [RecoverSinks(7, (record("a"),), start)]
+    assert transactions.again(5 + 10 * MS) == [RecoverSinks(7, (record("a"),), start, 4)]
     assert transactions.again_at_ns is None
 
 

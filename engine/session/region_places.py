@@ -1,0 +1,59 @@
+"""What kept checkpoints of a region still need of the logs that it reads."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from headrace.recovery import catalog
+from headrace.recovery.codec import CorruptMetadata, UnsupportedVersion
+from headrace.recovery.edge_log import Place
+from headrace.recovery.metadata import CheckpointMetadata
+from headrace.recovery.store import NotFound, Store
+
+from ..connectors.edge_log import place_of
+from ..storage.snapshots import read_states
+
+
+def place_in(store: Store, metadata: CheckpointMetadata, log: str) -> Place:
+    """How far the region had read a log at a checkpoint. Raises: CorruptState, StoreError."""
+    handles = [h for s in metadata.subtasks for h in s.states if h.operator == log]
+    states = read_states(
+        store,
+        metadata.job,
+        handles,
+        max_parallelism=metadata.max_parallelism,
+        parallelism=1,
+        subtask=0,
+    )
+    return place_of([row for s in states.get(log, []) for row in s.table.to_pylist()])
+
+
+class RegionPlaces:
+    """The places in the checkpoints of one region, each read once."""
+
+    def __init__(self, store: Store, job: str, logs: Sequence[str]) -> None:
+        self._store = store
+        self._job = job
+        self._logs = logs
+        self._known: dict[int, dict[str, int]] = {}
+
+    def needs(self) -> list[Mapping[str, int]]:
+        """For each complete checkpoint and savepoint {log: oldest entry that it needs}.
+
+        Raises: CorruptState, StoreError.
+        """
+        numbers = catalog.complete_checkpoints(self._store, self._job)
+        self._known = {n: self._known[n] for n in numbers if n in self._known}
+        for number in numbers:
+            if number not in self._known:
+                self._read(number)
+        return list(self._known.values())
+
+    def _read(self, number: int) -> None:
+        try:
+            metadata = catalog.load(self._store, self._job, number)
+        except (NotFound, CorruptMetadata, UnsupportedVersion):
+            return  # deleted meanwhile, or of no use to anybody
+        self._known[number] = {
+            log: place_in(self._store, metadata, log).entry for log in self._logs
+        }

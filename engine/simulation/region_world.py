@@ -1,0 +1,367 @@
+"""Regions over one simulated storage: their logs, crashes of each region, and the supervisor.
+
+The connectors of logged edges and the supervisor are the real ones. A region is played: its
+subtasks are readers and writers, its checkpoints are dictionaries, and a seeded choice takes the
+next step. A step is a poll, one phase of a checkpoint (pre-commit, completion, commit), a crash
+between any two of these, a crash with another parallelism, a look of the supervisor, or a commit
+repeated by a coordinator that was given up for dead.
+
+Each source makes the numbers from 0 on; a region writes every record that it reads. So each output
+must hold every number of every source that leads to it, once for each way there: the reference is
+the graph's paths, counted. Nothing here measures time or runs user code.
+"""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import pyarrow as pa
+
+from headrace.recovery.edge_log import Fenced
+from headrace.recovery.edge_log_files import EdgeLogFiles
+from headrace.recovery.store import StoreUncertain
+
+from ..connectors.edge_log import (
+    EdgeLogCommitter,
+    EdgeLogSink,
+    EdgeLogSource,
+    EdgeLogWriter,
+    place_of,
+)
+from ..connectors.sequence import SequenceSource
+from ..contract.connectors import Source
+from ..contract.operators import (
+    OperatorContext,
+    RestoredState,
+    SourceReader,
+    SourceStatus,
+    Stateful,
+    StateSnapshot,
+    Transaction,
+)
+from ..coordinator import supervisor as s
+from ..coordinator.coordinator_events import Outcome
+from .memory_store import MemoryStore
+
+_JOB = "job"
+_NUMBERS = pa.schema([("sequence", pa.int64())])
+_STEPS_MAX = 20_000
+
+
+@dataclass(frozen=True, slots=True)
+class RegionShape:
+    """One region: what it reads and writes.
+
+    Attributes:
+        rows: of its own source; 0: it has none.
+        reads: logs.
+        writes: a log; empty: the job's output.
+    """
+
+    name: str
+    rows: int
+    reads: tuple[str, ...]
+    writes: str = ""
+
+
+@dataclass(slots=True)
+class _Kept:
+    """A complete checkpoint of a region."""
+
+    number: int
+    states: dict[str, list[RestoredState]]
+    transactions: list[Transaction]
+    #: {number: how often}, in all output up to here.
+    output: Counter[int]
+    finished: bool
+
+
+@dataclass(slots=True)
+class _Region:
+    """A played region: its attempt, and what is durable of it."""
+
+    shape: RegionShape
+    store: MemoryStore
+    rng: random.Random
+    crashes: int
+    epoch: int = 0
+    parallelism: int = 1
+    checkpoint: int = 0
+    kept: list[_Kept] = field(default_factory=list)
+    output: Counter[int] = field(default_factory=Counter)
+    #: Taken and not yet complete; complete and not yet committed.
+    taken: _Kept | None = None
+    uncommitted: _Kept | None = None
+    readers: dict[str, list[SourceReader]] = field(default_factory=dict)
+    writers: list[EdgeLogWriter] = field(default_factory=list)
+    committer: EdgeLogCommitter | None = None
+    #: Committers of attempts before, with what they may commit once more.
+    zombies: list[tuple[EdgeLogCommitter, list[Transaction]]] = field(default_factory=list)
+    ended: set[tuple[str, int]] = field(default_factory=set)
+    is_over: bool = False
+
+    def begin(self) -> None:
+        """Start the next attempt from the newest complete checkpoint."""
+        self.epoch += 1
+        self.parallelism = self.rng.randint(1, 3)
+        self.taken = self.uncommitted = None
+        self.ended = set()
+        kept = self.kept[-1] if self.kept else None
+        self.output = Counter() if kept is None else Counter(kept.output)
+        states = {} if kept is None else kept.states
+        self._recover(kept)
+        sources: dict[str, Source] = {
+            log: EdgeLogSource(self._files(log), _NUMBERS) for log in self.shape.reads
+        }
+        if self.shape.rows:
+            sources["numbers"] = SequenceSource(rows=self.shape.rows, batch_rows=4)
+        self.readers = {
+            name: [source.reader() for _ in range(self.parallelism)]
+            for name, source in sources.items()
+        }
+        for name, readers in self.readers.items():
+            self._open(name, readers, states)
+        self.writers = []
+        if self.shape.writes:
+            sink = EdgeLogSink(self._files(self.shape.writes))
+            self.writers = [sink.writer() for _ in range(self.parallelism)]
+            self._open(self.shape.writes, self.writers, states)
+
+    def _recover(self, kept: _Kept | None) -> None:
+        if not self.shape.writes:
+            return
+        if self.committer is not None:
+            self.zombies.append((self.committer, [] if kept is None else kept.transactions))
+        self.committer = EdgeLogCommitter(self._files(self.shape.writes))
+        self.committer.recover([] if kept is None else kept.transactions, epoch=self.epoch)
+        self.committer.go_on(0 if kept is None else kept.number)
+
+    def _open(
+        self,
+        name: str,
+        members: Sequence[Stateful],
+        states: dict[str, list[RestoredState]],
+    ) -> None:
+        for index, member in enumerate(members):
+            member.open(OperatorContext(_JOB, name, index, self.parallelism, 8, self.epoch))
+            if name in states:
+                member.restore(states[name])
+
+    def steps(self) -> list[str]:
+        """The steps that the region can take now."""
+        if self.is_over:
+            return []
+        steps = ["poll", "poll", "poll"] if not self._all_ended else []
+        if self.uncommitted is not None:
+            steps.append("commit")
+        elif self.taken is not None:
+            steps.append("complete")
+        else:
+            steps.append("take")
+        return [*steps, *(["crash"] if self.crashes else [])]
+
+    def take(self, step: str) -> None:
+        """Take one step."""
+        match step:
+            case "poll":
+                self._poll()
+            case "take":
+                self.taken = self._freeze()
+            case "complete":
+                assert self.taken is not None, "nothing was taken"
+                self.kept = [*self.kept[-1:], self.taken]
+                self.taken, self.uncommitted = None, self.taken
+            case "commit":
+                self._commit()
+            case "crash":
+                self.crashes -= 1
+                self.begin()
+
+    @property
+    def _all_ended(self) -> bool:
+        return len(self.ended) == sum(len(readers) for readers in self.readers.values())
+
+    def _poll(self) -> None:
+        name = self.rng.choice(sorted(self.readers))
+        index = self.rng.randrange(self.parallelism)
+        if (name, index) in self.ended:
+            return
+        reader = self.readers[name][index]
+        polled = reader.poll(self.rng.randint(1, 5))
+        for batch in polled.batches:
+            self._write(batch.select(["sequence"]))
+        reader.commit()
+        if polled.status is SourceStatus.END:
+            self.ended.add((name, index))
+
+    def _write(self, batch: pa.RecordBatch) -> None:
+        if not self.writers:
+            self.output.update(batch.column(0).to_pylist())
+            return
+        for index, writer in enumerate(self.writers):
+            rows = [n for n in batch.column(0).to_pylist() if n % self.parallelism == index]
+            if rows:
+                writer.write(pa.record_batch({"sequence": pa.array(rows, pa.int64())}))
+                writer.commit()
+
+    def _freeze(self) -> _Kept:
+        self.checkpoint += 1
+        transactions = [t for w in self.writers for t in w.precommit(self.checkpoint)]
+        members: dict[str, Sequence[Stateful]] = dict(self.readers)
+        if self.writers:
+            members[self.shape.writes] = self.writers
+        states = {
+            name: [_restored(state) for member in each for state in member.snapshot()]
+            for name, each in members.items()
+        }
+        return _Kept(self.checkpoint, states, transactions, Counter(self.output), self._all_ended)
+
+    def _commit(self) -> None:
+        assert self.uncommitted is not None, "nothing is complete"
+        done, self.uncommitted = self.uncommitted, None
+        if self.committer is not None:
+            self.committer.commit(done.transactions)
+        self.is_over = done.finished
+
+    def repeat(self) -> None:
+        """A coordinator that was given up for dead commits once more."""
+        committer, transactions = self.rng.choice(self.zombies)
+        try:
+            committer.commit(transactions)
+        except (Fenced, StoreUncertain):
+            return
+
+    def needs(self) -> list[dict[str, int]]:
+        """What kept checkpoints need of the logs that the region reads."""
+        return [
+            {log: place_of(_rows(kept.states[log])).entry for log in self.shape.reads}
+            for kept in self.kept
+        ]
+
+    def _files(self, log: str) -> EdgeLogFiles:
+        return EdgeLogFiles(self.store, _JOB, log)
+
+
+class RegionWorld:
+    """A job of regions, played to its end by one seed.
+
+    Args:
+        shapes: regions, writers before readers; None: drawn by the seed.
+    """
+
+    def __init__(self, seed: int, shapes: Sequence[RegionShape] | None = None) -> None:
+        self.rng = random.Random(seed)
+        self.store = MemoryStore()
+        self.shapes = list(shapes) if shapes is not None else draw_shapes(self.rng)
+        self.regions = {
+            shape.name: _Region(shape, self.store, self.rng, self.rng.randint(0, 3))
+            for shape in self.shapes
+        }
+        self.supervisor = s.Supervisor(
+            {
+                shape.name: s.RegionSpec((shape.writes,) if shape.writes else (), shape.reads)
+                for shape in self.shapes
+            }
+        )
+        self.trimmed = 0
+
+    def run(self) -> None:
+        """Play until every region is over. Raises: AssertionError, and whatever a region raises."""
+        for region in self.regions.values():
+            self._restart(region)
+        settled: set[str] = set()
+        for _ in range(_STEPS_MAX):
+            self._step()
+            for name, region in self.regions.items():
+                if region.is_over and name not in settled:
+                    settled.add(name)
+                    self._supervise(s.RegionSettled(name, Outcome.FINISHED))
+            if self.supervisor.is_over:
+                self._check()
+                return
+        raise AssertionError(f"no end after {_STEPS_MAX} steps: {self.supervisor.describe()}")
+
+    def _step(self) -> None:
+        steps = [(n, step) for n, region in self.regions.items() for step in region.steps()]
+        steps += [(name, "look") for name, region in self.regions.items() if region.shape.reads]
+        steps += [(name, "repeat") for name, region in self.regions.items() if region.zombies]
+        name, step = self.rng.choice(steps)
+        region = self.regions[name]
+        if step == "look":
+            self._supervise(s.CheckpointsKept(name, region.needs()))
+            return
+        if step == "repeat":
+            region.repeat()
+            return
+        if self.rng.random() < 0.02:
+            self.store.fail("create", StoreUncertain, happened=self.rng.random() < 0.5)
+        try:
+            region.take(step)
+        except StoreUncertain:
+            self._restart(region)
+
+    def _restart(self, region: _Region) -> None:
+        while True:
+            try:
+                region.begin()
+            except StoreUncertain:
+                continue
+            return
+
+    def _supervise(self, event: s.SupervisorEvent) -> None:
+        for effect in self.supervisor.step(event):
+            match effect:
+                case s.EndLog(log):
+                    self._end(log)
+                case s.TrimLog(log, below):
+                    self.trimmed += EdgeLogFiles(self.store, _JOB, log).trim(below)
+                case s.StopRegion() | s.ReportFailover():
+                    raise AssertionError("no region fails for good")
+        self.supervisor.check()
+
+    def _end(self, log: str) -> None:
+        while True:
+            try:
+                EdgeLogCommitter(EdgeLogFiles(self.store, _JOB, log)).finish()
+            except StoreUncertain:
+                continue
+            return
+
+    def _check(self) -> None:
+        for shape in self.shapes:
+            if not shape.writes:
+                found, expected = self.regions[shape.name].output, self._reference(shape)
+                assert found == expected, f"{shape.name}: {expected - found} {found - expected}"
+
+    def _reference(self, shape: RegionShape) -> Counter[int]:
+        """What a region writes: the numbers of its source, and all of its logs."""
+        numbers = Counter(range(shape.rows))
+        for log in shape.reads:
+            writer = next(other for other in self.shapes if other.writes == log)
+            numbers += self._reference(writer)
+        return numbers
+
+
+def draw_shapes(rng: random.Random) -> list[RegionShape]:
+    """Draw two to four regions; the last writes the output, and so does every second one."""
+    count = rng.randint(2, 4)
+    shapes: list[RegionShape] = []
+    logs: list[str] = []
+    for index in range(count):
+        reads = tuple(sorted(rng.sample(logs, rng.randint(1, len(logs))))) if logs else ()
+        rows = rng.randint(1, 40) if not reads or rng.random() < 0.3 else 0
+        writes = f"log-{index}" if index < count - 1 else ""
+        shapes.append(RegionShape(f"region-{index}", rows, reads, writes))
+        logs += [writes] if writes else []
+    return shapes
+
+
+def _restored(state: StateSnapshot) -> RestoredState:
+    return RestoredState(state.name, state.kind, state.table())
+
+
+def _rows(states: Sequence[RestoredState]) -> list[dict[str, int]]:
+    return [row for state in states for row in state.table.to_pylist()]

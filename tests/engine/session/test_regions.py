@@ -1,0 +1,308 @@
+"""Jobs of several regions: each record once, whichever region dies, stops or starts again."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.dataset
+import pytest
+
+import headrace as hr
+from headrace.engine.coordinator.coordinator_events import NoticeKind
+from headrace.engine.session.handle import JobHandle
+from headrace.engine.session.regions import RegionsSession
+from headrace.engine.storage.checkpoint_storage import FsspecStore
+from headrace.recovery.edge_log_files import EdgeLogFiles
+
+ROWS = 30_000
+
+
+def session_of(handle: JobHandle) -> RegionsSession:
+    session = handle._session
+    assert isinstance(session, RegionsSession)
+    return session
+
+
+def numbers(rows: int | None = ROWS, rate: float | None = 15_000) -> hr.Stream:
+    return hr.read.sequence(rows, name="numbers", rate=rate, keys=10, parallelism=2)
+
+
+def three(
+    folder: Path, rows: int | None = ROWS, rate: float | None = 15_000, parallelism: int = 2
+) -> hr.Job:
+    """Numbers; counts of them behind a log; both written, the counts behind a second log."""
+    logged = numbers(rows, rate).logged(name="log")
+    counts = logged.key_by("key").aggregate(n=hr.count(), name="count").logged(name="counts")
+    return hr.Job(
+        "three",
+        counts.write.parquet(str(folder / "counts"), name="out"),
+        logged.write.parquet(str(folder / "raw"), name="raw"),
+        checkpoints=hr.Checkpoints(str(folder / "checkpoints"), interval="100ms"),
+        regions=[hr.Region("count", mode="unaligned"), hr.Region("out", interval="150ms")],
+        parallelism=parallelism,
+    )
+
+
+def column(folder: Path, name: str) -> list[int]:
+    found: list[int] = pa.dataset.dataset(str(folder)).to_table()[name].to_pylist()
+    return found
+
+
+def check_output(folder: Path, rows: int = ROWS) -> None:
+    """Every number is there once, and every count of every key."""
+    assert sorted(column(folder / "raw", "sequence")) == list(range(rows))
+    keys, counts = column(folder / "counts", "key"), column(folder / "counts", "n")
+    assert {max(n for k, n in zip(keys, counts, strict=True) if k == key) for key in range(10)} == {
+        rows // 10
+    }
+    assert len(set(zip(keys, counts, strict=True))) == len(keys), "a count is emitted once"
+
+
+def until(reached: Callable[[], bool], timeout_s: float = 30.0) -> None:
+    deadline_s = time.monotonic() + timeout_s
+    while not reached():
+        assert time.monotonic() < deadline_s, "not reached in time"
+        time.sleep(0.02)
+
+
+def test_regions_run_to_the_end_of_their_logs(tmp_path: Path) -> None:
+    job = three(tmp_path, rate=None)
+    result = job.run("threads")
+    assert (result.outcome, result.restarts) == ("finished", 0)
+    check_output(tmp_path)
+
+
+def test_the_plan_shows_all_regions(tmp_path: Path) -> None:
+    job = three(tmp_path)
+    assert job.plan().slots == 2 * 4
+    assert list(job.plan().regions) == ["numbers", "count", "raw", "out"]
+    assert job.describe().count("-.->|log|") == 2
+    assert job.describe().count("-.->|counts|") == 1
+
+
+def test_kills_in_every_region_are_exact_and_restart_that_region_alone(tmp_path: Path) -> None:
+    handle = three(tmp_path).start("processes")
+    rng = random.Random(3)
+    killed: dict[str, int] = dict.fromkeys(["numbers", "count", "raw", "out"], 0)
+    for region in ["count", "numbers", "out", "raw", "count", "numbers"]:
+        until(lambda region=region: bool(session_of(handle).regions()[region].workers))  # type: ignore[misc]
+        pids = sorted(session_of(handle).regions()[region].workers.values())
+        try:
+            os.kill(rng.choice(pids), signal.SIGKILL)
+        except ProcessLookupError:
+            continue
+        killed[region] += 1
+        time.sleep(0.25)
+    result = handle.wait(60)
+    assert result.outcome == "finished"
+    check_output(tmp_path)
+    restarts = {name: status.restarts for name, status in session_of(handle).regions().items()}
+    assert sum(killed.values()) >= 4
+    for name, kills in killed.items():
+        assert restarts[name] <= kills, f"{name} restarted without a kill of its own"
+    reports = [n.text for _, n in handle.status().notices if n.kind is NoticeKind.FAILOVER]
+    assert any(text.startswith("region count went back to ") for text in reports)
+    assert all(", because worker " in text for text in reports)
+
+
+def test_a_job_that_was_stopped_goes_on_at_another_parallelism(tmp_path: Path) -> None:
+    for parallelism in (2, 3, 1):
+        handle = three(tmp_path, rate=8000, parallelism=parallelism).start("threads")
+        until(lambda h=handle: h.status().completed > 6)  # type: ignore[misc]
+        handle.stop()
+        assert handle.wait(60).outcome in ("stopped", "finished")
+    assert three(tmp_path, rate=None).run("threads").outcome == "finished"
+    check_output(tmp_path)
+
+
+def test_a_job_that_was_cancelled_goes_on_from_every_regions_newest_checkpoint(
+    tmp_path: Path,
+) -> None:
+    handle = three(tmp_path, rate=8000).start("threads")
+    until(lambda: handle.status().completed > 8)
+    handle.cancel()
+    handle.wait(60)
+    assert three(tmp_path, rate=None).run("threads").outcome == "finished"
+    check_output(tmp_path)
+    assert three(tmp_path, rate=None).run("threads").outcome == "finished", "nothing left to do"
+    check_output(tmp_path)
+
+
+def test_a_savepoint_is_a_vector_from_which_the_job_goes_back(tmp_path: Path) -> None:
+    handle = three(tmp_path, rate=8000).start("threads")
+    until(lambda: handle.status().completed > 6)
+    saved = handle.savepoint()
+    assert saved == str(tmp_path / "checkpoints" / "three" / "regions" / "sav-1")
+    done = handle.status().completed
+    until(lambda: handle.status().completed > done + 6)
+    handle.cancel()
+    handle.wait(60)
+    # What was written after the savepoint is written once more, so into other folders.
+    other = tmp_path / "other"
+    logged = numbers(rate=None).logged(name="log")
+    counts = logged.key_by("key").aggregate(n=hr.count(), name="count").logged(name="counts")
+    again = hr.Job(
+        "three",
+        counts.write.parquet(str(other / "counts"), name="out"),
+        logged.write.parquet(str(other / "raw"), name="raw"),
+        checkpoints=hr.Checkpoints(str(tmp_path / "checkpoints"), interval="100ms"),
+        regions=[hr.Region("count"), hr.Region("out")],
+        parallelism=2,
+    )
+    # Transactions that the savepoint names have been committed to the first folders.
+    result = again.run("threads", restore=saved)
+    assert result.outcome == "finished"
+    before = set(column(tmp_path / "raw", "sequence"))
+    after = column(other / "raw", "sequence")
+    assert len(set(after)) == len(after)
+    assert before | set(after) == set(range(ROWS))
+
+
+def test_stop_with_savepoint_loses_and_repeats_nothing(tmp_path: Path) -> None:
+    handle = three(tmp_path, rate=8000).start("threads")
+    until(lambda: handle.status().completed > 6)
+    saved = handle.stop_with_savepoint(str(tmp_path / "checkpoints"))
+    assert handle.wait(60).savepoint == saved
+    assert three(tmp_path, rate=None).run("threads", restore=saved).outcome == "finished"
+    check_output(tmp_path)
+
+
+def test_drain_ends_the_sources_and_works_the_logs_off(tmp_path: Path) -> None:
+    handle = three(tmp_path, rows=None, rate=8000).start("threads")
+    until(lambda: handle.status().completed > 4)
+    handle.drain()
+    assert handle.wait(60).outcome == "finished"
+    written = column(tmp_path / "raw", "sequence")
+    assert sorted(set(written)) == sorted(written)
+    keys, counts = column(tmp_path / "counts", "key"), column(tmp_path / "counts", "n")
+    assert sum(dict(sorted(zip(keys, counts, strict=True))).values()) == len(written)
+
+
+def test_logs_are_trimmed_while_the_job_runs(tmp_path: Path) -> None:
+    handle = three(tmp_path, rows=None, rate=8000).start("threads")
+    files = EdgeLogFiles(FsspecStore(str(tmp_path / "checkpoints")), "three", "log")
+    until(lambda: (found := files.numbers()) != [] and found[0] > 5)
+    handle.cancel()
+    handle.wait(60)
+
+
+def test_a_region_that_fails_stops_the_others_and_the_job_says_which(tmp_path: Path) -> None:
+    def broken(row: dict[str, int]) -> dict[str, int]:
+        raise ValueError("no such key")
+
+    schema = pa.schema([("sequence", pa.int64())])
+    logged = numbers(rows=None).logged(name="log")
+    job = hr.Job(
+        "broken",
+        logged.map(broken, schema=schema, name="bad").write.collect(name="out"),
+        checkpoints=hr.Checkpoints(str(tmp_path), interval="100ms"),
+        restart=hr.Restart(attempts=1),
+        parallelism=1,
+    )
+    with pytest.raises(hr.JobFailed, match=r"region 'log' failed: .*no such key"):
+        job.run("threads")
+
+
+def test_windows_behind_a_log_close_by_the_event_time_before_it(tmp_path: Path) -> None:
+    second = 1_000_000
+    times = [pa.array([s * second + k for s in range(60)], pa.timestamp("us")) for k in range(2)]
+    rows = [pa.record_batch({"at": column, "n": list(range(60))}) for column in times]
+    timed = hr.read.batches(rows, name="rows").with_watermark("at", "0s").logged(name="log")
+    windows = timed.key_by("n").window(hr.tumbling("10s")).aggregate(n_rows=hr.count(), name="w")
+    job = hr.Job(
+        "timed",
+        windows.write.collect(name="out"),
+        windows.late.write.collect(name="late"),
+        checkpoints=hr.Checkpoints(str(tmp_path), interval="50ms"),
+        parallelism=2,
+    )
+    result = job.run("threads")
+    assert sum(result.collected["out"]["n_rows"].to_pylist()) == 120
+    assert result.collected["late"].num_rows == 0
+
+
+def test_a_region_between_two_logs_may_hold_a_loop(tmp_path: Path) -> None:
+    left = pc.field("left")
+
+    def body(loop: hr.Stream) -> tuple[hr.Stream, hr.Stream]:
+        again = loop.filter(left > 0).select("sequence", left=left - 1)
+        return again, loop.filter(left == 0)
+
+    begun = numbers(3000, None).select("sequence", left=pc.field("key")).logged(name="in")
+    done = begun.rebalance().iterate(body, name="rounds").logged(name="done")
+    job = hr.Job(
+        "looped",
+        done.write.collect(name="out"),
+        checkpoints=hr.Checkpoints(str(tmp_path), interval="50ms"),
+        parallelism=2,
+    )
+    result = job.run("threads")
+    assert sorted(result.collected["out"]["sequence"].to_pylist()) == list(range(3000))
+
+
+def test_a_job_whose_output_ends_with_the_process_begins_anew(tmp_path: Path) -> None:
+    for _ in range(2):
+        job = hr.Job(
+            "volatile",
+            numbers(2000, None).logged(name="log").write.collect(name="out"),
+            checkpoints=hr.Checkpoints(str(tmp_path), interval="50ms"),
+            parallelism=2,
+        )
+        result = job.run("threads")
+        assert sorted(result.collected["out"]["sequence"].to_pylist()) == list(range(2000))
+
+
+def test_a_fresh_job_begins_its_logs_anew(tmp_path: Path) -> None:
+    three(tmp_path, rate=None).run("threads")
+    three(tmp_path, rate=None).run("threads", fresh="replace")
+    check_output(tmp_path)
+
+
+def a_job(folder: Path, **options: object) -> hr.Job:
+    out = numbers(10, None).logged(name="log").write.collect(name="out")
+    stated: dict[str, object] = {"checkpoints": hr.Checkpoints(str(folder)), **options}
+    return hr.Job("small", out, parallelism=1, **stated)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("options", "run", "reason"),
+    [
+        ({"checkpoints": None}, {}, "has logged edges, whose logs lie in the checkpoint directory"),
+        ({"autoscale": hr.Autoscale(most=4)}, {}, "which autoscale does not know"),
+        ({}, {"restore": 7}, "starts from 'auto', 'latest' or one of its savepoints"),
+        ({}, {"restore": "latest"}, "no region of job 'small' has a complete checkpoint"),
+        ({"regions": [hr.Region("nobody")]}, {}, "the job has no operator of that name"),
+    ],
+)
+def test_mistakes_are_told_before_anything_runs(
+    tmp_path: Path, options: dict[str, object], run: dict[str, object], reason: str
+) -> None:
+    with pytest.raises(hr.UserError, match=reason):
+        a_job(tmp_path, **options).run("threads", **run)  # type: ignore[arg-type]
+
+
+def test_regions_of_a_job_without_logged_edges_are_refused() -> None:
+    job = hr.Job("one", numbers(10).write.collect(name="out"), regions=[hr.Region("out")])
+    with pytest.raises(hr.UserError, match="no edge of it is logged"):
+        job.plan()
+
+
+def test_what_cannot_be_asked_of_a_running_job_is_refused(tmp_path: Path) -> None:
+    handle = three(tmp_path, rows=None, rate=1000).start("threads")
+    try:
+        with pytest.raises(hr.UserError, match="not rescaled while it runs"):
+            handle.rescale(3)
+        with pytest.raises(hr.UserError, match="lies in its own checkpoint directory"):
+            handle.savepoint(str(tmp_path / "elsewhere"))
+        with pytest.raises(hr.UserError, match="cannot drain into a savepoint"):
+            handle.stop_with_savepoint(drain=True)
+    finally:
+        handle.cancel()
+        handle.wait(60)

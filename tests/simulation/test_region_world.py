@@ -1,0 +1,125 @@
+"""Regions under crashes, seed by seed, and the bugs that this finds."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import cast
+
+import pytest
+
+from headrace.engine.coordinator.supervisor import Supervisor, TrimLog
+from headrace.engine.simulation.region_world import RegionShape, RegionWorld
+from headrace.recovery import edge_log
+
+CHAIN = (
+    RegionShape("first", 30, (), "a"),
+    RegionShape("second", 0, ("a",), "b"),
+    RegionShape("third", 0, ("a", "b")),
+)
+SEEDS = 120
+
+
+@pytest.mark.parametrize("seed", range(SEEDS))
+def test_every_record_comes_once_over_crashes_of_every_region(seed: int) -> None:
+    RegionWorld(seed).run()
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_a_log_with_two_readers_is_read_whole_by_both(seed: int) -> None:
+    RegionWorld(seed, CHAIN).run()
+
+
+def test_the_same_seed_is_the_same_run() -> None:
+    stores = []
+    for _ in range(2):
+        world = RegionWorld(7)
+        world.run()
+        stores.append(world.store.objects)
+    assert stores[0] == stores[1]
+
+
+def test_logs_are_trimmed_on_the_way() -> None:
+    assert sum(_trimmed(seed) for seed in range(10)) > 100
+
+
+def _trimmed(seed: int) -> int:
+    world = RegionWorld(seed, CHAIN)
+    world.run()
+    return world.trimmed
+
+
+def found_by(seeds: int = 60) -> bool:
+    """A planted bug shows in one of so many runs."""
+    for seed in range(seeds):
+        try:
+            RegionWorld(seed, CHAIN).run()
+        except Exception:
+            return True
+    return False
+
+
+def test_trimming_one_entry_too_far_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    right = Supervisor._kept
+
+    def wrong(self: Supervisor, event: object) -> list[object]:
+        return [TrimLog(e.log, e.below + 1) for e in right(self, event)]  # type: ignore[arg-type, union-attr]
+
+    monkeypatch.setattr(Supervisor, "_kept", wrong)
+    assert found_by()
+
+
+def test_trimming_by_the_newest_checkpoint_of_one_reader_is_found(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def wrong(self: Supervisor, event: object) -> list[object]:
+        needs = event.needs  # type: ignore[attr-defined]
+        logs = self._regions[event.region].reads  # type: ignore[attr-defined]
+        return [TrimLog(log, max(need[log] for need in needs)) for log in logs if needs]
+
+    monkeypatch.setattr(Supervisor, "_kept", wrong)
+    assert found_by()
+
+
+def test_a_reader_that_passes_over_the_end_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    right = cast(property, edge_log.Cursor.__dict__["place"]).fget
+
+    def wrong(self: edge_log.Cursor) -> edge_log.Place:
+        assert right is not None, "a property"
+        place: edge_log.Place = right(self)
+        return replace(place, entry=max(place.entry, self.next_entry)) if not self.next() else place
+
+    monkeypatch.setattr(edge_log.Cursor, "place", property(wrong))
+    assert found_by()
+
+
+def test_a_reader_that_believes_an_older_restart_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    right = edge_log.Cursor.__init__
+
+    def wrong(self: edge_log.Cursor, is_mine: object, place: edge_log.Place) -> None:
+        right(self, is_mine, replace(place, sources={}))  # type: ignore[arg-type]
+
+    monkeypatch.setattr(edge_log.Cursor, "__init__", wrong)
+    assert found_by()
+
+
+def test_a_commit_that_forgets_positions_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    right = edge_log.committed
+
+    def wrong(last, epoch, checkpoint, pieces):  # type: ignore[no-untyped-def]
+        fresh = (
+            None if last is None else edge_log.Entry(last.number, last.kind, last.epoch, -1, {}, [])
+        )
+        return right(fresh, epoch, checkpoint, pieces)
+
+    monkeypatch.setattr(edge_log, "committed", wrong)
+    assert found_by()
+
+
+def test_a_reader_that_forgets_its_place_in_a_piece_is_found(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def wrong(places):  # type: ignore[no-untyped-def]
+        return edge_log.Place(min((p.entry for p in places), default=0), {})
+
+    monkeypatch.setattr(edge_log.Place, "of_all", staticmethod(wrong))
+    assert found_by()
