@@ -148,12 +148,16 @@ def local_items(of: Events) -> hr.Stream:
 
 
 class WinningBids(hr.CoProcessor):
-    """Gives out the highest bid of each auction when the auction expires."""
+    """Gives out the highest bid of each auction when the auction expires, and forgets both.
+
+    Bids may come before their auction, which event time cannot pass; bids for a forgotten auction
+    wait in vain, and expire.
+    """
 
     category = hr.value_state(ID)
     expires = hr.value_state(MS)
     highest = hr.value_state(ID, default=0)
-    early = hr.list_state(pa.struct([("at", MS), ("price", ID)]))
+    early = hr.list_state(pa.struct([("at", MS), ("price", ID)]), ttl="1s")
 
     def process_left(self, key: int, row: dict[str, Any]) -> None:
         """An auction opens; bids may have come before it."""
@@ -180,7 +184,8 @@ class WinningBids(hr.CoProcessor):
         """No bid counts any more."""
         if self.highest.value:
             yield {"category": self.category.value, "price": self.highest.value}
-        self.highest.clear()
+        for state in (self.category, self.expires, self.highest):
+            state.clear()
 
 
 def _rising(batch: pa.RecordBatch) -> pa.RecordBatch:
@@ -213,7 +218,9 @@ class Highest(hr.StatefulProcessor):
     """Keeps the rows of each window whose value is the highest, and gives them out at its end.
 
     Args:
-        value: the column to compare; `at`: the window's last moment of event time.
+        value: the column to compare.
+        columns: of the results.
+        end_ms: from the start of a window, its key, to its end.
     """
 
     best = hr.value_state(ID, default=-1)
@@ -237,6 +244,7 @@ class Highest(hr.StatefulProcessor):
         for row in self.rows:
             yield {"window_ms": key, **dict(zip(self._columns, row, strict=True))}
         self.rows.clear()
+        self.best.clear()
 
 
 def _highest_rows(
