@@ -39,7 +39,8 @@ def _whole(prices: pa.Array) -> Numbers:
     if pa.types.is_integer(prices.type):
         found: Numbers = prices.to_numpy()
         return found
-    return np.floor(prices.to_numpy() * 1000 + 0.5).astype(np.int64)
+    whole: Numbers = np.floor(prices.to_numpy() * 1000 + 0.5).astype(np.int64)
+    return whole
 
 
 def of_table(query: int, table: pa.Table) -> Answer:

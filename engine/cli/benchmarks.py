@@ -113,22 +113,27 @@ def slow_network(
     """
     from headrace.bench.slow_network import run as measure
 
-    from ..contract.errors import UserError
-    from ..contract.units import size_bytes
     from .tables import show_measured
 
-    if not size_bytes(bandwidth, option="--bandwidth"):
-        raise UserError(
-            f"--bandwidth={bandwidth!r} lets nothing through; write a size such as 20MB"
-        )
     found = measure(
         records=records,
-        network_bytes_per_s=size_bytes(bandwidth, option="--bandwidth"),
+        network_bytes_per_s=_bandwidth(bandwidth, "--bandwidth"),
         parallelism=parallelism,
         checkpoint_interval=checkpoint_interval,
     )
     show_measured(found, as_json=json)
     return 0 if found["correct"] else 3
+
+
+def _bandwidth(size: str, option: str) -> int:
+    """Bytes a second. Raises: UserError."""
+    from ..contract.errors import UserError
+    from ..contract.units import size_bytes
+
+    found = size_bytes(size, option=option)
+    if not found:
+        raise UserError(f"{option}={size!r} lets nothing through; write a size such as 20MB")
+    return found
 
 
 @benchmarks.command
@@ -319,12 +324,18 @@ def flip76(
             help="Give 30 % of the records one key, and the slow stage its records by key.",
         ),
     ] = False,
+    slow_network: Annotated[
+        str | None,
+        Parameter(help="Each worker, a thread, sends at most so much a second: such as 20MB."),
+    ] = None,
     json: Json = False,
 ) -> int:
     """Checkpoint under backpressure (FLIP-76): one result for each mode and sleep, or only for
     those given.
     """
     from headrace.bench.flip76 import arms, run
+
+    bandwidth = None if slow_network is None else _bandwidth(slow_network, "--slow-network")
 
     def measure(arm: tuple[str, float]) -> dict[str, Any]:
         return run(
@@ -335,6 +346,7 @@ def flip76(
             runner=runner,
             storage=storage,
             skewed=skew,
+            network_bytes_per_s=bandwidth,
         )
 
     return _interleaved(list(arms(mode, sleep_ms)), measure, rounds, as_json=json)

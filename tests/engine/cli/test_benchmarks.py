@@ -30,6 +30,7 @@ from .conftest import Command
         (["bench", "light", "--rate", "-1"], "Invalid value"),
         (["bench", "slow-network", "--bandwidth", "0B"], "lets nothing through"),
         (["bench", "slow-network", "--bandwidth", "fast"], "is not a size"),
+        (["bench", "flip76", "--slow-network", "0B"], "--slow-network='0B' lets nothing through"),
         (["bench", "nexmark", "--queries", "2,6"], "--queries: '6' is unknown"),
         (["bench", "nexmark", "--queries", ","], "--queries names none"),
         (["bench", "nexmark", "--peers", "flnk"], "did you mean 'flink'?"),
@@ -156,7 +157,7 @@ def test_the_experiment_of_flip_76_runs_the_arms_that_are_asked_for(
     assert [tuple(arm[key] for key in keys) for arm in ended.objects] == expected
 
 
-def test_the_experiment_runs_elsewhere_on_slow_storage_and_with_skew(
+def test_the_experiment_runs_elsewhere_on_slow_storage_and_network_and_with_skew(
     headrace: Command, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def run(**arm: object) -> dict[str, object]:
@@ -164,9 +165,10 @@ def test_the_experiment_runs_elsewhere_on_slow_storage_and_with_skew(
 
     monkeypatch.setattr("headrace.bench.flip76.run", run)
     words = ("--mode", "none", "--sleep-ms", "1", "--runner", "threads", "--storage", "slowed")
-    ended = headrace("bench", "flip76", *words, "--skew", "--json")
+    ended = headrace("bench", "flip76", *words, "--skew", "--slow-network", "20MB", "--json")
     (found,) = ended.objects
     assert (found["runner"], found["storage"], found["skewed"]) == ("threads", "slowed", True)
+    assert found["network_bytes_per_s"] == 20_000_000
 
 
 def test_calls_are_measured_up_to_the_longest_that_is_asked_for(
