@@ -81,6 +81,7 @@ class Window:
         first_bytes = ceiling_bytes if debloat is None else _FIRST_FLOORS * debloat.floor_bytes
         self.size_bytes = min(first_bytes, ceiling_bytes, self._budget.share_bytes)
         self._outstanding_bytes = 0
+        self._early_bytes = 0
         self._held_bytes = 0
         self.holds(0)
         #: Bytes drained since the turn began, and the least that waited meanwhile.
@@ -92,9 +93,13 @@ class Window:
         #: Since when there has been something to drain without a break; None: there was not.
         self._since_ns: int | None = None
 
-    def holds(self, outstanding_bytes: int) -> None:
-        """So many bytes may come in or are there; they may be more than the window for a time."""
+    def holds(self, outstanding_bytes: int, early_bytes: int = 0) -> None:
+        """So many bytes may come in or are there; they may be more than the window for a time.
+
+        `early_bytes`: of these take no room of the window, which does not grow into it.
+        """
         self._outstanding_bytes = outstanding_bytes
+        self._early_bytes = early_bytes
         held_bytes = max(self.size_bytes, outstanding_bytes)
         self._budget.held_bytes += held_bytes - self._held_bytes
         self._held_bytes = held_bytes
@@ -123,9 +128,10 @@ class Window:
             wanted_bytes = max(wanted_bytes, min(target_bytes // 2, _EASY_BYTES))
             wanted_bytes = min(wanted_bytes, max(target_bytes, least_bytes))
         floor_bytes = min(self._debloat.floor_bytes, self._budget.share_bytes)
-        most_bytes = min(self._ceiling_bytes, self._held_bytes + self._budget.free_bytes)
+        own_bytes = self._held_bytes - self._early_bytes
+        most_bytes = min(self._ceiling_bytes, own_bytes + self._budget.free_bytes)
         self.size_bytes = max(floor_bytes, min(wanted_bytes, most_bytes))
-        self.holds(self._outstanding_bytes)
+        self.holds(self._outstanding_bytes, self._early_bytes)
 
     def _adapted(self, size_bytes: int, left_bytes: int, *, starved: bool) -> int:
         """The size that the last turn asks for. A turn lasts until a window has been drained."""
@@ -164,6 +170,8 @@ class Credit:
 
     Attributes:
         received_bytes, consumed_bytes: what came in, and what the consumer is done with.
+        returned_bytes: credit was given back for these; more than consumed, if records that came in
+            take no room of the window.
         limit_bytes: what the producer may send.
     """
 
@@ -171,6 +179,7 @@ class Credit:
         self.window = window
         self.received_bytes = 0
         self.consumed_bytes = 0
+        self.returned_bytes = 0
         self.limit_bytes = 0
         #: The producer had used up all credit before the last grant, or since.
         self._was_spent = False
@@ -188,11 +197,28 @@ class Credit:
     def consumed(self, size_bytes: int) -> int | None:
         """The consumer is done with `size_bytes`. Return a limit that the producer needs."""
         self.consumed_bytes += size_bytes
+        self.returned_bytes = max(self.returned_bytes, self.consumed_bytes)
+        return self._returned()
+
+    def arrived(self) -> int | None:
+        """All that came in takes no room of the window. Return a limit that the producer needs.
+
+        The budget goes on counting it: it is in memory.
+        """
+        self.returned_bytes = self.received_bytes
+        return self._returned()
+
+    @property
+    def early_bytes(self) -> int:
+        """Credit was given back for so many bytes that are not consumed."""
+        return self.returned_bytes - self.consumed_bytes
+
+    def _returned(self) -> int | None:
         window_bytes = self.window.size_bytes
-        limit_bytes = self.consumed_bytes + window_bytes
+        limit_bytes = self.returned_bytes + window_bytes
         # Half a window at a time: small grants make small buffers, which make small grants.
         if limit_bytes - self.limit_bytes < max(1, window_bytes // 2):
-            self.window.holds(self.limit_bytes - self.consumed_bytes)
+            self.window.holds(self.limit_bytes - self.consumed_bytes, self.early_bytes)
             return None
         return self._grant(limit_bytes)
 
@@ -208,5 +234,5 @@ class Credit:
     def _grant(self, limit_bytes: int) -> int:
         self._was_spent = self.received_bytes >= self.limit_bytes
         self.limit_bytes = limit_bytes
-        self.window.holds(limit_bytes - self.consumed_bytes)
+        self.window.holds(limit_bytes - self.consumed_bytes, self.early_bytes)
         return limit_bytes

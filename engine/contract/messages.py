@@ -15,6 +15,7 @@ import msgspec
 from headrace.channels.events import MIN_WATERMARK
 from headrace.recovery.handles import SharedFile
 from headrace.recovery.metadata import SubtaskSnapshot, TransactionRecord
+from headrace.recovery.replays import SubtaskReplay
 
 _T = TypeVar("_T")
 
@@ -61,6 +62,7 @@ class Acknowledge(_Message, frozen=True):
     checkpoint: int
     subtasks: list[SubtaskSnapshot]
     transactions: list[TransactionRecord]
+    replayed: list[SubtaskReplay] = []
 
 
 class Decline(_Message, frozen=True):
@@ -89,6 +91,20 @@ class TaskFinished(_Message, frozen=True):
     epoch: int
     task: int
     subtask: int
+
+
+class LoopProbed(_Message, frozen=True):
+    """The answer to `ProbeLoop`, of all the worker's subtasks on the cycle together.
+
+    `at_rest`: none has anything to do, or will have without new records. `sent`, `consumed`:
+    records since the attempt began, those that wait to be sent included; 0 unless `at_rest`.
+    """
+
+    epoch: int
+    wave: int
+    at_rest: bool
+    sent: int
+    consumed: int
 
 
 class SubtaskNumbers(msgspec.Struct, frozen=True, forbid_unknown_fields=True, array_like=True):
@@ -196,6 +212,23 @@ class Drain(_Message, frozen=True):
     epoch: int
 
 
+class ProbeLoop(_Message, frozen=True):
+    """Answer whether a loop goes on; `edges` are those inside its cycle. `wave`: numbers the
+    question in its attempt.
+    """
+
+    epoch: int
+    wave: int
+    edges: list[int]
+
+
+class EndLoop(_Message, frozen=True):
+    """No record of a loop is anywhere any more: its head, task `task`, ends."""
+
+    epoch: int
+    task: int
+
+
 class Abandon(_Message, frozen=True):
     """The attempt has failed elsewhere: drop it now and wait for the next Deploy."""
 
@@ -255,10 +288,23 @@ ToCoordinator = (
     | Decline
     | AttemptFailed
     | TaskFinished
+    | LoopProbed
     | Heartbeat
     | Pulse
 )
-ToWorker = Deploy | Start | BeginWave | Drain | Abandon | Trigger | Completed | Cancelled | Shutdown
+ToWorker = (
+    Deploy
+    | Start
+    | BeginWave
+    | Drain
+    | ProbeLoop
+    | EndLoop
+    | Abandon
+    | Trigger
+    | Completed
+    | Cancelled
+    | Shutdown
+)
 
 _encoder = msgspec.msgpack.Encoder()
 _to_coordinator = msgspec.msgpack.Decoder(ToCoordinator | FetchedAhead)

@@ -17,7 +17,7 @@ Source: ABS (Carbone et al. 2015), Algorithm 1.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import assert_never
 
@@ -27,6 +27,7 @@ from headrace.channels.credit import Budget
 from headrace.channels.events import Barrier, EndOfInput, Watermark
 from headrace.channels.gate import Gate, GateInput
 from headrace.inflight.replay import Replay, ReplayInput
+from headrace.inflight.replay_ledger import ReplayLedger
 
 from ..contract.operators import SourceStatus
 from ..operators.work import (
@@ -53,6 +54,7 @@ from .subtask_events import (
     CommitWork,
     CreditGranted,
     DeadlineReached,
+    EndLoop,
     EventArrived,
     GrantCredit,
     InputDrained,
@@ -101,6 +103,7 @@ class Subtask:
         )
         ports = {c.channel.edge: c.port for c in self._gate.channels.values()}
         self._replay = Replay(spec.replay, ports, wave=spec.wave)
+        self._ledger = ReplayLedger()
         #: Until wave 0 nothing new is worked on: no record of a source, no timer, no end of input.
         self._wave = spec.wave
         self._gate.held_ports = self._replay.pending_ports
@@ -163,8 +166,12 @@ class Subtask:
         effects: list[SubtaskEffect] = []
         match event:
             case BufferArrived():
-                self._gate.channels[event.channel].buffer_arrived(event.buffer)
+                channel = self._gate.channels[event.channel]
+                channel.buffer_arrived(event.buffer)
                 self._cuts.buffer_arrived(event.channel, event.buffer)
+                limit_bytes = channel.accepted()
+                if limit_bytes is not None:
+                    effects.append(GrantCredit(event.channel, limit_bytes))
                 if self._batches is not None:
                     self._batches.arrived(event.channel, event.buffer, now_ns)
             case EventArrived():
@@ -178,6 +185,8 @@ class Subtask:
             case InputDrained():
                 assert self._spec.is_source, f"{self.id}: only sources are drained"
                 self._draining = True
+            case EndLoop():
+                self._end_loop()
             case CheckpointTriggered():
                 assert self._spec.is_source, f"{self.id}: only sources are triggered"
                 self._cuts.triggered(event.barrier, now_ns)
@@ -187,6 +196,7 @@ class Subtask:
                 self._precommits.completed(event.checkpoint)
                 self._cuts.completed(event.checkpoint)
             case BufferRead():
+                self._ledger.read(event.number, event.batch.num_rows)
                 self._replay.was_read(event.number, event.batch)
                 self._replayed(effects)
             case WaveBegan():
@@ -235,6 +245,24 @@ class Subtask:
         sent = {id: subpartition.sent for id, subpartition in self._subpartitions.items()}
         return None if self._cuts.open else (committed, sent)
 
+    def counts(self, edges: Collection[int]) -> tuple[int, int] | None:
+        """Return the records sent and consumed on `edges`, those of a cycle, since the start.
+
+        None: not at rest, for there is something to do, or to wait for except records of the cycle.
+        """
+        if self._running is not None or self._wave or self._replay.pending_ports:
+            return None
+        if not self._finished and not self._time.is_at_rest:
+            return None
+        consumed = 0
+        for id, channel in self._gate.channels.items():
+            if id.edge in edges:
+                consumed += channel.committed
+            elif not channel.ended:
+                return None
+        sent = sum(s.tail for id, s in self._subpartitions.items() if id.edge in edges)
+        return sent, consumed
+
     @property
     def queued_bytes(self) -> int:
         """Bytes that wait at inputs and outputs."""
@@ -274,17 +302,17 @@ class Subtask:
         while True:
             while self._take_cut(effects) or (self._running is None and self._next(effects)):
                 pass
-            had_room = self._results.has_room
+            # What the drain makes room for begins now: no later event is certain to come.
+            was_full = self._running is None and not self._results.has_room
             self._drain(effects)
-            # What the drain made room for begins now: no later event is certain to come.
-            if had_room or self._running is not None or not self._results.has_room:
+            if not was_full or not self._results.has_room:
                 break
         self._cuts.flush(self._now_ns, effects)
         if self._batches is not None:
             effects += [GrantCredit(*extended) for extended in self._batches.extensions()]
-        self._pace.account(
-            self._now_ns, busy=self._running is not None, backpressured=not self._results.has_room
-        )
+        busy = self._running is not None
+        full = not busy and not self._results.has_room
+        self._pace.account(self._now_ns, busy=busy, backpressured=full)
 
     def _next(self, effects: list[SubtaskEffect]) -> bool:
         """Do one thing that is due while no work runs. False: none is due."""
@@ -400,6 +428,7 @@ class Subtask:
     def _consumed(self, effects: list[SubtaskEffect]) -> None:
         given, self._given = self._given, ()
         if isinstance(given, ReplayInput):
+            self._ledger.worked(given)
             self._replay.commit()
             self._replayed(effects)
             return
@@ -421,6 +450,11 @@ class Subtask:
             self._source_ended = True
             self._time.source_ended()
 
+    def _end_loop(self) -> None:
+        if not self._finished:
+            self._gate.end_loop()
+            self._time.moved()
+
     def _finish(self, effects: list[SubtaskEffect]) -> None:
         self._finished = True
         self._results.append_event(EndOfInput())
@@ -439,7 +473,9 @@ class Subtask:
         effects += [GrantCredit(*credit) for credit in opened]
         if not self._finished:
             self._time.moved()
-        effects += [ReadBuffer(self.id, order) for order in self._replay.wanted()]
+        orders = self._replay.wanted()
+        self._ledger.ordered(orders)
+        effects += [ReadBuffer(self.id, order) for order in orders]
 
     # --- checkpoints ------------------------------------------------------------------------------
 
@@ -473,6 +509,7 @@ class Subtask:
             finished=self._finished,
             watermark_ns=self._time.watermark_ns,
             replay=tuple(self._replay.remaining()),
+            replayed=self._ledger.counts(self._gate.channels.values()),
             now_ns=self._now_ns,
         )
         self._drain(effects)

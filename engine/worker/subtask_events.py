@@ -15,6 +15,7 @@ from headrace.channels.buffer import Buffer, ChannelId
 from headrace.channels.events import MIN_WATERMARK, Barrier, ChannelEvent
 from headrace.inflight.handle import ChannelStateHandle
 from headrace.inflight.replay import ReadOrder
+from headrace.inflight.replay_ledger import ReplayCount
 from headrace.recovery.metadata import ChannelPosition
 
 from ..contract.execution import SubtaskId
@@ -57,6 +58,15 @@ class RoomReturned:
 @dataclass(frozen=True, slots=True)
 class InputDrained:
     """A source is to end behind the records that it has read."""
+
+
+@dataclass(frozen=True, slots=True)
+class EndLoop:
+    """The loop of a head has ended: its entries have, and no record of it is anywhere any more.
+
+    The back-edges count as ended from now on; their own end of input follows when the head's end
+    has gone round. Whoever sends it must be certain; a head that has finished already ignores it.
+    """
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,6 +117,7 @@ SubtaskEvent = (
     | RoomReturned
     | WorkDone
     | InputDrained
+    | EndLoop
     | CheckpointTriggered
     | CheckpointCancelled
     | CheckpointCompleted
@@ -210,6 +221,7 @@ class Cut:
             known to be committed.
         inflight: records of the channels that have to be persisted.
         replay: records left to replay: stored already, to be named again.
+        replayed: counts of the records that are replayed.
         created_ns: time of the trigger, by the coordinator's clock.
         holds: longest first.
         watermark_ns: event time at the operators.
@@ -228,6 +240,7 @@ class Cut:
     created_ns: int = 0
     holds: tuple[Hold, ...] = ()
     watermark_ns: int = MIN_WATERMARK
+    replayed: tuple[ReplayCount, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

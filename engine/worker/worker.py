@@ -105,7 +105,7 @@ class Worker:
         #: Frames that came before this worker ran, in order.
         self._kept: list[DataFrame] = []
         #: What the coordinator said of checkpoints before this worker ran, in order.
-        self._held: list[m.Drain | m.BeginWave | m.Trigger | m.Completed | m.Cancelled] = []
+        self._held: list[m.ToWorker] = []
         #: The attempt has dropped a record. The user hears of it at once, and of the last ones.
         self._drops = False
         self._now_ns = 0
@@ -226,6 +226,10 @@ class Worker:
                 return self._connect()
             case m.Drain():
                 return self._to_all(InputDrained(), sources=True)
+            case m.ProbeLoop():
+                return [self._probed(message)]
+            case m.EndLoop():
+                return self._translate(self._attempt.end_loop(message.task, self._now_ns))
             case m.BeginWave():
                 return self._to_all(WaveBegan(message.wave), sources=False)
             case m.Trigger():
@@ -335,6 +339,11 @@ class Worker:
     def _persisted(self, event: CheckpointPersisted) -> list[WorkerEffect]:
         message = self._running().persisted(event, self._now_ns)
         return [] if message is None else [Report(message)]
+
+    def _probed(self, probe: m.ProbeLoop) -> Report:
+        counts = self._running().counts(frozenset(probe.edges))
+        sent, consumed = counts or (0, 0)
+        return Report(m.LoopProbed(self._epoch, probe.wave, counts is not None, sent, consumed))
 
     def _fail(self, reason: str, details: str, *, fatal: bool) -> list[WorkerEffect]:
         effects = self._drop()

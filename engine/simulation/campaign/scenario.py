@@ -19,6 +19,7 @@ from ..jobs.asks import with_asks
 from ..jobs.batches import with_batches
 from ..jobs.failing import with_failures
 from ..jobs.graphs import Graph, draw_graph, with_ranges
+from ..jobs.loops import with_loops
 from ..jobs.reference import Reference, reference_of
 from ..jobs.timed_graphs import with_later_kinds, with_time
 from ..jobs.versions import Rescale, draw_rescales, rescalable, with_changes
@@ -67,8 +68,8 @@ def draw_scenario(
     mode: CheckpointMode | None = None,
 ) -> Scenario:
     """Draw job, settings and faults."""
-    words = ("later", "batches", "asks", "failing", "full", "narrow")
-    later, batches, asks, failing, full, narrow = (_beside(rng, word) for word in words)
+    words = ("later", "batches", "asks", "failing", "full", "narrow", "loops")
+    later, batches, asks, failing, full, narrow, loops = (_beside(rng, word) for word in words)
     drawn = rng.choice(_MODES)
     mode = mode or drawn
     exact = mode is not CheckpointMode.AT_LEAST_ONCE
@@ -92,6 +93,7 @@ def draw_scenario(
     graph, rescales = with_changes(graph, rescales, later)
     graph = with_asks(with_batches(graph, batches), asks)
     graph, rescales = with_failures(graph, rescales, failing)
+    graph, rescales = with_loops(graph, rescales, loops)
     graph, reference = _bounded(graph)
     return Scenario(graph, reference, settings, profile, rescales, drain_ns)
 
