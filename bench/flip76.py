@@ -16,6 +16,7 @@ are interleaved, compare within one run.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from statistics import median
 from typing import Any
 
@@ -23,6 +24,7 @@ from headrace.engine.contract.options import Runner
 
 from .figure import PANELS
 from .measure import percentile
+from .slow_network import slow_network
 from .slow_stage import Arm, Seen, Sleepy, Storage, observe, records_for, work_rate
 
 MODES = ("aligned", "unaligned", "continuous", "none")
@@ -51,12 +53,20 @@ def run(
     runner: Runner = "processes",
     storage: Storage = "local",
     skewed: bool = False,
+    network_bytes_per_s: int | None = None,
 ) -> dict[str, Any]:
     """Watch one arm for `seconds` or longer after its warm-up; then let it work off a fixed number
     of records, about as long.
 
+    Args:
+        network_bytes_per_s: what each worker sends at most; the workers are threads then.
+
     Returns one flat object with the keys of docs/cli.md, `bench flip76`.
     """
+    paced: AbstractContextManager[None] = nullcontext()
+    if network_bytes_per_s is not None:
+        runner = "threads"
+        paced = slow_network(network_bytes_per_s // max(1, parallelism - 1))
     arm = Arm(
         mode,
         Sleepy(sleep_ms),
@@ -66,8 +76,10 @@ def run(
         skewed=skewed,
         seconds=seconds,
     )
-    seen = observe(arm)
     records = records_for(sleep_ms, parallelism, seconds)
+    with paced:
+        seen = observe(arm)
+        records_per_s = work_rate(arm, records)
     return {
         "bench": "flip76",
         "mode": mode,
@@ -76,8 +88,9 @@ def run(
         "runner": runner,
         "storage": storage,
         "skew": skewed,
+        "network_bytes_per_s": network_bytes_per_s,
         "records": records,
-        "records_per_s": round(work_rate(arm, records)),
+        "records_per_s": round(records_per_s),
         **results(seen),
     }
 

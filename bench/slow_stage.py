@@ -114,7 +114,7 @@ class Measure:
             return batch
         if self._file is None:
             name = f"{os.getpid()}-{id(self)}.samples"
-            # Closed with the process: a function of a pipeline has no end of life to hook on.
+            # Closed with this object, of which each subtask has one: only classes are closed.
             self._file = Path(self._folder, name).open("ab", buffering=0)  # noqa: SIM115
         now_ns = time.time_ns()
         every = max(1, batch.num_rows // _SAMPLES)
@@ -126,6 +126,10 @@ class Measure:
         samples[-1, 2] = batch.num_rows - every * (len(emitted) - 1)
         self._file.write(samples.tobytes())
         return batch
+
+    def __del__(self) -> None:
+        if self._file is not None:
+            self._file.close()
 
 
 def _emitted(sequence: np.ndarray[Any, np.dtype[np.int64]]) -> np.ndarray[Any, Any]:

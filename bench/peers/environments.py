@@ -31,15 +31,16 @@ def cache_folder() -> Path:
     return Path(home) / "headrace" / "peers"
 
 
-def python_of(requirement: str) -> list[str]:
-    """Return the Python of an environment that holds a pinned package, such as `name==1.0`."""
+def python_of(*requirements: str) -> list[str]:
+    """Return the Python of an environment that holds pinned packages, such as `name==1.0`."""
 
     def install(folder: Path) -> None:
         venv.create(folder, with_pip=True)
-        command = [str(folder / "bin" / "python"), "-m", "pip", "install", "--quiet", requirement]
-        install_with(command, f"pip could not install {requirement}")
+        command = [str(folder / "bin" / "python"), "-m", "pip", "install", "--quiet", *requirements]
+        install_with(command, f"pip could not install {' and '.join(requirements)}")
 
-    return [str(made_once(requirement.replace("==", "-"), install) / "bin" / "python")]
+    name = "-".join(requirements).replace("==", "-")
+    return [str(made_once(name, install) / "bin" / "python")]
 
 
 def java_of(project: str) -> list[str]:
@@ -57,7 +58,7 @@ def java_of(project: str) -> list[str]:
     sources = [source.read_bytes() for source in sorted((HERE / project).iterdir())]
     content = xxhash.xxh3_64_hexdigest(b"".join(sources))
     target = made_once(f"{project}-{content}", install) / "target"
-    return ["java", "-cp", f"{target}/count.jar{os.pathsep}{target}/dependency/*"]
+    return ["java", "-cp", f"{target}/peer.jar{os.pathsep}{target}/dependency/*"]
 
 
 def made_once(name: str, install: Callable[[Path], None]) -> Path:

@@ -113,22 +113,27 @@ def slow_network(
     """
     from headrace.bench.slow_network import run as measure
 
-    from ..contract.errors import UserError
-    from ..contract.units import size_bytes
     from .tables import show_measured
 
-    if not size_bytes(bandwidth, option="--bandwidth"):
-        raise UserError(
-            f"--bandwidth={bandwidth!r} lets nothing through; write a size such as 20MB"
-        )
     found = measure(
         records=records,
-        network_bytes_per_s=size_bytes(bandwidth, option="--bandwidth"),
+        network_bytes_per_s=_bandwidth(bandwidth, "--bandwidth"),
         parallelism=parallelism,
         checkpoint_interval=checkpoint_interval,
     )
     show_measured(found, as_json=json)
     return 0 if found["correct"] else 3
+
+
+def _bandwidth(size: str, option: str) -> int:
+    """Bytes a second. Raises: UserError."""
+    from ..contract.errors import UserError
+    from ..contract.units import size_bytes
+
+    found = size_bytes(size, option=option)
+    if not found:
+        raise UserError(f"{option}={size!r} lets nothing through; write a size such as 20MB")
+    return found
 
 
 @benchmarks.command
@@ -319,12 +324,18 @@ def flip76(
             help="Give 30 % of the records one key, and the slow stage its records by key.",
         ),
     ] = False,
+    slow_network: Annotated[
+        str | None,
+        Parameter(help="Each worker, a thread, sends at most so much a second: such as 20MB."),
+    ] = None,
     json: Json = False,
 ) -> int:
     """Checkpoint under backpressure (FLIP-76): one result for each mode and sleep, or only for
     those given.
     """
     from headrace.bench.flip76 import arms, run
+
+    bandwidth = None if slow_network is None else _bandwidth(slow_network, "--slow-network")
 
     def measure(arm: tuple[str, float]) -> dict[str, Any]:
         return run(
@@ -335,6 +346,7 @@ def flip76(
             runner=runner,
             storage=storage,
             skewed=skew,
+            network_bytes_per_s=bandwidth,
         )
 
     return _interleaved(list(arms(mode, sleep_ms)), measure, rounds, as_json=json)
@@ -436,3 +448,67 @@ def peers(
         codes.append(show_measured(found, as_json=json))
         ran.add(found["peer"])
     return max(codes, default=0) if ran == set(only or NAMES) else 3
+
+
+@benchmarks.command
+def nexmark(
+    *,
+    queries: Annotated[
+        str, Parameter(help="Numbers between commas; all that there are otherwise.")
+    ] = "0,1,2,3,4,5,7,8",
+    events: Annotated[
+        int, Parameter(validator=validators.Number(gte=1), help="How many, of all kinds.")
+    ] = 2_000_000,
+    parallelism: Parallelism = 2,
+    runner: BenchRunner = "processes",
+    checkpoint_interval: Interval = "1s",
+    peers: Annotated[
+        str, Parameter(help="Other engines to run beside: flink, bytewax, or both with a comma.")
+    ] = "",
+    rounds: Rounds = 1,
+    json: Json = False,
+) -> int:
+    """Nexmark: eight queries over persons, auctions and bids, with checked answers; one result for
+    each query and engine.
+
+    Exit code 3 if an answer is wrong or a query did not run in an engine.
+    """
+    from headrace.bench.nexmark.queries import QUERIES
+    from headrace.bench.nexmark.suite import PEERS, run
+
+    from ..contract.errors import UserError
+    from .tables import show_measured
+
+    def report(line: str) -> None:
+        print(line, file=sys.stderr, flush=True)
+
+    asked = [int(n) for n in _named(queries, [str(n) for n in QUERIES], option="--queries")]
+    if not asked:
+        raise UserError("--queries names none; leave it out to run all")
+    others = _named(peers, [peer.name for peer in PEERS], option="--peers")
+    codes = [
+        show_measured(found, as_json=json)
+        for found in run(
+            queries=asked,
+            events=events,
+            parallelism=parallelism,
+            runner=runner,
+            checkpoint_interval=None if checkpoint_interval == "none" else checkpoint_interval,
+            rounds=rounds,
+            peers=others,
+            report=report,
+        )
+    ]
+    return max(codes) if len(codes) == len(asked) * (1 + len(others)) else 3
+
+
+def _named(words: str, known: Sequence[str], *, option: str) -> list[str]:
+    """The words between commas, each once. Raises: UserError for an unknown word."""
+    from ..contract.errors import UserError
+    from ..contract.suggestion import did_you_mean
+
+    named = list(dict.fromkeys(word.strip() for word in words.split(",") if word.strip()))
+    for word in named:
+        if word not in known:
+            raise UserError(f"{option}: {word!r} is unknown; {did_you_mean(word, known)}")
+    return named

@@ -9,6 +9,7 @@ import pytest
 
 import headrace as hr
 from headrace.bench.measure import run_and_measure
+from headrace.bench.peers.environments import Unavailable
 
 from .conftest import Command
 
@@ -29,6 +30,10 @@ from .conftest import Command
         (["bench", "light", "--rate", "-1"], "Invalid value"),
         (["bench", "slow-network", "--bandwidth", "0B"], "lets nothing through"),
         (["bench", "slow-network", "--bandwidth", "fast"], "is not a size"),
+        (["bench", "flip76", "--slow-network", "0B"], "--slow-network='0B' lets nothing through"),
+        (["bench", "nexmark", "--queries", "2,6"], "--queries: '6' is unknown"),
+        (["bench", "nexmark", "--queries", ","], "--queries names none"),
+        (["bench", "nexmark", "--peers", "flnk"], "did you mean 'flink'?"),
     ],
 )
 def test_what_cannot_be_measured_is_refused(
@@ -152,7 +157,7 @@ def test_the_experiment_of_flip_76_runs_the_arms_that_are_asked_for(
     assert [tuple(arm[key] for key in keys) for arm in ended.objects] == expected
 
 
-def test_the_experiment_runs_elsewhere_on_slow_storage_and_with_skew(
+def test_the_experiment_runs_elsewhere_on_slow_storage_and_network_and_with_skew(
     headrace: Command, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def run(**arm: object) -> dict[str, object]:
@@ -160,9 +165,10 @@ def test_the_experiment_runs_elsewhere_on_slow_storage_and_with_skew(
 
     monkeypatch.setattr("headrace.bench.flip76.run", run)
     words = ("--mode", "none", "--sleep-ms", "1", "--runner", "threads", "--storage", "slowed")
-    ended = headrace("bench", "flip76", *words, "--skew", "--json")
+    ended = headrace("bench", "flip76", *words, "--skew", "--slow-network", "20MB", "--json")
     (found,) = ended.objects
     assert (found["runner"], found["storage"], found["skewed"]) == ("threads", "slowed", True)
+    assert found["network_bytes_per_s"] == 20_000_000
 
 
 def test_calls_are_measured_up_to_the_longest_that_is_asked_for(
@@ -214,3 +220,35 @@ def test_engines_that_did_not_run_or_answered_wrongly_are_the_exit_code(
 
     monkeypatch.setattr("headrace.bench.peers.suite.run", run)
     assert headrace("bench", "peers", *words, "--json").code == code
+
+
+def test_nexmark_runs_the_queries_asked_for_and_a_wrong_answer_is_its_exit_code(
+    headrace: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    words = [
+        *("bench", "nexmark", "--queries", "2,3", "--events", "5000"),
+        *("--runner", "threads", "--json"),
+    ]
+    ended = headrace(*words)
+    assert ended.code == 0
+    assert [(each["query"], each["correct"]) for each in ended.objects] == [(2, True), (3, True)]
+    monkeypatch.setattr("headrace.bench.nexmark.suite.expected", lambda query, count: {})
+    ended = headrace(*words)
+    assert ended.code == 3
+    assert [each["correct"] for each in ended.objects] == [False, False]
+
+
+def test_an_engine_that_cannot_run_nexmark_is_named_and_is_the_exit_code(
+    headrace: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def missing(project: str) -> list[str]:
+        raise Unavailable("mvn is not on PATH: install Maven")
+
+    monkeypatch.setattr("headrace.bench.nexmark.suite.java_of", missing)
+    ended = headrace(
+        *("bench", "nexmark", "--queries", "2", "--events", "5000", "--peers", "flink"),
+        *("--runner", "threads", "--json"),
+    )
+    assert ended.code == 3
+    assert [each["engine"] for each in ended.objects] == ["headrace"]
+    assert "flink is skipped: mvn is not on PATH" in ended.err
