@@ -164,6 +164,8 @@ class Credit:
 
     Attributes:
         received_bytes, consumed_bytes: what came in, and what the consumer is done with.
+        returned_bytes: credit was given back for these; more than consumed, if records that came in
+            take no room of the window (`inflight/spill.py`).
         limit_bytes: what the producer may send.
     """
 
@@ -171,6 +173,7 @@ class Credit:
         self.window = window
         self.received_bytes = 0
         self.consumed_bytes = 0
+        self.returned_bytes = 0
         self.limit_bytes = 0
         #: The producer had used up all credit before the last grant, or since.
         self._was_spent = False
@@ -188,11 +191,25 @@ class Credit:
     def consumed(self, size_bytes: int) -> int | None:
         """The consumer is done with `size_bytes`. Return a limit that the producer needs."""
         self.consumed_bytes += size_bytes
+        self.returned_bytes = max(self.returned_bytes, self.consumed_bytes)
+        return self._returned()
+
+    def arrived(self) -> int | None:
+        """All that came in takes no room of the window. Return a limit that the producer needs."""
+        self.returned_bytes = self.received_bytes
+        return self._returned()
+
+    @property
+    def early_bytes(self) -> int:
+        """Credit was given back for so many bytes that are not consumed."""
+        return self.returned_bytes - self.consumed_bytes
+
+    def _returned(self) -> int | None:
         window_bytes = self.window.size_bytes
-        limit_bytes = self.consumed_bytes + window_bytes
+        limit_bytes = self.returned_bytes + window_bytes
         # Half a window at a time: small grants make small buffers, which make small grants.
         if limit_bytes - self.limit_bytes < max(1, window_bytes // 2):
-            self.window.holds(self.limit_bytes - self.consumed_bytes)
+            self.window.holds(self.limit_bytes - self.returned_bytes)
             return None
         return self._grant(limit_bytes)
 
@@ -208,5 +225,5 @@ class Credit:
     def _grant(self, limit_bytes: int) -> int:
         self._was_spent = self.received_bytes >= self.limit_bytes
         self.limit_bytes = limit_bytes
-        self.window.holds(limit_bytes - self.consumed_bytes)
+        self.window.holds(limit_bytes - self.returned_bytes)
         return limit_bytes

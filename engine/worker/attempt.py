@@ -41,6 +41,7 @@ from .subtask_events import (
     SubtaskEvent,
     SubtaskFinished,
     TakeSnapshot,
+    UseDisk,
 )
 from .subtask_spec import SubtaskSpec
 from .worker_events import CheckpointPersisted, DataFrame, PersistCheckpoint, SendFrame
@@ -51,6 +52,7 @@ AttemptEffect = (
     | LogBuffer
     | TakeSnapshot
     | ReadBuffer
+    | UseDisk
     | DeclineCheckpoint
     | SubtaskFinished
     | SendFrame

@@ -13,8 +13,10 @@ import pyarrow as pa
 
 from headrace.channels.buffer import Buffer, ChannelId
 from headrace.channels.events import MIN_WATERMARK, Barrier, ChannelEvent
+from headrace.channels.spilled import Records
 from headrace.inflight.handle import ChannelStateHandle
 from headrace.inflight.replay import ReadOrder
+from headrace.inflight.spill import SpillOrder, SpillOutcome
 from headrace.recovery.metadata import ChannelPosition
 
 from ..contract.execution import SubtaskId
@@ -89,6 +91,20 @@ class BufferRead:
 
 
 @dataclass(frozen=True, slots=True)
+class PartStored:
+    """The worker has stored its part of the checkpoint, and needs nothing more for it."""
+
+    checkpoint: int
+
+
+@dataclass(frozen=True, slots=True)
+class DiskUsed:
+    """An order to the local disk was carried out, or failed."""
+
+    outcome: SpillOutcome
+
+
+@dataclass(frozen=True, slots=True)
 class WaveBegan:
     """The job has worked on all records of earlier waves (`recovery/waves.py`)."""
 
@@ -110,7 +126,9 @@ SubtaskEvent = (
     | CheckpointTriggered
     | CheckpointCancelled
     | CheckpointCompleted
+    | PartStored
     | BufferRead
+    | DiskUsed
     | WaveBegan
     | DeadlineReached
 )
@@ -180,7 +198,7 @@ class CapturedRun:
     channel: ChannelId
     side: str
     first: int
-    buffers: tuple[Buffer, ...]
+    buffers: tuple[Records, ...]
     ended: bool
     watermarks: tuple[tuple[int, int], ...] = ()
 
@@ -254,6 +272,17 @@ class ReadBuffer:
 
 
 @dataclass(frozen=True, slots=True)
+class UseDisk:
+    """Use the local disk for spilled records; DiskUsed follows, except after a deletion.
+
+    The orders of a worker are carried out one after the other.
+    """
+
+    subtask: SubtaskId
+    order: SpillOrder
+
+
+@dataclass(frozen=True, slots=True)
 class DeclineCheckpoint:
     """Tell the coordinator that the subtask will not complete the checkpoint."""
 
@@ -279,6 +308,7 @@ SubtaskEffect = (
     | TakeSnapshot
     | CutTaken
     | ReadBuffer
+    | UseDisk
     | DeclineCheckpoint
     | SubtaskFinished
 )

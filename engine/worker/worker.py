@@ -27,6 +27,7 @@ from .subtask_events import (
     CheckpointCompleted,
     DeclineCheckpoint,
     InputDrained,
+    PartStored,
     SubtaskFinished,
     WaveBegan,
 )
@@ -52,6 +53,7 @@ from .worker_events import (
     ReadCorrupt,
     ReadEnded,
     Report,
+    SpillEnded,
     StopWorker,
     TimePassed,
     WorkEnded,
@@ -192,6 +194,10 @@ class Worker:
             case ReadEnded():
                 return self._translate(
                     self._running().step(event.subtask, event.read, self._now_ns)
+                )
+            case SpillEnded():
+                return self._translate(
+                    self._running().step(event.subtask, event.used, self._now_ns)
                 )
             case ReadCorrupt():
                 effects = self._drop()
@@ -334,7 +340,10 @@ class Worker:
 
     def _persisted(self, event: CheckpointPersisted) -> list[WorkerEffect]:
         message = self._running().persisted(event, self._now_ns)
-        return [] if message is None else [Report(message)]
+        reports: list[WorkerEffect] = [] if message is None else [Report(message)]
+        if self._limits.spill is None:
+            return reports
+        return [*reports, *self._to_all(PartStored(event.checkpoint), sources=False)]
 
     def _fail(self, reason: str, details: str, *, fatal: bool) -> list[WorkerEffect]:
         effects = self._drop()
@@ -374,7 +383,7 @@ class Worker:
 
     def _to_all(
         self,
-        event: InputDrained | WaveBegan | CheckpointCompleted | CheckpointCancelled,
+        event: InputDrained | WaveBegan | CheckpointCompleted | CheckpointCancelled | PartStored,
         *,
         sources: bool,
     ) -> list[WorkerEffect]:
@@ -421,4 +430,5 @@ def _numbers_of(subtask: Subtask, now_ns: int) -> m.SubtaskNumbers:
         rows_late=s.rows_late,
         rows_failed=s.rows_failed,
         dropped=s.dropped,
+        unspilled=s.unspilled,
     )

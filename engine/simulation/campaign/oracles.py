@@ -56,11 +56,11 @@ def check_credit(
                 raise Violation(f"channel {channel}: credit for what came in is lost")
             idle = given is None and not channel_end.queue and end.limit_bytes > 0
             least_bytes = window.size_bytes - window.size_bytes // 2
-            if idle and end.limit_bytes < end.consumed_bytes + least_bytes:
+            if idle and end.limit_bytes < end.returned_bytes + least_bytes:
                 raise Violation(f"channel {channel} is idle, and its window is not granted")
             # While rows wait for a full batch, their channel gets more credit.
             waits = plan.tasks[plan.edges[channel.edge].consumer].batch is not None
-            counted_bytes = end.received_bytes if waits else end.consumed_bytes
+            counted_bytes = end.received_bytes if waits else end.returned_bytes
             if end.limit_bytes > counted_bytes + window_bytes:
                 raise Violation(f"channel {channel}: more was granted than consumed")
             if subpartition.sent_bytes < end.received_bytes:
@@ -74,7 +74,7 @@ def check_budget(subtasks: Iterable[Subtask], budget_bytes: int) -> None:
     """
     plain = [subtask for subtask in subtasks if subtask._batches is None]
     ends = [channel.credit for subtask in plain for channel in subtask._gate.channels.values()]
-    granted = [end.limit_bytes - end.consumed_bytes for end in ends if end.limit_bytes]
+    granted = [end.limit_bytes - end.returned_bytes for end in ends if end.limit_bytes]
     rooms = [queue.room_bytes for subtask in plain for queue in subtask._subpartitions.values()]
     held_bytes = sum(granted) + sum(rooms)
     # A share is a byte at least.

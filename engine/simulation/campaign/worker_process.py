@@ -25,7 +25,7 @@ from ...operators.work import PrecommitWork
 from ...storage.ahead import FilesAhead
 from ...storage.snapshots import Origin, Written
 from ...worker import worker_events as w
-from ...worker.subtask_events import ReadBuffer, RunWork, TakeSnapshot
+from ...worker.subtask_events import ReadBuffer, RunWork, TakeSnapshot, UseDisk
 from ...worker.worker import Worker
 from ...worker.worker_events import DataFrame
 from ..scheduler import MICROSECOND_NS
@@ -33,6 +33,7 @@ from .checkpoint_files import CaughtFiles, SimulatedCheckpointFiles
 from .environment import Environment, Process, shown
 from .log_files import SimulatedLogFiles
 from .outgoing import Outgoing
+from .spill_files import SimulatedSpillFiles
 from .storage import Call, FaultyReads, PutCatcher
 from .worker_tasks import SimulatedTasks
 
@@ -51,6 +52,7 @@ class PeerGreeting(NamedTuple):
 class _Loaded(LoadedAttempt):
     """The operators of an attempt."""
 
+    runs: SimulatedSpillFiles
     tasks: SimulatedTasks
     files: CaughtFiles
     #: Checkpoints that were given up.
@@ -213,7 +215,8 @@ class WorkerProcess(Process, Performer[_Loaded, int]):
         if ahead is not None:
             ahead.stop()
         tasks = SimulatedTasks(self.env, self, effect, self._step, ahead)
-        self._loaded = _Loaded(effect.epoch, persistence, origin, tasks, files)
+        runs = SimulatedSpillFiles(self.env, self)
+        self._loaded = _Loaded(effect.epoch, persistence, origin, runs, runs, tasks, files)
         tasks.start()
 
     def _leave(self, loaded: _Loaded) -> None:
@@ -298,6 +301,16 @@ class WorkerProcess(Process, Performer[_Loaded, int]):
                 self._step(self._read(loaded.epoch, effect, origin))
 
         self.env.scheduler.after(delay_ns, read)
+
+    def _use_disk(self, effect: UseDisk) -> None:
+        loaded = self._attempt()
+
+        def use() -> None:
+            event = self._used(loaded, effect)
+            if event is not None:
+                self._step(event)
+
+        loaded.runs.use(effect.order, use)
 
 
 def _has_database(states: Frozen) -> bool:
