@@ -156,7 +156,7 @@ def draw_profile(rng: random.Random) -> FaultProfile:
     state = rng.getstate()
     deletions_refused = odds(0.5)
     freezes = (_draw_point(rng, FREEZE_POINTS),) if rng.random() < 0.1 else ()
-    spill_full, spill_torn = odds(0.3), odds(0.05)
+    spill_full, spill_torn = odds(0.3), odds(0.2)
     rng.setstate(state)
     slow = rng.random() < 0.3
     return FaultProfile(

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
+from headrace.channels.spilled import Spilled
 from headrace.channels.wire import Frame
 from headrace.inflight.confirmed import NamingLimits
 from headrace.inflight.writer import Piece
@@ -264,6 +265,9 @@ class WorkerProcess(Process, Performer[_Loaded, int]):
         catcher = PutCatcher()
         into: Any = catcher  # only `put` is asked for
         written = self._written(loaded, order, self.env.storage, into=into)
+        runs = [run for cut in order.cuts for run in cut.inflight]
+        spilled = [item for run in runs for item in run.buffers if isinstance(item, Spilled)]
+        self.env.coverage.count("records on local disk in cuts", sum(s.rows for s in spilled))
         self._count_in_flight(loaded, written)
         return catcher.puts, CheckpointStored(order, written, self._files.delay_ns())
 
