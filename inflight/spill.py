@@ -129,10 +129,11 @@ SpillOutcome = RunWritten | RunUnwritten | RunRead
 
 @dataclass(slots=True)
 class _Run:
-    """A run on disk. `queued`: the channel's queue names the run."""
+    """A run on disk, of records before `end`. `queued`: the channel's queue names the run."""
 
     file: RunFile
     channel: InputChannel
+    end: int
     queued: bool
 
 
@@ -155,6 +156,8 @@ class Spill:
     _writing: WriteRun | None = None
     _reading: RunFile | None = None
     _retry_at_ns: int | None = None
+    #: {channel: end of the newest run that was read}: no record is written twice.
+    _read_ends: dict[ChannelId, int] = field(default_factory=dict)
     _at_limit: bool = False
     #: {checkpoint: runs that its cut names}, until this worker has written its part.
     _held: dict[int, set[int]] = field(default_factory=dict)
@@ -206,7 +209,7 @@ class Spill:
         self._retry_at_ns, self.trouble = None, ""
         channel = self.gate.channels[order.channel]
         is_of_use = self._spills(channel) and channel.taken < order.end
-        self._runs[file.number] = _Run(file, channel, is_of_use)
+        self._runs[file.number] = _Run(file, channel, order.end, is_of_use)
         if not is_of_use:
             return None
         channel.spill(file, order.first, order.end)
@@ -229,6 +232,7 @@ class Spill:
         run = self._runs[number]
         run.channel.load(file, records)
         run.queued = False
+        self._read_ends[run.channel.channel] = run.end
 
     def time_passed(self, now_ns: int) -> None:
         """A write that failed may be tried again."""
@@ -336,7 +340,7 @@ class Spill:
             return None
         spilling = [c for c in self.gate.channels.values() if self._spills(c)]
         head_bytes = self.limits.run_bytes // max(1, len(spilling))
-        tails = [(c.channel, _tail(c, head_bytes)) for c in spilling]
+        tails = [(c.channel, self._tail(c, head_bytes)) for c in spilling]
         tails.sort(key=lambda tail: sum(buffer.size_bytes for buffer in tail[1]))
         if not tails or not tails[-1][1]:
             return None
@@ -356,6 +360,19 @@ class Spill:
         self._number += 1
         return order
 
+    def _tail(self, channel: InputChannel, head_bytes: int) -> list[Buffer]:
+        """The buffers behind all records that are or were on disk, or else behind a head."""
+        read_end = self._read_ends.get(channel.channel, 0)
+        tail: deque[Buffer] = deque()
+        for item in reversed(channel.queue):
+            if isinstance(item, Spilled) or (isinstance(item, Buffer) and item.first < read_end):
+                return list(tail)
+            if isinstance(item, Buffer):
+                tail.appendleft(item)
+        while tail and tail[0].size_bytes <= head_bytes:
+            head_bytes -= tail.popleft().size_bytes
+        return list(tail)
+
     def _is_waiting(self, now_ns: int) -> bool:
         return self._retry_at_ns is not None and now_ns < self._retry_at_ns
 
@@ -368,19 +385,6 @@ def _head_bytes(channel: InputChannel) -> int:
             break
         found += item.size_bytes if isinstance(item, Buffer) else 0
     return found
-
-
-def _tail(channel: InputChannel, head_bytes: int) -> list[Buffer]:
-    """The buffers behind all records on disk; without any on disk, behind a head in memory."""
-    tail: deque[Buffer] = deque()
-    for item in reversed(channel.queue):
-        if isinstance(item, Spilled):
-            return list(tail)
-        if isinstance(item, Buffer):
-            tail.appendleft(item)
-    while tail and tail[0].size_bytes <= head_bytes:
-        head_bytes -= tail.popleft().size_bytes
-    return list(tail)
 
 
 def _first_bytes(buffers: Iterable[Buffer], size_bytes: int) -> list[Buffer]:

@@ -74,7 +74,7 @@ def _settings(rng: random.Random, graph: Graph) -> Settings:
         retain=1,
         concurrent=rng.choice((1, 1, 2)),
         work_ns=(MILLISECOND_NS // 10, MILLISECOND_NS),
-        slow_tasks=frozenset({2}),
+        slow_tasks=frozenset(rng.choice(((2,), (2, 3), (2, 4)))),
     )
 
 
