@@ -19,7 +19,7 @@ from headrace.channels.buffer import ChannelId
 from headrace.channels.events import Barrier, CheckpointMode
 
 from ..contract import messages as m
-from ..contract.execution import ExecutionPlan
+from ..contract.execution import ExecutionPlan, SubtaskId
 from .attempt import Attempt, AttemptEffect
 from .subtask import Subtask
 from .subtask_events import (
@@ -411,24 +411,32 @@ class Worker:
     def _numbers(self) -> list[m.SubtaskNumbers]:
         if self._attempt is None:
             return []
-        return [_numbers_of(s, self._now_ns) for s in self._attempt.subtasks.values()]
+        return [self._numbers_of(subtask) for subtask in self._attempt.subtasks.values()]
 
+    def _numbers_of(self, subtask: Subtask) -> m.SubtaskNumbers:
+        s = subtask.statistics(self._now_ns)
+        return m.SubtaskNumbers(
+            task=subtask.id.task,
+            subtask=subtask.id.subtask,
+            rows_in=s.rows_in,
+            rows_out=s.rows_out,
+            busy_ns=s.busy_ns,
+            backpressured_ns=s.backpressured_ns,
+            idle_ns=s.idle_ns,
+            queued_bytes=s.input_queued_bytes + s.output_queued_bytes,
+            window_bytes=s.window_bytes,
+            watermark_ns=s.watermark_ns,
+            rows_late=s.rows_late,
+            rows_failed=s.rows_failed,
+            dropped=s.dropped,
+            unspilled=self._told_of_disk(subtask.id, s.unspilled),
+        )
 
-def _numbers_of(subtask: Subtask, now_ns: int) -> m.SubtaskNumbers:
-    s = subtask.statistics(now_ns)
-    return m.SubtaskNumbers(
-        task=subtask.id.task,
-        subtask=subtask.id.subtask,
-        rows_in=s.rows_in,
-        rows_out=s.rows_out,
-        busy_ns=s.busy_ns,
-        backpressured_ns=s.backpressured_ns,
-        idle_ns=s.idle_ns,
-        queued_bytes=s.input_queued_bytes + s.output_queued_bytes,
-        window_bytes=s.window_bytes,
-        watermark_ns=s.watermark_ns,
-        rows_late=s.rows_late,
-        rows_failed=s.rows_failed,
-        dropped=s.dropped,
-        unspilled=s.unspilled,
-    )
+    def _told_of_disk(self, id: SubtaskId, reason: str) -> str:
+        if not reason:
+            return ""
+        name = " > ".join(operator.name for operator in self._plan.tasks[id.task].operators)
+        return (
+            f"{name} (subtask {id.subtask}) cannot spill records to local disk: {reason};"
+            " they stay in memory, and producers wait"
+        )
