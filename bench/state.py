@@ -40,6 +40,7 @@ import pyarrow as pa
 from headrace.engine.contract.execution import SubtaskId
 from headrace.engine.contract.operators import DatabaseSnapshot, RestoredDatabase, StateLayout
 from headrace.engine.drivers.interpreter import freeze_loaded, hand_over_soon
+from headrace.engine.drivers.warm import import_all
 from headrace.engine.state.rocks import files as rocks_files
 from headrace.engine.state.rocks.database import RocksDatabase, Writes
 from headrace.engine.state.rocks.files import RocksSizes
@@ -216,9 +217,10 @@ def run(
 
 @contextlib.contextmanager
 def _worker() -> Iterator[None]:
-    """Have the settings of a worker's process."""
+    """Have the settings of a worker's process, and the modules that it is born with."""
     usual = sys.getswitchinterval()
     hand_over_soon()
+    import_all()
     freeze_loaded()
     try:
         yield

@@ -15,8 +15,11 @@ write of this attempt with its number or a lower one can come late. A worker tha
 logging under the number that the next attempt begins with: files of that checkpoint are deleted
 twice (`recovery/registry.py`).
 
-Pieces of no checkpoint yet, all of whose records were worked on, are deleted (`trim`): the log
-holds about as much as is in flight.
+The log holds about as much as is in flight. Waiting buffers whose records were worked on leave
+before a piece is begun, so a stream that flows is hardly logged. Written pieces of no checkpoint
+yet, all of whose records were worked on, are deleted (`trim`). A checkpoint has few pieces
+(`LogLimits.pieces_max`): under backpressure the first ones stay in flight, and without it more of
+them would be gone by the next barrier.
 
 Source: FLIP-76, continuous persistence. Deviations: one log a worker, not one a channel; positions,
 not buffers, are named.
@@ -33,7 +36,7 @@ from headrace.channels.buffer import Buffer, ChannelId
 from .confirmed import NAMED, Confirmed, NamingLimits, SharedSpace
 from .handle import ChannelStateHandle
 from .stored import Stored
-from .writer import Handles, Piece
+from .writer import Floors, Handles, Piece
 
 MIB = 1024 * 1024
 
@@ -47,11 +50,13 @@ class LogLimits:
         piece_bytes_max: soft limit of a piece, by a buffer: a checkpoint may have to wait for a
             piece.
         backlog_bytes_max: buffers that would make more wait than this are not logged.
+        pieces_max: files of the log that are written for one checkpoint.
     """
 
     piece_bytes: int = 4 * MIB
     piece_bytes_max: int = 8 * MIB
     backlog_bytes_max: int = 32 * MIB
+    pieces_max: int = 3
 
 
 #: What a log is like unless somebody knows better.
@@ -71,6 +76,8 @@ class Continuous(Stored[Handles]):
         self._waiting_bytes = 0
         self._under_way: Piece | None = None
         self._number = 0
+        #: Pieces that were begun for the following checkpoint.
+        self._begun = 0
         #: {checkpoint: {piece's number: its handles}}: durable, of checkpoints not confirmed.
         self._pieces: dict[int, dict[int, Sequence[ChannelStateHandle]]] = {}
         #: Pieces that belong to the newest complete checkpoint.
@@ -79,14 +86,19 @@ class Continuous(Stored[Handles]):
     def log(self, channel: ChannelId, buffer: Buffer) -> None:
         """See `InflightWriter`."""
         size_bytes = self._waiting_bytes + buffer.size_bytes
-        if self._following is None or size_bytes > self._limits.backlog_bytes_max:
+        if self._following is None or self._begun == self._limits.pieces_max:
+            return
+        if size_bytes > self._limits.backlog_bytes_max:
             return
         self._waiting.append((channel, buffer))
         self._waiting_bytes = size_bytes
 
-    def next_piece(self) -> Piece | None:
+    def next_piece(self, floors: Floors) -> Piece | None:
         """See `InflightWriter`."""
-        if self._under_way is not None or self._waiting_bytes < self._limits.piece_bytes:
+        if self._under_way is not None or not self._fills_a_piece:
+            return None
+        self._drop_worked_on(floors() or {})
+        if not self._fills_a_piece:
             return None
         assert self._following is not None, "logged for no checkpoint"
         runs: dict[ChannelId, list[list[Buffer]]] = {}
@@ -102,6 +114,9 @@ class Continuous(Stored[Handles]):
         flat = ((channel, tuple(run)) for channel, found in runs.items() for run in found)
         self._under_way = Piece(self._following, self._number, tuple(flat))
         self._number += 1
+        self._begun += 1
+        if self._begun == self._limits.pieces_max:
+            self._drop_waiting()
         return self._under_way
 
     def piece_written(self, piece: Piece, handles: Sequence[ChannelStateHandle]) -> None:
@@ -116,9 +131,9 @@ class Continuous(Stored[Handles]):
         if self._under_way is not None:
             return None
         self._following = max(self._following or 0, checkpoint + 1)
+        self._begun = 0
         # What waits would be late for this checkpoint, and most of it is worked on before the next.
-        self._waiting.clear()
-        self._waiting_bytes = 0
+        self._drop_waiting()
         found = [*(self.newest or ()), *self._kept, *self._handles(checkpoint)]
         return self._space.index(found)
 
@@ -141,6 +156,19 @@ class Continuous(Stored[Handles]):
     def abandon(self) -> list[Piece]:
         """See `InflightWriter`."""
         return [self._forget(number) for number in list(self._pieces.get(self._following or 0, ()))]
+
+    @property
+    def _fills_a_piece(self) -> bool:
+        return self._waiting_bytes >= self._limits.piece_bytes
+
+    def _drop_worked_on(self, floors: Mapping[ChannelId, int]) -> None:
+        left = [(c, b) for c, b in self._waiting if b.end > floors.get(c, 0)]
+        self._waiting = deque(left)
+        self._waiting_bytes = sum(buffer.size_bytes for _, buffer in left)
+
+    def _drop_waiting(self) -> None:
+        self._waiting.clear()
+        self._waiting_bytes = 0
 
     def _handles(self, checkpoint: int) -> list[ChannelStateHandle]:
         pieces = self._pieces.get(checkpoint, {}).values()

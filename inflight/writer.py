@@ -14,7 +14,7 @@ Source: FLIP-76, "Proposed Changes: Persisting in-flight data".
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -33,6 +33,10 @@ _BLOB_BYTES = 1 << 20
 
 #: In-flight data of one worker and checkpoint.
 Handles = Sequence[ChannelStateHandle]
+
+#: By channel, the position before which records are worked on, or with another worker. None: an
+#: open cut needs older records.
+Floors = Callable[[], Mapping[ChannelId, int] | None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,10 +60,10 @@ class InflightWriter(Protocol):
         """A buffer was queued for `channel`, or came in from another worker."""
         ...
 
-    def next_piece(self) -> Piece | None:
+    def next_piece(self, floors: Floors) -> Piece | None:
         """Return a piece to write now, beside the work. None: there is none yet.
 
-        `piece_written` follows.
+        `piece_written` follows. `floors` is asked only if a piece seems due.
         """
         ...
 
@@ -109,7 +113,7 @@ class AdHoc(Stored[Handles]):
     def log(self, channel: ChannelId, buffer: Buffer) -> None:
         """See `InflightWriter`: nothing is written before a barrier comes."""
 
-    def next_piece(self) -> Piece | None:
+    def next_piece(self, floors: Floors) -> Piece | None:
         """See `InflightWriter`."""
         return None
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from headrace.channels.buffer import ChannelId
 from headrace.inflight.confirmed import NAMED, Confirmed, NamingLimits
 from headrace.inflight.log import USUAL, Continuous, LogLimits
-from headrace.inflight.writer import AdHoc, InflightWriter, Piece
+from headrace.inflight.writer import AdHoc, Floors, InflightWriter, Piece
 
 from ..contract.execution import SubtaskId
 from ..contract.operators import Snapshot
@@ -90,7 +90,7 @@ class Persistence:
         write.epoch, write.cuts, write.savepoint = order.epoch, order.cuts, order.savepoint
         write.full = order.full
 
-    def ready(self) -> Iterator[CheckpointWrite | Piece]:
+    def ready(self, floors: Floors) -> Iterator[CheckpointWrite | Piece]:
         """Hand out the writes to begin now, each once: checkpoints before pieces of the log."""
         for checkpoint in sorted(number for number, write in self._writes.items() if write.cuts):
             write = self._writes[checkpoint]
@@ -100,7 +100,7 @@ class Persistence:
                 break
             write.index = Confirmed() if write.full else index
             yield self._writes.pop(checkpoint)
-        while (piece := self.inflight.next_piece()) is not None:
+        while (piece := self.inflight.next_piece(floors)) is not None:
             yield piece
 
     def stored(self, done: CheckpointStored) -> None:

@@ -208,7 +208,7 @@ class Performer(ABC, Generic[_Attempt, _Connection]):
     def _write_ready(self) -> None:
         """Begin all writes that are ready."""
         loaded = self._attempt()
-        for order in loaded.persistence.ready():
+        for order in loaded.persistence.ready(self.machine.floors):
             match order:
                 case CheckpointWrite():
                     self._write_checkpoint(loaded, order)

@@ -4,6 +4,8 @@ nothing of a given-up one ever comes back.
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
@@ -19,6 +21,10 @@ LEFT, RIGHT = ChannelId(0, 0, 0), ChannelId(0, 1, 0)
 LIMITS = LogLimits(
     piece_bytes=4 * ROW_BYTES, piece_bytes_max=8 * ROW_BYTES, backlog_bytes_max=16 * ROW_BYTES
 )
+
+
+def nobody_knows() -> None:
+    """A cut is open, so older records are needed."""
 
 
 def records(first: int, rows: int) -> Buffer:
@@ -44,7 +50,7 @@ def handles_of(piece: Piece) -> list[ChannelStateHandle]:
 
 def written(log: Continuous) -> Piece:
     """Write the piece that is due."""
-    piece = log.next_piece()
+    piece = log.next_piece(nobody_knows)
     assert piece is not None
     log.piece_written(piece, handles_of(piece))
     return piece
@@ -64,9 +70,9 @@ def asked(log: Continuous, checkpoint: int, *buffers: Buffer) -> list[tuple[str,
     ]
 
 
-def running() -> Continuous:
+def running(limits: LogLimits = LIMITS) -> Continuous:
     """The first checkpoint of the attempt, 6, was taken."""
-    log = Continuous(LIMITS, NamingLimits(named_bytes_min=0))
+    log = Continuous(limits, NamingLimits(named_bytes_min=0))
     log.index(6)
     return log
 
@@ -74,7 +80,7 @@ def running() -> Continuous:
 def test_nothing_is_logged_before_a_checkpoint_says_which_is_next() -> None:
     log = Continuous(LIMITS, NamingLimits(named_bytes_min=0))
     log.log(LEFT, records(0, 8))
-    assert log.next_piece() is None
+    assert log.next_piece(nobody_knows) is None
     assert asked(log, 6, records(0, 8)) == [("", 8)]
 
 
@@ -89,9 +95,9 @@ def test_a_checkpoint_names_what_is_durable_and_writes_the_rest() -> None:
 def test_a_piece_waits_until_it_is_worth_a_file() -> None:
     log = running()
     log.log(LEFT, records(0, 3))
-    assert log.next_piece() is None
+    assert log.next_piece(nobody_knows) is None
     log.log(RIGHT, records(0, 1))
-    piece = log.next_piece()
+    piece = log.next_piece(nobody_knows)
     assert piece is not None
     assert [(channel, run[0].first, run[-1].end) for channel, run in piece.runs] == [
         (LEFT, 0, 3),
@@ -102,10 +108,10 @@ def test_a_piece_waits_until_it_is_worth_a_file() -> None:
 def test_pieces_are_written_one_at_a_time_and_a_checkpoint_waits_for_the_one_under_way() -> None:
     log = running()
     log.log(LEFT, records(0, 4))
-    piece = log.next_piece()
+    piece = log.next_piece(nobody_knows)
     assert piece is not None
     log.log(LEFT, records(4, 4))
-    assert log.next_piece() is None
+    assert log.next_piece(nobody_knows) is None
     assert log.index(7) is None
     log.piece_written(piece, handles_of(piece))
     assert asked(log, 7, records(0, 8)) == [("chk-7/log-0", 4), ("", 4)]
@@ -114,16 +120,16 @@ def test_pieces_are_written_one_at_a_time_and_a_checkpoint_waits_for_the_one_und
 def test_a_piece_that_could_not_be_written_is_the_checkpoints_to_write() -> None:
     log = running()
     log.log(LEFT, records(0, 4))
-    piece = log.next_piece()
+    piece = log.next_piece(nobody_knows)
     assert piece is not None
     log.piece_written(piece, ())
     assert asked(log, 7, records(0, 4)) == [("", 4)]
 
 
 def test_what_exceeds_the_backlog_is_not_logged_and_does_not_join_its_neighbours() -> None:
-    log = running()
+    log = running(replace(LIMITS, pieces_max=4))
     log.log(LEFT, records(0, 4))
-    under_way = log.next_piece()
+    under_way = log.next_piece(nobody_knows)
     assert under_way is not None
     for first in (4, 8, 12, 16, 20, 24):
         log.log(LEFT, records(first, 4))
@@ -163,6 +169,33 @@ def test_what_a_complete_checkpoint_wrote_itself_is_named_too() -> None:
     log.stored(7, [ChannelStateHandle(*LEFT, "input", 0, [own], ended=False)])
     log.confirmed(7)
     assert asked(log, 8, records(0, 4)) == [("chk-7/own", 4)]
+
+
+def test_what_was_worked_on_meanwhile_is_not_written() -> None:
+    log = running()
+    log.log(LEFT, records(0, 2))
+    log.log(LEFT, records(2, 1))
+    log.log(RIGHT, records(0, 1))
+    assert log.next_piece(lambda: {LEFT: 2, RIGHT: 0}) is None
+    log.log(LEFT, records(3, 2))
+    piece = log.next_piece(lambda: {LEFT: 2, RIGHT: 0})
+    assert piece is not None
+    assert [(channel, run[0].first, run[-1].end) for channel, run in piece.runs] == [
+        (LEFT, 2, 5),
+        (RIGHT, 0, 1),
+    ]
+
+
+def test_a_checkpoint_has_few_pieces_and_the_next_one_has_as_many() -> None:
+    log = running()
+    for checkpoint in (7, 8):
+        for first in range(0, 40, 4):
+            log.log(LEFT, records(first, 4))
+            piece = log.next_piece(nobody_knows)
+            if piece is not None:
+                log.piece_written(piece, handles_of(piece))
+        named = [path for path, _ in asked(log, checkpoint, records(0, 40)) if path]
+        assert named == [f"chk-{checkpoint}/log-{3 * (checkpoint - 7) + n}" for n in range(3)]
 
 
 def test_pieces_go_when_all_their_records_are_worked_on() -> None:
@@ -208,7 +241,7 @@ def test_a_checkpoint_names_only_durable_records_of_itself_or_of_a_complete_one(
             log.log(LEFT, records(tail, rows))
             tail += rows
         elif action == "write":
-            under_way = log.next_piece() or under_way
+            under_way = log.next_piece(nobody_knows) or under_way
         elif action == "settle" and under_way is not None:
             kept = handles_of(under_way) if data.draw(st.booleans()) else []
             durable |= {h.buffers[0].path: (h.first, h.end) for h in kept}

@@ -58,7 +58,7 @@ class Backpressure:
                 self.writer.log(channel, arrived)
                 queue.append(arrived)
             del queue[: self.leaving if at else self.arriving]
-            while (piece := self.writer.next_piece()) is not None:
+            while (piece := self.writer.next_piece(dict)) is not None:
                 self.writer.piece_written(piece, list(self.write_piece(piece)))
         self.take_checkpoint()
 

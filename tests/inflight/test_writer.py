@@ -81,7 +81,7 @@ def test_ad_hoc_never_names_what_a_given_up_checkpoint_stored() -> None:
 def test_ad_hoc_logs_nothing() -> None:
     writer = AdHoc(ALL)
     writer.log(CHANNEL, captured(0, 4))
-    assert writer.next_piece() is None
+    assert writer.next_piece(dict) is None
     with pytest.raises(AssertionError, match="nobody"):
         writer.piece_written(Piece(1, 0, ()), ())
 

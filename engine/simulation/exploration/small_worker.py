@@ -229,7 +229,7 @@ class WorkerState:
 
     def _persist(self, effect: PersistCheckpoint) -> None:
         self.persistence.persist(effect)
-        for order in self.persistence.ready():
+        for order in self.persistence.ready(self.machine.floors):
             assert not isinstance(order, Piece), "nothing is logged"
             self.pending.append(Pending(self.machine._epoch, order))
 

@@ -16,7 +16,7 @@ from headrace.engine.worker.subtask_events import Cut
 from headrace.engine.worker.worker_events import PersistCheckpoint
 from headrace.inflight.confirmed import Confirmed
 from headrace.inflight.handle import ChannelStateHandle
-from headrace.inflight.writer import AdHoc, Piece
+from headrace.inflight.writer import AdHoc, Floors, Piece
 from headrace.recovery.handles import SharedFile
 
 ONE, TWO = SubtaskId(0, 0), SubtaskId(1, 0)
@@ -48,7 +48,7 @@ class Busy(AdHoc):
     def index(self, checkpoint: int) -> Confirmed | None:
         return Confirmed() if self.idle else None
 
-    def next_piece(self) -> Piece | None:
+    def next_piece(self, floors: Floors) -> Piece | None:
         piece, self.piece = self.piece, None
         return piece
 
@@ -56,7 +56,7 @@ class Busy(AdHoc):
 
 
 def numbers(persistence: Persistence) -> list[int]:
-    return [order.checkpoint for order in persistence.ready()]
+    return [order.checkpoint for order in persistence.ready(dict)]
 
 
 def test_frozen_state_meets_its_cuts_once() -> None:
@@ -64,7 +64,7 @@ def test_frozen_state_meets_its_cuts_once() -> None:
     frozen(persistence, 7)
     assert numbers(persistence) == []
     persistence.persist(persist(7))
-    (order,) = persistence.ready()
+    (order,) = persistence.ready(dict)
     assert isinstance(order, CheckpointWrite)
     assert (order.epoch, order.checkpoint, order.sync_ns) == (3, 7, {ONE: 5, TWO: 7})
     assert order.snapshots == {ONE: (), TWO: ()}
@@ -117,7 +117,7 @@ def test_nothing_is_built_upon_a_savepoint() -> None:
     persistence = Persistence(writer)
     frozen(persistence, 7)
     persistence.persist(replace(persist(7), savepoint=""))
-    (order,) = persistence.ready()
+    (order,) = persistence.ready(dict)
     assert isinstance(order, CheckpointWrite)
     handle = ChannelStateHandle(0, 0, 0, "input", 0, [], ended=True)
     shared = SharedFile("1.sst", "shared/1", 3, "0" * 16)
