@@ -47,12 +47,12 @@ class Noting:
 def run(
     *,
     spill: bool,
-    records: int = 8_000_000,
-    slow_records: int = 12_000,
-    sleep_ms: float = 1.0,
+    records: int = 1_000_000,
+    slow_records: int = 3_000,
+    sleep_ms: float = 10.0,
     parallelism: int = 2,
     runner: Runner = "processes",
-    checkpoint_interval: str = "1s",
+    checkpoint_interval: str = "500ms",
 ) -> dict[str, Any]:
     """Run once. Returns one flat object; `correct`: no record was lost or doubled."""
     with tempfile.TemporaryDirectory(prefix="headrace-bench-") as folder:

