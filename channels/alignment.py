@@ -4,16 +4,20 @@ Aligned (ABS, Algorithm 1): a channel that delivered the barrier is to be blocke
 least once: no channel is blocked, and several checkpoints may be counted side by side. The machine
 knows channels only as members of a fixed set; the subtask blocks and unblocks.
 
+A back-edge brings the barrier only after the subtask has let it into the loop, so alignment does
+not wait for back-edges: on a cycle Algorithm 1 never ends. A back-edge that delivers early, from
+where the barrier went another way round, is blocked like other channels.
+
 Late barriers are harmless in any order: the machine ignores a barrier of a checkpoint that was
 completed, cancelled or overtaken by a newer checkpoint.
 
-Source: ABS (Carbone et al. 2015), Algorithm 1; the cases of late and newer barriers follow Flink's
-barrier handlers (behaviour, not code).
+Source: ABS (Carbone et al. 2015), Algorithms 1 and 2; the cases of late and newer barriers follow
+Flink's barrier handlers (behaviour, not code).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 
 from .buffer import ChannelId
@@ -26,10 +30,12 @@ class Aligned:
 
     Attributes:
         alignment_ns: from the first of the barrier's arrivals to the last.
+        early: back-edges whose barrier has come as well.
     """
 
     barrier: Barrier
     alignment_ns: int
+    early: frozenset[ChannelId] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +46,7 @@ class AlignmentOutcome:
         subsumed: older checkpoints that can no longer be aligned here; to be declined.
         unblock: channels to hand out from again.
         block: the channel to block, if any.
-        aligned: set when the barrier was the last one missing.
+        aligned: set when the barrier was the last one missing, back-edges left out.
     """
 
     subsumed: tuple[int, ...] = ()
@@ -57,11 +63,16 @@ class _Pending:
 
 
 class Alignment:
-    """Alignment of one subtask with at least one input channel."""
+    """Alignment of one subtask with at least one input channel.
 
-    def __init__(self, channels: Iterable[ChannelId]) -> None:
+    Args:
+        feedback: the channels of back-edges, among `channels`.
+    """
+
+    def __init__(self, channels: Iterable[ChannelId], feedback: Collection[ChannelId] = ()) -> None:
         self._channels = frozenset(channels)
-        assert self._channels, "a subtask without inputs has nothing to align"
+        self._awaited = self._channels.difference(feedback)
+        assert self._awaited, "a subtask without inputs has nothing to align"
         #: {checkpoint: channels so far}; several only while no channel is blocked.
         self._pending: dict[int, _Pending] = {}
         #: Barriers up to and including this checkpoint are history.
@@ -83,14 +94,15 @@ class Alignment:
         pending = self._pending.setdefault(checkpoint, _Pending(barrier, now_ns, set()))
         assert channel not in pending.delivered, f"{channel}: barrier {checkpoint} twice"
         pending.delivered.add(channel)
-        if pending.delivered != self._channels:
+        if not pending.delivered >= self._awaited:
             block = channel if barrier.mode is CheckpointMode.ALIGNED else None
             return AlignmentOutcome(subsumed, unblock, block)
         blocked = sorted(pending.delivered - {channel}) if self._blocks(pending) else []
         for older in [number for number in self._pending if number <= checkpoint]:
             del self._pending[older]
         self._settle(checkpoint)
-        aligned = Aligned(barrier, now_ns - pending.began_ns)
+        early = frozenset(pending.delivered) - self._awaited
+        aligned = Aligned(barrier, now_ns - pending.began_ns, early)
         return AlignmentOutcome(subsumed, (*unblock, *blocked), None, aligned)
 
     def cancel(self, checkpoint: int) -> tuple[ChannelId, ...]:
@@ -110,7 +122,7 @@ class Alignment:
     def describe(self) -> str:
         """The whole state as stable text."""
         pending = " ".join(
-            f"{number}:{len(p.delivered)}/{len(self._channels)}"
+            f"{number}:{len(self._awaited & p.delivered)}/{len(self._awaited)}"
             for number, p in sorted(self._pending.items())
         )
         return f"settled={self._settled} pending=[{pending}]"

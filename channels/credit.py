@@ -81,6 +81,7 @@ class Window:
         first_bytes = ceiling_bytes if debloat is None else _FIRST_FLOORS * debloat.floor_bytes
         self.size_bytes = min(first_bytes, ceiling_bytes, self._budget.share_bytes)
         self._outstanding_bytes = 0
+        self._early_bytes = 0
         self._held_bytes = 0
         self.holds(0)
         #: Bytes drained since the turn began, and the least that waited meanwhile.
@@ -92,9 +93,13 @@ class Window:
         #: Since when there has been something to drain without a break; None: there was not.
         self._since_ns: int | None = None
 
-    def holds(self, outstanding_bytes: int) -> None:
-        """So many bytes may come in or are there; they may be more than the window for a time."""
+    def holds(self, outstanding_bytes: int, early_bytes: int = 0) -> None:
+        """So many bytes may come in or are there; they may be more than the window for a time.
+
+        `early_bytes`: of these take no room of the window, which does not grow into it.
+        """
         self._outstanding_bytes = outstanding_bytes
+        self._early_bytes = early_bytes
         held_bytes = max(self.size_bytes, outstanding_bytes)
         self._budget.held_bytes += held_bytes - self._held_bytes
         self._held_bytes = held_bytes
@@ -123,9 +128,10 @@ class Window:
             wanted_bytes = max(wanted_bytes, min(target_bytes // 2, _EASY_BYTES))
             wanted_bytes = min(wanted_bytes, max(target_bytes, least_bytes))
         floor_bytes = min(self._debloat.floor_bytes, self._budget.share_bytes)
-        most_bytes = min(self._ceiling_bytes, self._held_bytes + self._budget.free_bytes)
+        own_bytes = self._held_bytes - self._early_bytes
+        most_bytes = min(self._ceiling_bytes, own_bytes + self._budget.free_bytes)
         self.size_bytes = max(floor_bytes, min(wanted_bytes, most_bytes))
-        self.holds(self._outstanding_bytes)
+        self.holds(self._outstanding_bytes, self._early_bytes)
 
     def _adapted(self, size_bytes: int, left_bytes: int, *, starved: bool) -> int:
         """The size that the last turn asks for. A turn lasts until a window has been drained."""
@@ -175,6 +181,8 @@ class Credit:
         self.consumed_bytes = 0
         self.returned_bytes = 0
         self.limit_bytes = 0
+        #: What takes no room of the window may be on disk.
+        self.spills = False
         #: The producer had used up all credit before the last grant, or since.
         self._was_spent = False
 
@@ -195,7 +203,10 @@ class Credit:
         return self._returned()
 
     def arrived(self) -> int | None:
-        """All that came in takes no room of the window. Return a limit that the producer needs."""
+        """All that came in takes no room of the window. Return a limit that the producer needs.
+
+        The budget goes on counting it in memory; what spills has a bound of its own.
+        """
         self.returned_bytes = self.received_bytes
         return self._returned()
 
@@ -209,7 +220,7 @@ class Credit:
         limit_bytes = self.returned_bytes + window_bytes
         # Half a window at a time: small grants make small buffers, which make small grants.
         if limit_bytes - self.limit_bytes < max(1, window_bytes // 2):
-            self.window.holds(self.limit_bytes - self.returned_bytes)
+            self._hold()
             return None
         return self._grant(limit_bytes)
 
@@ -222,8 +233,14 @@ class Credit:
             return None
         return self._grant(self.received_bytes + self.window.size_bytes)
 
+    def _hold(self) -> None:
+        if self.spills:
+            self.window.holds(self.limit_bytes - self.returned_bytes)
+        else:
+            self.window.holds(self.limit_bytes - self.consumed_bytes, self.early_bytes)
+
     def _grant(self, limit_bytes: int) -> int:
         self._was_spent = self.received_bytes >= self.limit_bytes
         self.limit_bytes = limit_bytes
-        self.window.holds(limit_bytes - self.returned_bytes)
+        self._hold()
         return limit_bytes

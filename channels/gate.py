@@ -10,6 +10,15 @@ a channel may lie on local disk for a time (`spilled.py`); `inflight/spill.py` d
 Event time of the subtask is the lowest of the channels' watermarks. A channel that has ended does
 not hold event time back, nor does an idle channel, until records or a watermark come again.
 
+The channels of a back-edge count neither for event time nor for idleness: a loop would wait for
+itself. For the same reason their end of input cannot come before the loop's head has ended: others
+find out that the loop is empty (`end_loop`).
+
+A back-edge accepts whatever comes, since credit for it is given back on *arrival*: if the end of a
+loop had to wait for the loop's head, and the head for room behind it, neither would ever go on. So
+the credit of back-edges bounds nothing. *Admission* does: while as much as the windows of the
+back-edges waits there, the gate hands out no record of an entry.
+
 Source: ABS (Carbone et al. 2015), Algorithm 1, lines 9 and 15 (block, unblock); FLIP-76 for the
 positions.
 """
@@ -88,9 +97,12 @@ class InputChannel:
         window: Window,
         watermark_ns: int = MIN_WATERMARK,
         idle: bool = False,
+        feedback: bool = False,
     ) -> None:
         self.channel = channel
         self.port = port
+        #: Of the back-edge of a loop.
+        self.feedback = feedback
         self.committed = position
         self.taken = position
         self.arrived = position
@@ -224,6 +236,10 @@ class InputChannel:
         self.queued_bytes -= taken.size_bytes
         return taken
 
+    def accepted(self) -> int | None:
+        """Records came in over a back-edge; return a limit that the producer needs."""
+        return self.credit.arrived() if self.feedback else None
+
     def commit(self, buffer: Buffer) -> None:
         """The handed-out buffer was worked on."""
         assert buffer.first == self.committed, f"{self.channel}: committed {buffer.first}"
@@ -296,6 +312,10 @@ class Gate:
         self.channels: dict[ChannelId, InputChannel] = {c.channel: c for c in channels}
         #: Channels in the order in which they are offered next; rotated so that none starves.
         self._turn: deque[InputChannel] = deque(self.channels.values())
+        self._entries = [c for c in self.channels.values() if not c.feedback]
+        self._feedback = [c for c in self.channels.values() if c.feedback]
+        #: Nothing comes over back-edges any more; so it is where there are none.
+        self._loop_ended = not self._feedback
         #: Ports that hand out no record: older records of the port are being replayed.
         self.held_ports: frozenset[int] = frozenset()
         #: A call of the user's function is worth so many records; 0: of no matter.
@@ -308,14 +328,15 @@ class Gate:
     def open(self, *, held: bool = False) -> list[tuple[ChannelId, int]]:
         """Give channels their first credit; return (channel, limit in bytes) of each.
 
-        `held`: also to channels of held ports.
+        `held`: also to channels of held ports. Back-edges are opened at once: what is replayed
+        goes round, too.
         """
         return [
             (c.channel, c.credit.opened())
             for c in self.channels.values()
             if c.credit.limit_bytes == 0
             and not c.end_arrived
-            and (held or c.port not in self.held_ports)
+            and (held or c.feedback or c.port not in self.held_ports)
         ]
 
     def next_event(self) -> tuple[InputChannel, ChannelEvent] | None:
@@ -330,8 +351,10 @@ class Gate:
     def next_input(self, rows_max: int, now_ns: int = 0) -> tuple[GateInput, ...]:
         """Hand out up to `rows_max` records of the port whose turn it is.
 
-        At most one run a channel, the next channel in turn first; none when no channel has records.
+        At most one run a channel, the next channel in turn first; none when no channel has records,
+        or only entries of a loop that holds enough.
         """
+        admits = self.admits
         given: list[GateInput] = []
         bytes_max = NO_LIMIT
         passed_over: int | None = None
@@ -339,7 +362,7 @@ class Gate:
         for place, channel in enumerate(self._turn):
             if channel.blocked or not channel.queue or not isinstance(channel.queue[0], Buffer):
                 continue
-            if channel.port in self.held_ports:
+            if channel.port in self.held_ports or not (admits or channel.feedback):
                 continue
             if given and channel.port != given[0].port:
                 # It begins next time, or a port that never fills a piece of work would starve it.
@@ -357,6 +380,20 @@ class Gate:
                 break
         self._turn.rotate(-(begin_next if passed_over is None else passed_over))
         return tuple(given)
+
+    @property
+    def admits(self) -> bool:
+        """Records of entries may be handed out: less waits on back-edges than their windows hold.
+
+        A back-edge that alignment blocks is left out: the barriers that it waits for may stand
+        behind records of entries.
+        """
+        waiting_bytes = window_bytes = 0
+        for channel in self._feedback:
+            if not channel.blocked:
+                waiting_bytes += channel.queued_bytes
+                window_bytes += channel.credit.window.size_bytes
+        return not waiting_bytes or waiting_bytes < window_bytes
 
     def _piece_bytes(self, first: InputChannel) -> int:
         """Half of the windows of the port of `first`, or all if that makes too small a piece."""
@@ -404,7 +441,8 @@ class Gate:
             channel.commit(one.buffer)
         left_bytes = self.queued_bytes
         # What takes no room of the windows says nothing about their size.
-        within_bytes = max(0, left_bytes - self.early_bytes) if self.spills else left_bytes
+        counts_early = self.spills or self._feedback
+        within_bytes = max(0, left_bytes - self.early_bytes) if counts_early else left_bytes
         granted: list[tuple[ChannelId, int]] = []
         for channel, one in zip(channels, given, strict=True):
             credit, buffer = channel.credit, one.buffer
@@ -427,25 +465,37 @@ class Gate:
 
     @property
     def ended(self) -> bool:
-        """Every channel has delivered its end of input, and no record is left to replay before."""
-        if self.held_ports:
+        """Every channel has delivered its end of input, and no record is left to replay before.
+
+        Back-edges end with their loop.
+        """
+        if self.held_ports or not self._loop_ended:
             return False
         # Asked before every piece of work, and `all` takes twice as long.
-        for channel in self.channels.values():  # noqa: SIM110
+        for channel in self._entries:  # noqa: SIM110
             if not channel.ended:
                 return False
         return True
+
+    def end_loop(self) -> None:
+        """The loop is empty, and its entries have ended: nothing comes over back-edges any more."""
+        for channel in self.channels.values():
+            assert channel.feedback or channel.ended, f"{channel.channel} enters a loop that ended"
+            assert channel.committed == channel.arrived, f"{channel.channel}: records in the loop"
+        assert not self.held_ports, "records of the loop are left to replay"
+        self._loop_ended = True
 
     @property
     def watermark_ns(self) -> int:
         """Event time: the lowest watermark of the channels that are neither ended nor idle.
 
-        All ended: the highest of times. All others idle: their highest watermark, so that the last
-        channel to fall idle does not hold event time back.
+        All others idle: their highest watermark, so that the last channel to fall idle does not
+        hold event time back. All ended: the same while a loop goes on, then the highest of times.
         """
         open_ = self._open()
         if not open_:
-            return MAX_WATERMARK
+            newest = max(channel.watermark_ns for channel in self._entries)
+            return MAX_WATERMARK if self._loop_ended else newest
         told = [channel.watermark_ns for channel in open_ if not channel.idle]
         return min(told) if told else max(channel.watermark_ns for channel in open_)
 
@@ -457,7 +507,7 @@ class Gate:
 
     def _open(self) -> list[InputChannel]:
         """Channels that have not ended; a restored end waits for the replay of its port."""
-        return [c for c in self.channels.values() if not c.ended or c.port in self.held_ports]
+        return [c for c in self._entries if not c.ended or c.port in self.held_ports]
 
     def check(self) -> None:
         """Assert every invariant."""

@@ -1,7 +1,8 @@
 """Records of a subtask's input channels spill to local disk, and credit is granted on arrival.
 
 A channel spills while alignment blocks it, so that its producer goes on and serves its other
-consumers; a channel may also spill always. The queue of a channel is then a *head* in memory,
+consumers; the channels of back-edges spill always, so that the tail of a loop never waits for its
+head. The queue of a channel is then a *head* in memory,
 *runs* on disk and a *tail* in memory: runs are written of the tail, and read ahead when the head
 runs low. Positions and order are those of the queue (`channels/gate.py`), as of any in-flight data:
 events stay in the queue, and a cut names spilled records like others.
@@ -46,10 +47,12 @@ class SpillLimits:
         memory_bytes_max: spilling channels that hold so much in memory get no credit on arrival;
             soft by a window of each channel and a run.
         disk_bytes_max: runs take no more disk than this.
+        blocked: channels spill while alignment blocks them; back-edges of loops always do.
     """
 
     memory_bytes_max: int
     disk_bytes_max: int
+    blocked: bool = True
 
     @property
     def run_bytes(self) -> int:
@@ -139,15 +142,10 @@ class _Run:
 
 @dataclass(slots=True)
 class Spill:
-    """Runs of one subtask and attempt.
-
-    Args:
-        always: channels that spill whether or not alignment blocks them.
-    """
+    """Runs of one subtask and attempt."""
 
     gate: Gate
     limits: SpillLimits
-    always: frozenset[ChannelId] = frozenset()
     #: Why nothing is written although memory is full, in words; empty: writes succeed.
     trouble: str = ""
     #: {number: run on disk, or being deleted}
@@ -164,6 +162,8 @@ class Spill:
 
     def __post_init__(self) -> None:
         self.gate.spills = True
+        for channel in self.gate.channels.values():
+            channel.credit.spills = True
 
     # --- what is due ------------------------------------------------------------------------------
 
@@ -265,9 +265,10 @@ class Spill:
 
     @property
     def is_exceeded(self) -> bool:
-        """A channel that spills always can neither write nor wait: the disk limit is reached."""
+        """A loop can neither write nor wait: the limit of disk is reached."""
         memory_is_full = self.memory_bytes >= self.limits.memory_bytes_max
-        return bool(self.always) and self._at_limit and memory_is_full
+        loops = any(channel.feedback for channel in self.gate.channels.values())
+        return loops and self._at_limit and memory_is_full
 
     def check(self) -> None:
         """Assert every invariant."""
@@ -292,7 +293,7 @@ class Spill:
 
     def _spills(self, channel: InputChannel) -> bool:
         """New records of the channel go to disk."""
-        return channel.blocked or channel.channel in self.always
+        return channel.feedback or (channel.blocked and self.limits.blocked)
 
     def _members(self) -> list[InputChannel]:
         """Channels that spill, or have more queued than their window for having spilled."""

@@ -173,7 +173,7 @@ def _finished(metadata: CheckpointMetadata, info: TaskInfo, *, moved: bool) -> l
 
 def _reopen(finished: list[list[bool]], tasks: Sequence[NewTask]) -> None:
     """Take back `finished` from tasks with an unfinished producer: an at-least-once cut lets a
-    consumer run ahead to the end of its input.
+    consumer run ahead to the end of its input. The head of a loop finishes before its back-edges.
     """
     ahead = True
     while ahead:
@@ -181,7 +181,9 @@ def _reopen(finished: list[list[bool]], tasks: Sequence[NewTask]) -> None:
         for index, task in enumerate(tasks):
             for subtask, channels in enumerate(task.channels):
                 ended = all(
-                    finished[task.edges[edge].producer][producer] for edge, producer in channels
+                    finished[task.edges[edge].producer][producer]
+                    for edge, producer in channels
+                    if not task.edges[edge].feedback
                 )
                 if finished[index][subtask] and not ended:
                     finished[index][subtask] = False

@@ -32,11 +32,15 @@ class Incompatible(Exception):
 
 @dataclass(frozen=True, slots=True)
 class NewEdge:
-    """An input edge of a task in the plan that runs now; `producer` is a task index."""
+    """An input edge of a task in the plan that runs now; `producer` is a task index.
+
+    `feedback`: the back-edge of a loop.
+    """
 
     key: str
     producer: int
     partitioner: Partitioner
+    feedback: bool = False
 
 
 def check_moved(metadata: CheckpointMetadata, edge: NewEdge) -> bool:

@@ -10,6 +10,8 @@ Edges near the sinks replay first, each depth in a wave of its own. So within a 
 records to replay or records that came of a replay further up, never both. After a second rescale
 amid the waves, records of an earlier wave still go before records of later waves.
 
+Loops promise no order among their rounds. A wave ends when its records have left the loops.
+
 All records are in wave 0 when parallelism stays, or when no forward edge holds records: each other
 edge finds the owner of a record, or promises no order.
 
@@ -48,8 +50,10 @@ def waves_of(
                     moved += [(-wave, depth)] * _keeps_channels(edge)
     ranks = sorted(set(places.values()))
     if len({wave for wave, _ in ranks}) < 2:
-        # Behind the last records that moved, records in flight and new records take the same way.
-        ranks = [rank for rank in ranks if moved and rank <= max(moved)]
+        # Behind the last records that moved, records in flight and new records take the same way;
+        # but a loop takes records of a wave to any of its edges, which must not be held.
+        loops = any(edge.feedback for _, edges in inputs for edge in edges.values())
+        ranks = [rank for rank in ranks if moved and (loops or rank <= max(moved))]
     return {at: len(ranks) - ranks.index(rank) for at, rank in places.items() if rank in ranks}
 
 
@@ -59,12 +63,13 @@ def first_wave(snapshots: Iterable[SubtaskSnapshot]) -> int:
 
 
 def _depths(inputs: Sequence[Mapping[int, NewEdge]]) -> list[int]:
-    """Return the length of the longest way from each task to a sink."""
+    """Return the length of the longest way from each task to a sink, without back-edges."""
     depths = [0] * len(inputs)
     for _ in inputs:
         for consumer, edges in enumerate(inputs):
             for edge in edges.values():
-                depths[edge.producer] = max(depths[edge.producer], depths[consumer] + 1)
+                if not edge.feedback:
+                    depths[edge.producer] = max(depths[edge.producer], depths[consumer] + 1)
     return depths
 
 

@@ -56,6 +56,7 @@ from .flow import (
 )
 from .functions import Functions
 from .isolated import STATE_STAYS, refuse_isolated
+from .iterated import Body, iterated
 from .joined import On, joined
 from .processed import processed
 from .windowed import check_window, window_aggregated
@@ -293,6 +294,31 @@ class Stream(Functions["Stream"]):
             return self.partitioned(ByRange.over(self.schema, column, boundaries))
         except (TypeError, ValueError) as error:
             raise UserError(f"partition_by_range: {error}") from None
+
+    def iterate(
+        self, body: Body[Stream], *, name: str | None = None, parallelism: int | None = None
+    ) -> Stream:
+        """Let records go round: `stream.iterate(body, name="rounds")`.
+
+        `body(loop)` is called once and builds a round. `loop` is this stream together with what
+        comes round again; the body returns `(again, out)`: the records that begin another round,
+        and the records that leave the loop. For example
+        `lambda loop: (loop.filter(is_open), loop.filter(is_done))`.
+
+        Records of a loop are served before new ones, and new ones wait while much of the loop is
+        waiting. Event time does not go round: `loop` has the watermarks of this stream, so records
+        that leave a loop may be late. A loop may hold loops, and several may follow each other.
+
+        Args:
+            body: its `again` has the columns of this stream. Operators of event time, and those
+                that emit at the end of input, stand before or behind a loop.
+            name: required; finds the records on the back-edge again.
+            parallelism: of the loop's head; for another parallelism of the operator in front of the
+                back-edge, return `again.rebalance()`.
+
+        Returns: `out`.
+        """
+        return iterated(self, body, name=name, parallelism=parallelism)
 
     @property
     def write(self) -> Write:

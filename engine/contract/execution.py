@@ -147,10 +147,12 @@ class EdgePlan:
     on forward edges).
 
     Attributes:
-        key: stable identity "producer->consumer/port", by operator names.
+        key: stable identity "producer->consumer/port", by operator names; of a back-edge
+            "loop (again)->loop/0", so that the loop's name alone finds what is in flight.
         port: input port of the consumer.
         partitioner: a pure value; `partitioner.open(...)` makes one splitter a producer subtask.
         output: which of the producer's outputs it carries.
+        feedback: the back-edge of a loop. Without such edges the plan has no cycle.
     """
 
     index: int
@@ -161,6 +163,7 @@ class EdgePlan:
     partitioner: Partitioner
     schema: pa.Schema
     output: Output = Output.MAIN
+    feedback: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,9 +182,11 @@ class ExecutionPlan:
 
     @property
     def hops(self) -> int:
-        """Edges on the longest way from a source to a sink."""
+        """Edges on the longest way from a source to a sink, without back-edges."""
         hops = [0] * len(self.tasks)
-        for task in self.tasks:  # producers come before their consumers
-            before = [hops[self.edges[edge].producer] for edge in task.inputs]
-            hops[task.index] = 1 + max(before) if before else 0
+        for task in self.tasks:  # producers come before their consumers, but for back-edges
+            inputs = [
+                edge for edge in map(self.edges.__getitem__, task.inputs) if not edge.feedback
+            ]
+            hops[task.index] = max((1 + hops[edge.producer] for edge in inputs), default=0)
         return max(hops)

@@ -91,6 +91,20 @@ class TaskFinished(_Message, frozen=True):
     subtask: int
 
 
+class LoopProbed(_Message, frozen=True):
+    """The answer to `ProbeLoop`, of all the worker's subtasks on the cycle together.
+
+    `at_rest`: none has anything to do, or will have without new records. `sent`, `consumed`:
+    records since the attempt began, those that wait to be sent included; 0 unless `at_rest`.
+    """
+
+    epoch: int
+    wave: int
+    at_rest: bool
+    sent: int
+    consumed: int
+
+
 class SubtaskNumbers(msgspec.Struct, frozen=True, forbid_unknown_fields=True, array_like=True):
     """Totals of one subtask since the attempt began; times in nanoseconds.
 
@@ -197,6 +211,23 @@ class Drain(_Message, frozen=True):
     epoch: int
 
 
+class ProbeLoop(_Message, frozen=True):
+    """Answer whether a loop goes on; `edges` are those inside its cycle. `wave`: numbers the
+    question in its attempt.
+    """
+
+    epoch: int
+    wave: int
+    edges: list[int]
+
+
+class EndLoop(_Message, frozen=True):
+    """No record of a loop is anywhere any more: its head, task `task`, ends."""
+
+    epoch: int
+    task: int
+
+
 class Abandon(_Message, frozen=True):
     """The attempt has failed elsewhere: drop it now and wait for the next Deploy."""
 
@@ -256,10 +287,23 @@ ToCoordinator = (
     | Decline
     | AttemptFailed
     | TaskFinished
+    | LoopProbed
     | Heartbeat
     | Pulse
 )
-ToWorker = Deploy | Start | BeginWave | Drain | Abandon | Trigger | Completed | Cancelled | Shutdown
+ToWorker = (
+    Deploy
+    | Start
+    | BeginWave
+    | Drain
+    | ProbeLoop
+    | EndLoop
+    | Abandon
+    | Trigger
+    | Completed
+    | Cancelled
+    | Shutdown
+)
 
 _encoder = msgspec.msgpack.Encoder()
 _to_coordinator = msgspec.msgpack.Decoder(ToCoordinator | FetchedAhead)

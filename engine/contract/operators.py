@@ -301,6 +301,19 @@ class EventTimeOperator(Operator, Protocol):
 
 
 @runtime_checkable
+class JudgesLoops(Protocol):
+    """An operator that knows whether it may stand in a loop.
+
+    Others may, unless they are `EventTimeOperator`s or make watermarks.
+    """
+
+    @property
+    def loop_fault(self) -> str | None:
+        """Why it may not, as in "acts on event time"; None: it may."""
+        ...
+
+
+@runtime_checkable
 class ProcessingTimeOperator(Operator, Protocol):
     """An operator that acts as the clock moves on.
 

@@ -215,14 +215,14 @@ class Network:
         default="16MiB",
         metadata=size(
             "memory for what channels hold beyond their windows, for each operator and subtask: of "
-            "`checkpoints.spill_blocked`; the rest goes to the folder `state.directory`"
+            "`checkpoints.spill_blocked` and of loops; the rest goes to the folder `state.directory`"
         ),
     )
     spill_disk: Size = field(
         default="4GiB",
         metadata=size(
             "local disk for the same, likewise; where it is used up, producers wait as they would "
-            "without it"
+            "without it, and a loop fails"
         ),
     )
     debloat_target: Duration = field(

@@ -9,8 +9,8 @@ checkpoint: a checkpoint that becomes visible after the choice would be a second
 When every subtask has finished, one last checkpoint is taken and committed, and the job ends.
 
 `Coordinator` owns the phase, the epoch and the progress of the attempt. Its parts own the rest:
-`Workers`, `Checkpoints`, `Transactions`, `Retention`, `Restarts`, `Stop` and `Closing`. Each
-returns effects; the coordinator acts on findings among them (`_heed`).
+`Workers`, `Checkpoints`, `Transactions`, `Retention`, `Restarts`, `LoopEnds`, `Stop` and
+`Closing`. Each returns effects; the coordinator acts on findings among them (`_heed`).
 
 Source: ABS (Carbone et al. 2015), section 4.2 for the protocol; Flink's two-phase commit for the
 order of durability and commit. Deviation: commits are made here, not in the tasks, so that they
@@ -53,6 +53,7 @@ from .coordinator_events import (
     StopKind,
 )
 from .earlier_runs import NO_EARLIER_RUNS, EarlierRuns
+from .loop_end import LoopEnds
 from .restarts import Restarts
 from .retention import Retention
 from .rules import CoordinatorRules, Phase
@@ -134,6 +135,7 @@ class Coordinator:
             transactions=self._transactions,
             retention=self._retention,
         )
+        self._loop_ends = LoopEnds(plan, self._workers)
         self._stop = Stop(rules.checkpoints.last_aligned_ns)
         self._closing = Closing(
             stop=self._stop,
@@ -185,6 +187,7 @@ class Coordinator:
             stopping = self._stop.asked is not None or self._all_finished()
             deadlines.append(self._checkpoints.next_deadline_ns(stopping=stopping))
             deadlines.append(self._stop.overtake_at_ns)
+            deadlines.append(self._loop_ends.next_deadline_ns())
         return min((t for t in deadlines if t is not None), default=None)
 
     def check(self) -> None:
@@ -292,6 +295,8 @@ class Coordinator:
                 return self._attempt_failed(reason, message.details)
             case messages.TaskFinished():
                 self._finished.add((message.task, message.subtask))
+            case messages.LoopProbed():
+                return self._loop_ends.probed(member.worker, message, self._now_ns)
             case messages.Heartbeat():
                 pass
             case _:
@@ -356,6 +361,7 @@ class Coordinator:
             effects += self._heed(self._checkpoints.write_ready(self._now_ns))
         if self.phase is Phase.RUNNING:
             effects += self._trigger_due()
+            effects += self._loop_ends.advance(self._finished, self._now_ns)
         if self.phase is Phase.CLOSING and not self._awaits_storage():
             effects += self._close()
         return effects
@@ -408,6 +414,7 @@ class Coordinator:
         self.phase = Phase.RUNNING
         self._runs_since_ns = self._now_ns
         self._checkpoints.begin(self.epoch, self._now_ns, self._wave)
+        self._loop_ends.begin(self.epoch)
         start = self._started_from
         point = "the beginning" if start is None else f"chk-{start.checkpoint}"
         return [

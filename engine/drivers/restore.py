@@ -386,7 +386,7 @@ def new_tasks(plan: ExecutionPlan) -> list[NewTask]:
                 for subtask in range(task.parallelism)
             ],
             edges={
-                edge.index: NewEdge(edge.key, edge.producer, edge.partitioner)
+                edge.index: NewEdge(edge.key, edge.producer, edge.partitioner, edge.feedback)
                 for edge in map(plan.edges.__getitem__, task.inputs)
             },
         )

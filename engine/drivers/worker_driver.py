@@ -150,6 +150,7 @@ class WorkerDriver(Performer[_Loaded, ConnectionId]):
         self._storage = ThreadPoolExecutor(settings.storage_threads, thread_name_prefix="storage")
         # One thread: orders to the disk keep their order, and no upload goes before them.
         self._disk = ThreadPoolExecutor(1, thread_name_prefix="spill")
+        self._uses_disk = False
         self._failed = FailedBatches(store, settings.directory, plan.job, self._storage)
         self._log_files = LogFiles(
             store,
@@ -362,6 +363,7 @@ class WorkerDriver(Performer[_Loaded, ConnectionId]):
 
     def _use_disk(self, effect: UseDisk) -> None:
         loaded = self._attempt()
+        self._uses_disk = True
 
         def use() -> None:
             try:
@@ -433,7 +435,7 @@ class WorkerDriver(Performer[_Loaded, ConnectionId]):
 
     def _leave(self, loaded: _Loaded) -> None:
         self._drop_ahead(loaded)
-        if self._settings.limits.spill is not None:
+        if self._uses_disk:
             self._disk.submit(loaded.spill_files.close)
         self._leaving.add(loaded.threads.values())
 

@@ -122,7 +122,9 @@ def _limits(checkpoints: Checkpoints | None, network: Network, hops: int) -> Lim
         alignment_timeout_ns=None if checkpoints is None else checkpoints.alignment_timeout_ns,
         logs=checkpoints is not None and checkpoints.inflight == "continuous",
         compresses=checkpoints is not None and checkpoints.compression == "lz4",
-        spill=SpillLimits(network.spill_memory_bytes, network.spill_disk_bytes)
-        if checkpoints is not None and checkpoints.spill_blocked
-        else None,
+        spill=SpillLimits(
+            network.spill_memory_bytes,
+            network.spill_disk_bytes,
+            blocked=checkpoints is not None and checkpoints.spill_blocked,
+        ),
     )

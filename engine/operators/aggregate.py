@@ -187,6 +187,11 @@ class AggregateOperator(KeyedOperator):
         keys = [_plain(batch.column(field.name)).take(taken) for field in self._at_hand.fields]
         return [self._output(keys, changed)]
 
+    @property
+    def loop_fault(self) -> str | None:
+        """See `JudgesLoops`."""
+        return 'emits at the end of input (emit="final")' if self._emit == "final" else None
+
     def finish(self) -> Iterator[pa.RecordBatch]:
         """In "final" mode, emit every key."""
         if self._emit == "final":

@@ -194,6 +194,10 @@ class AsyncMapOperator:
         if self._calls is not None:
             self._calls.close()
 
+    @property
+    def loop_fault(self) -> None:
+        """It may stand in a loop: it hands watermarks on, and a loop ends after its last call."""
+
     # --- event time -------------------------------------------------------------------------------
 
     def advance(self, watermark_ns: int, rows_max: int) -> Advanced:

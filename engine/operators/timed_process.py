@@ -85,6 +85,12 @@ class TimedProcessOperator(ProcessOperator):
             for batch in self._stored(states, name):
                 queue.load(self._keys_of(batch), batch.column(len(fields)).to_pylist())
 
+    @property
+    def loop_fault(self) -> str | None:
+        """See `JudgesLoops`; a loop ends after its last processing-time timer."""
+        by_event_time = self.fires or self._event_time is not None
+        return "acts on event time" if by_event_time else None
+
     def advance(self, watermark_ns: int, rows_max: int) -> Advanced:
         """Fire at most `rows_max` due timers.
 

@@ -30,6 +30,7 @@ from ..contract.execution import (
 from ..contract.operators import SinkCommitter
 from .chain import chains
 from .graph import Input, Keyed, LogicalGraph, Node, Role
+from .loops import check_back_edges
 from .validate import check_graph
 
 
@@ -48,6 +49,7 @@ def build_plan(
     default = parallelism or min(os.cpu_count() or 1, max_parallelism)
     check_graph(graph, max_parallelism=max_parallelism, parallelism=default)
     width = {node: node.parallelism or default for node in graph.nodes}
+    check_back_edges(graph, width)
     plans = {node: _operator_plan(job, node, graph.names[node]) for node in graph.nodes}
     found = chains(graph, width)
     edges = _edges(graph, found, width, max_parallelism)
@@ -74,29 +76,39 @@ def _edges(
     max_parallelism: int,
 ) -> tuple[EdgePlan, ...]:
     """The inputs of every chain's head, by consumer and port; a producer is always the tail of its
-    chain.
+    chain. Back-edges are the last inputs of their head.
     """
     task_of = {node: index for index, chain in enumerate(found) for node in chain}
     edges: list[EdgePlan] = []
     for consumer, chain in enumerate(found):
         head = chain[0]
-        for port, edge in enumerate(head.inputs):
+        for port, edge in enumerate((*head.inputs, *head.again)):
+            feedback = port >= len(head.inputs)
             producer = task_of[edge.node]
             assert found[producer][-1] is edge.node, f"{edge.node.label} is fused and feeds an edge"
             equal = width[edge.node] == width[head]
             edges.append(
                 EdgePlan(
                     index=len(edges),
-                    key=f"{graph.names[edge.node]}{_side(edge)}->{graph.names[head]}/{port}",
+                    key=_key(graph, head, port, edge),
                     producer=producer,
                     consumer=consumer,
                     port=port,
                     partitioner=_partitioner(edge, equal, max_parallelism),
                     schema=edge.schema,
                     output=edge.output,
+                    feedback=feedback,
                 )
             )
     return tuple(edges)
+
+
+def _key(graph: LogicalGraph, head: Node, port: int, edge: Input) -> str:
+    """Return an edge's key; format, never change."""
+    name = graph.names[head]
+    if port >= len(head.inputs):
+        return f"{name} (again)->{name}/{port - len(head.inputs)}"
+    return f"{graph.names[edge.node]}{_side(edge)}->{name}/{port}"
 
 
 def _side(edge: Input) -> str:
@@ -173,7 +185,7 @@ def _check_shippable(node: Node, plan: OperatorPlan) -> None:
     # Not at the top: it imports pyspark, which users who only build a graph need not wait for.
     from pyspark import cloudpickle
 
-    partitionings = [edge.partitioning for edge in node.inputs]
+    partitionings = [edge.partitioning for edge in (*node.inputs, *node.again)]
     try:
         cloudpickle.dumps((plan, partitionings))  # type: ignore[no-untyped-call]  # bundled without types
     except Exception as error:  # a user's __reduce__ may raise anything

@@ -4,6 +4,9 @@ Two operators are fused when nothing has to move between them: the consumer's on
 producer's main output, the producer has no other consumer, both have the same parallelism, and no
 partitioning was asked for. Inside a chain batches are handed on by plain calls, without a queue.
 
+The head of a loop begins a chain, and the loop's end is the tail of a chain: the back-edge is an
+edge between tasks, or from a task to itself.
+
 An operator that asks for full batches begins a chain, since rows wait for a full batch in the input
 gate of a task, where checkpoints find them.
 
@@ -47,7 +50,7 @@ def _fusable_producer(
 ) -> Node | None:
     if len(node.inputs) != 1 or node.inputs[0].partitioning is not None:
         return None
-    if node.inputs[0].output is not Output.MAIN or node.batch is not None:
+    if node.inputs[0].output is not Output.MAIN or node.batch is not None or node.again:
         return None
     producer = node.inputs[0].node
     alone = len(consumers[producer]) == 1

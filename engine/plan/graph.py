@@ -2,7 +2,8 @@
 is known.
 
 A node points at its inputs, so a graph is the set of nodes that its sinks can reach: a value, with
-no registry and no hidden global. Partitionings such as `rebalance` or `union` are not nodes but
+no registry and no hidden global. The head of a loop points at the loop's end as well (`again`), the
+only way to make a cycle. Partitionings such as `rebalance` or `union` are not nodes but
 facts about an input. All orders follow from the order in which the user wrote sinks and inputs; the
 same program always gives the same graph.
 """
@@ -10,7 +11,7 @@ same program always gives the same graph.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from enum import Enum
 
 import pyarrow as pa
@@ -101,6 +102,8 @@ class Node:
         late: schema of its late records; None if it has none.
         batch: the batches that it asks for; None: it takes records as they come.
         errors: schema of its dead letters; None if it routes none.
+        again: of the head of a loop: what comes round again. Filled in once, when the body is
+            built; its ports follow those of `inputs`.
         built_at: "job.py:17", where the user wrote it.
     """
 
@@ -120,6 +123,7 @@ class Node:
     late: pa.Schema | None = None
     batch: BatchRule | None = None
     errors: pa.Schema | None = None
+    again: list[Input] = field(default_factory=list)
     built_at: str = "?"
 
     @property
@@ -134,7 +138,7 @@ class LogicalGraph:
     """The nodes that the sinks can reach.
 
     Attributes:
-        nodes: every producer before its consumers.
+        nodes: every producer before its consumers, but for back-edges.
         names: {node: its unique name}; generated where the user gave none.
     """
 
@@ -154,30 +158,39 @@ class LogicalGraph:
         """Return {node: its consumers, once for each input from the node}."""
         found: dict[Node, list[Node]] = {node: [] for node in self.nodes}
         for node in self.nodes:
-            for edge in node.inputs:
+            for edge in (*node.inputs, *node.again):
                 found[edge.node].append(node)
         return found
 
 
 def _producers_first(sinks: Sequence[Node]) -> tuple[Node, ...]:
+    """All nodes that `sinks` reach; the ends of loops, which no sink need reach, come last."""
+    done: dict[Node, None] = {}
+    missing = list(sinks)
+    while missing:
+        _visit(missing, done)
+        ends = [edge.node for node in done for edge in node.again]
+        missing = [node for node in ends if node not in done]
+    return tuple(done)
+
+
+def _visit(nodes: Sequence[Node], done: dict[Node, None]) -> None:
     """Depth-first post-order, without recursion: a pipeline may be longer than Python's stack is
     deep.
     """
-    done: dict[Node, None] = {}
     open_: set[Node] = set()
-    stack = [(node, False) for node in reversed(sinks)]
+    stack = [(node, False) for node in reversed(nodes)]
     while stack:
         node, inputs_are_done = stack.pop()
         if inputs_are_done:
             open_.discard(node)
             done[node] = None
         elif node in open_:
-            raise UserError(f"{node.label} consumes its own output; a pipeline has no loops")
+            raise UserError(f"{node.label} consumes its own output; write a loop with iterate()")
         elif node not in done:
             open_.add(node)
             stack.append((node, True))
             stack.extend((edge.node, False) for edge in reversed(node.inputs))
-    return tuple(done)
 
 
 def _names(nodes: Sequence[Node]) -> dict[Node, str]:

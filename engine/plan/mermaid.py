@@ -6,15 +6,15 @@ from ..contract.execution import ExecutionPlan, TaskPlan
 
 
 def mermaid(plan: ExecutionPlan) -> str:
-    """Draw tasks with their parallelism, and edges with their partitioner.
+    """Draw tasks with their parallelism, and edges with their partitioner; back-edges dashed.
 
     Returns: text that starts with "flowchart LR" and ends without a line break.
     """
     lines = ["flowchart LR"]
     lines += [f"    t{task.index}{_box(task)}" for task in plan.tasks]
-    lines += [
-        f"    t{edge.producer} -->|{edge.partitioner.name}| t{edge.consumer}" for edge in plan.edges
-    ]
+    for edge in plan.edges:
+        arrow = "-.->" if edge.feedback else "-->"
+        lines.append(f"    t{edge.producer} {arrow}|{edge.partitioner.name}| t{edge.consumer}")
     return "\n".join(lines)
 
 

@@ -19,6 +19,8 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
+import pyarrow as pa
+
 from headrace.channels.buffer import ChannelId
 from headrace.channels.events import CheckpointMode
 from headrace.inflight.handle import BufferHandle, ChannelStateHandle
@@ -158,13 +160,13 @@ class Watch:
             self._received(log, subtask, work)
         for channels, batches in zip(self._outputs[subtask], outputs, strict=False):
             for target, batch, *_ in batches:
-                log.sent[channels[target]].extend(batch.column(0).to_pylist())
+                log.sent[channels[target]].extend(_marks(self._plan, batch))
 
     def _received(self, log: _AttemptLog, subtask: SubtaskId, work: ProcessWork) -> None:
         edge = self._plan.tasks[subtask.task].inputs[work.port]
         replaying = log.replaying.get((edge, subtask.subtask))
         if replaying is not None and not replaying.is_over:
-            ids = [id for part in work.parts for id in part.column(0).to_pylist()]
+            ids = [id for part in work.parts for id in _marks(self._plan, part)]
             if replaying.read(ids):
                 return
             # Records that came of an earlier wave go before the replay of a later one.
@@ -172,7 +174,7 @@ class Watch:
                 raise Violation(f"{subtask} on edge {edge}: {ids} does not go on with the replay")
         by_sender: dict[int, list[int]] = {}
         for part in work.parts:
-            ids, senders = part.column(0).to_pylist(), part.column(5).to_pylist()
+            ids, senders = _marks(self._plan, part), part.column(5).to_pylist()
             for id, sender in zip(ids, senders, strict=True):
                 by_sender.setdefault(sender, []).append(id)
         for sender, ids in by_sender.items():
@@ -201,9 +203,10 @@ class Watch:
         """Check that nothing new is in flight behind records left to replay.
 
         It would be one more queue in flight after each restart. Waves are exempt: what they send
-        was in flight before.
+        was in flight before. Back-edges accept always.
         """
-        if log.wave or log.replaying[edge, subtask.subtask].is_over:
+        back = self._plan.edges[edge].feedback
+        if back or log.wave or log.replaying[edge, subtask.subtask].is_over:
             return
         for channel in self._inputs[subtask]:
             if channel.edge == edge and log.sent[channel]:
@@ -299,7 +302,7 @@ class Watch:
 def ids_held(
     store: Store, plan: ExecutionPlan, edge: int, buffers: Iterable[BufferHandle]
 ) -> list[int]:
-    """Return the ids of stored in-flight records of an edge of the plan, in order.
+    """Return the marks of stored in-flight records of an edge of the plan, in order.
 
     Raises Violation when unreadable.
     """
@@ -310,5 +313,13 @@ def ids_held(
             batch = read_buffer(store, plan.job, buffer, passes)
         except CorruptState as damage:
             raise Violation(f"a complete checkpoint lacks in-flight data: {damage}") from damage
-        ids += batch.column(0).to_pylist()
+        ids += _marks(plan, batch)
     return ids
+
+
+def _marks(plan: ExecutionPlan, batch: pa.RecordBatch) -> list[int]:
+    """The ids of records; with the rounds that they had, where they come by again in a loop."""
+    ids: list[int] = batch.column(0).to_pylist()
+    if not any(edge.feedback for edge in plan.edges):
+        return ids
+    return [id + (path << 32) for id, path in zip(ids, batch.column(2).to_pylist(), strict=True)]

@@ -7,7 +7,7 @@ leave as frames.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import assert_never
 
@@ -29,6 +29,8 @@ from .subtask_events import (
     CutTaken,
     DeadlineReached,
     DeclineCheckpoint,
+    DiskExceeded,
+    EndLoop,
     EventArrived,
     GrantCredit,
     LogBuffer,
@@ -53,6 +55,7 @@ AttemptEffect = (
     | TakeSnapshot
     | ReadBuffer
     | UseDisk
+    | DiskExceeded
     | DeclineCheckpoint
     | SubtaskFinished
     | SendFrame
@@ -199,6 +202,26 @@ class Attempt:
         """Begin a checkpoint at the sources. `savepoint`, `full`: see `PersistCheckpoint`."""
         effects = self.step_all(CheckpointTriggered(barrier), now_ns, sources=True)
         return [*effects, *self._checkpoints.triggered(barrier.checkpoint, savepoint, full=full)]
+
+    def counts(self, edges: Collection[int]) -> tuple[int, int] | None:
+        """See `Subtask.counts`, of all subtasks on the cycle; None: one of them is not at rest."""
+        tasks = {self.plan.edges[edge].producer for edge in edges}
+        sent = consumed = 0
+        for id, subtask in self.subtasks.items():
+            if id.task in tasks:
+                counts = subtask.counts(edges)
+                if counts is None:
+                    return None
+                sent, consumed = sent + counts[0], consumed + counts[1]
+        return sent, consumed
+
+    def end_loop(self, task: int, now_ns: int) -> list[AttemptEffect]:
+        """The loop whose head is `task` has ended."""
+        effects: list[AttemptEffect] = []
+        for id in self.subtasks:
+            if id.task == task:
+                effects += self.step(id, EndLoop(), now_ns)
+        return effects
 
     def persisted(self, event: CheckpointPersisted, now_ns: int) -> m.Acknowledge | None:
         """The worker's part is durable. None: the checkpoint was given up."""

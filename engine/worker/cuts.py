@@ -9,9 +9,16 @@ subtask with outside effects waits for the end of its running work.
 Aligned with a timeout: aligned until the deadline, unaligned from then on, at the inputs (by the
 clock, or when a late barrier comes) and at the outputs (a barrier that still stands behind data
 overtakes). The checkpoint's number makes this one cut, in whatever order barriers come.
+At the head of a loop, in the modes that align: alignment is over the entries alone. From the cut on
+the records of back-edges are captured up to their own barrier, which the cut itself has let into
+the loop. So the in-flight data of a back-edge is the downstream log of ABS, and a restored head
+replays it. What it has left to replay of such data belongs to the next cut, aligned or not.
 
-Source: ABS (Carbone et al. 2015), Algorithm 1; FLIP-76, "unaligned checkpoints". Deviations: the
-cut is before the running work; every edge can be unaligned.
+Source: ABS (Carbone et al. 2015), Algorithm 1, and for loops Algorithm 2; FLIP-76, "unaligned
+checkpoints". Deviations: the cut is before the running work; every edge can be unaligned. Of
+Algorithm 2: a back-edge whose barrier comes before the cut, from a subtask of the loop that another
+head's barrier has reached first, is blocked until the cut; ABS goes on reading it, and the head
+would be ahead of the sender's cut.
 """
 
 from __future__ import annotations
@@ -50,6 +57,8 @@ class Capture:
         taken_ns: None: the cut was not taken yet.
         frozen_ns: when the operators' snapshot was taken; None: it was not yet.
         arrived_ns: {channel: when its barrier came in}.
+        delivered: channels whose records before the barrier are committed at the cut; of an aligned
+            cut only back-edges.
         places: {channel: where its overtaking barrier came in}, until the cut is taken.
         pending: inputs whose barrier has not come; their records belong to the checkpoint.
         outgoing: outputs in which the (aligned) barrier may still be made to overtake.
@@ -74,6 +83,7 @@ class Capture:
     frozen_ns: int | None = None
     transactions: tuple[tuple[str, Transaction], ...] = ()
     arrived_ns: dict[ChannelId, int] = field(default_factory=dict)
+    delivered: frozenset[ChannelId] = frozenset()
     places: dict[ChannelId, BarrierPlace] = field(default_factory=dict)
     pending: set[ChannelId] = field(default_factory=set)
     outgoing: set[ChannelId] = field(default_factory=set)
@@ -235,7 +245,8 @@ class Cuts:
         self._subpartitions = subpartitions
         self._waits = waits
         self._timeout_ns = timeout_ns
-        self._alignment = Alignment(gate.channels) if gate.channels else None
+        self._feedback = {id: c for id, c in gate.channels.items() if c.feedback}
+        self._alignment = Alignment(gate.channels, self._feedback) if gate.channels else None
         #: {checkpoint: its capture}; removed when complete or given up.
         self._captures: dict[int, Capture] = {}
         #: Checkpoints whose late barriers mean nothing any more.
@@ -287,6 +298,7 @@ class Cuts:
             capture = self._captures.setdefault(barrier.checkpoint, Capture(barrier))
             capture.due_ns = max(capture.arrived_ns.values(), default=now_ns)
             capture.alignment_ns = outcome.aligned.alignment_ns
+            capture.delivered = outcome.aligned.early
 
     def buffer_arrived(self, channel: ChannelId, buffer: Buffer) -> None:
         """Records came in; before a missing barrier they belong to the checkpoint."""
@@ -391,11 +403,17 @@ class Cuts:
         )
         barrier = capture.barrier
         if barrier.mode is CheckpointMode.UNALIGNED:
-            self._capture_inputs(capture)
+            if self._alignment is not None:
+                capture.delivered = self._alignment.delivered(barrier.checkpoint)
+                self._unblock(barrier.checkpoint)
+            self._capture_inputs(capture, self._gate.channels)
             for channel, subpartition in self._subpartitions.items():
                 capture.outputs[channel] = subpartition.overtake(barrier)
             return
-        assert not replay, f"{self._id}: an aligned cut with records left to replay"
+        self._capture_inputs(capture, self._feedback)
+        back_edges = {channel.edge for channel in self._feedback}
+        left = [handle for handle in replay if handle.edge not in back_edges]
+        assert not left, f"{self._id}: an aligned cut with records left to replay"
         for subpartition in self._subpartitions.values():
             subpartition.append_event(barrier)
         if barrier.mode is CheckpointMode.ALIGNED and self._timeout_ns is not None:
@@ -447,15 +465,11 @@ class Cuts:
             return False
         return now_ns >= barrier.created_ns + self._timeout_ns
 
-    def _capture_inputs(self, capture: Capture) -> None:
+    def _capture_inputs(self, capture: Capture, channels: Mapping[ChannelId, InputChannel]) -> None:
         checkpoint = capture.barrier.checkpoint
         places, capture.places = capture.places, {}
-        delivered: frozenset[ChannelId] = frozenset()
-        if self._alignment is not None:
-            delivered = self._alignment.delivered(checkpoint)
-            self._unblock(checkpoint)
-        for id, channel in self._gate.channels.items():
-            if id in delivered:
+        for id, channel in channels.items():
+            if id in capture.delivered:
                 continue
             place = places.get(id) or channel.remove_barrier(checkpoint)
             if place is None:

@@ -74,6 +74,11 @@ class EventTime:
         """The outputs were told not to wait for records at present."""
         return self._idle
 
+    @property
+    def is_at_rest(self) -> bool:
+        """The operators have nothing to do: no watermark, no timer set, no call under way."""
+        return not self._behind and self._due_ns is None
+
     def next_work(self, rows_max: int, now_ns: int) -> AdvanceWork | None:
         """Return work to do before any new record, if there is any."""
         is_due = self._due_ns is not None and self._due_ns <= now_ns

@@ -17,7 +17,7 @@ Source: ABS (Carbone et al. 2015), Algorithm 1.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import assert_never
 
@@ -60,7 +60,9 @@ from .subtask_events import (
     CommitWork,
     CreditGranted,
     DeadlineReached,
+    DiskExceeded,
     DiskUsed,
+    EndLoop,
     EventArrived,
     GrantCredit,
     InputDrained,
@@ -78,7 +80,7 @@ from .subtask_events import (
     UseDisk,
     WaveBegan,
 )
-from .subtask_spec import SubtaskSpec, input_end, output_end
+from .subtask_spec import Limits, SubtaskSpec, input_end, output_end
 
 
 class Subtask:
@@ -110,7 +112,7 @@ class Subtask:
             for channel in channels
         )
         ports = {c.channel.edge: c.port for c in self._gate.channels.values()}
-        self._spill = None if spec.limits.spill is None else Spill(self._gate, spec.limits.spill)
+        self._spill = _spill_of(self._gate, spec.limits)
         self._replay = Replay(spec.replay, ports, wave=spec.wave)
         #: Until wave 0 nothing new is worked on: no record of a source, no timer, no end of input.
         self._wave = spec.wave
@@ -174,8 +176,12 @@ class Subtask:
         effects: list[SubtaskEffect] = []
         match event:
             case BufferArrived():
-                self._gate.channels[event.channel].buffer_arrived(event.buffer)
+                channel = self._gate.channels[event.channel]
+                channel.buffer_arrived(event.buffer)
                 self._cuts.buffer_arrived(event.channel, event.buffer)
+                limit_bytes = channel.accepted() if self._spill is None else None
+                if limit_bytes is not None:
+                    effects.append(GrantCredit(event.channel, limit_bytes))
                 if self._batches is not None:
                     self._batches.arrived(event.channel, event.buffer, now_ns)
             case EventArrived():
@@ -189,6 +195,8 @@ class Subtask:
             case InputDrained():
                 assert self._spec.is_source, f"{self.id}: only sources are drained"
                 self._draining = True
+            case EndLoop():
+                self._end_loop()
             case CheckpointTriggered():
                 assert self._spec.is_source, f"{self.id}: only sources are triggered"
                 self._cuts.triggered(event.barrier, now_ns)
@@ -254,6 +262,24 @@ class Subtask:
         committed = {id: channel.committed for id, channel in self._gate.channels.items()}
         sent = {id: subpartition.sent for id, subpartition in self._subpartitions.items()}
         return None if self._cuts.open else (committed, sent)
+
+    def counts(self, edges: Collection[int]) -> tuple[int, int] | None:
+        """Return the records sent and consumed on `edges`, those of a cycle, since the start.
+
+        None: not at rest, for there is something to do, or to wait for except records of the cycle.
+        """
+        if self._running is not None or self._wave or self._replay.pending_ports:
+            return None
+        if not self._finished and not self._time.is_at_rest:
+            return None
+        consumed = 0
+        for id, channel in self._gate.channels.items():
+            if id.edge in edges:
+                consumed += channel.committed
+            elif not channel.ended:
+                return None
+        sent = sum(s.tail for id, s in self._subpartitions.items() if id.edge in edges)
+        return sent, consumed
 
     @property
     def queued_bytes(self) -> int:
@@ -444,6 +470,11 @@ class Subtask:
             self._source_ended = True
             self._time.source_ended()
 
+    def _end_loop(self) -> None:
+        if not self._finished:
+            self._gate.end_loop()
+            self._time.moved()
+
     def _finish(self, effects: list[SubtaskEffect]) -> None:
         self._finished = True
         self._results.append_event(EndOfInput())
@@ -471,6 +502,8 @@ class Subtask:
         rows_wanted = 0 if self._batches is None else self._batches.rule.rows
         orders = spill.orders(self._now_ns, rows_wanted)
         effects += [UseDisk(self.id, order) for order in orders]
+        if spill.is_exceeded:
+            effects.append(DiskExceeded(self.id, spill.trouble))
 
     def _disk_used(self, outcome: SpillOutcome) -> None:
         assert self._spill is not None, f"{self.id}: nobody asked for the disk"
@@ -544,6 +577,14 @@ class Subtask:
     def _freeze(self, checkpoint: int, effects: list[SubtaskEffect]) -> None:
         if self._cuts.freeze(checkpoint, self._precommits.cut(checkpoint), self._now_ns):
             effects.append(TakeSnapshot(self.id, checkpoint))
+
+
+def _spill_of(gate: Gate, limits: Limits) -> Spill | None:
+    """None: no channel spills."""
+    loops = any(channel.feedback for channel in gate.channels.values())
+    if limits.spill is None or not (limits.spill.blocked or loops):
+        return None
+    return Spill(gate, limits.spill)
 
 
 def _earlier(one_ns: int | None, other_ns: int | None) -> int | None:

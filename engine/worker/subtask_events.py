@@ -62,6 +62,15 @@ class InputDrained:
 
 
 @dataclass(frozen=True, slots=True)
+class EndLoop:
+    """The loop of a head has ended: its entries have, and no record of it is anywhere any more.
+
+    The back-edges count as ended from now on; their own end of input follows when the head's end
+    has gone round. Whoever sends it must be certain; a head that has finished already ignores it.
+    """
+
+
+@dataclass(frozen=True, slots=True)
 class CheckpointTriggered:
     """A source is to take the cut, and let the barrier follow the records emitted so far."""
 
@@ -123,6 +132,7 @@ SubtaskEvent = (
     | RoomReturned
     | WorkDone
     | InputDrained
+    | EndLoop
     | CheckpointTriggered
     | CheckpointCancelled
     | CheckpointCompleted
@@ -283,6 +293,14 @@ class UseDisk:
 
 
 @dataclass(frozen=True, slots=True)
+class DiskExceeded:
+    """A loop holds more than memory and the limit of disk take: the job cannot go on."""
+
+    subtask: SubtaskId
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
 class DeclineCheckpoint:
     """Tell the coordinator that the subtask will not complete the checkpoint."""
 
@@ -309,6 +327,7 @@ SubtaskEffect = (
     | CutTaken
     | ReadBuffer
     | UseDisk
+    | DiskExceeded
     | DeclineCheckpoint
     | SubtaskFinished
 )

@@ -86,6 +86,7 @@ class SubtaskSpec:
         wave: of the replay (`recovery/waves.py`).
         time: event time of its operators.
         batch: the batches that its operators ask for; None: records are handed out as they come.
+        feedback: the input ports that are back-edges of a loop; the subtask is the loop's head.
     """
 
     id: SubtaskId
@@ -101,6 +102,7 @@ class SubtaskSpec:
     wave: int = 0
     time: EventTimeSpec = NO_EVENT_TIME
     batch: BatchRule | None = None
+    feedback: frozenset[int] = frozenset()
 
 
 def _position(positions: Mapping[ChannelId, ChannelPosition], channel: ChannelId) -> int:
@@ -130,4 +132,5 @@ def input_end(
         watermark_ns=MIN_WATERMARK if restored is None else restored.watermark,
         # With records to replay it is not silent.
         idle=restored is not None and restored.idle and not spec.replay,
+        feedback=port in spec.feedback,
     )

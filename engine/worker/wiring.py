@@ -84,6 +84,7 @@ def _spec(
             watermark_ns=snapshot.watermark if snapshot else MIN_WATERMARK,
         ),
         batch=task.batch,
+        feedback=frozenset(p for p, e in enumerate(task.inputs) if plan.edges[e].feedback),
     )
 
 

@@ -26,6 +26,7 @@ from .subtask_events import (
     CheckpointCancelled,
     CheckpointCompleted,
     DeclineCheckpoint,
+    DiskExceeded,
     InputDrained,
     PartStored,
     SubtaskFinished,
@@ -107,7 +108,7 @@ class Worker:
         #: Frames that came before this worker ran, in order.
         self._kept: list[DataFrame] = []
         #: What the coordinator said of checkpoints before this worker ran, in order.
-        self._held: list[m.Drain | m.BeginWave | m.Trigger | m.Completed | m.Cancelled] = []
+        self._held: list[m.ToWorker] = []
         #: The attempt has dropped a record. The user hears of it at once, and of the last ones.
         self._drops = False
         self._now_ns = 0
@@ -232,6 +233,10 @@ class Worker:
                 return self._connect()
             case m.Drain():
                 return self._to_all(InputDrained(), sources=True)
+            case m.ProbeLoop():
+                return [self._probed(message)]
+            case m.EndLoop():
+                return self._translate(self._attempt.end_loop(message.task, self._now_ns))
             case m.BeginWave():
                 return self._to_all(WaveBegan(message.wave), sources=False)
             case m.Trigger():
@@ -345,6 +350,11 @@ class Worker:
             return reports
         return [*reports, *self._to_all(PartStored(event.checkpoint), sources=False)]
 
+    def _probed(self, probe: m.ProbeLoop) -> Report:
+        counts = self._running().counts(frozenset(probe.edges))
+        sent, consumed = counts or (0, 0)
+        return Report(m.LoopProbed(self._epoch, probe.wave, counts is not None, sent, consumed))
+
     def _fail(self, reason: str, details: str, *, fatal: bool) -> list[WorkerEffect]:
         effects = self._drop()
         self.phase = Phase.FAILED
@@ -397,6 +407,9 @@ class Worker:
                 case DeclineCheckpoint():
                     reason = f"subtask {effect.subtask}: {effect.reason}"
                     translated.append(Report(m.Decline(self._epoch, effect.checkpoint, reason)))
+                case DiskExceeded(subtask, reason):
+                    text = f"the loop of {self._name_of(subtask)} holds too much: {reason}"
+                    return [*translated, *self._fail(text, "", fatal=True)]
                 case SubtaskFinished(subtask):
                     if self._drops:  # the last numbers may never be due
                         translated.append(self._heartbeat())
@@ -435,8 +448,11 @@ class Worker:
     def _told_of_disk(self, id: SubtaskId, reason: str) -> str:
         if not reason:
             return ""
-        name = " > ".join(operator.name for operator in self._plan.tasks[id.task].operators)
         return (
-            f"{name} (subtask {id.subtask}) cannot spill records to local disk: {reason};"
+            f"{self._name_of(id)} cannot spill records to local disk: {reason};"
             " they stay in memory, and producers wait"
         )
+
+    def _name_of(self, id: SubtaskId) -> str:
+        name = " > ".join(operator.name for operator in self._plan.tasks[id.task].operators)
+        return f"{name} (subtask {id.subtask})"

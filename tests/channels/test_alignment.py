@@ -197,3 +197,21 @@ def test_what_comes_everywhere_and_is_never_cancelled_or_overtaken_is_cut(
         consumer.deliver(data.draw(st.sampled_from(ready)))
     assert consumer.cuts == list(range(1, last + 1))
     assert not consumer.blocked
+
+
+def test_back_edges_are_not_waited_for() -> None:
+    alignment = Alignment([A, B, C], feedback=[C])
+    assert alignment.barrier(A, aligned(1), 10) == AlignmentOutcome(block=A)
+    last = alignment.barrier(B, aligned(1), 30)
+    assert last == AlignmentOutcome(unblock=(A,), aligned=Aligned(aligned(1), 20))
+    assert alignment.barrier(C, aligned(1), 40) == NOTHING
+
+
+def test_a_back_edge_that_delivers_early_is_blocked_until_the_others_have() -> None:
+    alignment = Alignment([A, B, C], feedback=[C])
+    assert alignment.barrier(C, aligned(1), 10) == AlignmentOutcome(block=C)
+    assert alignment.barrier(A, aligned(1), 10) == AlignmentOutcome(block=A)
+    assert alignment.describe().endswith("pending=[1:1/2]")
+    last = alignment.barrier(B, aligned(1), 30)
+    early = frozenset({C})
+    assert last == AlignmentOutcome(unblock=(A, C), aligned=Aligned(aligned(1), 20, early))

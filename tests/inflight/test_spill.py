@@ -37,12 +37,19 @@ class Disk:
 
     def __init__(self, limits: SpillLimits = LIMITS, *, always: frozenset[ChannelId]) -> None:
         channels = [
-            InputChannel(id, 0, position=0, ended=False, window=Window(WINDOW_BYTES, None))
+            InputChannel(
+                id,
+                0,
+                position=0,
+                ended=False,
+                window=Window(WINDOW_BYTES, None),
+                feedback=id in always,
+            )
             for id in (A, B)
         ]
         self.gate = Gate(channels)
         self.gate.open()
-        self.spill = Spill(self.gate, limits, always)
+        self.spill = Spill(self.gate, limits)
         self.waiting: deque[SpillOrder] = deque()
         self.runs: dict[int, pa.Table] = {}
         self.full = False

@@ -20,9 +20,10 @@ from headrace.recovery.metadata import (
     SubtaskSnapshot,
     TaskInfo,
 )
-from headrace.recovery.redistribution import Incompatible
+from headrace.recovery.redistribution import Incompatible, NewEdge
 
 from .assigned import (
+    BY_KEY,
     GROUPS,
     alone,
     checkpoint,
@@ -249,3 +250,18 @@ def test_a_consumer_that_ran_ahead_of_its_producers_has_not_finished() -> None:
     """An at-least-once cut may say so."""
     assigned = assign(ended(True, False, consumers=(True,)), joined(2, 1), GROUPS)
     assert [s.finished for s in assigned] == [True, False, False]
+
+
+def test_the_head_of_a_loop_finishes_before_its_back_edges() -> None:
+    """Or the ends of all tasks behind the loop were taken back, and came once more."""
+    entry, back = NewEdge("numbers->loop/0", 0, BY_KEY), NewEdge("again", 2, BY_KEY, feedback=True)
+    tasks = [
+        alone("numbers", 1),
+        NewTask(info("loop", 2), [[(0, 0), (1, 0), (1, 1)]] * 2, {0: entry, 1: back}),
+        NewTask(info("body", 2), [[(2, 0), (2, 1)]] * 2, {2: NewEdge("loop->body/0", 1, BY_KEY)}),
+    ]
+    flags = [(0, 0, True), (1, 0, True), (1, 1, True), (2, 0, True), (2, 1, False)]
+    snapshots = [snapshot(task, index, finished=finished) for task, index, finished in flags]
+    old = checkpoint([task.info for task in tasks], *snapshots)
+    assigned = assign(old, tasks, GROUPS)
+    assert [s.finished for s in assigned] == [True, True, True, True, False]

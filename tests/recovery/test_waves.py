@@ -116,3 +116,15 @@ def test_a_checkpoint_without_records_in_flight_has_only_new_ones_to_come() -> N
     empty = ChannelStateHandle(0, 0, 0, "output", 0, [], ended=True, wave=1)
     assert first_wave([snapshot(0, 0, inflight=[empty])]) == 0
     assert first_wave(changed().subtasks) == 0
+
+
+def test_a_loop_holds_no_edge_while_a_wave_goes_round() -> None:
+    """What a wave sends round may come to any edge of the loop, those before the last that moved
+    included.
+    """
+    tasks = inputs(3, *CHAIN)
+    tasks[1][1][4] = NewEdge("1 (again)->1/0", 3, ALONG, feedback=True)
+    found = waves_of(held(handle(1), handle(2), handle(0)), tasks)
+    assert found == {(2, 0): 3, (1, 0): 2, (0, 0): 1}
+    without = waves_of(held(handle(1), handle(2), handle(0)), inputs(3, *CHAIN))
+    assert without == {(2, 0): 2, (1, 0): 1}

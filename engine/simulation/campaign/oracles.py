@@ -18,10 +18,12 @@ from headrace.recovery.layout import store_path
 from headrace.recovery.registry import references
 
 from ...contract.execution import ExecutionPlan, SubtaskId
+from ...coordinator.loop_end import cycle_tasks
 from ...worker.subtask import Subtask
+from ...worker.subtask_spec import Limits
 from ..coverage import Coverage
 from ..jobs.reference import Record, Reference
-from ..jobs.source import ID_SPAN
+from ..jobs.source import ID_SPAN, ROW_BYTES
 from ..jobs.windows import LATE_STEP
 from ..sink import SinkSystem, TransactionStatus
 from ..watch import Violation
@@ -58,8 +60,9 @@ def check_credit(
             least_bytes = window.size_bytes - window.size_bytes // 2
             if idle and end.limit_bytes < end.returned_bytes + least_bytes:
                 raise Violation(f"channel {channel} is idle, and its window is not granted")
-            # While rows wait for a full batch, their channel gets more credit.
-            waits = plan.tasks[plan.edges[channel.edge].consumer].batch is not None
+            # While rows wait for a full batch, their channel gets more credit; a back-edge always.
+            edge = plan.edges[channel.edge]
+            waits = edge.feedback or plan.tasks[edge.consumer].batch is not None
             counted_bytes = end.received_bytes if waits else end.returned_bytes
             if end.limit_bytes > counted_bytes + window_bytes:
                 raise Violation(f"channel {channel}: more was granted than consumed")
@@ -80,6 +83,35 @@ def check_budget(subtasks: Iterable[Subtask], budget_bytes: int) -> None:
     # A share is a byte at least.
     if held_bytes > max(budget_bytes, len(granted) + len(rooms)):
         raise Violation(f"a worker holds {held_bytes} bytes of {budget_bytes} for its channels")
+
+
+def check_backlogs(
+    subtasks: Mapping[SubtaskId, Subtask], plan: ExecutionPlan, limits: Limits, cover: Coverage
+) -> None:
+    """Check that what waits on the back-edges of a loop is bounded, whatever is to come in.
+
+    The bound: the windows of the back-edges, up to which the head admits records, and all that the
+    channels and subtasks of the loop may hold by then. Exempt are heads with several subtasks,
+    since each admits by what waits at itself, and attempts that replay.
+    """
+    for head in sorted({edge.consumer for edge in plan.edges if edge.feedback}):
+        cycle = cycle_tasks(plan, head)
+        members = [subtask for id, subtask in subtasks.items() if id.task in cycle]
+        if plan.tasks[head].parallelism > 1 or any(s._spec.replay for s in members):
+            continue
+        room_bytes = limits.window_bytes + limits.queue_bytes_max + ROW_BYTES
+        queues = sum(len(subtask._gate.channels) for subtask in members)
+        rules = [rule for task in cycle if (rule := plan.tasks[task].batch) is not None]
+        piece_rows = limits.work_rows_max + max((rule.rows for rule in rules), default=0)
+        bound_bytes = queues * room_bytes + 2 * len(members) * piece_rows * ROW_BYTES
+        for id, subtask in subtasks.items():
+            back = [c for c in subtask._gate.channels.values() if c.feedback and id.task == head]
+            waiting_bytes = sum(channel.queued_bytes for channel in back)
+            cover.count("records that wait on a back-edge", waiting_bytes // ROW_BYTES)
+            if waiting_bytes > bound_bytes:
+                raise Violation(
+                    f"{id}: {waiting_bytes} bytes wait on back-edges, over {bound_bytes}"
+                )
 
 
 # --- storage --------------------------------------------------------------------------------------

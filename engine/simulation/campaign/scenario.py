@@ -20,6 +20,7 @@ from ..jobs.asks import with_asks
 from ..jobs.batches import with_batches
 from ..jobs.failing import with_failures
 from ..jobs.graphs import Graph, draw_graph, with_ranges
+from ..jobs.loops import with_loops
 from ..jobs.reference import Reference, reference_of
 from ..jobs.timed_graphs import with_later_kinds, with_time
 from ..jobs.versions import Rescale, draw_rescales, rescalable, with_changes
@@ -40,7 +41,7 @@ _FULL = 0.2
 _DRAINED = 0.12
 #: Share of the runs in which connections have little room.
 _NARROW = 0.3
-#: Share of the runs with alignment in which blocked channels spill.
+#: Share of the runs in which blocked channels and back-edges spill.
 _SPILLED = 0.4
 #: Most records that a run's tasks may handle in all, so that a run stays short.
 _ROWS_MAX = 1200
@@ -70,8 +71,9 @@ def draw_scenario(
     mode: CheckpointMode | None = None,
 ) -> Scenario:
     """Draw job, settings and faults."""
-    words = ("later", "batches", "asks", "failing", "full", "narrow", "spill")
-    later, batches, asks, failing, full, narrow, spill = (_beside(rng, word) for word in words)
+    words = ("later", "batches", "asks", "failing", "full", "narrow", "spill", "loops")
+    beside = [_beside(rng, word) for word in words]
+    later, batches, asks, failing, full, narrow, spill, loops = beside
     drawn = rng.choice(_MODES)
     mode = mode or drawn
     exact = mode is not CheckpointMode.AT_LEAST_ONCE
@@ -95,6 +97,7 @@ def draw_scenario(
     graph, rescales = with_changes(graph, rescales, later)
     graph = with_asks(with_batches(graph, batches), asks)
     graph, rescales = with_failures(graph, rescales, failing)
+    graph, rescales = with_loops(graph, rescales, loops)
     graph, reference = _bounded(graph)
     return Scenario(graph, reference, settings, profile, rescales, drain_ns)
 
@@ -132,9 +135,9 @@ def _with_narrow_connections(settings: Settings, rng: random.Random) -> Settings
 
 
 def _with_spilling(settings: Settings, rng: random.Random) -> Settings:
-    if settings.mode is not CheckpointMode.ALIGNED or rng.random() >= _SPILLED:
+    if rng.random() >= _SPILLED:
         return settings
-    spill = SpillLimits(rng.choice((1, 64, 400)), rng.choice((2_000, 1 << 30, 1 << 30)))
+    spill = SpillLimits(rng.choice((1, 64, 400)), 1 << 30)
     return replace(settings, limits=replace(settings.limits, spill=spill))
 
 

@@ -119,6 +119,11 @@ class WorkerProcess(Process, Performer[_Loaded, int]):
         self.env.scheduler.trace(f"{self.name}: {shown(event)} -> {_names(effects)}")
         self.machine.check()
         self.env.coverage.count("events fenced by workers", self.machine.fenced - fenced)
+        if isinstance(event, w.ControlReceived) and isinstance(event.message, m.EndLoop):
+            self.env.coverage.count("ends of loops told")
+        self._perform_all(effects)
+
+    def _perform_all(self, effects: Iterable[w.WorkerEffect]) -> None:
         for effect in effects:
             point = _point_of(effect)
             if self.reached(point):

@@ -35,6 +35,7 @@ from .faults import FaultProfile, Faults
 from .local_disk import LocalDisk
 from .network import Network
 from .oracles import (
+    check_backlogs,
     check_budget,
     check_credit,
     check_failed,
@@ -394,6 +395,7 @@ class World:
         for plan, subtasks in by_epoch.values():
             window_bytes = self.scenario.settings.limits.window_bytes
             check_credit(subtasks, plan, window_bytes, self.coverage)
+            check_backlogs(subtasks, plan, self.scenario.settings.limits, self.coverage)
 
     def _check_storage(self) -> None:
         if self.env.storage.audit.broken:

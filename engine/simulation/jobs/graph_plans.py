@@ -25,6 +25,7 @@ from .event_time import Times, buckets
 from .failing import calls, failing_of
 from .graphs import MAX_PARALLELISM, TIMED, Graph, Kind
 from .lives import Expiring, in_order, lives
+from .loops import Rounds, head_of
 from .operators import Drop, Gather, History, Records, Stamp
 from .source import SCHEMA, RecordsReader
 from .windows import (
@@ -63,13 +64,24 @@ def plan_of(graph: Graph, rng: random.Random, system: SinkSystem) -> ExecutionPl
     """The execution plan of the graph: sources draw from `rng`, sinks write to `system`."""
     edges: list[EdgePlan] = []
     for consumer, task in enumerate(graph.tasks):
-        for port, (producer, partitioner) in enumerate(task.inputs):
+        for port, (producer, partitioner) in enumerate(task.inputs + task.again):
             key = f"{producer}->{consumer}/{port}"
             index = len(edges)
             equal = graph.tasks[producer].parallelism == task.parallelism
             if isinstance(partitioner, Forward) and not equal:
                 partitioner = Rebalance()  # as the planner makes it of an edge without partitioning
-            edges.append(EdgePlan(index, key, producer, consumer, port, partitioner, SCHEMA))
+            edges.append(
+                EdgePlan(
+                    index,
+                    key,
+                    producer,
+                    consumer,
+                    port,
+                    partitioner,
+                    SCHEMA,
+                    feedback=port >= len(task.inputs),
+                )
+            )
     tasks = tuple(
         TaskPlan(
             index=index,
@@ -104,8 +116,12 @@ def _operators(
             if all(task.kind not in _TELLING_TIME for task in graph.tasks):
                 return (source,)
             return (source, OperatorPlan(f"{name}-times", operator=Times, time=EventTimeRole.MAKES))
-        case Kind.MAP:
+        case Kind.MAP | Kind.HEAD:
             return (stamp,)
+        case Kind.AGAIN | Kind.LEAVE:
+            head = head_of(graph, index)
+            rounds = functools.partial(Rounds, index, head, again=kind is Kind.AGAIN)
+            return (OperatorPlan(f"{name}-rounds", operator=rounds),)
         case Kind.BATCHES:
             batched = functools.partial(Batched, index)
             return (OperatorPlan(f"{name}-stamp", operator=batched, batch=rule_of(index)),)

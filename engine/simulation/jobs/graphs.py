@@ -79,6 +79,12 @@ class Kind(Enum):
     CONNECT = "connect"
     #: Keyed: a history of both its streams, with totals of each at the end of input.
     CO_PROCESS = "co-process"
+    #: Begins a loop: marks the path, once a round.
+    HEAD = "head"
+    #: Lets through the records of a loop that need another round.
+    AGAIN = "again"
+    #: Lets through the others.
+    LEAVE = "leave"
     SINK = "sink"
 
 
@@ -94,11 +100,15 @@ ANEW = (Kind.TOTALS, Kind.GATHER, *TIMED)
 
 @dataclass(frozen=True, slots=True)
 class TaskSpec:
-    """A task: `inputs` are indexes of earlier tasks, each with the edge's partitioner."""
+    """A task: `inputs` are indexes of earlier tasks, each with the edge's partitioner.
+
+    `again`: the back-edges of a loop's head, from later tasks.
+    """
 
     kind: Kind
     parallelism: int
     inputs: tuple[tuple[int, Partitioner], ...] = ()
+    again: tuple[tuple[int, Partitioner], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,7 +122,8 @@ class Change:
 
 @dataclass(frozen=True, slots=True)
 class Graph:
-    """A job: tasks in topological order, and sources of `rows` records in `splits` and `keys`.
+    """A job: tasks in topological order but for back-edges, and sources of `rows` records in
+    `splits` and `keys`.
 
     Attributes:
         changes: partitioners of all versions of the job after the first.
@@ -133,7 +144,7 @@ class Graph:
         """A line per task and change."""
         tasks = [
             f"{index}: {task.kind.value} x{task.parallelism} "
-            + " ".join(f"<-{producer} {partitioner.name}" for producer, partitioner in task.inputs)
+            + " ".join(f"<-{p} {partitioner.name}" for p, partitioner in task.inputs + task.again)
             for index, task in enumerate(self.tasks)
         ]
         changes = [f"{c.task}/{c.port}: later {c.partitioner.name}" for c in self.changes]

@@ -21,6 +21,7 @@ from .co_processes import totals_of
 from .connects import TOLD_PATH
 from .failing import calls, fails
 from .graphs import ANEW, FAILING, JOINS, TIMED, WITH_TTL, Graph, Kind, TaskSpec
+from .loops import ROUNDS_MAX, body_of, head_of, rounds_had, rounds_of
 from .operators import PATH_STEP, is_dropped
 from .source import key_of, records_of
 from .timed_reference import Records, lives_of, pairs_of, windows_of
@@ -86,6 +87,12 @@ def reference_of(graph: Graph, read: Places | None = None) -> Reference:
                 reference.sinks[f"{task.kind.value}{index}"] = arriving
                 reference.ordered |= {path for path, kept in order.items() if kept}
                 leaving = Counter()
+            case Kind.HEAD:
+                leaving = _all_rounds(graph, index, arriving)
+                order = {record.path: False for record in leaving}
+            case Kind.AGAIN | Kind.LEAVE:
+                # The head has put out every round of every record.
+                leaving = Counter() if task.kind is Kind.AGAIN else _done(graph, index, arriving)
             case kind if kind in JOINS:
                 leaving = _joined(index, task, outputs)
                 order = _stepped(graph, index, order)
@@ -180,6 +187,10 @@ def _paths_over(graph: Graph, picked: Callable[[_Edge], bool]) -> set[int]:
         match task.kind:
             case Kind.SOURCE:
                 leaving.append(arriving)
+            case Kind.HEAD:
+                leaving.append(_paths_of_rounds(graph, index, arriving))
+            case Kind.AGAIN | Kind.LEAVE:
+                leaving.append(arriving)
             case Kind.SINK:
                 found |= {path for path, over in arriving.items() if over}
                 leaving.append({})
@@ -193,6 +204,17 @@ def _paths_over(graph: Graph, picked: Callable[[_Edge], bool]) -> set[int]:
                 if task.kind is Kind.CO_PROCESS:
                     left[_told_path(index)] = any(arriving.values())
                 leaving.append(left | {_told_path(index): picked(edge) for edge in told})
+    return found
+
+
+def _paths_of_rounds(graph: Graph, head: int, entering: dict[int, bool]) -> dict[int, bool]:
+    found: dict[int, bool] = {}
+    for _ in range(ROUNDS_MAX):
+        out = {path * PATH_STEP + head + 1: over for path, over in entering.items()}
+        found |= out
+        for index in body_of(graph, head):
+            out = {path * PATH_STEP + index + 1: over for path, over in out.items()}
+        entering = out
     return found
 
 
@@ -210,6 +232,29 @@ def _arriving(
             # Two routes of one path (a union of both) would interleave.
             order[path] = kept and keeps and path not in order
     return arriving, order
+
+
+def _all_rounds(graph: Graph, head: int, entering: Counter[Record]) -> Counter[Record]:
+    """What a head puts out: the loop unrolled."""
+    found: Counter[Record] = Counter()
+    while entering:
+        out = _marked(head, entering)
+        found += out
+        for index in body_of(graph, head):
+            by = index if graph.tasks[index].kind is Kind.HISTORY else None
+            out = _marked(index, out)
+            if by is not None:
+                out = Counter({r._replace(by=by): times for r, times in out.items()})
+        entering = out - _done(graph, head + 1, out)
+    return found
+
+
+def _done(graph: Graph, index: int, records: Counter[Record]) -> Counter[Record]:
+    """The records that leave the loop whose head is before task `index`."""
+    head = head_of(graph, index)
+    return Counter(
+        {r: n for r, n in records.items() if rounds_had(r.path, head) >= rounds_of(r.id, head)}
+    )
 
 
 def _read(index: int, graph: Graph, read: Places | None) -> Counter[Record]:

@@ -27,6 +27,8 @@ from ..scheduler import MILLISECOND_NS
 #: list, and the record's place there; sender: the last subtask.
 SCHEMA = pa.schema([(name, pa.int64()) for name in ("id", "key", "path", "by", "nth", "sender")])
 ID_SPAN = 1_000_000
+#: Size of a record, as charged to credit.
+ROW_BYTES = 8 * len(SCHEMA)
 _OFFSET = pa.schema([("split", pa.int64()), ("next", pa.int64())])
 
 

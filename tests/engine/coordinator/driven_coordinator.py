@@ -114,9 +114,10 @@ class Driven:
         restore: CheckpointMetadata | None = None,
         origin: str = "",
         assigned: Sequence[SubtaskSnapshot] = (),
+        plan: ExecutionPlan = PLAN,
     ) -> None:
         self.machine = Coordinator(
-            PLAN,
+            plan,
             [[0], [1]],
             rules,
             restore=restore,

@@ -59,7 +59,7 @@ def test_a_cycle_is_refused() -> None:
     with pytest.raises(UserError) as caught:
         LogicalGraph.of([looped])
     assert str(caught.value) == (
-        "map 'again' (job.py:1) consumes its own output; a pipeline has no loops"
+        "map 'again' (job.py:1) consumes its own output; write a loop with iterate()"
     )
 
 

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import pyarrow as pa
 
 from headrace.channels.buffer import Buffer, ChannelId
+from headrace.channels.credit import Budget
 from headrace.channels.events import Barrier, ChannelEvent, CheckpointMode, Watermark
 from headrace.engine.contract.execution import BatchRule, SubtaskId
 from headrace.engine.operators.work import (
@@ -43,6 +44,8 @@ from headrace.recovery.metadata import ChannelPosition
 ROW_BYTES = 8
 A, B = ChannelId(0, 0, 0), ChannelId(0, 1, 0)
 X, Y = ChannelId(1, 0, 0), ChannelId(1, 0, 1)
+#: Of a back-edge.
+L, M = ChannelId(2, 0, 0), ChannelId(2, 1, 0)
 MIDDLE = SubtaskId(1, 0)
 LIMITS = Limits(
     buffer_bytes=10 * ROW_BYTES,
@@ -78,6 +81,8 @@ class Driven:
         batch: BatchRule | None = None,
         replay: Sequence[ChannelStateHandle] = (),
         wave: int = 0,
+        feedback: Sequence[int] = (),
+        budget: Budget | None = None,
     ) -> None:
         self.subtask = Subtask(
             SubtaskSpec(
@@ -94,7 +99,9 @@ class Driven:
                 wave=wave,
                 time=time,
                 batch=batch,
-            )
+                feedback=frozenset(feedback),
+            ),
+            budget=budget,
         )
         self.now_ns = 0
         self.cuts: list[Cut] = []
@@ -187,6 +194,11 @@ def captured(run: CapturedRun) -> str:
 
 def source(**options: object) -> Driven:
     return Driven(inputs=(), **options)  # type: ignore[arg-type]  # the options of Driven
+
+
+def loop_head(**options: object) -> Driven:
+    """The head of a loop: entries `A` and `B` are port 0, back-edges `L` and `M` port 1."""
+    return Driven(inputs=((A, B), (L, M)), feedback=(1,), **options)  # type: ignore[arg-type]  # the options of Driven
 
 
 def sink() -> Driven:

@@ -511,3 +511,60 @@ def test_a_broken_invariant_ends_the_attempt_and_not_the_worker(
     assert reason in report.reason
     assert report.details.startswith("worker 0 epoch=1"), "the state tells the story"
     assert subject.told(deploy(2)) == ["load 2 from 0: t0.0 t1.0"]
+
+
+# --- the end of loops -----------------------------------------------------------------------------
+
+#: A source feeds a head, whose output goes back to it.
+LOOP = ExecutionPlan(
+    "job",
+    (
+        TaskPlan(0, "numbers", (OperatorPlan("numbers", source=never_source),), 2, (), (0,)),
+        TaskPlan(1, "head", (OperatorPlan("head"),), 2, (0, 1), (1,)),
+    ),
+    (
+        EdgePlan(0, "numbers->head/0", 0, 1, 0, Rebalance(), SCHEMA),
+        EdgePlan(1, "head (again)->head/1", 1, 1, 1, Rebalance(), SCHEMA, feedback=True),
+    ),
+    128,
+)
+
+
+def looping(slots: list[list[int]]) -> Driven:
+    """Worker 0, which runs a loop."""
+    subject = Driven(0, LOOP)
+    peers = [m.PeerAddress(w, "host", 1000 + w, held) for w, held in enumerate(slots)]
+    subject.told(m.Deploy(1, peers, 0, "job", "", []))
+    subject.step(AttemptLoaded(1))
+    return subject
+
+
+def test_a_worker_answers_for_all_its_subtasks_on_the_cycle() -> None:
+    subject = looping([[0, 1]])
+    subject.told(m.Start(1))
+    first, second = SubtaskId(0, 0), SubtaskId(0, 1)
+    batch = pa.record_batch({"x": [1]})
+    subject.done(first, WorkDone(1, (((0, batch, 8),),), 1, rows_polled=1, status=SourceStatus.END))
+    subject.done(first, WorkDone(2))
+    subject.done(second, WorkDone(1, status=SourceStatus.END))
+    subject.done(second, WorkDone(2))
+    subject.told(m.ProbeLoop(1, 7, [1]))
+    assert subject.reports[-1] == m.LoopProbed(1, 7, at_rest=False, sent=0, consumed=0)
+    subject.done(SINK, WorkDone(1, (((1, batch, 8),),), 1))
+    subject.done(SubtaskId(1, 1), WorkDone(1))
+    subject.told(m.ProbeLoop(1, 8, [1]))
+    assert subject.reports[-1] == m.LoopProbed(1, 8, at_rest=True, sent=1, consumed=1)
+    assert subject.told(m.EndLoop(1, 1)) == ["run t1.0 2 FinishWork", "run t1.1 2 FinishWork"]
+
+
+def test_a_question_waits_until_the_worker_runs_and_one_of_another_epoch_is_dropped() -> None:
+    subject = looping([[0], [1]])
+    subject.told(m.ProbeLoop(1, 1, [1]))
+    subject.told(m.Start(1))
+    assert not [r for r in subject.reports if isinstance(r, m.LoopProbed)]
+    subject.step(PeerConnected(1, 1))
+    assert subject.reports[-1] == m.LoopProbed(1, 1, at_rest=False, sent=0, consumed=0)
+    fenced = subject.worker.fenced
+    subject.told(m.ProbeLoop(2, 1, [1]))
+    subject.told(m.EndLoop(2, 1))
+    assert subject.worker.fenced == fenced + 2
