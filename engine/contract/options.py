@@ -215,7 +215,8 @@ class Network:
         default="16MiB",
         metadata=size(
             "memory for what channels hold beyond their windows, for each operator and subtask: of "
-            "`checkpoints.spill_blocked` and of loops; the rest goes to the folder `state.directory`"
+            "`checkpoints.spill_blocked` and of loops; the rest goes to the folder "
+            "`state.directory`"
         ),
     )
     spill_disk: Size = field(
