@@ -158,6 +158,11 @@ class Subpartition:
         return self._room.size_bytes
 
     @property
+    def is_empty(self) -> bool:
+        """Neither data nor an event is queued."""
+        return not self._queue
+
+    @property
     def has_data_due(self) -> bool:
         """`take` would take data: a buffer is at the head, and credit is left."""
         return (

@@ -52,8 +52,9 @@ class ReadOrder:
 
 @dataclass(frozen=True, slots=True)
 class ReplayInput:
-    """Records handed out to be worked on."""
+    """Records handed out to be worked on, of the buffer of order `number`."""
 
+    number: int
     port: int
     parts: tuple[pa.RecordBatch, ...]
     rows: int
@@ -203,7 +204,7 @@ class Replay:
                 part = stored.batch.slice(stored.taken, rows)
                 stored.taken += rows
                 self._given = (channel, rows)
-                return ReplayInput(channel.port, (part,), rows)
+                return ReplayInput(stored.number, channel.port, (part,), rows)
         return None
 
     def commit(self) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import doctest
 import os
 import re
 import subprocess
@@ -295,3 +296,11 @@ def test_the_table_of_options_is_that_of_their_declarations() -> None:
     documented = [line for line in section.splitlines() if line.startswith("|")]
     expected = option_rows()
     assert documented == expected, "write into docs/cli.md:\n" + "\n".join(expected)
+
+
+def test_the_examples_of_frontiers_print_what_they_say() -> None:
+    text = "\n".join(code_blocks("docs/frontiers.md", "python"))
+    examples = doctest.DocTestParser().get_doctest(text, {}, "frontiers", "docs/frontiers.md", 0)
+    results = doctest.DocTestRunner().run(examples)
+    assert results.attempted > 20
+    assert not results.failed

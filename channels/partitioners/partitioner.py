@@ -139,6 +139,11 @@ class Partitioner:
         """
         return _RoutingSplitter(self.router(consumers), consumers)
 
+    @classmethod
+    def names_consumers(cls) -> bool:
+        """Tell whether each record names its consumer, by `router`."""
+        return cls.router is not Partitioner.router
+
     def router(self, consumers: int) -> Router:
         """Make the function that names each row's consumer. Only kinds with affinity RECORD do.
 

@@ -52,6 +52,8 @@ def split_by_targets(batch: pa.RecordBatch, targets: Targets, consumers: int) ->
     rows = batch.num_rows
     if rows == 0 or consumers == 1:
         return whole(0, batch)
+    if rows == 1:
+        return whole(int(targets[0]), batch)
     if consumers == 2:
         order, bounds = _order_of_two(targets)
     else:
@@ -69,9 +71,9 @@ def split_by_targets(batch: pa.RecordBatch, targets: Targets, consumers: int) ->
 def _order_of_two(targets: Targets) -> tuple[npt.NDArray[np.int64], list[int]]:
     """Sort targets 0 and 1, a quarter faster than argsort. Returns the order and both bounds."""
     second = targets.astype(np.bool_)
-    ones = int(np.count_nonzero(second))
-    zeros = len(targets) - ones
+    ones = second.nonzero()[0]
+    zeros = len(targets) - len(ones)
     order = np.empty(len(targets), np.int64)
-    order[zeros:] = np.flatnonzero(second)
-    order[:zeros] = np.flatnonzero(~second)
+    order[zeros:] = ones
+    order[:zeros] = (~second).nonzero()[0]
     return order, [0, zeros, len(targets)]

@@ -15,6 +15,7 @@ import msgspec
 from headrace.channels.events import MIN_WATERMARK
 from headrace.recovery.handles import SharedFile
 from headrace.recovery.metadata import SubtaskSnapshot, TransactionRecord
+from headrace.recovery.replays import SubtaskReplay
 
 _T = TypeVar("_T")
 
@@ -61,6 +62,7 @@ class Acknowledge(_Message, frozen=True):
     checkpoint: int
     subtasks: list[SubtaskSnapshot]
     transactions: list[TransactionRecord]
+    replayed: list[SubtaskReplay] = []
 
 
 class Decline(_Message, frozen=True):

@@ -12,7 +12,7 @@ among the effects say when an attempt must fail or the job may end.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 from msgspec.structs import replace
@@ -26,6 +26,8 @@ from headrace.recovery.metadata import (
     TaskInfo,
     TransactionRecord,
 )
+from headrace.recovery.redistribution import NewEdge
+from headrace.recovery.replays import ReplayEdge, RestoredReplay
 from headrace.recovery.tiles import check_tiles
 from headrace.recovery.waves import first_wave
 
@@ -198,6 +200,8 @@ class Checkpoints:
         self._pending: dict[int, PendingCheckpoint] = {}
         #: The checkpoint whose metadata is being written; everything else waits for its fate.
         self._writing: tuple[PendingCheckpoint, CheckpointMetadata] | None = None
+        #: What the attempt has to replay.
+        self._replay: RestoredReplay | None = None
         #: Requests for which no checkpoint has been triggered.
         self._requests: list[CheckpointRequested] = []
         #: Every channel of the plan: a checkpoint must tile each.
@@ -235,6 +239,15 @@ class Checkpoints:
         self.newest = metadata
         self._transactions.restored(metadata)
         self._retention.restored(metadata)
+
+    def dealt(
+        self, metadata: CheckpointMetadata | None, snapshots: Sequence[SubtaskSnapshot]
+    ) -> None:
+        """The next attempt starts from these snapshots of a checkpoint; None: from nothing."""
+        self._replay = None
+        if metadata is not None:
+            edges = {edge.index: _replay_edge(self._plan, edge) for edge in self._plan.edges}
+            self._replay = RestoredReplay(metadata, edges, snapshots)
 
     def begin(self, epoch: int, now_ns: int, wave: int = 0) -> None:
         """An attempt runs, and begins with this wave of the replay."""
@@ -454,6 +467,10 @@ class Checkpoints:
         problems = self._untiled(pending)
         if problems:
             return [AttemptBroken(f"chk-{pending.number} does not tile: {problems[0]}")]
+        problems = self._unreplayed(pending)
+        if problems:
+            text = f"chk-{pending.number} does not account for its replay: {problems[0]}"
+            return [AttemptBroken(text)]
         del self._pending[pending.number]
         named = self._transactions.carry_over(pending.transactions) if pending.commits else []
         metadata = metadata_of(
@@ -476,6 +493,13 @@ class Checkpoints:
         runs = [((h.edge, h.producer, h.consumer), h.first, h.end) for h in handles if h.buffers]
         ends = [(h.edge, h.producer, h.consumer) for h in handles if h.ended]
         return sorted(silent) + check_tiles(pending.subtasks, runs, ends)
+
+    def _unreplayed(self, pending: PendingCheckpoint) -> list[str]:
+        """Restored records that are neither worked on nor left to replay, in any mode."""
+        if self._replay is None:
+            return []
+        accounts = [r for a in pending.acknowledged.values() for r in a.replayed]
+        return self._replay.problems(pending.subtasks, accounts)
 
     def written(self, checkpoint: int, now_ns: int, *, running: bool) -> list[PartEffect]:
         """The metadata is durable: the checkpoint is complete.
@@ -652,6 +676,12 @@ def _in_wave(snapshot: SubtaskSnapshot, wave: int) -> SubtaskSnapshot:
         return snapshot
     inflight = [h if h.side == "replay" else replace(h, wave=wave) for h in snapshot.inflight]
     return replace(snapshot, inflight=inflight)
+
+
+def _replay_edge(plan: ExecutionPlan, edge: EdgePlan) -> ReplayEdge:
+    new = NewEdge(edge.key, edge.producer, edge.partitioner)
+    parallelism = plan.tasks[edge.consumer].parallelism
+    return ReplayEdge(new, edge.consumer, parallelism, edge.port, edge.feedback)
 
 
 def _edge_info(edge: EdgePlan) -> EdgeInfo:

@@ -390,6 +390,7 @@ class Coordinator:
         start = self._started_from = self._checkpoints.newest
         self._retention.started(start, self.epoch)
         snapshots = [] if start is None else self._assign(start)
+        self._checkpoints.dealt(start, snapshots)
         self._finished = {(s.task, s.index) for s in snapshots if s.finished}
         if self._all_finished():
             return self._end(Outcome.FINISHED, "restored after the end of input")

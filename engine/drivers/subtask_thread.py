@@ -12,7 +12,7 @@ import queue
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from types import FrameType
 
 from ..contract.errors import UserCodeError
@@ -146,7 +146,7 @@ class SubtaskThread:
             done = chain.run(number, work)
         except BaseException as error:  # SystemExit, CancelledError and the like included
             return work_failed(self._epoch, self._subtask, self._kept(chain, error))
-        done = replace(done, elapsed_ns=time.perf_counter_ns() - began_ns)
+        done = done._replace(elapsed_ns=time.perf_counter_ns() - began_ns)
         return WorkEnded(self._epoch, self._subtask, done)
 
     def _kept(self, chain: Chain, error: BaseException) -> BaseException:

@@ -81,7 +81,8 @@ class AggregateRows:
             self._scratch = np.zeros(2 * self.count, np.int32)
         rows = np.arange(len(slots), dtype=np.int32)
         self._scratch[slots] = rows
-        return np.flatnonzero(self._scratch.take(slots, mode="clip") == rows)
+        last: Slots = (self._scratch.take(slots, mode="clip") == rows).nonzero()[0]
+        return last
 
     def forget(self) -> None:
         """See `RowsAtHand`."""
@@ -181,10 +182,13 @@ class AggregateOperator(KeyedOperator):
             self._rows.keep(slots)
             return []
         rows = self._at_hand.last_rows(slots)
-        changed = slots.take(rows)
+        keys = [_plain(batch.column(field.name)) for field in self._at_hand.fields]
+        if len(rows) == len(slots):
+            changed = slots
+        else:
+            changed, taken = slots.take(rows), pa.array(rows)
+            keys = [key.take(taken) for key in keys]
         self._rows.keep(changed)
-        taken = pa.array(rows)
-        keys = [_plain(batch.column(field.name)).take(taken) for field in self._at_hand.fields]
         return [self._output(keys, changed)]
 
     @property

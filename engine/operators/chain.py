@@ -112,6 +112,7 @@ class Chain:
         #: By output edge: which of the tail's outputs it takes.
         self._takes = [sides.get(edge, Output.MAIN) for edge in plan.outputs]
         self._buffer_bytes = buffer_bytes
+        self._sizes = _Sizes()
         #: By operator name.
         self._blames = {o.name: Blames(o.name, o.built_at) for o in plan.operators}
         self._source: SourceReader | None = None
@@ -262,9 +263,11 @@ class Chain:
     def time(self) -> ChainTime:
         """Say where time stands after a call."""
         reached = self._progress.time()
+        if not self._clocked:
+            return reached
         due = [operator.next_timer_ns() for _, operator in self._clocked]
         first_ns = min((time for time in due if time is not None), default=None)
-        return reached._replace(due_ns=first_ns) if self._clocked else reached
+        return reached._replace(due_ns=first_ns)
 
     def finish(self) -> Outputs:
         """Let each operator emit its last records in turn, head first: all input has ended."""
@@ -460,14 +463,27 @@ class Chain:
                 ):
                     if takes is side:
                         for target, rows in splitter.split(batch):
-                            output.extend(
-                                (target, *piece) for piece in _cut(rows, self._buffer_bytes)
-                            )
+                            output.extend(self._sized(target, rows))
         except UserCodeError as error:
             # Of timers, which pass no `_feed`.
             with self._blames.get(error.operator, nullcontext()):
                 raise
         return tuple(tuple(output) for output in outputs)
+
+    def _sized(
+        self, target: int, batch: pa.RecordBatch
+    ) -> Iterable[tuple[int, pa.RecordBatch, int]]:
+        """Cut into pieces of about equal rows, so that rows of equal size would fit in a buffer.
+
+        A piece has at least a row.
+        """
+        size_bytes = self._sizes.of(batch)
+        pieces = min(batch.num_rows, -(-size_bytes // self._buffer_bytes))
+        if pieces <= 1:
+            return ((target, batch, size_bytes),)
+        bounds = [batch.num_rows * i // pieces for i in range(pieces + 1)]
+        cut = [batch.slice(start, end - start) for start, end in pairwise(bounds)]
+        return [(target, piece, self._sizes.of(piece)) for piece in cut]
 
     def _by_side(
         self, emitted: Iterable[pa.RecordBatch]
@@ -506,17 +522,32 @@ def _join(run: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
     return run[0] if len(run) == 1 else pa.concat_batches(run)
 
 
-def _cut(batch: pa.RecordBatch, size_bytes: int) -> Iterator[tuple[pa.RecordBatch, int]]:
-    """Cut into pieces of about equal rows, so that rows of equal size would fit in `size_bytes`.
+class _Sizes:
+    """Sizes of batches.
 
-    A piece has at least a row. Yields each piece with its size, at least one byte.
+    Of columns of fixed width the size is known: Arrow's `nbytes` takes as long as a small batch's
+    split, and gives the GIL away.
     """
-    total_bytes = max(1, batch.nbytes)
-    pieces = min(batch.num_rows, -(-total_bytes // size_bytes))
-    if pieces <= 1:
-        yield batch, total_bytes
-        return
-    bounds = [batch.num_rows * i // pieces for i in range(pieces + 1)]
-    for start, end in pairwise(bounds):
-        piece = batch.slice(start, end - start)
-        yield piece, max(1, piece.nbytes)
+
+    def __init__(self) -> None:
+        #: The latest batch's schema, and the bits of a record without validity; None: they differ.
+        self._known: tuple[pa.Schema, int | None] = (pa.schema([]), 0)
+
+    def of(self, batch: pa.RecordBatch) -> int:
+        """Size of the records, at least one byte."""
+        if batch.schema != self._known[0]:
+            self._known = batch.schema, _width_bits(batch.schema)
+        width_bits = self._known[1]
+        rows: int = batch.num_rows
+        size_bytes: int = batch.nbytes if width_bits is None else width_bits * rows // 8
+        return max(1, size_bytes)
+
+
+def _width_bits(schema: pa.Schema) -> int | None:
+    if any(pa.types.is_dictionary(field.type) for field in schema):
+        return None
+    try:
+        widths: list[int] = [field.type.bit_width for field in schema]
+    except ValueError:
+        return None
+    return sum(widths)

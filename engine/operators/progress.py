@@ -65,6 +65,7 @@ class Progress:
     def __init__(self, operators: Sequence[Operator]) -> None:
         #: By position; asked once, since the question is a slow one.
         self._acting = [o if isinstance(o, EventTimeOperator) else None for o in operators]
+        self._acts = any(operator is not None for operator in self._acting)
         self._generators = {
             position: operator
             for position, operator in enumerate(operators)
@@ -128,6 +129,8 @@ class Progress:
 
     def time(self) -> ChainTime:
         """Say where event time stands, after a call."""
+        if not self._generators and not self._acts:
+            return ChainTime(self._come[-1])
         records = sum(generator.records for generator in self._generators.values())
         spoke, self._records = records > self._records, records
         behind = any(

@@ -87,8 +87,7 @@ class ChainTime(NamedTuple):
 NO_TIME: Final = ChainTime()
 
 
-@dataclass(frozen=True, slots=True)
-class WorkDone:
+class WorkDone(NamedTuple):
     """The piece of work numbered `work` succeeded.
 
     Attributes:

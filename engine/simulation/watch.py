@@ -38,6 +38,9 @@ from ..operators.work import (
 from ..storage.snapshots import CorruptState, passes_of, read_buffer
 from ..worker.wiring import channels_from, channels_to
 
+#: In the reason of a failed attempt: the engine itself is at fault.
+OUR_FAULTS = ("broken invariant", "does not tile", "does not account for its replay")
+
 
 class Violation(Exception):
     """The engine broke a promise; the message says which."""
@@ -217,7 +220,7 @@ class Watch:
 
         Raises Violation when the reason is no fault of the simulated world.
         """
-        if "broken invariant" in reason or "does not tile" in reason:
+        if any(each in reason for each in OUR_FAULTS):
             raise Violation(reason)
 
     def restored(self, epoch: int, snapshot: SubtaskSnapshot, store: Store) -> None:

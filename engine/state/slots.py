@@ -97,7 +97,8 @@ class IntegerSlots:
         slots[:] = found
         hit = self._words.take(slots, mode="clip") == words
         hit &= found >= 0
-        if not hit.all():
+        # A third of the time of `all`, which matters in batches of few records.
+        if np.count_nonzero(hit) < len(hit):
             self._probe(words, slots, places, np.flatnonzero(~hit))
 
     def _probe(self, words: Words, slots: Slots, places: Slots, rows: Slots) -> None:

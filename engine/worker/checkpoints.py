@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 
 from headrace.recovery import metadata
 from headrace.recovery.metadata import SubtaskSnapshot, TransactionRecord
+from headrace.recovery.replays import SubtaskReplay
 
 from ..contract import messages as m
 from ..contract.execution import ExecutionPlan, SubtaskId
@@ -78,6 +79,11 @@ class Checkpoints:
                 TransactionRecord(sink, transaction.id, transaction.payload)
                 for cut in checkpoint.cuts
                 for sink, transaction in cut.transactions
+            ],
+            replayed=[
+                SubtaskReplay(cut.subtask.task, cut.subtask.subtask, list(cut.replayed))
+                for cut in checkpoint.cuts
+                if cut.replayed
             ],
         )
 

@@ -33,6 +33,7 @@ from headrace.channels.gate import BarrierPlace, Gate, InputChannel
 from headrace.channels.spilled import Records, RunFile, with_spilled
 from headrace.channels.subpartition import Overtaken, Subpartition
 from headrace.inflight.handle import ChannelStateHandle
+from headrace.inflight.replay_ledger import ReplayCount
 from headrace.recovery.metadata import ChannelPosition
 
 from ..contract.execution import SubtaskId
@@ -78,6 +79,7 @@ class Capture:
     received: tuple[ChannelPosition, ...] = ()
     sent: tuple[ChannelPosition, ...] = ()
     replay: tuple[ChannelStateHandle, ...] = ()
+    replayed: tuple[ReplayCount, ...] = ()
     finished: bool = False
     watermark_ns: int = MIN_WATERMARK
     frozen_ns: int | None = None
@@ -181,6 +183,7 @@ class Capture:
             transactions=self.transactions,
             inflight=self._inflight(),
             replay=self.replay,
+            replayed=self.replayed,
             start_delay_ns=max(0, self.taken_ns - self.alignment_ns - barrier.created_ns),
             alignment_ns=alignment_ns,
             created_ns=barrier.created_ns,
@@ -373,6 +376,8 @@ class Cuts:
 
     def next_due(self, *, running: bool) -> Capture | None:
         """Return the cut to take now; None: none is due, or it must wait for the running work."""
+        if not self._captures:
+            return None
         for _, capture in sorted(self._captures.items()):
             if capture.is_due:
                 overtakes = capture.barrier.mode is CheckpointMode.UNALIGNED
@@ -387,6 +392,7 @@ class Cuts:
         finished: bool,
         watermark_ns: int,
         replay: tuple[ChannelStateHandle, ...],
+        replayed: tuple[ReplayCount, ...],
         now_ns: int,
     ) -> None:
         """Cut here: note positions, capture in-flight data, send the barrier on.
@@ -395,7 +401,8 @@ class Cuts:
         """
         assert capture.is_due, f"{self._id}: a cut that is not due"
         capture.taken_ns = now_ns
-        capture.finished, capture.watermark_ns, capture.replay = finished, watermark_ns, replay
+        capture.finished, capture.watermark_ns = finished, watermark_ns
+        capture.replay, capture.replayed = replay, replayed
         capture.received = tuple(_received(c) for c in self._gate.channels.values())
         capture.sent = tuple(
             ChannelPosition(*s.channel, position=s.tail, ended=finished)

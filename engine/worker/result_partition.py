@@ -92,6 +92,8 @@ class ResultPartition:
         Data waits for credit and for room in the connection, events for neither.
         """
         for channel, subpartition in self.subpartitions.items():
+            if subpartition.is_empty:
+                continue
             room, piece_bytes = self._rooms.get(channel), buffer_bytes
             while True:
                 if room is not None and subpartition.has_data_due:

@@ -27,6 +27,7 @@ from headrace.channels.credit import Budget
 from headrace.channels.events import Barrier, EndOfInput, Watermark
 from headrace.channels.gate import Gate, GateInput
 from headrace.inflight.replay import Replay, ReplayInput
+from headrace.inflight.replay_ledger import ReplayLedger
 from headrace.inflight.spill import (
     RunRead,
     RunUnwritten,
@@ -114,6 +115,7 @@ class Subtask:
         ports = {c.channel.edge: c.port for c in self._gate.channels.values()}
         self._spill = _spill_of(self._gate, spec.limits)
         self._replay = Replay(spec.replay, ports, wave=spec.wave)
+        self._ledger = ReplayLedger()
         #: Until wave 0 nothing new is worked on: no record of a source, no timer, no end of input.
         self._wave = spec.wave
         self._gate.held_ports = self._replay.pending_ports
@@ -211,6 +213,7 @@ class Subtask:
                 self._precommits.completed(event.checkpoint)
                 self._cuts.completed(event.checkpoint)
             case BufferRead():
+                self._ledger.read(event.number, event.batch.num_rows)
                 self._replay.was_read(event.number, event.batch)
                 self._replayed(effects)
             case WaveBegan():
@@ -321,19 +324,19 @@ class Subtask:
         while True:
             while self._take_cut(effects) or (self._running is None and self._next(effects)):
                 pass
-            had_room = self._results.has_room
+            # What the drain makes room for begins now: no later event is certain to come.
+            was_full = self._running is None and not self._results.has_room
             self._drain(effects)
-            # What the drain made room for begins now: no later event is certain to come.
-            if had_room or self._running is not None or not self._results.has_room:
+            if not was_full or not self._results.has_room:
                 break
         self._cuts.flush(self._now_ns, effects)
         if self._batches is not None:
             effects += [GrantCredit(*extended) for extended in self._batches.extensions()]
         if self._spill is not None:
             self._go_on_spilling(self._spill, effects)
-        self._pace.account(
-            self._now_ns, busy=self._running is not None, backpressured=not self._results.has_room
-        )
+        busy = self._running is not None
+        full = not busy and not self._results.has_room
+        self._pace.account(self._now_ns, busy=busy, backpressured=full)
 
     def _next(self, effects: list[SubtaskEffect]) -> bool:
         """Do one thing that is due while no work runs. False: none is due."""
@@ -449,6 +452,7 @@ class Subtask:
     def _consumed(self, effects: list[SubtaskEffect]) -> None:
         given, self._given = self._given, ()
         if isinstance(given, ReplayInput):
+            self._ledger.worked(given)
             self._replay.commit()
             self._replayed(effects)
             return
@@ -493,7 +497,9 @@ class Subtask:
         effects += [GrantCredit(*credit) for credit in opened]
         if not self._finished:
             self._time.moved()
-        effects += [ReadBuffer(self.id, order) for order in self._replay.wanted()]
+        orders = self._replay.wanted()
+        self._ledger.ordered(orders)
+        effects += [ReadBuffer(self.id, order) for order in orders]
 
     # --- records on local disk --------------------------------------------------------------------
 
@@ -559,6 +565,7 @@ class Subtask:
             finished=self._finished,
             watermark_ns=self._time.watermark_ns,
             replay=tuple(self._replay.remaining()),
+            replayed=self._ledger.counts(self._gate.channels.values()),
             now_ns=self._now_ns,
         )
         self._drain(effects)

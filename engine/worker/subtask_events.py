@@ -16,6 +16,7 @@ from headrace.channels.events import MIN_WATERMARK, Barrier, ChannelEvent
 from headrace.channels.spilled import Records
 from headrace.inflight.handle import ChannelStateHandle
 from headrace.inflight.replay import ReadOrder
+from headrace.inflight.replay_ledger import ReplayCount
 from headrace.inflight.spill import SpillOrder, SpillOutcome
 from headrace.recovery.metadata import ChannelPosition
 
@@ -238,6 +239,7 @@ class Cut:
             known to be committed.
         inflight: records of the channels that have to be persisted.
         replay: records left to replay: stored already, to be named again.
+        replayed: counts of the records that are replayed.
         created_ns: time of the trigger, by the coordinator's clock.
         holds: longest first.
         watermark_ns: event time at the operators.
@@ -256,6 +258,7 @@ class Cut:
     created_ns: int = 0
     holds: tuple[Hold, ...] = ()
     watermark_ns: int = MIN_WATERMARK
+    replayed: tuple[ReplayCount, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

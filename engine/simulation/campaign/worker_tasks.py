@@ -7,7 +7,7 @@ event.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 from headrace.recovery.store import StoreError
@@ -162,6 +162,6 @@ class SimulatedTasks:
 def _call(task: _Task, effect: RunWork, duration_ns: int) -> WorkDone | Exception:
     """Run the chain; abandoning an attempt does not change the running piece."""
     try:
-        return replace(task.chain.run(effect.work, effect.what), elapsed_ns=duration_ns)
+        return task.chain.run(effect.work, effect.what)._replace(elapsed_ns=duration_ns)
     except Exception as error:
         return error

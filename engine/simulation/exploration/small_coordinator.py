@@ -35,6 +35,7 @@ from ...drivers.restore import Restore, new_tasks
 from ...drivers.start import Start, prepare
 from ..memory_store import MemoryStore
 from ..sink import SystemCommitter, TransactionStatus
+from ..watch import OUR_FAULTS
 from .interning import in_order
 from .small_scope import INTERVAL_NS, MOMENT_NS, NEVER_NS, SOURCES, Scope
 from .small_worker import Output
@@ -284,7 +285,7 @@ class _Performer(CoordinatorPerformer):
 
     def _notice(self, notice: d.Notice) -> None:
         failed = notice.kind is d.NoticeKind.ATTEMPT_FAILED
-        if failed and ("broken invariant" in notice.text or "does not tile" in notice.text):
+        if failed and any(each in notice.text for each in OUR_FAULTS):
             self._outputs.append(Output("violation", notice.text))
 
     def _end(self, ended: d.JobEnded) -> None:

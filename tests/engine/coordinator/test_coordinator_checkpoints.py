@@ -9,11 +9,15 @@ from headrace.engine.contract import messages as m
 from headrace.engine.coordinator import coordinator_events as d
 from headrace.engine.coordinator.rules import CoordinatorRules, Phase
 from headrace.inflight.handle import BufferHandle, ChannelStateHandle
+from headrace.inflight.replay_ledger import ReplayCount
 from headrace.recovery.metadata import (
     ChannelPosition,
+    EdgeInfo,
     SubtaskSnapshot,
+    TaskInfo,
     TransactionRecord,
 )
+from headrace.recovery.replays import SubtaskReplay
 
 from .driven_coordinator import (
     MS,
@@ -310,7 +314,14 @@ def left(*waves: int) -> list[SubtaskSnapshot]:
 
 def replaying(*waves: int, rules: CoordinatorRules = RULES) -> Driven:
     """A coordinator whose attempt replays these waves, and has looked at the first."""
-    subject = Driven(rules, restore=a_checkpoint(7), assigned=[*left(*waves), *snapshots(1)])
+    dealt = [*left(*waves), *snapshots(1)]
+    restored = replace(
+        a_checkpoint(7),
+        tasks=[TaskInfo(name, [name], [], 2) for name in ("numbers", "out")],
+        edges=[EdgeInfo("numbers->out/0", 0, 1, "forward")],
+        subtasks=dealt,
+    )
+    subject = Driven(rules, restore=restored, assigned=dealt)
     subject.start()
     subject.step(d.EpochClaimed(1))
     subject.step(d.SinksRecovered(1))
@@ -321,9 +332,17 @@ def replaying(*waves: int, rules: CoordinatorRules = RULES) -> Driven:
     return subject
 
 
+def replayed(subject: Driven, *waves: int) -> list[SubtaskReplay]:
+    """Worker 0's account: every restored buffer of other waves is worked on."""
+    deploy = subject.messages[0]
+    assert isinstance(deploy, m.Deploy)
+    done = sum(len(snapshot.inflight) for snapshot in deploy.restore) - len(waves)
+    return [SubtaskReplay(1, 0, [ReplayCount(0, done, 0, done, done, 0)])]
+
+
 def looked(subject: Driven, checkpoint: int, *waves: int) -> list[str]:
     """The look shows records of these waves; the effects of the complete checkpoint."""
-    subject.said(0, m.Acknowledge(1, checkpoint, left(*waves), []))
+    subject.said(0, m.Acknowledge(1, checkpoint, left(*waves), [], replayed(subject, *waves)))
     subject.said(1, m.Acknowledge(1, checkpoint, snapshots(1), []))
     effects = subject.step(d.MetadataWritten(checkpoint))
     subject.step(d.TransactionsCommitted(checkpoint))
@@ -361,7 +380,7 @@ def test_a_checkpoint_amid_the_waves_notes_the_wave_of_records_in_channels() -> 
     sent = ChannelStateHandle(0, 0, 0, "output", 5, [buffer], ended=False)
     source, sink = left(1)
     more = replace(source, inflight=[sent], sent=[replace(source.sent[0], position=6)])
-    subject.said(0, m.Acknowledge(1, 8, [more, sink], []))
+    subject.said(0, m.Acknowledge(1, 8, [more, sink], [], replayed(subject, 1)))
     subject.said(1, m.Acknowledge(1, 8, snapshots(1), []))
     found = [h for s in subject.metadata[8].subtasks for h in s.inflight]
     assert [(h.side, h.wave) for h in found] == [("output", 2), ("replay", 1)]

@@ -25,7 +25,7 @@ from headrace.engine.contract.operators import (
 from headrace.engine.operators import aggregations as agg
 from headrace.engine.operators.aggregate import AggregateOperator
 from headrace.engine.operators.batch import FilterOperator
-from headrace.engine.operators.chain import Chain
+from headrace.engine.operators.chain import Chain, _Sizes
 from headrace.engine.operators.row import FlatMapOperator
 from headrace.engine.operators.stateless import StatelessOperator
 from headrace.engine.operators.watermark import WatermarkOperator
@@ -148,6 +148,27 @@ def test_large_outputs_are_cut_to_the_buffer_size() -> None:
     ((*pieces,),) = chain.process([batch_of(*range(1000))], 0)
     assert all(batch.nbytes <= 800 for _, batch, _ in pieces)
     assert [x for _, batch, _ in pieces for x in batch["x"].to_pylist()] == list(range(1, 1001))
+
+
+@pytest.mark.parametrize(
+    ("column", "size_bytes"),
+    [
+        (pa.array([1, 2, 3]), 24),
+        (pa.array([1, None, 3], pa.int16()), 6),
+        (pa.array([True, False, True]), 1),
+        (pa.array([b"1234567"] * 3, pa.binary(7)), 21),
+        (pa.array(["a", "bc", "def"]), 3 * 4 + 6),
+        (pa.array(["a", "bc", "a"]).dictionary_encode(), 3 * 4 + 2 * 4 + 3),
+    ],
+    ids=["numbers", "nulls", "booleans", "fixed", "texts", "codes"],
+)
+def test_an_output_has_the_size_of_its_records(column: pa.Array, size_bytes: int) -> None:
+    batch, sizes = pa.record_batch({"x": column}), _Sizes()
+    assert [sizes.of(batch), sizes.of(pa.record_batch({"y": [1]})), sizes.of(batch)] == [
+        size_bytes,
+        8,
+        size_bytes,
+    ]
 
 
 def test_the_end_of_input_passes_through_the_operators_behind() -> None:

@@ -280,7 +280,7 @@ def test_an_aligned_barrier_keeps_its_place_behind_data_that_waits_for_room() ->
 def test_channels_within_the_worker_need_no_room() -> None:
     subject = of_two_narrowly_connected()
     subject.step(SOURCE, DeadlineReached(), 100)
-    effects = subject.step(SOURCE, replace(polled({0: 4}), work=2), 100)
+    effects = subject.step(SOURCE, polled({0: 4})._replace(work=2), 100)
     assert [run.subtask for run in runs(effects)] == [MAP]
 
 

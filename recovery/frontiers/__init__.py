@@ -1,0 +1,1 @@
+"""Rollback by frontiers of logical times; usable without the engine."""
