@@ -171,7 +171,7 @@ class Credit:
     Attributes:
         received_bytes, consumed_bytes: what came in, and what the consumer is done with.
         returned_bytes: credit was given back for these; more than consumed, if records that came in
-            take no room of the window.
+            take no room of the window (`inflight/spill.py`).
         limit_bytes: what the producer may send.
     """
 
@@ -181,6 +181,8 @@ class Credit:
         self.consumed_bytes = 0
         self.returned_bytes = 0
         self.limit_bytes = 0
+        #: What takes no room of the window may be on disk.
+        self.spills = False
         #: The producer had used up all credit before the last grant, or since.
         self._was_spent = False
 
@@ -203,7 +205,7 @@ class Credit:
     def arrived(self) -> int | None:
         """All that came in takes no room of the window. Return a limit that the producer needs.
 
-        The budget goes on counting it: it is in memory.
+        The budget goes on counting it in memory; what spills has a bound of its own.
         """
         self.returned_bytes = self.received_bytes
         return self._returned()
@@ -218,7 +220,7 @@ class Credit:
         limit_bytes = self.returned_bytes + window_bytes
         # Half a window at a time: small grants make small buffers, which make small grants.
         if limit_bytes - self.limit_bytes < max(1, window_bytes // 2):
-            self.window.holds(self.limit_bytes - self.consumed_bytes, self.early_bytes)
+            self._hold()
             return None
         return self._grant(limit_bytes)
 
@@ -231,8 +233,14 @@ class Credit:
             return None
         return self._grant(self.received_bytes + self.window.size_bytes)
 
+    def _hold(self) -> None:
+        if self.spills:
+            self.window.holds(self.limit_bytes - self.returned_bytes)
+        else:
+            self.window.holds(self.limit_bytes - self.consumed_bytes, self.early_bytes)
+
     def _grant(self, limit_bytes: int) -> int:
         self._was_spent = self.received_bytes >= self.limit_bytes
         self.limit_bytes = limit_bytes
-        self.window.holds(limit_bytes - self.consumed_bytes, self.early_bytes)
+        self._hold()
         return limit_bytes

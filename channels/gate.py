@@ -4,7 +4,8 @@ The gate queues arriving records, hands them out channel by channel, and gives c
 records are *committed* (`credit.py`). A piece of work takes at most half of what the windows hold,
 so that the other half is on its way meanwhile. Records that were handed out to running work stay
 the channel's own until `commit`: `committed` is the position that a cut taken now would name. A
-blocked channel (alignment) hands out no record, and goes on receiving within its credit.
+blocked channel (alignment) hands out no record, and goes on receiving within its credit. Records of
+a channel may lie on local disk for a time (`spilled.py`); `inflight/spill.py` decides which.
 
 Event time of the subtask is the lowest of the channels' watermarks. A channel that has ended does
 not hold event time back, nor does an idle channel, until records or a watermark come again.
@@ -29,9 +30,12 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+import pyarrow as pa
+
 from .buffer import Buffer, ChannelId
 from .credit import Credit, Window
 from .events import MAX_WATERMARK, MIN_WATERMARK, Barrier, ChannelEvent, EndOfInput, Watermark
+from .spilled import Records, RunFile, Spilled, with_spilled
 from .subpartition import QueuedEvent, merge, watermarks_among
 
 #: A piece of so many bytes is not cut: it holds back little credit.
@@ -104,8 +108,10 @@ class InputChannel:
         self.arrived = position
         self.ended = ended
         self.blocked = False
-        self.queue: deque[Buffer | QueuedEvent] = deque()
+        self.queue: deque[Records | QueuedEvent] = deque()
         self.queued_bytes = 0
+        #: Of these on local disk.
+        self.spilled_bytes = 0
         self.credit = Credit(window)
         #: The end of input has come in, though perhaps it still stands behind records.
         self.end_arrived = ended
@@ -158,11 +164,11 @@ class InputChannel:
         """(position, event time in nanoseconds) of watermarks that arrived and were not reached."""
         return self.passed + watermarks_among(self.queue)
 
-    def captured(self, end: int) -> tuple[Buffer, ...]:
+    def captured(self, end: int) -> tuple[Records, ...]:
         """The records `[committed, end)`, handed out or queued: in flight if a cut is taken now."""
-        run: list[Buffer] = [] if self.given is None else [self.given]
-        run += [item for item in self.queue if isinstance(item, Buffer)]
-        inside: list[Buffer] = []
+        run: list[Records] = [] if self.given is None else [self.given]
+        run += [item for item in self.queue if not isinstance(item, QueuedEvent)]
+        inside: list[Records] = []
         for buffer in run:
             if buffer.end <= end:
                 inside.append(buffer)
@@ -172,7 +178,7 @@ class InputChannel:
 
     def remove_barrier(self, checkpoint: int) -> BarrierPlace | None:
         """Take the checkpoint's barrier out of the queue; None: the queue holds no such barrier."""
-        before: list[Buffer | QueuedEvent] = []
+        before: list[Records | QueuedEvent] = []
         ended = self.ended
         for place, item in enumerate(self.queue):
             event = item.event if isinstance(item, QueuedEvent) else None
@@ -207,6 +213,8 @@ class InputChannel:
         rows = size_bytes = 0
         while self.queue and rows < rows_max and size_bytes < bytes_max:
             head = self.queue[0]
+            if isinstance(head, Spilled):
+                break
             if isinstance(head, QueuedEvent):
                 if not (past_watermarks and self._is_passed(head)):
                     break
@@ -241,6 +249,28 @@ class InputChannel:
             self.watermark_ns = max(self.watermark_ns, self.passed[-1][1])
             self.passed = ()
 
+    @property
+    def rows_at_hand(self) -> int:
+        """Number of records that could be handed out one after the other without a read."""
+        if not self.spilled_bytes:
+            return self.arrived - self.taken
+        found = next(item for item in self.queue if isinstance(item, Spilled))
+        return found.first - self.taken
+
+    def spill(self, file: RunFile, first: int, end: int) -> None:
+        """The queued records among `[first, end)` lie in `file` from now on, in place of memory."""
+        queue = with_spilled(self.queue, file, first, end)
+        before, self.queue = self.spilled_bytes, deque(queue)
+        self.spilled_bytes = sum(item.size_bytes for item in queue if isinstance(item, Spilled))
+        assert self.spilled_bytes > before, f"{self.channel}: nothing of {first}..{end} is queued"
+
+    def load(self, file: RunFile, run: pa.Table) -> None:
+        """The records of `file`, all in `run`, are in memory again."""
+        for place, item in enumerate(self.queue):
+            if isinstance(item, Spilled) and item.file is file:
+                self.queue[place] = item.loaded(run)
+                self.spilled_bytes -= item.size_bytes
+
     def extend(self) -> int | None:
         """Permit another window if all credit is used up; return the new limit for the producer."""
         return None if self.end_arrived else self.credit.extended()
@@ -258,6 +288,8 @@ class InputChannel:
             else:
                 assert item.first == position, f"{self.channel}: gap at {position}"
                 position = item.end
+        spilled_bytes = sum(item.size_bytes for item in self.queue if isinstance(item, Spilled))
+        assert spilled_bytes == self.spilled_bytes, f"{self.channel}: {self.spilled_bytes} on disk"
         assert position == self.arrived, f"{self.channel}: queue ends at {position}"
         barriers = sum(
             isinstance(i, QueuedEvent) and isinstance(i.event, Barrier) for i in self.queue
@@ -290,6 +322,8 @@ class Gate:
         self.rows_worth = 0
         #: So many records are worked on so quickly that a smaller piece is all overhead.
         self.rows_quick = 0
+        #: Credit may be given back for records that are not consumed.
+        self.spills = False
 
     def open(self, *, held: bool = False) -> list[tuple[ChannelId, int]]:
         """Give channels their first credit; return (channel, limit in bytes) of each.
@@ -326,7 +360,7 @@ class Gate:
         passed_over: int | None = None
         begin_next = 0
         for place, channel in enumerate(self._turn):
-            if channel.blocked or not channel.queue or isinstance(channel.queue[0], QueuedEvent):
+            if channel.blocked or not channel.queue or not isinstance(channel.queue[0], Buffer):
                 continue
             if channel.port in self.held_ports or not (admits or channel.feedback):
                 continue
@@ -407,7 +441,8 @@ class Gate:
             channel.commit(one.buffer)
         left_bytes = self.queued_bytes
         # What takes no room of the windows says nothing about their size.
-        within_bytes = max(0, left_bytes - self.early_bytes) if self._feedback else left_bytes
+        counts_early = self.spills or self._feedback
+        within_bytes = max(0, left_bytes - self.early_bytes) if counts_early else left_bytes
         granted: list[tuple[ChannelId, int]] = []
         for channel, one in zip(channels, given, strict=True):
             credit, buffer = channel.credit, one.buffer
@@ -487,7 +522,7 @@ class Gate:
     @property
     def early_bytes(self) -> int:
         """See `Credit`."""
-        return sum([channel.credit.early_bytes for channel in self._feedback])
+        return sum([channel.credit.early_bytes for channel in self.channels.values()])
 
     @property
     def window_bytes(self) -> int:

@@ -35,6 +35,7 @@ from .events import (
     EndOfInput,
     Watermark,
 )
+from .spilled import Records
 
 
 @dataclass(frozen=True, slots=True)
@@ -264,7 +265,7 @@ def merge(run: Iterable[Buffer]) -> Buffer:
     )
 
 
-def watermarks_among(items: Iterable[Buffer | QueuedEvent]) -> tuple[tuple[int, int], ...]:
+def watermarks_among(items: Iterable[Records | QueuedEvent]) -> tuple[tuple[int, int], ...]:
     """(position, event time) of watermarks with a time. Producers repeat that they are idle."""
     return tuple(
         (item.position, item.event.time_ns)

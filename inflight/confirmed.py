@@ -21,7 +21,8 @@ from itertools import islice
 
 from msgspec.structs import replace
 
-from headrace.channels.buffer import Buffer, ChannelId
+from headrace.channels.buffer import ChannelId
+from headrace.channels.spilled import Records
 
 from .handle import BufferHandle, ChannelStateHandle
 
@@ -65,11 +66,11 @@ class _Piece:
     """Neighbouring buffers. `handle`: where they are stored; None: they are to be written."""
 
     handle: BufferHandle | None
-    buffers: tuple[Buffer, ...]
+    buffers: tuple[Records, ...]
     size_bytes: int
 
     @staticmethod
-    def of(buffer: Buffer, handle: BufferHandle | None) -> _Piece:
+    def of(buffer: Records, handle: BufferHandle | None) -> _Piece:
         return _Piece(handle, (buffer,), buffer.size_bytes)
 
     def is_followed_by(self, behind: _Piece) -> bool:
@@ -126,8 +127,8 @@ class Confirmed:
             runs.sort(key=lambda run: run.first)
 
     def split(
-        self, channel: ChannelId, buffers: Sequence[Buffer]
-    ) -> Iterator[BufferHandle | list[Buffer]]:
+        self, channel: ChannelId, buffers: Sequence[Records]
+    ) -> Iterator[BufferHandle | list[Records]]:
         """Cut buffers into stored records (a handle) and runs of buffers to write, in order."""
         named: list[_Piece] = []
         for piece in self._pieces(channel, buffers):
@@ -141,7 +142,7 @@ class Confirmed:
         for piece in tiers:
             yield list(piece.buffers) if piece.handle is None else piece.handle
 
-    def _pieces(self, channel: ChannelId, buffers: Sequence[Buffer]) -> Iterator[_Piece]:
+    def _pieces(self, channel: ChannelId, buffers: Sequence[Records]) -> Iterator[_Piece]:
         runs = self._runs.get(channel, [])
         passed = 0
         for buffer in buffers:
@@ -161,9 +162,9 @@ def _written_anew(piece: _Piece, behind: _Piece) -> _Piece:
     return _Piece(None, piece.buffers + behind.buffers, size_bytes)
 
 
-def _cover(buffer: Buffer, runs: Iterable[_Run]) -> Iterator[_Piece]:
+def _cover(buffer: Records, runs: Iterable[_Run]) -> Iterator[_Piece]:
     """Cut one buffer at the bounds of the stored runs."""
-    rest: Buffer | None = buffer
+    rest: Records | None = buffer
     for run in runs:
         if rest is None or run.first >= rest.end:
             break
@@ -179,7 +180,7 @@ def _cover(buffer: Buffer, runs: Iterable[_Run]) -> Iterator[_Piece]:
         yield _Piece.of(rest, None)
 
 
-def _cut(buffer: Buffer, rows: int) -> tuple[Buffer, Buffer | None]:
+def _cut(buffer: Records, rows: int) -> tuple[Records, Records | None]:
     return buffer.split(rows) if rows < buffer.rows else (buffer, None)
 
 

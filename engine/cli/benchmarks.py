@@ -391,6 +391,25 @@ def calls(
     return _interleaved(list(arms(kind, longest)), measure, rounds, as_json=json)
 
 
+@benchmarks.command
+def branches(
+    *,
+    parallelism: Parallelism = 2,
+    rounds: Rounds = 1,
+    runner: BenchRunner = "processes",
+    json: Json = False,
+) -> int:
+    """Send to a fast and to a blocked branch: one result without `checkpoints.spill_blocked`, and
+    one with it.
+    """
+    from headrace.bench.branches import run
+
+    def measure(arm: tuple[str, float]) -> dict[str, Any]:
+        return run(spill=bool(arm[1]), parallelism=parallelism, runner=runner)
+
+    return _interleaved([("kept", 0.0), ("spilled", 1.0)], measure, rounds, as_json=json)
+
+
 def _interleaved(
     arms: Sequence[tuple[str, float]],
     measure: Callable[[tuple[str, float]], dict[str, Any]],

@@ -111,7 +111,7 @@ class SubtaskNumbers(msgspec.Struct, frozen=True, forbid_unknown_fields=True, ar
     """Totals of one subtask since the attempt began; times in nanoseconds.
 
     `watermark_ns`: event time at its end, since 1970. `dropped`: the last failure for which a
-    record was dropped, in words.
+    record was dropped, in words. `unspilled`: why records stay in memory that should be on disk.
     """
 
     task: int
@@ -127,6 +127,7 @@ class SubtaskNumbers(msgspec.Struct, frozen=True, forbid_unknown_fields=True, ar
     rows_late: int = 0
     rows_failed: int = 0
     dropped: str = ""
+    unspilled: str = ""
 
 
 class Heartbeat(_Message, frozen=True):

@@ -130,6 +130,14 @@ class Checkpoints:
             "unaligned; `none`: never. Of no meaning in the other modes"
         ),
     )
+    spill_blocked: bool = field(
+        default=False,
+        metadata=flag(
+            "an aligned checkpoint blocks a channel whose barrier has come; what arrives over the "
+            "channel goes to local disk beyond `network.spill_memory`, and its producer goes on. "
+            "Of no meaning in the other modes"
+        ),
+    )
     inflight: Inflight = field(
         default="ad_hoc",
         metadata=choice(
@@ -153,6 +161,11 @@ class Checkpoints:
             raise UserError(
                 f"checkpoints.alignment_timeout has no meaning with mode={self.mode!r}; "
                 "leave it out, or use mode='aligned'"
+            )
+        if self.spill_blocked and self.mode != "aligned":
+            raise UserError(
+                f"checkpoints.spill_blocked has no meaning with mode={self.mode!r}: no channel is "
+                "blocked; leave it out, or use mode='aligned'"
             )
         overtaking = self.mode == "unaligned" or self.alignment_timeout_ns is not None
         if self.inflight != "ad_hoc" and not overtaking:
@@ -198,6 +211,21 @@ class Network:
             "grow with the number of channels"
         ),
     )
+    spill_memory: Size = field(
+        default="16MiB",
+        metadata=size(
+            "memory for what channels hold beyond their windows, for each operator and subtask: of "
+            "`checkpoints.spill_blocked` and of loops; the rest goes to the folder "
+            "`state.directory`"
+        ),
+    )
+    spill_disk: Size = field(
+        default="4GiB",
+        metadata=size(
+            "local disk for the same, likewise; where it is used up, producers wait as they would "
+            "without it, and a loop fails"
+        ),
+    )
     debloat_target: Duration = field(
         default="1s",
         metadata=duration(
@@ -228,6 +256,8 @@ class Network:
     buffer_bytes = Counted("buffer")
     window_bytes = Counted("window")
     memory_bytes = Counted("memory")
+    spill_memory_bytes = Counted("spill_memory")
+    spill_disk_bytes = Counted("spill_disk")
     debloat_target_ns = Counted("debloat_target")
     heartbeat_ns = Counted("heartbeat")
     heartbeat_timeout_ns = Counted("heartbeat_timeout")
@@ -302,7 +332,8 @@ class State:
     directory: str | None = field(
         default=None,
         metadata=value(
-            "local folder for `rocksdb`; workers empty what is theirs when they end",
+            "local folder for `rocksdb` and for what channels spill; workers empty what is theirs "
+            "when they end",
             _local_folder,
             usual="the system's temporary folder",
         ),

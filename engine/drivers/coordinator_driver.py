@@ -52,6 +52,7 @@ from .dropped import Dropped
 from .early_workers import EarlyWorkers, StateFetched
 from .remembered import Remembered
 from .status import Status
+from .unspilled import Unspilled
 
 _log = logging.getLogger(__name__)
 
@@ -107,6 +108,7 @@ class CoordinatorDriver(CoordinatorPerformer):
         self._numbers: dict[tuple[int, int], m.SubtaskNumbers] = {}
         self._epoch_of_numbers = 0
         self._dropped = Dropped()
+        self._unspilled = Unspilled()
         self._remembered = Remembered()
         self._notice_count = 0
         self._completed = 0
@@ -322,8 +324,9 @@ class CoordinatorDriver(CoordinatorPerformer):
                 self._numbers.clear()
             if message.epoch == self._epoch_of_numbers:
                 self._numbers.update({(n.task, n.subtask): n for n in message.subtasks})
-            dropped = self._dropped.notices(self._numbers.values())
-        for text in dropped:
+            texts = self._dropped.notices(self._numbers.values())
+            texts += self._unspilled.notices(self._numbers.values())
+        for text in texts:
             self.warn(text)
 
     def _registered(self, message: m.Register) -> None:

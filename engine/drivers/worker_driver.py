@@ -40,9 +40,10 @@ from ..network.network import (
 from ..operators.chain import Chain
 from ..storage.ahead import FilesAhead
 from ..storage.log_files import LogFiles, PieceWritten
+from ..storage.spill_files import SpillFiles
 from ..storage.working_folder import WorkingFolder
 from ..worker import worker_events as w
-from ..worker.subtask_events import CommitWork, ReadBuffer, RunWork, TakeSnapshot
+from ..worker.subtask_events import CommitWork, ReadBuffer, RunWork, TakeSnapshot, UseDisk
 from ..worker.subtask_spec import Limits
 from ..worker.worker import Worker
 from ..worker.worker_events import DataFrame, SendFrame
@@ -147,6 +148,9 @@ class WorkerDriver(Performer[_Loaded, ConnectionId]):
         )
         self._working = WorkingFolder(settings.state_directory)
         self._storage = ThreadPoolExecutor(settings.storage_threads, thread_name_prefix="storage")
+        # One thread: orders to the disk keep their order, and no upload goes before them.
+        self._disk = ThreadPoolExecutor(1, thread_name_prefix="spill")
+        self._uses_disk = False
         self._failed = FailedBatches(store, settings.directory, plan.job, self._storage)
         self._log_files = LogFiles(
             store,
@@ -357,6 +361,21 @@ class WorkerDriver(Performer[_Loaded, ConnectionId]):
 
         self._storage.submit(read)
 
+    def _use_disk(self, effect: UseDisk) -> None:
+        loaded = self._attempt()
+        self._uses_disk = True
+
+        def use() -> None:
+            try:
+                event = self._used(loaded, effect)
+            except Exception as error:
+                reason = f"the local disk could not be used: {error!r}"
+                event = w.WorkFailed(loaded.epoch, effect.subtask, reason, "", fatal=False)
+            if event is not None:
+                self._inbox.put(event)
+
+        self._disk.submit(use)
+
     # --- attempts ---------------------------------------------------------------------------------
 
     def _load(self, effect: w.LoadAttempt) -> None:
@@ -394,7 +413,10 @@ class WorkerDriver(Performer[_Loaded, ConnectionId]):
             for index, id in enumerate(effect.subtasks)
         }
         persistence = persistence_of(limits)
-        self._loaded = _Loaded(effect.epoch, persistence, origin, threads, set(threads), ahead)
+        spill_files = SpillFiles(partial(self._working.new, "spill"))
+        self._loaded = _Loaded(
+            effect.epoch, persistence, origin, spill_files, threads, set(threads), ahead
+        )
         for thread in threads.values():
             thread.start()
 
@@ -413,6 +435,8 @@ class WorkerDriver(Performer[_Loaded, ConnectionId]):
 
     def _leave(self, loaded: _Loaded) -> None:
         self._drop_ahead(loaded)
+        if self._uses_disk:
+            self._disk.submit(loaded.spill_files.close)
         self._leaving.add(loaded.threads.values())
 
     def _close(self) -> None:
@@ -422,6 +446,7 @@ class WorkerDriver(Performer[_Loaded, ConnectionId]):
         self._clean_up()
         self._failed.join(_LEAVE_S)
         self._storage.shutdown(wait=False, cancel_futures=True)
+        self._disk.shutdown(wait=False, cancel_futures=True)
         self._leaving.join(_LEAVE_S)
         self._working.close()
 

@@ -12,10 +12,19 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Generic, TypeVar, assert_never
 
+from headrace.inflight.spill import (
+    DeleteRun,
+    ReadRun,
+    RunRead,
+    RunUnwritten,
+    RunWritten,
+    WriteRun,
+)
 from headrace.inflight.writer import Piece
 from headrace.recovery.store import Store, StoreError
 
 from ..contract import messages as m
+from ..contract.errors import HeadraceError
 from ..contract.execution import ExecutionPlan, SubtaskId
 from ..operators.chain import Chain
 from ..storage.log_files import PieceWritten
@@ -28,14 +37,17 @@ from ..storage.snapshots import (
     read_buffer,
     write_checkpoint,
 )
+from ..storage.spill_files import CorruptRun, SpillFiles
 from ..worker import worker_events as w
 from ..worker.subtask_events import (
     BufferRead,
     CommitWork,
+    DiskUsed,
     LogBuffer,
     ReadBuffer,
     RunWork,
     TakeSnapshot,
+    UseDisk,
 )
 from ..worker.subtask_spec import Limits
 from ..worker.worker import Worker
@@ -55,6 +67,7 @@ class LoadedAttempt:
     persistence: Persistence
     #: None: there is no checkpoint storage.
     origin: Origin | None
+    spill_files: SpillFiles
 
 
 _Connection = TypeVar("_Connection")
@@ -140,6 +153,8 @@ class Performer(ABC, Generic[_Attempt, _Connection]):
                 self._snapshot(effect)
             case ReadBuffer():
                 self._read_buffer(effect)
+            case UseDisk():
+                self._use_disk(effect)
             case w.ConfirmCheckpoint():
                 self._attempt().persistence.confirmed(effect.checkpoint)
             case PersistCheckpoint():
@@ -246,6 +261,7 @@ class Performer(ABC, Generic[_Attempt, _Connection]):
             loaded.persistence.files,
             compresses=self._limits.compresses,
             full=order.full,
+            runs=loaded.spill_files.content,
         )
 
     def _read(self, epoch: int, effect: ReadBuffer, origin: Origin) -> w.WorkerEvent:
@@ -260,6 +276,29 @@ class Performer(ABC, Generic[_Attempt, _Connection]):
             reason = f"in-flight data could not be read: {error}"
             return w.WorkFailed(epoch, effect.subtask, reason, "", fatal=False)
         return w.ReadEnded(epoch, effect.subtask, BufferRead(order.number, batch))
+
+    def _used(self, loaded: LoadedAttempt, effect: UseDisk) -> w.WorkerEvent | None:
+        """Carry out an order to the local disk; takes time. None: nothing is to be told."""
+        subtask, files, order = effect.subtask, loaded.spill_files, effect.order
+        outcome: RunWritten | RunUnwritten | RunRead
+        match order:
+            case WriteRun(number):
+                try:
+                    outcome = RunWritten(files.write(subtask, order))
+                except (OSError, HeadraceError) as error:
+                    outcome = RunUnwritten(number, str(error))
+            case ReadRun(file):
+                try:
+                    outcome = RunRead(file.number, files.read(subtask, file))
+                except CorruptRun as error:
+                    reason = f"spilled records could not be read back: {error}"
+                    return w.WorkFailed(loaded.epoch, subtask, reason, "", fatal=False)
+            case DeleteRun(file):
+                files.delete(subtask, file)
+                return None
+            case _:
+                assert_never(order)
+        return w.SpillEnded(loaded.epoch, subtask, DiskUsed(outcome))
 
     # --- what the driver does ---------------------------------------------------------------------
 
@@ -278,6 +317,10 @@ class Performer(ABC, Generic[_Attempt, _Connection]):
     @abstractmethod
     def _read_buffer(self, effect: ReadBuffer) -> None:
         """Begin to read; ends in the event of `_read`."""
+
+    @abstractmethod
+    def _use_disk(self, effect: UseDisk) -> None:
+        """Begin to use the local disk, behind earlier orders; ends in the event of `_used`."""
 
     @abstractmethod
     def _write_checkpoint(self, loaded: _Attempt, order: CheckpointWrite) -> None:

@@ -11,6 +11,7 @@ from pyspark import cloudpickle
 from headrace.channels.connection_room import RoomLimits
 from headrace.channels.credit import Debloat
 from headrace.channels.handshake import Identity
+from headrace.inflight.spill import SpillLimits
 
 from ..contract.execution import ExecutionPlan
 from ..contract.launcher import Incarnation, WorkerProgram
@@ -121,4 +122,9 @@ def _limits(checkpoints: Checkpoints | None, network: Network, hops: int) -> Lim
         alignment_timeout_ns=None if checkpoints is None else checkpoints.alignment_timeout_ns,
         logs=checkpoints is not None and checkpoints.inflight == "continuous",
         compresses=checkpoints is not None and checkpoints.compression == "lz4",
+        spill=SpillLimits(
+            network.spill_memory_bytes,
+            network.spill_disk_bytes,
+            blocked=checkpoints is not None and checkpoints.spill_blocked,
+        ),
     )

@@ -35,6 +35,8 @@ REQUIRED: tuple[str, ...] = (
     "records named that a given-up checkpoint stored",
     "records stored compressed",
     "log pieces lost",
+    "spilled runs written",
+    "spilled runs not written",
     "log pieces deleted",
     "channels blocked by backpressure",
     "worker crashed",

@@ -8,13 +8,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 
 import pyarrow as pa
 import pyarrow.compute as pc
 from msgspec.structs import replace
 
+from headrace.channels.buffer import Buffer
 from headrace.channels.keygroups import key_group_range
 from headrace.channels.partitioners.partitioner import Partitioner
+from headrace.channels.spilled import Records, RunFile
 from headrace.inflight.confirmed import Confirmed
 from headrace.inflight.handle import BufferHandle, ChannelStateHandle
 from headrace.inflight.segment import (
@@ -54,6 +57,7 @@ from .databases import (
     release_all,
     write_databases,
 )
+from .spill_files import RunContent, no_runs
 
 __all__ = [
     "CorruptState",
@@ -129,21 +133,24 @@ def write_checkpoint(
     *,
     compresses: bool = False,
     full: bool = False,
+    runs: RunContent = no_runs,
 ) -> Written:
     """Store state and in-flight data in one file, durably; databases' immutable files apart.
 
-    Files of databases that `stored` knows are named, not stored again. Databases are released.
+        Files of databases that `stored` knows are named, not stored again. Databases are released.
     In-flight records in `confirmed` are named, not written; so are records left to replay, unless
-    they are to be `copied` from their directory. Without a store there are no writes and no
-    handles. A savepoint has an empty `confirmed` and copies, so that it needs no other files; so
-    does a `full` checkpoint.
-    Raises StoreError, OSError.
+    they are to be `copied` from their directory. Spilled records are copied from their `runs`.
+    Without a store there are no writes and no handles. A savepoint has an empty `confirmed` and
+    copies, so that it needs no other files; so does a `full` checkpoint.
+    Raises StoreError, OSError, CorruptRun.
     """
     try:
         if store is None:
             return Written({id: [] for id in snapshots}, {id: [] for id in snapshots})
         to = Destination(store, job, checkpoint, worker, epoch, kind, full)
-        return _write(to, snapshots, cuts, confirmed, copied, stored or StoredFiles(), compresses)
+        return _write(
+            to, snapshots, cuts, confirmed, copied, stored or StoredFiles(), compresses, runs
+        )
     finally:
         for pieces in snapshots.values():
             release_all(pieces)
@@ -157,6 +164,7 @@ def _write(
     copied: Origin | None,
     stored: StoredFiles,
     compresses: bool,
+    runs: RunContent,
 ) -> Written:
     path = segment_path(to.job, to.checkpoint, to.worker, to.epoch, to.kind)
     segment = SegmentBuilder()
@@ -165,7 +173,10 @@ def _write(
     databases, files = write_databases(to, segment, shown, snapshots, stored)
     inflight = {
         cut.subtask: [
-            *(_write_run(segment, shown, run, confirmed, compresses) for run in cut.inflight),
+            *(
+                _write_run(segment, shown, run, confirmed, compresses, partial(runs, cut.subtask))
+                for run in cut.inflight
+            ),
             *(h if copied is None else _copied(segment, shown, h, copied) for h in cut.replay),
         ]
         for cut in cuts
@@ -220,14 +231,19 @@ def _write_states(
 
 
 def _write_run(
-    segment: SegmentBuilder, path: str, run: CapturedRun, confirmed: Confirmed, compresses: bool
+    segment: SegmentBuilder,
+    path: str,
+    run: CapturedRun,
+    confirmed: Confirmed,
+    compresses: bool,
+    content: Callable[[RunFile], bytes | memoryview],
 ) -> ChannelStateHandle:
     buffers: list[BufferHandle] = []
     for piece in confirmed.split(run.channel, run.buffers):
         if isinstance(piece, BufferHandle):
             buffers.append(piece)
         else:
-            buffers += write_buffers(segment, path, piece, compresses=compresses)
+            buffers += _write_records(segment, path, piece, compresses, content)
     return ChannelStateHandle(
         edge=run.channel.edge,
         producer=run.channel.producer,
@@ -237,6 +253,47 @@ def _write_run(
         buffers=buffers,
         ended=run.ended,
         watermarks=[(position - run.first, time_ns) for position, time_ns in run.watermarks],
+    )
+
+
+def _write_records(
+    segment: SegmentBuilder,
+    path: str,
+    records: Sequence[Records],
+    compresses: bool,
+    content: Callable[[RunFile], bytes | memoryview],
+) -> list[BufferHandle]:
+    """Append queued buffers, joined, and spilled runs, each once."""
+    handles: list[BufferHandle] = []
+    queued: list[Buffer] = []
+    #: {number of a run: a handle of all its records}
+    copied: dict[int, BufferHandle] = {}
+    for item in records:
+        if isinstance(item, Buffer):
+            queued.append(item)
+            continue
+        handles += write_buffers(segment, path, queued, compresses=compresses)
+        queued = []
+        number = item.file.number
+        if number not in copied:
+            copied[number] = _copy_run(segment, path, item.file, content(item.file))
+        handles.append(replace(copied[number], start=item.start, rows=item.rows))
+    return [*handles, *write_buffers(segment, path, queued, compresses=compresses)]
+
+
+def _copy_run(
+    segment: SegmentBuilder, path: str, file: RunFile, content: bytes | memoryview
+) -> BufferHandle:
+    """Copy a spilled run as it is; the handle names all its records."""
+    blob = segment.append(content)
+    return BufferHandle(
+        path=path,
+        offset=blob.offset,
+        length=blob.length,
+        checksum=blob.checksum,
+        blob_rows=file.rows,
+        start=0,
+        rows=file.rows,
     )
 
 

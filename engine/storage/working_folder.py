@@ -1,4 +1,5 @@
-"""Local folders for databases: one for each worker, made at its first use, gone when the worker is.
+"""Local folders for databases and spilled records: one for each worker, made at its first use, gone
+when the worker is.
 
 A killed worker leaves its folder behind. The operating system took back its lock on a file in the
 folder; so the next worker that makes a folder in the same place tries the locks of the others, and
@@ -25,7 +26,9 @@ _LOCK = "lock"
 
 
 class WorkingFolder:
-    """A worker's place for databases below `parent`; None: the system's place for temporary files.
+    """A worker's place for databases and spilled records.
+
+    `parent`: None: the system's place for temporary files.
 
     Thread-safe.
     """
@@ -38,7 +41,7 @@ class WorkingFolder:
         self._lock = -1
         self._closed = False
 
-    def new(self) -> str:
+    def new(self, kind: str = "database") -> str:
         """Name a folder that does not exist; its parent does.
 
         Raises: HeadraceError when it cannot be made.
@@ -51,10 +54,10 @@ class WorkingFolder:
                     self._folder = self._make()
                 except OSError as error:
                     raise HeadraceError(
-                        f"the folder {self._parent} for databases (state.directory) cannot be"
-                        f" used: {error.strerror or error}"
+                        f"the folder {self._parent} for databases and spilled"
+                        f" records (state.directory) cannot be used: {error.strerror or error}"
                     ) from error
-            return os.path.join(self._folder, f"database-{next(self._numbers)}")
+            return os.path.join(self._folder, f"{kind}-{next(self._numbers)}")
 
     def close(self) -> None:
         """Remove everything. Never fails."""

@@ -29,6 +29,7 @@ from .subtask_events import (
     CutTaken,
     DeadlineReached,
     DeclineCheckpoint,
+    DiskExceeded,
     EndLoop,
     EventArrived,
     GrantCredit,
@@ -42,6 +43,7 @@ from .subtask_events import (
     SubtaskEvent,
     SubtaskFinished,
     TakeSnapshot,
+    UseDisk,
 )
 from .subtask_spec import SubtaskSpec
 from .worker_events import CheckpointPersisted, DataFrame, PersistCheckpoint, SendFrame
@@ -52,6 +54,8 @@ AttemptEffect = (
     | LogBuffer
     | TakeSnapshot
     | ReadBuffer
+    | UseDisk
+    | DiskExceeded
     | DeclineCheckpoint
     | SubtaskFinished
     | SendFrame

@@ -65,9 +65,11 @@ class Batches:
         return not channel.blocked and not channel.barriers and not held
 
     def _is_due(self, port: int, ready: Sequence[InputChannel], now_ns: int) -> bool:
-        if sum(c.arrived - c.taken for c in ready) >= self.rule.rows:
+        if sum(c.rows_at_hand for c in ready) >= self.rule.rows or any(c.barriers for c in ready):
             return True
-        if any(c.barriers for c in ready) or self._lingers_until_ns(ready) <= now_ns:
+        if any(c.spilled_bytes for c in ready):
+            return False  # more is being read
+        if self._lingers_until_ns(ready) <= now_ns:
             return True
         return all(c.end_arrived for c in self._gate.channels.values() if c.port == port)
 

@@ -30,6 +30,7 @@ from headrace.channels.alignment import Alignment
 from headrace.channels.buffer import Buffer, ChannelId
 from headrace.channels.events import MIN_WATERMARK, Barrier, CheckpointMode, Watermark
 from headrace.channels.gate import BarrierPlace, Gate, InputChannel
+from headrace.channels.spilled import Records, RunFile, with_spilled
 from headrace.channels.subpartition import Overtaken, Subpartition
 from headrace.inflight.handle import ChannelStateHandle
 from headrace.inflight.replay_ledger import ReplayCount
@@ -88,7 +89,7 @@ class Capture:
     places: dict[ChannelId, BarrierPlace] = field(default_factory=dict)
     pending: set[ChannelId] = field(default_factory=set)
     outgoing: set[ChannelId] = field(default_factory=set)
-    inputs: dict[ChannelId, list[Buffer]] = field(default_factory=dict)
+    inputs: dict[ChannelId, list[Records]] = field(default_factory=dict)
     input_ends: set[ChannelId] = field(default_factory=set)
     watermarks: dict[ChannelId, list[tuple[int, int]]] = field(default_factory=dict)
     outputs: dict[ChannelId, Overtaken] = field(default_factory=dict)
@@ -311,6 +312,21 @@ class Cuts:
         """A watermark came in; see `buffer_arrived`."""
         for capture in self._captures.values():
             capture.watermark_arrived(channel, position, watermark)
+
+    def spilled(
+        self, channel: ChannelId, file: RunFile, first: int, end: int
+    ) -> list[tuple[int, list[Records]]]:
+        """The records `[first, end)` lie in `file`, too: open cuts let go of the memory.
+
+        Returns the (checkpoint, records captured over `channel`) of these cuts.
+        """
+        found: list[tuple[int, list[Records]]] = []
+        for checkpoint, capture in self._captures.items():
+            if channel in capture.inputs:
+                named: list[Records] = with_spilled(capture.inputs[channel], file, first, end)
+                capture.inputs[channel] = named
+                found.append((checkpoint, named))
+        return found
 
     def sent(self, channel: ChannelId, barrier: Barrier, now_ns: int) -> None:
         """The barrier has left the output queue, and can overtake no data there."""

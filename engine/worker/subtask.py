@@ -28,6 +28,13 @@ from headrace.channels.events import Barrier, EndOfInput, Watermark
 from headrace.channels.gate import Gate, GateInput
 from headrace.inflight.replay import Replay, ReplayInput
 from headrace.inflight.replay_ledger import ReplayLedger
+from headrace.inflight.spill import (
+    RunRead,
+    RunUnwritten,
+    RunWritten,
+    Spill,
+    SpillOutcome,
+)
 
 from ..contract.operators import SourceStatus
 from ..operators.work import (
@@ -54,11 +61,14 @@ from .subtask_events import (
     CommitWork,
     CreditGranted,
     DeadlineReached,
+    DiskExceeded,
+    DiskUsed,
     EndLoop,
     EventArrived,
     GrantCredit,
     InputDrained,
     LogBuffer,
+    PartStored,
     ReadBuffer,
     RoomReturned,
     RunWork,
@@ -68,9 +78,10 @@ from .subtask_events import (
     SubtaskEvent,
     SubtaskFinished,
     TakeSnapshot,
+    UseDisk,
     WaveBegan,
 )
-from .subtask_spec import SubtaskSpec, input_end, output_end
+from .subtask_spec import Limits, SubtaskSpec, input_end, output_end
 
 
 class Subtask:
@@ -102,6 +113,7 @@ class Subtask:
             for channel in channels
         )
         ports = {c.channel.edge: c.port for c in self._gate.channels.values()}
+        self._spill = _spill_of(self._gate, spec.limits)
         self._replay = Replay(spec.replay, ports, wave=spec.wave)
         self._ledger = ReplayLedger()
         #: Until wave 0 nothing new is worked on: no record of a source, no timer, no end of input.
@@ -169,7 +181,7 @@ class Subtask:
                 channel = self._gate.channels[event.channel]
                 channel.buffer_arrived(event.buffer)
                 self._cuts.buffer_arrived(event.channel, event.buffer)
-                limit_bytes = channel.accepted()
+                limit_bytes = channel.accepted() if self._spill is None else None
                 if limit_bytes is not None:
                     effects.append(GrantCredit(event.channel, limit_bytes))
                 if self._batches is not None:
@@ -192,6 +204,11 @@ class Subtask:
                 self._cuts.triggered(event.barrier, now_ns)
             case CheckpointCancelled():
                 self._cuts.cancelled(event.checkpoint)
+                self._release(event.checkpoint)
+            case PartStored():
+                self._release(event.checkpoint)
+            case DiskUsed():
+                self._disk_used(event.outcome)
             case CheckpointCompleted():
                 self._precommits.completed(event.checkpoint)
                 self._cuts.completed(event.checkpoint)
@@ -222,6 +239,8 @@ class Subtask:
         full batch, or by a checkpoint that turns unaligned.
         """
         due_ns = _earlier(self._poll_at_ns, self._cuts.next_deadline_ns())
+        if self._spill is not None:
+            due_ns = _earlier(due_ns, self._spill.next_deadline_ns())
         if self._finished or self._wave:
             return due_ns
         of_time = _earlier(self._time.next_deadline_ns(), self._time.next_timer_ns(self._now_ns))
@@ -232,6 +251,8 @@ class Subtask:
     def check(self) -> None:
         """Assert every invariant."""
         self._gate.check()
+        if self._spill is not None:
+            self._spill.check()
         for subpartition in self._subpartitions.values():
             subpartition.check()
         assert bool(self._given) == isinstance(self._running, ProcessWork), self.describe()
@@ -286,6 +307,7 @@ class Subtask:
             rows_late=self._pace.rows_late,
             rows_failed=self._pace.rows_failed,
             dropped=self._dropped,
+            unspilled="" if self._spill is None else self._spill.trouble,
             busy_ns=self._pace.busy_ns,
             backpressured_ns=self._pace.backpressured_ns,
             idle_ns=self._pace.idle_ns,
@@ -310,6 +332,8 @@ class Subtask:
         self._cuts.flush(self._now_ns, effects)
         if self._batches is not None:
             effects += [GrantCredit(*extended) for extended in self._batches.extensions()]
+        if self._spill is not None:
+            self._go_on_spilling(self._spill, effects)
         busy = self._running is not None
         full = not busy and not self._results.has_room
         self._pace.account(self._now_ns, busy=busy, backpressured=full)
@@ -477,6 +501,36 @@ class Subtask:
         self._ledger.ordered(orders)
         effects += [ReadBuffer(self.id, order) for order in orders]
 
+    # --- records on local disk --------------------------------------------------------------------
+
+    def _go_on_spilling(self, spill: Spill, effects: list[SubtaskEffect]) -> None:
+        effects += [GrantCredit(*granted) for granted in spill.grants()]
+        rows_wanted = 0 if self._batches is None else self._batches.rule.rows
+        orders = spill.orders(self._now_ns, rows_wanted)
+        effects += [UseDisk(self.id, order) for order in orders]
+        if spill.is_exceeded:
+            effects.append(DiskExceeded(self.id, spill.trouble))
+
+    def _disk_used(self, outcome: SpillOutcome) -> None:
+        assert self._spill is not None, f"{self.id}: nobody asked for the disk"
+        match outcome:
+            case RunWritten(file):
+                run = self._spill.written(file)
+                if run is not None:
+                    spilled = self._cuts.spilled(run.channel, file, run.first, run.end)
+                    for checkpoint, captured in spilled:
+                        self._spill.hold(checkpoint, captured)
+            case RunUnwritten(number, reason):
+                self._spill.unwritten(number, reason, self._now_ns)
+            case RunRead(number, records):
+                self._spill.was_read(number, records)
+            case _:
+                assert_never(outcome)
+
+    def _release(self, checkpoint: int) -> None:
+        if self._spill is not None:
+            self._spill.release(checkpoint)
+
     # --- checkpoints ------------------------------------------------------------------------------
 
     def _event_arrived(self, event: EventArrived) -> None:
@@ -495,6 +549,8 @@ class Subtask:
             busy = self._running is not None or not self._results.has_room
             self._time.time_passed(self._now_ns, busy=busy)
         self._cuts.time_passed(self._now_ns)
+        if self._spill is not None:
+            self._spill.time_passed(self._now_ns)
 
     def _take_cut(self, effects: list[SubtaskEffect]) -> bool:
         """Take a due cut, unless it must wait for the running work.
@@ -514,6 +570,9 @@ class Subtask:
         )
         self._drain(effects)
         checkpoint = capture.barrier.checkpoint
+        if self._spill is not None:
+            for captured in capture.inputs.values():
+                self._spill.hold(checkpoint, captured)
         # Checkpoints may follow each other faster than a sink flushes: it must get to write between
         # them.
         if self._spec.is_sink and self._unflushed:
@@ -525,6 +584,14 @@ class Subtask:
     def _freeze(self, checkpoint: int, effects: list[SubtaskEffect]) -> None:
         if self._cuts.freeze(checkpoint, self._precommits.cut(checkpoint), self._now_ns):
             effects.append(TakeSnapshot(self.id, checkpoint))
+
+
+def _spill_of(gate: Gate, limits: Limits) -> Spill | None:
+    """None: no channel spills."""
+    loops = any(channel.feedback for channel in gate.channels.values())
+    if limits.spill is None or not (limits.spill.blocked or loops):
+        return None
+    return Spill(gate, limits.spill)
 
 
 def _earlier(one_ns: int | None, other_ns: int | None) -> int | None:
@@ -549,3 +616,4 @@ class SubtaskStatistics:
     output_queued_bytes: int
     watermark_ns: int
     dropped: str
+    unspilled: str

@@ -13,9 +13,11 @@ import pyarrow as pa
 
 from headrace.channels.buffer import Buffer, ChannelId
 from headrace.channels.events import MIN_WATERMARK, Barrier, ChannelEvent
+from headrace.channels.spilled import Records
 from headrace.inflight.handle import ChannelStateHandle
 from headrace.inflight.replay import ReadOrder
 from headrace.inflight.replay_ledger import ReplayCount
+from headrace.inflight.spill import SpillOrder, SpillOutcome
 from headrace.recovery.metadata import ChannelPosition
 
 from ..contract.execution import SubtaskId
@@ -99,6 +101,20 @@ class BufferRead:
 
 
 @dataclass(frozen=True, slots=True)
+class PartStored:
+    """The worker has stored its part of the checkpoint, and needs nothing more for it."""
+
+    checkpoint: int
+
+
+@dataclass(frozen=True, slots=True)
+class DiskUsed:
+    """An order to the local disk was carried out, or failed."""
+
+    outcome: SpillOutcome
+
+
+@dataclass(frozen=True, slots=True)
 class WaveBegan:
     """The job has worked on all records of earlier waves (`recovery/waves.py`)."""
 
@@ -121,7 +137,9 @@ SubtaskEvent = (
     | CheckpointTriggered
     | CheckpointCancelled
     | CheckpointCompleted
+    | PartStored
     | BufferRead
+    | DiskUsed
     | WaveBegan
     | DeadlineReached
 )
@@ -191,7 +209,7 @@ class CapturedRun:
     channel: ChannelId
     side: str
     first: int
-    buffers: tuple[Buffer, ...]
+    buffers: tuple[Records, ...]
     ended: bool
     watermarks: tuple[tuple[int, int], ...] = ()
 
@@ -267,6 +285,25 @@ class ReadBuffer:
 
 
 @dataclass(frozen=True, slots=True)
+class UseDisk:
+    """Use the local disk for spilled records; DiskUsed follows, except after a deletion.
+
+    The orders of a worker are carried out one after the other.
+    """
+
+    subtask: SubtaskId
+    order: SpillOrder
+
+
+@dataclass(frozen=True, slots=True)
+class DiskExceeded:
+    """A loop holds more than memory and the limit of disk take: the job cannot go on."""
+
+    subtask: SubtaskId
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
 class DeclineCheckpoint:
     """Tell the coordinator that the subtask will not complete the checkpoint."""
 
@@ -292,6 +329,8 @@ SubtaskEffect = (
     | TakeSnapshot
     | CutTaken
     | ReadBuffer
+    | UseDisk
+    | DiskExceeded
     | DeclineCheckpoint
     | SubtaskFinished
 )

@@ -13,6 +13,7 @@ from headrace.channels.events import MIN_WATERMARK
 from headrace.channels.gate import InputChannel
 from headrace.channels.subpartition import Subpartition
 from headrace.inflight.handle import ChannelStateHandle
+from headrace.inflight.spill import SpillLimits
 from headrace.recovery.metadata import ChannelPosition
 
 from ..contract.execution import BatchRule, EventTimeRole, SubtaskId
@@ -33,6 +34,7 @@ class Limits:
         alignment_timeout_ns: age at which an aligned checkpoint becomes unaligned; None: never.
         logs, compresses: buffers are told to the in-flight writer (`LogBuffer`), which compresses
             them.
+        spill: memory and local disk for records of blocked channels; None: no channel spills.
         connection: room for data in the connection to each other worker; None: without limit.
     """
 
@@ -47,6 +49,7 @@ class Limits:
     compresses: bool = False
     budget_bytes: int = 1 << 62
     connection: RoomLimits | None = None
+    spill: SpillLimits | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,14 +19,16 @@ from headrace.channels.buffer import ChannelId
 from headrace.channels.events import Barrier, CheckpointMode
 
 from ..contract import messages as m
-from ..contract.execution import ExecutionPlan
+from ..contract.execution import ExecutionPlan, SubtaskId
 from .attempt import Attempt, AttemptEffect
 from .subtask import Subtask
 from .subtask_events import (
     CheckpointCancelled,
     CheckpointCompleted,
     DeclineCheckpoint,
+    DiskExceeded,
     InputDrained,
+    PartStored,
     SubtaskFinished,
     WaveBegan,
 )
@@ -52,6 +54,7 @@ from .worker_events import (
     ReadCorrupt,
     ReadEnded,
     Report,
+    SpillEnded,
     StopWorker,
     TimePassed,
     WorkEnded,
@@ -192,6 +195,10 @@ class Worker:
             case ReadEnded():
                 return self._translate(
                     self._running().step(event.subtask, event.read, self._now_ns)
+                )
+            case SpillEnded():
+                return self._translate(
+                    self._running().step(event.subtask, event.used, self._now_ns)
                 )
             case ReadCorrupt():
                 effects = self._drop()
@@ -338,7 +345,10 @@ class Worker:
 
     def _persisted(self, event: CheckpointPersisted) -> list[WorkerEffect]:
         message = self._running().persisted(event, self._now_ns)
-        return [] if message is None else [Report(message)]
+        reports: list[WorkerEffect] = [] if message is None else [Report(message)]
+        if self._limits.spill is None:
+            return reports
+        return [*reports, *self._to_all(PartStored(event.checkpoint), sources=False)]
 
     def _probed(self, probe: m.ProbeLoop) -> Report:
         counts = self._running().counts(frozenset(probe.edges))
@@ -383,7 +393,7 @@ class Worker:
 
     def _to_all(
         self,
-        event: InputDrained | WaveBegan | CheckpointCompleted | CheckpointCancelled,
+        event: InputDrained | WaveBegan | CheckpointCompleted | CheckpointCancelled | PartStored,
         *,
         sources: bool,
     ) -> list[WorkerEffect]:
@@ -397,6 +407,9 @@ class Worker:
                 case DeclineCheckpoint():
                     reason = f"subtask {effect.subtask}: {effect.reason}"
                     translated.append(Report(m.Decline(self._epoch, effect.checkpoint, reason)))
+                case DiskExceeded(subtask, reason):
+                    text = f"the loop of {self._name_of(subtask)} holds too much: {reason}"
+                    return [*translated, *self._fail(text, "", fatal=True)]
                 case SubtaskFinished(subtask):
                     if self._drops:  # the last numbers may never be due
                         translated.append(self._heartbeat())
@@ -411,23 +424,35 @@ class Worker:
     def _numbers(self) -> list[m.SubtaskNumbers]:
         if self._attempt is None:
             return []
-        return [_numbers_of(s, self._now_ns) for s in self._attempt.subtasks.values()]
+        return [self._numbers_of(subtask) for subtask in self._attempt.subtasks.values()]
 
+    def _numbers_of(self, subtask: Subtask) -> m.SubtaskNumbers:
+        s = subtask.statistics(self._now_ns)
+        return m.SubtaskNumbers(
+            task=subtask.id.task,
+            subtask=subtask.id.subtask,
+            rows_in=s.rows_in,
+            rows_out=s.rows_out,
+            busy_ns=s.busy_ns,
+            backpressured_ns=s.backpressured_ns,
+            idle_ns=s.idle_ns,
+            queued_bytes=s.input_queued_bytes + s.output_queued_bytes,
+            window_bytes=s.window_bytes,
+            watermark_ns=s.watermark_ns,
+            rows_late=s.rows_late,
+            rows_failed=s.rows_failed,
+            dropped=s.dropped,
+            unspilled=self._told_of_disk(subtask.id, s.unspilled),
+        )
 
-def _numbers_of(subtask: Subtask, now_ns: int) -> m.SubtaskNumbers:
-    s = subtask.statistics(now_ns)
-    return m.SubtaskNumbers(
-        task=subtask.id.task,
-        subtask=subtask.id.subtask,
-        rows_in=s.rows_in,
-        rows_out=s.rows_out,
-        busy_ns=s.busy_ns,
-        backpressured_ns=s.backpressured_ns,
-        idle_ns=s.idle_ns,
-        queued_bytes=s.input_queued_bytes + s.output_queued_bytes,
-        window_bytes=s.window_bytes,
-        watermark_ns=s.watermark_ns,
-        rows_late=s.rows_late,
-        rows_failed=s.rows_failed,
-        dropped=s.dropped,
-    )
+    def _told_of_disk(self, id: SubtaskId, reason: str) -> str:
+        if not reason:
+            return ""
+        return (
+            f"{self._name_of(id)} cannot spill records to local disk: {reason};"
+            " they stay in memory, and producers wait"
+        )
+
+    def _name_of(self, id: SubtaskId) -> str:
+        name = " > ".join(operator.name for operator in self._plan.tasks[id.task].operators)
+        return f"{name} (subtask {id.subtask})"

@@ -21,10 +21,12 @@ from .subtask_events import (
     BufferRead,
     CommitWork,
     Cut,
+    DiskUsed,
     LogBuffer,
     ReadBuffer,
     RunWork,
     TakeSnapshot,
+    UseDisk,
 )
 
 DataFrame = BufferFrame | EventFrame | CreditFrame
@@ -154,6 +156,15 @@ class ReadEnded:
 
 
 @dataclass(frozen=True, slots=True)
+class SpillEnded:
+    """An order of a subtask to the local disk was carried out, or failed."""
+
+    epoch: int
+    subtask: SubtaskId
+    used: DiskUsed
+
+
+@dataclass(frozen=True, slots=True)
 class ReadCorrupt:
     """In-flight data of the restored checkpoint is missing or damaged."""
 
@@ -180,6 +191,7 @@ WorkerEvent = (
     | CheckpointPersisted
     | CheckpointPersistFailed
     | ReadEnded
+    | SpillEnded
     | ReadCorrupt
     | TimePassed
 )
@@ -281,6 +293,7 @@ WorkerEffect = (
     | LogBuffer
     | TakeSnapshot
     | ReadBuffer
+    | UseDisk
     | SendFrame
     | PersistCheckpoint
     | LoadAttempt

@@ -58,7 +58,12 @@ def index(*handles: ChannelStateHandle) -> Confirmed:
 
 
 def split(confirmed: Confirmed, *buffers: Buffer) -> list[BufferHandle | list[Buffer]]:
-    return list(confirmed.split(CHANNEL, buffers))
+    return [
+        piece
+        if isinstance(piece, BufferHandle)
+        else [item for item in piece if isinstance(item, Buffer)]
+        for piece in confirmed.split(CHANNEL, buffers)
+    ]
 
 
 @st.composite

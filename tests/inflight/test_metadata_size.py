@@ -82,7 +82,8 @@ class Backpressure:
                     found.append(piece)
                 else:
                     path = f"chk-{self.checkpoint}/worker-0-e1.segment"
-                    found += write_buffers(segment, path, piece)
+                    queued = [item for item in piece if isinstance(item, Buffer)]
+                    found += write_buffers(segment, path, queued)
             first = queue[0].first if queue else self.tails[channel]
             self.handles.append(ChannelStateHandle(*channel, "output", first, found, False))
             assert sum(b.rows for b in found) == sum(b.rows for b in queue)

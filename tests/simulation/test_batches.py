@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from headrace.channels.buffer import Buffer
 from headrace.channels.gate import InputChannel
 from headrace.channels.partitioners.hash import Hash
+from headrace.channels.spilled import Records
 from headrace.engine.simulation.campaign.scenario import draw_scenario
 from headrace.engine.simulation.campaign.world import World
 from headrace.engine.simulation.coverage import Coverage
@@ -53,7 +53,7 @@ def rows_that_wait_are_not_captured(patch: pytest.MonkeyPatch) -> None:
         begin(self, gate, rule)
         waiting.extend(gate.channels.values())
 
-    def hasty(self: InputChannel, end: int) -> tuple[Buffer, ...]:
+    def hasty(self: InputChannel, end: int) -> tuple[Records, ...]:
         waits = any(self is channel for channel in waiting)
         return () if waits and self.given is None else captured(self, end)
 

@@ -108,6 +108,8 @@ class FaultProfile:
         deletions_refused: additional odds that a deletion is refused.
         storage_full: rate of periods in which all writes fail.
         torn_writes: odds that a write under way at its process's death leaves half an object.
+        spill_full: odds that the local disk is full for spilled records, for a while.
+        spill_torn: odds that a spilled run reads back as damaged.
         commit_fails: odds that a call to the sink's system fails, half of the time after its
             effect.
     """
@@ -132,6 +134,8 @@ class FaultProfile:
     storage_full: float = 0.0
     torn_writes: float = 0.0
     commit_fails: float = 0.0
+    spill_full: float = 0.0
+    spill_torn: float = 0.0
 
 
 def no_faults() -> FaultProfile:
@@ -152,6 +156,7 @@ def draw_profile(rng: random.Random) -> FaultProfile:
     state = rng.getstate()
     deletions_refused = odds(0.5)
     freezes = (_draw_point(rng, FREEZE_POINTS),) if rng.random() < 0.1 else ()
+    spill_full, spill_torn = odds(0.3), odds(0.2)
     rng.setstate(state)
     slow = rng.random() < 0.3
     return FaultProfile(
@@ -177,6 +182,8 @@ def draw_profile(rng: random.Random) -> FaultProfile:
         storage_full=rate(1.0),
         torn_writes=0.5 if rng.random() < 0.3 else 0.0,
         commit_fails=odds(0.3),
+        spill_full=spill_full,
+        spill_torn=spill_torn,
     )
 
 

@@ -58,12 +58,12 @@ def check_credit(
                 raise Violation(f"channel {channel}: credit for what came in is lost")
             idle = given is None and not channel_end.queue and end.limit_bytes > 0
             least_bytes = window.size_bytes - window.size_bytes // 2
-            if idle and end.limit_bytes < end.consumed_bytes + least_bytes:
+            if idle and end.limit_bytes < end.returned_bytes + least_bytes:
                 raise Violation(f"channel {channel} is idle, and its window is not granted")
             # While rows wait for a full batch, their channel gets more credit; a back-edge always.
             edge = plan.edges[channel.edge]
             waits = edge.feedback or plan.tasks[edge.consumer].batch is not None
-            counted_bytes = end.received_bytes if waits else end.consumed_bytes
+            counted_bytes = end.received_bytes if waits else end.returned_bytes
             if end.limit_bytes > counted_bytes + window_bytes:
                 raise Violation(f"channel {channel}: more was granted than consumed")
             if subpartition.sent_bytes < end.received_bytes:

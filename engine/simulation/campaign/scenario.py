@@ -13,6 +13,7 @@ from headrace.channels.connection_room import RoomLimits
 from headrace.channels.credit import Debloat
 from headrace.channels.events import CheckpointMode
 from headrace.inflight.log import USUAL, LogLimits
+from headrace.inflight.spill import SpillLimits
 
 from ...worker.subtask_spec import Limits
 from ..jobs.asks import with_asks
@@ -40,6 +41,8 @@ _FULL = 0.2
 _DRAINED = 0.12
 #: Share of the runs in which connections have little room.
 _NARROW = 0.3
+#: Share of the runs in which blocked channels and back-edges spill.
+_SPILLED = 0.4
 #: Most records that a run's tasks may handle in all, so that a run stays short.
 _ROWS_MAX = 1200
 
@@ -68,15 +71,16 @@ def draw_scenario(
     mode: CheckpointMode | None = None,
 ) -> Scenario:
     """Draw job, settings and faults."""
-    words = ("later", "batches", "asks", "failing", "full", "narrow", "loops")
-    later, batches, asks, failing, full, narrow, loops = (_beside(rng, word) for word in words)
+    words = ("later", "batches", "asks", "failing", "full", "narrow", "spill", "loops")
+    beside = [_beside(rng, word) for word in words]
+    later, batches, asks, failing, full, narrow, spill, loops = beside
     drawn = rng.choice(_MODES)
     mode = mode or drawn
     exact = mode is not CheckpointMode.AT_LEAST_ONCE
     graph = draw_graph(rng, keyed_totals=exact)
     graph, _ = _bounded(graph)
     settings = _with_full(_draw_settings(rng, graph, mode), full)
-    settings = _with_narrow_connections(settings, narrow)
+    settings = _with_spilling(_with_narrow_connections(settings, narrow), spill)
     profile = draw_profile(rng) if faults else no_faults()
     state = rng.getstate()
     drain_ns = rng.randint(1, 80) * MILLISECOND_NS if rng.random() < _DRAINED else None
@@ -128,6 +132,13 @@ def _with_narrow_connections(settings: Settings, rng: random.Random) -> Settings
     floor_bytes = rng.choice((16, 64, 400))
     limits = RoomLimits(20 * MILLISECOND_NS, floor_bytes, floor_bytes * rng.choice((1, 4)))
     return replace(settings, limits=replace(settings.limits, connection=limits))
+
+
+def _with_spilling(settings: Settings, rng: random.Random) -> Settings:
+    if rng.random() >= _SPILLED:
+        return settings
+    spill = SpillLimits(rng.choice((1, 64, 400)), 1 << 30)
+    return replace(settings, limits=replace(settings.limits, spill=spill))
 
 
 def _draw_settings(rng: random.Random, graph: Graph, mode: CheckpointMode) -> Settings:

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
+from headrace.channels.spilled import Spilled
 from headrace.channels.wire import Frame
 from headrace.inflight.confirmed import NamingLimits
 from headrace.inflight.writer import Piece
@@ -25,7 +26,7 @@ from ...operators.work import PrecommitWork
 from ...storage.ahead import FilesAhead
 from ...storage.snapshots import Origin, Written
 from ...worker import worker_events as w
-from ...worker.subtask_events import ReadBuffer, RunWork, TakeSnapshot
+from ...worker.subtask_events import ReadBuffer, RunWork, TakeSnapshot, UseDisk
 from ...worker.worker import Worker
 from ...worker.worker_events import DataFrame
 from ..scheduler import MICROSECOND_NS
@@ -33,6 +34,7 @@ from .checkpoint_files import CaughtFiles, SimulatedCheckpointFiles
 from .environment import Environment, Process, shown
 from .log_files import SimulatedLogFiles
 from .outgoing import Outgoing
+from .spill_files import SimulatedSpillFiles
 from .storage import Call, FaultyReads, PutCatcher
 from .worker_tasks import SimulatedTasks
 
@@ -51,6 +53,7 @@ class PeerGreeting(NamedTuple):
 class _Loaded(LoadedAttempt):
     """The operators of an attempt."""
 
+    runs: SimulatedSpillFiles
     tasks: SimulatedTasks
     files: CaughtFiles
     #: Checkpoints that were given up.
@@ -218,7 +221,8 @@ class WorkerProcess(Process, Performer[_Loaded, int]):
         if ahead is not None:
             ahead.stop()
         tasks = SimulatedTasks(self.env, self, effect, self._step, ahead)
-        self._loaded = _Loaded(effect.epoch, persistence, origin, tasks, files)
+        runs = SimulatedSpillFiles(self.env, self)
+        self._loaded = _Loaded(effect.epoch, persistence, origin, runs, runs, tasks, files)
         tasks.start()
 
     def _leave(self, loaded: _Loaded) -> None:
@@ -266,6 +270,9 @@ class WorkerProcess(Process, Performer[_Loaded, int]):
         catcher = PutCatcher()
         into: Any = catcher  # only `put` is asked for
         written = self._written(loaded, order, self.env.storage, into=into)
+        runs = [run for cut in order.cuts for run in cut.inflight]
+        spilled = [item for run in runs for item in run.buffers if isinstance(item, Spilled)]
+        self.env.coverage.count("records on local disk in cuts", sum(s.rows for s in spilled))
         self._count_in_flight(loaded, written)
         return catcher.puts, CheckpointStored(order, written, self._files.delay_ns())
 
@@ -303,6 +310,16 @@ class WorkerProcess(Process, Performer[_Loaded, int]):
                 self._step(self._read(loaded.epoch, effect, origin))
 
         self.env.scheduler.after(delay_ns, read)
+
+    def _use_disk(self, effect: UseDisk) -> None:
+        loaded = self._attempt()
+
+        def use() -> None:
+            event = self._used(loaded, effect)
+            if event is not None:
+                self._step(event)
+
+        loaded.runs.use(effect.order, use)
 
 
 def _has_database(states: Frozen) -> bool:

@@ -48,6 +48,7 @@ from .promptness import duration_max_ns
 from .rescaling import Rescaling
 from .savepoints import Savepoints
 from .scenario import Scenario, draw_scenario
+from .spilling import check_memory
 from .storage import SimulatedStorage
 from .worker_process import WorkerProcess
 
@@ -387,6 +388,8 @@ class World:
             attempt = worker.machine._attempt
             if worker.alive and attempt is not None:
                 check_budget(attempt.subtasks.values(), budget_bytes)
+                limits = self.scenario.settings.limits
+                check_memory(attempt.subtasks.values(), limits, self.coverage)
                 _, subtasks = by_epoch.setdefault(attempt.epoch, (worker.env.plan, {}))
                 subtasks.update(attempt.subtasks)
         for plan, subtasks in by_epoch.values():

@@ -13,6 +13,7 @@ from typing import Any, assert_never
 
 from msgspec import structs
 
+from headrace.channels.buffer import Buffer
 from headrace.channels.wire import CreditFrame
 from headrace.inflight.handle import BufferHandle, ChannelStateHandle
 from headrace.inflight.writer import AdHoc, Piece
@@ -34,6 +35,7 @@ from ...worker.subtask_events import (
     ReadBuffer,
     RunWork,
     TakeSnapshot,
+    UseDisk,
 )
 from ...worker.worker import Worker
 from ...worker.worker_events import (
@@ -195,6 +197,8 @@ class WorkerState:
             case w.StopWorker():
                 self.stopped = True
                 outputs.append(Output("stopped"))
+            case UseDisk():
+                raise AssertionError("small jobs spill nothing")
             case _:
                 assert_never(effect)
 
@@ -254,7 +258,8 @@ class WorkerState:
             if isinstance(piece, BufferHandle):
                 buffers.append(piece)
                 continue
-            rows = Rows(tuple(id for buffer in piece for part in buffer.parts for id in part.ids))
+            buffers_of = [item for item in piece if isinstance(item, Buffer)]
+            rows = Rows(tuple(id for b in buffers_of for part in b.parts for id in part.ids))
             number = self.contents.number(rows)
             count = rows.num_rows
             buffers.append(BufferHandle(path, number, 1, "0" * 16, count, 0, count))

@@ -86,6 +86,14 @@ def test_every_mode_is_one_of_the_barrier() -> None:
         ),
         (
             Checkpoints,
+            {"directory": "/d", "mode": "unaligned", "spill_blocked": True},
+            (
+                "checkpoints.spill_blocked has no meaning with mode='unaligned': no channel is "
+                "blocked; leave it out, or use mode='aligned'"
+            ),
+        ),
+        (
+            Checkpoints,
             {"directory": "/d", "mode": "unaligned", "alignment_timeout": "2s"},
             (
                 "checkpoints.alignment_timeout has no meaning with mode='unaligned'; "
