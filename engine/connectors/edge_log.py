@@ -337,8 +337,7 @@ class EdgeLogReader:
             except WentBack as reason:
                 raise HeadraceError(
                     f"log {self._files.log!r} was cut below what this region has read ({reason}):"
-                    " the region that writes it went back; start the job again from a savepoint,"
-                    " or with fresh=True"
+                    " the region that writes it went back, so this one goes back, too"
                 ) from reason
 
     def _check_untrimmed(self) -> None:

@@ -2,7 +2,9 @@
 and which regions stop when another has failed.
 
 Each region has a coordinator of its own and restarts by itself: with `read="committed"` no reader
-has read beyond what the writing region has completed, so a failure concerns one region alone.
+has read beyond what the writing region has completed, so a failure concerns one region alone. The
+exception is a region that falls back behind its newest checkpoint, which is damaged: then
+`region_choice.py` says which readers go back as well.
 
 A log is trimmed by a low-watermark, which never goes back: the oldest entry that some kept
 checkpoint of some reading region still needs. A region without a checkpoint needs every entry.
@@ -14,15 +16,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import assert_never
 
+from headrace.recovery.frontiers.fixed_point import NoConsistentChoice
+
 from .coordinator_events import Outcome
-
-
-@dataclass(frozen=True, slots=True)
-class RegionSpec:
-    """The logs of a region, by name."""
-
-    writes: Sequence[str]
-    reads: Sequence[str]
+from .region_choice import GoingBack, LogSeen, RegionSeen, RegionSpec, going_back, told
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +58,15 @@ class RegionRestarted:
     reason: str
 
 
-SupervisorEvent = RegionSettled | CheckpointsKept | RegionRestarted
+@dataclass(frozen=True, slots=True)
+class RegionsSeen:
+    """Regions and logs as storage has them, after a region has failed."""
+
+    regions: Mapping[str, RegionSeen]
+    logs: Mapping[str, LogSeen]
+
+
+SupervisorEvent = RegionSettled | CheckpointsKept | RegionRestarted | RegionsSeen
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,6 +92,20 @@ class StopRegion:
 
 
 @dataclass(frozen=True, slots=True)
+class RollBack:
+    """Stop these regions, cut their logs to these checkpoints, and start them there again."""
+
+    checkpoints: Mapping[str, int]
+
+
+@dataclass(frozen=True, slots=True)
+class GiveUp:
+    """Stop all regions and fail the job, as regions cannot go on together."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
 class ReportFailover:
     """Tell people which regions went back, how far, and why."""
 
@@ -94,7 +113,7 @@ class ReportFailover:
 
 
 #: In list order. A log is trimmed only below what all checkpoints told before need.
-SupervisorEffect = EndLog | TrimLog | StopRegion | ReportFailover
+SupervisorEffect = EndLog | TrimLog | StopRegion | RollBack | GiveUp | ReportFailover
 
 
 class Supervisor:
@@ -104,6 +123,7 @@ class Supervisor:
         self._regions = dict(regions)
         #: {region: how it ended}.
         self._settled: dict[str, Outcome] = {}
+        self._gave_up = False
         #: {log: {reading region: oldest entry that it needs}}.
         self._needed: dict[str, dict[str, int]] = {}
         for region, spec in self._regions.items():
@@ -132,6 +152,8 @@ class Supervisor:
                 return self._kept(event)
             case RegionRestarted():
                 return [ReportFailover(self._report(event))]
+            case RegionsSeen():
+                return self._seen(event)
             case _:
                 assert_never(event)
 
@@ -164,6 +186,21 @@ class Supervisor:
             f" more, because {event.reason}{stayed}"
         )
 
+    def _seen(self, event: RegionsSeen) -> list[SupervisorEffect]:
+        if self._gave_up:
+            return []
+        try:
+            back = going_back(self._regions, event.regions, event.logs)
+        except NoConsistentChoice as none:
+            self._gave_up = True
+            return [GiveUp(cannot_go_back(none))]
+        # A region that has ended goes back when the job starts again.
+        back = [each for each in back if each.region not in self._settled]
+        if not back:
+            return []
+        reports = [ReportFailover(went_back(each, self._regions[each.region])) for each in back]
+        return [RollBack({each.region: each.checkpoint for each in back}), *reports]
+
     def check(self) -> None:
         """Assert every invariant."""
         assert self._settled.keys() <= self._regions.keys(), "a region that is none has ended"
@@ -176,3 +213,21 @@ class Supervisor:
         ]
         ended = {name: outcome.value for name, outcome in sorted(self._settled.items())}
         return "\n".join([f"ended {ended}", *logs])
+
+
+def went_back(back: GoingBack, spec: RegionSpec) -> str:
+    """Say that a region went back because another one did, and what cannot be undone."""
+    why = "; ".join(back.reasons)
+    text = f"region {back.region} went back to chk-{back.checkpoint}, because {why}"
+    if not spec.sinks:
+        return text
+    return f"{text}; what {', '.join(spec.sinks)} committed later will be written once more"
+
+
+def cannot_go_back(none: NoConsistentChoice) -> str:
+    """Say that regions cannot go on together, and what to do."""
+    return (
+        f"region {none.reason.processor} has no checkpoint to which it can go back: "
+        f"{told(none.reason)}; hr.Checkpoints(retain=...) keeps older ones, and fresh=True begins"
+        " the job anew"
+    )

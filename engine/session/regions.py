@@ -24,6 +24,7 @@ import msgspec
 from headrace.channels.events import CheckpointMode
 from headrace.recovery.edge_log import CorruptEntry
 from headrace.recovery.edge_log_files import EdgeLogFiles
+from headrace.recovery.frontiers.fixed_point import NoConsistentChoice
 from headrace.recovery.layout import job_folder
 from headrace.recovery.store import AlreadyExists, NotFound, Store, StoreError
 
@@ -36,6 +37,7 @@ from ..contract.outcomes import JobResult
 from ..contract.places import absolute
 from ..coordinator import supervisor as s
 from ..coordinator.coordinator_events import Notice, NoticeKind, Outcome
+from ..coordinator.region_choice import LogSeen, RegionSeen, RegionSpec, going_back
 from ..coordinator.rules import Phase
 from ..drivers.restore import resolve
 from ..drivers.status import Status
@@ -104,6 +106,31 @@ class RegionsPlan:
         """The files of a log."""
         return EdgeLogFiles(self.store, self.job, log)
 
+    @cached_property
+    def specs(self) -> Mapping[str, RegionSpec]:
+        """The logs and sinks of each region."""
+        return {
+            r.name: RegionSpec(
+                tuple(r.writes),
+                tuple(r.reads),
+                tuple(
+                    o.name
+                    for task in r.plan.tasks
+                    for o in task.operators
+                    if o.sink is not None and o.name not in r.writes
+                ),
+            )
+            for r in self.regions
+        }
+
+    def logs(self) -> dict[str, LogSeen]:
+        """Read the entries of all logs. Raises: StoreError, CorruptEntry."""
+        return {
+            log: LogSeen(list(self.files(log).newest_first())[::-1])
+            for region in self.regions
+            for log in region.writes
+        }
+
 
 def region_job(job: str, region: str) -> str:
     """Name the job that a region is in the checkpoint directory. Format, never change."""
@@ -121,7 +148,7 @@ def start_regions(
 ) -> RegionsSession:
     """Start all regions. Raises: UserError, StorageUnreachable before anything runs."""
     volatile = _is_volatile(plan)
-    starts = _starts(plan, options, volatile=volatile)
+    starts, warnings = _fitting(plan, _starts(plan, options, volatile=volatile))
     _cut_logs(plan, starts)
     running: dict[str, RunningJob] = {}
     try:
@@ -136,7 +163,7 @@ def start_regions(
             with suppress(HeadraceError):
                 session.wait(None)
         raise
-    return RegionsSession(plan, running)
+    return RegionsSession(plan, running, make_launcher, warnings)
 
 
 def _is_volatile(plan: RegionsPlan) -> bool:
@@ -216,12 +243,44 @@ def _vector_path(plan: RegionsPlan, number: int) -> str:
     return f"{job_folder(plan.job)}/regions/sav-{number}"
 
 
+def _fitting(
+    plan: RegionsPlan, starts: dict[str, str | int | None]
+) -> tuple[dict[str, str | int | None], list[str]]:
+    """Let regions go back whose newest checkpoint has read more than its writer starts with.
+
+    Returns the starts, and a sentence about each of these regions.
+
+    Raises: UserError, StorageUnreachable.
+    """
+    if set(starts.values()) != {"auto"}:
+        return starts, []
+    try:
+        seen = {
+            region.name: RegionSeen(
+                RegionPlaces(plan.store, region.plan.job, region.reads).kept(
+                    _number(plan, region, starts[region.name])
+                ),
+                runs=False,
+            )
+            for region in reversed(plan.regions)
+        }
+        back = going_back(plan.specs, seen, plan.logs())
+    except NoConsistentChoice as none:
+        raise UserError(s.cannot_go_back(none)) from none
+    except StoreError as error:
+        raise StorageUnreachable(f"the checkpoint directory cannot be read: {error}") from error
+    except CorruptEntry as error:
+        raise UserError(f"{error}; fresh=True begins the job anew") from error
+    numbers = {each.region: each.checkpoint for each in back}
+    return starts | numbers, [s.went_back(each, plan.specs[each.region]) for each in back]
+
+
 def _cut_logs(plan: RegionsPlan, starts: Mapping[str, str | int | None]) -> None:
     """Cut each log to where its writing region starts, before a reader looks at it.
 
     Raises: UserError, StorageUnreachable.
     """
-    for region in plan.regions:
+    for region in (each for each in plan.regions if each.name in starts):
         number = _number(plan, region, starts[region.name])
         for log in region.writes:
             files = plan.files(log)
@@ -238,25 +297,38 @@ def _cut_logs(plan: RegionsPlan, starts: Mapping[str, str | int | None]) -> None
 class RegionsSession:
     """A started job of several regions (a `Session`)."""
 
-    def __init__(self, plan: RegionsPlan, running: Mapping[str, RunningJob]) -> None:
+    def __init__(
+        self,
+        plan: RegionsPlan,
+        running: Mapping[str, RunningJob],
+        make_launcher: LauncherMaker,
+        warnings: Sequence[str] = (),
+    ) -> None:
         self._plan = plan
+        self._make_launcher = make_launcher
         self._running = dict(running)
+        #: Sessions of regions that went back with another one.
+        self._past: list[RunningJob] = []
+        #: Orders so far, for sessions to come.
+        self._orders: list[Callable[[RunningJob], None]] = []
+        self._ordering = threading.Lock()
+        #: A region has failed, and the supervisor has not looked at all of them since.
+        self._failed = False
         self._began_ns = time.monotonic_ns()
         self._ended = threading.Event()
         self._ended_ns = 0
         self._failure: JobFailed | None = None
         self._results: dict[str, JobResult] = {}
         self._savepoint: str | None = None
-        self._supervisor = s.Supervisor(
-            {r.name: s.RegionSpec(tuple(r.writes), tuple(r.reads)) for r in plan.regions}
-        )
-        self._places = {
-            r.name: RegionPlaces(plan.store, r.plan.job, r.reads) for r in plan.regions if r.reads
-        }
+        self._supervisor = s.Supervisor(plan.specs)
+        self._places = {r.name: RegionPlaces(plan.store, r.plan.job, r.reads) for r in plan.regions}
         #: Effects of the supervisor that are not performed yet.
         self._to_do: list[s.SupervisorEffect] = []
         self._progress = {r.name: _Progress(r) for r in plan.regions}
         self._told = _Notices([r.name for r in plan.regions])
+        for text in warnings:
+            _log.warning("job %r: %s", plan.job, text)
+            self._told.add(Notice(NoticeKind.FAILOVER, text))
         self._thread = threading.Thread(target=self._watch, name=f"regions-{plan.job}", daemon=True)
         self._thread.start()
 
@@ -315,8 +387,13 @@ class RegionsSession:
 
     def stop(self) -> None:
         """Take a last checkpoint of each region and end."""
-        for session in self._running.values():
-            session.stop()
+        self._order(RunningJob.stop)
+
+    def _order(self, order: Callable[[RunningJob], None]) -> None:
+        with self._ordering:
+            self._orders.append(order)
+            for session in self._running.values():
+                order(session)
 
     def drain(self) -> None:
         """End the input of the regions that read no log; the others end with their logs.
@@ -336,8 +413,7 @@ class RegionsSession:
 
     def suspend(self) -> None:
         """Take an unaligned checkpoint of each region, and end."""
-        for session in self._running.values():
-            session.suspend()
+        self._order(RunningJob.suspend)
 
     def await_start(self) -> None:
         """Wait until every region runs. Raises: JobFailed."""
@@ -357,8 +433,7 @@ class RegionsSession:
 
     def cancel(self) -> None:
         """End at once."""
-        for session in self._running.values():
-            session.cancel()
+        self._order(RunningJob.cancel)
 
     # --- what is told -------------------------------------------------------------------------
 
@@ -384,8 +459,8 @@ class RegionsSession:
         return JobResult(
             job=self._plan.job,
             duration_ns=self._ended_ns - self._began_ns,
-            checkpoints=sum(result.checkpoints for result in results),
-            restarts=sum(result.restarts for result in results),
+            checkpoints=self.status().completed,
+            restarts=self.status().restarts,
             last_checkpoint=max(numbers, default=None),
             outcome="finished" if all(r.outcome == "finished" for r in results) else "stopped",
             savepoint=self._savepoint,
@@ -393,7 +468,10 @@ class RegionsSession:
 
     def status(self) -> Status:
         """Look at all regions: tasks are numbered as in the whole plan."""
-        statuses = {name: session.status() for name, session in self._running.items()}
+        with self._ordering:
+            running, past = dict(self._running), list(self._past)
+        statuses = {name: session.status() for name, session in running.items()}
+        each_status = [*statuses.values(), *(session.status() for session in past)]
         numbers = {
             (task + self._plan.whole.regions[name][0], subtask): number
             for name, status in statuses.items()
@@ -404,11 +482,11 @@ class RegionsSession:
         return Status(
             phase=min((status.phase for status in statuses.values()), key=_PHASES.index),
             epoch=max(status.epoch for status in statuses.values()),
-            restarts=sum(status.restarts for status in statuses.values()),
+            restarts=sum(each.restarts for each in each_status) + len(past),
             numbers=numbers,
             notices=self._told.of(statuses),
             checkpoints=tuple(sorted(completed, key=lambda c: c.created_ms)),
-            completed=sum(status.completed for status in statuses.values()),
+            completed=sum(each.completed for each in each_status),
             workers=dict(enumerate(pids)),
         )
 
@@ -430,6 +508,9 @@ class RegionsSession:
             self._perform_all()
             for name in left:
                 self._look_for_restart(name)
+            self._look_for_cuts()
+            for name in left:
+                left[name] = self._running[name]
             for name, session in list(left.items()):
                 if session.has_settled:
                     del left[name]
@@ -456,10 +537,61 @@ class RegionsSession:
     def _look_for_restart(self, name: str) -> None:
         restarted = self._progress[name].looked(self._running[name].status())
         if restarted is not None:
+            self._failed = True
             self._step(restarted)
+
+    def _look_for_cuts(self) -> None:
+        """After a failure: see which regions have read what a log has lost."""
+        if not self._failed:
+            return
+        try:
+            # Readers first: their writers have completed what they have read.
+            regions = {
+                region.name: RegionSeen(self._places[region.name].kept(), runs=True)
+                for region in reversed(self._plan.regions)
+            }
+            seen = s.RegionsSeen(regions, self._plan.logs())
+        except Exception as error:
+            _log.warning("what job %r has lost is not known: %s", self._plan.job, error)
+            return
+        self._failed = False
+        self._step(seen)
+
+    def _roll_back(self, checkpoints: Mapping[str, int]) -> None:
+        """Stop regions, cut their logs, and start them again."""
+        sessions = {name: self._running[name] for name in checkpoints}
+        for session in sessions.values():
+            session.cancel()
+        for session in sessions.values():
+            with suppress(JobFailed):
+                session.wait(None)
+        _cut_logs(self._plan, checkpoints)
+        for region in self._plan.regions:
+            if region.name in checkpoints:
+                self._start_again(region, checkpoints[region.name])
+
+    def _give_up(self, reason: str) -> None:
+        """Fail; all regions stop."""
+        self._failure = self._failure or JobFailed(reason)
+        self.stop()
+
+    def _start_again(self, region: RegionPlan, checkpoint: int) -> None:
+        before = self._running[region.name]
+        self._told.of({region.name: before.status()})
+        prepared = PreparedJob(region.plan, region.options, self._make_launcher, before)
+        session = prepared.begin(checkpoint)
+        with self._ordering:
+            self._past.append(before)
+            self._running[region.name] = session
+            self._progress[region.name] = _Progress(region)
+            self._told.begin(region.name)
+            for order in self._orders:
+                order(session)
 
     def _look_at_places(self) -> None:
         for name, places in self._places.items():
+            if not self._plan.specs[name].reads:
+                continue
             try:
                 self._step(s.CheckpointsKept(name, places.needs()))
             except Exception as error:
@@ -488,6 +620,14 @@ class RegionsSession:
                 self._plan.files(log).trim(below)
             case s.StopRegion(region):
                 self._running[region].stop()
+            case s.RollBack(checkpoints):
+                try:
+                    self._roll_back(checkpoints)
+                except HeadraceError as error:
+                    names = ", ".join(checkpoints)
+                    self._give_up(f"regions {names} could not be started again: {error}")
+            case s.GiveUp(reason):
+                self._give_up(reason)
             case s.ReportFailover(text):
                 _log.info("job %r: %s", self._plan.job, text)
                 self._told.add(Notice(NoticeKind.FAILOVER, text))
@@ -548,6 +688,11 @@ class _Notices:
         """Add a notice about the job."""
         with self._lock:
             self._append(notice)
+
+    def begin(self, region: str) -> None:
+        """The region has a new session, whose notices are numbered from 1."""
+        with self._lock:
+            self._seen[region] = 0
 
     def _append(self, notice: Notice) -> None:
         number = self._notices[-1][0] + 1 if self._notices else 1

@@ -4,23 +4,25 @@ The connectors of logged edges and the supervisor are the real ones. A region is
 subtasks are readers and writers, its checkpoints are dictionaries, and a seeded choice takes the
 next step. A step is a poll, one phase of a checkpoint (pre-commit, completion, commit), a crash
 between any two of these, a crash with another parallelism, a look of the supervisor, or a commit
-repeated by a coordinator that was given up for dead.
+repeated by a coordinator that was given up for dead. Some crashes damage the newest checkpoint, so
+that the region falls back behind its readers.
 
 Each source makes the numbers from 0 on; a region writes every record that it reads. So each output
 must hold every number of every source that leads to it, once for each way there: the reference is
-the graph's paths, counted. Nothing here measures time or runs user code.
+the graph's paths, counted. What was committed to an output must equal it too, unless its region
+went back behind a commit: a sink cannot be cut. Nothing here measures time or runs user code.
 """
 
 from __future__ import annotations
 
 import random
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 import pyarrow as pa
 
-from headrace.recovery.edge_log import Fenced
+from headrace.recovery.edge_log import Fenced, WentBack
 from headrace.recovery.edge_log_files import EdgeLogFiles
 from headrace.recovery.store import StoreUncertain
 
@@ -33,6 +35,7 @@ from ..connectors.edge_log import (
 )
 from ..connectors.sequence import SequenceSource
 from ..contract.connectors import Source
+from ..contract.errors import CommitLost, HeadraceError
 from ..contract.operators import (
     OperatorContext,
     RestoredState,
@@ -44,11 +47,14 @@ from ..contract.operators import (
 )
 from ..coordinator import supervisor as s
 from ..coordinator.coordinator_events import Outcome
+from ..coordinator.region_choice import LogSeen, RegionSeen, RegionSpec
 from .memory_store import MemoryStore
 
 _JOB = "job"
 _NUMBERS = pa.schema([("sequence", pa.int64())])
-_STEPS_MAX = 20_000
+_STEPS_MAX = 8_000
+#: Complete checkpoints that a region keeps; the second: in runs with damage.
+_RETAIN = (2, 4)
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,6 +93,8 @@ class _Region:
     store: MemoryStore
     rng: random.Random
     crashes: int
+    #: How often a crash damages the newest checkpoint.
+    damage: float
     epoch: int = 0
     parallelism: int = 1
     checkpoint: int = 0
@@ -102,6 +110,26 @@ class _Region:
     zombies: list[tuple[EdgeLogCommitter, list[Transaction]]] = field(default_factory=list)
     ended: set[tuple[str, int]] = field(default_factory=set)
     is_over: bool = False
+    #: What was committed to the output, and the output at the last commit.
+    shown: Counter[int] = field(default_factory=Counter)
+    shown_through: Counter[int] = field(default_factory=Counter)
+    #: Number of the last commit; it went back behind one.
+    shown_number: int = 0
+    repeats: bool = False
+
+    def go_back(self, checkpoint: int) -> None:
+        """Take away the checkpoints above this one."""
+        self.kept = [kept for kept in self.kept if kept.number <= checkpoint]
+        number = self.kept[-1].number if self.kept else 0
+        if self.shown_number > number:
+            self.repeats = True
+            self.shown_number = number
+            self.shown_through = Counter(self.kept[-1].output if self.kept else ())
+
+    def _show(self, kept: _Kept) -> None:
+        if kept.number > self.shown_number:
+            self.shown += kept.output - self.shown_through
+            self.shown_number, self.shown_through = kept.number, Counter(kept.output)
 
     def begin(self) -> None:
         """Start the next attempt from the newest complete checkpoint."""
@@ -112,6 +140,8 @@ class _Region:
         kept = self.kept[-1] if self.kept else None
         self.output = Counter() if kept is None else Counter(kept.output)
         states = {} if kept is None else kept.states
+        if kept is not None:
+            self._show(kept)
         self._recover(kept)
         sources: dict[str, Source] = {
             log: EdgeLogSource(self._files(log), _NUMBERS) for log in self.shape.reads
@@ -161,7 +191,9 @@ class _Region:
             steps.append("complete")
         else:
             steps.append("take")
-        return [*steps, *(["crash"] if self.crashes else [])]
+        # Damage shows in regions that have come some way.
+        may_crash = self.crashes and (not self.damage or self.rng.random() < 0.1)
+        return [*steps, *(["crash"] if may_crash else [])]
 
     def take(self, step: str) -> None:
         """Take one step."""
@@ -172,12 +204,14 @@ class _Region:
                 self.taken = self._freeze()
             case "complete":
                 assert self.taken is not None, "nothing was taken"
-                self.kept = [*self.kept[-1:], self.taken]
+                self.kept = [*self.kept[1 - _RETAIN[self.damage > 0] :], self.taken]
                 self.taken, self.uncommitted = None, self.taken
             case "commit":
                 self._commit()
             case "crash":
                 self.crashes -= 1
+                if self.damage and len(self.kept) > 1 and self.rng.random() < self.damage:
+                    self.go_back(self.kept[-2].number)
                 self.begin()
 
     @property
@@ -224,6 +258,7 @@ class _Region:
         done, self.uncommitted = self.uncommitted, None
         if self.committer is not None:
             self.committer.commit(done.transactions)
+        self._show(done)
         self.is_over = done.finished
 
     def repeat(self) -> None:
@@ -241,6 +276,14 @@ class _Region:
             for kept in self.kept
         ]
 
+    def seen(self) -> RegionSeen:
+        """Where the region can go back to."""
+        places = [
+            (kept.number, {log: place_of(_rows(kept.states[log])) for log in self.shape.reads})
+            for kept in self.kept
+        ]
+        return RegionSeen(places, runs=True)
+
     def _files(self, log: str) -> EdgeLogFiles:
         return EdgeLogFiles(self.store, _JOB, log)
 
@@ -250,23 +293,34 @@ class RegionWorld:
 
     Args:
         shapes: regions, writers before readers; None: drawn by the seed.
+        damage: how often a crash damages the newest checkpoint.
+
+    Attributes:
+        rolled_back: how many regions went back with another one.
+        given_up: why the regions cannot go on together; empty: they can.
     """
 
-    def __init__(self, seed: int, shapes: Sequence[RegionShape] | None = None) -> None:
+    def __init__(
+        self, seed: int, shapes: Sequence[RegionShape] | None = None, damage: float = 0.0
+    ) -> None:
         self.rng = random.Random(seed)
         self.store = MemoryStore()
         self.shapes = list(shapes) if shapes is not None else draw_shapes(self.rng)
         self.regions = {
-            shape.name: _Region(shape, self.store, self.rng, self.rng.randint(0, 3))
+            shape.name: _Region(shape, self.store, self.rng, self.rng.randint(0, 3), damage)
             for shape in self.shapes
         }
         self.supervisor = s.Supervisor(
             {
-                shape.name: s.RegionSpec((shape.writes,) if shape.writes else (), shape.reads)
+                shape.name: RegionSpec((shape.writes,) if shape.writes else (), shape.reads)
                 for shape in self.shapes
             }
         )
-        self.trimmed = 0
+        self.damage = damage
+        self.trimmed = self.rolled_back = 0
+        self.given_up = ""
+        #: A region has failed, and the supervisor has not looked.
+        self._failed = False
 
     def run(self) -> None:
         """Play until every region is over. Raises: AssertionError, and whatever a region raises."""
@@ -281,6 +335,7 @@ class RegionWorld:
                     self._supervise(s.RegionSettled(name, Outcome.FINISHED))
             if self.supervisor.is_over:
                 self._check()
+            if self.supervisor.is_over or self.given_up:
                 return
         raise AssertionError(f"no end after {_STEPS_MAX} steps: {self.supervisor.describe()}")
 
@@ -288,7 +343,11 @@ class RegionWorld:
         steps = [(n, step) for n, region in self.regions.items() for step in region.steps()]
         steps += [(name, "look") for name, region in self.regions.items() if region.shape.reads]
         steps += [(name, "repeat") for name, region in self.regions.items() if region.zombies]
+        steps += [("", "look back")] * self._failed
         name, step = self.rng.choice(steps)
+        if step == "look back":
+            self._look_back()
+            return
         region = self.regions[name]
         if step == "look":
             self._supervise(s.CheckpointsKept(name, region.needs()))
@@ -302,6 +361,35 @@ class RegionWorld:
             region.take(step)
         except StoreUncertain:
             self._restart(region)
+        except CommitLost as reason:
+            assert "no longer knows checkpoint" in str(reason), f"{name}: {reason}"
+            self.given_up = str(reason)
+        except HeadraceError as reason:
+            expected = self.damage and isinstance(reason.__cause__, WentBack)
+            assert expected, f"{name}: {reason}"
+            self._failed = True
+            self._restart(region)
+
+    def _look_back(self) -> None:
+        """The supervisor looks at all regions, readers before the logs that they read."""
+        self._failed = False
+        regions = {name: region.seen() for name, region in self.regions.items()}
+        logs = {
+            shape.writes: LogSeen(
+                list(EdgeLogFiles(self.store, _JOB, shape.writes).newest_first())[::-1]
+            )
+            for shape in self.shapes
+            if shape.writes
+        }
+        self._supervise(s.RegionsSeen(regions, logs))
+
+    def _roll_back(self, checkpoints: Mapping[str, int]) -> None:
+        for name, region in self.regions.items():
+            if name in checkpoints:
+                assert not region.is_over, f"{name} was over"
+                self.rolled_back += 1
+                region.go_back(checkpoints[name])
+                self._restart(region)
 
     def _restart(self, region: _Region) -> None:
         while True:
@@ -318,7 +406,13 @@ class RegionWorld:
                     self._end(log)
                 case s.TrimLog(log, below):
                     self.trimmed += EdgeLogFiles(self.store, _JOB, log).trim(below)
-                case s.StopRegion() | s.ReportFailover():
+                case s.RollBack(checkpoints):
+                    self._roll_back(checkpoints)
+                case s.GiveUp(reason):
+                    self.given_up = reason
+                case s.ReportFailover():
+                    pass
+                case s.StopRegion():
                     raise AssertionError("no region fails for good")
         self.supervisor.check()
 
@@ -333,8 +427,11 @@ class RegionWorld:
     def _check(self) -> None:
         for shape in self.shapes:
             if not shape.writes:
-                found, expected = self.regions[shape.name].output, self._reference(shape)
+                region, expected = self.regions[shape.name], self._reference(shape)
+                found = region.output
                 assert found == expected, f"{shape.name}: {expected - found} {found - expected}"
+                exact = region.shown >= expected if region.repeats else region.shown == expected
+                assert exact, f"{shape.name} shows {region.shown}"
 
     def _reference(self, shape: RegionShape) -> Counter[int]:
         """What a region writes: the numbers of its source, and all of its logs."""

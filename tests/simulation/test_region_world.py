@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import cast
 
 import pytest
 
-from headrace.engine.coordinator.supervisor import Supervisor, TrimLog
+from headrace.engine.connectors.edge_log import EdgeLogCommitter
+from headrace.engine.coordinator.region_choice import LogSeen
+from headrace.engine.coordinator.supervisor import (
+    CheckpointsKept,
+    Supervisor,
+    SupervisorEffect,
+    TrimLog,
+)
 from headrace.engine.simulation.region_world import RegionShape, RegionWorld
 from headrace.recovery import edge_log
 
@@ -16,6 +24,9 @@ CHAIN = (
     RegionShape("second", 0, ("a",), "b"),
     RegionShape("third", 0, ("a", "b")),
 )
+LONG_CHAIN = tuple(replace(shape, rows=4 * shape.rows) for shape in CHAIN)
+#: How often a crash damages the newest checkpoint, where it may.
+DAMAGE = 0.7
 SEEDS = 120
 
 
@@ -27,6 +38,16 @@ def test_every_record_comes_once_over_crashes_of_every_region(seed: int) -> None
 @pytest.mark.parametrize("seed", range(40))
 def test_a_log_with_two_readers_is_read_whole_by_both(seed: int) -> None:
     RegionWorld(seed, CHAIN).run()
+
+
+def test_readers_go_back_with_a_writer_whose_newest_checkpoint_is_damaged() -> None:
+    worlds = [
+        RegionWorld(seed, shapes, DAMAGE) for seed in range(10) for shapes in (None, LONG_CHAIN)
+    ]
+    for world in worlds:
+        world.run()
+    assert sum(world.rolled_back for world in worlds) >= 2, "the runs show too little"
+    assert sum(bool(world.given_up) for world in worlds) <= 2, "most regions keep enough"
 
 
 def test_the_same_seed_is_the_same_run() -> None:
@@ -48,11 +69,11 @@ def _trimmed(seed: int) -> int:
     return world.trimmed
 
 
-def found_by(seeds: int = 60) -> bool:
+def found_by(seeds: int = 60, shapes: Sequence[RegionShape] = CHAIN, damage: float = 0.0) -> bool:
     """A planted bug shows in one of so many runs."""
     for seed in range(seeds):
         try:
-            RegionWorld(seed, CHAIN).run()
+            RegionWorld(seed, shapes, damage).run()
         except Exception:
             return True
     return False
@@ -123,3 +144,34 @@ def test_a_reader_that_forgets_its_place_in_a_piece_is_found(
 
     monkeypatch.setattr(edge_log.Place, "of_all", staticmethod(wrong))
     assert found_by()
+
+
+def found_after_damage() -> bool:
+    return found_by(12, LONG_CHAIN, DAMAGE)
+
+
+def test_a_reader_that_is_not_rolled_back_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Supervisor, "_seen", lambda self, event: [])
+    assert found_after_damage()
+
+
+def test_a_log_that_is_not_cut_at_a_restart_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(EdgeLogCommitter, "cut", lambda self, checkpoint, epoch: None)
+    assert found_after_damage()
+
+
+def test_positions_that_are_taken_for_records_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(LogSeen, "holds", lambda self, place, lane: True)
+    assert found_after_damage()
+
+
+def test_trimming_by_the_newest_checkpoints_shows_when_readers_go_back(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    right = Supervisor._kept
+
+    def wrong(self: Supervisor, event: CheckpointsKept) -> list[SupervisorEffect]:
+        return right(self, replace(event, needs=event.needs[-1:]))
+
+    monkeypatch.setattr(Supervisor, "_kept", wrong)
+    assert found_after_damage()

@@ -5,12 +5,12 @@ from __future__ import annotations
 import pytest
 
 from headrace.engine.coordinator.coordinator_events import Outcome
+from headrace.engine.coordinator.region_choice import RegionSpec
 from headrace.engine.coordinator.supervisor import (
     CheckpointsKept,
     EndLog,
     RegionRestarted,
     RegionSettled,
-    RegionSpec,
     ReportFailover,
     StopRegion,
     Supervisor,

@@ -16,10 +16,14 @@ import pytest
 
 import headrace as hr
 from headrace.engine.coordinator.coordinator_events import NoticeKind
+from headrace.engine.coordinator.rules import Phase
 from headrace.engine.session.handle import JobHandle
 from headrace.engine.session.regions import RegionsSession
 from headrace.engine.storage.checkpoint_storage import FsspecStore
+from headrace.recovery import catalog
 from headrace.recovery.edge_log_files import EdgeLogFiles
+from headrace.recovery.layout import job_folder
+from headrace.recovery.registry import references
 
 ROWS = 30_000
 
@@ -110,6 +114,70 @@ def test_kills_in_every_region_are_exact_and_restart_that_region_alone(tmp_path:
     reports = [n.text for _, n in handle.status().notices if n.kind is NoticeKind.FAILOVER]
     assert any(text.startswith("region count went back to ") for text in reports)
     assert all(", because worker " in text for text in reports)
+
+
+def damage_newest(folder: Path, job: str) -> int:
+    """Flip a byte of every file of the newest checkpoint but its metadata."""
+    store = FsspecStore(str(folder))
+    number = catalog.complete_checkpoints(store, job)[0]
+    for path in references(catalog.load(store, job, number)):
+        at = folder / job_folder(job) / path
+        data = bytearray(at.read_bytes())
+        data[-1] ^= 1
+        at.write_bytes(data)
+    return number
+
+
+def kept_long(folder: Path, rows: int | None = ROWS, rate: float | None = 8000) -> hr.Job:
+    """As `three`: the sinks commit at the end alone, and the counts often."""
+    logged = numbers(rows, rate).logged(name="log")
+    counts = logged.key_by("key").aggregate(n=hr.count(), name="count").logged(name="counts")
+    return hr.Job(
+        "three",
+        counts.write.parquet(str(folder / "counts"), name="out"),
+        logged.write.parquet(str(folder / "raw"), name="raw"),
+        checkpoints=hr.Checkpoints(str(folder / "checkpoints"), interval="90s", retain=50),
+        regions=[hr.Region("numbers"), hr.Region("count", interval="100ms")],
+        parallelism=2,
+    )
+
+
+def beyond_two_checkpoints(handle: JobHandle) -> None:
+    """The counts have come beyond the second checkpoint of the numbers."""
+    running = session_of(handle)._running
+    until(lambda: session_of(handle).regions()["numbers"].phase is Phase.RUNNING)
+    for _ in range(2):
+        time.sleep(0.4)
+        running["numbers"].checkpoint()
+        completed = running["count"].status().completed
+        until(lambda done=completed: running["count"].status().completed > done + 4)  # type: ignore[misc]
+
+
+def test_readers_go_back_with_a_writer_whose_newest_checkpoint_is_damaged(tmp_path: Path) -> None:
+    handle = kept_long(tmp_path).start("processes")
+    beyond_two_checkpoints(handle)
+    assert damage_newest(tmp_path / "checkpoints", "three.numbers") == 2
+    os.kill(min(session_of(handle).regions()["numbers"].workers.values()), signal.SIGKILL)
+    result = handle.wait(90)
+    assert result.outcome == "finished"
+    check_output(tmp_path)
+    reports = [n.text for _, n in handle.status().notices if n.kind is NoticeKind.FAILOVER]
+    went = [text for text in reports if text.startswith("region count went back to chk-")]
+    assert any("of log 'log' than numbers keeps" in text for text in went), reports
+
+
+def test_a_start_takes_readers_back_behind_a_damaged_checkpoint(tmp_path: Path) -> None:
+    handle = kept_long(tmp_path).start("threads")
+    beyond_two_checkpoints(handle)
+    handle.cancel()
+    handle.wait(60)
+    folder = tmp_path / "checkpoints" / "three.numbers" / "chk-2" / "metadata"
+    folder.write_bytes(folder.read_bytes()[:-5])
+    again = kept_long(tmp_path, rate=None).start("threads")
+    result = again.wait(60)
+    assert (result.outcome, result.restarts) == ("finished", 0)
+    check_output(tmp_path)
+    assert any(n.kind is NoticeKind.FAILOVER for _, n in again.status().notices)
 
 
 def test_a_job_that_was_stopped_goes_on_at_another_parallelism(tmp_path: Path) -> None:
