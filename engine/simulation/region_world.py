@@ -53,6 +53,8 @@ from .memory_store import MemoryStore
 _JOB = "job"
 _NUMBERS = pa.schema([("sequence", pa.int64())])
 _STEPS_MAX = 8_000
+#: A region that meets a cut so often is never rolled back.
+_FAILURES_MAX = 200
 #: Complete checkpoints that a region keeps; the second: in runs with damage.
 _RETAIN = (2, 4)
 
@@ -317,6 +319,8 @@ class RegionWorld:
             }
         )
         self.damage = damage
+        #: {region: how often it met a cut}.
+        self.failures: Counter[str] = Counter()
         self.trimmed = self.rolled_back = 0
         self.given_up = ""
         #: A region has failed, and the supervisor has not looked.
@@ -368,6 +372,8 @@ class RegionWorld:
             expected = self.damage and isinstance(reason.__cause__, WentBack)
             assert expected, f"{name}: {reason}"
             self._failed = True
+            self.failures[name] += 1
+            assert self.failures[name] < _FAILURES_MAX, f"{name} is never rolled back: {reason}"
             self._restart(region)
 
     def _look_back(self) -> None:
