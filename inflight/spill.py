@@ -8,9 +8,10 @@ runs low. Positions and order are those of the queue (`channels/gate.py`), as of
 events stay in the queue, and a cut names spilled records like others.
 
 Memory: credit is granted on arrival as long as the spilling channels hold less than
-`memory_bytes_max` in memory. The tail is written from half of that on; heads take the other half at
-most. So whenever memory is full, the tail holds records to write, and no consumer has to go on for
-that. A channel that spills no more gets credit when what it was granted too early is consumed.
+`memory_bytes_max` in memory, or nothing that could be written. The tail is written from half of
+that on; heads take the other half at most, or a record each. So no consumer ever has to go on
+before credit is granted. A channel that spills no more gets credit when what it was granted too
+early is consumed.
 
 Disk: a run stays until its records are in memory again, or worked on, and no cut names the run
 whose checkpoint this worker still has to write. A write that fails loses nothing: the records stay
@@ -170,7 +171,7 @@ class Spill:
     def grants(self) -> list[tuple[ChannelId, int]]:
         """Return the (channel, credit limit) due for arrived records, while memory has room."""
         spilling = [c for c in self.gate.channels.values() if self._spills(c)]
-        if not spilling or self.memory_bytes >= self.limits.memory_bytes_max:
+        if not spilling or self._is_full:
             return []
         open_ = [c for c in spilling if c.credit.limit_bytes and not c.end_arrived]
         limits = [(channel.channel, channel.credit.arrived()) for channel in open_]
@@ -314,7 +315,10 @@ class Spill:
             return None
         waiting = [c for c in self.gate.channels.values() if c.spilled_bytes]
         heads = {c.channel: _head_bytes(c) for c in waiting}
-        ready = [c for c in waiting if not c.blocked and c.port not in self.gate.held_ports]
+        admits, held = self.gate.admits, self.gate.held_ports
+        open_ = [c for c in waiting if not c.blocked and c.port not in held]
+        # An entry that is not admitted waits for the back-edges, whatever it has at hand.
+        ready = [c for c in open_ if admits or c.feedback]
         ready.sort(key=lambda c: heads[c.channel])
         if not ready:
             return None
@@ -331,6 +335,22 @@ class Spill:
         channels = self.gate.channels.values()
         return sum(c.rows_at_hand for c in channels if c.port == port and not c.blocked)
 
+    @property
+    def _is_full(self) -> bool:
+        """Records have to be written before more of them may come.
+
+        Heads alone never fill memory, however large a record is: they may wait for what is to come.
+        """
+        if self.memory_bytes < self.limits.memory_bytes_max:
+            return False
+        return self._writing is not None or any(tail for _, tail in self._tails())
+
+    def _tails(self) -> list[tuple[ChannelId, list[Buffer]]]:
+        """What may be written, by channel."""
+        spilling = [c for c in self.gate.channels.values() if self._spills(c)]
+        head_bytes = self.limits.run_bytes // max(1, len(spilling))
+        return [(c.channel, self._tail(c, head_bytes)) for c in spilling]
+
     def _next_write(self, now_ns: int) -> WriteRun | None:
         """The channel with the longest tail goes first."""
         memory_bytes = self.memory_bytes
@@ -339,9 +359,7 @@ class Spill:
             return None
         if self._writing is not None or self._is_waiting(now_ns):
             return None
-        spilling = [c for c in self.gate.channels.values() if self._spills(c)]
-        head_bytes = self.limits.run_bytes // max(1, len(spilling))
-        tails = [(c.channel, self._tail(c, head_bytes)) for c in spilling]
+        tails = self._tails()
         tails.sort(key=lambda tail: sum(buffer.size_bytes for buffer in tail[1]))
         if not tails or not tails[-1][1]:
             return None

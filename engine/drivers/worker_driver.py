@@ -40,7 +40,7 @@ from ..network.network import (
 from ..operators.chain import Chain
 from ..storage.ahead import FilesAhead
 from ..storage.log_files import LogFiles, PieceWritten
-from ..storage.spill_files import SpillFiles
+from ..storage.spill_files import CorruptRun, SpillFiles
 from ..storage.working_folder import WorkingFolder
 from ..worker import worker_events as w
 from ..worker.subtask_events import CommitWork, ReadBuffer, RunWork, TakeSnapshot, UseDisk
@@ -340,7 +340,7 @@ class WorkerDriver(Performer[_Loaded, ConnectionId]):
             except BaseException as error:
                 # Whatever it is, user code's SystemExit included: the checkpoint fails and the job
                 # goes on.
-                told = isinstance(error, StoreError | HeadraceError)
+                told = isinstance(error, StoreError | HeadraceError | CorruptRun)
                 reason = str(error) if told else repr(error)
                 self._inbox.put(w.CheckpointPersistFailed(epoch, checkpoint, reason))
             else:

@@ -153,27 +153,40 @@ class Watch:
         }
         self._channels = sorted({c for channels in self._inputs.values() for c in channels})
 
-    def committed(self, epoch: int, subtask: SubtaskId, work: Work, outputs: Outputs) -> None:
+    def committed(
+        self,
+        epoch: int,
+        subtask: SubtaskId,
+        work: Work,
+        outputs: Outputs,
+        *,
+        replayed: bool | None = None,
+    ) -> None:
         """A piece of work was committed.
 
         Raises Violation when consumed records differ from sent records.
+
+        `replayed`: the subtask took it from its replay, or not; of use where copies of a record are
+        both in flight and left to replay. None: unknown.
         """
         log = self._attempts[epoch]
         if isinstance(work, ProcessWork):
-            self._received(log, subtask, work)
+            self._received(log, subtask, work, replayed)
         for channels, batches in zip(self._outputs[subtask], outputs, strict=False):
             for target, batch, *_ in batches:
                 log.sent[channels[target]].extend(_marks(self._plan, batch))
 
-    def _received(self, log: _AttemptLog, subtask: SubtaskId, work: ProcessWork) -> None:
+    def _received(
+        self, log: _AttemptLog, subtask: SubtaskId, work: ProcessWork, replayed: bool | None
+    ) -> None:
         edge = self._plan.tasks[subtask.task].inputs[work.port]
         replaying = log.replaying.get((edge, subtask.subtask))
         if replaying is not None and not replaying.is_over:
             ids = [id for part in work.parts for id in _marks(self._plan, part)]
-            if replaying.read(ids):
+            if replayed is not False and replaying.read(ids):
                 return
             # Records that came of an earlier wave go before the replay of a later one.
-            if not 0 < replaying.wave < log.wave:
+            if replayed or not 0 < replaying.wave < log.wave:
                 raise Violation(f"{subtask} on edge {edge}: {ids} does not go on with the replay")
         by_sender: dict[int, list[int]] = {}
         for part in work.parts:

@@ -257,6 +257,11 @@ class Subtask:
             subpartition.check()
         assert bool(self._given) == isinstance(self._running, ProcessWork), self.describe()
 
+    @property
+    def replays(self) -> bool:
+        """The running work is on records of the replay."""
+        return isinstance(self._given, ReplayInput)
+
     def positions(self) -> tuple[dict[ChannelId, int], dict[ChannelId, int]] | None:
         """Return the committed positions of inputs and the sent positions of outputs.
 

@@ -148,6 +148,10 @@ class Worker:
         subtasks = {} if self._attempt is None else self._attempt.subtasks
         return sum(subtask.queued_bytes for subtask in subtasks.values())
 
+    def replays(self, subtask: SubtaskId) -> bool:
+        """The subtask works on records of its replay."""
+        return self._attempt is not None and self._attempt.subtasks[subtask].replays
+
     def floors(self) -> dict[ChannelId, int] | None:
         """See `Attempt.floors`; None also without an attempt."""
         return None if self._attempt is None else self._attempt.floors()

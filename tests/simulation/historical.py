@@ -214,7 +214,7 @@ def each_channel_gets_a_file_of_its_own(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(performer, "write_checkpoint", write)
 
 
-@historical("SPARK-51717", 634, flaky)
+@historical("SPARK-51717", 235, flaky)
 def what_a_failed_upload_should_have_stored_is_named(patch: pytest.MonkeyPatch) -> None:
     """After the upload of a version had failed, the next version named files that had never come
     into being.

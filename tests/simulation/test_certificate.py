@@ -36,7 +36,7 @@ def without_oracles(patch: pytest.MonkeyPatch) -> None:
     """Nothing watches what subtasks work on, what checkpoints hold, and what a restore deals."""
     patch.setattr(coordinator_process, "check_redistribution", lambda *_: None)
     for name in ("committed", "cut", "restored", "completed"):
-        patch.setattr(Watch, name, lambda *_: None)
+        patch.setattr(Watch, name, lambda *_, **__: None)
 
 
 def first_stopped(search: Search, known: int) -> int | None:

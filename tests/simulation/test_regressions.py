@@ -21,6 +21,7 @@ SEEDS = {
     734: "a consumer restored as finished, its producer not, left barriers unread (at least once)",
     754: "files went although the metadata of a checkpoint that named them had stayed",
     801: "a full checkpoint left alone the files that a replay under way still read",
+    963: "the watch took a copy of a record, come round a loop, for one left to replay",
     1910: "files went although the metadata of a checkpoint that named them had stayed, as in 754",
     3320: "a sink did nothing but pre-commit, for checkpoints that came faster than it flushed",
     4850: "a file was deleted that only a checkpoint just let go named, and one under way",

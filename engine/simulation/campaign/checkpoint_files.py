@@ -11,6 +11,7 @@ from headrace.recovery.store import StoreError
 
 from ...drivers.persistence import CheckpointStored, CheckpointWrite
 from ...storage.databases import StoredFiles
+from ...storage.spill_files import CorruptRun
 from ...worker.worker_events import CheckpointPersistFailed
 from ..coverage import Coverage
 from ..scheduler import MICROSECOND_NS
@@ -46,6 +47,17 @@ class CaughtFiles(StoredFiles):
             self.uploaded(*self._caught.pop(path))
 
 
+#: Returns the data to write, and the report for afterwards.
+Prepare = Callable[[], tuple[Sequence[Call], CheckpointStored]]
+
+_UNREADABLE = (OSError, StoreError, CorruptRun)
+
+
+def _failed(order: CheckpointWrite, error: Exception) -> CheckpointPersistFailed:
+    # Not all of the error: it names a folder of the real machine.
+    return CheckpointPersistFailed(order.epoch, order.checkpoint, type(error).__name__)
+
+
 class SimulatedCheckpointFiles:
     """Writes of checkpoints by `process`.
 
@@ -70,20 +82,22 @@ class SimulatedCheckpointFiles:
         high_ns = 2 * self._env.faults.storage_delay_ns
         return self._env.scheduler.delay_ns(50 * MICROSECOND_NS, high_ns)
 
-    def write(self, puts: Sequence[Call], done: CheckpointStored) -> None:
-        """Write the put data after a delay, and report the end."""
-        self._env.scheduler.after(done.async_ns, lambda: self.put(puts, done))
+    def write(self, order: CheckpointWrite, prepare: Prepare) -> None:
+        """Write what is prepared now, after a delay, and report the end."""
+        try:
+            puts, done = prepare()
+        except _UNREADABLE as error:
+            failed = _failed(order, error)
+            self._env.scheduler.after(self.delay_ns(), lambda: self._report(failed))
+        else:
+            self._env.scheduler.after(done.async_ns, lambda: self.put(puts, done))
 
     def put(self, puts: Sequence[Call], done: CheckpointStored) -> None:
         """The data reaches the storage now."""
         if all(self._reaches(put, done) for put in puts):
             self._deliver(done)
 
-    def write_in_pieces(
-        self,
-        order: CheckpointWrite,
-        prepare: Callable[[], tuple[Sequence[Call], CheckpointStored]],
-    ) -> None:
+    def write_in_pieces(self, order: CheckpointWrite, prepare: Prepare) -> None:
         """Write file after file, as soon as a storage thread is free."""
         began_ns = self._env.scheduler.now_ns
 
@@ -92,14 +106,16 @@ class SimulatedCheckpointFiles:
                 return
             try:
                 puts, done = prepare()
-            except (OSError, StoreError) as error:
-                # Not all of the error: it names a folder of the real machine.
-                reason = type(error).__name__
-                self._deliver(CheckpointPersistFailed(order.epoch, order.checkpoint, reason))
+            except _UNREADABLE as error:
+                self._deliver(_failed(order, error))
                 return
             self._next(puts, done, began_ns)
 
         self._env.scheduler.after(self.delay_ns(), begin)
+
+    def _report(self, failed: CheckpointPersistFailed) -> None:
+        if self._process.alive:
+            self._deliver(failed)
 
     def _next(self, puts: Sequence[Call], done: CheckpointStored, began_ns: int) -> None:
         if not puts:

@@ -1,7 +1,8 @@
 """The local disk of a simulated worker for spilled records: the product's files, in virtual time.
 
 Orders are carried out one after the other. Writes fail for a while, and one write in so many is
-torn: the run reads back as damaged, which must end the attempt.
+torn: the run reads back as damaged, which must end the attempt. Any other run is there, and whole,
+for as long as it is asked for.
 """
 
 from __future__ import annotations
@@ -14,8 +15,9 @@ from headrace.channels.spilled import RunFile
 from headrace.inflight.spill import DeleteRun, ReadRun, SpillOrder, WriteRun
 
 from ...contract.execution import SubtaskId
-from ...storage.spill_files import SpillFiles
+from ...storage.spill_files import CorruptRun, SpillFiles
 from ..scheduler import MICROSECOND_NS, MILLISECOND_NS
+from ..watch import Violation
 from .environment import Environment, Process
 
 _WORDS = {WriteRun: "runs written", ReadRun: "runs read", DeleteRun: "runs deleted"}
@@ -30,6 +32,7 @@ class SimulatedSpillFiles(SpillFiles):
         self._process = process
         self._waiting: deque[Callable[[], None]] = deque()
         self._full_until_ns = 0
+        self._torn: set[tuple[SubtaskId, int]] = set()
 
     def use(self, order: SpillOrder, carry_out: Callable[[], None]) -> None:
         """Carry out an order behind the earlier ones, after a delay."""
@@ -57,9 +60,19 @@ class SimulatedSpillFiles(SpillFiles):
         file = super().write(subtask, order)
         if faults.happens(faults.profile.spill_torn):
             coverage.count("spilled runs torn")
+            self._torn.add((subtask, file.number))
             path = self._path(subtask, file.number)
             os.truncate(path, os.path.getsize(path) // 2)
         return file
+
+    def content(self, subtask: SubtaskId, file: RunFile) -> bytes | memoryview:
+        """See `SpillFiles`. Raises Violation when a run has gone that is still needed."""
+        try:
+            return super().content(subtask, file)
+        except CorruptRun as error:
+            if (subtask, file.number) in self._torn:
+                raise
+            raise Violation(f"run {file.number} of {subtask} is not as written") from error
 
     def _go_on(self) -> None:
         if self._waiting:

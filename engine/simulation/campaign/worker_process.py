@@ -220,7 +220,7 @@ class WorkerProcess(Process, Performer[_Loaded, int]):
         ahead, self._ahead = self._ahead, None
         if ahead is not None:
             ahead.stop()
-        tasks = SimulatedTasks(self.env, self, effect, self._step, ahead)
+        tasks = SimulatedTasks(self.env, self, effect, self._step, self.machine.replays, ahead)
         runs = SimulatedSpillFiles(self.env, self)
         self._loaded = _Loaded(effect.epoch, persistence, origin, runs, runs, tasks, files)
         tasks.start()
@@ -261,7 +261,7 @@ class WorkerProcess(Process, Performer[_Loaded, int]):
         if any(_has_database(states) for states in order.snapshots.values()):
             self._files.write_in_pieces(order, lambda: self._prepared(loaded, order))
         else:
-            self._files.write(*self._prepared(loaded, order))
+            self._files.write(order, lambda: self._prepared(loaded, order))
 
     def _prepared(
         self, loaded: _Loaded, order: CheckpointWrite

@@ -39,12 +39,15 @@ class _Task:
     chain: Chain
     running: tuple[Work, WorkDone] | None = None
     busy: bool = False
+    #: The work is from the subtask's replay.
+    replays: bool = False
 
 
 class SimulatedTasks:
     """The subtasks of an attempt at `process`.
 
-    `deliver` gets each end, while the process lives.
+    `deliver` gets each end, while the process lives; `replays` says whether the work that a subtask
+    just ordered is from its replay.
     """
 
     def __init__(
@@ -53,12 +56,14 @@ class SimulatedTasks:
         process: Process,
         effect: w.LoadAttempt,
         deliver: Callable[[w.WorkerEvent], None],
+        replays: Callable[[SubtaskId], bool],
         ahead: FilesAhead | None,
     ) -> None:
         self._env = env
         self._process = process
         self._effect = effect
         self._deliver = deliver
+        self._replays = replays
         self._ahead = ahead
         self._tasks: dict[SubtaskId, _Task] = {}
         self._abandoned = False
@@ -77,7 +82,7 @@ class SimulatedTasks:
         """Run a piece of work; ends in WorkEnded or WorkFailed."""
         task = self._tasks[effect.subtask]
         assert not task.busy, f"{effect.subtask}: two works at once"
-        task.busy = True
+        task.busy, task.replays = True, self._replays(effect.subtask)
         rule = self._env.plan.tasks[effect.subtask.task].batch
         if rule is not None and isinstance(effect.what, ProcessWork):
             kind = "full batches" if effect.what.rows == rule.rows else "batches in part"
@@ -103,7 +108,9 @@ class SimulatedTasks:
         assert task.running is not None, f"{subtask}: committed without work"
         work, done = task.running
         self._env.failed[self._effect.epoch] += done.rows_failed
-        self._env.watch.committed(self._effect.epoch, subtask, work, done.outputs)
+        self._env.watch.committed(
+            self._effect.epoch, subtask, work, done.outputs, replayed=task.replays
+        )
 
     def abandon(self) -> None:
         """Abandon all subtasks; each ends after its running piece."""
