@@ -100,7 +100,7 @@ class RollBack:
 
 @dataclass(frozen=True, slots=True)
 class GiveUp:
-    """Stop all regions and fail the job, as regions cannot go on together."""
+    """End all regions at once and fail the job, as regions cannot go on together."""
 
     reason: str
 

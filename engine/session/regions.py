@@ -571,9 +571,9 @@ class RegionsSession:
                 self._start_again(region, checkpoints[region.name])
 
     def _give_up(self, reason: str) -> None:
-        """Fail; all regions stop."""
+        """Fail, and end all regions at once: one that cannot run takes no last checkpoint."""
         self._failure = self._failure or JobFailed(reason)
-        self.stop()
+        self.cancel()
 
     def _start_again(self, region: RegionPlan, checkpoint: int) -> None:
         before = self._running[region.name]

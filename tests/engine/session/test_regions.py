@@ -128,7 +128,9 @@ def damage_newest(folder: Path, job: str) -> int:
     return number
 
 
-def kept_long(folder: Path, rows: int | None = ROWS, rate: float | None = 8000) -> hr.Job:
+def kept_long(
+    folder: Path, rows: int | None = ROWS, rate: float | None = 8000, retain: int = 50
+) -> hr.Job:
     """As `three`: the sinks commit at the end alone, and the counts often."""
     logged = numbers(rows, rate).logged(name="log")
     counts = logged.key_by("key").aggregate(n=hr.count(), name="count").logged(name="counts")
@@ -136,7 +138,7 @@ def kept_long(folder: Path, rows: int | None = ROWS, rate: float | None = 8000) 
         "three",
         counts.write.parquet(str(folder / "counts"), name="out"),
         logged.write.parquet(str(folder / "raw"), name="raw"),
-        checkpoints=hr.Checkpoints(str(folder / "checkpoints"), interval="90s", retain=50),
+        checkpoints=hr.Checkpoints(str(folder / "checkpoints"), interval="90s", retain=retain),
         regions=[hr.Region("numbers"), hr.Region("count", interval="100ms")],
         parallelism=2,
     )
@@ -178,6 +180,23 @@ def test_a_start_takes_readers_back_behind_a_damaged_checkpoint(tmp_path: Path) 
     assert (result.outcome, result.restarts) == ("finished", 0)
     check_output(tmp_path)
     assert any(n.kind is NoticeKind.FAILOVER for _, n in again.status().notices)
+
+
+def test_a_reader_that_keeps_too_few_checkpoints_fails_the_job_with_a_sentence(
+    tmp_path: Path,
+) -> None:
+    handle = kept_long(tmp_path, rows=None, retain=2).start("processes")
+    beyond_two_checkpoints(handle)
+    damage_newest(tmp_path / "checkpoints", "three.numbers")
+    os.kill(min(session_of(handle).regions()["numbers"].workers.values()), signal.SIGKILL)
+    with pytest.raises(hr.JobFailed, match=r"region count has no checkpoint .*retain=") as failed:
+        handle.wait(60)
+    assert "of log 'log' than numbers keeps" in str(failed.value)
+    metadata = tmp_path / "checkpoints" / "three.numbers" / "chk-2" / "metadata"
+    if metadata.exists():
+        metadata.write_bytes(metadata.read_bytes()[:-5])
+        with pytest.raises(hr.UserError, match="region count has no checkpoint"):
+            kept_long(tmp_path, retain=2).run("threads")
 
 
 def test_a_job_that_was_stopped_goes_on_at_another_parallelism(tmp_path: Path) -> None:
