@@ -28,12 +28,12 @@ from headrace.engine.coordinator.checkpoints import Checkpoints
 from headrace.engine.coordinator.coordinator import Coordinator
 from headrace.engine.coordinator.retention import Retention
 from headrace.engine.coordinator.transactions import Transactions
-from headrace.engine.drivers.persistence import CheckpointStored, Persistence, persistence_of
+from headrace.engine.drivers.persistence import CheckpointWrite, Persistence, persistence_of
 from headrace.engine.operators.chain import Chain
 from headrace.engine.operators.split_times import SplitTimes
 from headrace.engine.operators.timed_process import TimedProcessOperator
 from headrace.engine.simulation.campaign import worker_process
-from headrace.engine.simulation.campaign.checkpoint_files import SimulatedCheckpointFiles
+from headrace.engine.simulation.campaign.checkpoint_files import Prepare, SimulatedCheckpointFiles
 from headrace.engine.simulation.campaign.log_files import SimulatedLogFiles
 from headrace.engine.simulation.campaign.storage import PutCatcher, answer_call
 from headrace.engine.simulation.scheduler import MILLISECOND_NS
@@ -364,7 +364,8 @@ def savepoint_does_not_wait_for_the_commit_of_its_transactions(patch: pytest.Mon
 
 @mutant
 def worker_acknowledges_before_its_file_is_durable(patch: pytest.MonkeyPatch) -> None:
-    def write(self: SimulatedCheckpointFiles, puts: Any, done: CheckpointStored) -> None:
+    def write(self: SimulatedCheckpointFiles, order: CheckpointWrite, prepare: Prepare) -> None:
+        puts, done = prepare()
         after = self._env.scheduler.after
         after(0, lambda: self.put((), done))
         after(done.async_ns, lambda: late(self, puts))
