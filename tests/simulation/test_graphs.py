@@ -29,7 +29,17 @@ def test_the_same_seed_draws_the_same_job() -> None:
 
 #: They take the place of others: test_timed_graphs.py, test_versions.py and the kinds' own files.
 OF_MAPS = {Kind.BATCHES, Kind.ASKS, Kind.ROUTES, Kind.SKIPS, Kind.DEAD}
-LATER = {Kind.GATHER, Kind.ALARMS, Kind.CONNECT, Kind.CO_PROCESS, *TIMED, *OF_MAPS}
+LATER = {
+    Kind.HEAD,
+    Kind.AGAIN,
+    Kind.LEAVE,
+    Kind.GATHER,
+    Kind.ALARMS,
+    Kind.CONNECT,
+    Kind.CO_PROCESS,
+    *TIMED,
+    *OF_MAPS,
+}
 
 
 def test_all_kinds_of_tasks_and_edges_and_parallelisms_occur() -> None:
