@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
     from ..connectors.memory import CollectSink
     from ..coordinator.autoscale import AutoscaleRules
-    from .regions import RegionsPlan
+    from .region_plan import RegionsPlan
 
 
 class Overrides(Stated, total=False):

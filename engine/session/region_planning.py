@@ -16,7 +16,7 @@ from ..plan.builder import build_plan, joined_plan
 from ..plan.graph import Node
 from ..plan.regions import RegionGraph, split
 from ..storage.checkpoint_storage import open_store
-from .regions import RegionPlan, RegionsPlan, region_job
+from .region_plan import RegionPlan, RegionsPlan, region_job
 
 #: Stands for the checkpoint directory of a job that is only planned.
 _NOWHERE = "memory://headrace-plan"

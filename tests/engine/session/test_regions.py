@@ -8,6 +8,7 @@ import signal
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -15,7 +16,7 @@ import pyarrow.dataset
 import pytest
 
 import headrace as hr
-from headrace.engine.coordinator.coordinator_events import NoticeKind
+from headrace.engine.coordinator.coordinator_events import NoticeKind, StopKind, StopRequested
 from headrace.engine.coordinator.rules import Phase
 from headrace.engine.session.handle import JobHandle
 from headrace.engine.session.regions import RegionsSession
@@ -393,3 +394,72 @@ def test_what_cannot_be_asked_of_a_running_job_is_refused(tmp_path: Path) -> Non
     finally:
         handle.cancel()
         handle.wait(60)
+
+
+def with_a_finished_region(folder: Path) -> hr.Job:
+    """The numbers end soon; what reads them takes its time."""
+
+    def slow(batch: pa.RecordBatch) -> pa.RecordBatch:
+        time.sleep(0.2)
+        return batch
+
+    logged = numbers(2_000, None).logged(name="log")
+    scored = logged.map_batches(slow, batch_size=50, name="slow")
+    return hr.Job(
+        "soon",
+        scored.write.parquet(str(folder / "raw"), name="raw"),
+        checkpoints=hr.Checkpoints(str(folder / "checkpoints"), interval="100ms"),
+        parallelism=2,
+    )
+
+
+def test_a_region_that_has_finished_is_told_to_whom_asks_for_a_savepoint(tmp_path: Path) -> None:
+    handle = with_a_finished_region(tmp_path).start("threads")
+    session = session_of(handle)
+    until(lambda: session.regions()["numbers"].phase is Phase.ENDED)
+    assert handle.checkpoint() > 0, "of the regions that run"
+    with pytest.raises(hr.HeadraceError, match=r"region 'numbers' has ended, .* no savepoint"):
+        handle.savepoint()
+    with pytest.raises(hr.HeadraceError, match=r"region 'numbers' has ended, .* no savepoint"):
+        handle.stop_with_savepoint()
+    others = {name: one.phase for name, one in session.regions().items() if name != "numbers"}
+    assert set(others.values()) == {Phase.RUNNING}, "nothing was stopped"
+    assert handle.wait(60).outcome == "finished"
+    assert sorted(column(tmp_path / "raw", "sequence")) == list(range(2_000))
+
+
+def test_a_stop_whose_savepoint_fails_in_the_middle_stops_the_whole_job(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    handle = three(tmp_path, rows=None).start("threads")
+    session = session_of(handle)
+    until(lambda: all(status.checkpoints for status in session.regions().values()))
+
+    def refuses(*_: object, **__: object) -> str:
+        raise hr.HeadraceError("the savepoint failed: no space left")
+
+    monkeypatch.setattr(session._running["numbers"], "stop_with_savepoint", refuses)
+    with pytest.raises(hr.HeadraceError, match=r"no space left; .*, so the whole job stops"):
+        handle.stop_with_savepoint()
+    assert handle.wait(60).outcome == "stopped"
+
+
+def test_a_region_that_starts_again_is_drained_like_the_one_before(tmp_path: Path) -> None:
+    handle = three(tmp_path, rows=None).start("threads")
+    session = session_of(handle)
+    until(lambda: all(status.checkpoints for status in session.regions().values()))
+    handle.drain()
+    ordered: list[StopKind] = []
+
+    class Again:
+        _driver: Any
+
+        def post(self, order: StopRequested) -> None:
+            ordered.append(order.kind)
+
+    again = Again()
+    again._driver = again
+    for name in ("numbers", "count"):
+        session._repeat_orders(name, again)  # type: ignore[arg-type]
+    assert ordered == [StopKind.DRAIN], "only the region that reads no log"
+    assert handle.wait(60).outcome == "finished"
