@@ -13,10 +13,13 @@ from __future__ import annotations
 
 import argparse
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+#: Results, where to write to without suffix, title.
+Draw = Callable[[Sequence[Mapping[str, Any]], str, str], None]
 
 #: Key of a result, the axis' words.
 PANELS = (
@@ -170,18 +173,26 @@ def save(figure: Any, out: str, title: str) -> None:
     pyplot.close(figure)
 
 
-def main(words: Sequence[str] | None = None) -> int:
+def command(prog: str, draw: Draw, title: str, words: Sequence[str] | None) -> int:
     """Read results, one JSON object a line, and draw them."""
-    parser = argparse.ArgumentParser(prog="python -m headrace.bench.figure")
+    parser = argparse.ArgumentParser(prog=prog)
     parser.add_argument("results", type=Path)
     parser.add_argument("out", help="without suffix")
-    parser.add_argument("--title", default="")
+    parser.add_argument("--title", default=title)
     given = parser.parse_args(words)
     lines = given.results.read_text().splitlines()
-    results = [json.loads(line) for line in lines if line.strip()]
-    drawn = draw_calls if results[0]["bench"] == "calls" else draw
-    drawn(results, given.out, given.title)
+    draw([json.loads(line) for line in lines if line.strip()], given.out, given.title)
     return 0
+
+
+def main(words: Sequence[str] | None = None) -> int:
+    """Draw the results of `flip76` or of `calls`."""
+    return command("python -m headrace.bench.figure", _draw_either, "", words)
+
+
+def _draw_either(results: Sequence[Mapping[str, Any]], out: str, title: str) -> None:
+    drawn = draw_calls if results[0]["bench"] == "calls" else draw
+    drawn(results, out, title)
 
 
 if __name__ == "__main__":

@@ -72,6 +72,12 @@ UNMIRRORED = {
     "engine/session/region_places.py": (
         "what logs are trimmed by: tests/engine/session/test_regions.py"
     ),
+    "engine/session/region_plan.py": (
+        "values; every job of regions has one: tests/engine/session/test_regions.py"
+    ),
+    "engine/session/region_starts.py": (
+        "every start of a job of regions: tests/engine/session/test_regions.py"
+    ),
     "engine/session/region_planning.py": (
         "every job of regions is planned by it: tests/engine/session/test_regions.py"
     ),

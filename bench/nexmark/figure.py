@@ -9,11 +9,10 @@ Writes OUT.svg. Needs matplotlib: `pip install --group plot`.
 
 from __future__ import annotations
 
-import argparse
-import json
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any
+
+from ..figure import command
 
 #: {engine: its colour}
 COLOURS = {"headrace": "tab:blue", "flink": "tab:orange", "bytewax": "tab:gray"}
@@ -63,14 +62,7 @@ def draw(results: Sequence[Mapping[str, Any]], out: str, title: str) -> None:
 
 def main(words: Sequence[str] | None = None) -> int:
     """Read results, one JSON object a line, and draw them."""
-    parser = argparse.ArgumentParser(prog="python -m headrace.bench.nexmark.figure")
-    parser.add_argument("results", type=Path)
-    parser.add_argument("out", help="without suffix")
-    parser.add_argument("--title", default="Nexmark, two workers")
-    given = parser.parse_args(words)
-    lines = given.results.read_text().splitlines()
-    draw([json.loads(line) for line in lines if line.strip()], given.out, given.title)
-    return 0
+    return command("python -m headrace.bench.nexmark.figure", draw, "Nexmark, two workers", words)
 
 
 if __name__ == "__main__":

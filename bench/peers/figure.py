@@ -9,11 +9,10 @@ Writes OUT.svg. Needs matplotlib: `pip install --group plot`.
 
 from __future__ import annotations
 
-import argparse
-import json
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any
+
+from ..figure import command
 
 #: Interval of a result, its colour.
 COLOURS = {"none": "tab:gray", "1s": "tab:blue"}
@@ -65,14 +64,9 @@ def draw(results: Sequence[Mapping[str, Any]], out: str, title: str) -> None:
 
 def main(words: Sequence[str] | None = None) -> int:
     """Read results, one JSON object a line, and draw them."""
-    parser = argparse.ArgumentParser(prog="python -m headrace.bench.peers.figure")
-    parser.add_argument("results", type=Path)
-    parser.add_argument("out", help="without suffix")
-    parser.add_argument("--title", default="a keyed count, two workers")
-    given = parser.parse_args(words)
-    lines = given.results.read_text().splitlines()
-    draw([json.loads(line) for line in lines if line.strip()], given.out, given.title)
-    return 0
+    return command(
+        "python -m headrace.bench.peers.figure", draw, "a keyed count, two workers", words
+    )
 
 
 if __name__ == "__main__":

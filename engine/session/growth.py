@@ -17,9 +17,9 @@ from headrace.recovery.metadata import CheckpointMetadata, SubtaskSnapshot
 from headrace.recovery.store import Store
 
 from ..contract.execution import ExecutionPlan, OperatorPlan
-from ..contract.operators import OperatorContext, RestoredState, SourceStatus
+from ..contract.operators import OperatorContext, SourceStatus
 from ..drivers.restore import Restore
-from ..storage.snapshots import read_states
+from ..storage.snapshots import states_of
 
 
 def had_finished(metadata: CheckpointMetadata | None) -> bool:
@@ -56,7 +56,7 @@ def _opened(snapshot: SubtaskSnapshot) -> SubtaskSnapshot:
 def _has_more(
     plan: ExecutionPlan, source: OperatorPlan, store: Store, metadata: CheckpointMetadata
 ) -> bool:
-    states = _states(store, metadata, source.name)
+    states = states_of(store, metadata, source.name)
     assert source.source is not None, "a source"
     reader = source.source()
     try:
@@ -71,16 +71,3 @@ def _has_more(
     finally:
         with contextlib.suppress(Exception):
             reader.close()
-
-
-def _states(store: Store, metadata: CheckpointMetadata, operator: str) -> list[RestoredState]:
-    handles = [h for s in metadata.subtasks for h in s.states if h.operator == operator]
-    found = read_states(
-        store,
-        metadata.job,
-        handles,
-        max_parallelism=metadata.max_parallelism,
-        parallelism=1,
-        subtask=0,
-    )
-    return found.get(operator, [])

@@ -12,21 +12,13 @@ from headrace.recovery.metadata import CheckpointMetadata
 from headrace.recovery.store import NotFound, Store
 
 from ..connectors.edge_log import place_of
-from ..storage.snapshots import CorruptState, read_states
+from ..storage.snapshots import CorruptState, states_of
 
 
 def place_in(store: Store, metadata: CheckpointMetadata, log: str) -> Place:
     """How far the region had read a log at a checkpoint. Raises: CorruptState, StoreError."""
-    handles = [h for s in metadata.subtasks for h in s.states if h.operator == log]
-    states = read_states(
-        store,
-        metadata.job,
-        handles,
-        max_parallelism=metadata.max_parallelism,
-        parallelism=1,
-        subtask=0,
-    )
-    return place_of([row for s in states.get(log, []) for row in s.table.to_pylist()])
+    states = states_of(store, metadata, log)
+    return place_of([row for state in states for row in state.table.to_pylist()])
 
 
 class RegionPlaces:

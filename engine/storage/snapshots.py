@@ -39,7 +39,7 @@ from headrace.recovery.layout import (
     segment_path,
     store_path,
 )
-from headrace.recovery.metadata import SubtaskSnapshot
+from headrace.recovery.metadata import CheckpointMetadata, SubtaskSnapshot
 from headrace.recovery.store import NotFound, Store, StoreError, StoreRejected, is_short
 
 from ..contract.execution import SubtaskId
@@ -137,7 +137,7 @@ def write_checkpoint(
 ) -> Written:
     """Store state and in-flight data in one file, durably; databases' immutable files apart.
 
-        Files of databases that `stored` knows are named, not stored again. Databases are released.
+    Files of databases that `stored` knows are named, not stored again. Databases are released.
     In-flight records in `confirmed` are named, not written; so are records left to replay, unless
     they are to be `copied` from their directory. Spilled records are copied from their `runs`.
     Without a store there are no writes and no handles. A savepoint has an empty `confirmed` and
@@ -355,6 +355,22 @@ def read_states(
             table = _cut(table, mine)
         states.setdefault(handle.operator, []).append(RestoredState(handle.state, kind, table))
     return states
+
+
+def states_of(store: Store, metadata: CheckpointMetadata, operator: str) -> list[RestoredState]:
+    """Read all states of one operator, those of its subtasks together.
+
+    Raises CorruptState, StoreError.
+    """
+    found = read_states(
+        store,
+        metadata.job,
+        [h for s in metadata.subtasks for h in s.states if h.operator == operator],
+        max_parallelism=metadata.max_parallelism,
+        parallelism=1,
+        subtask=0,
+    )
+    return found.get(operator, [])
 
 
 def restored_states(
