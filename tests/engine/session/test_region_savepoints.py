@@ -43,11 +43,12 @@ def test_no_flipped_bit_names_another_savepoint(tmp_path: Path) -> None:
 def test_mistakes_are_told(tmp_path: Path) -> None:
     two = plan(tmp_path)
     saved = region_savepoints.write(two, {"numbers": 3, "elsewhere": 4})
-    for restore, message in [
+    cases: list[tuple[str | int, str]] = [
         (saved, "holds the regions elsewhere, numbers, and the job has log, numbers"),
         (saved.replace("sav-1", "sav-7"), "there is no such savepoint"),
         (saved.replace("sav-1", "chk-1"), "one of its savepoints"),
         (7, "one of its savepoints"),
-    ]:
+    ]
+    for restore, message in cases:
         with pytest.raises(hr.UserError, match=message):
             region_savepoints.read(two, restore)
