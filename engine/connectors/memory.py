@@ -254,18 +254,20 @@ class CollectCommitter:
         """Forget all records."""
         _collected.pop(self._token, None)
 
-    def commit(self, transactions: Sequence[Transaction]) -> None:
+    def commit(self, checkpoint: int, transactions: Sequence[Transaction]) -> None:
         """Show the transactions' records, each transaction once."""
         shown = _collected.setdefault(self._token, {})
         for transaction in transactions:
             if transaction.id not in shown:
                 shown[transaction.id] = _table_of(transaction)
 
-    def recover(self, committed: Sequence[Transaction], *, epoch: int | None = None) -> None:
+    def recover(
+        self, checkpoint: int, committed: Sequence[Transaction], *, epoch: int | None = None
+    ) -> None:
         """Commit again; transactions of lost attempts never left their checkpoint and need no
         abort.
         """
-        self.commit(committed)
+        self.commit(checkpoint, committed)
 
 
 def _table_of(transaction: Transaction) -> pa.Table:

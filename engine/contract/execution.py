@@ -17,6 +17,7 @@ import pyarrow as pa
 
 from headrace.channels.partitioners.partitioner import Partitioner
 
+from .connectors import PreparedSource, SourceRun
 from .operators import Operator, SinkCommitter, SinkWriter, SourceReader
 
 
@@ -73,6 +74,7 @@ class OperatorPlan:
     Attributes:
         name: the user's `name=`, or a generated one; unique in the job.
         stateful: keeps state that a checkpoint must hold.
+        prepare: of a source that the driver prepares for each run.
         time: the role of watermarks.
         idle_after_ns: of an operator that makes watermarks: without records for so long it counts
             as idle; None: never.
@@ -85,6 +87,7 @@ class OperatorPlan:
     source: Callable[[], SourceReader] | None = None
     sink: Callable[[], SinkWriter] | None = None
     committer: Callable[[], SinkCommitter] | None = None
+    prepare: Callable[[SourceRun], PreparedSource] | None = None
     stateful: bool = False
     time: EventTimeRole = EventTimeRole.PASSES
     idle_after_ns: int | None = None

@@ -30,7 +30,8 @@ class StateKind(Enum):
     #: Rows with a leading `__key_group: uint16` column, sorted by it; goes to the owner of the key
     #: group.
     KEYED = "keyed"
-    #: A list of items (rows); items are dealt out among the new subtasks.
+    #: A table of each subtask; the tables are dealt out, whole, among the new subtasks. (Rows that
+    #: are to be dealt out one by one are `UNION`.)
     LIST = "list"
     #: A list of items; every new subtask gets all of them and keeps its own.
     UNION = "union"
@@ -429,6 +430,24 @@ class ReadsSplits(SourceReader, Protocol):
         ...
 
 
+@runtime_checkable
+class HearsCheckpoints(SourceReader, Protocol):
+    """A source reader that wants to know which of its states are safe: to commit offsets, to
+    acknowledge messages, or to let a log go.
+    """
+
+    def completed(self, checkpoint: int, states: Sequence[StateSnapshot]) -> None:
+        """The checkpoint is complete and durable, and holds these states, as `snapshot` returned
+        them.
+
+        Subtask thread, between two polls; `commit` follows. Barriers do not wait for the call, but
+        polls do, and a sink that is chained to the source: a slow call belongs into a thread of the
+        reader's own. Newer checkpoints supersede a call that has not begun. After a restore nothing
+        is told of the restored checkpoint, and the last checkpoint of a job may never be told.
+        """
+        ...
+
+
 @dataclass(frozen=True, slots=True)
 class Transaction:
     """What a sink writer hands over at pre-commit; travels in the checkpoint as plain data.
@@ -436,10 +455,16 @@ class Transaction:
     Attributes:
         id: unique in the job's life (holds operator, subtask, epoch and a counter).
         payload: JSON-able facts that the committer needs, strings and integers only.
+        run: `OperatorContext.owner` of the writer; filled in by the runtime.
+        checkpoint: the first complete checkpoint that names the transaction; filled in by the
+            runtime, and never changed. All transactions of a sink with equal run and checkpoint
+            are committed by the same calls.
     """
 
     id: str
     payload: dict[str, str | int]
+    run: str = ""
+    checkpoint: int = 0
 
 
 class SinkWriter(Stateful, Protocol):
@@ -474,23 +499,38 @@ class SinkCommitter(Protocol):
     """Makes pre-committed transactions visible.
 
     One per sink, run by the coordinator, in checkpoint order.
+
+    Every call may be repeated, also after newer ones, and also when it was applied and the answer
+    was lost. A committer tells repeats by the transactions' ids, or by a *token* for each run: the
+    highest `Transaction.checkpoint` that is applied, stored atomically with the data. Transactions
+    of the run up to the token are applied, and all others are not: the checkpoints of a run only
+    grow, and a call brings all unconfirmed transactions of earlier ones.
     """
 
-    def commit(self, transactions: Sequence[Transaction]) -> None:
+    def commit(self, checkpoint: int, transactions: Sequence[Transaction]) -> None:
         """Commit; committing visible transactions again does nothing.
 
+        Args:
+            checkpoint: complete, the newest that names the transactions.
+
         Raises: CommitLost, when no later try can commit; the job fails. Anything else: the same
-            commit is tried again after a back-off.
+            commit is tried again after a back-off, while the job runs, alone or with newer
+            transactions.
         """
         ...
 
-    def recover(self, committed: Sequence[Transaction], *, epoch: int | None = None) -> None:
+    def recover(
+        self, checkpoint: int, committed: Sequence[Transaction], *, epoch: int | None = None
+    ) -> None:
         """Commit the restored checkpoint's transactions (`committed`) again, and abort all other
         open ones of this job's sink that writers of epochs up to `epoch` began
         (`OperatorContext.epoch`); None: of every epoch.
 
-        Called before an attempt starts. Transactions of newer epochs belong to another driver,
-        which has taken over while this one was frozen.
+        Called before an attempt starts, and at the end of the job. Transactions of newer epochs
+        belong to another driver, which has taken over while this one was frozen.
+
+        Args:
+            checkpoint: the one restored; 0: none.
         """
         ...
 
@@ -503,6 +543,18 @@ class GoesBack(SinkCommitter, Protocol):
         """The attempt of the last `recover` starts from this checkpoint; 0: from nothing.
 
         Called after `recover`, before the attempt starts. Raises: as `commit`.
+        """
+        ...
+
+
+@runtime_checkable
+class KeepsNotes(SinkCommitter, Protocol):
+    """A committer that keeps files of its own."""
+
+    def keep_in(self, folder: str) -> None:
+        """Use this folder, a path or URL beside the job's checkpoints; empty: the job keeps none.
+
+        Called once, before `recover`.
         """
         ...
 

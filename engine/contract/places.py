@@ -7,11 +7,13 @@ import re
 
 #: User and password of a URL, also of one inside a chain or a sentence.
 _CREDENTIALS = re.compile(r"(?<=://)[^/\s]*@")
+#: A password among a URL's parameters, or of a database's address in pairs.
+_PASSWORD = re.compile(r"(\b(?:ssl)?password\s*=\s*)('(?:[^'\\]|\\.)*'|[^\s&'\"]+)", re.IGNORECASE)
 
 
 def redacted(text: str) -> str:
     """Return `text` with `***` for the credentials of each URL in it: for whatever is shown."""
-    return _CREDENTIALS.sub("***@", text)
+    return _PASSWORD.sub(r"\1***", _CREDENTIALS.sub("***@", text))
 
 
 def absolute(place: str) -> str:

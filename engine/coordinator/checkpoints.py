@@ -472,7 +472,9 @@ class Checkpoints:
             text = f"chk-{pending.number} does not account for its replay: {problems[0]}"
             return [AttemptBroken(text)]
         del self._pending[pending.number]
-        named = self._transactions.carry_over(pending.transactions) if pending.commits else []
+        named: list[TransactionRecord] = []
+        if pending.commits:
+            named = self._transactions.carry_over(pending.number, pending.transactions)
         metadata = metadata_of(
             self._plan, pending, named, epoch=self._epoch, now_ns=now_ns, wave=self.wave
         )

@@ -4,6 +4,10 @@
 back-off after a failure. The metadata of each checkpoint names every transaction without a
 confirmed commit, so that a restore from any checkpoint commits all.
 
+Each transaction is stamped once, with the first complete checkpoint that names it, and the stamp
+stays. Only checkpoints that commit stamp, and these complete in the order of their numbers, so a
+sink may take "stamp <= highest stamp applied" for "applied".
+
 A commit or recovery that fails is repeated in place, after a wait that doubles: the outside system
 may be away for a moment, and the attempt has nothing to do with that. A commit of a newer
 checkpoint takes the place of the repetition, since that checkpoint names the same transactions.
@@ -12,6 +16,8 @@ checkpoint takes the place of the repetition, since that checkpoint names the sa
 from __future__ import annotations
 
 from collections.abc import Iterable
+
+from msgspec.structs import replace
 
 from headrace.recovery.history import EpochStart
 from headrace.recovery.metadata import CheckpointMetadata, TransactionRecord
@@ -45,6 +51,8 @@ class Transactions:
         self._recovery: tuple[int, EpochStart | None] = (0, None)
         #: Number of the newest complete checkpoint; 0: none.
         self._newest = 0
+        #: Number of the last checkpoint by which this coordinator has committed; 0: by none.
+        self._stamped = 0
         #: {transaction id: record}: in a complete checkpoint, commit not confirmed.
         self._uncommitted: dict[str, TransactionRecord] = {}
         #: {transaction id: checkpoint}: confirmed lately, so that no late repeat is committed.
@@ -67,21 +75,32 @@ class Transactions:
         """The transactions without a confirmed commit."""
         return [t for t in transactions if t.id not in self._committed]
 
-    def carry_over(self, transactions: Iterable[TransactionRecord]) -> list[TransactionRecord]:
-        """Transactions for the next metadata: first unconfirmed, then new."""
-        fresh = {t.id: t for t in self.unconfirmed(transactions)}
-        return list((self._uncommitted | fresh).values())
+    def carry_over(
+        self, checkpoint: int, transactions: Iterable[TransactionRecord]
+    ) -> list[TransactionRecord]:
+        """Transactions for the metadata of this checkpoint: first unconfirmed, as they were
+        stamped, then new.
+        """
+        new = [t for t in self.unconfirmed(transactions) if t.id not in self._uncommitted]
+        return [*self._uncommitted.values(), *_stamped(new, checkpoint)]
 
     def restored(self, metadata: CheckpointMetadata | None) -> None:
         """Go on from this checkpoint, whatever came after."""
         self._newest = 0 if metadata is None else metadata.checkpoint
         named = [] if metadata is None else metadata.transactions
-        self._uncommitted = {t.id: t for t in self.unconfirmed(named)}
+        unconfirmed = self.unconfirmed(named)
+        early = [t for t in unconfirmed if not t.checkpoint]
+        stamped = {t.id: t for t in _stamped(early, self._newest)}
+        self._uncommitted = {t.id: stamped.get(t.id, t) for t in unconfirmed}
 
     # --- orders -----------------------------------------------------------------------------------
 
     def commit(self, metadata: CheckpointMetadata) -> list[CoordinatorEffect]:
         """Commit all transactions of a newly complete checkpoint."""
+        assert metadata.checkpoint > self._stamped, (
+            f"chk-{metadata.checkpoint} commits after chk-{self._stamped}"
+        )
+        self._stamped = metadata.checkpoint
         # Some may have been confirmed while this metadata, which names them, was being written.
         self.restored(metadata)
         self._committing[metadata.checkpoint] = tuple(t.id for t in metadata.transactions)
@@ -165,3 +184,7 @@ class Transactions:
     def describe(self) -> str:
         """The whole state as stable text."""
         return f"uncommitted={len(self._uncommitted)}"
+
+
+def _stamped(transactions: Iterable[TransactionRecord], checkpoint: int) -> list[TransactionRecord]:
+    return [replace(transaction, checkpoint=checkpoint) for transaction in transactions]

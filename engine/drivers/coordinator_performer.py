@@ -346,7 +346,7 @@ def recover_sinks(store: Store | None, job: str, sinks: Sinks, effect: d.Recover
     """
     epoch, records = effect.epoch, effect.transactions
     if store is None:
-        return sinks.recover(epoch, records)
+        return sinks.recover(epoch, effect.restored, records)
     try:
         if effect.start is not None:
             catalog.note_start(store, job, effect.start)
@@ -355,8 +355,8 @@ def recover_sinks(store: Store | None, job: str, sinks: Sinks, effect: d.Recover
         return d.SinkFailed(None, f"the start of epoch {epoch} could not be noted: {error}")
     if newest > epoch:
         return _superseded(job, epoch, newest)
-    restored = None if effect.start is None else effect.restored
-    return sinks.recover(epoch, records, through=epoch, restored=restored)
+    starts = effect.start is not None
+    return sinks.recover(epoch, effect.restored, records, through=epoch, starts=starts)
 
 
 class Sinks:
@@ -367,37 +367,42 @@ class Sinks:
 
     def commit(self, checkpoint: int, records: Sequence[TransactionRecord]) -> Answer:
         """Commit a checkpoint's transactions, sink by sink."""
+        name = ""
         try:
             for sink, transactions in self._by_sink(records).items():
+                name = f" to sink {sink!r}"
                 if transactions:
-                    self._committers[sink].commit(transactions)
+                    self._committers[sink].commit(checkpoint, transactions)
         except Exception as error:
-            reason = f"the commit of chk-{checkpoint} failed: {error}"
+            reason = f"the commit of chk-{checkpoint}{name} failed: {error}"
             return d.SinkFailed(checkpoint, reason, isinstance(error, CommitLost))
         return d.TransactionsCommitted(checkpoint)
 
     def recover(
         self,
         epoch: int,
+        restored: int,
         records: Sequence[TransactionRecord],
         *,
         through: int | None = None,
-        restored: int | None = None,
+        starts: bool = False,
     ) -> Answer:
         """Commit again what the restored checkpoint names, abort everything else.
 
         Args:
             through: see `SinkCommitter.recover`.
-            restored: the checkpoint from which an attempt starts; None: none starts.
+            starts: an attempt starts from the restored checkpoint.
         """
+        name = "the sinks"
         try:
             for sink, transactions in self._by_sink(records).items():
+                name = f"sink {sink!r}"
                 committer = self._committers[sink]
-                committer.recover(transactions, epoch=through)
-                if restored is not None and isinstance(committer, GoesBack):
+                committer.recover(restored, transactions, epoch=through)
+                if starts and isinstance(committer, GoesBack):
                     committer.go_on(restored)
         except Exception as error:
-            reason = f"the sinks could not be recovered: {error}"
+            reason = f"{name} could not be recovered: {error}"
             return d.SinkFailed(None, reason, isinstance(error, CommitLost))
         return d.SinksRecovered(epoch)
 
@@ -406,7 +411,8 @@ class Sinks:
         for record in records:
             if record.sink not in by_sink:
                 raise KeyError(f"no sink {record.sink!r} to commit {record.id} to")
-            by_sink[record.sink].append(Transaction(record.id, record.payload))
+            transaction = Transaction(record.id, record.payload, record.run, record.checkpoint)
+            by_sink[record.sink].append(transaction)
         return by_sink
 
 

@@ -1,11 +1,14 @@
-"""Python's own settings in a worker's process, which keep its threads from waiting for one
-another.
+"""Settings of a worker's process: those of Python, which keep its threads from waiting for one
+another, and Arrow's memory.
 """
 
 from __future__ import annotations
 
 import gc
+import os
 import sys
+
+import pyarrow as pa
 
 #: Beside a thread that computes in pure Python, every hand-over waits this long instead of the
 #: default 5 ms.
@@ -26,3 +29,14 @@ def freeze_loaded() -> None:
     work, which are few.
     """
     gc.freeze()
+
+
+def keep_freed_memory() -> None:
+    """Let Arrow take its memory from jemalloc, unless `ARROW_DEFAULT_MEMORY_POOL` names another.
+
+    A batch lives for milliseconds. Arrow's own choice, mimalloc, gives its memory back to the
+    kernel soon, and takes it anew in huge pages, which the kernel has to fill with zeros.
+    """
+    chosen = "ARROW_DEFAULT_MEMORY_POOL" in os.environ
+    if not chosen and "jemalloc" in pa.supported_memory_backends():
+        pa.set_memory_pool(pa.jemalloc_memory_pool())

@@ -16,7 +16,7 @@ from headrace.inflight.log import USUAL, Continuous, LogLimits
 from headrace.inflight.writer import AdHoc, Floors, InflightWriter, Piece
 
 from ..contract.execution import SubtaskId
-from ..contract.operators import Snapshot
+from ..contract.operators import Snapshot, StateSnapshot
 from ..storage.databases import StoredFiles, release_all
 from ..storage.snapshots import Written
 from ..worker.subtask_events import Cut
@@ -77,18 +77,39 @@ class Persistence:
         self.files = StoredFiles()
         #: {checkpoint: its write}, until the write begins.
         self._writes: dict[int, CheckpointWrite] = {}
+        #: {checkpoint: states of sources that hear of it}, until a newer one is complete.
+        self._heard: dict[int, dict[SubtaskId, tuple[StateSnapshot, ...]]] = {}
 
-    def freeze(self, checkpoint: int, subtask: SubtaskId, states: Frozen, sync_ns: int) -> None:
-        """The subtask's state is frozen for `checkpoint`."""
+    def freeze(
+        self,
+        checkpoint: int,
+        subtask: SubtaskId,
+        states: Frozen,
+        sync_ns: int,
+        hears: str | None = None,
+    ) -> None:
+        """The subtask's state is frozen for `checkpoint`.
+
+        `hears`: name of the source that hears of the checkpoint when it is complete.
+        """
         write = self._writes.setdefault(checkpoint, CheckpointWrite(checkpoint))
         write.snapshots[subtask] = states
         write.sync_ns[subtask] = sync_ns
+        if hears is not None:
+            own = (s for name, s in states if name == hears and isinstance(s, StateSnapshot))
+            self._heard.setdefault(checkpoint, {})[subtask] = tuple(own)
+
+    def heard(self, checkpoint: int, subtask: SubtaskId) -> tuple[StateSnapshot, ...]:
+        """Return the states of the subtask's source in a complete checkpoint, the newest."""
+        return self._heard[checkpoint].pop(subtask)
 
     def persist(self, order: PersistCheckpoint) -> None:
         """Every subtask has cut; `ready` follows."""
         write = self._writes[order.checkpoint]
         write.epoch, write.cuts, write.savepoint = order.epoch, order.cuts, order.savepoint
         write.full = order.full
+        if order.savepoint is not None:  # nobody hears of savepoints
+            self._heard.pop(order.checkpoint, None)
 
     def ready(self, floors: Floors) -> Iterator[CheckpointWrite | Piece]:
         """Hand out the writes to begin now, each once: checkpoints before pieces of the log."""
@@ -113,11 +134,13 @@ class Persistence:
 
     def confirmed(self, checkpoint: int) -> None:
         """The checkpoint is complete: later checkpoints may name its data."""
+        self._heard = {number: s for number, s in self._heard.items() if number >= checkpoint}
         for stored in (self.inflight, self.files):
             stored.confirmed(checkpoint)
 
     def given_up(self, checkpoint: int) -> None:
         """The checkpoint will never be complete: release frozen state not being written."""
+        self._heard.pop(checkpoint, None)
         write = self._writes.pop(checkpoint, None)
         for pieces in () if write is None else write.snapshots.values():
             release_all(pieces)

@@ -426,7 +426,9 @@ class WorkerDriver(Performer[_Loaded, ConnectionId]):
         self._loaded.opening.discard(event.subtask)
         if not self._loaded.opening:
             self._drop_ahead(self._loaded)
-            self._step(w.AttemptLoaded(event.epoch))
+            threads = self._loaded.threads
+            hearing = frozenset(id for id, thread in threads.items() if thread.chain.hears)
+            self._step(w.AttemptLoaded(event.epoch, hearing))
 
     def _drop_ahead(self, loaded: _Loaded) -> None:
         if loaded.ahead is not None:

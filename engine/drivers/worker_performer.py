@@ -27,6 +27,7 @@ from ..contract import messages as m
 from ..contract.errors import HeadraceError
 from ..contract.execution import ExecutionPlan, SubtaskId
 from ..operators.chain import Chain
+from ..operators.work import CompletedWork
 from ..storage.log_files import PieceWritten
 from ..storage.snapshots import (
     CorruptState,
@@ -138,6 +139,9 @@ class Performer(ABC, Generic[_Attempt, _Connection]):
 
     def _perform(self, effect: w.WorkerEffect) -> None:
         match effect:
+            case RunWork(subtask, number, CompletedWork(checkpoint)):
+                states = self._attempt().persistence.heard(checkpoint, subtask)
+                self._run(RunWork(subtask, number, CompletedWork(checkpoint, states)))
             case RunWork():
                 self._run(effect)
             case CommitWork(subtask):
@@ -184,9 +188,12 @@ class Performer(ABC, Generic[_Attempt, _Connection]):
 
     def _snapshot(self, effect: TakeSnapshot) -> None:
         began_ns = self._clock_ns()
-        states = self._chain(effect.subtask).snapshot()
+        chain = self._chain(effect.subtask)
+        states = chain.snapshot()
         sync_ns = self._clock_ns() - began_ns
-        self._attempt().persistence.freeze(effect.checkpoint, effect.subtask, states, sync_ns)
+        self._attempt().persistence.freeze(
+            effect.checkpoint, effect.subtask, states, sync_ns, chain.hears
+        )
 
     def _attempt(self) -> _Attempt:
         assert self._loaded is not None, "no attempt is loaded"

@@ -6,7 +6,7 @@ import os
 import sys
 import threading
 
-from pyspark import cloudpickle
+import cloudpickle
 
 from headrace.channels.connection_room import RoomLimits
 from headrace.channels.credit import Debloat
@@ -21,7 +21,7 @@ from ..network.connection import REPORT_BYTES
 from ..storage.checkpoint_storage import open_store
 from ..worker.subtask_spec import Limits
 from .companion import Companion
-from .interpreter import freeze_loaded, hand_over_soon
+from .interpreter import freeze_loaded, hand_over_soon, keep_freed_memory
 from .isolated_process import SpawnedProcess
 from .user_output import redirected, speaking
 from .worker_driver import WorkerDriver, WorkerSettings
@@ -48,6 +48,8 @@ def run_worker(program: WorkerProgram, incarnation: Incarnation, host: str) -> N
     # Otherwise the process is the user's.
     owns_process = threading.current_thread() is threading.main_thread()
     companion: Companion | None = None
+    if owns_process:
+        keep_freed_memory()
     if owns_process and sys.platform == "linux":
         # Before the program is loaded, whose modules may start threads.
         companion = Companion(program, incarnation)

@@ -20,7 +20,7 @@ import sys
 import threading
 from typing import NoReturn
 
-from pyspark import cloudpickle
+import cloudpickle
 
 from ..contract.launcher import Entry, Incarnation, WorkerProgram
 from ..drivers.parent import ORPHANED
@@ -31,8 +31,7 @@ _PR_SET_NAME = 15
 
 def encode(entry: Entry, program: WorkerProgram, incarnation: Incarnation, host: str) -> bytes:
     """Return the message that makes a child run `entry(program, incarnation, host)`."""
-    # pyspark ships cloudpickle without types.
-    body: bytes = cloudpickle.dumps((entry, program, incarnation, host))  # type: ignore[no-untyped-call]
+    body: bytes = cloudpickle.dumps((entry, program, incarnation, host))
     return _LENGTH.pack(len(body)) + body
 
 

@@ -8,7 +8,8 @@ runtime sends the output after committing the call.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import nullcontext
+from contextlib import contextmanager, nullcontext
+from dataclasses import replace
 from itertools import chain, pairwise
 from types import FrameType
 from typing import assert_never
@@ -17,13 +18,14 @@ import pyarrow as pa
 
 from headrace.channels.partitioners.partitioner import Splitter
 
-from ..contract.errors import UserCodeError
+from ..contract.errors import StorageUnreachable, UserCodeError, UserError
 from ..contract.execution import EventTimeRole, OperatorPlan, Output, TaskPlan
 from ..contract.operators import (
     HEAP,
     ChildProcess,
     ErrorOutput,
     EventTimeOperator,
+    HearsCheckpoints,
     KeepsDatabase,
     LateOutput,
     Operator,
@@ -39,6 +41,7 @@ from ..contract.operators import (
     SourceReader,
     SourceStatus,
     StateBackend,
+    StateSnapshot,
     TakesEventTime,
     Transaction,
 )
@@ -49,6 +52,7 @@ from .progress import Progress, WatermarkGenerator
 from .work import (
     AdvanceWork,
     ChainTime,
+    CompletedWork,
     FinishWork,
     Outputs,
     PollWork,
@@ -119,6 +123,8 @@ class Chain:
         self._source: SourceReader | None = None
         #: The same, if it tells its splits apart.
         self._splits: ReadsSplits | None = None
+        #: The same, if it hears of complete checkpoints.
+        self._hears: HearsCheckpoints | None = None
         self._operators: list[Operator] = []
         #: Of each operator.
         self._operator_blames: list[Blames] = []
@@ -159,7 +165,8 @@ class Chain:
                 # Listed before it is opened: an operator that fails half-way still holds resources
                 # to close.
                 self._members.append((plan.name, member))
-                member.open(context)
+                with _named(plan):
+                    member.open(context)
         self._tell_call(None)
         self._keepers = [(name, m) for name, m in self._members if isinstance(m, KeepsDatabase)]
         self._progress = Progress(self._operators)
@@ -207,6 +214,9 @@ class Chain:
                 outputs = self.finish()
             case PrecommitWork(checkpoint):
                 return WorkDone(number, transactions=tuple(self.precommit(checkpoint)))
+            case CompletedWork(checkpoint, states):
+                self.completed(checkpoint, states)
+                return WorkDone(number)
             case _:
                 assert_never(work)
         rows_failed, dropped = self.take_failed()
@@ -288,7 +298,21 @@ class Chain:
         with self._blames[name]:
             if isinstance(self._sink, TakesEventTime):
                 self._sink.tell_event_time(self._progress.reached_ns)
-            return [(name, transaction) for transaction in self._sink.precommit(checkpoint)]
+            transactions = self._sink.precommit(checkpoint)
+            run = self._contexts[-1].owner
+            return [(name, replace(transaction, run=run)) for transaction in transactions]
+
+    @property
+    def hears(self) -> str | None:
+        """Name of the source, if it wants to hear of complete checkpoints."""
+        return self._plan.operators[0].name if self._hears else None
+
+    def completed(self, checkpoint: int, states: Sequence[StateSnapshot]) -> None:
+        """Tell the source of a complete checkpoint, see `HearsCheckpoints`."""
+        assert self._hears is not None, f"{self._plan.name} hears nothing"
+        self._tell_call(0)
+        with self._blames[self._plan.operators[0].name]:
+            self._hears.completed(checkpoint, states)
 
     def failed_batch(self, operator: str) -> pa.RecordBatch | None:
         """Return the batch that `operator` worked on when the last call failed; None: on none."""
@@ -362,6 +386,8 @@ class Chain:
             self._source = plan.source()
             if isinstance(self._source, ReadsSplits):
                 self._splits = self._source
+            if isinstance(self._source, HearsCheckpoints):
+                self._hears = self._source
             return self._source
         if plan.sink is not None:
             assert plan is self._plan.operators[-1], f"{plan.name}: a sink is the tail of its chain"
@@ -495,6 +521,23 @@ class Chain:
         yield from ((Output.MAIN, batch) for batch in emitted)
         yield from ((Output.LATE, batch) for batch in self._late_records())
         yield from ((Output.ERRORS, batch) for batch in self._dead_letters())
+
+
+@contextmanager
+def _named(plan: OperatorPlan) -> Iterator[None]:
+    """Begin the sentence of a connector's own error with the connector's name.
+
+    Any other error gets the operator's name as in every call (`Blames`).
+    """
+    try:
+        yield
+    except (UserError, StorageUnreachable) as error:
+        if plan.operator is not None:
+            raise
+        kind = "source" if plan.source is not None else "sink"
+        place = f" ({plan.built_at})" if plan.built_at else ""
+        told = UserError if isinstance(error, UserError) else StorageUnreachable
+        raise told(f"{kind} {plan.name!r}{place}: {error}") from error
 
 
 def _told(letter: Mapping[str, object]) -> str:

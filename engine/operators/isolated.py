@@ -55,15 +55,13 @@ class IsolatedOperator(StatelessOperator):
 
         Raises: UserCodeError as the operator's own `open`; IsolatedFailed, OSError.
         """
-        # Not at the top: it imports pyspark.
-        from pyspark import cloudpickle
+        import cloudpickle  # not at the top: only isolated operators need it
 
         assert context.processes is not None, "a driver offers processes"
         self._process = context.processes()
         self._line = SharedBatches(self._process.connection)
         there = replace(context, backend=HEAP, processes=None)
-        # pyspark ships cloudpickle without types.
-        program = cloudpickle.dumps((self._make, self._operator, there))  # type: ignore[no-untyped-call]
+        program = cloudpickle.dumps((self._make, self._operator, there))
         self._told(lambda line: line.send(_OPEN, program))
         for _ in self._results():
             raise AssertionError("opening emits nothing")

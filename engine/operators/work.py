@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from headrace.channels.events import MIN_WATERMARK
 
-from ..contract.operators import SourceStatus, Transaction
+from ..contract.operators import SourceStatus, StateSnapshot, Transaction
 
 #: By output edge: (target among the edge's channels, batch, its size in bytes), in order of
 #: emission. The subtask's thread takes the size: asking Arrow for it gives the GIL away, and the
@@ -63,7 +63,18 @@ class PrecommitWork:
     checkpoint: int
 
 
-Work = ProcessWork | PollWork | AdvanceWork | FinishWork | PrecommitWork
+@dataclass(frozen=True, slots=True)
+class CompletedWork:
+    """Tell the source that a checkpoint is complete, and the states of the source in it.
+
+    The performer adds the states, which no machine sees.
+    """
+
+    checkpoint: int
+    states: tuple[StateSnapshot, ...] = ()
+
+
+Work = ProcessWork | PollWork | AdvanceWork | FinishWork | PrecommitWork | CompletedWork
 
 
 class ChainTime(NamedTuple):

@@ -4,8 +4,9 @@ The connectors of logged edges and the supervisor are the real ones. A region is
 subtasks are readers and writers, its checkpoints are dictionaries, and a seeded choice takes the
 next step. A step is a poll, one phase of a checkpoint (pre-commit, completion, commit), a crash
 between any two of these, a crash with another parallelism, a look of the supervisor, or a commit
-repeated by a coordinator that was given up for dead. Some crashes damage the newest checkpoint, so
-that the region falls back behind its readers.
+repeated by a coordinator that was given up for dead. Logs may be read ahead of checkpoints; then
+pieces are written at steps of their own, and checkpoints of readers wait for their writers'. Some
+crashes damage the newest checkpoint, so that the region falls back behind its readers.
 
 Each source makes the numbers from 0 on; a region writes every record that it reads. So each output
 must hold every number of every source that leads to it, once for each way there: the reference is
@@ -17,8 +18,11 @@ from __future__ import annotations
 
 import random
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Executor, Future
 from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
 
 import pyarrow as pa
 
@@ -28,8 +32,7 @@ from headrace.recovery.store import StoreUncertain
 
 from ..connectors.edge_log import (
     EdgeLogCommitter,
-    EdgeLogSink,
-    EdgeLogSource,
+    EdgeLogReader,
     EdgeLogWriter,
     place_of,
 )
@@ -67,12 +70,48 @@ class RegionShape:
         rows: of its own source; 0: it has none.
         reads: logs.
         writes: a log; empty: the job's output.
+        early: readers of its log do not wait for its checkpoints.
     """
 
     name: str
     rows: int
     reads: tuple[str, ...]
     writes: str = ""
+    early: bool = False
+
+
+class _NotYet(Exception):
+    """Entries do not cover a checkpoint yet."""
+
+
+def _pause() -> None:
+    raise _NotYet
+
+
+class _Later(Executor):
+    """Runs calls at steps of their own, or when somebody waits for them."""
+
+    def __init__(self) -> None:
+        self.calls: list[_Call] = []
+
+    def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
+        call = _Call(partial(fn, *args, **kwargs))
+        self.calls.append(call)
+        return call
+
+
+class _Call(Future[Any]):
+    def __init__(self, call: Callable[[], Any]) -> None:
+        super().__init__()
+        self._call = call
+
+    def run(self) -> None:
+        if not self.done():
+            self.set_result(self._call())
+
+    def result(self, timeout: float | None = None) -> Any:
+        self.run()
+        return super().result(timeout)
 
 
 @dataclass(slots=True)
@@ -110,6 +149,12 @@ class _Region:
     committer: EdgeLogCommitter | None = None
     #: Committers of attempts before, with what they may commit once more.
     zombies: list[tuple[EdgeLogCommitter, list[Transaction]]] = field(default_factory=list)
+    #: {log that it reads: whether ahead of checkpoints}.
+    reads_early: Mapping[str, bool] = field(default_factory=dict)
+    #: The state of the checkpoint that was taken.
+    frozen: Mapping[str, Sequence[StateSnapshot]] = field(default_factory=dict)
+    #: Writes under way, also of attempts before.
+    writing: _Later = field(default_factory=_Later)
     ended: set[tuple[str, int]] = field(default_factory=set)
     is_over: bool = False
     #: What was committed to the output, and the output at the last commit.
@@ -146,7 +191,7 @@ class _Region:
             self._show(kept)
         self._recover(kept)
         sources: dict[str, Source] = {
-            log: EdgeLogSource(self._files(log), _NUMBERS) for log in self.shape.reads
+            log: _PlayedSource(self._files(log), early) for log, early in self.reads_early.items()
         }
         if self.shape.rows:
             sources["numbers"] = SequenceSource(rows=self.shape.rows, batch_rows=4)
@@ -158,8 +203,11 @@ class _Region:
             self._open(name, readers, states)
         self.writers = []
         if self.shape.writes:
-            sink = EdgeLogSink(self._files(self.shape.writes))
-            self.writers = [sink.writer() for _ in range(self.parallelism)]
+            files, early = self._files(self.shape.writes), self.shape.early
+            self.writers = [
+                EdgeLogWriter(files, early=early, thread=self.writing)
+                for _ in range(self.parallelism)
+            ]
             self._open(self.shape.writes, self.writers, states)
 
     def _recover(self, kept: _Kept | None) -> None:
@@ -168,8 +216,10 @@ class _Region:
         if self.committer is not None:
             self.zombies.append((self.committer, [] if kept is None else kept.transactions))
         self.committer = EdgeLogCommitter(self._files(self.shape.writes))
-        self.committer.recover([] if kept is None else kept.transactions, epoch=self.epoch)
-        self.committer.go_on(0 if kept is None else kept.number)
+        number = 0 if kept is None else kept.number
+        named = [] if kept is None else kept.transactions
+        self.committer.recover(number, named, epoch=self.epoch)
+        self.committer.go_on(number)
 
     def _open(
         self,
@@ -193,8 +243,10 @@ class _Region:
             steps.append("complete")
         else:
             steps.append("take")
-        # Damage shows in regions that have come some way.
-        may_crash = self.crashes and (not self.damage or self.rng.random() < 0.1)
+        steps += ["write"] * bool(self.writing.calls)
+        # Damage, and what was read early, show in regions that have come some way.
+        is_late = self.damage or self.shape.early
+        may_crash = self.crashes and (not is_late or self.rng.random() < 0.1)
         return [*steps, *(["crash"] if may_crash else [])]
 
     def take(self, step: str) -> None:
@@ -206,10 +258,16 @@ class _Region:
                 self.taken = self._freeze()
             case "complete":
                 assert self.taken is not None, "nothing was taken"
+                try:
+                    self.taken.states = self._states()
+                except _NotYet:
+                    return
                 self.kept = [*self.kept[1 - _RETAIN[self.damage > 0] :], self.taken]
                 self.taken, self.uncommitted = None, self.taken
             case "commit":
                 self._commit()
+            case "write":
+                self.writing.calls.pop(0).run()
             case "crash":
                 self.crashes -= 1
                 if self.damage and len(self.kept) > 1 and self.rng.random() < self.damage:
@@ -249,17 +307,21 @@ class _Region:
         members: dict[str, Sequence[Stateful]] = dict(self.readers)
         if self.writers:
             members[self.shape.writes] = self.writers
-        states = {
-            name: [_restored(state) for member in each for state in member.snapshot()]
+        self.frozen = {
+            name: [state for member in each for state in member.snapshot()]
             for name, each in members.items()
         }
-        return _Kept(self.checkpoint, states, transactions, Counter(self.output), self._all_ended)
+        return _Kept(self.checkpoint, {}, transactions, Counter(self.output), self._all_ended)
+
+    def _states(self) -> dict[str, list[RestoredState]]:
+        """The state that was frozen. Raises: _NotYet; HeadraceError."""
+        return {name: [_restored(state) for state in each] for name, each in self.frozen.items()}
 
     def _commit(self) -> None:
         assert self.uncommitted is not None, "nothing is complete"
         done, self.uncommitted = self.uncommitted, None
         if self.committer is not None:
-            self.committer.commit(done.transactions)
+            self.committer.commit(done.number, done.transactions)
         self._show(done)
         self.is_over = done.finished
 
@@ -267,7 +329,7 @@ class _Region:
         """A coordinator that was given up for dead commits once more."""
         committer, transactions = self.rng.choice(self.zombies)
         try:
-            committer.commit(transactions)
+            committer.commit(self.checkpoint, transactions)
         except (Fenced, StoreUncertain):
             return
 
@@ -312,6 +374,9 @@ class RegionWorld:
             shape.name: _Region(shape, self.store, self.rng, self.rng.randint(0, 3), damage)
             for shape in self.shapes
         }
+        early = {shape.writes: shape.early for shape in self.shapes}
+        for region in self.regions.values():
+            region.reads_early = {log: early[log] for log in region.shape.reads}
         self.supervisor = s.Supervisor(
             {
                 shape.name: RegionSpec((shape.writes,) if shape.writes else (), shape.reads)
@@ -369,7 +434,8 @@ class RegionWorld:
             assert "no longer knows checkpoint" in str(reason), f"{name}: {reason}"
             self.given_up = str(reason)
         except HeadraceError as reason:
-            expected = self.damage and isinstance(reason.__cause__, WentBack)
+            may_go_back = self.damage or any(self.regions[name].reads_early.values())
+            expected = may_go_back and isinstance(reason.__cause__, WentBack)
             assert expected, f"{name}: {reason}"
             self._failed = True
             self.failures[name] += 1
@@ -392,6 +458,7 @@ class RegionWorld:
     def _roll_back(self, checkpoints: Mapping[str, int]) -> None:
         for name, region in self.regions.items():
             if name in checkpoints:
+                assert self.damage, f"{name} went back to {checkpoints[name]} without damage"
                 assert not region.is_over, f"{name} was over"
                 self.rolled_back += 1
                 region.go_back(checkpoints[name])
@@ -446,6 +513,16 @@ class RegionWorld:
             writer = next(other for other in self.shapes if other.writes == log)
             numbers += self._reference(writer)
         return numbers
+
+
+@dataclass(frozen=True, slots=True)
+class _PlayedSource:
+    files: EdgeLogFiles
+    early: bool
+    schema: pa.Schema = _NUMBERS
+
+    def reader(self) -> EdgeLogReader:
+        return EdgeLogReader(self.files, early=self.early, pause=_pause)
 
 
 def draw_shapes(rng: random.Random) -> list[RegionShape]:

@@ -3,6 +3,9 @@
 The system outlives all processes. Each transaction is open, prepared, committed or aborted;
 committed rows are visible in the order of the commits. An impossible commit is an error, never
 silence.
+
+A system with tokens recognises repeated commits as a table format does: by the highest checkpoint
+applied for a run. A wrong stamp is a loss there, or doubles rows.
 """
 
 from __future__ import annotations
@@ -37,25 +40,30 @@ class TransactionStatus(Enum):
 
 @dataclass(slots=True)
 class SinkTransaction:
-    """A transaction of the outside system."""
+    """A transaction of the outside system. `stamp`: run and checkpoint under which it was applied,
+    in a system with tokens.
+    """
 
     sink: str
     subtask: int
     status: TransactionStatus
     rows: list[Row] = field(default_factory=list)
+    stamp: tuple[str, int] = ("", 0)
 
 
 class SinkSystem:
     """The outside system of all sinks of a run.
 
     Attributes:
+        has_tokens: commits are told apart by tokens, not by ids.
         transactions: by id, in order of their beginning.
         visible: ids in the order of their commits.
         cuts: {(epoch, checkpoint): ids of transactions prepared, or already committed, at the cut
             of the sinks' subtasks}.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, *, has_tokens: bool = False) -> None:
+        self.has_tokens = has_tokens
         self.transactions: dict[str, SinkTransaction] = {}
         self.visible: list[str] = []
         self.cuts: dict[tuple[int, int], set[str]] = {}
@@ -84,6 +92,28 @@ class SinkSystem:
 
         Raises CommitLost when the outcome is lost.
         """
+        transaction = self._settled(id)
+        if transaction.status is TransactionStatus.PREPARED:
+            transaction.status = TransactionStatus.COMMITTED
+            self.visible.append(id)
+
+    def apply(self, sink: str, run: str, transactions: Sequence[Transaction]) -> None:
+        """Show the rows of the run's transactions above its token, which rises with them.
+
+        Raises CommitLost when the outcome of one is lost; none is shown then.
+        """
+        token = self._token(sink, run)
+        new = [(t, self._settled(t.id)) for t in transactions if t.checkpoint > token]
+        for transaction, shown in new:
+            shown.status = TransactionStatus.COMMITTED
+            shown.stamp = (run, transaction.checkpoint)
+            self.visible.append(transaction.id)
+
+    def _token(self, sink: str, run: str) -> int:
+        stamps = (t.stamp for t in self.transactions.values() if t.sink == sink)
+        return max((checkpoint for of, checkpoint in stamps if of == run), default=0)
+
+    def _settled(self, id: str) -> SinkTransaction:
         transaction = self.transactions.get(id)
         if transaction is None or transaction.status in (
             TransactionStatus.OPEN,
@@ -91,9 +121,7 @@ class SinkSystem:
         ):
             status = "unknown" if transaction is None else transaction.status.value
             raise CommitLost(f"transaction {id} cannot be committed: it is {status}")
-        if transaction.status is TransactionStatus.PREPARED:
-            transaction.status = TransactionStatus.COMMITTED
-            self.visible.append(id)
+        return transaction
 
     def abort(self, id: str) -> None:
         """Forget the rows."""
@@ -193,20 +221,29 @@ class SystemCommitter:
 
     Args:
         call: makes a call to the system: method name, arguments.
+        has_tokens: see `SinkSystem`.
     """
 
-    def __init__(self, sink: str, call: Callable[..., Any]) -> None:
+    def __init__(self, sink: str, call: Callable[..., Any], *, has_tokens: bool = False) -> None:
         self._sink = sink
         self._call = call
+        self._has_tokens = has_tokens
 
-    def commit(self, transactions: Sequence[Transaction]) -> None:
+    def commit(self, checkpoint: int, transactions: Sequence[Transaction]) -> None:
         """Commit in sequence; raises when the system does not answer."""
         for transaction in transactions:
-            self._call("commit", transaction.id)
+            if self._has_tokens:
+                # As many calls as without tokens, so that a seed keeps its schedule.
+                together = [t for t in transactions if t.run == transaction.run]
+                self._call("apply", self._sink, transaction.run, together)
+            else:
+                self._call("commit", transaction.id)
 
-    def recover(self, committed: Sequence[Transaction], *, epoch: int | None = None) -> None:
+    def recover(
+        self, checkpoint: int, committed: Sequence[Transaction], *, epoch: int | None = None
+    ) -> None:
         """Commit again, then abort all others up to `epoch`."""
-        self.commit(committed)
+        self.commit(checkpoint, committed)
         keep = {transaction.id for transaction in committed}
         for id in self._call("open", self._sink):
             if id not in keep and (epoch is None or _epoch(id) <= epoch):

@@ -106,6 +106,11 @@ class LocalFiles:
     def get(
         self, path: str, offset: int, length: int | None, bytes_max: int | None = None
     ) -> bytes:
+        with self._opened(path) as file:
+            return _read(path, file, offset, length, bytes_max)
+
+    @contextlib.contextmanager
+    def _opened(self, path: str) -> Iterator[int]:
         target = self._target(path)
         # Not blocking: opening a pipe planted there would wait for a writer.
         flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
@@ -119,7 +124,7 @@ class LocalFiles:
                     raise NotAFile(path, _REJECTIONS[errno.ELOOP]) from error
                 raise
             try:
-                return _read(path, file, offset, length, bytes_max)
+                yield file
             finally:
                 os.close(file)
 
@@ -351,16 +356,14 @@ def _read(path: str, file: int, offset: int, length: int | None, bytes_max: int 
     """Read after comparing with the file's size: a length from a damaged handle must not
     allocate.
     """
-    status = os.fstat(file)
-    if not stat.S_ISREG(status.st_mode):
-        raise NotAFile(path, "not a regular file")
-    available = status.st_size - offset
+    size_bytes = _size_bytes(path, file)
+    available = size_bytes - offset
     wanted = max(available, 0) if length is None else length
     if bytes_max is not None and wanted > bytes_max:
         raise TooLarge(path, bytes_max)
     if offset < 0 or wanted < 0 or wanted > max(available, 0):
         asked = f"{wanted} bytes at offset {offset}"
-        raise StoreRejected(path, f"{asked} of a file of {status.st_size} bytes")
+        raise StoreRejected(path, f"{asked} of a file of {size_bytes} bytes")
     pieces: list[bytes] = []
     while wanted > 0:
         piece = os.pread(file, wanted, offset)
@@ -370,3 +373,10 @@ def _read(path: str, file: int, offset: int, length: int | None, bytes_max: int 
         offset += len(piece)
         wanted -= len(piece)
     return pieces[0] if len(pieces) == 1 else b"".join(pieces)
+
+
+def _size_bytes(path: str, file: int) -> int:
+    status = os.fstat(file)
+    if not stat.S_ISREG(status.st_mode):
+        raise NotAFile(path, "not a regular file")
+    return status.st_size

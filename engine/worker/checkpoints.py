@@ -76,7 +76,7 @@ class Checkpoints:
             checkpoint=event.checkpoint,
             subtasks=[self._snapshot(cut, event, now_ns) for cut in checkpoint.cuts],
             transactions=[
-                TransactionRecord(sink, transaction.id, transaction.payload)
+                TransactionRecord(sink, transaction.id, transaction.payload, transaction.run)
                 for cut in checkpoint.cuts
                 for sink, transaction in cut.transactions
             ],

@@ -21,6 +21,9 @@ _GROWTH_MAX: Final = 4
 _QUICK_NS: Final = 500_000
 #: One piece in so many is twice as large as the others, or half as large.
 _PROBE_EVERY: Final = 8
+#: Where a fixed cost has made the pieces large, that one is so many times smaller: in large pieces
+#: noise looks like a fixed cost, and would keep them large.
+_PROBE_DOWN: Final = 8
 #: Sizes that differ by less teach nothing about the cost of a row.
 _CHANGE_MIN: Final = 1.25
 #: Output of a piece that is larger than the target time asks for; soft.
@@ -110,6 +113,8 @@ class Pace:
     def _probe(self) -> int:
         """Return the size of a piece that shall teach the cost of a row."""
         self._since_probe = 0
+        if _PROBE_DOWN < self.rows_worth < self._rows_limit:
+            return self._rows // _PROBE_DOWN
         up = self._rows == 1 or (self._probes_up and self._rows * 2 <= self._rows_limit)
         self._probes_up = not up
         return self._rows * 2 if up else self._rows // 2

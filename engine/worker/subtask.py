@@ -39,6 +39,7 @@ from headrace.inflight.spill import (
 from ..contract.operators import SourceStatus
 from ..operators.work import (
     AdvanceWork,
+    CompletedWork,
     FinishWork,
     PollWork,
     PrecommitWork,
@@ -151,6 +152,8 @@ class Subtask:
         #: Something was worked on since the last pre-commit, so that the next cut needs one.
         self._unflushed = True
         self._precommits = Precommits()
+        #: The newest complete checkpoint of which the source has still to be told.
+        self._completed: int | None = None
         #: The last failure for which a record was dropped, in words.
         self._dropped = ""
         self._now_ns = now_ns
@@ -212,6 +215,8 @@ class Subtask:
             case CheckpointCompleted():
                 self._precommits.completed(event.checkpoint)
                 self._cuts.completed(event.checkpoint)
+                if self._spec.hears:
+                    self._completed = event.checkpoint
             case BufferRead():
                 self._ledger.read(event.number, event.batch.num_rows)
                 self._replay.was_read(event.number, event.batch)
@@ -360,6 +365,10 @@ class Subtask:
         return self._next_work(effects)
 
     def _next_work(self, effects: list[SubtaskEffect]) -> bool:
+        if self._completed is not None:
+            checkpoint, self._completed = self._completed, None
+            self._run(CompletedWork(checkpoint), effects)
+            return True
         if self._finished or not self._results.has_room:
             return False
         if self._draining:
@@ -427,7 +436,8 @@ class Subtask:
         assert work is not None, f"{self.id}: work {done.work} ended twice"
         effects.append(CommitWork(self.id))
         self._time.spoke(done.time, self._now_ns)
-        self._unflushed = not isinstance(work, PrecommitWork)
+        if not isinstance(work, CompletedWork):
+            self._unflushed = not isinstance(work, PrecommitWork)
         self._pace.rows_late += done.rows_late
         self._pace.rows_failed += done.rows_failed
         self._dropped = done.dropped or self._dropped
@@ -451,6 +461,8 @@ class Subtask:
             case PrecommitWork():
                 self._precommits.add(done.transactions)
                 self._freeze(work.checkpoint, effects)
+            case CompletedWork():
+                pass
             case _:
                 assert_never(work)
 
@@ -562,7 +574,10 @@ class Subtask:
 
         Barrier first: the next tasks need not wait.
         """
-        capture = self._cuts.next_due(running=self._running is not None)
+        running = self._running is not None
+        if isinstance(self._running, CompletedWork) and not self._spec.is_sink:
+            running = False  # it reads no record and emits none: every cut goes by it
+        capture = self._cuts.next_due(running=running)
         if capture is None:
             return False
         self._cuts.take(

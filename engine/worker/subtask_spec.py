@@ -87,6 +87,7 @@ class SubtaskSpec:
         time: event time of its operators.
         batch: the batches that its operators ask for; None: records are handed out as they come.
         feedback: the input ports that are back-edges of a loop; the subtask is the loop's head.
+        hears: the source hears of complete checkpoints.
     """
 
     id: SubtaskId
@@ -103,6 +104,7 @@ class SubtaskSpec:
     time: EventTimeSpec = NO_EVENT_TIME
     batch: BatchRule | None = None
     feedback: frozenset[int] = frozenset()
+    hears: bool = False
 
 
 def _position(positions: Mapping[ChannelId, ChannelPosition], channel: ChannelId) -> int:

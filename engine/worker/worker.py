@@ -11,7 +11,8 @@ waits for the next `Deploy`.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
+from dataclasses import replace
 from enum import Enum
 from typing import assert_never
 
@@ -179,7 +180,7 @@ class Worker:
                     return []
         match event:
             case AttemptLoaded():
-                return self._loaded()
+                return self._loaded(event.hearing)
             case AttemptLoadFailed():
                 return self._load_failed(event)
             case PeerConnected():
@@ -292,12 +293,13 @@ class Worker:
         self.phase = Phase.IDLE
         return effects
 
-    def _loaded(self) -> list[WorkerEffect]:
+    def _loaded(self, hearing: Collection[SubtaskId]) -> list[WorkerEffect]:
         assert self.phase is Phase.LOADING, self.phase
         assert self._deploy is not None
         workers = {slot: p.worker for p in self._deploy.workers for slot in p.slots}
         self._attempt = Attempt(self._epoch, self.me, self._plan, workers, self._limits.logs)
-        self._attempt.build(self._specs(self._deploy), self._now_ns)
+        specs = [replace(s, hears=s.id in hearing) for s in self._specs(self._deploy)]
+        self._attempt.build(specs, self._now_ns)
         self.phase = Phase.READY
         return [Report(m.Deployed(self._epoch))]
 

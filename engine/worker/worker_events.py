@@ -50,9 +50,10 @@ class ControlLost:
 
 @dataclass(frozen=True, slots=True)
 class AttemptLoaded:
-    """Operators are open and restored."""
+    """Operators are open and restored. `hearing`: subtasks whose source hears of checkpoints."""
 
     epoch: int
+    hearing: frozenset[SubtaskId] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)

@@ -351,4 +351,8 @@ def transactions_of_the_dead_stay_open(patch: pytest.MonkeyPatch) -> None:
 
     Here: a recovery commits what the checkpoint names and leaves everything else open.
     """
-    patch.setattr(SystemCommitter, "recover", lambda self, committed: self.commit(committed))
+    patch.setattr(
+        SystemCommitter,
+        "recover",
+        lambda self, checkpoint, committed, **_: self.commit(checkpoint, committed),
+    )

@@ -24,7 +24,7 @@ from headrace.channels.outbox import Outbox
 from headrace.channels.subpartition import Overtaken, QueuedEvent, Subpartition
 from headrace.channels.wire import EventFrame, Frame
 from headrace.engine.coordinator import coordinator_events as d
-from headrace.engine.coordinator.checkpoints import Checkpoints
+from headrace.engine.coordinator.checkpoints import Checkpoints, PendingCheckpoint
 from headrace.engine.coordinator.coordinator import Coordinator
 from headrace.engine.coordinator.retention import Retention
 from headrace.engine.coordinator.transactions import Transactions
@@ -431,10 +431,43 @@ def commit_is_forgotten_on_restore(patch: pytest.MonkeyPatch) -> None:
 
 @mutant
 def unconfirmed_transactions_are_not_carried_over(patch: pytest.MonkeyPatch) -> None:
-    def carry_over(self: Transactions, transactions: Any) -> list[Any]:
-        return [t for t in transactions if t.id not in self._uncommitted]
+    def carry_over(self: Transactions, checkpoint: int, transactions: Any) -> list[Any]:
+        fresh = [t for t in transactions if t.id not in self._uncommitted]
+        return [msgspec.structs.replace(t, checkpoint=checkpoint) for t in fresh]
 
     patch.setattr(Transactions, "carry_over", carry_over)
+
+
+@mutant
+def stamps_are_overwritten_when_transactions_are_carried_over(patch: pytest.MonkeyPatch) -> None:
+    whole = Transactions.carry_over
+
+    def carry_over(self: Transactions, checkpoint: int, transactions: Any) -> list[Any]:
+        named = whole(self, checkpoint, transactions)
+        return [msgspec.structs.replace(t, checkpoint=checkpoint) for t in named]
+
+    patch.setattr(Transactions, "carry_over", carry_over)
+
+
+@mutant
+def late_savepoint_stamps_transactions(patch: pytest.MonkeyPatch) -> None:
+    """A savepoint that is acknowledged after a newer checkpoint was complete commits by itself."""
+    commit = Transactions.commit
+
+    def hasty(self: Transactions, metadata: Any) -> Any:
+        self._stamped = 0
+        return commit(self, metadata)
+
+    patch.setattr(Transactions, "commit", hasty)
+    patch.setattr(PendingCheckpoint, "commits", property(lambda self: True))
+    saved = Checkpoints._saved
+
+    def committed(self: Checkpoints, pending: PendingCheckpoint, metadata: Any) -> Any:
+        effects = saved(self, pending, metadata)
+        own = pending.final or not metadata.transactions
+        return effects if own else [*effects, *self._transactions.commit(metadata)]
+
+    patch.setattr(Checkpoints, "_saved", committed)
 
 
 @mutant

@@ -32,11 +32,11 @@ print(*[simulate(seed).trace_hash for seed in range(3)])
 """
 
 
-def test_forty_seeds_keep_every_promise() -> None:
-    # Those below are test_databases.py's.
-    result = run_campaign(range(40, 80), jobs=1)
+def test_twenty_seeds_keep_every_promise() -> None:
+    # Those above are test_databases.py's.
+    result = run_campaign(range(20), jobs=1)
     assert result.violations == {}
-    assert result.seeds == 40
+    assert result.seeds == 20
 
 
 def test_a_campaign_silences_the_log_only_while_it_runs() -> None:
@@ -47,7 +47,7 @@ def test_a_campaign_silences_the_log_only_while_it_runs() -> None:
 
 @pytest.mark.parametrize("mode", CheckpointMode)
 def test_without_faults_every_mode_keeps_every_promise(mode: CheckpointMode) -> None:
-    result = run_campaign(range(1000, 1010), jobs=1, faults=False, mode=mode)
+    result = run_campaign(range(1000, 1006), jobs=1, faults=False, mode=mode)
     assert result.violations == {}
 
 

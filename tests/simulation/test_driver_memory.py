@@ -24,7 +24,7 @@ from headrace.engine.simulation.scheduler import MILLISECOND_NS
 
 from .interrupted import scenario
 
-HALF, MANY = 80, 200
+HALF, MANY = 60, 130
 #: The plan of a simulated job leads to the whole simulation.
 _CODE = (type, ModuleType, FunctionType, ExecutionPlan, partial)
 

@@ -51,7 +51,8 @@ def test_every_second_round_of_seeds_takes_ranges_for_custom_functions() -> None
 
 @pytest.mark.parametrize("old", EVERY)
 def test_every_pair_keeps_every_promise_on_some_edge(old: int) -> None:
-    for new in EVERY:
+    # Of every pair one in two; `make rescale-matrix` has all.
+    for new in range(1 + old % 2, PARALLELISM_MAX + 1, 2):
         # The edges take turns over the pairs, with a custom function and with ranges.
         result = run_pair(old, new, [(old * PARALLELISM_MAX + new) % (2 * len(EDGES))])
         assert not result.violations, line_of(result)
@@ -83,7 +84,7 @@ def test_operators_that_look_at_time_or_a_second_stream_keep_every_promise() -> 
 
 def test_keys_keep_their_order_over_forward_edges_behind_keyed_tasks() -> None:
     for old, new in ((1, 4), (4, 1), (2, 3)):
-        result = run_pair(old, new, range(2 * len(CHAINS)), chains=True)
+        result = run_pair(old, new, range(len(CHAINS)), chains=True)
         assert not result.failed, line_of(result)
         assert result.counts["replays in waves"], line_of(result)
 

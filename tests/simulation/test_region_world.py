@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import cast
 
 import pytest
 
+from headrace.engine.connectors import edge_log as connector
 from headrace.engine.connectors.edge_log import EdgeLogCommitter
 from headrace.engine.coordinator.region_choice import LogSeen
 from headrace.engine.coordinator.supervisor import (
@@ -16,14 +18,16 @@ from headrace.engine.coordinator.supervisor import (
     SupervisorEffect,
     TrimLog,
 )
-from headrace.engine.simulation.region_world import RegionShape, RegionWorld
+from headrace.engine.simulation.region_world import RegionShape, RegionWorld, draw_shapes
 from headrace.recovery import edge_log
+from headrace.recovery.edge_log_files import EdgeLogFiles
 
 CHAIN = (
     RegionShape("first", 30, (), "a"),
     RegionShape("second", 0, ("a",), "b"),
     RegionShape("third", 0, ("a", "b")),
 )
+EARLY_CHAIN = tuple(replace(shape, early=bool(shape.writes)) for shape in CHAIN)
 LONG_CHAIN = tuple(replace(shape, rows=4 * shape.rows) for shape in CHAIN)
 #: How often a crash damages the newest checkpoint, where it may.
 DAMAGE = 0.7
@@ -38,6 +42,21 @@ def test_every_record_comes_once_over_crashes_of_every_region(seed: int) -> None
 @pytest.mark.parametrize("seed", range(40))
 def test_a_log_with_two_readers_is_read_whole_by_both(seed: int) -> None:
     RegionWorld(seed, CHAIN).run()
+
+
+@pytest.mark.parametrize("seed", range(SEEDS))
+def test_what_is_read_ahead_of_checkpoints_comes_once_as_well(seed: int) -> None:
+    rng = random.Random(seed)
+    drawn = [replace(shape, early=rng.random() < 0.7) for shape in draw_shapes(rng)]
+    RegionWorld(seed, EARLY_CHAIN if seed % 3 == 0 else drawn).run()
+
+
+def test_readers_of_early_records_meet_cuts() -> None:
+    worlds = [RegionWorld(seed, EARLY_CHAIN) for seed in range(20)]
+    for world in worlds:
+        world.run()
+    assert sum(sum(world.failures.values()) for world in worlds) >= 10, "the runs show too little"
+    assert not any(world.rolled_back for world in worlds), "a reader's checkpoint always fits"
 
 
 def test_readers_go_back_with_a_writer_whose_newest_checkpoint_is_damaged() -> None:
@@ -116,8 +135,8 @@ def test_a_reader_that_passes_over_the_end_is_found(monkeypatch: pytest.MonkeyPa
 def test_a_reader_that_believes_an_older_restart_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     right = edge_log.Cursor.__init__
 
-    def wrong(self: edge_log.Cursor, is_mine: object, place: edge_log.Place) -> None:
-        right(self, is_mine, replace(place, sources={}))  # type: ignore[arg-type]
+    def wrong(self: edge_log.Cursor, is_mine: object, place: edge_log.Place, *ends: object) -> None:
+        right(self, is_mine, replace(place, sources={}), *ends)  # type: ignore[arg-type]
 
     monkeypatch.setattr(edge_log.Cursor, "__init__", wrong)
     assert found_by()
@@ -175,3 +194,48 @@ def test_trimming_by_the_newest_checkpoints_shows_when_readers_go_back(
 
     monkeypatch.setattr(Supervisor, "_kept", wrong)
     assert found_after_damage()
+
+
+def found_early() -> bool:
+    return found_by(60, EARLY_CHAIN)
+
+
+def test_a_checkpoint_that_does_not_wait_for_entries_is_found(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(connector, "await_cover", lambda *of: None)
+    assert found_early()
+
+
+def test_a_reader_that_stays_beyond_a_cut_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    right = edge_log.Cursor.read_ahead
+
+    def wrong(self: edge_log.Cursor, lane: int, rows: int) -> None:
+        right(self, lane, rows)
+        self._sources[lane] = self._next_entry
+
+    monkeypatch.setattr(edge_log.Cursor, "read_ahead", wrong)
+    assert found_early()
+
+
+def test_a_reader_of_pieces_of_a_dead_attempt_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    right = edge_log.Cursor.ahead
+
+    def wrong(self: edge_log.Cursor, lane: int) -> tuple[int, int] | None:
+        found = right(self, lane)
+        return None if found is None else (max(1, found[0] - 1), found[1])
+
+    monkeypatch.setattr(edge_log.Cursor, "ahead", wrong)
+    monkeypatch.setattr(EdgeLogFiles, "sweep", lambda self, below_epoch: 0)
+    assert found_early()
+
+
+def test_a_reader_that_passes_over_entries_while_it_reads_ahead_is_found(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def wrong(self: edge_log.Cursor, lane: int) -> tuple[int, int] | None:
+        return (self._epoch, self._positions.get(lane, 0)) if self._epoch else None
+
+    monkeypatch.setattr(edge_log.Cursor, "ahead", wrong)
+    monkeypatch.setattr(edge_log.Cursor, "next", lambda self: None)
+    assert found_early()

@@ -81,4 +81,4 @@ def test_a_file_that_is_taken_for_another_is_found(monkeypatch: pytest.MonkeyPat
         return take(self, file, folder)  # type: ignore[arg-type]  # as it came
 
     monkeypatch.setattr(FilesAhead, "take", next_one)
-    assert any(World(seed, scenario_of(seed)).run().violation for seed in (15, *range(9, 40)))
+    assert any(World(seed, scenario_of(seed)).run().violation for seed in (36, *range(9, 40)))

@@ -105,7 +105,7 @@ class Claims:
         new.env.sinks.transactions.update(sinks.transactions)
         new.env.sinks.visible += sinks.visible
         path = f"{_ELSEWHERE}/{EARLIER}/chk-{copy.number}"
-        new.env = replace(new.env, claim=path)
+        new.env = replace(new.env, claim=path, run="claimer")
         report = new.run()
         for what in ("claims released", "claims kept until the end"):
             old.coverage.count(what, report.coverage.get(what, 0))

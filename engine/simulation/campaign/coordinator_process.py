@@ -266,7 +266,8 @@ class CoordinatorProcess(Process, CoordinatorPerformer):
     def _sink(self, effect: SinkEffect) -> None:
         def run(replay: Replay) -> d.CoordinatorEvent:
             committers = {
-                name: SystemCommitter(name, replay.call) for name in _sink_names(self.env)
+                name: SystemCommitter(name, replay.call, has_tokens=self.env.sinks.has_tokens)
+                for name in _sink_names(self.env)
             }
             return perform_on_sinks(effect, Sinks(committers), _directory(self.env, replay))
 

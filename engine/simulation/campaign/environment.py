@@ -71,7 +71,8 @@ class Environment:
     """The shared parts of a run.
 
     `failed`: {epoch: failed records that committed work has counted}. `claim`: path of the
-    checkpoint of another job that this job claims; empty: none.
+    checkpoint of another job that this job claims; empty: none. `run`: token of the job in its
+    directory.
     """
 
     scheduler: Scheduler
@@ -87,6 +88,7 @@ class Environment:
     orphans: Orphans
     failed: Counter[int] = field(default_factory=Counter)
     claim: str = ""
+    run: str = "first"
 
 
 class Process:

@@ -114,5 +114,6 @@ class Savepoints:
         for id, transaction in old.env.sinks.transactions.items():
             if id in before:
                 new.env.sinks.transactions[id] = deepcopy(transaction)
+        new.env = replace(new.env, run="from a savepoint")
         new.env.sinks.visible += [id for id in old.env.sinks.visible if id in before]
         return new.run().violation

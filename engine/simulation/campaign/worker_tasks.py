@@ -136,7 +136,7 @@ class SimulatedTasks:
         try:
             for id in effect.subtasks:
                 backend = env.disk.backend(database=id.task in env.settings.databases)
-                chain = make_chain(env.plan, id, effect.epoch, buffer_bytes, backend)
+                chain = make_chain(env.plan, id, effect.epoch, buffer_bytes, backend, owner=env.run)
                 states = read_restored(env.plan, id, snapshots.get(id), origin, self._ahead)
                 chain.open()
                 if states is not None:
@@ -151,7 +151,8 @@ class SimulatedTasks:
         if effect.checkpoint:
             env.coverage.count("restored from a checkpoint")
         self._drop_ahead()
-        self._deliver(w.AttemptLoaded(effect.epoch))
+        hearing = frozenset(id for id, task in self._tasks.items() if task.chain.hears)
+        self._deliver(w.AttemptLoaded(effect.epoch, hearing))
 
     def _end(self, task: _Task, effect: RunWork, done: WorkDone | Exception) -> None:
         task.busy = False

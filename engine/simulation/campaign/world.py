@@ -99,7 +99,7 @@ class World:
         self.scheduler = Scheduler(seed, show=show)
         self.coverage = Coverage()
         self.faults = Faults(scenario.profile, self.scheduler, self.coverage)
-        sinks = SinkSystem()
+        sinks = SinkSystem(has_tokens=seed % 2 == 1)
         plan = plan_of(scenario.graph, self.scheduler.rng, sinks)
         storage = SimulatedStorage()
         self.env = Environment(

@@ -24,6 +24,7 @@ from ...contract.execution import EdgePlan, ExecutionPlan, OperatorPlan, Subtask
 from ...contract.operators import SourceStatus, Transaction
 from ...operators.work import (
     AdvanceWork,
+    CompletedWork,
     FinishWork,
     Outputs,
     PollWork,
@@ -204,8 +205,8 @@ class SmallTask:
                 return WorkDone(number, self._to_sink((total,)) if self.id.task == KEYED else ())
             case PrecommitWork():
                 return self._precommit(number)
-            case AdvanceWork():
-                raise AssertionError("nobody has event time")
+            case AdvanceWork() | CompletedWork():
+                raise AssertionError("nobody has event time, or hears of checkpoints")
             case _:
                 assert_never(work)
 

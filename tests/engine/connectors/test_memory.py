@@ -61,9 +61,9 @@ def test_collected_records_appear_at_commit_and_once(at: Make) -> None:
         writer.write(batch)
     transactions = writer.precommit(1)
     assert sink.table().num_rows == 0
-    committer.commit(transactions)
-    committer.commit(transactions)
-    committer.recover(transactions)
+    committer.commit(7, transactions)
+    committer.commit(7, transactions)
+    committer.recover(7, transactions)
     assert sink.table().column("n").to_pylist() == [0, 1, 2, 3, 4]
     assert writer.precommit(2) == ()
     committer.own("a", anew=False)
@@ -97,7 +97,7 @@ def test_what_was_not_precommitted_or_not_committed_never_appears(at: Make) -> N
     lost.precommit(1)
     lost.write(batches(5)[0])
     lost.close()
-    sink.committer("job", "out").recover([])
+    sink.committer("job", "out").recover(0, [])
     assert sink.table().num_rows == 0
 
 
@@ -107,7 +107,7 @@ def test_a_second_run_with_the_same_epochs_is_not_taken_for_the_first(at: Make) 
         writer = sink.writer()
         writer.open(at(0, 1, epoch=1))
         writer.write(batches(2)[0])
-        sink.committer("job", "out").commit(writer.precommit(1))
+        sink.committer("job", "out").commit(1, writer.precommit(1))
     assert sink.table().num_rows == 4
 
 
@@ -121,7 +121,7 @@ def test_records_that_were_damaged_in_the_checkpoint_fail_the_commit(at: Make) -
     payloads: list[dict[str, str | int]] = [{"arrow": shorter}, {"arrow": "?"}, {}]
     for payload in payloads:
         with pytest.raises(JobFailed, match="cannot be committed: its records are damaged"):
-            sink.committer("job", "out").commit([replace(transaction, payload=payload)])
+            sink.committer("job", "out").commit(7, [replace(transaction, payload=payload)])
     assert sink.table().num_rows == 0
 
 

@@ -26,6 +26,9 @@ def test_a_path_is_told_from_the_root_and_a_url_as_it_is(
         ("simplecache::ftp://ann:secret@host", "simplecache::ftp://***@host"),
         ("s3://bucket/a@b", "s3://bucket/a@b"),
         ("/data/ann@host/x", "/data/ann@host/x"),
+        ("at host=h password=secret user=u", "at host=h password=*** user=u"),
+        ("host=h password = 's e\\'cret' user=u", "host=h password = *** user=u"),
+        ("postgresql://host/db?password=secret&a=b", "postgresql://host/db?password=***&a=b"),
     ],
 )
 def test_credentials_of_urls_are_not_shown(text: str, shown: str) -> None:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from headrace.engine.coordinator.coordinator_events import CommitTransactions, RecoverSinks
 from headrace.engine.coordinator.transactions import Transactions
@@ -15,17 +17,17 @@ from headrace.recovery.metadata import CheckpointMetadata, TransactionRecord
 from .driven_coordinator import MS, RULES, a_checkpoint
 
 
-def record(id: str) -> TransactionRecord:
-    return TransactionRecord("out", id, {})
+def record(id: str, checkpoint: int = 0) -> TransactionRecord:
+    return TransactionRecord("out", id, {}, checkpoint=checkpoint)
 
 
 def metadata(checkpoint: int, transactions: Sequence[TransactionRecord] = ()) -> CheckpointMetadata:
-    return a_checkpoint(checkpoint, *(transaction.id for transaction in transactions))
+    return replace(a_checkpoint(checkpoint), transactions=list(transactions))
 
 
 def complete(transactions: Transactions, checkpoint: int, *fresh: str) -> None:
     """Complete a checkpoint that names what is new and what is left over."""
-    carried = transactions.carry_over(map(record, fresh))
+    carried = transactions.carry_over(checkpoint, map(record, fresh))
     ordered = transactions.commit(metadata(checkpoint, carried))
     assert ordered == [CommitTransactions(checkpoint, tuple(carried))]
     transactions.check()
@@ -68,7 +70,7 @@ def test_a_repeat_of_what_is_confirmed_is_not_committed_twice() -> None:
 def test_a_commit_confirmed_while_the_next_metadata_is_written_is_not_forgotten() -> None:
     transactions = Transactions(None, RULES.restarts)
     complete(transactions, 1, "a")
-    carried = transactions.carry_over([record("b")])
+    carried = transactions.carry_over(2, [record("b")])
     transactions.committed(1)
     transactions.commit(metadata(2, carried))
     transactions.check()
@@ -125,7 +127,7 @@ def test_a_recovery_of_the_sinks_commits_what_is_open() -> None:
     transactions = Transactions(None, RULES.restarts)
     complete(transactions, 1, "a")
     start = EpochStart(7, 1, 6)
-    assert transactions.recover(start) == [RecoverSinks(7, (record("a"),), start, 1)]
+    assert transactions.recover(start) == [RecoverSinks(7, (record("a", 1),), start, 1)]
 
 
 def test_the_last_commit_is_repeated_as_far_as_it_is_open() -> None:
@@ -135,7 +137,7 @@ def test_the_last_commit_is_repeated_as_far_as_it_is_open() -> None:
     transactions.committed(1)
     transactions.failed(2, 0)
     assert transactions.again(10 * MS - 1) == []
-    assert transactions.again(10 * MS) == [CommitTransactions(2, (record("b"),))]
+    assert transactions.again(10 * MS) == [CommitTransactions(2, (record("b", 2),))]
     assert transactions.committing
     transactions.committed(2)
     assert (open_ids(transactions), transactions.committing) == ([], False)
@@ -146,7 +148,7 @@ def test_a_recovery_that_fails_is_repeated_with_what_is_open() -> None:
     start = EpochStart(7, 4, 6)
     transactions.recover(start)
     assert transactions.failed(None, 5) == 10 * MS
-    assert transactions.again(5 + 10 * MS) == [RecoverSinks(7, (record("a"),), start, 4)]
+    assert transactions.again(5 + 10 * MS) == [RecoverSinks(7, (record("a", 4),), start, 4)]
     assert transactions.again_at_ns is None
 
 
@@ -172,3 +174,54 @@ def test_the_state_can_be_read_as_text() -> None:
     transactions = Transactions(None, RULES.restarts)
     complete(transactions, 1, "a")
     assert transactions.describe() == "uncommitted=1"
+
+
+def stamps(transactions: Transactions) -> dict[str, int]:
+    return {t.id: t.checkpoint for t in transactions.uncommitted}
+
+
+def test_a_transaction_keeps_the_number_of_the_first_complete_checkpoint_that_names_it() -> None:
+    """Its subtask names it until it hears of the first one; then it is left over."""
+    transactions = Transactions(None, RULES.restarts)
+    complete(transactions, 1, "a")
+    complete(transactions, 2, "a", "b")
+    complete(transactions, 4, "b", "c")
+    assert stamps(transactions) == {"a": 1, "b": 2, "c": 4}
+
+
+def test_a_checkpoint_that_never_was_complete_leaves_no_number_behind() -> None:
+    transactions = Transactions(None, RULES.restarts)
+    transactions.carry_over(1, [record("a")])
+    complete(transactions, 2, "a")
+    assert stamps(transactions) == {"a": 2}
+
+
+def test_restored_transactions_keep_their_numbers() -> None:
+    restored = metadata(9, [record("a", 7), record("b", 9)])
+    transactions = Transactions(restored, RULES.restarts)
+    complete(transactions, 10, "c")
+    assert stamps(transactions) == {"a": 7, "b": 9, "c": 10}
+
+
+def test_transactions_of_early_versions_get_the_number_of_the_restored_checkpoint() -> None:
+    """Zero would look like applied to a sink that has applied nothing yet."""
+    transactions = Transactions(metadata(4, [record("a"), record("b", 3)]), RULES.restarts)
+    assert stamps(transactions) == {"a": 4, "b": 3}
+
+
+def test_no_checkpoint_commits_after_a_newer_one() -> None:
+    """Its transactions would look like applied."""
+    transactions = Transactions(None, RULES.restarts)
+    complete(transactions, 2, "a")
+    with pytest.raises(AssertionError, match="chk-1 commits after chk-2"):
+        transactions.commit(metadata(1, [record("b", 1)]))
+
+
+def test_after_a_rollback_to_an_older_checkpoint_numbers_go_on_above_the_damaged_one() -> None:
+    transactions = Transactions(None, RULES.restarts)
+    for number in (1, 2):
+        complete(transactions, number, f"t{number}")
+        transactions.committed(number)
+    transactions.restored(metadata(1, [record("a", 1)]))
+    complete(transactions, 3, "c")
+    assert stamps(transactions) == {"a": 1, "c": 3}

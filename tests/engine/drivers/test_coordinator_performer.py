@@ -338,18 +338,25 @@ class FakeCommitter:
     def __init__(self) -> None:
         self.done: list[str] = []
         self.through: list[int | None] = []
+        #: Checkpoints told with the calls, and the transactions of the last call.
+        self.checkpoints: list[int] = []
+        self.last: list[Transaction] = []
         self.failure: Exception | None = None
 
-    def commit(self, transactions: Sequence[Transaction]) -> None:
-        self._note("commit", transactions)
+    def commit(self, checkpoint: int, transactions: Sequence[Transaction]) -> None:
+        self._note("commit", checkpoint, transactions)
 
-    def recover(self, committed: Sequence[Transaction], *, epoch: int | None = None) -> None:
+    def recover(
+        self, checkpoint: int, committed: Sequence[Transaction], *, epoch: int | None = None
+    ) -> None:
         self.through.append(epoch)
-        self._note("recover", committed)
+        self._note("recover", checkpoint, committed)
 
-    def _note(self, verb: str, transactions: Sequence[Transaction]) -> None:
+    def _note(self, verb: str, checkpoint: int, transactions: Sequence[Transaction]) -> None:
         if self.failure is not None:
             raise self.failure
+        self.checkpoints.append(checkpoint)
+        self.last = list(transactions)
         self.done.append(f"{verb} {' '.join(t.id for t in transactions)}".strip())
 
 
@@ -367,8 +374,18 @@ def test_each_sink_commits_its_own_transactions_in_order() -> None:
 
 def test_recovery_reaches_every_sink_so_that_each_aborts_what_is_open() -> None:
     one, idle = FakeCommitter(), FakeCommitter()
-    assert Sinks({"one": one, "idle": idle}).recover(3, [record("one", "a")]) == d.SinksRecovered(3)
+    answer = Sinks({"one": one, "idle": idle}).recover(3, 7, [record("one", "a")])
+    assert answer == d.SinksRecovered(3)
     assert (one.done, idle.done) == (["recover a"], ["recover"])
+    assert one.checkpoints == [7]
+
+
+def test_a_committer_is_told_run_and_first_checkpoint_of_each_transaction() -> None:
+    committer = FakeCommitter()
+    sinks = Sinks({"one": committer})
+    sinks.commit(7, [TransactionRecord("one", "a", {"rows": 1}, "r", 6)])
+    assert committer.checkpoints == [7]
+    assert committer.last == [Transaction("a", {"rows": 1}, run="r", checkpoint=6)]
 
 
 def test_sinks_are_not_recovered_by_a_coordinator_that_was_replaced() -> None:
@@ -428,9 +445,11 @@ def test_a_sink_that_fails_is_an_answer_and_no_exception() -> None:
     committer.failure = OSError("the disk is gone")
     sinks = Sinks({"one": committer})
     committed = sinks.commit(7, [record("one", "a")])
-    assert committed == d.SinkFailed(7, "the commit of chk-7 failed: the disk is gone")
-    recovered = sinks.recover(3, [])
-    assert recovered == d.SinkFailed(None, "the sinks could not be recovered: the disk is gone")
+    assert committed == d.SinkFailed(
+        7, "the commit of chk-7 to sink 'one' failed: the disk is gone"
+    )
+    recovered = sinks.recover(3, 7, [])
+    assert recovered == d.SinkFailed(None, "sink 'one' could not be recovered: the disk is gone")
 
 
 def test_a_transaction_of_a_sink_that_is_gone_is_not_dropped() -> None:

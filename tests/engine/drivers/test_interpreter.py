@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import gc
+import os
 import subprocess
 import sys
 
 import pytest
 
 from headrace.engine.drivers import interpreter
+
+#: By which a user names Arrow's allocator.
+VARIABLE = "ARROW_DEFAULT_MEMORY_POOL"
 
 
 @pytest.mark.parametrize(("before", "after"), [(0.005, 0.0005), (0.0001, 0.0001)])
@@ -39,6 +43,9 @@ def test_a_worker_spares_its_own_process_and_no_other(thread: str, frozen: bool)
     program = f"""
 import gc
 from threading import Thread
+
+import pyarrow as pa
+
 from headrace.engine.contract.launcher import Incarnation, WorkerProgram
 from headrace.engine.drivers import worker_process
 
@@ -57,7 +64,30 @@ def run():
     except Refused:
         pass
 
+usual = pa.default_memory_pool().backend_name
 {thread}
 assert (gc.get_freeze_count() > 0) is {frozen}
+assert (pa.default_memory_pool().backend_name != usual) is {frozen}
 """
-    subprocess.run([sys.executable, "-P", "-c", program], check=True, timeout=300)
+    environment = {k: v for k, v in os.environ.items() if k != VARIABLE}
+    command = [sys.executable, "-P", "-c", program]
+    subprocess.run(command, check=True, timeout=300, env=environment)
+
+
+@pytest.mark.parametrize(("chosen", "used"), [({}, "jemalloc"), ({VARIABLE: "system"}, "system")])
+def test_arrow_keeps_freed_memory_unless_the_user_chose_an_allocator(
+    chosen: dict[str, str], used: str
+) -> None:
+    program = """
+import pyarrow as pa
+from headrace.engine.drivers.interpreter import keep_freed_memory
+
+keep_freed_memory()
+print(pa.array([1]).take(pa.array([0])).sum(), pa.default_memory_pool().backend_name)
+"""
+    environment = {k: v for k, v in os.environ.items() if k != VARIABLE} | chosen
+    command = [sys.executable, "-P", "-c", program]
+    ran = subprocess.run(
+        command, check=True, timeout=300, env=environment, capture_output=True, text=True
+    )
+    assert ran.stdout.split() == ["1", used]

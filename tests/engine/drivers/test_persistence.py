@@ -7,9 +7,16 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
+import pyarrow as pa
+
 from headrace.channels.buffer import Buffer, ChannelId
 from headrace.engine.contract.execution import SubtaskId
-from headrace.engine.contract.operators import DatabaseFiles, DatabaseSnapshot
+from headrace.engine.contract.operators import (
+    DatabaseFiles,
+    DatabaseSnapshot,
+    StateKind,
+    StateSnapshot,
+)
 from headrace.engine.drivers.persistence import CheckpointStored, CheckpointWrite, Persistence
 from headrace.engine.storage.snapshots import Written
 from headrace.engine.worker.subtask_events import Cut
@@ -135,3 +142,35 @@ def test_what_a_given_up_checkpoint_froze_is_released_once() -> None:
     persistence.given_up(7)
     persistence.given_up(7)
     assert released == ["totals"]
+
+
+def offsets(at: int) -> StateSnapshot:
+    return StateSnapshot(f"offsets {at}", StateKind.LIST, lambda: pa.table({"at": [at]}))
+
+
+def hearing(persistence: Persistence, checkpoint: int) -> None:
+    """Freeze a source's state, and that of an operator behind it in the chain."""
+    states = [("in", offsets(checkpoint)), ("count", offsets(0))]
+    persistence.freeze(checkpoint, ONE, states, 5, hears="in")
+    persistence.freeze(checkpoint, TWO, (), 7)
+
+
+def test_a_source_hears_its_own_states_of_the_complete_checkpoint() -> None:
+    persistence = Persistence(AdHoc())
+    for checkpoint in (1, 2):
+        hearing(persistence, checkpoint)
+    persistence.confirmed(1)
+    assert [state.name for state in persistence.heard(1, ONE)] == ["offsets 1"]
+    persistence.confirmed(2)
+    assert [state.name for state in persistence.heard(2, ONE)] == ["offsets 2"]
+
+
+def test_states_to_be_heard_go_with_their_checkpoint() -> None:
+    """Given up, subsumed, or a savepoint of which nobody hears."""
+    persistence = Persistence(AdHoc())
+    for checkpoint in (1, 2, 3, 4):
+        hearing(persistence, checkpoint)
+    persistence.persist(replace(persist(1), savepoint=""))
+    persistence.given_up(2)
+    persistence.confirmed(4)
+    assert set(persistence._heard) == {4}

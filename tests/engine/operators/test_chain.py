@@ -29,7 +29,13 @@ from headrace.engine.operators.chain import Chain, _Sizes
 from headrace.engine.operators.row import FlatMapOperator
 from headrace.engine.operators.stateless import StatelessOperator
 from headrace.engine.operators.watermark import WatermarkOperator
-from headrace.engine.operators.work import FinishWork, PollWork, PrecommitWork, ProcessWork
+from headrace.engine.operators.work import (
+    CompletedWork,
+    FinishWork,
+    PollWork,
+    PrecommitWork,
+    ProcessWork,
+)
 
 SCHEMA = pa.schema([("x", pa.int64())])
 
@@ -106,7 +112,10 @@ class All:
 
 
 def chain_of(
-    *operators: OperatorPlan, splitters: Sequence[Any] = (All(),), buffer_bytes: int = 1 << 20
+    *operators: OperatorPlan,
+    splitters: Sequence[Any] = (All(),),
+    buffer_bytes: int = 1 << 20,
+    owner: str = "",
 ) -> Chain:
     task = TaskPlan(0, "task", operators, 4, (), tuple(range(len(splitters))))
     chain = Chain(
@@ -117,6 +126,7 @@ def chain_of(
         epoch=1,
         splitters=splitters,
         buffer_bytes=buffer_bytes,
+        owner=owner,
     )
     chain.open()
     return chain
@@ -238,6 +248,25 @@ def test_a_sink_at_the_tail_writes_and_precommits_under_its_name() -> None:
     assert chain.finish() == ()
     assert sink.written == [2, 3, 100]
     assert chain.precommit(5) == [("out", Transaction("t5", {"rows": 3}))]
+
+
+def test_a_transaction_names_the_run_that_precommitted_it() -> None:
+    chain = chain_of(OperatorPlan("out", sink=OneToTwo), splitters=[], owner="0f")
+    assert chain.precommit(5) == [("out", Transaction("t5", {"rows": 0}, run="0f"))]
+
+
+def test_only_a_source_with_the_method_hears_of_checkpoints() -> None:
+    class Hears(OneToTwo):
+        def completed(self, checkpoint: int, states: Sequence[StateSnapshot]) -> None:
+            self.written += [checkpoint, len(states)]
+
+    source = Hears()
+    chain = chain_of(OperatorPlan("in", source=lambda: source))
+    assert chain.hears == "in"
+    done = chain.run(1, CompletedWork(7, tuple(source.snapshot())))
+    assert (done.work, done.outputs) == (1, ())
+    assert source.written == [7, len(source.snapshot())]
+    assert chain_of(OperatorPlan("in", source=OneToTwo)).hears is None
 
 
 def test_each_kind_of_work_is_run_and_its_result_told() -> None:

@@ -12,6 +12,7 @@ from headrace.channels.events import Barrier, ChannelEvent, CheckpointMode, Wate
 from headrace.engine.contract.execution import BatchRule, SubtaskId
 from headrace.engine.operators.work import (
     AdvanceWork,
+    CompletedWork,
     FinishWork,
     Outputs,
     PollWork,
@@ -83,6 +84,7 @@ class Driven:
         wave: int = 0,
         feedback: Sequence[int] = (),
         budget: Budget | None = None,
+        hears: bool = False,
     ) -> None:
         self.subtask = Subtask(
             SubtaskSpec(
@@ -100,6 +102,7 @@ class Driven:
                 time=time,
                 batch=batch,
                 feedback=frozenset(feedback),
+                hears=hears,
             ),
             budget=budget,
         )
@@ -161,6 +164,8 @@ def noted(effect: SubtaskEffect) -> str:
             return f"run {number}: finish"
         case RunWork(_, number, PrecommitWork(checkpoint)):
             return f"run {number}: pre-commit {checkpoint}"
+        case RunWork(_, number, CompletedWork(checkpoint)):
+            return f"run {number}: completed {checkpoint}"
         case CommitWork():
             return "commit"
         case SendBuffer(channel, buffer):

@@ -88,14 +88,15 @@ def test_a_checkpoint_that_was_given_up_is_neither_written_nor_acknowledged() ->
 
 
 def test_every_cut_becomes_a_snapshot_and_its_transactions_go_with_their_sink() -> None:
-    first, second = Transaction("a", {"rows": 1}), Transaction("b", {})
+    first, second = Transaction("a", {"rows": 1}, "0f"), Transaction("b", {})
     message = acknowledged(cut_of(SOURCE), cut_of(SINK, ("out", first), ("out", second)))
     assert (message.epoch, message.checkpoint) == (5, 3)
     assert [(s.task, s.index, s.async_ns, s.watermark) for s in message.subtasks] == [
         (0, 1, 7, 9),
         (1, 1, 7, 9),
     ]
-    records = [TransactionRecord("out", "a", {"rows": 1}), TransactionRecord("out", "b", {})]
+    one = TransactionRecord("out", "a", {"rows": 1}, "0f")
+    records = [one, TransactionRecord("out", "b", {})]
     assert message.transactions == records
 
 

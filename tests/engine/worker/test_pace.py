@@ -8,7 +8,7 @@ import random
 from collections.abc import Callable
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from headrace.engine.worker.pace import Pace
@@ -109,6 +109,7 @@ costs = st.tuples(st.sampled_from([0, 1, 10, 30, 300]), st.sampled_from([100, 5_
 
 
 @given(costs, st.integers(0, 2**32), st.sampled_from([0.0, 0.1, 0.2]))
+@example((0, 2 * MS), 5421, 0.2)
 def test_any_cost_is_learnt_through_noise(cost: tuple[int, int], seed: int, noise: float) -> None:
     """Pieces are near the best size: the fixed cost is small beside the rest, or the target met."""
     fixed_ns, row_ns = cost[0] * MS, cost[1]

@@ -16,6 +16,7 @@ from headrace.engine.worker.subtask_events import (
     BufferArrived,
     BufferRead,
     CheckpointCancelled,
+    CheckpointCompleted,
     CheckpointTriggered,
     CreditGranted,
     DeadlineReached,
@@ -242,6 +243,47 @@ def test_a_trigger_that_waits_for_a_poll_can_be_cancelled() -> None:
     subject.start()
     subject.step(CheckpointTriggered(barrier(1)))
     subject.step(CheckpointCancelled(1))
+    assert subject.done(1) == ["commit", "run 2: poll 4"]
+
+
+def test_a_source_that_hears_of_checkpoints_is_told_between_two_polls() -> None:
+    subject = source(hears=True)
+    subject.start()
+    assert subject.step(CheckpointCompleted(1)) == [], "a poll runs"
+    assert subject.done(1) == ["commit", "run 2: completed 1"]
+    assert subject.done(2) == ["commit", "run 3: poll 4"]
+
+
+def test_only_the_newest_of_several_complete_checkpoints_is_told() -> None:
+    subject = source(hears=True)
+    subject.start()
+    subject.step(CheckpointCompleted(1))
+    subject.step(CheckpointCompleted(2))
+    assert subject.done(1) == ["commit", "run 2: completed 2"]
+    assert subject.done(2) == ["commit", "run 3: poll 4"]
+
+
+def test_no_cut_waits_until_a_source_has_heard_of_a_checkpoint() -> None:
+    subject = source(hears=True)
+    subject.start()
+    subject.done(1, 2, status=SourceStatus.IDLE, wait_ns=50)
+    assert subject.step(CheckpointCompleted(1)) == ["run 2: completed 1"]
+    effects = subject.step(CheckpointTriggered(barrier(2)))
+    assert effects == ["send e1:0>0 barrier 2@2", "snapshot 2", "cut 2: received ; sent 2"]
+
+
+def test_a_source_that_has_ended_still_hears_of_checkpoints() -> None:
+    subject = source(hears=True)
+    subject.start()
+    subject.done(1, status=SourceStatus.END)
+    subject.done(2)
+    assert subject.step(CheckpointCompleted(1)) == ["run 3: completed 1"]
+
+
+def test_other_sources_hear_nothing() -> None:
+    subject = source()
+    subject.start()
+    subject.step(CheckpointCompleted(1))
     assert subject.done(1) == ["commit", "run 2: poll 4"]
 
 

@@ -1,0 +1,3 @@
+"""Conformance of sources and sinks: the steps of coordinator and workers, played by hand, with a
+crash at each.
+"""
