@@ -1,6 +1,6 @@
 """Running aggregates, one per slot, as columns of state.
 
-An accumulator has at most two state columns: the running value, and whether (or how often) a value
+An accumulator's state columns are the running value, and most often whether (or how often) a value
 came. `add` is a few NumPy scatters over the batch, `stage` remembers the changed slots, `result`
 turns values into the emitted column.
 """
@@ -19,6 +19,8 @@ from ..state.arrays import Mask, Values, from_values, is_word_type, validity, va
 from ..state.columns import StateColumn
 from ..state.slots import Slots
 from .aggregations import Aggregation, AggregationKind, result_type
+from .gathered import GatheringAccumulator, distinct, quantile_of
+from .ordered import OrderedAccumulator
 
 _INT64_MAX = (1 << 63) - 1
 _INT64 = np.dtype(np.int64)
@@ -72,16 +74,26 @@ def accumulator(name: str, aggregation: Aggregation, schema_in: pa.Schema) -> Ac
     Raises: UserError as `result_type` does.
     """
     type_ = result_type(aggregation, schema_in)
-    if aggregation.kind is AggregationKind.COUNT:
+    kind = aggregation.kind
+    if kind is AggregationKind.COUNT:
         return CountAccumulator(name)
     source = schema_in.field(aggregation.column).type
+    if kind is AggregationKind.FIRST or kind is AggregationKind.LAST:
+        by = None if aggregation.by is None else schema_in.field(aggregation.by).type
+        return OrderedAccumulator(name, type_, by, last=kind is AggregationKind.LAST)
+    if kind is AggregationKind.COUNT_DISTINCT:
+        return GatheringAccumulator(name, source, type_, distinct, len)
+    if kind is AggregationKind.COLLECT_LIST:
+        return GatheringAccumulator(name, source, type_, tuple, list)
+    if kind is AggregationKind.QUANTILE:
+        return GatheringAccumulator(name, source, type_, tuple, quantile_of(aggregation.share))
     if pa.types.is_decimal(source) or not is_word_type(source):
-        return ObjectAccumulator(name, type_, _combination(aggregation.kind, type_))
-    if aggregation.kind is AggregationKind.SUM:
+        return ObjectAccumulator(name, type_, _combination(kind, type_))
+    if kind is AggregationKind.SUM:
         return SumAccumulator(name, type_)
-    if aggregation.kind is AggregationKind.MEAN:
+    if kind is AggregationKind.MEAN:
         return MeanAccumulator(name, source)
-    return ExtremeAccumulator(name, type_, smallest=aggregation.kind is AggregationKind.MIN)
+    return ExtremeAccumulator(name, type_, smallest=kind is AggregationKind.MIN)
 
 
 class CountAccumulator:

@@ -24,7 +24,7 @@ class Aggregates:
         self, aggregations: Mapping[str, Aggregation], schema_in: pa.Schema, operator: str
     ) -> None:
         self._operator = operator
-        self._sources = [aggregation.column for aggregation in aggregations.values()]
+        self._sources = [aggregation.sources for aggregation in aggregations.values()]
         self._accumulators: list[Accumulator] = [
             accumulator(name, aggregation, schema_in) for name, aggregation in aggregations.items()
         ]
@@ -45,7 +45,7 @@ class Aggregates:
         """
         for source, accumulated in zip(self._sources, self._accumulators, strict=True):
             try:
-                accumulated.add(slots, None if source is None else column(source))
+                accumulated.add(slots, _joined(source, column))
             except OverflowError as error:
                 raise self._overflow(accumulated, error) from error
 
@@ -111,10 +111,17 @@ class Aggregates:
         index = self._accumulators.index(accumulated)
         return UserCodeError(
             self._operator,
-            f"aggregation {accumulated.fields[0].name!r} of column {self._sources[index]!r}:"
+            f"aggregation {accumulated.fields[0].name!r} of column {self._sources[index][0]!r}:"
             f" {error}; cast the column to "
             "float64 before",
         )
+
+
+def _joined(sources: Sequence[str], column: Callable[[str], pa.Array]) -> pa.Array | None:
+    """The column that an accumulator takes: none, one, or a struct of several."""
+    if len(sources) <= 1:
+        return column(sources[0]) if sources else None
+    return pa.StructArray.from_arrays([column(name) for name in sources], names=list(sources))
 
 
 def _stored(

@@ -1,7 +1,7 @@
 """Aggregations of a pipeline, as values, and the types of their results.
 
-Aggregations skip nulls, as in SQL: over nulls alone, sum, minimum, maximum and mean are null, and
-the count is 0. Sums of integers are int64, of decimals decimals of the most digits, both checked;
+Aggregations skip nulls, as in SQL: over nulls alone counts are 0, lists are empty, and the others
+are null. Sums of integers are int64, of decimals decimals of the most digits, both checked;
 sums of floats are float64. Minimum and maximum also skip NaN where there is a number; text is
 compared by its bytes.
 """
@@ -15,8 +15,10 @@ from enum import Enum
 import pyarrow as pa
 
 from headrace.channels.hashing import key_hashers
+from headrace.channels.schemas import plain_type
 
 from ..contract.errors import UserError
+from ..state.arrays import is_word_type
 
 _TEXTS = (
     pa.types.is_string,
@@ -34,17 +36,43 @@ class AggregationKind(Enum):
     MIN = "min"
     MAX = "max"
     MEAN = "mean"
+    FIRST = "first"
+    LAST = "last"
+    COUNT_DISTINCT = "count_distinct"
+    COLLECT_LIST = "collect_list"
+    QUANTILE = "quantile"
+
+
+#: Of no values, counts are 0 and lists are empty.
+_NEVER_NULL = (
+    AggregationKind.COUNT,
+    AggregationKind.COUNT_DISTINCT,
+    AggregationKind.COLLECT_LIST,
+)
 
 
 @dataclass(frozen=True, slots=True)
 class Aggregation:
-    """One function over one column; `column` is None for the count of rows."""
+    """One function over one column.
+
+    Attributes:
+        column: None for the count of rows.
+        by: the column by which `first` and `last` order records; None: the order of arrival.
+        share: of a quantile, from 0 to 1.
+    """
 
     kind: AggregationKind
     column: str | None
+    by: str | None = None
+    share: float = 0.5
+
+    @property
+    def sources(self) -> tuple[str, ...]:
+        """The columns that it reads."""
+        return tuple(column for column in (self.column, self.by) if column is not None)
 
     def __str__(self) -> str:
-        return f"{self.kind.value}({'' if self.column is None else repr(self.column)})"
+        return f"{self.kind.value}({', '.join(map(repr, self.sources))})"
 
 
 def sum(column: str) -> Aggregation:
@@ -76,6 +104,39 @@ def mean(column: str) -> Aggregation:
     return Aggregation(AggregationKind.MEAN, column)
 
 
+def first(column: str, *, by: str | None = None) -> Aggregation:
+    """The value of the record that came first, or of the smallest `by` (a time, a number).
+
+    Of equal ones the first that came. In windows `by` is the event time, unless stated.
+    """
+    return Aggregation(AggregationKind.FIRST, column, by)
+
+
+def last(column: str, *, by: str | None = None) -> Aggregation:
+    """The value of the record that came last, or of the largest `by`; see `first`."""
+    return Aggregation(AggregationKind.LAST, column, by)
+
+
+def count_distinct(column: str) -> Aggregation:
+    """Number of different values, exactly. The state holds them, and each batch copies them."""
+    return Aggregation(AggregationKind.COUNT_DISTINCT, column)
+
+
+def collect_list(column: str) -> Aggregation:
+    """All values in a list, in the order of arrival. The state holds them."""
+    return Aggregation(AggregationKind.COLLECT_LIST, column)
+
+
+def quantile(column: str, share: float) -> Aggregation:
+    """The value below which `share` of the numbers lie, interpolated, exactly: as float64.
+
+    For example `quantile("ms", 0.99)`; 0.5 is the median. The state holds all numbers.
+    """
+    if isinstance(share, bool) or not isinstance(share, int | float) or not 0 <= share <= 1:
+        raise UserError(f"quantile({column!r}, {share!r}): the share is from 0 to 1, as in 0.99")
+    return Aggregation(AggregationKind.QUANTILE, column, share=float(share))
+
+
 def aggregate_schema(
     keys: Sequence[str], aggregations: Mapping[str, Aggregation], schema_in: pa.Schema
 ) -> pa.Schema:
@@ -95,8 +156,7 @@ def aggregate_schema(
         if name in keys:
             raise UserError(f"aggregate: {name!r} is a key column; give {aggregation} another name")
         type_ = result_type(aggregation, schema_in)
-        counts = aggregation.kind is AggregationKind.COUNT
-        fields.append(pa.field(name, type_, nullable=not counts))
+        fields.append(pa.field(name, type_, nullable=aggregation.kind not in _NEVER_NULL))
     return pa.schema(fields)
 
 
@@ -107,11 +167,13 @@ def result_type(aggregation: Aggregation, schema_in: pa.Schema) -> pa.DataType:
     """
     if aggregation.column is None:
         return pa.int64()
-    if schema_in.get_field_index(aggregation.column) < 0:
-        raise UserError(
-            f"aggregate: {aggregation} needs column {aggregation.column!r}; there are"
-            f" {', '.join(schema_in.names)}"
-        )
+    for column in aggregation.sources:
+        if schema_in.get_field_index(column) < 0:
+            raise UserError(
+                f"aggregate: {aggregation} needs column {column!r}; there are"
+                f" {', '.join(schema_in.names)}"
+            )
+    _check_order(aggregation, schema_in)
     type_ = schema_in.field(aggregation.column).type
     number = pa.types.is_integer(type_) or pa.types.is_floating(type_)
     decimal = pa.types.is_decimal(type_)
@@ -120,6 +182,14 @@ def result_type(aggregation: Aggregation, schema_in: pa.Schema) -> pa.DataType:
     match aggregation.kind:
         case AggregationKind.COUNT:
             return pa.int64()
+        case AggregationKind.COUNT_DISTINCT if not pa.types.is_nested(type_):
+            return pa.int64()
+        case AggregationKind.FIRST | AggregationKind.LAST:
+            return plain_type(type_)
+        case AggregationKind.COLLECT_LIST:
+            return pa.list_(plain_type(type_))
+        case AggregationKind.QUANTILE if number:
+            return pa.float64()
         case AggregationKind.SUM if number:
             return pa.int64() if pa.types.is_integer(type_) else pa.float64()
         case AggregationKind.SUM if decimal:
@@ -134,6 +204,17 @@ def result_type(aggregation: Aggregation, schema_in: pa.Schema) -> pa.DataType:
         f" {aggregation.column!r}); cast it in a "
         "select, or use process with a state of your own"
     )
+
+
+def _check_order(aggregation: Aggregation, schema_in: pa.Schema) -> None:
+    if aggregation.by is None:
+        return
+    type_ = schema_in.field(aggregation.by).type
+    if not is_word_type(type_):
+        raise UserError(
+            f"aggregate: {aggregation} orders records by {aggregation.by!r}, which is {type_};"
+            " it takes numbers, dates and times"
+        )
 
 
 def _decoded(field: pa.Field) -> pa.Field:

@@ -54,6 +54,33 @@ def test_each_kind_of_window_has_its_operator() -> None:
         assert type(make(operator="w")) is class_
 
 
+def test_first_and_last_of_a_window_are_by_event_time() -> None:
+    day = pa.timestamp("ms", "UTC")
+    # Two sessions, which the third record makes one.
+    rows = [("a", 30_000, 3), ("a", 0, 1), ("a", 15_000, 2)]
+    columns = [
+        pa.array(cells, f.type) for f, cells in zip(CLICKS, zip(*rows, strict=True), strict=True)
+    ]
+    several = [
+        pa.RecordBatch.from_arrays([c.slice(n, 1) for c in columns], schema=CLICKS)
+        for n in range(3)
+    ]
+    for window in (hr.session("20s"), hr.tumbling("1m")):
+        result = (
+            batches(several, name="clicks")
+            .with_watermark("at", "1h")
+            .key_by("user")
+            .window(window)
+            .aggregate(
+                first=hr.first("ms"), last=hr.last("ms"), by_ms=hr.last("at", by="ms"), name="w"
+            )
+        )
+        job = hr.Job("clicks", result.write.collect(name="out"), parallelism=1)
+        (row,) = job.run(runner="threads").collected["out"].to_pylist()
+        assert (row["first"], row["last"]) == (1, 3)
+        assert pa.scalar(row["by_ms"], day).value == 30_000
+
+
 def test_late_records_go_out_on_edges_of_their_own() -> None:
     result = clicks().key_by("user").window(hr.tumbling("1m")).aggregate(n=hr.count(), name="w")
     plan = plan_of(result, result.late)

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import statistics
 import threading
 from collections.abc import Iterable
 from pathlib import Path
@@ -32,6 +33,12 @@ ALL = {
     "min": agg.min("v"),
     "max": agg.max("v"),
     "mean": agg.mean("v"),
+    "first": agg.first("v"),
+    "last": agg.last("v"),
+    "newest": agg.last("b", by="v"),
+    "distinct": agg.count_distinct("v"),
+    "list": agg.collect_list("v"),
+    "median": agg.quantile("v", 0.5),
 }
 MAX_PARALLELISM = 16
 Row = tuple[int | None, str | None, int | None]
@@ -64,27 +71,36 @@ def table_of(operator: AggregateOperator) -> pa.Table:
     return state.table()
 
 
+def cells_of(row: dict[str, Any]) -> tuple[Any, ...]:
+    """A row's values, hashable."""
+    return tuple(tuple(cell) if isinstance(cell, list) else cell for cell in row.values())
+
+
 def by_key(batches: Iterable[pa.RecordBatch], keys: int) -> dict[Any, Any]:
-    rows = [tuple(row.values()) for batch in batches for row in batch.to_pylist()]
+    rows = [cells_of(row) for batch in batches for row in batch.to_pylist()]
     found = {row[:keys]: row[keys:] for row in rows}
     assert len(found) == len(rows), "one row per key"
     return found
 
 
 def model_of(rows: Iterable[Row], keys: list[str]) -> dict[Any, Any]:
-    groups: dict[Any, list[int | None]] = {}
+    groups: dict[Any, list[Row]] = {}
     for row in rows:
         named = dict(zip(SCHEMA.names, row, strict=True))
-        groups.setdefault(tuple(named[key] for key in keys), []).append(row[2])
-    return {key: expected(column) for key, column in groups.items()}
+        groups.setdefault(tuple(named[key] for key in keys), []).append(row)
+    return {key: expected(of_key) for key, of_key in groups.items()}
 
 
-def expected(column: list[int | None]) -> tuple[Any, ...]:
-    found = [value for value in column if value is not None]
+def expected(rows: list[Row]) -> tuple[Any, ...]:
+    found = [value for _, _, value in rows if value is not None]
     if not found:
-        return (len(column), 0, None, None, None, None)
-    mean = sum(found) / len(found)
-    return (len(column), len(found), sum(found), min(found), max(found), mean)
+        return (len(rows), 0, *[None] * 7, 0, (), None)
+    timed = [(value, at, text) for at, (_, text, value) in enumerate(rows)]
+    newest = max((row for row in timed if None not in row), default=(0, 0, None))[2]
+    mean, median = sum(found) / len(found), statistics.median(map(float, found))
+    extremes = (min(found), max(found), mean, found[0], found[-1], newest)
+    gathered = (len(set(found)), tuple(found), median)
+    return (len(rows), len(found), sum(found), *extremes, *gathered)
 
 
 @given(st.lists(ROWS, max_size=5), KEYS)

@@ -55,6 +55,10 @@ def test_the_schema_is_keys_then_results() -> None:
         (["k"], {"s": agg.mean("d")}, "no mean of decimal128"),
         (["d"], {"n": agg.count()}, "cast it in a select, a decimal to a string"),
         (["k"], {"s": agg.mean("t")}, "no mean of timestamp"),
+        (["k"], {"s": agg.first("i", by="x")}, "needs column 'x'"),
+        (["k"], {"s": agg.first("i", by="l")}, "orders records by 'l', which is list"),
+        (["k"], {"s": agg.count_distinct("l")}, "no count_distinct of list"),
+        (["k"], {"s": agg.quantile("k", 0.5)}, "no quantile of string"),
     ],
 )
 def test_a_mistake_is_told_in_a_sentence(
@@ -73,3 +77,16 @@ def test_sums_of_decimals_have_room_and_extremes_keep_their_type() -> None:
 
 def test_an_aggregation_prints_as_it_is_written() -> None:
     assert [str(agg.sum("a")), str(agg.count())] == ["sum('a')", "count()"]
+
+
+@pytest.mark.parametrize("share", [-0.1, 1.1, "0.5", True, None])
+def test_a_share_is_from_0_to_1(share: object) -> None:
+    with pytest.raises(UserError, match="the share is from 0 to 1"):
+        agg.quantile("f", share)  # type: ignore[arg-type]  # that is the mistake
+
+
+def test_counts_and_lists_are_never_null() -> None:
+    named = {"n": agg.count("i"), "d": agg.count_distinct("i"), "l": agg.collect_list("i")}
+    schema = agg.aggregate_schema(["k"], named | {"f": agg.first("i", by="t")}, SCHEMA)
+    assert [field.nullable for field in schema][1:] == [False, False, False, True]
+    assert schema.types[1:] == [pa.int64(), pa.int64(), pa.list_(pa.int32()), pa.int32()]

@@ -22,7 +22,7 @@ from headrace.engine.operators.aggregate import AggregateOperator, AggregateRows
 from headrace.engine.state.rocks import database
 
 from .rocks_cases import MAX_PARALLELISM, context, frozen, stored, tables
-from .test_aggregate import ALL, KEYS, ROWS, SCHEMA, batch_of, table_of
+from .test_aggregate import ALL, KEYS, ROWS, SCHEMA, batch_of, cells_of, table_of
 
 BATCHES = st.lists(st.lists(ROWS, min_size=1, max_size=2), max_size=5)
 
@@ -42,7 +42,7 @@ def opened(
 
 
 def rows_of(table: pa.Table) -> set[tuple[Any, ...]]:
-    return {tuple(row.values()) for row in table.to_pylist()}
+    return {cells_of(row) for row in table.to_pylist()}
 
 
 @settings(max_examples=20)
