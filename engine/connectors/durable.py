@@ -1,14 +1,15 @@
 """Temporary files, made durable and moved into place: the file sink's use of a file system.
 
 On a local file system the operating system keeps every promise: data and names are synced before
-anything relies on them, and a rename is atomic. CheckpointLink the rule of object stores holds: an
-object appears whole when it is closed, and a move is a copy followed by a delete, of which readers
-of the folder see only the copy.
+anything relies on them, and a rename is atomic. Elsewhere the rule of object stores holds: an
+object appears whole when it is closed, or when it has been copied.
 """
 
 from __future__ import annotations
 
 import os
+import secrets
+from contextlib import suppress
 from typing import BinaryIO, cast
 
 from .filesystem import Location
@@ -63,14 +64,61 @@ def sync_folder(location: Location, folder: str) -> None:
 
 
 def move(location: Location, source: str, target: str) -> None:
-    """Give a file its final name, replacing a file of that name.
+    """Give a local file its final name, replacing a file of that name.
 
     Durable after `sync_folder`. Raises: OSError.
     """
-    if location.is_local:
-        os.replace(source, target)
-    else:
-        location.fs.mv(source, target)
+    os.replace(source, target)
+
+
+def copy(location: Location, source: str, target: str) -> None:
+    """Copy a file to another name, replacing a file of that name. Raises: OSError."""
+    location.fs.cp_file(source, target)
+
+
+def create_once(location: Location, path: str, content: bytes) -> None:
+    """Write a small file, unless there is one of that name.
+
+    On a file system without conditional writes it is replaced. Raises: OSError.
+    """
+    try:
+        location.fs.pipe_file(path, content, mode="create")
+    except FileExistsError:
+        return
+    except (NotImplementedError, TypeError, ValueError):
+        location.fs.pipe_file(path, content)
+
+
+def publish(location: Location, path: str, content: bytes) -> None:
+    """Let a small file appear whole, in place of one of that name; durable on return.
+
+    Raises: OSError.
+    """
+    temporary = f"{path}-{secrets.token_hex(4)}.tmp"
+    file = create(location, temporary)
+    file.write(content)
+    close_durably(location, temporary, file)
+    move(location, temporary, path)
+    sync_folder(location, os.path.dirname(path))
+
+
+def publish_once(location: Location, path: str, content: bytes) -> None:
+    """Let a small file appear whole, unless one of that name is there; durable on return.
+
+    Of two writers at once the first one wins on a local file system. Raises: OSError.
+    """
+    if not location.is_local:
+        if size_bytes(location, path) is None:
+            publish(location, path, content)
+        return
+    temporary = f"{path}-{secrets.token_hex(4)}.tmp"
+    file = create(location, temporary)
+    file.write(content)
+    close_durably(location, temporary, file)
+    with suppress(FileExistsError):
+        os.link(temporary, path)
+    os.unlink(temporary)
+    sync_folder(location, os.path.dirname(path))
 
 
 def size_bytes(location: Location, path: str) -> int | None:

@@ -1,11 +1,11 @@
-"""The file sink: a subtask's records between two checkpoints become one file, visible when the
+"""The file sink: a subtask's records between two checkpoints become files, visible when the
 checkpoint is complete.
 
     <path>/_headrace/<job>/<operator>/<owner>/<subtask>-<epoch>-<count>-<nonce>.tmp
         written, synced at pre-commit
     <path>/_headrace/<job>/<operator>/<owner>.owner
         empty: the owner has written here
-    <path>/part-<operator>-<subtask>-<checkpoint>-<epoch>-<owner><nonce>-<count>.parquet
+    <path>/<partition>/part-<operator>-<subtask>-<checkpoint>-<epoch>-<owner><nonce>-<count>.parquet
         its name after commit
 
 A transaction's id is its temporary file's path below `<path>/_headrace/<job>`, without the suffix.
@@ -14,8 +14,9 @@ beside it, and neither deletes a file of the other. Each writer draws a nonce as
 begin anew when a job starts without its old checkpoints, and a file of an earlier run must never be
 taken for a file of this run, nor be written over.
 
-Commit renames, then syncs the folder. A repeated commit accepts a file that has its final name
-already; a file with neither name is lost, and raises. A recovery deletes only temporary files of
+Commit renames, then syncs the folders; where files cannot be renamed it copies, and leaves a
+manifest (`manifests.py`). A repeated commit accepts a file that has its final name already; a file
+with neither name is lost, and raises. A recovery deletes only temporary files of
 the same owner and sink, and only of epochs up to the coordinator's own: a coordinator that was
 frozen deletes no file of its successor. `remove_output` takes back files of all the job's owners.
 
@@ -28,22 +29,32 @@ from __future__ import annotations
 import re
 import secrets
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
-from typing import Any, Literal, get_args
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from typing import Any
 from urllib.parse import quote
 
 import pyarrow as pa
 import xxhash
 
 from ..contract.connectors import Delivery
-from ..contract.errors import CommitLost, HeadraceError, UserError
+from ..contract.errors import CommitLost, HeadraceError, StorageUnreachable, UserError
 from ..contract.operators import OperatorContext, RestoredState, StateSnapshot, Transaction
+from ..contract.places import redacted
 from . import durable
 from .filesystem import Location, locate
-from .writers import RecordWriter, open_writer, probe
+from .manifests import SUFFIX as _MANIFEST
+from .manifests import Manifests
+from .partitions import WHOLE, Partitions, Values, is_folder
+from .rolled_files import RolledFile, RolledFiles
+from .tokens import by_run
+from .writers import PARQUET, RecordFormat
 
-SinkFormat = Literal["parquet", "json"]
+#: A file grows to about this size by default.
+ROLL_BYTES = 256 * 1024 * 1024
 
+#: Object stores answer a copy in about 50 ms, however many there are.
+_COPIES_AT_ONCE = 8
 _WORK = "_headrace"
 _NAME_BYTES_MAX = 150
 _SUFFIX = ".tmp"
@@ -56,14 +67,15 @@ def _nonce() -> str:
 
 
 class FileSink:
-    """Writes Parquet or JSON-lines files into a folder, each record once."""
+    """Writes files into a folder, each record once."""
 
     def __init__(
         self,
         path: str,
-        format: SinkFormat = "parquet",
+        format: RecordFormat = PARQUET,
         *,
-        compression: str = "snappy",
+        partitions: Partitions = WHOLE,
+        roll_bytes: int = ROLL_BYTES,
         storage_options: Mapping[str, Any] | None = None,
         nonce: Callable[[], str] = _nonce,
     ) -> None:
@@ -71,18 +83,17 @@ class FileSink:
 
         Args:
             path: the folder, or any fsspec URL of one.
-            format: "parquet", or "json" for an object a line.
-            compression: of Parquet files: "snappy", "zstd", "gzip", "lz4", "brotli" or "none".
+            partitions: columns whose values make folders.
+            roll_bytes: about how large a file grows; the next records go into another one.
             storage_options: passed to fsspec.
             nonce: makes the part of file names that no other writer has.
 
-        Raises: UserError, for a format or a place that does not exist.
+        Raises: UserError, for a place that does not exist.
         """
-        if format not in get_args(SinkFormat):
-            raise UserError(f"format={format!r}: choose one of {', '.join(get_args(SinkFormat))}")
         self._location = locate(path, storage_options or {})
         self._format = format
-        self._compression = compression
+        self._partitions = partitions
+        self._roll_bytes = roll_bytes
         self._nonce = nonce
 
     @property
@@ -95,10 +106,8 @@ class FileSink:
 
         Raises: UserError.
         """
-        try:
-            probe(self._format, schema, self._compression)
-        except (pa.ArrowException, ValueError, TypeError) as error:
-            raise UserError(f"cannot write these records as {self._format}: {error}") from error
+        self._partitions.check(schema)
+        self._format.check(self._partitions.schema(schema))
         folder = f"{self._location.root}/{_WORK}"
         path = f"{folder}/check-{_nonce()}{_SUFFIX}"
         try:
@@ -110,10 +119,20 @@ class FileSink:
             raise UserError(
                 f"cannot write to the folder {self._location.root}: {reason}"
             ) from error
+        except Exception as error:  # clients of object stores have errors of their own
+            raise StorageUnreachable(
+                f"cannot write to the folder {self._location.root}: {redacted(str(error))}"
+            ) from error
+
+    def spark_format(self) -> tuple[str, str]:
+        """See `ReadBySpark`."""
+        return self._format.kind, self._location.spark_url
 
     def writer(self) -> FileWriter:
         """Make the writer of one subtask."""
-        return FileWriter(self._location, self._format, self._compression, self._nonce)
+        return FileWriter(
+            self._location, self._format, self._partitions, self._roll_bytes, self._nonce
+        )
 
     def committer(self, job: str, operator: str) -> FileCommitter:
         """Make the committer of this sink, which is `operator` in `job`."""
@@ -121,59 +140,44 @@ class FileSink:
 
 
 class FileWriter:
-    """Writes one temporary file a checkpoint. Keeps no state: transactions carry its files."""
+    """Writes temporary files. Keeps no state: transactions carry its files."""
 
     def __init__(
-        self, location: Location, format: SinkFormat, compression: str, nonce: Callable[[], str]
+        self,
+        location: Location,
+        format: RecordFormat,
+        partitions: Partitions,
+        roll_bytes: int,
+        nonce: Callable[[], str],
     ) -> None:
         self._location = location
         self._format = format
-        self._compression = compression
+        self._partitions = partitions
         self._make_nonce = nonce
         self._nonce = ""
         self._context: OperatorContext | None = None
         self._count = 0
-        self._records: RecordWriter | None = None
-        #: Id of the open transaction, when there is one.
-        self._id = ""
+        self._files = RolledFiles(location, format, partitions, roll_bytes, self._place)
 
     def open(self, context: OperatorContext) -> None:
         """Create the folder for temporary files."""
         self._context = context
         self._nonce = self._make_nonce()
-        folder = f"{_job_folder(self._location, context.job)}/{self._folder()}"
         with self._telling():
-            durable.make_folder(self._location, folder)
+            durable.make_folder(self._location, self._folder())
 
     def restore(self, states: Sequence[RestoredState]) -> None:
         """A writer keeps no state."""
 
     def write(self, batch: pa.RecordBatch) -> None:
-        """Add records to the open file, or begin one. Raises: HeadraceError."""
+        """Add records to the open files, or begin some. Raises: HeadraceError."""
         with self._telling():
-            if self._records is None:
-                self._records = self._begin(batch.schema)
-            self._records.write(batch)
+            self._files.write(batch)
 
     def precommit(self, checkpoint: int) -> Sequence[Transaction]:
-        """Make the file durable under its temporary name. Raises: HeadraceError."""
-        if self._records is None:
-            return ()
-        context = self._opened()
-        path = self._temporary()
+        """Make the files durable under their temporary names. Raises: HeadraceError."""
         with self._telling():
-            rows = self._records.finish()
-            durable.close_durably(self._location, path, self._records.file)
-            # From here on the file is the committer's, and `close` leaves it alone.
-            self._records = None
-            size_bytes = durable.size_bytes(self._location, path)
-        assert size_bytes is not None, f"{path} is gone as soon as it was written"
-        name = (
-            f"part-{_safe(context.operator)}-{context.index}-{checkpoint}-{context.epoch}"
-            f"-{context.owner}{self._nonce}-{self._count}.{self._format}"
-        )
-        payload: dict[str, str | int] = {"file": name, "bytes": size_bytes, "rows": rows}
-        return (Transaction(self._id, payload),)
+            return tuple(self._transaction(file, checkpoint) for file in self._files.take())
 
     def commit(self) -> None:
         """A writer keeps no state."""
@@ -183,42 +187,44 @@ class FileWriter:
         return ()
 
     def close(self) -> None:
-        """Delete the file that was not pre-committed, as far as that is possible."""
-        if self._records is None:
-            return
-        records, self._records = self._records, None
-        # The committer deletes what stays behind, before the next attempt.
-        records.abandon()
-        with suppress(Exception):
-            records.file.close()
-        with suppress(Exception):
-            durable.remove(self._location, self._temporary())
+        """Delete files that were not pre-committed, as far as that is possible."""
+        self._files.close()
 
     @contextmanager
     def _telling(self) -> Iterator[None]:
         """Turn an error of the file system into one sentence."""
-        try:
+        with telling(self._location, self._opened().operator):
             yield
-        except OSError as error:
-            raise HeadraceError(
-                f"sink {self._opened().operator!r} cannot write to {self._location.root}:"
-                f" {error.strerror or error}"
-            ) from error
 
-    def _begin(self, schema: pa.Schema) -> RecordWriter:
+    def _place(self, values: Values) -> str:
+        """Return the path of a new temporary file. A transaction's id and its final name end with
+        its last parts.
+        """
         context = self._opened()
         self._count += 1
         name = f"{context.index}-{context.epoch}-{self._count}-{self._nonce}"
-        self._id = f"{self._folder()}/{name}"
-        file = durable.create(self._location, self._temporary())
-        return open_writer(self._format, file, schema, self._compression)
+        return f"{self._folder()}/{name}{_SUFFIX}"
+
+    def _transaction(self, file: RolledFile, checkpoint: int) -> Transaction:
+        context = self._opened()
+        temporary = file.path.rsplit("/", 1)[-1].removesuffix(_SUFFIX)
+        count = temporary.split("-")[2]
+        name = (
+            f"{self._partitions.folder(file.values)}part-{safe_name(context.operator)}-{context.index}"
+            f"-{checkpoint}-{context.epoch}-{context.owner}{self._nonce}-{count}"
+            f"{self._format.suffix}"
+        )
+        owned = _owned(safe_name(context.operator), context.owner)
+        return Transaction(
+            f"{owned}/{temporary}",
+            {"file": name, "bytes": file.size_bytes, "rows": file.rows},
+        )
 
     def _folder(self) -> str:
+        """Return the folder of temporary files."""
         context = self._opened()
-        return _owned(_safe(context.operator), context.owner)
-
-    def _temporary(self) -> str:
-        return f"{_job_folder(self._location, self._opened().job)}/{self._id}{_SUFFIX}"
+        owned = _owned(safe_name(context.operator), context.owner)
+        return f"{_job_folder(self._location, context.job)}/{owned}"
 
     def _opened(self) -> OperatorContext:
         assert self._context is not None, "open() comes first"
@@ -231,8 +237,9 @@ class FileCommitter:
     def __init__(self, location: Location, *, job: str, operator: str) -> None:
         self._location = location
         self._job_folder = _job_folder(location, job)
-        self._operator = _safe(operator)
+        self._operator = safe_name(operator)
         self._owner = ""
+        self._manifests = Manifests(location, f"{self._job_folder}/{self._operator}")
 
     def own(self, owner: str, *, anew: bool) -> None:
         """See `OwnsOutput`."""
@@ -250,54 +257,79 @@ class FileCommitter:
 
     def remove_output(self) -> None:
         """See `OwnsOutput`. A repetition finishes what a crash has left."""
-        for name in self._parts():
-            durable.remove(self._location, f"{self._location.root}/{name}")
+        parts = self._parts()
+        for path in parts:
+            durable.remove(self._location, path)
+        work = f"{self._job_folder}/{self._operator}"
+        for name in durable.names(self._location, work):
+            if name.endswith(_MANIFEST):
+                durable.remove(self._location, f"{work}/{name}")
         for owner in self._owners():
-            folder = f"{self._job_folder}/{self._operator}/{owner}"
-            for name in durable.names(self._location, folder):
-                durable.remove(self._location, f"{folder}/{name}")
-        durable.sync_folder(self._location, self._location.root)
+            for name in durable.names(self._location, f"{work}/{owner}"):
+                durable.remove(self._location, f"{work}/{owner}/{name}")
+        for folder in sorted({_folder_of(path) for path in parts}):
+            durable.sync_folder(self._location, folder)
 
     def _owners(self) -> list[str]:
         names = durable.names(self._location, f"{self._job_folder}/{self._operator}")
         return [name.removesuffix(_OWNER) for name in names if name.endswith(_OWNER)]
 
     def _parts(self) -> list[str]:
-        """Visible files of the job's sink, whichever owner's."""
+        """Paths of the visible files of the job's sink, whichever owner's."""
         owners = tuple(self._owners())
         return [
-            name
-            for name in (durable.names(self._location, self._location.root) if owners else ())
-            if name.startswith(f"part-{self._operator}-")
+            file.path
+            for file in (self._location.files() if owners else ())
+            if (name := file.path.rsplit("/", 1)[-1]).startswith(f"part-{self._operator}-")
             and name.rsplit("-", 2)[1].startswith(owners)
         ]
 
-    def commit(self, transactions: Sequence[Transaction]) -> None:
-        """Rename and sync.
+    def commit(self, checkpoint: int, transactions: Sequence[Transaction]) -> None:
+        """Rename and sync, or copy and leave a manifest.
 
         Raises: CommitLost, when a file has neither name; OSError, and may be repeated.
         """
-        for transaction in transactions:
-            self._commit_one(transaction)
-        if transactions:
-            # Also when all had their names before: the crash may have come between rename and sync.
-            durable.sync_folder(self._location, self._location.root)
+        if not self._location.is_local:
+            for run, group in by_run(transactions).items():
+                self._commit_copies(run, group)
+            return
+        finals = [self._commit_one(transaction, durable.move) for transaction in transactions]
+        # Also when all had their names before: the crash may have come between rename and sync.
+        for folder in sorted(set(map(_folder_of, finals))):
+            durable.sync_folder(self._location, folder)
 
-    def recover(self, committed: Sequence[Transaction], *, epoch: int | None = None) -> None:
+    def recover(
+        self, checkpoint: int, committed: Sequence[Transaction], *, epoch: int | None = None
+    ) -> None:
         """Commit again, then delete other temporary files of this owner, up to `epoch`."""
-        self.commit(committed)
+        self.commit(checkpoint, committed)
         folder = f"{self._job_folder}/{_owned(self._operator, self._owner)}"
         for name in durable.names(self._location, folder):
             if name.endswith(_SUFFIX) and (epoch is None or _epoch_of(name) <= epoch):
                 durable.remove(self._location, f"{folder}/{name}")
 
-    def _commit_one(self, transaction: Transaction) -> None:
+    def _commit_copies(self, run: str, transactions: Sequence[Transaction]) -> None:
+        applied = self._manifests.newest(run)
+        new = [t for t in transactions if t.checkpoint > applied]
+        if new:
+            with ThreadPoolExecutor(_COPIES_AT_ONCE) as pool:
+                list(pool.map(lambda t: self._commit_one(t, durable.copy), new))
+            self._manifests.add(run, max(t.checkpoint for t in new), new)
+        for transaction in transactions:
+            durable.remove(self._location, self._paths(transaction)[0])
+
+    def _commit_one(
+        self, transaction: Transaction, show: Callable[[Location, str, str], None]
+    ) -> str:
+        """Show a file under its final name; return that path."""
         temporary, final = self._paths(transaction)
         expected_bytes = transaction.payload["bytes"]
         waiting_bytes = durable.size_bytes(self._location, temporary)
         if waiting_bytes == expected_bytes:
-            durable.move(self._location, temporary, final)
-            return
+            if (folder := _folder_of(final)) != self._location.root:
+                durable.make_folder(self._location, folder)
+            show(self._location, temporary, final)
+            return final
         if waiting_bytes is not None:
             raise _lost(final, f"{temporary} has {waiting_bytes} bytes instead of {expected_bytes}")
         visible_bytes = durable.size_bytes(self._location, final)
@@ -305,6 +337,7 @@ class FileCommitter:
             raise _lost(final, f"neither it nor {temporary} exists; {_LOST_HINT}")
         if visible_bytes != expected_bytes:
             raise _lost(final, f"it has {visible_bytes} bytes instead of {expected_bytes}")
+        return final
 
     def _paths(self, transaction: Transaction) -> tuple[str, str]:
         """Return the temporary and the final path; a checkpoint names both, so neither may lead out
@@ -312,12 +345,14 @@ class FileCommitter:
         """
         operator, *parts = transaction.id.split("/")
         final = str(transaction.payload["file"])
+        folder, _, name = final.rpartition("/")
         inside = (
             operator == self._operator
             and 1 <= len(parts) <= 2
             and all(map(_is_name, parts))
-            and _is_name(final)
-            and final.startswith("part-")
+            and (not folder or is_folder(folder))
+            and _is_name(name)
+            and name.startswith("part-")
         )
         if not inside:
             raise _lost(final, f"transaction {transaction.id!r} is not one of this sink")
@@ -325,6 +360,25 @@ class FileCommitter:
             f"{self._job_folder}/{transaction.id}{_SUFFIX}",
             f"{self._location.root}/{final}",
         )
+
+
+@contextmanager
+def telling(location: Location, operator: str) -> Iterator[None]:
+    """Turn an error of the file system, or of an object store's client, into one sentence.
+
+    Raises: HeadraceError.
+    """
+    try:
+        yield
+    except HeadraceError:
+        raise
+    except Exception as error:
+        if location.is_local and not isinstance(error, OSError):
+            raise
+        reason = (error.strerror if isinstance(error, OSError) else None) or error
+        raise HeadraceError(
+            f"sink {operator!r} cannot write to {location.root}: {redacted(str(reason))}"
+        ) from error
 
 
 _LOST_HINT = (
@@ -338,7 +392,7 @@ def _lost(path: str, reason: str) -> CommitLost:
 
 
 def _job_folder(location: Location, job: str) -> str:
-    return f"{location.root}/{_WORK}/{_safe(job)}"
+    return f"{location.root}/{_WORK}/{safe_name(job)}"
 
 
 def _owned(operator: str, owner: str) -> str:
@@ -346,7 +400,7 @@ def _owned(operator: str, owner: str) -> str:
     return f"{operator}/{owner}" if owner else operator
 
 
-def _safe(name: str) -> str:
+def safe_name(name: str) -> str:
     """Return a user's name as one part of a path, different for different names.
 
     A long one is cut and ends in its hash: file systems take 255 bytes, of which other parts of the
@@ -362,6 +416,10 @@ def _epoch_of(name: str) -> int:
     """Return the epoch in the name of a temporary file; 0: there is none."""
     match = _TEMPORARY.match(name)
     return 0 if match is None else int(match[1])
+
+
+def _folder_of(path: str) -> str:
+    return path.rpartition("/")[0]
 
 
 def _is_name(part: str) -> bool:

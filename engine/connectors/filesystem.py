@@ -65,6 +65,12 @@ class Location:
         """
         return type(self.fs) is fsspec.implementations.local.LocalFileSystem
 
+    @property
+    def spark_url(self) -> str:
+        """The place in Spark's spelling."""
+        url = str(self.fs.unstrip_protocol(self.root))
+        return f"s3a://{url.removeprefix('s3://')}" if url.startswith("s3://") else url
+
     def files(self) -> list[FileInfo]:
         """Return the files there now, sorted by path; none is [], no error.
 

@@ -1,23 +1,41 @@
-"""The file sink's formats: Parquet, or an object of JSON a line.
+"""The file sink's formats: Parquet, an object of JSON a line, CSV with a header line, Arrow.
 
-A writer gathers small batches, since a Parquet row group for each would make files that are slow to
-read.
+A writer of Parquet or Arrow gathers small batches, since a row group for each would make files that
+are slow to read. Text is compressed as a whole, Parquet and Arrow column by column.
 """
 
 from __future__ import annotations
 
 import io
 from contextlib import suppress
-from typing import BinaryIO, Protocol
+from dataclasses import dataclass
+from typing import BinaryIO, Literal, Protocol, cast, get_args
 
 import msgspec
 import pyarrow as pa
+import pyarrow.csv
 import pyarrow.parquet as pq
+
+from ..contract.errors import UserError
+
+FormatOfSink = Literal["parquet", "json", "csv", "arrow"]
 
 #: A row group is written when so much has been gathered, whichever comes first.
 ROW_GROUP_ROWS = 131_072
 ROW_GROUP_BYTES = 64 * 1024 * 1024
+#: A Parquet column whose dictionary outgrows the caches costs four times as much to write, and its
+#: file is larger than without one; Arrow's own limit is 1 MiB.
+_DICTIONARY_BYTES = 64 * 1024
 _JSON_ROWS = 4096
+
+#: The compressions of each format, the default first, and what a file's name ends with.
+_COMPRESSIONS: dict[str, tuple[str, ...]] = {
+    "parquet": ("snappy", "zstd", "gzip", "lz4", "brotli", "none"),
+    "json": ("none", "gzip", "zstd"),
+    "csv": ("none", "gzip", "zstd"),
+    "arrow": ("lz4", "zstd", "none"),
+}
+_SUFFIXES = {"gzip": ".gz", "zstd": ".zst", "none": ""}
 
 
 class RecordWriter(Protocol):
@@ -28,7 +46,7 @@ class RecordWriter(Protocol):
         """The file; the caller closes it."""
         ...
 
-    def write(self, batch: pa.RecordBatch) -> None:
+    def write(self, batch: pa.RecordBatch, gather_bytes_max: int = ROW_GROUP_BYTES) -> None:
         """Write or gather records."""
         ...
 
@@ -41,30 +59,60 @@ class RecordWriter(Protocol):
         ...
 
 
+class _Gathered:
+    """Batches that wait until they are worth a row group."""
+
+    def __init__(self) -> None:
+        self._batches: list[pa.RecordBatch] = []
+        self._rows = 0
+        self._bytes = 0
+
+    def add(self, batch: pa.RecordBatch, bytes_max: int) -> bool:
+        """Gather; return whether it is enough for a row group."""
+        self._batches.append(batch)
+        self._rows += batch.num_rows
+        self._bytes += batch.nbytes
+        return self._rows >= ROW_GROUP_ROWS or self._bytes >= min(bytes_max, ROW_GROUP_BYTES)
+
+    def take(self, schema: pa.Schema) -> pa.Table:
+        """Hand out all that has been gathered."""
+        table = pa.Table.from_batches(self._batches, schema=schema)
+        self._batches, self._rows, self._bytes = [], 0, 0
+        return table
+
+
 class ParquetRecords:
-    """Parquet."""
+    """Parquet.
+
+    Attributes:
+        metadata: the file's footer; None before `finish`.
+    """
 
     def __init__(self, file: BinaryIO, schema: pa.Schema, compression: str) -> None:
         self.file = file
+        self.metadata: pq.FileMetaData | None = None
         self._schema = schema
-        self._writer = pq.ParquetWriter(file, schema, compression=compression)
-        self._gathered: list[pa.RecordBatch] = []
-        self._gathered_rows = 0
-        self._gathered_bytes = 0
+        self._footers: list[pq.FileMetaData] = []
+        self._writer = pq.ParquetWriter(
+            file,
+            schema,
+            compression=compression,
+            metadata_collector=self._footers,
+            dictionary_pagesize_limit=_DICTIONARY_BYTES,
+        )
+        self._gathered = _Gathered()
         self._rows = 0
 
-    def write(self, batch: pa.RecordBatch) -> None:
+    def write(self, batch: pa.RecordBatch, gather_bytes_max: int = ROW_GROUP_BYTES) -> None:
         """Gather records and write full row groups."""
-        self._gathered.append(batch)
-        self._gathered_rows += batch.num_rows
-        self._gathered_bytes += batch.nbytes
-        if self._gathered_rows >= ROW_GROUP_ROWS or self._gathered_bytes >= ROW_GROUP_BYTES:
+        if self._gathered.add(batch, gather_bytes_max):
             self._flush()
 
     def finish(self) -> int:
         """Write the last row group and the footer."""
         self._flush()
         self._writer.close()
+        self.metadata = self._footers[-1]
         return self._rows
 
     def abandon(self) -> None:
@@ -76,34 +124,126 @@ class ParquetRecords:
         self._writer.is_open = False
 
     def _flush(self) -> None:
-        if self._gathered_rows:
-            table = pa.Table.from_batches(self._gathered, schema=self._schema)
+        table = self._gathered.take(self._schema)
+        if table.num_rows:
             self._writer.write_table(table, row_group_size=table.num_rows)
-        self._rows += self._gathered_rows
-        self._gathered, self._gathered_rows, self._gathered_bytes = [], 0, 0
+        self._rows += table.num_rows
+
+
+class ArrowRecords:
+    """Arrow's file format."""
+
+    def __init__(self, file: BinaryIO, schema: pa.Schema, compression: str) -> None:
+        self.file = file
+        self._schema = schema
+        codec = None if compression == "none" else compression
+        options = pa.ipc.IpcWriteOptions(compression=codec)
+        self._sink = pa.PythonFile(_KeptOpen(file), mode="w")
+        self._writer = pa.ipc.new_file(self._sink, schema, options=options)
+        self._gathered = _Gathered()
+        self._rows = 0
+
+    def write(self, batch: pa.RecordBatch, gather_bytes_max: int = ROW_GROUP_BYTES) -> None:
+        """Gather records and write them as one batch."""
+        if self._gathered.add(batch, gather_bytes_max):
+            self._flush()
+
+    def finish(self) -> int:
+        """Write the last batch and the footer."""
+        self._flush()
+        self._writer.close()
+        return self._rows
+
+    def abandon(self) -> None:
+        """Let go of Arrow's writer."""
+        with suppress(Exception):
+            self._writer.close()
+
+    def _flush(self) -> None:
+        table = self._gathered.take(self._schema).combine_chunks()
+        self._writer.write_table(table)
+        self._rows += table.num_rows
+
+
+class CsvRecords:
+    """CSV with a header line. A null is an empty field; an empty text is quoted."""
+
+    def __init__(self, file: BinaryIO, schema: pa.Schema, compression: str, delimiter: str) -> None:
+        self.file = file
+        self._out = _compressed(file, compression)
+        options = pa.csv.WriteOptions(delimiter=delimiter)
+        self._writer = pa.csv.CSVWriter(self._out, schema, write_options=options)
+        self._rows = 0
+
+    def write(self, batch: pa.RecordBatch, gather_bytes_max: int = ROW_GROUP_BYTES) -> None:
+        """Write records."""
+        self._writer.write_batch(batch)
+        self._rows += batch.num_rows
+
+    def finish(self) -> int:
+        """Write the end of the compressed text."""
+        self._writer.close()
+        self._out.close()
+        return self._rows
+
+    def abandon(self) -> None:
+        """Let go of Arrow's writer."""
+        with suppress(Exception):
+            self._writer.close()
+        with suppress(Exception):
+            self._out.close()
 
 
 class JsonRecords:
     """JSON lines. Times are ISO 8601 strings, binary values base64, what is not a number null."""
 
-    def __init__(self, file: BinaryIO) -> None:
+    def __init__(self, file: BinaryIO, compression: str) -> None:
         self.file = file
-        self._encoder = msgspec.json.Encoder(enc_hook=_isoformat)
+        self._out = _compressed(file, compression)
         self._rows = 0
 
-    def write(self, batch: pa.RecordBatch) -> None:
+    def write(self, batch: pa.RecordBatch, gather_bytes_max: int = ROW_GROUP_BYTES) -> None:
         """Write records."""
         for first in range(0, batch.num_rows, _JSON_ROWS):
             rows = batch.slice(first, _JSON_ROWS).to_pylist()
-            self.file.write(self._encoder.encode_lines(rows))
+            self._out.write(_JSON.encode_lines(rows))
         self._rows += batch.num_rows
 
     def finish(self) -> int:
-        """JSON lines have no end of their own."""
+        """JSON lines have no end of their own; compressed text has."""
+        self._out.close()
         return self._rows
 
     def abandon(self) -> None:
-        """Nothing is gathered."""
+        """Let go of the compressor."""
+        with suppress(Exception):
+            self._out.close()
+
+
+class _KeptOpen(io.RawIOBase):
+    """A file that stays open when Arrow's streams over it are closed."""
+
+    def __init__(self, file: BinaryIO) -> None:
+        self._file = file
+
+    def writable(self) -> bool:
+        return True
+
+    def write(self, data: object) -> int:
+        return self._file.write(cast(bytes, data))
+
+    def tell(self) -> int:
+        return self._file.tell()
+
+
+def _compressed(file: BinaryIO, compression: str) -> pa.NativeFile:
+    out = pa.PythonFile(_KeptOpen(file), mode="w")
+    return out if compression == "none" else pa.CompressedOutputStream(out, compression)
+
+
+def json_objects(batch: pa.RecordBatch) -> pa.Array:
+    """Return each row as an object of JSON, in a binary column. Values are as in `JsonRecords`."""
+    return pa.array([_JSON.encode(row) for row in batch.to_pylist()], pa.binary())
 
 
 def _isoformat(value: object) -> str:
@@ -116,18 +256,65 @@ def _isoformat(value: object) -> str:
     return str(isoformat())
 
 
-def open_writer(format: str, file: BinaryIO, schema: pa.Schema, compression: str) -> RecordWriter:
-    """Begin a file.
-
-    Raises: pa.ArrowException, for a schema or compression that Parquet cannot take.
-    """
-    return JsonRecords(file) if format == "json" else ParquetRecords(file, schema, compression)
+_JSON = msgspec.json.Encoder(enc_hook=_isoformat)
 
 
-def probe(format: str, schema: pa.Schema, compression: str) -> None:
-    """Write a file of one record of nulls into memory. Raises the format's objections."""
-    nulls = [pa.nulls(1, column.type) for column in schema]
-    nullable = pa.schema([column.with_nullable(True) for column in schema])
-    records = open_writer(format, io.BytesIO(), nullable, compression)
-    records.write(pa.RecordBatch.from_arrays(nulls, schema=nullable))
-    records.finish()
+@dataclass(frozen=True, slots=True)
+class RecordFormat:
+    """A format of files with its options. Picklable."""
+
+    kind: str
+    compression: str
+    delimiter: str = ","
+
+    @property
+    def suffix(self) -> str:
+        """What names of files end with, as other programs expect it."""
+        packed = _SUFFIXES[self.compression] if self.kind in ("json", "csv") else ""
+        return f".{self.kind}{packed}"
+
+    def open(self, file: BinaryIO, schema: pa.Schema) -> RecordWriter:
+        """Begin a file.
+
+        Raises: pa.ArrowException, for a schema that the format cannot take.
+        """
+        match self.kind:
+            case "json":
+                return JsonRecords(file, self.compression)
+            case "csv":
+                return CsvRecords(file, schema, self.compression, self.delimiter)
+            case "arrow":
+                return ArrowRecords(file, schema, self.compression)
+            case _:
+                return ParquetRecords(file, schema, self.compression)
+
+    def check(self, schema: pa.Schema) -> None:
+        """Write a file of one record of nulls into memory. Raises: UserError."""
+        nulls = [pa.nulls(1, column.type) for column in schema]
+        nullable = pa.schema([column.with_nullable(True) for column in schema])
+        try:
+            records = self.open(io.BytesIO(), nullable)
+            records.write(pa.RecordBatch.from_arrays(nulls, schema=nullable))
+            records.finish()
+        except (pa.ArrowException, ValueError, TypeError) as error:
+            raise UserError(f"cannot write these records as {self.kind}: {error}") from error
+
+
+def record_format(
+    kind: FormatOfSink, compression: str | None = None, delimiter: str = ","
+) -> RecordFormat:
+    """Make a format. Raises: UserError, for a format or a compression that does not exist."""
+    if kind not in get_args(FormatOfSink):
+        choices = ", ".join(get_args(FormatOfSink))
+        raise UserError(f"format={kind!r}: choose one of {choices}")
+    compressions = _COMPRESSIONS[kind]
+    if compression is not None and compression not in compressions:
+        raise UserError(
+            f"compression={compression!r}: {kind} takes one of {', '.join(compressions)}"
+        )
+    if len(delimiter.encode()) != 1:
+        raise UserError(f"delimiter={delimiter!r} is not one character of ASCII")
+    return RecordFormat(kind, compression or compressions[0], delimiter)
+
+
+PARQUET = record_format("parquet")

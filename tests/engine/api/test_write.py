@@ -5,8 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 import pyarrow as pa
+import pyarrow.dataset as ds
 import pytest
 
+import headrace as hr
 from headrace.engine.api.read import batches
 from headrace.engine.api.write import SinkHandle, Write, proposed_name
 from headrace.engine.connectors.memory import BlackholeSink
@@ -72,3 +74,21 @@ def test_a_sink_without_name_is_refused_with_a_proposal(tmp_path: Path) -> None:
 )
 def test_a_name_is_proposed_from_the_path(path: str, name: str) -> None:
     assert proposed_name(path, "rows") == name
+
+
+@pytest.mark.parametrize("kind", ["parquet", "json", "csv", "arrow", "delta"])
+def test_options_that_do_not_exist_are_refused(tmp_path: Path, kind: str) -> None:
+    numbers = hr.read.sequence(1, name="numbers")
+    with pytest.raises(UserError, match="has no option 'partitionBy'; did you mean 'partition_"):
+        getattr(numbers.write, kind)(str(tmp_path), partitionBy="key", name="out")
+    with pytest.raises(UserError, match="compression='lzma': "):
+        getattr(numbers.write, kind)(str(tmp_path), compression="lzma", name="out")
+
+
+def test_files_in_partitions_are_written_by_a_job(tmp_path: Path) -> None:
+    numbers = hr.read.sequence(100, keys=4, name="numbers")
+    out = numbers.write.csv(str(tmp_path), partition_by="key", compression="gzip", name="out")
+    hr.Job("parted", out).run(runner="threads")
+    found = ds.dataset(tmp_path, format="csv", partitioning="hive").to_table()
+    assert sorted(found["sequence"].to_pylist()) == list(range(100))
+    assert {path.name for path in tmp_path.glob("key=*")} == {f"key={key}" for key in range(4)}
