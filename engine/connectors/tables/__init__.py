@@ -1,0 +1,1 @@
+"""Tables of data files behind a log: Delta and Iceberg. Workers write files, one place commits."""
