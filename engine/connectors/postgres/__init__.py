@@ -1,0 +1,1 @@
+"""PostgreSQL: a sink by two-phase commit, a source by ranges of a column, over ADBC."""

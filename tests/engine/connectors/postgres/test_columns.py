@@ -1,0 +1,169 @@
+"""Columns of a stream against columns of a table: every type there and back, and every refusal."""
+
+from __future__ import annotations
+
+import datetime
+import decimal
+import uuid
+from collections.abc import Callable
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from headrace.engine.connectors.postgres.columns import (
+    Converter,
+    check_columns,
+    converter,
+    describe,
+)
+from headrace.engine.connectors.postgres.connection import Connection
+from headrace.engine.contract.errors import HeadraceError, UserError
+
+UUID = uuid.UUID("6e7f8c9a-1b2c-4d5e-8f90-a1b2c3d4e5f6")
+DAY = datetime.date(2026, 2, 28)
+NOON = datetime.datetime(2026, 2, 28, 12, 0, 0, 123456)
+
+#: (type of the column, type of the stream, value, as psql shows it).
+FITTING: list[tuple[str, pa.DataType, Any, str]] = [
+    ("smallint", pa.int8(), -5, "-5"),
+    ("smallint", pa.uint8(), 255, "255"),
+    ("integer", pa.int16(), 300, "300"),
+    ("bigint", pa.uint32(), 2**32 - 1, "4294967295"),
+    ("real", pa.float32(), 1.5, "1.5"),
+    ("double precision", pa.float32(), 1.5, "1.5"),
+    ("numeric(10,2)", pa.decimal128(10, 2), decimal.Decimal("-1234.50"), "-1234.50"),
+    ("numeric", pa.int64(), 2**62, str(2**62)),
+    ("text", pa.string(), "Grüße\n\t|", "Grüße"),
+    ("varchar(5)", pa.large_string(), "abc", "abc"),
+    ("json", pa.string(), '{"a": 1}', '{"a": 1}'),
+    ("jsonb", pa.string(), '{"a":1}', '{"a": 1}'),
+    ("uuid", pa.string(), str(UUID), str(UUID)),
+    ("uuid", pa.binary(16), UUID.bytes, str(UUID)),
+    ("mood", pa.string(), "sad", "sad"),
+    ("positive", pa.int32(), 7, "7"),
+    ("boolean", pa.bool_(), True, "t"),
+    ("bytea", pa.binary(), b"\x00\xff", "\\x00ff"),
+    ("date", pa.date32(), DAY, "2026-02-28"),
+    ("date", pa.date64(), DAY, "2026-02-28"),
+    ("time", pa.time32("s"), datetime.time(1, 2, 3), "01:02:03"),
+    ("timestamp", pa.timestamp("us"), NOON, "2026-02-28 12:00:00.123456"),
+    ("timestamp", pa.timestamp("ns"), NOON, "2026-02-28 12:00:00.123456"),
+    (
+        "timestamptz",
+        pa.timestamp("ms", "UTC"),
+        NOON.replace(microsecond=0),
+        "2026-02-28 12:00:00+00",
+    ),
+    ("interval", pa.duration("s"), datetime.timedelta(seconds=90), "00:01:30"),
+    ("integer[]", pa.list_(pa.int16()), [1, None, 3], "{1,NULL,3}"),
+    ("text[]", pa.list_(pa.string()), ["a", "b"], "{a,b}"),
+]
+REFUSED = [
+    ("integer", pa.int64()),
+    ("bigint", pa.uint64()),
+    ("bigint", pa.float64()),
+    ("real", pa.float64()),
+    ("numeric", pa.float64()),
+    ("text", pa.int64()),
+    ("timestamp", pa.timestamp("us", "UTC")),
+    ("timestamptz", pa.timestamp("us")),
+    ("uuid", pa.binary(8)),
+    ("inet", pa.string()),
+    ("integer[]", pa.int32()),
+    ("integer[]", pa.list_(pa.int64())),
+    ("text", pa.struct([("a", pa.int64())])),
+]
+
+
+@pytest.mark.services
+@pytest.mark.parametrize(("sql", "type_", "value", "shown"), FITTING)
+def test_a_value_arrives(
+    db: Any,
+    connect: Callable[..., Connection],
+    sql: str,
+    type_: pa.DataType,
+    value: Any,
+    shown: str,
+) -> None:
+    db.psql(f"{TYPES} CREATE TABLE t (c {sql})")
+    connection = connect()
+    table = describe(connection, "t")
+    assert table is not None
+    batch = pa.record_batch({"c": pa.array([value, None], type_)})
+    check_columns(table, batch.schema, where="here")
+    converted = Converter(table, batch.schema).convert(batch)
+    connection.ingest("public", "t", pa.Table.from_batches([converted]))
+    answer = db.psql("SET TimeZone = 'UTC'; SELECT c FROM t WHERE c IS NOT NULL")
+    assert answer[0] == shown
+    assert db.psql("SELECT count(*) FROM t WHERE c IS NULL") == ["1"]
+
+
+@pytest.mark.services
+@pytest.mark.parametrize(("sql", "type_"), REFUSED)
+def test_a_column_that_would_lose_something_is_refused(
+    db: Any, connect: Callable[..., Connection], sql: str, type_: pa.DataType
+) -> None:
+    db.psql(f"CREATE TABLE t (c {sql})")
+    table = describe(connect(), "t")
+    assert table is not None
+    with pytest.raises(
+        UserError, match=r"here: column 'c' is .* in the stream and .* in the table"
+    ):
+        check_columns(table, pa.schema([("c", type_)]), where="here")
+
+
+@pytest.mark.services
+def test_columns_that_are_missing_on_either_side_are_named(
+    db: Any, connect: Callable[..., Connection]
+) -> None:
+    db.psql(
+        "CREATE TABLE t (id bigserial PRIMARY KEY, name text NOT NULL, note text DEFAULT '',"
+        " twice bigint GENERATED ALWAYS AS (id * 2) STORED)"
+    )
+    table = describe(connect(), "t")
+    assert table is not None
+    check_columns(table, pa.schema([("name", pa.string())]), where="here")
+    with pytest.raises(UserError, match="no column 'nam'; did you mean 'name'"):
+        check_columns(table, pa.schema([("nam", pa.string())]), where="here")
+    with pytest.raises(UserError, match="'name' of the table is NOT NULL without a default"):
+        check_columns(table, pa.schema([("note", pa.string())]), where="here")
+    with pytest.raises(UserError, match="'twice' is generated by the server"):
+        check_columns(table, pa.schema([("name", pa.string()), ("twice", pa.int64())]), where="h")
+
+
+@pytest.mark.services
+def test_a_table_is_found_as_sql_spells_it(db: Any, connect: Callable[..., Connection]) -> None:
+    db.psql('CREATE SCHEMA sales; CREATE TABLE sales."Big Orders" ("A b" bigint UNIQUE, c int)')
+    connection = connect()
+    table = describe(connection, 'sales."Big Orders"')
+    assert table is not None
+    assert (table.schema, table.name) == ("sales", "Big Orders")
+    assert [column.name for column in table.columns] == ["A b", "c"]
+    assert table.keys == (frozenset({"A b"}),)
+    assert describe(connection, "sales.nothing") is None
+
+
+def test_text_that_is_no_uuid_is_refused_with_its_column() -> None:
+    convert = converter(pa.string(), "uuid")
+    assert convert is not None
+    with pytest.raises(ValueError, match="not a UUID"):
+        convert(pa.array(["6e7f"]))
+
+
+@pytest.mark.services
+def test_a_value_that_does_not_fit_names_its_column(
+    db: Any, connect: Callable[..., Connection]
+) -> None:
+    db.psql("CREATE TABLE t (c uuid)")
+    table = describe(connect(), "t")
+    assert table is not None
+    batch = pa.record_batch({"c": ["zz"]})
+    with pytest.raises(HeadraceError, match="column 'c'"):
+        Converter(table, batch.schema).convert(batch)
+
+
+TYPES = """
+CREATE TYPE mood AS ENUM ('happy', 'sad');
+CREATE DOMAIN positive AS integer CHECK (VALUE > 0);
+"""
