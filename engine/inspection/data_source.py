@@ -26,9 +26,9 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
+from ..connectors.spark.columns import spark_batch, spark_schema
 from ..contract.errors import UserError
 from ..contract.suggestion import did_you_mean
-from .columns import spark_batch, spark_schema
 from .contents import Piece, View, in_flight_on, state_of
 from .directory import open_checkpoint
 

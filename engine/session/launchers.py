@@ -5,8 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from ..contract.extras import extra
 from ..contract.launcher import Incarnation, LauncherMaker, WorkerLauncher, WorkerProgram
 from ..contract.options import RunOptions
+
+_RUNNER = "the runner 'spark'"
 
 
 def make_launcher(job: str, options: RunOptions, slots: int) -> WorkerLauncher:
@@ -19,11 +22,13 @@ def make_launcher(job: str, options: RunOptions, slots: int) -> WorkerLauncher:
         from ..local.processes import ProcessLauncher
 
         return ProcessLauncher(workers=slots, entry=worker)
-    from ..spark.launcher import SparkLauncher
-    from ..spark.session import open_session
+    with extra("spark", _RUNNER):
+        from ..spark.launcher import SparkLauncher
+        from ..spark.session import open_session, session_of_user
 
-    if options.spark is not None:
-        return SparkLauncher(options.spark, workers=slots, entry=worker)
+    user_session = session_of_user(options)
+    if user_session is not None:
+        return SparkLauncher(user_session, workers=slots, entry=worker)
     session = open_session(job, slots=slots, master=options.master)
     embedded = options.master is None
     return SparkLauncher(
@@ -56,14 +61,15 @@ def region_launchers(job: str, options: RunOptions, slots: int) -> Iterator[Laun
         finally:
             forks.leave()
         return
-    from ..spark.capacity import classic_context, require_slots
-    from ..spark.launcher import SparkLauncher
-    from ..spark.session import open_session
-    from ..spark.shared import SharedSession
+    with extra("spark", _RUNNER):
+        from ..spark.capacity import classic_context, require_slots
+        from ..spark.launcher import SparkLauncher
+        from ..spark.session import open_session, session_of_user
+        from ..spark.shared import SharedSession
 
-    own = options.spark is None
-    spark = options.spark or open_session(job, slots=slots, master=options.master)
-    shared = SharedSession(spark, stops=own)
+    user_session = session_of_user(options)
+    spark = user_session or open_session(job, slots=slots, master=options.master)
+    shared = SharedSession(spark, stops=user_session is None)
     shared.enter()
     try:
         context = classic_context(spark)

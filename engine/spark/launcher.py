@@ -228,8 +228,11 @@ class SparkLauncher:
                 return
 
     def _submit(self, program: WorkerProgram) -> None:
-        """Run the job to its end. Spark keeps the job group per thread."""
-        self._context.setJobGroup(self._group, f"headrace: {program.job}", interruptOnCancel=True)
+        """Run the job to its end. Spark keeps the job group per thread; its page shows the
+        description beside the job and its stage.
+        """
+        what = f"headrace: {program.job} ({self._workers} workers, until the job ends)"
+        self._context.setJobGroup(self._group, what, interruptOnCancel=True)
         tasks = self._context.parallelize(range(self._workers), self._workers)
         tasks.mapPartitionsWithIndex(_task(program, self._entry)).count()
 

@@ -6,7 +6,8 @@ fresh Python process, and the processes run this very interpreter with this very
 logs only fatal errors, because the death of a worker, for which Spark prints a page of stack trace,
 is an everyday event here and reported by the job.
 
-A session made by the user stays as it is; `launcher` refuses one that cannot work.
+A session made by the user is used without asking and stays as it is; `launcher` refuses one that
+cannot work.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import os
 import re
 import sys
 import tempfile
+import weakref
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -24,6 +26,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from ..contract.errors import HeadraceError, UserError
+from ..contract.options import RunOptions
 from .java import use_java
 from .master import check_master
 
@@ -34,6 +37,9 @@ TASK_FAILURES = 32
 _EMBEDDED_SLOTS_MIN = 16
 
 _LOOPBACK = "127.0.0.1"
+
+#: Contexts of sessions that were made here, each of which ends with its own job.
+_opened: weakref.WeakSet[SparkContext] = weakref.WeakSet()
 
 _WORKERS: Mapping[str, str] = {
     "spark.task.maxFailures": str(TASK_FAILURES),
@@ -71,6 +77,18 @@ appender.console.target = SYSTEM_ERR
 appender.console.layout.type = PatternLayout
 appender.console.layout.pattern = spark: %p %c{1}: %m%n%ex
 """
+
+
+def session_of_user(options: RunOptions) -> SparkSession | None:
+    """Return the session that the user names, or has made in this process; None: there is none, or
+    a master is named.
+    """
+    if options.spark is not None or options.master is not None:
+        return options.spark
+    context = SparkContext._active_spark_context
+    if context is None or context in _opened:
+        return None
+    return SparkSession.active()
 
 
 def open_session(
@@ -121,7 +139,9 @@ def open_session(
         for name, value in (chosen | dict(settings or {})).items():
             builder = builder.config(name, value)
         try:
-            return builder.getOrCreate()
+            session = builder.getOrCreate()
+            _opened.add(session.sparkContext)
+            return session
         except (PySparkException, Py4JError) as error:
             raise HeadraceError(f"Spark at {master} does not start: {_reason(error)}") from error
 

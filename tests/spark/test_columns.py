@@ -9,8 +9,8 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from headrace.engine.connectors.spark.columns import spark_batch, spark_schema
 from headrace.engine.contract.errors import UserError
-from headrace.engine.inspection.columns import spark_batch, spark_schema
 
 MOMENT = dt.datetime(2026, 1, 2, 3, 4, 5, 678901)
 

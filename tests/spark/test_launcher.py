@@ -53,6 +53,20 @@ def test_only_the_killed_worker_starts_again_with_a_higher_number(
     launcher.stop(WAIT_S)
 
 
+def test_sparks_page_says_which_job_and_what_its_stage_does(
+    spark: SparkSession, roster: Roster
+) -> None:
+    launcher = SparkLauncher(spark, workers=2, entry=roster.entry())
+    launcher.start(PROGRAM, unexpected)
+    roster.wait_for(1, starts=1)
+    store = spark.sparkContext._jsc.sc().statusStore()
+    (stage,) = spark.sparkContext.statusTracker().getActiveStageIds()
+    told = store.lastStageAttempt(stage).description().get()
+    roster.stop()
+    launcher.stop(WAIT_S)
+    assert told == "headrace: job (2 workers, until the job ends)"
+
+
 def test_workers_get_the_program_and_an_address_and_end_without_complaint(
     spark: SparkSession, roster: Roster
 ) -> None:

@@ -17,10 +17,11 @@ from inspect import signature
 from typing import Any
 
 import pyarrow as pa
+from pyspark.errors import PySparkException
 from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 from pyspark.sql.types import StructType
 
-from ..contract.errors import UserError
+from ...contract.errors import UserError
 
 _WIDER = {
     pa.uint8(): pa.int16(),
@@ -37,6 +38,14 @@ _DECIMAL_DIGITS_MAX = 38
 _UTC: dict[str, Any] = (
     {"timezone": "UTC"} if "timezone" in signature(to_arrow_schema).parameters else {}
 )
+
+
+def arrow_schema(schema: StructType, what: str) -> pa.Schema:
+    """Translate Spark's schema. Raises: UserError, with `what`, for a type that Arrow lacks."""
+    try:
+        return to_arrow_schema(schema, **_UTC)
+    except PySparkException as error:
+        raise UserError(f"{what}: {str(error).strip()}; leave this column out") from error
 
 
 def spark_schema(schema: pa.Schema, what: str) -> StructType:

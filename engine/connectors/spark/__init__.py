@@ -1,0 +1,1 @@
+"""Spark's DataFrames and Python data sources, as sources and sinks."""

@@ -1,0 +1,223 @@
+"""A streaming DataFrame as a source: each micro-batch is staged under its batch id, then read.
+
+    FOLDER/batches/NONCE/...arrow    files of a micro-batch, as executors wrote them
+    FOLDER/batches/N.json            the manifest of batch N: exists when all its files are there
+    FOLDER/query/                    the checkpoint location of the streaming query
+    FOLDER/ended.json                the query has ended by itself: nothing is left, or it failed
+
+Spark runs a micro-batch again after a failure, under the same id; a batch whose manifest is there
+is not staged again. So all runs of the job see equal batches, and the offsets of files in the job's
+checkpoints say what was read.
+
+The query runs in the driver's session as long as the job runs, and goes on where it was at the next
+start. Not here: the removal of single batches. They stay until the job has finished or begins anew.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+import pyarrow as pa
+from py4j.protocol import Py4JError
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame
+from pyspark.sql.streaming.query import StreamingQuery
+
+from ...contract.connectors import PreparedSource, SourceRun
+from ...contract.errors import HeadraceError, JobFailed, UserError
+from ...contract.operators import Polled, RestoredState, SourceStatus
+from .. import durable
+from ..files import FileReader, Scan
+from ..filesystem import FileInfo, Location, locate
+from ..formats import plain_schema
+from ..splits import progress_rows
+from .columns import arrow_schema
+from .staging import first_line, place_of, remove_staged, scan_of, stage, staged
+
+_BATCHES, _QUERY, _ENDED = "batches", "query", "ended.json"
+#: How often readers look for new batches.
+_LOOK_NS = 100_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class BatchFiles(Location):
+    """The files of complete micro-batches, in the order of the batches."""
+
+    #: {name of a manifest: its files}; a manifest never changes.
+    _read: dict[str, list[FileInfo]] = field(default_factory=dict, compare=False)
+
+    def files(self) -> list[FileInfo]:
+        """Return the files of all batches that are complete now."""
+        names = [name for name in durable.names(self, self.root) if name.endswith(".json")]
+        for name in names:
+            if name not in self._read:
+                manifest = staged(self, name)
+                self._read[name] = [] if manifest is None else manifest.listing
+        return [file for name in names for file in self._read[name]]
+
+
+class StreamReader(FileReader):
+    """Reads the files of batches as they become complete, until the query has ended by itself."""
+
+    def __init__(self, scan: Scan, ended: str) -> None:
+        """Read the batches of a `BatchFiles`. `ended` is the path of the query's end."""
+        super().__init__(scan)
+        self._ended = ended
+        self._is_over = False
+
+    def restore(self, states: Sequence[RestoredState]) -> None:
+        """Refuse files of another place, whose batches have other numbers."""
+        root = self._scan.location.root
+        for row in (row for state in states for row in progress_rows(state.table)):
+            if not row.split.path.startswith(f"{root}/"):
+                raise JobFailed(
+                    f"the checkpoint has read {row.split.path}, and batches are staged in {root}"
+                    " now; give staging= the place of then"
+                )
+        super().restore(states)
+
+    def poll(self, rows_max: int) -> Polled:
+        """Read a batch, or look for more. Raises: JobFailed, when the query has failed."""
+        polled = super().poll(rows_max)
+        if polled.status is SourceStatus.IDLE and self._is_over:
+            return Polled((), SourceStatus.END)
+        return polled
+
+    def _look_for_more(self) -> None:
+        location = self._scan.location
+        # Before the listing: a batch that completes in between must not be lost.
+        ended = durable.size_bytes(location, self._ended) is not None
+        super()._look_for_more()
+        if ended:
+            failure = json.loads(location.fs.cat_file(self._ended))["failure"]
+            if failure:
+                raise JobFailed(f"the streaming query has failed: {failure}")
+        self._is_over = ended
+
+    def _is_whole(self, file: FileInfo) -> bool:
+        return True  # its manifest is there
+
+
+class StreamSource:
+    """Records of a streaming DataFrame."""
+
+    def __init__(self, df: DataFrame, follow_ns: int | None, staging: str | None = None) -> None:
+        """Describe the source; Spark does nothing before the job starts.
+
+        Args:
+            follow_ns: time between two micro-batches; None: what is there now, then the end.
+            staging: see `DataFrameSource`.
+
+        Raises: UserError, for a batch DataFrame, or a type without a place in Arrow.
+        """
+        if not df.isStreaming:
+            raise UserError("read.stream takes a streaming DataFrame; use read.dataframe for this")
+        self._schema = plain_schema(arrow_schema(df.schema, "read.stream"))
+        self._follow_ns = follow_ns
+        self._staging = staging
+        self._df: DataFrame | None = df
+
+    def __getstate__(self) -> dict[str, Any]:
+        """A worker has no use for the DataFrame, which lives in the driver."""
+        return {**self.__dict__, "_df": None}
+
+    @property
+    def schema(self) -> pa.Schema:
+        """The DataFrame's columns."""
+        return self._schema
+
+    def reader(self) -> StreamReader:
+        """Make a reader without a query, which does not know of any end."""
+        return self._reader(locate("/nowhere", {}))
+
+    def prepare(self, run: SourceRun) -> PreparedSource:
+        """Find the place; the query starts with the run."""
+        assert self._df is not None, "prepared in the driver"
+        location, removes = place_of(self._df, self._staging, run, "read.stream")
+        if run.fresh and not run.restored:
+            remove_staged(location)
+        query = _Query(self._df, self._schema, location, self._follow_ns, run)
+
+        def end(finished: bool) -> None:
+            query.stop()
+            if removes and not run.folder:
+                remove_staged(location)
+            elif removes and finished:
+                # The query goes on from its own checkpoint if the job has more to do one day.
+                remove_staged(Location(location.fs, f"{location.root}/{_BATCHES}"))
+
+        return PreparedSource(partial(self._reader, location), begin=query.start, end=end)
+
+    def _reader(self, location: Location) -> StreamReader:
+        files = BatchFiles(location.fs, f"{location.root}/{_BATCHES}")
+        scan = scan_of(files, self._schema, [], _LOOK_NS)
+        return StreamReader(scan, f"{location.root}/{_ENDED}")
+
+
+class _Query:
+    """The streaming query of one run, which stages micro-batches."""
+
+    def __init__(
+        self,
+        df: DataFrame,
+        schema: pa.Schema,
+        location: Location,
+        follow_ns: int | None,
+        run: SourceRun,
+    ) -> None:
+        self._df = df
+        self._schema = schema
+        self._location = location
+        self._batches = Location(location.fs, f"{location.root}/{_BATCHES}")
+        self._follow_ns = follow_ns
+        self._run = run
+        self._query: StreamingQuery | None = None
+        self._stopping = threading.Event()
+
+    def start(self) -> None:
+        """Start the query. Raises: HeadraceError, when Spark refuses it."""
+        durable.make_folder(self._location, self._batches.root)
+        durable.remove(self._location, f"{self._location.root}/{_ENDED}")
+        query = Location(self._location.fs, f"{self._location.root}/{_QUERY}")
+        writer = self._df.writeStream.foreachBatch(self._stage)
+        writer = writer.option("checkpointLocation", query.spark_url)
+        writer = writer.queryName(f"headrace {self._run.job}: {self._run.operator}")
+        if self._follow_ns is None:
+            writer = writer.trigger(availableNow=True)
+        else:
+            writer = writer.trigger(processingTime=f"{self._follow_ns // 1_000_000} milliseconds")
+        try:
+            self._query = writer.start()
+        except (PySparkException, Py4JError) as error:
+            raise HeadraceError(f"Spark cannot start the query: {first_line(error)}") from error
+        threading.Thread(target=self._await_end, name="streaming-query", daemon=True).start()
+
+    def stop(self) -> None:
+        """Stop the query; the next start repeats the micro-batch that it is in."""
+        self._stopping.set()
+        if self._query is not None:
+            with suppress(PySparkException, Py4JError):  # the session may be gone
+                self._query.stop()
+
+    def _stage(self, batch: DataFrame, number: int) -> None:
+        name = f"{number:012d}.json"
+        if staged(self._batches, name) is None:
+            stage(batch, self._schema, self._batches, name)
+
+    def _await_end(self) -> None:
+        """Tell the readers when the query ends by itself."""
+        assert self._query is not None, "started"
+        failure = ""
+        try:
+            self._query.awaitTermination()
+        except Exception as error:
+            failure = first_line(error)
+        if not self._stopping.is_set():
+            content = json.dumps({"failure": failure}).encode()
+            durable.publish(self._location, f"{self._location.root}/{_ENDED}", content)
