@@ -105,6 +105,7 @@ def run(
     keys: Keys = "numbers",
     skewed: bool = False,
     emit: Emit = "final",
+    logged: bool = False,
 ) -> dict[str, Any]:
     """Run once. Returns one flat object: `records_per_s`, `correct`, `parallelism`, `checkpoints`,
     `checkpoint_p50_ms`, ...
@@ -112,11 +113,14 @@ def run(
     Args:
         checkpoint_interval: None: no checkpoints.
         checkpoint_dir: None: a temporary folder.
+        logged: the records go through a durable log between source and exchange.
     """
     arm = Arm(records, keys, skewed, emit)
     counts, totals = expected(arm)
     with tempfile.TemporaryDirectory(prefix="headrace-bench-") as folder:
         source = hr.from_source(arm.source(PAYLOAD_BYTES, batch_rows=32768), name="sequence")
+        if logged:
+            source = source.logged(name="log")
         found = source.key_by(arm.column).aggregate(
             n=hr.count(), total=hr.sum("sequence"), emit=emit, name="count"
         )
@@ -138,6 +142,7 @@ def run(
         "keys": keys,
         "skew": skewed,
         "emit": emit,
+        "logged": logged,
         "records_per_s": round(records / measured.running_s),
         "correct": correct(arm, answer, counts, totals),
         "parallelism": parallelism,

@@ -219,11 +219,11 @@ def _in_large_batches(table: pa.Table) -> pa.Table:
 
 
 def table_from_ipc(
-    data: bytes, *, bytes_max: int = BLOB_BYTES_MAX, rows_max: int = TABLE_ROWS_MAX
+    data: bytes | memoryview, *, bytes_max: int = BLOB_BYTES_MAX, rows_max: int = TABLE_ROWS_MAX
 ) -> pa.Table:
     """Read a stream of `table_to_ipc`, trusting nothing: limits, no code, then full validation.
 
-    Raises: InvalidTable.
+    The table's columns lie in `data`. Raises: InvalidTable.
     """
     if len(data) > bytes_max:
         raise InvalidTable(f"an Arrow stream of {len(data)} bytes; the limit is {bytes_max}")
@@ -313,7 +313,7 @@ def _refuse_extension(name: str, kind: pa.DataType) -> None:
         _refuse_extension(name, kind.field(index).type)
 
 
-def _check_messages(data: bytes) -> None:
+def _check_messages(data: bytes | memoryview) -> None:
     """Refuse extension types and compressed bodies before Arrow acts on either."""
     for message in pa.ipc.MessageReader.open_stream(pa.BufferReader(data)):
         # The key may also be a column's name or comment; refusing those as well is the price of not

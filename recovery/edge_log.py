@@ -210,6 +210,9 @@ def restarted(
 ) -> Entry | None:
     """Return the entry that begins an attempt at `ends`; None: the log has it already.
 
+    A commit that the attempt repeats before is no beginning: it does not say that pieces behind it,
+    which somebody may have read early, no longer count.
+
     Raises: Fenced; Diverged when a lane would go on behind its end.
     """
     _check_epoch(last, epoch)
@@ -217,7 +220,8 @@ def restarted(
     for lane, end in sorted(ends.items()):
         if end > have.get(lane, 0):
             raise Diverged(f"lane {lane} has {have.get(lane, 0)} records, not {end}")
-    if last is not None and last.epoch == epoch and last.ends == dict(ends):
+    begun = last is not None and last.kind is EntryKind.RESTART and last.epoch == epoch
+    if begun and have == dict(ends):
         return None
     return Entry(_next(last), EntryKind.RESTART, epoch, checkpoint, dict(ends))
 
@@ -299,9 +303,15 @@ class Cursor:
     Args:
         is_mine: says whether a lane is this reader's.
         place: where to go on.
+        ends: {lane: records that entries before the place name, as far as is known}.
     """
 
-    def __init__(self, is_mine: Callable[[int], bool], place: Place) -> None:
+    def __init__(
+        self,
+        is_mine: Callable[[int], bool],
+        place: Place,
+        ends: Mapping[int, int] | None = None,
+    ) -> None:
         self._is_mine = is_mine
         self._next_entry = place.entry
         self._positions = dict(place.positions)
@@ -313,6 +323,9 @@ class Cursor:
         #: Lanes of this reader in the newest commit.
         self._written: frozenset[int] = frozenset()
         self._ended = False
+        #: Of the entry taken last.
+        self._epoch = 0
+        self._ends: Mapping[int, int] = ends or {}
 
     @property
     def next_entry(self) -> int:
@@ -339,10 +352,35 @@ class Cursor:
         entry = self._pending[0][0] if self._pending else self._next_entry - self._ended
         return Place(entry, dict(self._positions), dict(self._sources))
 
+    @property
+    def ends(self) -> Mapping[int, int]:
+        """{lane: its end} as of the entry taken last."""
+        return self._ends
+
+    @property
+    def is_covered(self) -> bool:
+        """Entries name all that was read: no failure of the producing region takes it back."""
+        mine = (item for item in self._positions.items() if self._is_mine(item[0]))
+        return all(position <= self._ends.get(lane, 0) for lane, position in mine)
+
+    def ahead(self, lane: int) -> tuple[int, int] | None:
+        """Epoch and first record of the piece that no entry names yet, if the lane goes on; None:
+        entries come first.
+        """
+        if not self._epoch or self._ended or lane in self._waiting:
+            return None
+        return self._epoch, self._positions.get(lane, 0)
+
+    @property
+    def lanes(self) -> list[int]:
+        """The lanes of this reader that it knows."""
+        return sorted(lane for lane in self._positions if self._is_mine(lane))
+
     def take(self, entry: Entry) -> None:
         """Take the next entry. Raises: WentBack; the reader has to go back as well."""
         assert entry.number == self._next_entry, f"entry {entry.number}, not {self._next_entry}"
         self._next_entry += 1
+        self._epoch, self._ends = entry.epoch, entry.ends
         self._ended = entry.kind is EntryKind.END
         match entry.kind:
             case EntryKind.COMMIT:
@@ -371,6 +409,12 @@ class Cursor:
             self._waiting[piece.lane] -= 1
             if not self._waiting[piece.lane]:
                 del self._waiting[piece.lane]
+
+    def read_ahead(self, lane: int, rows: int) -> None:
+        """So many rows of a lane were read that no entry names; a later restart may cut them."""
+        assert lane not in self._waiting, f"pieces of lane {lane} wait"
+        self._positions[lane] = self._positions.get(lane, 0) + rows
+        self._sources[lane] = self._next_entry - 1
 
     def _commit(self, entry: Entry) -> None:
         mine = [piece for piece in entry.pieces if self._is_mine(piece.lane)]

@@ -3,7 +3,7 @@
     JOB/logs/LOG/entries/N            entry N (`edge_log.py`), created exclusively
     JOB/logs/LOG/pieces/pL-eE-F       records of lane L from position F on, written in epoch E
 
-A piece is one header line, then an uncompressed Arrow IPC stream:
+A piece is one header line, then an uncompressed Arrow IPC stream at a multiple of 8 bytes:
 
     headrace-log-piece 1 xxh3:CHECKSUM LENGTH FIRST ROWS WATERMARK\\n
 
@@ -35,6 +35,11 @@ _PIECE = re.compile(
     rb" (-?[0-9]{1,19})\n"
 )
 _HEADER_BYTES_MAX = 160
+_CHECKSUM_BYTES = 16
+#: Largest piece that is read without an entry that states its size.
+EARLY_BYTES_MAX = 1024**3
+#: Arrow streams begin at a multiple of this, for which LENGTH has leading zeros.
+_ALIGNMENT = 8
 _NAME = re.compile(r"p(0|[1-9][0-9]{0,17})-e(0|[1-9][0-9]{0,17})-(0|[1-9][0-9]{0,17})")
 _NUMBER = re.compile(r"0|[1-9][0-9]{0,17}")
 
@@ -119,7 +124,7 @@ class EdgeLogFiles:
         """Write the records of a lane from position `first` on; durable on return."""
         parts = table_to_ipc(table)
         length = sum(memoryview(part).nbytes for part in parts)
-        rest = b" %d %d %d %d\n" % (length, first, table.num_rows, watermark)
+        rest = _padded(b"%d" % length, b" %d %d %d\n" % (first, table.num_rows, watermark))
         digest = xxhash.xxh3_64(rest)
         for part in parts:
             digest.update(part)
@@ -143,19 +148,22 @@ class EdgeLogFiles:
         data = self.store.get(path, bytes_max=piece.size_bytes)
         if len(data) != piece.size_bytes:
             raise CorruptPiece(f"{path}: {len(data)} bytes instead of {piece.size_bytes}")
-        end = data.find(b"\n", 0, _HEADER_BYTES_MAX) + 1
-        match = _PIECE.fullmatch(data[:end])
-        if match is None:
-            raise CorruptPiece(f"{path}: not a piece of a log: {data[:40]!r}")
-        behind = memoryview(data)[match.end(1) :]
-        if xxhash.xxh3_64_hexdigest(behind).encode() != match[1] or match[1] != _hex(piece):
-            raise CorruptPiece(f"{path}: its checksum differs")
-        if int(match[3]) != piece.first or int(match[4]) != piece.end - piece.first:
-            raise CorruptPiece(f"{path}: other records than {piece.first} to {piece.end}")
+        found, table = _decoded(piece, data, path)
+        if found.checksum != piece.checksum or found.end != piece.end:
+            raise CorruptPiece(f"{path}: other records than {piece}")
+        return table
+
+    def early(self, lane: int, epoch: int, first: int) -> tuple[Piece, pa.Table] | None:
+        """Read the piece that an attempt has written from position `first` on, whether or not an
+        entry names it; None: there is none. Raises: CorruptPiece.
+        """
+        piece = Piece(lane, epoch, first, first)
+        path = self._piece_path(piece)
         try:
-            return table_from_ipc(data[end:])
-        except InvalidTable as error:
-            raise CorruptPiece(f"{path}: {error}") from error
+            data = self.store.get(path, bytes_max=EARLY_BYTES_MAX)
+        except NotFound:
+            return None
+        return _decoded(piece, data, path)
 
     # --- deletion ---------------------------------------------------------------------------------
 
@@ -201,5 +209,34 @@ class EdgeLogFiles:
         return f"{self.folder}pieces/p{piece.lane}-e{piece.epoch}-{piece.first}"
 
 
-def _hex(piece: Piece) -> bytes:
-    return piece.checksum.encode("ascii", "replace")
+def _decoded(place: Piece, data: bytes | memoryview, path: str) -> tuple[Piece, pa.Table]:
+    """Read a piece whose lane, epoch and beginning are known. Raises: CorruptPiece."""
+    head = bytes(data[:_HEADER_BYTES_MAX])
+    end = head.find(b"\n") + 1
+    match = _PIECE.fullmatch(head[:end])
+    if match is None:
+        raise CorruptPiece(f"{path}: not a piece of a log: {head[:40]!r}")
+    checksum = match[1].decode()
+    if xxhash.xxh3_64_hexdigest(memoryview(data)[match.end(1) :]) != checksum:
+        raise CorruptPiece(f"{path}: its checksum differs")
+    rows, watermark = int(match[4]), int(match[5])
+    if int(match[3]) != place.first:
+        raise CorruptPiece(f"{path}: other records than from {place.first} on")
+    # Columns stay where they are, unless they would lie askew there.
+    body = memoryview(data)[end:]
+    try:
+        table = table_from_ipc(bytes(body) if end % _ALIGNMENT else body)
+    except InvalidTable as error:
+        raise CorruptPiece(f"{path}: {error}") from error
+    if table.num_rows != rows:
+        raise CorruptPiece(f"{path}: {table.num_rows} records instead of {rows}")
+    piece = Piece(
+        place.lane, place.epoch, place.first, place.first + rows, len(data), checksum, watermark
+    )
+    return piece, table
+
+
+def _padded(length: bytes, rest: bytes) -> bytes:
+    """Join what follows the checksum in a header, so that the header's end is aligned."""
+    header_bytes = len(_MAGIC) + _CHECKSUM_BYTES + 1 + len(length) + len(rest)
+    return b" " + b"0" * (-header_bytes % _ALIGNMENT) + length + rest

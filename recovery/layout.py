@@ -10,6 +10,7 @@
     JOB/epochs/E-from-N-eX        epoch E started from checkpoint N of epoch X (`history.py`)
     JOB/elsewhere/N               number N of the history is a checkpoint in another directory
     JOB/failed/OPERATOR-N.arrow   the batch at which subtask N of an operator failed last
+    JOB/staged/OPERATOR/...       records of a source that the job's driver has staged
     JOB/owner                     token by which the job's sinks know output of this directory
     JOB/logs/LOG/...              the log of a logged edge (`edge_log_files.py`)
     JOB/regions/sav-N             a savepoint of a job of several regions (`engine/session`)
@@ -202,6 +203,11 @@ def start_path(job: str, start: EpochStart) -> str:
 def failed_path(job: str, operator: str, subtask: int) -> str:
     """Return the path of the batch at which a subtask of an operator failed last."""
     return f"{job_folder(job)}/failed/{job_folder(operator)}-{subtask}.arrow"
+
+
+def staged_folder(job: str, operator: str) -> str:
+    """Return `JOB/staged/OPERATOR`, the folder of a source's staged records."""
+    return f"{job_folder(job)}/staged/{job_folder(operator)}"
 
 
 def owner_path(job: str) -> str:

@@ -77,12 +77,19 @@ class SubtaskSnapshot(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     watermark: int = MIN_WATERMARK
 
 
-class TransactionRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A pre-committed sink transaction (`contract/operators.py`, `Transaction`) with its sink."""
+class TransactionRecord(
+    msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True
+):
+    """A pre-committed sink transaction (`contract/operators.py`, `Transaction`) with its sink.
+
+    Files of early versions have neither run nor checkpoint.
+    """
 
     sink: str
     id: str
     payload: dict[str, str | int]
+    run: str = ""
+    checkpoint: int = 0
 
 
 class TaskInfo(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

@@ -13,8 +13,8 @@ from ..plan.validate import require_name
 from .call_site import call_site
 from .flow import Flow, S
 
-#: When readers see a record: once its checkpoint is complete.
-Read = Literal["committed"]
+#: When readers see a record: once its checkpoint is complete, or before.
+Read = Literal["committed", "at_once"]
 
 
 def logged(stream: Flow[S], *, name: str | None, read: str) -> S:
@@ -36,6 +36,7 @@ def logged(stream: Flow[S], *, name: str | None, read: str) -> S:
         schema=stream.schema,
         stateful=True,
         takes_event_time=stream.event_time is not None,
+        reads_early=read == "at_once",
         built_at=call_site(),
     )
     return stream.over((Input(node),), stream.schema, stream.event_time)

@@ -7,14 +7,20 @@ never a record of an attempt that has failed.
 A writer's state is the position of its lane. Lane i belongs to subtask i; at a lower parallelism
 subtask 0 keeps the positions of lanes that have no subtask, so that a later one goes on there.
 
+With `early`, pieces are written as records come, and readers take them by their names, which follow
+from lane, epoch and position. A checkpoint of the reading region waits until entries cover it
+(`edge_log_cover.py`).
+
 A reader's state is its place in the log. Reader i of p reads the lanes i, i + p, i + 2p..., each in
 order. A lane is a split. A reader with nothing to read looks for the next entry, ever less often.
 """
 
 from __future__ import annotations
 
-from collections import defaultdict
+import threading
+from collections import defaultdict, deque
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
@@ -31,12 +37,11 @@ from headrace.recovery.edge_log import (
     Piece,
     Place,
     Trimmed,
-    WentBack,
 )
 from headrace.recovery.edge_log_files import EdgeLogFiles
 
 from ..contract.connectors import Delivery
-from ..contract.errors import CommitLost, HeadraceError
+from ..contract.errors import CommitLost
 from ..contract.operators import (
     OperatorContext,
     Polled,
@@ -46,12 +51,19 @@ from ..contract.operators import (
     StateSnapshot,
     Transaction,
 )
+from .early_pieces import EarlyPieces
+from .edge_log_cover import NotNeeded, Pause, await_cover, take_all
 
 #: A writer writes a piece when so much waits, or at the next checkpoint.
 _PIECE_BYTES = 8 * 1024**2
+#: Pieces that a writer has on their way while it takes further records.
+_WRITING_MAX = 2
 #: Waits of a reader between two looks for an entry.
 _LOOK_FIRST_NS = 2_000_000
 _LOOK_LAST_NS = 200_000_000
+_EARLY_LOOK_LAST_NS = 20_000_000
+#: Waits of a checkpoint between two looks whether entries cover it.
+_COVER_LOOK_S = 0.02
 
 _POSITIONS = pa.schema([("lane", pa.int64()), ("position", pa.int64())])
 _PLACE = pa.schema([("lane", pa.int64()), ("position", pa.int64()), ("entry", pa.int64())])
@@ -63,10 +75,15 @@ _Make = Callable[[Entry | None], Entry | None]
 
 
 class EdgeLogSink:
-    """Adds records to a log (a `Sink`)."""
+    """Adds records to a log (a `Sink`).
 
-    def __init__(self, files: EdgeLogFiles) -> None:
+    Args:
+        early: readers do not wait for checkpoints.
+    """
+
+    def __init__(self, files: EdgeLogFiles, *, early: bool = False) -> None:
         self._files = files
+        self._early = early
 
     @property
     def delivery(self) -> Delivery:
@@ -78,7 +95,7 @@ class EdgeLogSink:
 
     def writer(self) -> EdgeLogWriter:
         """Make the writer of one subtask."""
-        return EdgeLogWriter(self._files)
+        return EdgeLogWriter(self._files, early=self._early)
 
     def committer(self, job: str, operator: str) -> EdgeLogCommitter:
         """Make the committer."""
@@ -86,10 +103,19 @@ class EdgeLogSink:
 
 
 class EdgeLogWriter:
-    """Writes one lane. State: its position."""
+    """Writes one lane. State: its position.
 
-    def __init__(self, files: EdgeLogFiles) -> None:
+    Args:
+        early: see `EdgeLogSink`.
+        thread: writes pieces while the subtask goes on; None: a thread of the writer's own.
+    """
+
+    def __init__(
+        self, files: EdgeLogFiles, *, early: bool = False, thread: Executor | None = None
+    ) -> None:
         self._files = files
+        self._early = early
+        self._early_pieces: EarlyPieces | None = None
         self._lane = 0
         self._parallelism = 1
         self._epoch = 0
@@ -101,13 +127,22 @@ class EdgeLogWriter:
         #: Written since the last pre-commit.
         self._pieces: list[Piece] = []
         self._watermark = MIN_WATERMARK
+        #: Full pieces on their way to storage, in order.
+        self._writing: deque[Future[Piece]] = deque()
+        self._thread = thread or ThreadPoolExecutor(1, thread_name_prefix="edge-log")
 
     def open(self, context: OperatorContext) -> None:
         """Take the lane of this subtask."""
         self._lane, self._epoch = context.index, context.epoch
         self._parallelism = context.parallelism
         self._positions = {self._lane: 0}
+        self._begin()
+
+    def _begin(self) -> None:
         self._committed = dict(self._positions)
+        if self._early:
+            write = partial(self._files.write, self._lane, self._epoch)
+            self._early_pieces = EarlyPieces(write, self._thread, self._positions[self._lane])
 
     def restore(self, states: Sequence[RestoredState]) -> None:
         """Go on behind the checkpoint's last record."""
@@ -118,7 +153,7 @@ class EdgeLogWriter:
         self._positions = {self._lane: saved.get(self._lane, 0)}
         if self._lane == 0:
             self._positions |= {k: p for k, p in saved.items() if k >= self._parallelism}
-        self._committed = dict(self._positions)
+        self._begin()
 
     def tell_event_time(self, watermark_ns: int) -> None:
         """See `TakesEventTime`."""
@@ -127,18 +162,28 @@ class EdgeLogWriter:
     def write(self, batch: pa.RecordBatch) -> None:
         """Keep records for the next piece. Raises: StoreError."""
         self._batches.append(batch)
-        self._waiting_bytes += batch.nbytes
         self._positions[self._lane] += batch.num_rows
+        if self._early_pieces is not None:
+            self._early_pieces.make_room()
+            return
+        self._waiting_bytes += batch.nbytes
         if self._waiting_bytes >= _PIECE_BYTES:
+            while len(self._writing) >= _WRITING_MAX:
+                self._pieces.append(self._writing.popleft().result())
             # Event time of records that may still wait in this call is not known to have passed.
-            self._write_piece(MIN_WATERMARK)
+            self._writing.append(self._thread.submit(self._next_piece(MIN_WATERMARK)))
 
     def precommit(self, checkpoint: int) -> Sequence[Transaction]:
         """Write the last piece; an empty one says that the lane is alive, and how far event time
         has come. Raises: StoreError.
         """
+        while self._writing:
+            self._pieces.append(self._writing.popleft().result())
+        if self._early_pieces is not None:
+            self._offer(self._early_pieces)
+            self._pieces += self._early_pieces.take()
         if self._batches:
-            self._write_piece(self._watermark)
+            self._pieces.append(self._next_piece(self._watermark)())
         else:
             end = self._positions[self._lane]
             self._pieces.append(Piece(self._lane, self._epoch, end, end, watermark=self._watermark))
@@ -146,8 +191,14 @@ class EdgeLogWriter:
         return [_transaction(piece, checkpoint) for piece in pieces]
 
     def commit(self) -> None:
-        """Publish the position."""
+        """Publish the position, and what was written."""
         self._committed = dict(self._positions)
+        if self._early_pieces is not None:
+            self._offer(self._early_pieces)
+
+    def _offer(self, early: EarlyPieces) -> None:
+        batches, self._batches = self._batches, []
+        early.offer(batches, self._watermark)
 
     def snapshot(self) -> Sequence[StateSnapshot]:
         """Freeze the position."""
@@ -157,12 +208,14 @@ class EdgeLogWriter:
     def close(self) -> None:
         """Drop records that were not pre-committed."""
         self._batches = []
+        self._thread.shutdown(wait=False, cancel_futures=True)
 
-    def _write_piece(self, watermark: int) -> None:
+    def _next_piece(self, watermark: int) -> Callable[[], Piece]:
+        """Take the records that wait; the call that writes them may be made in any thread."""
         table = pa.Table.from_batches(self._batches)
         first = self._positions[self._lane] - table.num_rows
-        self._pieces.append(self._files.write(self._lane, self._epoch, first, table, watermark))
         self._batches, self._waiting_bytes = [], 0
+        return partial(self._files.write, self._lane, self._epoch, first, table, watermark)
 
 
 class EdgeLogCommitter:
@@ -173,30 +226,32 @@ class EdgeLogCommitter:
         self._epoch = 0
         self._last: Entry | None = None
 
-    def commit(self, transactions: Sequence[Transaction]) -> None:
+    def commit(self, checkpoint: int, transactions: Sequence[Transaction]) -> None:
         """Add an entry for each checkpoint whose pieces the log lacks.
 
         Raises: CommitLost for pieces that do not follow the log's end; Fenced; StoreError.
         """
         pieces: defaultdict[int, list[Piece]] = defaultdict(list)
         for transaction in transactions:
-            checkpoint, piece = _piece(transaction)
-            pieces[checkpoint].append(piece)
-        for checkpoint in sorted(pieces):
-            in_order = sorted(pieces[checkpoint], key=lambda piece: (piece.lane, piece.first))
+            number, piece = _piece(transaction)
+            pieces[number].append(piece)
+        for number in sorted(pieces):
+            in_order = sorted(pieces[number], key=lambda piece: (piece.lane, piece.first))
             make = partial(
-                edge_log.committed, epoch=self._epoch, checkpoint=checkpoint, pieces=in_order
+                edge_log.committed, epoch=self._epoch, checkpoint=number, pieces=in_order
             )
             try:
                 self._append(make)
             except Diverged as reason:
                 raise CommitLost(f"log {self._files.log!r} cannot go on: {reason}") from reason
 
-    def recover(self, committed: Sequence[Transaction], *, epoch: int | None = None) -> None:
+    def recover(
+        self, checkpoint: int, committed: Sequence[Transaction], *, epoch: int | None = None
+    ) -> None:
         """Commit again, and delete pieces of attempts up to `epoch` that no entry names."""
         assert epoch is not None, "logs need a checkpoint directory"
         self._epoch, self._last = epoch, None
-        self.commit(committed)
+        self.commit(checkpoint, committed)
         self._files.sweep(epoch + 1)
 
     def go_on(self, checkpoint: int) -> None:
@@ -240,24 +295,58 @@ class EdgeLogCommitter:
 class EdgeLogSource:
     """Reads a log (a `Source`).
 
+    Args:
+        early: do not wait for the writing region's checkpoints.
+        bounded: end with the entries that there are.
+
     Attributes:
         schema: of every batch.
     """
 
-    def __init__(self, files: EdgeLogFiles, schema: pa.Schema) -> None:
+    def __init__(
+        self,
+        files: EdgeLogFiles,
+        schema: pa.Schema,
+        *,
+        early: bool = False,
+        bounded: bool = False,
+    ) -> None:
         self._files = files
+        self._early = early
+        self._bounded = bounded
         self.schema = schema
 
     def reader(self) -> EdgeLogReader:
         """Make the reader of one subtask."""
-        return EdgeLogReader(self._files)
+        return EdgeLogReader(self._files, early=self._early, bounded=self._bounded)
 
 
 class EdgeLogReader:
-    """Reads the lanes of one subtask. State: its place."""
+    """Reads the lanes of one subtask. State: its place.
 
-    def __init__(self, files: EdgeLogFiles) -> None:
+    Args:
+        early, bounded: see `EdgeLogSource`.
+        pause: between two looks whether entries cover a checkpoint; None: a short sleep.
+    """
+
+    def __init__(
+        self,
+        files: EdgeLogFiles,
+        *,
+        early: bool = False,
+        bounded: bool = False,
+        pause: Pause | None = None,
+    ) -> None:
         self._files = files
+        self._early = early
+        self._bounded = bounded
+        self._pause = pause or self._sleep
+        self._closed = threading.Event()
+        #: The piece being read that no entry names yet, its records, and how many were read.
+        self._ahead: tuple[Piece, pa.Table, int] | None = None
+        self._last_lane = -1
+        #: The lanes' ends when the place was published.
+        self._committed_ends: Mapping[int, int] = {}
         self._index = 0
         self._parallelism = 1
         self._cursor = Cursor(self._is_mine, Place())
@@ -277,17 +366,21 @@ class EdgeLogReader:
     def restore(self, states: Sequence[RestoredState]) -> None:
         """Go on from the furthest positions."""
         rows = [row for state in states for row in state.table.to_pylist()]
-        self._cursor = Cursor(self._is_mine, place_of(rows))
-        self._committed = self._cursor.place
+        place = place_of(rows)
+        self._cursor = Cursor(self._is_mine, place, place.positions)
+        self._committed, self._committed_ends = self._cursor.place, place.positions
 
     def poll(self, rows_max: int) -> Polled:
         """Return the next records of a lane. Raises: HeadraceError, StoreError, CorruptPiece."""
+        if self._ahead is not None:
+            return self._read_ahead(*self._ahead, rows_max)
         found = self._cursor.next()
         if found is None:
             self._look()
             found = self._cursor.next()
         if found is None:
-            return self._nothing()
+            self._ahead = self._look_ahead() if self._early else None
+            return self._nothing() if self._ahead is None else self.poll(rows_max)
         self._wait_ns = _LOOK_FIRST_NS
         piece, position = found
         batches: Sequence[pa.RecordBatch] = ()
@@ -303,6 +396,36 @@ class EdgeLogReader:
             batches, SourceStatus.MORE, split=f"lane-{piece.lane}", watermark_ns=watermark
         )
 
+    def _look_ahead(self) -> tuple[Piece, pa.Table, int] | None:
+        """Find a piece that no entry names yet; lanes take turns."""
+        # Where nothing is known of the writing region, its subtasks are guessed to be as many.
+        lanes = sorted({self._index, *self._cursor.lanes})
+        turn = [n for n in lanes if n > self._last_lane] + [
+            n for n in lanes if n <= self._last_lane
+        ]
+        for lane in turn:
+            place = self._cursor.ahead(lane)
+            found = None if place is None else self._files.early(lane, *place)
+            if found is not None:
+                self._last_lane = lane
+                return *found, 0
+        return None
+
+    def _read_ahead(self, piece: Piece, table: pa.Table, read: int, rows_max: int) -> Polled:
+        self._wait_ns = _LOOK_FIRST_NS
+        rows = table.slice(read, rows_max)
+        self._cursor.read_ahead(piece.lane, rows.num_rows)
+        read += rows.num_rows
+        at_end = read == table.num_rows
+        self._ahead = None if at_end else (piece, table, read)
+        watermark = piece.watermark if at_end else MIN_WATERMARK
+        return Polled(
+            rows.to_batches(),
+            SourceStatus.MORE,
+            split=f"lane-{piece.lane}",
+            watermark_ns=watermark,
+        )
+
     def open_splits(self) -> frozenset[str]:
         """The lanes that are written at present."""
         names = frozenset(f"lane-{lane}" for lane in self._cursor.open_lanes)
@@ -313,15 +436,27 @@ class EdgeLogReader:
     def commit(self) -> None:
         """Publish the place."""
         self._committed = self._cursor.place
+        self._committed_ends = self._cursor.ends
 
     def snapshot(self) -> Sequence[StateSnapshot]:
-        """Freeze the place."""
-        place = self._committed
-        return (StateSnapshot("place", StateKind.UNION, lambda: _place_table(place)),)
+        """Freeze the place; its table is there once entries cover it (`edge_log_cover.py`)."""
+        place, ends = self._committed, self._committed_ends
+
+        def table() -> pa.Table:
+            if self._early:
+                await_cover(self._files, place, ends, self._is_mine, self._pause)
+            return _place_table(place)
+
+        return (StateSnapshot("place", StateKind.UNION, table),)
 
     def close(self) -> None:
         """Drop the piece being read."""
-        self._piece = None
+        self._piece = self._ahead = None
+        self._closed.set()
+
+    def _sleep(self) -> None:
+        if self._closed.wait(_COVER_LOOK_S):
+            raise NotNeeded
 
     def _is_mine(self, lane: int) -> bool:
         return lane % self._parallelism == self._index
@@ -331,14 +466,7 @@ class EdgeLogReader:
         if not self._looked:
             self._looked = True
             self._check_untrimmed()
-        while (entry := self._files.entry(self._cursor.next_entry)) is not None:
-            try:
-                self._cursor.take(entry)
-            except WentBack as reason:
-                raise HeadraceError(
-                    f"log {self._files.log!r} was cut below what this region has read ({reason}):"
-                    " the region that writes it went back, so this one goes back, too"
-                ) from reason
+        take_all(self._files, self._cursor)
 
     def _check_untrimmed(self) -> None:
         """Refuse a log whose beginning was deleted: a reader that begins anew would miss it."""
@@ -361,11 +489,12 @@ class EdgeLogReader:
         return entry is not None and entry.begins_anew
 
     def _nothing(self) -> Polled:
-        if self._cursor.is_ended:
+        if self._cursor.is_ended or self._bounded:
             return Polled((), SourceStatus.END)
         # The log may have begun anew under a reader that has read nothing yet.
         self._looked = bool(self._cursor.place.positions)
-        wait_ns, self._wait_ns = self._wait_ns, min(2 * self._wait_ns, _LOOK_LAST_NS)
+        last_ns = _EARLY_LOOK_LAST_NS if self._early else _LOOK_LAST_NS
+        wait_ns, self._wait_ns = self._wait_ns, min(2 * self._wait_ns, last_ns)
         return Polled((), SourceStatus.IDLE, wait_ns)
 
     def _records(self, piece: Piece) -> pa.Table:

@@ -171,6 +171,7 @@ def _operator_plan(job: str, node: Node, name: str) -> OperatorPlan:
         name=name,
         operator=functools.partial(node.operator, operator=name) if node.operator else None,
         source=node.reader,
+        prepare=node.prepare,
         sink=node.writer,
         committer=_committer_factory(job, node, name),
         stateful=node.stateful or node.role is not Role.OPERATOR,
@@ -216,12 +217,11 @@ def _check_shippable(node: Node, plan: OperatorPlan) -> None:
     """Pickle the operator and its custom partitioning as the launchers will, so that failing is
     cheap and has a name.
     """
-    # Not at the top: it imports pyspark, which users who only build a graph need not wait for.
-    from pyspark import cloudpickle
+    import cloudpickle  # not at the top: a program that only builds a graph need not wait
 
     partitionings = [edge.partitioning for edge in (*node.inputs, *node.again)]
     try:
-        cloudpickle.dumps((plan, partitionings))  # type: ignore[no-untyped-call]  # bundled without types
+        cloudpickle.dumps((plan, partitionings))
     except Exception as error:  # a user's __reduce__ may raise anything
         raise UserError(
             f"{node.label} cannot be shipped to the workers ({type(error).__name__}: {error}); "

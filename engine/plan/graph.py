@@ -18,6 +18,7 @@ import pyarrow as pa
 
 from headrace.channels.partitioners.partitioner import Partitioner
 
+from ..contract.connectors import PreparedSource, SourceRun
 from ..contract.errors import UserError
 from ..contract.execution import BatchRule, Output
 from ..contract.operators import Operator, SinkCommitter, SinkWriter, SourceReader
@@ -94,6 +95,7 @@ class Node:
         operator: makes an instance for a subtask; called with the keyword `operator`, its name. Set
             for OPERATOR.
         reader: the same for SOURCE, called without arguments.
+        prepare: of a source that the driver prepares for each run.
         writer: the same for SINK, called without arguments.
         committer: makes a sink's committer from the names of job and sink, or None if it needs
             none.
@@ -105,6 +107,7 @@ class Node:
         batch: the batches that it asks for; None: it takes records as they come.
         errors: schema of its dead letters; None if it routes none.
         takes_event_time: a sink whose writers are told event time.
+        reads_early: of a log: its readers do not wait for the writing region's checkpoints.
         again: of the head of a loop: what comes round again. Filled in once, when the body is
             built; its ports follow those of `inputs`.
         built_at: "job.py:17", where the user wrote it.
@@ -117,6 +120,7 @@ class Node:
     schema: pa.Schema
     operator: Callable[..., Operator] | None = None
     reader: Callable[[], SourceReader] | None = None
+    prepare: Callable[[SourceRun], PreparedSource] | None = None
     writer: Callable[[], SinkWriter] | None = None
     committer: Callable[[str, str], SinkCommitter | None] | None = None
     parallelism: int | None = None
@@ -127,6 +131,7 @@ class Node:
     batch: BatchRule | None = None
     errors: pa.Schema | None = None
     takes_event_time: bool = False
+    reads_early: bool = False
     again: list[Input] = field(default_factory=list)
     built_at: str = "?"
 

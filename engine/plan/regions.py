@@ -12,16 +12,14 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-import pyarrow as pa
-
 from ..contract.connectors import Sink, Source
 from ..contract.errors import UserError
 from ..contract.suggestion import did_you_mean
 from ..operators.watermark import CarriedWatermarkOperator
 from .graph import Input, LogicalGraph, Node, Role
 
-#: Makes the two ends of the log of this name for records of this schema.
-Ends = Callable[[str, pa.Schema], tuple[Sink, Source]]
+#: Makes the two ends of a log for a region, given the log's name and node, and the region's name.
+Ends = Callable[[str, Node, str], tuple[Sink, Source]]
 
 #: An end of a logged edge, or another node: (node, the consumer for which it is read).
 _Part = tuple[Node, Node | None]
@@ -35,12 +33,14 @@ class RegionGraph:
         name: unique in the job.
         sinks: the region's graph.
         writes, reads: names of logs.
+        reads_early: the logs among `reads` whose records are read at once.
     """
 
     name: str
     sinks: tuple[Node, ...]
     writes: tuple[str, ...]
     reads: tuple[str, ...]
+    reads_early: tuple[str, ...] = ()
 
 
 def has_regions(sinks: Sequence[Node]) -> bool:
@@ -150,11 +150,11 @@ def _region(graph: LogicalGraph, parts: _Parts, root: _Part, name: str, ends: En
         inputs = []
         for edge in node.inputs:
             if edge.node.role is Role.LOG and edge.node not in sources:
-                sources[edge.node] = _source(edge.node, graph.names[edge.node], ends)
+                sources[edge.node] = _source(edge.node, graph.names[edge.node], name, ends)
             inputs.append(replace(edge, node=(sources | copies)[edge.node]))
         if node.role is Role.LOG:
             writes.append(graph.names[node])
-            sinks.append(_sink(node, graph.names[node], tuple(inputs), ends))
+            sinks.append(_sink(node, graph.names[node], name, tuple(inputs), ends))
         else:
             copies[node] = replace(node, name=graph.names[node], inputs=tuple(inputs), again=[])
             if node.role is Role.SINK:
@@ -162,17 +162,18 @@ def _region(graph: LogicalGraph, parts: _Parts, root: _Part, name: str, ends: En
     for node, copy in copies.items():
         copy.again.extend(replace(edge, node=copies[edge.node]) for edge in node.again)
     reads = tuple(graph.names[log] for log in sources)
-    return RegionGraph(name, tuple(sinks), tuple(writes), reads)
+    early = tuple(graph.names[log] for log in sources if log.reads_early)
+    return RegionGraph(name, tuple(sinks), tuple(writes), reads, early)
 
 
-def _source(log: Node, name: str, ends: Ends) -> Node:
+def _source(log: Node, name: str, region: str, ends: Ends) -> Node:
     """Make the reading end; event time goes on where the writing region's stood."""
     source = replace(
         log,
         role=Role.SOURCE,
         name=name,
         inputs=(),
-        reader=ends(name, log.schema)[1].reader,
+        reader=ends(name, log, region)[1].reader,
         takes_event_time=False,
     )
     if not log.takes_event_time:
@@ -187,8 +188,8 @@ def _source(log: Node, name: str, ends: Ends) -> Node:
     )
 
 
-def _sink(log: Node, name: str, inputs: tuple[Input, ...], ends: Ends) -> Node:
-    sink = ends(name, log.schema)[0]
+def _sink(log: Node, name: str, region: str, inputs: tuple[Input, ...], ends: Ends) -> Node:
+    sink = ends(name, log, region)[0]
     widths = {edge.node.parallelism for edge in inputs}
     return replace(
         log,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 
 from headrace.recovery.edge_log_files import EdgeLogFiles
@@ -11,6 +11,7 @@ from headrace.recovery.store import Store
 
 from ..contract.execution import ExecutionPlan
 from ..contract.options import RunOptions
+from ..contract.region import Region
 from ..coordinator.region_choice import LogSeen, RegionSpec
 from ..storage.checkpoint_storage import open_store
 
@@ -23,6 +24,8 @@ class RegionPlan:
         plan: whose job is JOB.REGION.
         options: the region's.
         writes, reads: names of logs.
+        reads_early: the logs among `reads` whose records are read at once.
+        settings: as stated, or the default.
     """
 
     name: str
@@ -30,6 +33,8 @@ class RegionPlan:
     options: RunOptions
     writes: Sequence[str]
     reads: Sequence[str]
+    reads_early: Sequence[str] = ()
+    settings: Region = field(default_factory=lambda: Region(""))
 
 
 @dataclass(frozen=True)
@@ -71,6 +76,12 @@ class RegionsPlan:
             )
             for r in self.regions
         }
+
+    def read_early_by(self, region: str) -> list[str]:
+        """Regions whose complete checkpoints those of a region wait for, writers first."""
+        early = {log for each in self.regions if each.name == region for log in each.reads_early}
+        direct = [each.name for each in self.regions if early.intersection(each.writes)]
+        return list(dict.fromkeys(n for name in direct for n in (*self.read_early_by(name), name)))
 
     def logs(self) -> dict[str, LogSeen]:
         """Read the entries of all logs. Raises: StoreError, CorruptEntry."""

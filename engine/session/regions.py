@@ -13,8 +13,8 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 
 from headrace.channels.events import CheckpointMode
@@ -35,6 +35,7 @@ from . import region_savepoints
 from .handle import Successor
 from .metrics import metrics_of
 from .outputs import committers_of, is_volatile
+from .region_batches import Batches, Next
 from .region_places import RegionPlaces
 from .region_plan import RegionPlan, RegionsPlan
 from .region_reports import Notices, Progress
@@ -44,6 +45,10 @@ from .session import PreparedJob, RunningJob
 _log = logging.getLogger(__name__)
 
 _LOOK_EVERY_S = 0.05
+#: How often writers take a checkpoint for one of their readers that waits.
+_COVER_EVERY_S = 0.1
+#: How often it is looked whether a batch is to begin.
+_BATCHES_EVERY_S = 0.2
 #: How often it is looked for what logs hold in vain.
 _TRIM_EVERY_S = 2.0
 _PHASES = (
@@ -109,8 +114,10 @@ class RegionsSession:
         self._plan = plan
         self._make_launcher = make_launcher
         self._running = dict(running)
-        #: Sessions of regions that went back with another one.
-        self._past: list[RunningJob] = []
+        #: Of sessions of regions that have another one by now.
+        self._past_restarts = self._past_completed = 0
+        #: {region: how often in a row it went back with another one, without a checkpoint}.
+        self._rolled: dict[str, int] = {}
         #: Orders so far, each with its regions, for sessions to come.
         self._orders: list[tuple[Callable[[RunningJob], None], set[str]]] = []
         self._ordering = threading.Lock()
@@ -127,12 +134,23 @@ class RegionsSession:
         #: Effects of the supervisor that are not performed yet.
         self._to_do: list[s.SupervisorEffect] = []
         self._progress = {r.name: Progress(r) for r in plan.regions}
+        self._batches = {
+            r.name: Batches(plan, r, every_ns, self._began_ns)
+            for r in plan.regions
+            if (every_ns := r.settings.batch_every_ns) is not None
+        }
+        self._look_at_batches_at_s = 0.0
         self._told = Notices([r.name for r in plan.regions])
         for text in warnings:
             _log.warning("job %r: %s", plan.job, text)
             self._told.add(Notice(NoticeKind.FAILOVER, text))
         self._thread = threading.Thread(target=self._watch, name=f"regions-{plan.job}", daemon=True)
         self._thread.start()
+
+    @property
+    def plan(self) -> RegionsPlan:
+        """What runs."""
+        return self._plan
 
     # --- what is asked ------------------------------------------------------------------------
 
@@ -141,8 +159,12 @@ class RegionsSession:
 
         Raises: HeadraceError.
         """
-        running = (self._running[name] for name in self._readers_first())
-        numbers = [one.checkpoint() for one in running if one.status().phase is not Phase.ENDED]
+        numbers = []
+        for name in self._readers_first():
+            session = self._running[name]
+            if session.status().phase is not Phase.ENDED:
+                with self._covered(name):
+                    numbers.append(session.checkpoint())
         if not numbers:
             raise HeadraceError("the job has ended")
         return max(numbers)
@@ -186,10 +208,40 @@ class RegionsSession:
     def _saved(self, save: Callable[[RunningJob], str]) -> str:
         numbers: dict[str, int] = {}
         for name in self._readers_first():
-            numbers[name] = int(save(self._running[name]).rpartition("-")[2])
+            with self._covered(name):
+                numbers[name] = int(save(self._running[name]).rpartition("-")[2])
         return region_savepoints.write(self._plan, numbers)
 
+    @contextmanager
+    def _covered(self, region: str) -> Iterator[None]:
+        """Let regions take checkpoints while one waits for them, whose records it has read at once;
+        they may have none of their own for long.
+        """
+        writers = self._plan.read_early_by(region)
+        done = threading.Event()
+
+        def cover() -> None:
+            while not done.wait(_COVER_EVERY_S):
+                for name in writers:
+                    with suppress(HeadraceError):
+                        self._running[name].checkpoint()
+
+        thread = threading.Thread(target=cover, name=f"cover-{region}", daemon=True)
+        if writers:
+            thread.start()
+        try:
+            yield
+        finally:
+            done.set()
+            if writers:
+                thread.join()
+
     def _check_all_run(self) -> None:
+        if self._batches:
+            raise UserError(
+                f"region {min(self._batches)!r} runs in batches, which have no savepoints: stop the"
+                " job; it goes on from its checkpoints"
+            )
         ended = [n for n, session in self._running.items() if session.status().phase is Phase.ENDED]
         if ended:
             raise HeadraceError(
@@ -300,9 +352,9 @@ class RegionsSession:
     def status(self) -> Status:
         """Look at all regions: tasks are numbered as in the whole plan."""
         with self._ordering:
-            running, past = dict(self._running), list(self._past)
+            running = dict(self._running)
+            restarts, done = self._past_restarts, self._past_completed
         statuses = {name: session.status() for name, session in running.items()}
-        each_status = [*statuses.values(), *(session.status() for session in past)]
         numbers = {
             (task + self._plan.whole.regions[name][0], subtask): number
             for name, status in statuses.items()
@@ -311,15 +363,20 @@ class RegionsSession:
         pids = [pid for status in statuses.values() for _, pid in sorted(status.workers.items())]
         completed = [c for status in statuses.values() for c in status.checkpoints]
         return Status(
-            phase=min((status.phase for status in statuses.values()), key=_PHASES.index),
+            phase=self._phase(statuses),
             epoch=max(status.epoch for status in statuses.values()),
-            restarts=sum(each.restarts for each in each_status) + len(past),
+            restarts=sum(each.restarts for each in statuses.values()) + restarts,
             numbers=numbers,
             notices=self._told.of(statuses),
             checkpoints=tuple(sorted(completed, key=lambda c: c.created_ms)),
-            completed=sum(each.completed for each in each_status),
+            completed=sum(each.completed for each in statuses.values()) + done,
             workers=dict(enumerate(pids)),
         )
+
+    def _phase(self, statuses: Mapping[str, Status]) -> Phase:
+        phase = min((status.phase for status in statuses.values()), key=_PHASES.index)
+        waits = phase is Phase.ENDED and bool(self._batches) and not self._ended.is_set()
+        return Phase.RUNNING if waits else phase
 
     def regions(self) -> Mapping[str, Status]:
         """Look at each region by itself."""
@@ -343,7 +400,7 @@ class RegionsSession:
             for name in left:
                 left[name] = self._running[name]
             for name, session in list(left.items()):
-                if session.has_settled:
+                if session.has_settled and not self._goes_on(name, session):
                     del left[name]
                     self._step(s.RegionSettled(name, self._outcome(name, session)))
             if time.monotonic() >= trim_at_s:
@@ -355,9 +412,38 @@ class RegionsSession:
         self._ended_ns = time.monotonic_ns()
         self._ended.set()
 
+    def _goes_on(self, name: str, session: RunningJob) -> bool:
+        """A batch has ended, and another will come, or comes now."""
+        if name not in self._batches or name in self._results:
+            return False
+        try:
+            result = session.settled()
+        except JobFailed:
+            return False
+        if result.outcome != "finished" or self._is_stopping(name):
+            self._results[name] = replace(result, outcome="stopped")
+            return False
+        if time.monotonic() < self._look_at_batches_at_s:
+            return True
+        self._look_at_batches_at_s = time.monotonic() + _BATCHES_EVERY_S
+        try:
+            following = self._batches[name].next(time.monotonic_ns())
+            if following is Next.BEGIN:
+                session.wait_for_workers()
+                region = next(each for each in self._plan.regions if each.name == name)
+                self._start_again(region, "auto", before=None)
+        except Exception as error:
+            _log.warning("the next batch of region %r does not begin: %s", name, error)
+            return True
+        return following is not Next.OVER
+
+    def _is_stopping(self, region: str) -> bool:
+        with self._ordering:
+            return any(region in names for _, names in self._orders)
+
     def _outcome(self, name: str, session: RunningJob) -> Outcome:
         try:
-            self._results[name] = session.settled()
+            self._results.setdefault(name, session.settled())
         except JobFailed as failure:
             if self._failure is None:
                 self._failure = JobFailed(f"region {name!r} failed: {failure}")
@@ -391,6 +477,7 @@ class RegionsSession:
     def _roll_back(self, checkpoints: Mapping[str, int]) -> None:
         """Stop regions, cut their logs, and start them again."""
         sessions = {name: self._running[name] for name in checkpoints}
+        self._count(sessions)
         for session in sessions.values():
             session.cancel()
         for session in sessions.values():
@@ -399,20 +486,47 @@ class RegionsSession:
         cut_logs(self._plan, checkpoints)
         for region in self._plan.regions:
             if region.name in checkpoints:
-                self._start_again(region, checkpoints[region.name])
+                self._past_restarts += 1
+                before = self._running[region.name]
+                self._start_again(region, checkpoints[region.name], before)
+
+    def _count(self, sessions: Mapping[str, RunningJob]) -> None:
+        """Raises: HeadraceError for a region that goes back again and again."""
+        limits = {each.name: each.options.restart.attempts for each in self._plan.regions}
+        for name, session in sessions.items():
+            self._rolled[name] = 0 if session.status().completed else self._rolled.get(name, 0) + 1
+            if self._rolled[name] > limits[name]:
+                raise HeadraceError(
+                    f"region {name!r} went back {self._rolled[name]} times in a row without a"
+                    " checkpoint in between"
+                )
 
     def _give_up(self, reason: str) -> None:
         """Fail, and end all regions at once: one that cannot run takes no last checkpoint."""
         self._failure = self._failure or JobFailed(reason)
         self.cancel()
 
-    def _start_again(self, region: RegionPlan, checkpoint: int) -> None:
-        before = self._running[region.name]
-        self._told.of({region.name: before.status()})
-        prepared = PreparedJob(region.plan, region.options, self._make_launcher, before)
-        session = prepared.begin(checkpoint)
+    def _start_again(
+        self, region: RegionPlan, restore: str | int, before: RunningJob | None
+    ) -> None:
+        """Begin another session of a region.
+
+        Args:
+            before: the session that was to run on; None: it has ended as it should.
+        """
+        past = self._running[region.name].status()
+        self._told.of({region.name: past})
+        prepared = PreparedJob(
+            region.plan,
+            region.options,
+            self._make_launcher,
+            before,
+            volatile=None if before else False,
+        )
+        session = prepared.begin(restore)
         with self._ordering:
-            self._past.append(before)
+            self._past_restarts += past.restarts
+            self._past_completed += past.completed
             self._running[region.name] = session
             self._progress[region.name] = Progress(region)
             self._told.begin(region.name)

@@ -13,9 +13,9 @@ from pathlib import Path
 from types import ModuleType
 from typing import Literal
 
+import cloudpickle
 import pyarrow.parquet as pq
 import pytest
-from pyspark import cloudpickle
 
 import headrace as hr
 from headrace.engine.coordinator.rules import Phase
@@ -78,7 +78,7 @@ def test_they_are_those_of_union_find(example: ModuleType, mode: Mode, tmp_path:
 def test_kills_change_nothing(example: ModuleType, mode: Mode, tmp_path: Path, long: bool) -> None:
     # Workers cannot import the example: it travels by value.
     sys.modules["connected_components"] = example
-    cloudpickle.register_pickle_by_value(example)  # type: ignore[no-untyped-call]  # pyspark's copy has no types
+    cloudpickle.register_pickle_by_value(example)
     kills = 30 if long else 3
     found = edges_of(example, ROWS / (2 * kills)).iterate(example.spread, name="rounds")
     found = found.key_by("node").aggregate(

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import ast
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -95,3 +97,19 @@ def test_orders_are_asked_for_until_they_are_priced_or_given_up(
     priced = {row["order"]: (row["attempts"], row["price"]) for row in found if row["price"]}
     assert priced == {order: (order % 3 + 1, order + 1) for order in range(2_000) if order % 20}
     assert len(found) == 2_000
+
+
+@pytest.mark.spark
+def test_spark_sql_comes_before_and_after_a_job(tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, str(EXAMPLES / "spark_sql.py")],
+        cwd=tmp_path,
+        env={**os.environ, "PYSPARK_PYTHON": sys.executable},
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert [line["page"] for line in map(ast.literal_eval, done.stdout.splitlines())] == [0, 1, 2]
+    assert pq.read_table(tmp_path / "pages")["n"].to_pylist()

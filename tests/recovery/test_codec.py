@@ -179,3 +179,15 @@ def test_what_contradicts_itself_is_neither_written_nor_read() -> None:
     ) as corrupt:
         decode_metadata(sealed(msgspec.json.encode(metadata)))
     assert corrupt.value.found.startswith("subtasks[1].states[0].path must be ")
+
+
+def test_run_and_first_checkpoint_of_a_transaction_are_kept() -> None:
+    stamped = [msgspec.structs.replace(t, run="0f", checkpoint=6) for t in METADATA.transactions]
+    assert stamped, "the sample has transactions"
+    metadata = msgspec.structs.replace(METADATA, transactions=stamped)
+    assert decode_metadata(encode_metadata(metadata)) == metadata
+
+
+def test_a_file_from_before_runs_is_read_as_one_without() -> None:
+    assert all((t.run, t.checkpoint) == ("", 0) for t in METADATA.transactions)
+    assert b'"run"' not in encode_metadata(METADATA)

@@ -7,10 +7,10 @@ import threading
 from collections.abc import Sequence
 from typing import Any
 
+import cloudpickle
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
-from pyspark import cloudpickle
 
 from headrace.channels.partitioners.broadcast import Broadcast
 from headrace.channels.partitioners.forward import Forward
@@ -123,7 +123,7 @@ def test_the_plan_runs_after_a_journey() -> None:
         return {"id": pc.add(batch["id"], offset), "amount": batch["amount"]}
 
     built = plan(orders().map_batches(shift, name="shift").write.collect(name="out"))
-    copy: ExecutionPlan = pickle.loads(cloudpickle.dumps(built))  # type: ignore[no-untyped-call]  # bundled without types
+    copy: ExecutionPlan = pickle.loads(cloudpickle.dumps(built))
     source, shifter = copy.tasks[0].operators
     assert source.source is not None
     assert shifter.operator is not None

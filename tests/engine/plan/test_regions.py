@@ -13,7 +13,7 @@ from headrace.engine.contract.connectors import Sink, Source
 from headrace.engine.contract.errors import UserError
 from headrace.engine.operators.aggregations import count
 from headrace.engine.plan.builder import build_plan
-from headrace.engine.plan.graph import Role
+from headrace.engine.plan.graph import Node, Role
 from headrace.engine.plan.regions import RegionGraph, has_regions, split
 from headrace.engine.simulation.memory_store import MemoryStore
 from headrace.recovery.edge_log_files import EdgeLogFiles
@@ -23,9 +23,9 @@ def orders(name: str = "orders") -> Stream:
     return batches([pa.record_batch({"id": [1, 2, 3], "amount": [10, 20, 30]})], name=name)
 
 
-def ends(log: str, schema: pa.Schema) -> tuple[Sink, Source]:
+def ends(log: str, node: Node, region: str) -> tuple[Sink, Source]:
     files = EdgeLogFiles(MemoryStore(), "job", log)
-    return EdgeLogSink(files), EdgeLogSource(files, schema)
+    return EdgeLogSink(files), EdgeLogSource(files, node.schema)
 
 
 def regions(*sinks: SinkHandle, named: tuple[str, ...] = ()) -> list[RegionGraph]:

@@ -16,6 +16,7 @@ import pyarrow.dataset
 import pytest
 
 import headrace as hr
+from headrace.engine.api.logged import Read
 from headrace.engine.coordinator.coordinator_events import NoticeKind, StopKind, StopRequested
 from headrace.engine.coordinator.rules import Phase
 from headrace.engine.session.handle import JobHandle
@@ -40,17 +41,27 @@ def numbers(rows: int | None = ROWS, rate: float | None = 15_000) -> hr.Stream:
 
 
 def three(
-    folder: Path, rows: int | None = ROWS, rate: float | None = 15_000, parallelism: int = 2
+    folder: Path,
+    rows: int | None = ROWS,
+    rate: float | None = 15_000,
+    parallelism: int = 2,
+    read: Read = "committed",
+    numbers_every: str = "100ms",
 ) -> hr.Job:
     """Numbers; counts of them behind a log; both written, the counts behind a second log."""
-    logged = numbers(rows, rate).logged(name="log")
-    counts = logged.key_by("key").aggregate(n=hr.count(), name="count").logged(name="counts")
+    logged = numbers(rows, rate).logged(name="log", read=read)
+    counts = logged.key_by("key").aggregate(n=hr.count(), name="count")
+    counts = counts.logged(name="counts", read=read)
     return hr.Job(
         "three",
         counts.write.parquet(str(folder / "counts"), name="out"),
         logged.write.parquet(str(folder / "raw"), name="raw"),
         checkpoints=hr.Checkpoints(str(folder / "checkpoints"), interval="100ms"),
-        regions=[hr.Region("count", mode="unaligned"), hr.Region("out", interval="150ms")],
+        regions=[
+            hr.Region("numbers", interval=numbers_every),
+            hr.Region("count", mode="unaligned"),
+            hr.Region("out", interval="150ms"),
+        ],
         parallelism=parallelism,
     )
 
@@ -77,8 +88,9 @@ def until(reached: Callable[[], bool], timeout_s: float = 30.0) -> None:
         time.sleep(0.02)
 
 
-def test_regions_run_to_the_end_of_their_logs(tmp_path: Path) -> None:
-    job = three(tmp_path, rate=None)
+@pytest.mark.parametrize("read", ["committed", "at_once"])
+def test_regions_run_to_the_end_of_their_logs(tmp_path: Path, read: Read) -> None:
+    job = three(tmp_path, rate=None, read=read)
     result = job.run("threads")
     assert (result.outcome, result.restarts) == ("finished", 0)
     check_output(tmp_path)
@@ -92,8 +104,8 @@ def test_the_plan_shows_all_regions(tmp_path: Path) -> None:
     assert job.describe().count("-.->|counts|") == 1
 
 
-def test_kills_in_every_region_are_exact_and_restart_that_region_alone(tmp_path: Path) -> None:
-    handle = three(tmp_path).start("processes")
+def kill_in_turn(handle: JobHandle) -> dict[str, int]:
+    """Kill a worker of each region; return {region: kills}."""
     rng = random.Random(3)
     killed: dict[str, int] = dict.fromkeys(["numbers", "count", "raw", "out"], 0)
     for region in ["count", "numbers", "out", "raw", "count", "numbers"]:
@@ -105,6 +117,12 @@ def test_kills_in_every_region_are_exact_and_restart_that_region_alone(tmp_path:
             continue
         killed[region] += 1
         time.sleep(0.25)
+    return killed
+
+
+def test_kills_in_every_region_are_exact_and_restart_that_region_alone(tmp_path: Path) -> None:
+    handle = three(tmp_path).start("processes")
+    killed = kill_in_turn(handle)
     result = handle.wait(60)
     assert result.outcome == "finished"
     check_output(tmp_path)
@@ -115,6 +133,60 @@ def test_kills_in_every_region_are_exact_and_restart_that_region_alone(tmp_path:
     reports = [n.text for _, n in handle.status().notices if n.kind is NoticeKind.FAILOVER]
     assert any(text.startswith("region count went back to ") for text in reports)
     assert all(", because worker " in text for text in reports)
+
+
+def test_kills_of_regions_that_read_at_once_are_exact(tmp_path: Path) -> None:
+    handle = three(tmp_path, rate=5000, read="at_once").start("processes")
+    regions = session_of(handle).regions
+    until(lambda: all(status.completed >= 2 for status in regions().values()), 90)
+    killed = kill_in_turn(handle)
+    assert handle.wait(120).outcome == "finished"
+    check_output(tmp_path)
+    restarts = {name: status.restarts for name, status in regions().items()}
+    assert restarts["numbers"] <= killed["numbers"], "nobody stands before it"
+
+
+def test_a_writer_takes_readers_back_that_have_read_at_once(tmp_path: Path) -> None:
+    # The numbers take no checkpoint before their end, so whoever has read any is ahead.
+    job = three(tmp_path, rate=3000, read="at_once", numbers_every="8m")
+    handle = job.start("processes")
+    regions = session_of(handle).regions
+    until(lambda: sum(n.rows_in for n in regions()["count"].numbers.values()) > 1000, 90)
+    os.kill(min(regions()["numbers"].workers.values()), signal.SIGKILL)
+
+    def is_told() -> bool:
+        texts = [n.text for _, n in handle.status().notices if n.kind is NoticeKind.FAILOVER]
+        return any("was cut below what this region has read" in text for text in texts)
+
+    until(is_told, 90)
+    assert handle.wait(120).outcome == "finished"
+    check_output(tmp_path)
+
+
+def test_records_are_read_at_once_long_before_their_checkpoint(tmp_path: Path) -> None:
+    job = hr.Job(
+        "early",
+        numbers(None).logged(name="log", read="at_once").write.collect(name="out"),
+        checkpoints=hr.Checkpoints(str(tmp_path), interval="1h", timeout="2h"),
+        parallelism=2,
+    )
+    handle = job.start("threads")
+    until(lambda: sum(n.rows_in for n in handle.status().numbers.values()) > ROWS)
+    assert handle.status().completed == 0
+    # A reader's savepoint waits for checkpoints of its writer, which takes them for it.
+    assert handle.stop_with_savepoint().endswith("sav-1")
+    assert handle.wait(60).outcome == "stopped"
+
+
+def test_a_checkpoint_that_would_wait_longer_than_it_may_is_refused(tmp_path: Path) -> None:
+    for interval in (None, "1h"):
+        job = hr.Job(
+            "early",
+            numbers(10).logged(name="log", read="at_once").write.collect(name="out"),
+            checkpoints=hr.Checkpoints(str(tmp_path), interval=interval),
+        )
+        with pytest.raises(hr.UserError, match="wait for those of region 'numbers'"):
+            job.plan()
 
 
 def damage_newest(folder: Path, job: str) -> int:
@@ -253,12 +325,13 @@ def test_a_savepoint_is_a_vector_from_which_the_job_goes_back(tmp_path: Path) ->
     assert before | set(after) == set(range(ROWS))
 
 
-def test_stop_with_savepoint_loses_and_repeats_nothing(tmp_path: Path) -> None:
-    handle = three(tmp_path, rate=8000).start("threads")
+@pytest.mark.parametrize("read", ["committed", "at_once"])
+def test_stop_with_savepoint_loses_and_repeats_nothing(tmp_path: Path, read: Read) -> None:
+    handle = three(tmp_path, rate=8000, read=read).start("threads")
     until(lambda: handle.status().completed > 6)
     saved = handle.stop_with_savepoint(str(tmp_path / "checkpoints"))
     assert handle.wait(60).savepoint == saved
-    assert three(tmp_path, rate=None).run("threads", restore=saved).outcome == "finished"
+    assert three(tmp_path, rate=None, read=read).run("threads", restore=saved).outcome == "finished"
     check_output(tmp_path)
 
 
@@ -463,3 +536,93 @@ def test_a_region_that_starts_again_is_drained_like_the_one_before(tmp_path: Pat
         session._repeat_orders(name, again)  # type: ignore[arg-type]
     assert ordered == [StopKind.DRAIN], "only the region that reads no log"
     assert handle.wait(60).outcome == "finished"
+
+
+def in_batches(folder: Path, rate: float, every: str = "300ms") -> hr.Job:
+    """Every number as it comes, and in batches."""
+    logged = numbers(rate=rate).logged(name="log")
+    return hr.Job(
+        "batches",
+        logged.write.parquet(str(folder / "raw"), name="raw"),
+        logged.map_batches(lambda batch: batch, schema=logged.schema, name="pass").write.parquet(
+            str(folder / "passed"), name="passed"
+        ),
+        checkpoints=hr.Checkpoints(str(folder / "checkpoints"), interval="100ms"),
+        regions=[hr.Region("passed", policy="batch", interval=every)],
+        parallelism=2,
+    )
+
+
+def check_batches(folder: Path) -> None:
+    assert sorted(column(folder / "raw", "sequence")) == list(range(ROWS))
+    assert sorted(column(folder / "passed", "sequence")) == list(range(ROWS))
+
+
+def test_a_region_in_batches_reads_its_log_to_the_end_in_several_runs(tmp_path: Path) -> None:
+    handle = in_batches(tmp_path, rate=6000).start("threads")
+    until(lambda: handle.status().phase is Phase.RUNNING)
+    ends: set[int] = set()
+    while handle.status().phase is not Phase.ENDED:
+        ends.add(len(session_of(handle).regions()["passed"].workers))
+        time.sleep(0.01)
+    assert handle.wait(60).outcome == "finished"
+    check_batches(tmp_path)
+    epochs = session_of(handle).regions()["passed"].epoch
+    assert epochs >= 3, "each batch is a run"
+
+
+def test_a_batch_that_loses_a_worker_is_repeated_as_a_whole(tmp_path: Path) -> None:
+    handle = in_batches(tmp_path, rate=4000).start("processes")
+    kills = 0
+    until(lambda: handle.status().phase is Phase.RUNNING)
+    while kills < 2 and handle.status().phase is not Phase.ENDED:
+        pids = session_of(handle).regions()["passed"].workers.values()
+        for pid in list(pids)[:1]:
+            try:
+                os.kill(pid, signal.SIGKILL)
+                kills += 1
+            except ProcessLookupError:
+                pass
+        time.sleep(0.4)
+    assert kills
+    assert handle.wait(120).outcome == "finished"
+    check_batches(tmp_path)
+
+
+def test_a_stop_between_batches_is_no_end_of_the_log(tmp_path: Path) -> None:
+    handle = in_batches(tmp_path, rate=6000, every="1h").start("threads")
+    until(lambda: len(session_of(handle).regions()["log"].checkpoints) > 0)
+    until(lambda: session_of(handle).regions()["passed"].phase is Phase.ENDED)
+    with pytest.raises(hr.UserError, match="runs in batches, which have no savepoints"):
+        handle.savepoint()
+    handle.stop()
+    assert handle.wait(60).outcome == "stopped"
+    assert in_batches(tmp_path, rate=1_000_000).run("threads").outcome == "finished"
+    check_batches(tmp_path)
+
+
+class _Past:
+    """A session of a region, of which only its completed checkpoints matter."""
+
+    def __init__(self, completed: int) -> None:
+        self.completed = completed
+
+    def status(self) -> _Past:
+        return self
+
+
+def test_a_region_that_goes_back_again_and_again_without_a_checkpoint_is_given_up(
+    tmp_path: Path,
+) -> None:
+    job = a_job(tmp_path, restart=hr.Restart(attempts=2))
+    session = object.__new__(RegionsSession)
+    session._plan = job._regions_plan(job.options)
+    session._rolled = {}
+    count: Callable[[Any], None] = session._count
+    count({"log": _Past(0)})
+    count({"log": _Past(0)})
+    count({"log": _Past(1)})
+    for _ in range(2):
+        count({"log": _Past(0)})
+    with pytest.raises(hr.HeadraceError, match="'log' went back 3 times in a row without a"):
+        count({"log": _Past(0)})
