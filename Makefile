@@ -5,6 +5,8 @@ PYTHON ?= python3
 #: Seeds of `make simulate`: FIRST:LAST, or how many from a seed drawn at random (1,000).
 #: Seeds of `make rescale-matrix`: how many of each pair.
 SEEDS ?=
+#: Of `make services` and `make services-stop`: names, as in SERVICES="kafka s3"; empty: all.
+SERVICES ?=
 
 # Where it is set, every process compiles all it imports, and pytest rewrites all tests.
 unexport PYTHONDONTWRITEBYTECODE
@@ -19,9 +21,9 @@ MATRIX := $(BIN)/python -m headrace.engine.simulation.campaign.matrix $(if $(SEE
 #: Exits with 3 when there is no Java that Spark runs on.
 FIND_JAVA := from headrace.engine.spark.java import has_java; exit(0 if has_java() else 3)
 
-.PHONY: demo test spark simulate explore rescale-matrix matrix-edges matrix-operators \
-    matrix-chains mutants bench faults check check-format check-lint check-tidy check-imports \
-    check-types
+.PHONY: demo test spark services services-stop test-services simulate explore rescale-matrix \
+    matrix-edges matrix-operators matrix-chains mutants bench faults \
+    check check-format check-lint check-tidy check-imports check-types
 
 demo: $(READY)
 	$(BIN)/headrace demo
@@ -33,8 +35,20 @@ test: $(READY)
 
 # What takes Java machines of its own: the demonstration, a cluster whose parts die, and more.
 spark: $(READY)
-	$(PYTEST) tests/engine/cli tests/spark/test_standalone.py tests/faults/test_sparks.py \
-	    -m spark --long
+	$(PYTEST) tests/engine/cli tests/spark/test_standalone.py tests/spark/test_local_cluster.py \
+	    tests/faults/test_sparks.py -m spark --long
+
+# Kafka (by Maven), PostgreSQL (by apt-get) and an object store (by pip) on the loopback address;
+# found where they run already. Ports and pids lie in .services/.
+services: $(READY)
+	$(BIN)/python -m tests.services start $(SERVICES)
+
+services-stop: $(READY)
+	$(BIN)/python -m tests.services stop $(SERVICES)
+
+# Tests against real services, which are started before and stopped after, unless they ran.
+test-services: $(READY)
+	$(BIN)/pytest -m services --services
 
 # What can be said without running the product: five checks side by side, each to its end.
 check: $(READY)
@@ -97,7 +111,7 @@ $(READY): pyproject.toml
 	@echo "setting up .venv (a few minutes the first time)"
 	@test -x $(BIN)/python || $(PYTHON) -m venv .venv
 	@$(BIN)/python -m pip install --quiet --upgrade 'pip>=25.1'
-	@$(BIN)/python -m pip install -qq --editable . --group dev
+	@$(BIN)/python -m pip install -qq --editable '.[spark]' --group dev
 	@$(BIN)/python -c '$(FIND_JAVA)' || \
 	    { test $$? -eq 3 && $(BIN)/python -m pip install --quiet --group java; }
 	@touch $@

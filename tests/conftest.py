@@ -1,4 +1,5 @@
-"""For all tests: Hypothesis without deadlines, `--long`, and which process runs what, and when.
+"""For all tests: Hypothesis without deadlines, `--long`, `--services`, and which process runs
+what, and when.
 
 Tests run in several processes (`make test`). A process takes whole files, whose fixtures its tests
 share. Tests of an embedded Spark share a process, which can have only one session at a time. Long
@@ -22,6 +23,8 @@ from hypothesis import settings
 
 from headrace.engine.spark.standalone import QUICK_JAVA
 
+from .services import fixtures
+
 # How long an example takes says more about what else the machine does than about the code.
 settings.register_profile("headrace", deadline=None)
 settings.load_profile("headrace")
@@ -35,12 +38,16 @@ _LONG = ("slow", "mutant")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Add the switch of `make faults` and `make mutants`."""
+    """Add the switches of `make faults`, `make mutants` and `make test-services`."""
     parser.addoption("--long", action="store_true", help="long campaigns instead of short ones")
+    parser.addoption("--services", action="store_true", help="tests against real services, only")
 
 
-def pytest_configure() -> None:
-    """Put temporary files into memory, and keep Spark quick; for child processes too."""
+def pytest_configure(config: pytest.Config) -> None:
+    """Put temporary files into memory, and keep Spark quick; for child processes too. Give the
+    fixtures of services.
+    """
+    config.pluginmanager.register(fixtures)
     os.environ.setdefault("SPARK_SUBMIT_OPTS", QUICK_JAVA)
     if "TMPDIR" not in os.environ and _has_room(_MEMORY):
         os.environ["TMPDIR"] = str(_MEMORY)
@@ -65,7 +72,10 @@ def only_long() -> None:
 # First, because pytest-xdist reads the groups in the same hook.
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Skip long campaigns; in each of several processes, group the tests, the long ones first."""
+    """Leave out tests that need services, or all others; skip long campaigns; in each of several
+    processes, group the tests, the long ones first.
+    """
+    _select(config, items)
     if not config.getoption("--long"):
         for item in items:
             # Not in the fixture, before which a module's Spark session would be started.
@@ -78,6 +88,14 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         if group and not item.get_closest_marker("xdist_group"):
             item.add_marker(pytest.mark.xdist_group(group))
     items.sort(key=_turn)
+
+
+def _select(config: pytest.Config, items: list[pytest.Item]) -> None:
+    wanted = bool(config.getoption("--services"))
+    others = [item for item in items if bool(item.get_closest_marker("services")) != wanted]
+    if others:
+        config.hook.pytest_deselected(items=others)
+        items[:] = [item for item in items if item not in others]
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import queue
@@ -73,20 +74,21 @@ def assert_no_repeats(audited: AuditedJob) -> None:
     assert len(np.unique(sequence)) == len(sequence), "a record is visible twice"
 
 
-class Driver:
-    """`driver.py` in a process of its own, and what it says."""
+class Program:
+    """A Python program in a process of its own, and what it says."""
 
-    def __init__(self, audited: AuditedJob, *arguments: str, frozen_at: str = "") -> None:
-        facts = [str(audited.folder), str(audited.rows), str(audited.rate_per_s)]
-        program = [str(FROZEN_DRIVER), frozen_at] if frozen_at else [str(DRIVER)]
+    def __init__(self, *arguments: str) -> None:
         self.process = subprocess.Popen(
-            [sys.executable, *program, *facts, *arguments],
+            [sys.executable, *arguments],
+            stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
             start_new_session=True,
         )
         self.said: queue.Queue[dict[str, Any]] = queue.Queue()
+        #: {word: what was said with it last}, of words that `until` has heard.
+        self.last: dict[str, Any] = {}
         threading.Thread(target=self._listen, daemon=True).start()
 
     def _listen(self) -> None:
@@ -96,12 +98,25 @@ class Driver:
                 self.said.put(json.loads(line))
 
     def until(self, word: str) -> Any:
-        """Wait until the driver says `word`; return what it says with it."""
+        """Wait until the program says `word`; return what it says with it."""
         deadline_s = time.monotonic() + WAIT_S
+        heard: list[dict[str, Any]] = []
         while True:
-            said = self.said.get(timeout=max(0.01, deadline_s - time.monotonic()))
-            if word in said:
-                return said[word]
+            over = self.process.poll() is not None
+            try:
+                heard.append(self.said.get(timeout=0.5))
+                self.last |= heard[-1]
+            except queue.Empty:
+                assert not over, f"it ended without {word!r}: {heard}, {self.ended()}"
+                assert time.monotonic() < deadline_s, f"{word!r}: not in time: {heard}"
+                continue
+            if word in heard[-1]:
+                return heard[-1][word]
+
+    def tell(self, line: str) -> None:
+        assert self.process.stdin is not None
+        self.process.stdin.write(f"{line}\n")
+        self.process.stdin.flush()
 
     def kill(self, number: signal.Signals = signal.SIGKILL) -> None:
         os.kill(self.process.pid, number)
@@ -116,9 +131,19 @@ class Driver:
         if self.process.poll() is None:
             self.process.kill()
         self.process.wait()
-        for stream in (self.process.stdout, self.process.stderr):
+        for stream in (self.process.stdin, self.process.stdout, self.process.stderr):
             if stream is not None:
-                stream.close()
+                with contextlib.suppress(BrokenPipeError):
+                    stream.close()
+
+
+class Driver(Program):
+    """`driver.py`."""
+
+    def __init__(self, audited: AuditedJob, *arguments: str, frozen_at: str = "") -> None:
+        facts = [str(audited.folder), str(audited.rows), str(audited.rate_per_s)]
+        program = [str(FROZEN_DRIVER), frozen_at] if frozen_at else [str(DRIVER)]
+        super().__init__(*program, *facts, *arguments)
 
 
 StartDriver = Callable[..., Driver]

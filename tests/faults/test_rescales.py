@@ -8,8 +8,8 @@ import sys
 from collections.abc import Iterator
 from typing import Any
 
+import cloudpickle
 import pytest
-from pyspark import cloudpickle
 from pyspark.sql import SparkSession
 
 from headrace.bench import rescales
@@ -19,7 +19,7 @@ from headrace.engine.spark.session import open_session
 pytestmark = pytest.mark.slow
 
 # Workers cannot import the tests: what is defined here travels by value.
-cloudpickle.register_pickle_by_value(sys.modules[__name__])  # type: ignore[no-untyped-call]  # pyspark's copy has no types
+cloudpickle.register_pickle_by_value(sys.modules[__name__])
 
 
 CHAIN = [[1, 2], [2, 1], [2, 4], [4, 2], [3, 7], [7, 3], [2, 3, 1, 4]]

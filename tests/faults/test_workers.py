@@ -13,10 +13,10 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+import cloudpickle
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from pyspark import cloudpickle
 
 import headrace as hr
 from headrace.bench.audit import AuditedJob
@@ -30,7 +30,7 @@ from .conftest import WAIT_S, assert_prefix, is_alive, wait_for, wait_until_dead
 pytestmark = pytest.mark.slow
 
 # Workers cannot import the tests: what is defined here travels by value.
-cloudpickle.register_pickle_by_value(sys.modules[__name__])  # type: ignore[no-untyped-call]  # pyspark's copy has no types
+cloudpickle.register_pickle_by_value(sys.modules[__name__])
 
 RATE_PER_S = 1000.0
 
