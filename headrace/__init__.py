@@ -13,6 +13,7 @@ from importlib import import_module as _import_module
 from typing import TYPE_CHECKING as _TYPE_CHECKING
 
 if _TYPE_CHECKING:
+    from . import connectors as connectors
     from .engine.api import read as read
     from .engine.api.read import from_source as from_source
     from .engine.api.stream import KeyedStream as KeyedStream
@@ -42,10 +43,15 @@ if _TYPE_CHECKING:
     from .engine.contract.region import Region as Region
     from .engine.inspection.data_source import HeadraceDataSource as HeadraceDataSource
     from .engine.operators.aggregations import Aggregation as Aggregation
+    from .engine.operators.aggregations import collect_list as collect_list
     from .engine.operators.aggregations import count as count
+    from .engine.operators.aggregations import count_distinct as count_distinct
+    from .engine.operators.aggregations import first as first
+    from .engine.operators.aggregations import last as last
     from .engine.operators.aggregations import max as max
     from .engine.operators.aggregations import mean as mean
     from .engine.operators.aggregations import min as min
+    from .engine.operators.aggregations import quantile as quantile
     from .engine.operators.aggregations import sum as sum
     from .engine.operators.co_process import CoProcessor as CoProcessor
     from .engine.operators.connect import BroadcastProcessor as BroadcastProcessor
@@ -62,6 +68,7 @@ if _TYPE_CHECKING:
 
 #: {public name: the module that defines it}; the same list once more, for when the program runs.
 _HOMES = {
+    "connectors": ".connectors",
     "read": ".engine.api.read",
     "Sink": ".engine.contract.connectors",
     "Source": ".engine.contract.connectors",
@@ -93,6 +100,11 @@ _HOMES = {
     "SinkHandle": ".engine.api.write",
     "Aggregation": ".engine.operators.aggregations",
     "count": ".engine.operators.aggregations",
+    "quantile": ".engine.operators.aggregations",
+    "last": ".engine.operators.aggregations",
+    "first": ".engine.operators.aggregations",
+    "count_distinct": ".engine.operators.aggregations",
+    "collect_list": ".engine.operators.aggregations",
     "max": ".engine.operators.aggregations",
     "mean": ".engine.operators.aggregations",
     "min": ".engine.operators.aggregations",
@@ -115,8 +127,9 @@ def __getattr__(name: str) -> object:
     if name not in _HOMES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     module = _import_module(_HOMES[name], __name__)
-    # `read` is a module itself; all others are in theirs.
-    value = globals()[name] = module if name == "read" else getattr(module, name)
+    # These are modules themselves; all others are in theirs.
+    is_module = name in ("connectors", "read")
+    value = globals()[name] = module if is_module else getattr(module, name)
     return value
 
 

@@ -128,6 +128,13 @@ def test_the_first_program_counts_what_a_plain_count_counts(first_program: Path)
     assert counted == plain_count()
 
 
+def test_the_connectors_of_the_page_run_and_conform(tmp_path: Path) -> None:
+    program = tmp_path / "connectors.py"
+    program.write_text("\n".join(code_blocks("docs/connectors.md", "python")), encoding="utf-8")
+    done = run(tmp_path, "connectors.py")
+    assert done.returncode == 0, done.stderr
+
+
 def test_its_results_can_be_read_as_the_readme_says(first_program: Path) -> None:
     done = run(first_program, "-c", code_blocks("README.md", "python")[2])
     assert done.returncode == 0, done.stderr

@@ -47,6 +47,38 @@ UNMIRRORED = {
     "engine/connectors/formats.py": (
         "chooses among formats, over which tests/engine/connectors/test_files.py is parametrised"
     ),
+    "engine/connectors/manifests.py": (
+        "the file sink's commits on object stores: tests/engine/connectors/test_file_sink.py"
+    ),
+    "engine/connectors/rolled_files.py": (
+        "the files of the file sink's writers: tests/engine/connectors/test_file_sink.py"
+    ),
+    "engine/connectors/tables/types.py": (
+        "what both kinds of tables take: tests/engine/connectors/tables/test_data_files.py"
+    ),
+    "engine/connectors/look.py": "the sink of every look: tests/engine/api/test_looked.py",
+    "engine/session/look.py": "the job of every look: tests/engine/api/test_looked.py",
+    "engine/connectors/kafka/backlog.py": (
+        "what waits of each partition: tests/engine/connectors/kafka/test_source.py"
+    ),
+    "engine/connectors/kafka/fetcher.py": (
+        "fetches, moved leaders, lost brokers: tests/engine/connectors/kafka/test_source.py"
+    ),
+    "engine/connectors/kafka/group.py": (
+        "offsets for a group: tests/engine/connectors/kafka/test_source.py"
+    ),
+    "engine/connectors/kafka/offsets.py": (
+        "starts, ends and groups: tests/engine/connectors/kafka/test_source.py"
+    ),
+    "engine/connectors/kafka/planning.py": (
+        "what is refused when a pipeline is built: tests/engine/connectors/kafka/test_source.py"
+    ),
+    "engine/connectors/kafka/produce.py": (
+        "one request, sent to a socket: tests/engine/connectors/kafka/test_connection.py"
+    ),
+    "engine/connectors/kafka/sink_settings.py": (
+        "options of a sink: tests/engine/connectors/kafka/test_sink.py, test_writer.py"
+    ),
     "engine/connectors/textual.py": (
         "reads CSV, JSON lines and text for the file source: tests/engine/connectors/test_files.py"
     ),
@@ -111,6 +143,10 @@ UNMIRRORED = {
     "engine/drivers/worker_driver.py": (
         "every job in threads runs it: tests/engine/session/test_session.py"
     ),
+    "engine/testing/elsewhere.py": "what the kit ships: tests/engine/testing/test_sinks.py",
+    "engine/testing/played.py": "a coordinator by hand: tests/engine/testing/test_sinks.py",
+    "engine/testing/states.py": "states dealt out: tests/engine/testing/test_sources.py",
+    "engine/testing/verdict.py": "sentences: tests/engine/testing/test_sinks.py",
     "engine/worker/worker_events.py": "values; the tests of the worker compare them",
     "engine/simulation/campaign/checkpoint_files.py": (
         "every simulated run is its test: test_campaign.py"
@@ -132,7 +168,7 @@ UNMIRRORED = {
     ),
     "engine/simulation/campaign/zombies.py": "every simulated run is its test: test_campaign.py",
     "engine/contract/outcomes.py": "values; the tests of the handle compare them",
-    "engine/inspection/columns.py": "needs Spark: tests/spark/test_columns.py",
+    "engine/session/dataframes.py": "needs Spark: tests/spark/test_dataframes.py",
     "engine/inspection/data_source.py": "needs Spark: tests/spark/test_data_source.py",
     "engine/spark/warmth.py": (
         "needs a cluster with an idle executor: tests/spark/test_standalone.py"
@@ -148,11 +184,15 @@ TEST_FOLDERS = {
     "engine/simulation/jobs": "simulation",
     "engine/simulation/campaign": "simulation",
     "engine/simulation/exploration": "simulation",
+    "engine/connectors/spark": "spark",
     "engine/spark": "spark",
 }
 
 #: Folders that are not the repository's own content.
-FOREIGN = {".git", ".venv", "build", "dist", "target", "__pycache__", ".benchmarks", ".hypothesis"}
+FOREIGN = {
+    *(".git", ".venv", ".services", ".benchmarks", ".hypothesis"),
+    *("build", "dist", "target", "__pycache__"),
+}
 
 #: A line that is a row of a table, or nothing but a link, an image or an address.
 UNWRAPPABLE = re.compile(r"\||\s*(?:[-*] )?(?:!?\[[^\]]*\]\(\S+\)|<?https?://\S+)[.,;]?$")

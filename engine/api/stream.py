@@ -15,7 +15,6 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from headrace.channels.partitioners.broadcast import Broadcast
 from headrace.channels.partitioners.by_range import ByRange
@@ -29,7 +28,6 @@ from ..contract.options import State
 from ..contract.units import Duration, duration_ns
 from ..operators.aggregate import Emit
 from ..operators.aggregations import Aggregation
-from ..operators.batch import SelectOperator
 from ..operators.co_process import CoProcessor
 from ..operators.connect import BroadcastProcessor
 from ..operators.failures import OnError
@@ -48,8 +46,8 @@ from ..plan.validate import (
 from .aggregated import aggregated
 from .async_mapped import AsyncFunction, async_mapped
 from .co_connected import co_connected
+from .columns import Columns
 from .connected import connected
-from .expressions import projected_schema
 from .flow import (
     STATE,
     refuse_on_error,
@@ -59,13 +57,15 @@ from .isolated import STATE_STAYS, refuse_isolated
 from .iterated import Body, iterated
 from .joined import On, joined
 from .logged import Read, logged
+from .looked import inspected, shown, taken
 from .processed import processed
+from .reduced import distinct, limited
 from .windowed import check_window, window_aggregated
 from .write import Write
 
 
 @dataclass(frozen=True, slots=True)
-class Stream(Functions["Stream"]):
+class Stream(Functions["Stream"], Columns["Stream"]):
     """Records on their way, lazily.
 
     Every method that adds an operator takes `name=`, the operator's identity in errors, metrics and
@@ -86,26 +86,6 @@ class Stream(Functions["Stream"]):
     ) -> Stream:
         """Return a stream of other inputs."""
         return Stream(inputs, schema, event_time)
-
-    def select(
-        self,
-        *columns: str,
-        name: str | None = None,
-        parallelism: int | None = None,
-        **expressions: pc.Expression,
-    ) -> Stream:
-        """Keep `columns` and add computed columns.
-
-        For example `select("id", total=pc.field("price") * pc.field("n"))`.
-
-        Args:
-            expressions: {new column: Arrow expression}. `pc.field("old")` renames.
-        """
-        check_columns(columns, self.schema, where="select")
-        wanted = {column: pc.field(column) for column in columns} | expressions
-        out = projected_schema(wanted, self.schema)
-        operator = partial(SelectOperator, wanted, out)
-        return self.then("select", operator, out, name=name, parallelism=parallelism)
 
     def with_watermark(
         self,
@@ -166,6 +146,56 @@ class Stream(Functions["Stream"]):
     def group_by(self, *columns: str) -> KeyedStream:
         """Another name of `key_by`."""
         return self.key_by(*columns)
+
+    def distinct(
+        self,
+        *columns: str,
+        name: str | None = None,
+        parallelism: int | None = None,
+        state: State | None = None,
+    ) -> Stream:
+        """Keep the first record of each value of `columns`, and drop the others.
+
+        The state holds every value that has come.
+
+        Args:
+            columns: none stated: every column.
+            name: required.
+            state: where the state lies, if not where the job's does.
+        """
+        return distinct(self, columns, name=name, parallelism=parallelism, state=state)
+
+    def limit(self, rows: int, *, name: str | None = None) -> Stream:
+        """Keep the first `rows` records to come, in one subtask, and drop all others.
+
+        The job goes on to the end of its input; `name` is required.
+        """
+        return limited(self, rows, name=name)
+
+    def take(self, rows: int) -> pa.Table:
+        """Run the operators up to here in threads of this process until `rows` records are there,
+        or the input ends; return them.
+
+        For a look at a pipeline, also one that never ends. Sources are really read, and calls to
+        other systems are really made. A failure raises `JobFailed` at once.
+        """
+        return taken(self, rows, where="take")
+
+    def show(self, rows: int = 20) -> None:
+        """Print the first records as a table, as `take` gets them."""
+        shown(taken(self, rows, where="show"))
+
+    def inspect(
+        self, *, label: str = "", every: Duration = "1s", name: str | None = None
+    ) -> Stream:
+        """Pass all records on, and print one of them from time to time, where a user's function
+        would print: to standard error, behind `[operator/subtask]`.
+
+        Args:
+            label: before each line; the operator's name by default.
+            every: the shortest time between two lines of a subtask.
+        """
+        return inspected(self, label=label, every=every, name=name)
 
     def union(self, *others: Stream) -> Stream:
         """Merge streams of equal schemas, in no particular order."""
@@ -307,7 +337,10 @@ class Stream(Functions["Stream"]):
         Args:
             name: required; the log's identity.
             read: "committed": a record is read once the checkpoint behind it is complete, so it
-                waits for up to an interval of the writing region's checkpoints.
+                waits for up to an interval of the writing region's checkpoints. "at_once": it is
+                read some milliseconds after it was written. A failure of the writing region then
+                takes its readers back with it, and a reader's checkpoint completes after the
+                writer's.
         """
         return logged(self, name=name, read=read)
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
 from ..contract.errors import UserError
 from ..contract.options import State
 from ..contract.units import Duration
-from ..operators.aggregations import Aggregation
+from ..operators.aggregations import Aggregation, AggregationKind
 from ..operators.session import SessionOperator
 from ..operators.window import TimeWindowOperator
 from ..operators.window_output import window_schema
@@ -18,6 +19,8 @@ from ..operators.windows import SessionWindow, TimeWindow, Window, bounded_ns, c
 from ..plan.validate import check_aggregations, require_name
 from .backend import stated_backend
 from .flow import STATE, Flow, S, event_time_of
+
+_ORDERED = (AggregationKind.FIRST, AggregationKind.LAST)
 
 
 def check_window(stream: Flow[Any], window: object, lateness: Duration) -> tuple[str, int]:
@@ -52,6 +55,7 @@ def window_aggregated(
     proposal = f"{'-'.join(keys)}-windows"
     name = require_name(name, kind="aggregate", proposal=proposal, why=STATE)
     check_aggregations(aggregations, stream.schema)
+    aggregations = {name: _timed(each, event_time) for name, each in aggregations.items()}
     out = window_schema(keys, event_time, aggregations, stream.schema)
     spec = WindowAggregate(keys, event_time, lateness_ns, aggregations, stream.schema, out)
     make = (
@@ -68,6 +72,13 @@ def window_aggregated(
         stateful=True,
         late=stream.schema,
     )
+
+
+def _timed(aggregation: Aggregation, event_time: str) -> Aggregation:
+    """First and last are by event time: records of a window come in any order."""
+    if aggregation.kind in _ORDERED and aggregation.by is None:
+        return replace(aggregation, by=event_time)
+    return aggregation
 
 
 def durations_of(window: Window) -> tuple[int, ...]:

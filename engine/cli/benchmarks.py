@@ -63,6 +63,9 @@ def count(
         Literal["final", "changes"],
         Parameter(help="Each key once at the end, or each batch's changed keys."),
     ] = "final",
+    logged: Annotated[
+        bool, Parameter(negative=(), help="Let the records through a logged edge first.")
+    ] = False,
     checkpoint_interval: Interval = "1s",
     checkpoint_dir: Directory = None,
     json: Json = False,
@@ -73,7 +76,7 @@ def count(
     """
     from headrace.bench.count import run
 
-    measure = partial(run, keys=keys, skewed=skew, emit=emit)
+    measure = partial(run, keys=keys, skewed=skew, emit=emit, logged=logged)
     return _throughput(
         measure, records, parallelism, runner, checkpoint_interval, checkpoint_dir, as_json=json
     )
@@ -410,6 +413,28 @@ def branches(
     return _interleaved([("kept", 0.0), ("spilled", 1.0)], measure, rounds, as_json=json)
 
 
+@benchmarks.command
+def region_kills(
+    *,
+    kills: Annotated[
+        int, Parameter(validator=validators.Number(gte=1), help="In turn, in three regions.")
+    ] = 6,
+    read: Annotated[
+        Literal["committed", "at_once"], Parameter(help="How the regions read their logs.")
+    ] = "committed",
+    parallelism: Parallelism = 2,
+    json: Json = False,
+) -> int:
+    """Kill workers of three regions: which share of a whole job's rollback is executed again, and
+    for how long the others give nothing. Exit code 3 if a record was lost.
+    """
+    from headrace.bench.region_kills import run
+
+    from .tables import show_measured
+
+    return show_measured(run(kills=kills, read=read, parallelism=parallelism), as_json=json)
+
+
 def _interleaved(
     arms: Sequence[tuple[str, float]],
     measure: Callable[[tuple[str, float]], dict[str, Any]],
@@ -430,6 +455,44 @@ def _interleaved(
             if number == rounds - 1:
                 show_measured(medians(of_arm), as_json=as_json)
     return 0
+
+
+@benchmarks.command
+def kafka(
+    *,
+    servers: Annotated[str, Parameter(help="HOST:PORT of a broker.")] = "localhost:9092",
+    records: Records = 2_000_000,
+    value_bytes: Annotated[
+        int, Parameter(validator=validators.Number(gte=1), help="Of each value.")
+    ] = 100,
+    compression: Annotated[
+        Literal["none", "gzip", "snappy", "lz4", "zstd"], Parameter(help="Of the batches.")
+    ] = "none",
+    patience: Annotated[
+        float, Parameter(validator=validators.Number(gt=0), help="With a broker, in seconds.")
+    ] = 30.0,
+    json: Json = False,
+) -> int:
+    """Write records to a topic of Kafka's and read them back: records per second of this process's
+    processor time.
+
+    Exit code 3 if a record is missing.
+    """
+    from ..contract.extras import extra
+
+    with extra("kafka", "bench kafka"):
+        from headrace.bench.kafka import run
+
+    from .tables import show_measured
+
+    found = run(
+        servers=servers,
+        records=records,
+        value_bytes=value_bytes,
+        compression=compression,
+        patience_s=patience,
+    )
+    return show_measured(found, as_json=json)
 
 
 @benchmarks.command

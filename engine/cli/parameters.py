@@ -85,5 +85,5 @@ def _arguments() -> type:
 if TYPE_CHECKING:
     RunArguments = Any
 else:
-    #: One argument for each key of `settings`.
-    RunArguments = Annotated[_arguments(), Parameter(name="*")]
+    #: One argument for each key of `settings`; None: none is given.
+    RunArguments = Annotated[_arguments() | None, Parameter(name="*")]

@@ -4,7 +4,8 @@ A file is loaded as Python runs a script: its folder comes first on sys.path, bu
 file's stem, so that `if __name__ == "__main__": job.run()` does not run. Its functions are shipped
 to the workers by value, since no worker could import the file.
 
-Every fault in the user's file is the user's mistake: one sentence with the line, never our frames.
+Every fault in the user's file is the user's mistake, unless a system that it names does not answer:
+one sentence with the line, never our frames.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ import traceback
 from pathlib import Path
 from types import ModuleType
 
-from ..contract.errors import HeadraceError, UserError
+from ..contract.errors import AddressUnreachable, HeadraceError, StorageUnreachable, UserError
 from ..contract.suggestion import did_you_mean
 from ..session.job import Job
 
@@ -77,7 +78,7 @@ def _load_file(path: Path) -> ModuleType:
     try:
         spec.loader.exec_module(module)
     except HeadraceError as error:
-        raise UserError(f"{path.name}{_line(error, str(path))}: {error}") from error
+        raise _located(error, path.name, str(path)) from error
     except Exception as error:
         sys.modules.pop(name, None)
         raise _unloadable(path.name, str(path), error) from error
@@ -97,7 +98,7 @@ def _load_module(name: str) -> ModuleType:
             ) from error
         raise _unloadable(name, _file_of(name), error) from error
     except HeadraceError as error:
-        raise UserError(f"{name}{_line(error, _file_of(name))}: {error}") from error
+        raise _located(error, name, _file_of(name)) from error
     except Exception as error:
         raise _unloadable(name, _file_of(name), error) from error
 
@@ -108,10 +109,10 @@ def _file_of(name: str) -> str:
 
 
 def _ship_by_value(module: ModuleType) -> None:
-    # Here, not above: pyspark takes a second to import, and `headrace --help` need not wait for it.
-    from pyspark import cloudpickle
+    # Here, not above: `headrace --help` need not wait for it.
+    import cloudpickle
 
-    cloudpickle.register_pickle_by_value(module)  # type: ignore[no-untyped-call]  # ships no types
+    cloudpickle.register_pickle_by_value(module)
 
 
 def _line(error: BaseException, file: str) -> str:
@@ -120,6 +121,13 @@ def _line(error: BaseException, file: str) -> str:
         return f", line {error.lineno}"
     frames = [f for f in traceback.extract_tb(error.__traceback__) if f.filename == file]
     return f", line {frames[-1].lineno}" if frames else ""
+
+
+def _located(error: HeadraceError, place: str, file: str) -> HeadraceError:
+    """Return the error with the line: the user's mistake, unless a system did not answer."""
+    text = f"{place}{_line(error, file)}: {error}"
+    is_away = isinstance(error, AddressUnreachable | StorageUnreachable)
+    return type(error)(text) if is_away else UserError(text)
 
 
 def _unloadable(place: str, file: str, error: Exception) -> UserError:

@@ -20,6 +20,7 @@ from ..api.write import SinkHandle
 from ..contract.connectors import Delivery
 from ..contract.errors import UserError
 from ..contract.execution import ExecutionPlan
+from ..contract.extras import extra
 from ..contract.options import Checkpoints, Runner, RunOptions, Stated
 from ..contract.outcomes import JobResult
 from ..contract.region import Region
@@ -32,7 +33,7 @@ from .handle import JobHandle, Session, Successor
 from .settings import find_settings_file, layered
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
     from ..connectors.memory import CollectSink
     from ..coordinator.autoscale import AutoscaleRules
@@ -268,6 +269,25 @@ class Job:
         )
         open_control(handle)
         return handle
+
+    def to_dataframe(self, sink: str, *, spark: SparkSession | None = None) -> DataFrame:
+        """Read the visible output of a sink as a DataFrame of Spark.
+
+        Args:
+            sink: its name; a sink of files or `write.collect`.
+            spark: a session; None: the active one.
+
+        Raises: UserError.
+        """
+        with extra("spark", "to_dataframe"):
+            from .dataframes import dataframe_of
+
+        handles = {handle.name: handle for handle in self.sinks}
+        if sink not in handles:
+            raise UserError(
+                f"job {self.name!r} has no sink {sink!r}; {did_you_mean(sink, list(handles))}"
+            )
+        return dataframe_of(handles[sink], self._collected().get(sink), spark)
 
     def _autoscale_rules(self, options: RunOptions) -> AutoscaleRules | None:
         """Return automatic rescaling for the policy; None: off. Raises: UserError."""

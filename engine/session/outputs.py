@@ -9,10 +9,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TypeVar
 
+from headrace.recovery.layout import staged_folder
+
 from ..connectors.memory import CollectCommitter
 from ..contract.errors import StorageUnreachable, UserError
 from ..contract.execution import ExecutionPlan
-from ..contract.operators import OwnsOutput, SinkCommitter
+from ..contract.operators import KeepsNotes, OwnsOutput, SinkCommitter
 
 _Answer = TypeVar("_Answer")
 
@@ -62,6 +64,18 @@ def take_over(
             if remove:
                 _asked(sink, committer.remove_output)
             _asked(sink, lambda committer=committer: committer.own(owner, anew=anew))  # type: ignore[misc]  # bound at once
+
+
+def give_folders(committers: Mapping[str, SinkCommitter], job: str, directory: str) -> None:
+    """Tell committers where their notes lie.
+
+    Args:
+        directory: of the checkpoints; empty: there is none.
+    """
+    for sink, committer in committers.items():
+        if isinstance(committer, KeepsNotes):
+            folder = f"{directory.rstrip('/')}/{staged_folder(job, sink)}" if directory else ""
+            committer.keep_in(folder)
 
 
 def _asked(sink: str, ask: Callable[[], _Answer]) -> _Answer:

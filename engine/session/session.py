@@ -16,7 +16,7 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import get_args
 
-from pyspark import cloudpickle
+import cloudpickle
 
 from headrace.channels.events import CheckpointMode
 from headrace.recovery import assignment, catalog, redistribution
@@ -55,8 +55,9 @@ from ..storage.checkpoint_storage import open_store
 from .compatibility import check_in_flight, check_states
 from .coordinator_rules import coordinator_rules
 from .growth import had_finished, has_grown, reopened
+from .inputs import Inputs, state_holder
 from .metrics import metrics_of
-from .outputs import committers_of, is_volatile, refuse_output, take_over
+from .outputs import committers_of, give_folders, is_volatile, refuse_output, take_over
 
 _NOTHING_NEW = "job {} had finished, and its sources have nothing new: there is nothing to do"
 _DRAINED = "job {} had been drained, so it is over: there is nothing to do"
@@ -75,8 +76,11 @@ class RunningJob:
         launcher: WorkerLauncher,
         directory: str,
         make_launcher: LauncherMaker,
+        inputs: Inputs,
     ) -> None:
         self._plan = plan
+        self._inputs = inputs
+        inputs.watch(driver.settled, self._has_finished)
         self._make_launcher = make_launcher
         self._driver = driver
         self._launcher = launcher
@@ -245,6 +249,7 @@ class RunningJob:
             raise
         if not ended:
             raise TimeoutError(f"job {self._plan.job!r} still runs after {timeout_s} s")
+        self._inputs.await_end()
         return self._result()
 
     def wait_for_workers(self) -> None:
@@ -257,7 +262,12 @@ class RunningJob:
         Raises JobFailed.
         """
         self._driver.settled.wait()
+        self._inputs.await_end()
         return self._result()
+
+    def _has_finished(self) -> bool:
+        result = self._driver.result
+        return result is not None and result.outcome is d.Outcome.FINISHED
 
     def _result(self) -> JobResult:
         if self._ended_ns is None:
@@ -308,6 +318,7 @@ class PreparedJob:
         self._store = None if checkpoints is None else open_store(self._directory)
         self._tasks = new_tasks(plan)
         self._committers = committers_of(plan)
+        self._inputs = Inputs(plan.job, self._directory, fresh=bool(options.fresh))
         self._token = ""
         #: {checkpoint of a job that had finished: its sources have more}.
         self._grown: dict[int, bool] = {}
@@ -324,6 +335,8 @@ class PreparedJob:
         if before is None or launcher is None:
             return
         if before.launcher.has_room_beside(launcher.workers):
+            # The checkpoint of the running job will hold the state of each source.
+            self._plan = self._inputs.prepare(self._plan, lambda source: True)
             self._launch(launcher)
 
     def await_workers(self) -> None:
@@ -363,6 +376,7 @@ class PreparedJob:
 
     def discard(self) -> None:
         """Stop all early workers: the job will not begin."""
+        self._inputs.end(finished=False)
         if self._driver is not None:
             self._driver.discard()
         elif self._launcher is not None:
@@ -390,7 +404,12 @@ class PreparedJob:
         )
         anew = start.restore.metadata is None
         remove = anew and self._options.fresh == "replace"
+        give_folders(self._committers, self._plan.job, self._directory)
         take_over(self._committers, self._owner(), anew=anew, remove=remove)
+        if not over:
+            holds_state = state_holder(start.restore.metadata)
+            self._plan = self._inputs.prepare(self._plan, holds_state)
+            self._inputs.begin()
         driver = self._driver or self._launch(launcher, idle=over)
         for warning in (*start.restore.warnings, *start.earlier.warnings):
             driver.warn(warning)
@@ -399,7 +418,9 @@ class PreparedJob:
             text = _DRAINED if start.restore.metadata.drained else _NOTHING_NEW
             driver.note(d.NoticeKind.FINISHED, text.format(self._plan.job))
         driver.start(machine)
-        return RunningJob(self._plan, driver, launcher, self._directory, self._make_launcher)
+        return RunningJob(
+            self._plan, driver, launcher, self._directory, self._make_launcher, self._inputs
+        )
 
     def _some_launcher(self, *, over: bool) -> WorkerLauncher:
         slots = self._plan.slots
@@ -521,7 +542,7 @@ class PreparedJob:
             job=plan.job,
             coordinator=driver.listen(host),
             secret=secret,
-            plan=cloudpickle.dumps(plan),  # type: ignore[no-untyped-call]  # pyspark's copy has no types
+            plan=cloudpickle.dumps(plan),
             slots=plan.slots,
             checkpoints=options.checkpoints,
             network=options.network,

@@ -52,3 +52,10 @@ def test_names_are_the_keys_with_dashes_and_no_two_options_share_one() -> None:
 
 def test_a_list_is_given_piece_by_piece() -> None:
     assert given("--map", "a=b", "--renamed", "c=d") == {"renamed": "a=b,c=d"}
+
+
+def test_a_program_that_has_imported_pydantic_changes_nothing() -> None:
+    """The parser hands annotations to pydantic where that is loaded."""
+    pytest.importorskip("pydantic")
+    assert given() == {}
+    assert given("--parallelism", "3") == {"parallelism": "3"}

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from headrace.engine.cli.target import load_job
-from headrace.engine.contract.errors import UserError
+from headrace.engine.contract.errors import AddressUnreachable, UserError
 
 from .conftest import Command, Write
 
@@ -101,3 +101,13 @@ def test_functions_of_a_file_are_shipped_by_value(headrace: Command, program: Wr
     ended = headrace("run", "program.py", "--runner", "processes", "-p", "1")
     assert ended.code == 0
     assert sorted(found["amount"] for found in ended.objects) == [100, 300]
+
+
+@pytest.mark.parametrize("target", ["program.py", "program"])
+def test_a_system_that_does_not_answer_is_nobodys_mistake(program: Write, target: str) -> None:
+    program(
+        "from headrace.engine.contract.errors import AddressUnreachable\n"
+        "raise AddressUnreachable('the broker is away')"
+    )
+    with pytest.raises(AddressUnreachable, match=r"program(\.py)?, line \d+: the broker is away"):
+        load_job(target)

@@ -195,7 +195,7 @@ def commit(handle: SinkHandle, batch: pa.RecordBatch) -> None:
     assert committer is not None
     writer.write(batch)
     transactions: list[Transaction] = list(writer.precommit(1))
-    committer.commit(transactions)
+    committer.commit(7, transactions)
 
 
 def test_a_result_holds_what_was_collected_in_this_run(launches: Launches) -> None:

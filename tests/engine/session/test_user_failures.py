@@ -9,10 +9,10 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+import cloudpickle
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from pyspark import cloudpickle
 
 import headrace as hr
 from headrace.engine.contract.connectors import Delivery
@@ -122,6 +122,9 @@ class Reader:
         self._at("poll")
         return Polled((), SourceStatus.IDLE, 1_000_000)
 
+    def completed(self, checkpoint: int, states: Sequence[StateSnapshot]) -> None:
+        self._at("completed")
+
     def commit(self) -> None:
         self._at("commit")
 
@@ -146,7 +149,7 @@ class Source:
 
 
 @pytest.mark.parametrize("error", [ValueError("no good"), SystemExit(3)])
-@pytest.mark.parametrize("place", ["init", "open", "poll", "commit", "snapshot"])
+@pytest.mark.parametrize("place", ["init", "open", "poll", "commit", "snapshot", "completed"])
 def test_a_source_that_fails_anywhere_fails_the_job(
     place: str, error: BaseException, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
@@ -156,6 +159,24 @@ def test_a_source_that_fails_anywhere_fails_the_job(
     assert "operator 'mine' (test_user_failures.py:" in text
     assert f"{type(error).__name__}: {error}" in text
     assert "Traceback" not in capfd.readouterr().err, "it is told once, and not by us"
+
+
+@pytest.mark.parametrize(
+    "error",
+    [hr.UserError("topic 'a' does not exist"), hr.StorageUnreachable("b:9092 does not answer")],
+)
+def test_a_connector_that_does_not_open_is_told_by_its_name(
+    error: hr.HeadraceError, tmp_path: Path
+) -> None:
+    source = hr.from_source(Source("open", error), name="orders")
+    text = the_end(source, tmp_path, restart=hr.Restart(attempts=1, backoff="1ms"))
+    assert re.search(rf"source 'orders' \(test_user_failures.py:\d+\): {error}", text), text
+    rows = hr.read.batches(ROWS, name="rows")
+    job = hr.Job("job", rows.write.to(Sink("open", error), name="totals"), parallelism=1)
+    with pytest.raises(hr.JobFailed) as caught:
+        job.start("threads", restart=hr.Restart(attempts=1, backoff="1ms")).wait(WAIT_S)
+    told = rf"sink 'totals' \(test_user_failures.py:\d+\): {error}"
+    assert re.search(told, str(caught.value)), str(caught.value)
 
 
 class Writer(Reader):
@@ -191,10 +212,9 @@ class Sink:
 def shipped() -> Iterator[None]:
     """This module travels to worker processes, which cannot import it."""
     module = sys.modules[__name__]
-    # pyspark ships cloudpickle without types.
-    cloudpickle.register_pickle_by_value(module)  # type: ignore[no-untyped-call]
+    cloudpickle.register_pickle_by_value(module)
     yield
-    cloudpickle.unregister_pickle_by_value(module)  # type: ignore[no-untyped-call]
+    cloudpickle.unregister_pickle_by_value(module)
 
 
 def failing_job(place: str, error: BaseException) -> hr.Job:
