@@ -5,6 +5,8 @@ PYTHON ?= python3
 #: Seeds of `make simulate`: FIRST:LAST, or how many from a seed drawn at random (1,000).
 #: Seeds of `make rescale-matrix`: how many of each pair.
 SEEDS ?=
+#: Of `make mutants` and `make faults`: anything makes them long.
+LONG ?=
 #: Of `make services` and `make services-stop`: names, as in SERVICES="kafka s3"; empty: all.
 SERVICES ?=
 
@@ -28,10 +30,10 @@ FIND_JAVA := from headrace.engine.spark.java import has_java; exit(0 if has_java
 demo: $(READY)
 	$(BIN)/headrace demo
 
-# All tests, and the campaigns in short; some minutes on two cores. Campaigns have goals of their
-# own: simulate, rescale-matrix, mutants, explore, faults.
+# Some minutes on two cores. Without campaigns, which have goals of their own: faults, mutants,
+# simulate, rescale-matrix, explore.
 test: $(READY)
-	$(PYTEST)
+	$(PYTEST) -m "not kills and not mutant"
 
 # What takes Java machines of its own: the demonstration, a cluster whose parts die, and more.
 spark: $(READY)
@@ -93,9 +95,10 @@ matrix-operators: $(READY)
 matrix-chains: $(READY)
 	$(MATRIX) --chains
 
-# Planted bugs, which the simulation must find, without being told where at first.
+# Planted bugs, which the simulation must find: by the run that is known to, or one of a few others;
+# with LONG=1 without being told where at first, a quarter of an hour.
 mutants: $(READY)
-	$(PYTEST) tests/simulation -m mutant --long
+	$(PYTEST) tests/simulation -m mutant $(if $(LONG),--long)
 
 # Saves the figures in .benchmarks and compares them with the last saved ones.
 bench: $(READY)
@@ -103,9 +106,9 @@ bench: $(READY)
 	    --override-ini 'python_files=test_*.py' --benchmark-only --benchmark-autosave \
 	    $(if $(wildcard .benchmarks/*/*.json),--benchmark-compare)
 
-# Kills real processes, at length.
+# Kills real processes; with LONG=1 many times.
 faults: $(READY)
-	$(BIN)/pytest tests/faults --long
+	$(PYTEST) -m kills $(if $(LONG),--long)
 
 $(READY): pyproject.toml
 	@echo "setting up .venv (a few minutes the first time)"
