@@ -28,7 +28,7 @@ from headrace.engine.connectors.filesystem import locate
 from headrace.engine.connectors.partitions import partitions_by
 from headrace.engine.connectors.writers import record_format
 from headrace.engine.contract.errors import CommitLost, HeadraceError, UserError
-from headrace.engine.contract.operators import OperatorContext, Transaction
+from headrace.engine.contract.operators import OperatorContext, Transaction, run_of
 
 Make = Callable[..., Any]
 
@@ -99,7 +99,7 @@ def test_transaction_ids_hold_who_and_when_and_never_repeat(tmp_path: Path, at: 
     sink = FileSink(str(tmp_path))
     ids = [precommitted(sink, at, 1)[0].id for _ in range(3)]
     assert len(set(ids)) == 3
-    assert all(id.startswith("operator/0-1-1-") for id in ids)
+    assert all(id.startswith("job/operator/0-1-1-") for id in ids)
 
 
 def test_committing_again_changes_nothing(tmp_path: Path, at: Make) -> None:
@@ -263,11 +263,12 @@ def test_recovery_deletes_only_temporary_files_of_its_own_job_and_sink(
 @pytest.mark.parametrize(
     ("id", "file"),
     [
-        ("operator/../x", "part-1"),
-        ("other/x", "part-1"),
-        ("operator/x", "../part-1"),
-        ("operator/x", "users.parquet"),
-        ("operator/", "part-1"),
+        ("job/operator/../x", "part-1"),
+        ("job/operator/.x", "part-1"),
+        ("/job/operator/x", "part-1"),
+        ("job/operator/x", "../part-1"),
+        ("job/operator/x", "users.parquet"),
+        ("job/operator/", "part-1"),
     ],
 )
 def test_a_crafted_transaction_does_not_lead_out_of_the_folder(
@@ -580,8 +581,9 @@ def test_a_manifest_tells_what_is_committed_where_nothing_can_be_renamed(at: Mak
     sink.check(batch(1).schema)
     fs = fsspec.filesystem("memory")
     committer = committer_of(sink, "aa")
-    first = [replace(t, run="aa", checkpoint=3) for t in owned(sink, at, "aa", 1)]
-    second = [replace(t, run="aa", checkpoint=5) for t in owned(sink, at, "aa", 2)]
+    one, other = (run_of("job", "operator", owner) for owner in ("aa", "bb"))
+    first = [replace(t, run=one, checkpoint=3) for t in owned(sink, at, "aa", 1)]
+    second = [replace(t, run=one, checkpoint=5) for t in owned(sink, at, "aa", 2)]
     committer.commit(3, first)
     committer.commit(5, second)
     shown = [path for path in fs.find("/sink-manifest") if "/part-" in path]
@@ -589,9 +591,9 @@ def test_a_manifest_tells_what_is_committed_where_nothing_can_be_renamed(at: Mak
     fs.rm(shown)
     later = committer_of(sink, "aa")
     later.recover(5, [*first, *second])
-    left = [path.rsplit("/", 1)[1] for path in fs.find("/sink-manifest")]
-    assert left == ["aa-5.committed", "aa.owner"]
-    fresh = [replace(t, run="bb", checkpoint=1) for t in owned(sink, at, "bb", 7)]
+    left = sorted(path.rsplit("/", 1)[1] for path in fs.find("/sink-manifest"))
+    assert left == [f"{one}-5.committed", "aa.owner"]
+    fresh = [replace(t, run=other, checkpoint=1) for t in owned(sink, at, "bb", 7)]
     later = committer_of(sink, "bb")
     later.commit(1, fresh)
     assert len([path for path in fs.find("/sink-manifest") if "/part-" in path]) == 1

@@ -279,4 +279,4 @@ def test_the_sink_conforms(table: Table) -> None:
             (table.root / str(transaction.payload["file"])).unlink()
 
     cases = check_sink(lambda: table.sink(schema), table.read, lose=lose, left_open=table.notes)
-    assert len(cases) == 14
+    assert len(cases) == 16
