@@ -599,3 +599,43 @@ def test_a_manifest_tells_what_is_committed_where_nothing_can_be_renamed(at: Mak
     assert len([path for path in fs.find("/sink-manifest") if "/part-" in path]) == 1
     later.remove_output()
     assert not [path for path in fs.find("/sink-manifest") if not path.endswith(".owner")]
+
+
+def test_numbers_of_parquet_files_are_encoded_by_what_they_hold(tmp_path: Path, at: Make) -> None:
+    """Differences where most numbers differ and not by much; a dictionary otherwise, within lists
+    and structs, too.
+    """
+    rng = random.Random(1)
+    count = 3000
+    times = [1_700_000_000_000_000 + 1000 * n for n in range(count)]
+    differing = {
+        "sequence": pa.array(range(count), pa.uint64()),
+        "negative": pa.array([rng.randrange(-(2**40), 2**40) for _ in range(count)]),
+        "time": pa.array(times, pa.timestamp("us", "UTC")),
+        "day": pa.array(range(count), pa.int32()).cast(pa.date32()),
+        "a.b": pa.array([None if n % 5 == 0 else n for n in range(count)], pa.int16()),
+    }
+    others = {
+        "few": pa.array([n % 5 for n in range(count)]),
+        "hash": pa.array([rng.randrange(-(2**63), 2**63) for _ in range(count)]),
+        "nothing": pa.nulls(count, pa.int64()),
+        "list": pa.array([[n, n] for n in range(count)]),
+        "struct": pa.array([{"text": "x"}] * count),
+    }
+    written = pa.table(differing | others)
+    sink = FileSink(str(tmp_path))
+    writer = sink.writer()
+    writer.open(at(0, 1))
+    writer.write(written.to_batches()[0])
+    sink.committer("job", "operator").commit(1, writer.precommit(1))
+    [path] = tmp_path.glob("part-*")
+    group = pq.read_metadata(path).row_group(0)
+    encodings = {
+        column.path_in_schema.split(".")[0] if column.path_in_schema != "a.b" else "a.b": (
+            column.encodings
+        )
+        for column in map(group.column, range(group.num_columns))
+    }
+    assert {n for n, e in encodings.items() if "DELTA_BINARY_PACKED" in e} == set(differing)
+    assert {n for n, e in encodings.items() if "RLE_DICTIONARY" in e} == set(others)
+    assert pq.read_table(path).equals(written)
