@@ -173,7 +173,8 @@ def _are_differences_short(column: pa.ChunkedArray) -> bool:
     if len(different) <= len(sample) // 2:
         return False
     extremes = pc.min_max(different).as_py()
-    return (extremes["max"] - extremes["min"]).bit_length() < _DELTA_BITS_MAX
+    span: int = extremes["max"] - extremes["min"]
+    return span.bit_length() < _DELTA_BITS_MAX
 
 
 def _leaves(schema: pa.Schema) -> list[str]:

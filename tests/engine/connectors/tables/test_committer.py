@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import datetime
 from typing import Any
 
+import pyarrow as pa
 import pyarrow.compute as pc
+import pytest
 
 import headrace as hr
+from tests.services.tables import SparkTables
 
 from .conftest import Table, rows
 
@@ -44,6 +48,57 @@ def test_a_stream_that_is_written_to_one_table_twice_is_there_twice(table: Table
     """Both sinks commit the same checkpoints of the same job."""
     run(table, "checkpoints", "one", "other")
     assert sequence(table) == sorted([*range(ROWS)] * 2)
+
+
+@pytest.mark.services
+def test_spark_reads_what_jobs_have_written(table: Table, spark_tables: SparkTables) -> None:
+    """Encodings, partitions, nulls and times, from several files and commits."""
+    schema = pa.schema(
+        [
+            ("n", pa.int64()),
+            ("day", pa.string()),
+            ("time", pa.timestamp("us", "UTC")),
+            ("date", pa.date32()),
+            ("small", pa.uint16()),
+            ("text", pa.string()),
+            ("list", pa.list_(pa.int32())),
+        ]
+    )
+    written = [
+        {
+            "n": n * 1_000_003,
+            "day": f"day {n % 3}",
+            "time": datetime.datetime(2026, 1, 1, tzinfo=datetime.UTC)
+            + datetime.timedelta(milliseconds=n),
+            "date": datetime.date(2026, 1, 1) + datetime.timedelta(days=n),
+            "small": None if n % 7 == 0 else n,
+            "text": None if n % 5 == 0 else f"text {n % 11}",
+            "list": [n, n + 1],
+        }
+        for n in range(300)
+    ]
+    sink = table.sink(schema, by=["day"])
+    for checkpoint, first in enumerate(range(0, len(written), 100), start=1):
+        batch = pa.RecordBatch.from_pylist(written[first : first + 100], schema=schema)
+        transactions = table.precommitted(sink, checkpoint, batch)
+        table.committer(sink).commit(checkpoint, transactions)
+    if table.kind == "delta":
+        found = spark_tables.delta(str(table.root))
+    else:
+        warehouse = table.catalog["warehouse"]
+        found = spark_tables.iceberg("shop.orders", f"{table.folder}/catalog.db", warehouse)
+    expected = [
+        # Spark writes no field of a null.
+        {name: _as_json(value) for name, value in row.items() if value is not None}
+        for row in written
+    ]
+    assert sorted(found, key=lambda row: row["n"]) == expected
+
+
+def _as_json(value: Any) -> Any:
+    if isinstance(value, datetime.datetime):
+        return f"{value:%Y-%m-%dT%H:%M:%S}.{value.microsecond // 1000:03d}Z"
+    return value.isoformat() if isinstance(value, datetime.date) else value
 
 
 def test_each_run_and_sink_has_a_token_of_its_own_and_no_other_name(table: Table) -> None:
