@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -19,6 +21,7 @@ from headrace.recovery.metadata import CheckpointMetadata
 _POLL_S = 0.002
 #: The end is looked for more seldom: looks take processor time from the driver while it works.
 _END_POLL_S = 0.01
+_TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,11 +31,13 @@ class Measured:
     Attributes:
         running_s: from the moment all workers ran to the end of the job, its last commit included;
             the end of the workers, or of a Spark session, takes up to a second more.
+        processor_s: of the workers' processes and of this one in that time.
         completed: its checkpoints, the last one at the end of input included.
     """
 
     result: hr.JobResult
     running_s: float
+    processor_s: float
     completed: Sequence[CheckpointMetadata]
 
     def checkpoints(self, interval: str | None) -> dict[str, Any]:
@@ -68,12 +73,27 @@ def run_and_measure(job: hr.Job, runner: Runner) -> Measured:
     handle = job.start(runner)
     while handle.status().phase not in (Phase.RUNNING, Phase.ENDED):
         time.sleep(_POLL_S)
-    began = time.monotonic()
+    pids = {os.getpid(), *handle.status().workers.values()}
+    began, used_s = time.monotonic(), {pid: processor_s(pid) for pid in pids}
+    last_s = dict(used_s)
     while handle.status().phase is not Phase.ENDED:
         time.sleep(_END_POLL_S)
+        # A worker may be gone at the end, and its time with it.
+        last_s |= {pid: now_s for pid in pids if (now_s := processor_s(pid))}
     running_s = time.monotonic() - began
     result = handle.wait()
-    return Measured(result, running_s, handle.status().checkpoints)
+    spent_s = sum(last_s.values()) - sum(used_s.values())
+    return Measured(result, running_s, spent_s, handle.status().checkpoints)
+
+
+def processor_s(pid: int) -> float:
+    """Processor time of a process; 0: there is none on this machine."""
+    try:
+        # Behind the name in parentheses: state, parent, ..., user and system time.
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    except OSError:
+        return 0.0
+    return (int(fields[11]) + int(fields[12])) / _TICKS_PER_S
 
 
 def all_batches(source: SequenceSource) -> Iterator[pa.RecordBatch]:

@@ -2,8 +2,8 @@
 
 Operator names, and edge keys made of operator names, find state and in-flight records. So the
 metadata is read as if a renamed operator had always borne the new name, and the files stay as they
-are. A sink with transactions keeps the old name, by which the outside system knows the
-transactions.
+are. Transactions go to the sink under its new name; their run, by which the outside system knows
+what is committed, stays.
 
 Source: Flink's operator uids. Deviation: there a uid cannot be changed once state bears it.
 """
@@ -22,7 +22,7 @@ class NoSuchName(Exception):
 
 
 def renamed(metadata: CheckpointMetadata, names: Mapping[str, str]) -> CheckpointMetadata:
-    """Return the checkpoint with other operator names; transactions keep the names of their sinks.
+    """Return the checkpoint with other operator names.
 
     Args:
         names: {old: new}. A pair is passed over if only the new name is in the checkpoint: an
@@ -49,6 +49,7 @@ def renamed(metadata: CheckpointMetadata, names: Mapping[str, str]) -> Checkpoin
         ],
         edges=[replace(edge, key=_key(edge.key, names)) for edge in metadata.edges],
         subtasks=[_snapshot(snapshot, names) for snapshot in metadata.subtasks],
+        transactions=[replace(t, sink=names.get(t.sink, t.sink)) for t in metadata.transactions],
     )
 
 

@@ -197,6 +197,45 @@ def light(
     return show_measured(found, as_json=json)
 
 
+@benchmarks.command
+def sink(
+    *,
+    pipeline: Annotated[
+        Literal["read", "count", "map"] | None, Parameter(help="In front of the sink.")
+    ] = None,
+    records: Records = 40_000_000,
+    parallelism: Parallelism = 2,
+    rounds: Rounds = 3,
+    runner: BenchRunner = "processes",
+    checkpoint_interval: Annotated[
+        str, Parameter(name="--checkpoint-interval", help="Such as 1s.")
+    ] = "1s",
+    json: Json = False,
+) -> int:
+    """Write Parquet files, and drop the same records: wall and processor time of the sink as ratios
+    to the dropping one, for each pipeline. Exit code 3 if a record was lost.
+    """
+    from headrace.bench.sink import PIPELINES, run
+
+    from .tables import show_measured
+
+    codes = [
+        show_measured(
+            run(
+                pipeline=each,
+                records=records,
+                rounds=rounds,
+                parallelism=parallelism,
+                runner=runner,
+                checkpoint_interval=checkpoint_interval,
+            ),
+            as_json=json,
+        )
+        for each in ([pipeline] if pipeline else PIPELINES)
+    ]
+    return max(codes)
+
+
 def _throughput(
     measure: Callable[..., dict[str, Any]],
     records: int,

@@ -5,20 +5,23 @@ checkpoint is complete.
         written, synced at pre-commit
     <path>/_headrace/<job>/<operator>/<owner>.owner
         empty: the owner has written here
+    <path>/_headrace/<run>-<checkpoint>.committed
+        where files cannot be renamed: a manifest (`manifests.py`)
     <path>/<partition>/part-<operator>-<subtask>-<checkpoint>-<epoch>-<owner><nonce>-<count>.parquet
         its name after commit
 
-A transaction's id is its temporary file's path below `<path>/_headrace/<job>`, without the suffix.
-The owner is the job in one checkpoint directory: the same job name with another directory writes
-beside it, and neither deletes a file of the other. Each writer draws a nonce as it opens: epochs
-begin anew when a job starts without its old checkpoints, and a file of an earlier run must never be
-taken for a file of this run, nor be written over.
+A transaction's id is its temporary file's path below `<path>/_headrace`, without the suffix: so a
+committer of any name finds the file, when job or sink were renamed since the checkpoint. The owner
+is the job in one checkpoint directory: the same job name with another directory writes beside it,
+and neither deletes a file of the other. Each writer draws a nonce as it opens: epochs begin anew
+when a job starts without its old checkpoints, and a file of an earlier run must never be taken for
+a file of this run, nor be written over.
 
 Commit renames, then syncs the folders; where files cannot be renamed it copies, and leaves a
-manifest (`manifests.py`). A repeated commit accepts a file that has its final name already; a file
-with neither name is lost, and raises. A recovery deletes only temporary files of
-the same owner and sink, and only of epochs up to the coordinator's own: a coordinator that was
-frozen deletes no file of its successor. `remove_output` takes back files of all the job's owners.
+manifest. A repeated commit accepts a file that has its final name already; a file with neither name
+is lost, and raises. A recovery deletes only temporary files of the same owner and sink, and only of
+epochs up to the coordinator's own: a coordinator that was frozen deletes no file of its successor.
+`remove_output` takes back files of all the job's owners.
 
 Readers pass over `_headrace`, as Spark and pyarrow datasets do; other programs that list the folder
 should, too.
@@ -32,22 +35,26 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import Any
-from urllib.parse import quote
 
 import pyarrow as pa
-import xxhash
 
 from ..contract.connectors import Delivery
 from ..contract.errors import CommitLost, HeadraceError, StorageUnreachable, UserError
-from ..contract.operators import OperatorContext, RestoredState, StateSnapshot, Transaction
+from ..contract.operators import (
+    OperatorContext,
+    RestoredState,
+    StateSnapshot,
+    Transaction,
+    run_of,
+)
 from ..contract.places import redacted
 from . import durable
 from .filesystem import Location, locate
-from .manifests import SUFFIX as _MANIFEST
 from .manifests import Manifests
 from .partitions import WHOLE, Partitions, Values, is_folder
 from .rolled_files import RolledFile, RolledFiles
 from .tokens import by_run
+from .work_folder import is_inside, safe_name, work_folder, work_name
 from .writers import PARQUET, RecordFormat
 
 #: A file grows to about this size by default.
@@ -55,8 +62,6 @@ ROLL_BYTES = 256 * 1024 * 1024
 
 #: Object stores answer a copy in about 50 ms, however many there are.
 _COPIES_AT_ONCE = 8
-_WORK = "_headrace"
-_NAME_BYTES_MAX = 150
 _SUFFIX = ".tmp"
 _OWNER = ".owner"
 _TEMPORARY = re.compile(r"[0-9]+-([0-9]+)-")
@@ -108,7 +113,7 @@ class FileSink:
         """
         self._partitions.check(schema)
         self._format.check(self._partitions.schema(schema))
-        folder = f"{self._location.root}/{_WORK}"
+        folder = work_folder(self._location)
         path = f"{folder}/check-{_nonce()}{_SUFFIX}"
         try:
             durable.make_folder(self._location, folder)
@@ -214,17 +219,16 @@ class FileWriter:
             f"-{checkpoint}-{context.epoch}-{context.owner}{self._nonce}-{count}"
             f"{self._format.suffix}"
         )
-        owned = _owned(safe_name(context.operator), context.owner)
         return Transaction(
-            f"{owned}/{temporary}",
+            f"{work_name(context.job, context.operator, context.owner)}/{temporary}",
             {"file": name, "bytes": file.size_bytes, "rows": file.rows},
         )
 
     def _folder(self) -> str:
         """Return the folder of temporary files."""
         context = self._opened()
-        owned = _owned(safe_name(context.operator), context.owner)
-        return f"{_job_folder(self._location, context.job)}/{owned}"
+        name = work_name(context.job, context.operator, context.owner)
+        return f"{work_folder(self._location)}/{name}"
 
     def _opened(self) -> OperatorContext:
         assert self._context is not None, "open() comes first"
@@ -236,15 +240,17 @@ class FileCommitter:
 
     def __init__(self, location: Location, *, job: str, operator: str) -> None:
         self._location = location
-        self._job_folder = _job_folder(location, job)
+        self._job = job
+        self._name = operator
         self._operator = safe_name(operator)
+        self._work = work_folder(location)
         self._owner = ""
-        self._manifests = Manifests(location, f"{self._job_folder}/{self._operator}")
+        self._manifests = Manifests(location, self._work)
 
     def own(self, owner: str, *, anew: bool) -> None:
         """See `OwnsOutput`."""
         self._owner = owner
-        folder = f"{self._job_folder}/{self._operator}"
+        folder = self._folder("")
         if f"{owner}{_OWNER}" in durable.names(self._location, folder):
             return
         durable.make_folder(self._location, folder)
@@ -260,18 +266,16 @@ class FileCommitter:
         parts = self._parts()
         for path in parts:
             durable.remove(self._location, path)
-        work = f"{self._job_folder}/{self._operator}"
-        for name in durable.names(self._location, work):
-            if name.endswith(_MANIFEST):
-                durable.remove(self._location, f"{work}/{name}")
         for owner in self._owners():
-            for name in durable.names(self._location, f"{work}/{owner}"):
-                durable.remove(self._location, f"{work}/{owner}/{name}")
+            self._manifests.remove(run_of(self._job, self._name, owner))
+            folder = self._folder(owner)
+            for name in durable.names(self._location, folder):
+                durable.remove(self._location, f"{folder}/{name}")
         for folder in sorted({_folder_of(path) for path in parts}):
             durable.sync_folder(self._location, folder)
 
     def _owners(self) -> list[str]:
-        names = durable.names(self._location, f"{self._job_folder}/{self._operator}")
+        names = durable.names(self._location, self._folder(""))
         return [name.removesuffix(_OWNER) for name in names if name.endswith(_OWNER)]
 
     def _parts(self) -> list[str]:
@@ -303,10 +307,14 @@ class FileCommitter:
     ) -> None:
         """Commit again, then delete other temporary files of this owner, up to `epoch`."""
         self.commit(checkpoint, committed)
-        folder = f"{self._job_folder}/{_owned(self._operator, self._owner)}"
+        folder = self._folder(self._owner)
         for name in durable.names(self._location, folder):
             if name.endswith(_SUFFIX) and (epoch is None or _epoch_of(name) <= epoch):
                 durable.remove(self._location, f"{folder}/{name}")
+
+    def _folder(self, owner: str) -> str:
+        """Return the folder of an owner's temporary files; without one, of all owners."""
+        return f"{self._work}/{work_name(self._job, self._name, owner)}"
 
     def _commit_copies(self, run: str, transactions: Sequence[Transaction]) -> None:
         applied = self._manifests.newest(run)
@@ -343,21 +351,18 @@ class FileCommitter:
         """Return the temporary and the final path; a checkpoint names both, so neither may lead out
         of its folder.
         """
-        operator, *parts = transaction.id.split("/")
         final = str(transaction.payload["file"])
         folder, _, name = final.rpartition("/")
         inside = (
-            operator == self._operator
-            and 1 <= len(parts) <= 2
-            and all(map(_is_name, parts))
+            is_inside(transaction.id)
             and (not folder or is_folder(folder))
-            and _is_name(name)
+            and is_inside(name)
             and name.startswith("part-")
         )
         if not inside:
             raise _lost(final, f"transaction {transaction.id!r} is not one of this sink")
         return (
-            f"{self._job_folder}/{transaction.id}{_SUFFIX}",
+            f"{self._work}/{transaction.id}{_SUFFIX}",
             f"{self._location.root}/{final}",
         )
 
@@ -391,27 +396,6 @@ def _lost(path: str, reason: str) -> CommitLost:
     return CommitLost(f"cannot commit {path}: {reason}")
 
 
-def _job_folder(location: Location, job: str) -> str:
-    return f"{location.root}/{_WORK}/{safe_name(job)}"
-
-
-def _owned(operator: str, owner: str) -> str:
-    """Return the folder of an owner's temporary files, below the job's."""
-    return f"{operator}/{owner}" if owner else operator
-
-
-def safe_name(name: str) -> str:
-    """Return a user's name as one part of a path, different for different names.
-
-    A long one is cut and ends in its hash: file systems take 255 bytes, of which other parts of the
-    file's name need some.
-    """
-    safe = quote(name, safe=" ").replace(".", "%2E")
-    if len(safe) <= _NAME_BYTES_MAX:
-        return safe
-    return f"{safe[: _NAME_BYTES_MAX - 17]}-{xxhash.xxh3_64_hexdigest(name.encode())}"
-
-
 def _epoch_of(name: str) -> int:
     """Return the epoch in the name of a temporary file; 0: there is none."""
     match = _TEMPORARY.match(name)
@@ -420,7 +404,3 @@ def _epoch_of(name: str) -> int:
 
 def _folder_of(path: str) -> str:
     return path.rpartition("/")[0]
-
-
-def _is_name(part: str) -> bool:
-    return bool(part) and "/" not in part and "\\" not in part and not part.startswith(".")

@@ -23,12 +23,12 @@ from ..contract.operators import Transaction
 from . import durable
 from .filesystem import Location
 
-SUFFIX = ".committed"
+_SUFFIX = ".committed"
 _NAME = re.compile(r"(.*)-([0-9]+)\.committed")
 
 
 class Manifests:
-    """The manifests of one sink."""
+    """The manifests in a folder, of any runs."""
 
     def __init__(self, location: Location, folder: str) -> None:
         self._location = location
@@ -51,9 +51,15 @@ class Manifests:
                 durable.remove(self._location, self._path(run, older))
         self._newest[run] = checkpoint
 
+    def remove(self, run: str) -> None:
+        """Forget what was visible of a run. Raises: OSError."""
+        for checkpoint in self._checkpoints(run):
+            durable.remove(self._location, self._path(run, checkpoint))
+        self._newest.pop(run, None)
+
     def _checkpoints(self, run: str) -> list[int]:
         found = map(_NAME.fullmatch, durable.names(self._location, self._folder))
         return [int(match[2]) for match in found if match is not None and match[1] == run]
 
     def _path(self, run: str, checkpoint: int) -> str:
-        return f"{self._folder}/{run}-{checkpoint}{SUFFIX}"
+        return f"{self._folder}/{run}-{checkpoint}{_SUFFIX}"

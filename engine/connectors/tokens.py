@@ -1,4 +1,8 @@
-"""Transactions by run, for a committer that keeps a token for each run (`SinkCommitter`)."""
+"""Transactions by run, for a committer that keeps a token for each run (`SinkCommitter`).
+
+A run names one sink in one checkpoint directory for ever (`Transaction.run`), so a token needs no
+other name: not the job's, and not the sink's, which may change between a commit and its repetition.
+"""
 
 from __future__ import annotations
 

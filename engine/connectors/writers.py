@@ -9,10 +9,11 @@ from __future__ import annotations
 import io
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import BinaryIO, Literal, Protocol, cast, get_args
+from typing import Any, BinaryIO, Literal, Protocol, cast, get_args
 
 import msgspec
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.csv
 import pyarrow.parquet as pq
 
@@ -26,6 +27,10 @@ ROW_GROUP_BYTES = 64 * 1024 * 1024
 #: A Parquet column whose dictionary outgrows the caches costs four times as much to write, and its
 #: file is larger than without one; Arrow's own limit is 1 MiB.
 _DICTIONARY_BYTES = 64 * 1024
+#: Rows by which a column of a Parquet file is judged.
+_SAMPLE_ROWS = 1024
+#: Differences of this many bits and more save no space, and cost more than plain numbers.
+_DELTA_BITS_MAX = 56
 _JSON_ROWS = 4096
 
 #: The compressions of each format, the default first, and what a file's name ends with.
@@ -82,7 +87,7 @@ class _Gathered:
 
 
 class ParquetRecords:
-    """Parquet.
+    """Parquet. The first row group decides how the file's columns are encoded.
 
     Attributes:
         metadata: the file's footer; None before `finish`.
@@ -92,14 +97,9 @@ class ParquetRecords:
         self.file = file
         self.metadata: pq.FileMetaData | None = None
         self._schema = schema
+        self._compression = compression
         self._footers: list[pq.FileMetaData] = []
-        self._writer = pq.ParquetWriter(
-            file,
-            schema,
-            compression=compression,
-            metadata_collector=self._footers,
-            dictionary_pagesize_limit=_DICTIONARY_BYTES,
-        )
+        self._writer: pq.ParquetWriter | None = None
         self._gathered = _Gathered()
         self._rows = 0
 
@@ -111,12 +111,15 @@ class ParquetRecords:
     def finish(self) -> int:
         """Write the last row group and the footer."""
         self._flush()
-        self._writer.close()
+        writer = self._writer or self._begun(self._schema.empty_table())
+        writer.close()
         self.metadata = self._footers[-1]
         return self._rows
 
     def abandon(self) -> None:
         """Let go of Arrow's writer."""
+        if self._writer is None:
+            return
         with suppress(Exception):
             self._writer.close()
         # After a failed close the finalizer would write to the file once more, and complain on
@@ -126,8 +129,62 @@ class ParquetRecords:
     def _flush(self) -> None:
         table = self._gathered.take(self._schema)
         if table.num_rows:
+            self._writer = self._writer or self._begun(table)
             self._writer.write_table(table, row_group_size=table.num_rows)
         self._rows += table.num_rows
+
+    def _begun(self, table: pa.Table) -> pq.ParquetWriter:
+        return pq.ParquetWriter(
+            self.file,
+            self._schema,
+            compression=self._compression,
+            metadata_collector=self._footers,
+            dictionary_pagesize_limit=_DICTIONARY_BYTES,
+            **_encodings(table),
+        )
+
+
+def _encodings(table: pa.Table) -> dict[str, Any]:
+    """Return Arrow's options for columns that are written as differences: a half to a third of the
+    time, and of the size. Other columns have a dictionary, where that pays.
+    """
+    schema = table.schema
+    deltas = {name for name in schema.names if _are_differences_short(table[name])}
+    if not deltas:
+        return {}
+    others = [path for path in _leaves(schema) if path not in deltas]
+    return {
+        "use_dictionary": others or False,
+        "column_encoding": dict.fromkeys(sorted(deltas), "DELTA_BINARY_PACKED"),
+    }
+
+
+def _are_differences_short(column: pa.ChunkedArray) -> bool:
+    """Whether a column holds whole numbers, dates or times of which most differ, and not by much.
+
+    A column with few different numbers is smaller with a dictionary.
+    """
+    kind, sample = column.type, column.slice(0, _SAMPLE_ROWS)
+    if pa.types.is_temporal(kind) and not pa.types.is_interval(kind):
+        sample = sample.cast(pa.int32() if kind.bit_width == 32 else pa.int64())
+    elif not pa.types.is_integer(kind):
+        return False
+    different = sample.unique().drop_null()
+    if len(different) <= len(sample) // 2:
+        return False
+    extremes = pc.min_max(different).as_py()
+    span: int = extremes["max"] - extremes["min"]
+    return span.bit_length() < _DELTA_BITS_MAX
+
+
+def _leaves(schema: pa.Schema) -> list[str]:
+    """Paths of the columns as Parquet has them, those within lists and structs included."""
+    if not any(pa.types.is_nested(column.type) for column in schema):
+        return list(schema.names)
+    empty = pa.BufferOutputStream()
+    pq.write_table(schema.empty_table(), empty)
+    columns = pq.read_metadata(pa.BufferReader(empty.getvalue())).schema
+    return [columns.column(number).path for number in range(len(columns))]
 
 
 class ArrowRecords:

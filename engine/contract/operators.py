@@ -19,6 +19,7 @@ from enum import Enum
 from typing import Any, Protocol, runtime_checkable
 
 import pyarrow as pa
+import xxhash
 
 from headrace.channels.events import MIN_WATERMARK
 from headrace.recovery.handles import SharedFile
@@ -196,6 +197,19 @@ class OperatorContext:
     backend: StateBackend = HEAP
     owner: str = ""
     processes: Callable[[], ChildProcess] | None = None
+
+    @property
+    def run(self) -> str:
+        """`Transaction.run` of a sink's new transactions."""
+        return run_of(self.job, self.operator, self.owner)
+
+
+def run_of(job: str, sink: str, owner: str) -> str:
+    """Return the run of a sink under its present name, for an owner (see `OperatorContext`).
+
+    Fit for a part of a path, of a key and of an identifier, whatever the names are.
+    """
+    return f"{owner}-{xxhash.xxh3_64_hexdigest(f'{len(job)}:{job}{sink}'.encode())}"
 
 
 class Stateful(Protocol):
@@ -455,10 +469,11 @@ class Transaction:
     Attributes:
         id: unique in the job's life (holds operator, subtask, epoch and a counter).
         payload: JSON-able facts that the committer needs, strings and integers only.
-        run: `OperatorContext.owner` of the writer; filled in by the runtime.
+        run: `OperatorContext.run` of the writer; filled in by the runtime, and never changed: not
+            by another name of the job or the sink, either. No two sinks share a run.
         checkpoint: the first complete checkpoint that names the transaction; filled in by the
-            runtime, and never changed. All transactions of a sink with equal run and checkpoint
-            are committed by the same calls.
+            runtime, and never changed. All transactions with equal run and checkpoint are
+            committed by the same calls.
     """
 
     id: str

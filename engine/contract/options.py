@@ -473,8 +473,8 @@ class RunOptions:
         default=None,
         metadata=value(
             "operators whose state bears an older name in the checkpoint: `old=new,older=newer` "
-            "(in code also a dictionary); sinks that have transactions keep theirs. A checkpoint "
-            "that bears the new name already is taken as it is",
+            "(in code also a dictionary). A checkpoint that bears the new name already is taken as"
+            " it is",
             lambda name, stated: renames(stated),
             short="--map",
             is_list=True,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import msgspec
@@ -331,8 +331,16 @@ def _load(store: Store, job: str, number: int) -> CheckpointMetadata:
         ) from None
 
 
-def in_new_names(restore: Restore, names: Mapping[str, str], tasks: Sequence[NewTask]) -> Restore:
+def in_new_names(
+    restore: Restore,
+    names: Mapping[str, str],
+    tasks: Sequence[NewTask],
+    keeping: Collection[str] = (),
+) -> Restore:
     """Rename operators of the checkpoint, {old: new}.
+
+    Args:
+        keeping: sinks of the job that find notes of their own by their name.
 
     Raises: UserError when a name fits neither job nor checkpoint.
     """
@@ -348,9 +356,8 @@ def in_new_names(restore: Restore, names: Mapping[str, str], tasks: Sequence[New
     if restore.metadata is None:
         return restore
     for sink in sorted({t.sink for t in restore.metadata.transactions} & names.keys()):
-        raise UserError(
-            f"renamed: sink {sink!r} keeps its name, by which its transactions are known"
-        )
+        if names[sink] in keeping:
+            raise UserError(f"renamed: sink {sink!r} keeps its name, by which its notes are found")
     try:
         return replace(restore, metadata=renamed(restore.metadata, names))
     except NoSuchName as reason:

@@ -299,7 +299,7 @@ class Chain:
             if isinstance(self._sink, TakesEventTime):
                 self._sink.tell_event_time(self._progress.reached_ns)
             transactions = self._sink.precommit(checkpoint)
-            run = self._contexts[-1].owner
+            run = self._contexts[-1].run
             return [(name, replace(transaction, run=run)) for transaction in transactions]
 
     @property

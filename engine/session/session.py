@@ -29,6 +29,7 @@ from headrace.recovery.store import Store, StoreError
 from ..contract.errors import HeadraceError, JobFailed, StorageUnreachable, UserError
 from ..contract.execution import ExecutionPlan
 from ..contract.launcher import Incarnation, LauncherMaker, WorkerLauncher, WorkerProgram
+from ..contract.operators import KeepsNotes
 from ..contract.options import Fresh, RunOptions
 from ..contract.outcomes import JobResult
 from ..contract.places import absolute
@@ -484,7 +485,8 @@ class PreparedJob:
         found = resolve(self._store, self._plan.job, restore, self._directory, claim=claim)
         if restore in ("auto", "latest"):
             found = told_of_displaced(found, self._store, self._plan.job)
-        found = in_new_names(found, self._options.renames, self._tasks)
+        keeping = [n for n, c in self._committers.items() if isinstance(c, KeepsNotes)]
+        found = in_new_names(found, self._options.renames, self._tasks, keeping)
         metadata = found.metadata
         if metadata is None or self._before is not None:
             return found

@@ -97,20 +97,20 @@ class SinkSystem:
             transaction.status = TransactionStatus.COMMITTED
             self.visible.append(id)
 
-    def apply(self, sink: str, run: str, transactions: Sequence[Transaction]) -> None:
+    def apply(self, run: str, transactions: Sequence[Transaction]) -> None:
         """Show the rows of the run's transactions above its token, which rises with them.
 
         Raises CommitLost when the outcome of one is lost; none is shown then.
         """
-        token = self._token(sink, run)
+        token = self._token(run)
         new = [(t, self._settled(t.id)) for t in transactions if t.checkpoint > token]
         for transaction, shown in new:
             shown.status = TransactionStatus.COMMITTED
             shown.stamp = (run, transaction.checkpoint)
             self.visible.append(transaction.id)
 
-    def _token(self, sink: str, run: str) -> int:
-        stamps = (t.stamp for t in self.transactions.values() if t.sink == sink)
+    def _token(self, run: str) -> int:
+        stamps = (t.stamp for t in self.transactions.values())
         return max((checkpoint for of, checkpoint in stamps if of == run), default=0)
 
     def _settled(self, id: str) -> SinkTransaction:
@@ -235,7 +235,7 @@ class SystemCommitter:
             if self._has_tokens:
                 # As many calls as without tokens, so that a seed keeps its schedule.
                 together = [t for t in transactions if t.run == transaction.run]
-                self._call("apply", self._sink, transaction.run, together)
+                self._call("apply", transaction.run, together)
             else:
                 self._call("commit", transaction.id)
 

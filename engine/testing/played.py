@@ -24,6 +24,7 @@ from ..contract.operators import (
     SinkWriter,
     TakesEventTime,
     Transaction,
+    run_of,
 )
 from .elsewhere import copied
 from .states import MAX_PARALLELISM, dealt, frozen
@@ -35,6 +36,9 @@ OPERATOR = "out"
 class PlayedRun:
     """A run of a job in one checkpoint directory.
 
+    Args:
+        operator: name of the sink in the job.
+
     Attributes:
         owner: token of the directory.
         epoch: of the latest attempt.
@@ -44,7 +48,7 @@ class PlayedRun:
         writers: of the latest attempt.
     """
 
-    def __init__(self, sink: Sink, job: str, owner: str) -> None:
+    def __init__(self, sink: Sink, job: str, owner: str, operator: str = OPERATOR) -> None:
         self.epoch = 0
         self.restored = 0
         self.named: list[Transaction] = []
@@ -52,6 +56,8 @@ class PlayedRun:
         self.writers: list[SinkWriter] = []
         self._sink = sink
         self._job = job
+        self._operator = operator
+        self._run = run_of(job, operator, owner)
         self.owner = owner
         self._taken = 0
         self._seen: set[str] = set()
@@ -63,7 +69,7 @@ class PlayedRun:
     def committer(self) -> SinkCommitter | None:
         """Make another committer of this run, as a restarted driver does."""
         with step("committer()"):
-            made = self._sink.committer(self._job, OPERATOR)
+            made = self._sink.committer(self._job, self._operator)
         if isinstance(made, OwnsOutput):
             with step("own"):
                 made.own(self.owner, anew=self.epoch == 0)
@@ -76,7 +82,10 @@ class PlayedRun:
         self.recover(self._committer)
         self.writers = []
         for index in range(parallelism):
-            writer = open_writer(self._sink, self._job, self.owner, self.epoch, index, parallelism)
+            context = context_of(
+                self._job, self.owner, self.epoch, index, parallelism, self._operator
+            )
+            writer = open_writer(self._sink, context)
             self.writers.append(writer)
             states = dealt(self._states, parallelism, index)
             if self.restored:
@@ -105,7 +114,7 @@ class PlayedRun:
         """Take a checkpoint at every writer."""
         self._taken += 1
         for writer in self.writers:
-            found = precommitted_by(writer, self._taken, self.owner)
+            found = precommitted_by(writer, self._taken, self._run)
             for transaction in found:
                 self._check(transaction)
             self.precommitted += found
@@ -151,6 +160,12 @@ class PlayedRun:
         self.writers = []
         self.precommitted = []
 
+    def go_on_from(self, other: PlayedRun) -> None:
+        """Start from the newest complete checkpoint of another run, as `restore=` does."""
+        self.restored = self._taken = other.restored
+        self.named = list(other.named)
+        self._states = other._states
+
     def adopt(self, transactions: Sequence[Transaction]) -> None:
         """Take transactions that another process has pre-committed for the next checkpoint."""
         self._taken += 1
@@ -168,25 +183,28 @@ class PlayedRun:
                 )
 
 
-def open_writer(
-    sink: Sink, job: str, owner: str, epoch: int, index: int, parallelism: int
-) -> SinkWriter:
+def context_of(
+    job: str, owner: str, epoch: int, index: int, parallelism: int, operator: str = OPERATOR
+) -> OperatorContext:
+    """Return where a writer runs."""
+    return OperatorContext(job, operator, index, parallelism, MAX_PARALLELISM, epoch, owner=owner)
+
+
+def open_writer(sink: Sink, context: OperatorContext) -> SinkWriter:
     """Make and open the writer of one subtask, from a copy of the sink as workers get it."""
     shipped = copied(sink)
     with step("writer()"):
         writer = shipped.writer()
     with step("open"):
-        writer.open(
-            OperatorContext(job, OPERATOR, index, parallelism, MAX_PARALLELISM, epoch, owner=owner)
-        )
+        writer.open(context)
     return writer
 
 
-def precommitted_by(writer: SinkWriter, checkpoint: int, owner: str) -> list[Transaction]:
+def precommitted_by(writer: SinkWriter, checkpoint: int, run: str) -> list[Transaction]:
     """Pre-commit one writer."""
     with step(f"pre-commit of checkpoint {checkpoint}"):
         if isinstance(writer, TakesEventTime):
             writer.tell_event_time(MIN_WATERMARK)
-        found = [replace(t, run=owner) for t in writer.precommit(checkpoint)]
+        found = [replace(t, run=run) for t in writer.precommit(checkpoint)]
         writer.commit()
     return found

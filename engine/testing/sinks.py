@@ -12,9 +12,9 @@ import pyarrow as pa
 
 from ..contract.connectors import Sink
 from ..contract.errors import CommitLost, UserError
-from ..contract.operators import Transaction
+from ..contract.operators import Transaction, run_of
 from .elsewhere import elsewhere
-from .played import PlayedRun, open_writer, precommitted_by
+from .played import OPERATOR, PlayedRun, context_of, open_writer, precommitted_by
 from .verdict import Broken, Findings, Row, Rows, expect, rows_of, step
 
 #: Records of a sink that says nothing about its own.
@@ -91,9 +91,9 @@ class _Job:
         self._kit = kit
         self._first = self._next = first
 
-    def run(self, owner: str = "0a") -> PlayedRun:
-        """Begin a run, in the directory of this owner."""
-        return PlayedRun(self.sink, self.name, owner)
+    def run(self, owner: str = "0a", operator: str = OPERATOR, job: str = "") -> PlayedRun:
+        """Begin a run, in the directory of this owner; without a `job`, of the case's own."""
+        return PlayedRun(self.sink, job or self.name, owner, operator)
 
     def rows(self) -> pa.RecordBatch:
         """Make rows that no other case has."""
@@ -352,6 +352,45 @@ def _another_run_of_the_job_begins_in_a_new_directory(job: _Job) -> None:
     job.expect(*kept, rows[3], after="the first commit of the second run")
 
 
+def _two_sinks_of_one_job_write_to_one_place(job: _Job) -> None:
+    """Their checkpoints have the same numbers in the same directory."""
+    one, other = job.run(operator="one"), job.run(operator="other")
+    done: list[pa.RecordBatch] = []
+    for run in (one, other):
+        run.start(2)
+    for _ in range(2):
+        for run in (one, other):
+            done.append(job.rows())
+            run.write(done[-1])
+            run.precommit()
+            run.complete()
+        for run in (one, other):
+            run.commit()
+        job.expect(*done, after="the commits of two sinks")
+
+
+def _a_restore_under_other_names(job: _Job) -> None:
+    """The job and the sink are called otherwise, and go on in a directory of their own."""
+    before, rows = job.run(), [job.rows() for _ in range(4)]
+    before.start(2)
+    for batch in rows[:2]:
+        before.write(batch)
+        before.precommit()
+        before.complete()
+    before.commit(confirmed=False)
+    before.write(rows[2])
+    before.precommit()
+    before.complete()
+    before.crash()
+    run = job.run("0b", "renamed", f"{job.name}-renamed")
+    run.go_on_from(before)
+    run.start(3)
+    job.expect(*rows[:3], after="recover of applied and of new transactions under other names")
+    run.write(rows[3])
+    run.checkpoint()
+    job.expect(*rows, after="the first commit under other names")
+
+
 def _rows(batch: pa.RecordBatch) -> list[Row]:
     return rows_of(pa.Table.from_batches([batch]))
 
@@ -372,10 +411,10 @@ def _another_process_recovers(job: _Job) -> None:
 def _precommitted(
     sink: Sink, job: str, owner: str, epoch: int, rows: pa.RecordBatch
 ) -> list[Transaction]:
-    writer = open_writer(sink, job, owner, epoch, 0, 1)
+    writer = open_writer(sink, context_of(job, owner, epoch, 0, 1))
     writer.write(rows)
     writer.commit()
-    return precommitted_by(writer, 1, owner)
+    return precommitted_by(writer, 1, run_of(job, OPERATOR, owner))
 
 
 def _recovered(
@@ -429,4 +468,6 @@ _CASES = (
     _a_restore_at_another_parallelism,
     _a_recovery_spares_transactions_of_newer_epochs,
     _another_run_of_the_job_begins_in_a_new_directory,
+    _two_sinks_of_one_job_write_to_one_place,
+    _a_restore_under_other_names,
 )

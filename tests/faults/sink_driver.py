@@ -1,10 +1,11 @@
 """A driver that dies at a step of a sink's commit, or when a worker has died, or not at all.
 
-sink_driver.py FOLDER PLACE KIND ROWS RATE PARALLELISM DEATH
+sink_driver.py FOLDER PLACE KIND ROWS RATE PARALLELISM DEATH [NAMES]
 
 PLACE holds the output, and the checkpoints if it is a URL; otherwise FOLDER does. The environment's
 TEST_STORAGE_OPTIONS are the sink's `storage_options` as JSON. DEATH is one of `DEATHS`; the driver
-prints it as it dies, or what has become of the job.
+prints it as it dies, or what has become of the job. NAMES, JSON of `Names`, are other names than
+those of the first run.
 """
 
 from __future__ import annotations
@@ -15,9 +16,11 @@ import signal
 import sys
 import threading
 import time
+from dataclasses import dataclass
 from typing import Any
 
 import headrace as hr
+from headrace.engine.contract.options import Runner
 from headrace.engine.coordinator.rules import Phase
 from headrace.engine.session.handle import JobHandle
 
@@ -40,8 +43,27 @@ def catalog(folder: str, place: str) -> dict[str, str]:
     }
 
 
-def sink_of(stream: Any, kind: str, folder: str, place: str) -> Any:
-    options: dict[str, Any] = {"partition_by": "part", "name": "out"}
+@dataclass(frozen=True)
+class Names:
+    """What a run is called.
+
+    Attributes:
+        checkpoints: the folder of checkpoints, below the first run's place.
+        restore: the checkpoint to start from.
+        renamed: operators that the checkpoint calls otherwise.
+        runner: threads begin sooner, and all die with the driver.
+    """
+
+    job: str = "sinks"
+    sink: str = "out"
+    checkpoints: str = "checkpoints"
+    restore: str = "auto"
+    renamed: str = ""
+    runner: Runner = "processes"
+
+
+def sink_of(stream: Any, kind: str, folder: str, place: str, name: str) -> Any:
+    options: dict[str, Any] = {"partition_by": "part", "name": name}
     if given := os.environ.get("TEST_STORAGE_OPTIONS"):
         options["storage_options"] = json.loads(given)
     match kind:
@@ -121,24 +143,32 @@ def wait_for_checkpoints(handle: JobHandle, count: int) -> None:
 
 
 def main(
-    folder: str, place: str, kind: str, rows: str, rate: str, parallelism: str, death: str
+    folder: str,
+    place: str,
+    kind: str,
+    rows: str,
+    rate: str,
+    parallelism: str,
+    death: str,
+    named: str = "{}",
 ) -> int:
     import pyarrow as pa
 
+    names = Names(**json.loads(named))
     lost = threading.Event()
     if death in ("before", "after", "lost"):
         lost = plant(kind, death)
     schema = pa.schema([("sequence", pa.int64()), ("part", pa.int32())])
     numbers = hr.read.sequence(int(rows), rate=float(rate) or None, name="numbers")
     parted = numbers.rebalance().map_batches(part, schema=schema, name="part")
-    checkpoints = f"{place}/checkpoints" if "://" in place else f"{folder}/checkpoints"
+    checkpoints = f"{place if '://' in place else folder}/{names.checkpoints}"
     job = hr.Job(
-        "sinks",
-        sink_of(parted, kind, folder, place),
+        names.job,
+        sink_of(parted, kind, folder, place, names.sink),
         parallelism=int(parallelism),
         checkpoints=hr.Checkpoints(checkpoints, interval="150ms"),
     )
-    handle = job.start(runner="processes")
+    handle = job.start(names.runner, restore=names.restore, renamed=names.renamed)
     if death in ("lost", "worker", "rescale"):
         threading.Thread(target=harm, args=(handle, death, lost), daemon=True).start()
     if death == "driver":

@@ -13,6 +13,7 @@ import random
 import signal
 import subprocess
 import sys
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -57,11 +58,11 @@ class Runs:
     rows: int
     said: list[str] = field(default_factory=list)
 
-    def run(self, death: str, parallelism: int, rate: float = RATE) -> None:
-        """Run until the death, or to the end."""
+    def run(self, death: str, parallelism: int, rate: float = RATE, **names: str) -> None:
+        """Run until the death, or to the end. `names`: see the driver's `Names`."""
         facts = [str(self.folder), self.place, self.kind, str(self.rows), str(rate)]
         process = subprocess.Popen(
-            [sys.executable, str(DRIVER), *facts, str(parallelism), death],
+            [sys.executable, str(DRIVER), *facts, str(parallelism), death, json.dumps(names)],
             cwd=self.folder,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
@@ -135,6 +136,45 @@ def test_no_row_is_lost_or_doubled(tmp_path: Path, kind: str, long: bool) -> Non
     runs.assert_exact()
     left = [path.name for path in tmp_path.rglob("*") if path.suffix in (".tmp", ".begun")]
     assert left == []
+
+
+def assert_exact_under_other_names(runs: Runs, deaths: Sequence[str], **others: str) -> None:
+    """Killed at a commit of checkpoint 3; then the sink has another name, and is killed as well;
+    at last job, sink and directory have other names.
+    """
+    name = "out"
+    for number, death in enumerate(deaths):
+        new = f"out {number}"
+        runs.run(death, 2, RATE, sink=new, renamed=f"{name}={new}", **others)
+        name = new
+    newest = newest_checkpoint(runs.folder / "checkpoints" / "sinks")
+    others |= {"job": "other", "checkpoints": "others", "restore": str(newest)}
+    runs.run("none", 3, 0.0, sink="rows", renamed=f"{name}=rows", **others)
+    runs.assert_exact()
+
+
+@pytest.mark.parametrize(
+    ("kind", "death"), [("parquet", "before"), ("delta", "after"), ("iceberg", "after")]
+)
+def test_a_run_under_other_names_commits_what_the_checkpoint_carries_once(
+    tmp_path: Path, kind: str, death: str
+) -> None:
+    runs = Runs(kind, tmp_path, str(tmp_path), ROWS_A_RUN)
+    assert_exact_under_other_names(runs, [death], runner="threads")
+
+
+@pytest.mark.parametrize("kind", ["parquet", "csv", "delta", "iceberg"])
+def test_every_run_may_have_other_names(tmp_path: Path, kind: str, only_long: None) -> None:
+    deaths = deaths_of(True, seed=len(kind))
+    runs = Runs(kind, tmp_path, str(tmp_path), ROWS_A_RUN * (len(deaths) + 1))
+    assert_exact_under_other_names(runs, deaths)
+
+
+def newest_checkpoint(job: Path) -> Path:
+    return max(
+        (path.parent for path in job.glob("chk-*/metadata")),
+        key=lambda p: int(p.name[len("chk-") :]),
+    )
 
 
 SECRET = "not-to-be-seen-anywhere"

@@ -1,7 +1,7 @@
 """Fixtures `kafka`, `postgres` and `s3`: a service that runs when a test begins.
 
 A service that nobody started before the tests is stopped after them. A test may kill or freeze a
-service: the next test finds the service up again.
+service: the next test finds the service up again. `spark_tables` is no service, but a program.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from .postgres import Postgres
 from .process import Unavailable, is_running
 from .s3 import S3
 from .service import Service
+from .tables import SparkTables
 
 S = TypeVar("S", bound=Service)
 
@@ -57,6 +58,17 @@ def s3(s3_service: S3, monkeypatch: pytest.MonkeyPatch) -> S3:
     for name, value in s3_service.environment.items():
         monkeypatch.setenv(name, value)
     return s3_service
+
+
+@pytest.fixture(scope="session")
+def spark_tables() -> SparkTables:
+    """Spark as a reader of tables."""
+    reader = SparkTables()
+    try:
+        reader.install()
+    except Unavailable as reason:
+        pytest.skip(str(reason))
+    return reader
 
 
 def _serve(service: S) -> Iterator[S]:

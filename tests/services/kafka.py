@@ -14,10 +14,8 @@ from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 
-from headrace.engine.contract.errors import UserError
-from headrace.engine.spark.java import find_java
-
-from .process import FOLDER, WAIT_S, Facts, Unavailable, free_port, launch, run
+from . import jars
+from .process import FOLDER, WAIT_S, Facts, free_port, launch
 from .service import Service
 
 JARS = FOLDER / "kafka-jars"
@@ -73,17 +71,7 @@ class Kafka(Service):
 
     def install(self) -> None:
         """Let Maven fetch the jars."""
-        _java()
-        if (JARS / "complete").exists():
-            return
-        goal = "dependency:copy-dependencies"
-        folder = f"-DoutputDirectory={JARS}"
-        command = ["mvn", "-q", "-B", "-f", str(POM), goal, folder, "-DincludeScope=runtime"]
-        try:
-            run(command, why="Maven cannot fetch Kafka")
-        except FileNotFoundError:
-            raise Unavailable("Kafka is fetched by Maven, and there is no `mvn` here") from None
-        (JARS / "complete").touch()
+        jars.fetch(POM, JARS, "Kafka")
 
     def launch(self, port: int, data: Path) -> Facts:
         """Format the data unless it is a killed broker's, and start the broker."""
@@ -98,7 +86,7 @@ class Kafka(Service):
             self.tool("kafka.tools.StorageTool", "format", "-t", cluster, "-c", str(settings))
         heap = ("-Xms64m", "-Xmx384m")
         logging = f"-Dlog4j2.configurationFile={data}/log4j2.yaml"
-        command = [*_java_command(), *heap, logging, "kafka.Kafka", str(settings)]
+        command = [*jars.java(JARS), *heap, logging, "kafka.Kafka", str(settings)]
         return launch(self.name, command, port, data)
 
     def answers(self, port: int) -> bool:
@@ -112,15 +100,7 @@ class Kafka(Service):
 
     def tool(self, main: str, *arguments: str) -> str:
         """Run a tool of Kafka by its class; return its standard output."""
-        done = subprocess.run(
-            [*_java_command(), main, *arguments],
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-        assert done.returncode == 0, f"{main}: {done.stdout[-1000:]}{done.stderr[-1000:]}"
-        return done.stdout
+        return jars.run_tool(JARS, main, *arguments)
 
     def create_topic(self, topic: str, partitions: int = 2, **settings: str) -> str:
         """Create a topic with these settings (underscores stand for dots); return its name."""
@@ -144,7 +124,7 @@ class Kafka(Service):
         mark = f"{_MARK}{time.time_ns()}"
         partitions = self._mark(topic, mark)
         values: list[str] = []
-        command = [*_java_command(), CONSOLE_CONSUMER, *self._reading(topic)]
+        command = [*jars.java(JARS), CONSOLE_CONSUMER, *self._reading(topic)]
         with subprocess.Popen(
             command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True
         ) as reader:
@@ -181,16 +161,3 @@ class Kafka(Service):
             producer.produce(topic, mark, partition=partition)
         assert producer.flush(30.0) == 0, f"{topic}: no mark could be written"
         return len(partitions)
-
-
-def _java() -> str:
-    try:
-        return str(find_java().home / "bin" / "java")
-    except UserError as error:
-        raise Unavailable(f"Kafka needs Java: {error}") from None
-
-
-def _java_command() -> list[str]:
-    # Without the second compiler: it takes the cores from the tests for longer than they run.
-    quick = ("-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
-    return [_java(), *quick, "-cp", f"{JARS}/*"]

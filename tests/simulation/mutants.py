@@ -23,6 +23,7 @@ from headrace.channels.gate import Gate, InputChannel
 from headrace.channels.outbox import Outbox
 from headrace.channels.subpartition import Overtaken, QueuedEvent, Subpartition
 from headrace.channels.wire import EventFrame, Frame
+from headrace.engine.contract.operators import OperatorContext
 from headrace.engine.coordinator import coordinator_events as d
 from headrace.engine.coordinator.checkpoints import Checkpoints
 from headrace.engine.coordinator.coordinator import Coordinator
@@ -448,6 +449,11 @@ def stamps_are_overwritten_when_transactions_are_carried_over(patch: pytest.Monk
         return [msgspec.structs.replace(t, checkpoint=checkpoint) for t in named]
 
     patch.setattr(Transactions, "carry_over", carry_over)
+
+
+@mutant
+def sinks_of_a_job_share_a_run(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(OperatorContext, "run", property(lambda self: self.owner))
 
 
 @mutant

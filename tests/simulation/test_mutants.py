@@ -43,6 +43,7 @@ KNOWN: dict[str, int] = {
     "room_in_a_connection_returns_to_one_channel_alone": 355,
     "restart_chooses_its_checkpoint_while_metadata_is_written": 110,
     "savepoint_does_not_wait_for_the_commit_of_its_transactions": 44,
+    "sinks_of_a_job_share_a_run": 7,
     "snapshot_includes_the_running_work": 48,
     "source_offset_is_committed_before_its_output": 55,
     "stamps_are_overwritten_when_transactions_are_carried_over": 33,

@@ -21,6 +21,7 @@ from typing import TypeVar
 
 from ...contract.errors import CommitLost, UserError
 from ...contract.operators import Transaction
+from ..tokens import by_run
 from .connection import Connection, Database, Refused, identifier, literal
 from .names import Names
 from .sessions import end_sessions
@@ -212,11 +213,11 @@ class StagedCommitter(Committer):
             return
         connection.execute("BEGIN")
         connection.execute("SET LOCAL synchronous_commit = on")
-        for run in sorted({_run(t) for t in transactions}):
-            of_run = [t for t in transactions if _run(t) == run]
-            commits = _in_schema(of_run[0], COMMITS)
+        # In one order, so that two drivers do not wait for each other.
+        for run, group in sorted(by_run(transactions).items()):
+            commits = _in_schema(group[0], COMMITS)
             token = self._token(connection, commits, run)
-            new = sorted((t for t in of_run if t.checkpoint > token), key=lambda t: t.checkpoint)
+            new = [t for t in group if t.checkpoint > token]
             for transaction in new:
                 self._move(connection, transaction)
             if new:
@@ -277,11 +278,6 @@ class StagedCommitter(Committer):
 
     def _removal(self, left: str) -> str:
         return f"DROP TABLE {left}"
-
-
-def _run(transaction: Transaction) -> str:
-    """Names a sink and its run; a job that was forked from a checkpoint finds the same name."""
-    return "_".join(transaction.id.split("_")[:3])
 
 
 def _prepared(connection: Connection, beginning: str) -> list[str]:

@@ -5,6 +5,8 @@
     <table>/_headrace/<job>/<operator>/<owner>/<name of a data file>.begun
         the data file may exist, and the log may not name it yet; holds the data file's path
 
+A transaction's id is its note's path below `<table>/_headrace`, without the suffix.
+
 The log decides what readers see, so nothing is renamed. A file is begun after its note, and the
 note goes when the file's commit is done. So a recovery finds the files of aborted transactions
 without listing the table.
@@ -25,10 +27,11 @@ import pyarrow as pa
 from ...contract.errors import CommitLost, HeadraceError
 from ...contract.operators import OperatorContext, RestoredState, StateSnapshot, Transaction
 from .. import durable
-from ..file_sink import safe_name, telling
+from ..file_sink import telling
 from ..filesystem import Location
 from ..partitions import Partitions, Values, is_folder
 from ..rolled_files import RolledFile, RolledFiles
+from ..work_folder import is_inside, safe_name, work_folder, work_name
 from ..writers import RecordFormat
 from .statistics import statistics
 
@@ -72,11 +75,10 @@ class TableWriter:
     def open(self, context: OperatorContext) -> None:
         """Create the folder for notes."""
         self._context = context
-        self._notes = notes_folder(
-            self._table.location, context.job, context.operator, context.owner
-        )
+        self._notes = work_name(context.job, context.operator, context.owner)
         with self._telling():
-            durable.make_folder(self._table.location, self._notes)
+            folder = f"{work_folder(self._table.location)}/{self._notes}"
+            durable.make_folder(self._table.location, folder)
 
     def restore(self, states: Sequence[RestoredState]) -> None:
         """A writer keeps no state."""
@@ -123,7 +125,7 @@ class TableWriter:
         )
         below = f"{self._table.partitions.folder(values)}{name}"
         location = self._table.location
-        note = f"{self._notes}/{name}{_BEGUN}"
+        note = f"{work_folder(location)}/{self._notes}/{name}{_BEGUN}"
         location.fs.pipe_file(note, below.encode())
         path = f"{location.root}/{below}"
         if location.is_local:
@@ -134,7 +136,7 @@ class TableWriter:
         assert file.footer is not None, "data files are Parquet"
         below = file.path.removeprefix(f"{self._table.location.root}/")
         return Transaction(
-            f"{safe_name(self._opened().operator)}/{below.rpartition('/')[2]}",
+            f"{self._notes}/{below.rpartition('/')[2]}",
             {
                 "file": below,
                 "bytes": file.size_bytes,
@@ -160,6 +162,7 @@ class Notes:
 
     def __init__(self, location: Location, *, job: str, operator: str) -> None:
         self._location = location
+        self._work = work_folder(location)
         self._job = job
         self._operator = operator
 
@@ -181,13 +184,12 @@ class Notes:
     def remove(self, transactions: Sequence[Transaction]) -> None:
         """Delete the notes of files that are committed. Raises: OSError."""
         for transaction in transactions:
-            folder = notes_folder(self._location, self._job, self._operator, transaction.run)
-            name = str(transaction.payload["file"]).rpartition("/")[2]
-            durable.remove(self._location, f"{folder}/{name}{_BEGUN}")
+            self._refuse_strange(transaction)
+            durable.remove(self._location, f"{self._work}/{transaction.id}{_BEGUN}")
 
     def left_over(self, owner: str, epoch: int | None) -> dict[str, str]:
         """Return {note: data file} of files begun in epochs up to `epoch`. Raises: OSError."""
-        folder = notes_folder(self._location, self._job, self._operator, owner)
+        folder = f"{self._work}/{work_name(self._job, self._operator, owner)}"
         left: dict[str, str] = {}
         for name in durable.names(self._location, folder):
             match = _NAME.fullmatch(name.removesuffix(_BEGUN))
@@ -209,16 +211,12 @@ class Notes:
         return durable.size_bytes(self._location, self._path(transaction))
 
     def _path(self, transaction: Transaction) -> str:
-        file = str(transaction.payload["file"])
-        if not _is_data_file(file):
+        self._refuse_strange(transaction)
+        return f"{self._location.root}/{transaction.payload['file']}"
+
+    def _refuse_strange(self, transaction: Transaction) -> None:
+        if not (is_inside(transaction.id) and _is_data_file(str(transaction.payload["file"]))):
             raise CommitLost(f"transaction {transaction.id!r} is not one of this sink")
-        return f"{self._location.root}/{file}"
-
-
-def notes_folder(location: Location, job: str, operator: str, owner: str) -> str:
-    """Return the folder of an owner's notes."""
-    folder = f"{location.root}/_headrace/{safe_name(job)}/{safe_name(operator)}"
-    return f"{folder}/{owner}" if owner else folder
 
 
 def values_of(transaction: Transaction) -> Values:

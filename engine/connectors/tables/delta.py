@@ -2,10 +2,10 @@
 table's log.
 
 The log's entry of a commit holds a token beside the files, in one atomic write: the newest applied
-checkpoint of the run, as Delta's application transaction `headrace/<job>/<sink>/<run>`. The token
-is read and the entry written on the same handle of the table. A twin that has committed in between
-makes the entry fail, and the commit is tried anew, token first. Commits of other programs are in
-nobody's way: an append goes after them.
+checkpoint of the run, as Delta's application transaction `headrace/<run>`. The token is read and
+the entry written on the same handle of the table. A twin that has committed in between makes the
+entry fail, and the commit is tried anew, token first. Commits of other programs are in nobody's
+way: an append goes after them.
 
 deltalake names its options as object stores do (`AWS_ACCESS_KEY_ID`), fsspec as its file systems do
 (`key`); either spelling is taken here.
@@ -21,14 +21,14 @@ from urllib.parse import unquote
 import pyarrow as pa
 
 from ...contract.connectors import Delivery
-from ...contract.errors import CommitLost, StorageUnreachable, UserError
+from ...contract.errors import StorageUnreachable, UserError
 from ...contract.extras import extra
 from ...contract.operators import Transaction
 from ..filesystem import Location, locate
 from ..partitions import Partitions
-from ..tokens import by_run
 from ..writers import RecordFormat
-from .data_files import Notes, TableFiles, TableWriter, values_of
+from .committer import TableCommitter
+from .data_files import TableFiles, TableWriter, values_of
 from .stores import fsspec_options, object_store_options
 from .types import fitted, table_schema
 
@@ -142,86 +142,47 @@ class DeltaSink:
             ) from error
 
 
-class DeltaCommitter:
+class DeltaCommitter(TableCommitter["DeltaTable"]):
     """Adds data files to the log, in the coordinator."""
 
     def __init__(
         self, location: Location, uri: str, options: Mapping[str, str], *, job: str, operator: str
     ) -> None:
+        super().__init__(f"the Delta table {uri}", location, job=job, operator=operator)
         self._uri = uri
         self._options = options
-        self._application = f"headrace/{job}/{operator}"
-        self._notes = Notes(location, job=job, operator=operator)
-        self._owner = ""
 
-    def own(self, owner: str, *, anew: bool) -> None:
-        """See `OwnsOutput`."""
-        self._owner = owner
+    def _load(self) -> DeltaTable | None:
+        return _open(self._uri, self._options)
 
-    def output(self) -> str:
-        """See `OwnsOutput`. A table is appended to by many runs, so its rows are nobody's."""
-        return ""
+    def _token(self, table: DeltaTable, run: str) -> int:
+        applied = table.transaction_version(_application(run))
+        return -1 if applied is None else applied
 
-    def remove_output(self) -> None:
-        """See `OwnsOutput`. Raises: UserError."""
-        raise UserError(
-            f"fresh=replace cannot take rows out of the Delta table {self._uri}: delete them there,"
-            " and start with fresh=append"
-        )
-
-    def commit(self, checkpoint: int, transactions: Sequence[Transaction]) -> None:
-        """Add the files of each run's new transactions, with the token.
-
-        Raises: CommitLost, when a file or the table is gone; errors of deltalake, and may be
-            repeated.
-        """
-        for run, group in by_run(transactions).items():
-            self._commit_run(run, group)
-        self._notes.remove(transactions)
-
-    def recover(
-        self, checkpoint: int, committed: Sequence[Transaction], *, epoch: int | None = None
-    ) -> None:
-        """Commit again, then delete other files of this owner's epochs up to `epoch`."""
-        self.commit(checkpoint, committed)
-        left = self._notes.left_over(self._owner, epoch)
-        if left:
-            self._notes.delete(left, self._named())
-
-    def _commit_run(self, run: str, transactions: Sequence[Transaction]) -> None:
+    def _append(self, table: DeltaTable, run: str, transactions: Sequence[Transaction]) -> None:
         from deltalake import CommitProperties
         from deltalake import Transaction as Token
 
-        table = self._table()
-        application = f"{self._application}/{run}"
-        applied = table.transaction_version(application)
-        new = [t for t in transactions if applied is None or t.checkpoint > applied]
-        if not new:
-            return
-        self._notes.refuse_lost(new)
-        newest = max(t.checkpoint for t in new)
         columns = table.metadata().partition_columns
         table.create_write_transaction(
-            [_added(transaction, columns) for transaction in new],
+            [_added(transaction, columns) for transaction in transactions],
             mode="append",
             schema=table.schema(),
             partition_by=columns,
             commit_properties=CommitProperties(
-                app_transactions=[Token(application, newest)],
-                custom_metadata={"headrace.checkpoint": str(newest)},
+                app_transactions=[Token(_application(run), transactions[-1].checkpoint)],
+                custom_metadata=dict(self._facts(transactions)),
             ),
         )
 
-    def _table(self) -> DeltaTable:
-        table = _open(self._uri, self._options)
-        if table is None:
-            raise CommitLost(f"the Delta table {self._uri} is gone; begin anew with --fresh")
-        return table
-
-    def _named(self) -> set[str]:
-        """Paths of the table's files below its folder; the log holds them as parts of URLs."""
-        actions = pa.table(self._table().get_add_actions(flatten=True))
+    def _files(self, table: DeltaTable) -> set[str]:
+        """See `TableCommitter`. The log holds paths as parts of URLs."""
+        actions = pa.table(table.get_add_actions(flatten=True))
         return set(map(unquote, actions["path"].to_pylist()))
+
+
+def _application(run: str) -> str:
+    return f"headrace/{run}"
 
 
 def _added(transaction: Transaction, columns: Sequence[str]) -> Any:

@@ -1,9 +1,9 @@
 """The Iceberg sink: workers write Parquet files below the table's location, one place adds them.
 
-A commit is one transaction of the catalog: a snapshot with the files, and a token among the
-table's properties, `headrace.<job>.<sink>.<run>`, which is the newest applied checkpoint of the
-run. pyiceberg would repeat a transaction that met another one without a look at the token, so its
-retries are off, and a refused transaction is tried anew here, token first.
+A commit is one transaction of the catalog: a snapshot with the files, and a token among the table's
+properties, `headrace.<run>`, which is the newest applied checkpoint of the run. pyiceberg would
+repeat a transaction that met another one without a look at the token, so its retries are off, and a
+refused transaction is tried anew here, token first.
 """
 
 from __future__ import annotations
@@ -14,15 +14,15 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from ...contract.connectors import Delivery
-from ...contract.errors import CommitLost, StorageUnreachable, UserError
+from ...contract.errors import StorageUnreachable, UserError
 from ...contract.extras import extra
 from ...contract.operators import Transaction
 from ...contract.places import redacted
 from ..filesystem import Location, locate
 from ..partitions import Partitions
-from ..tokens import by_run
 from ..writers import RecordFormat
-from .data_files import Notes, TableFiles, TableWriter
+from .committer import TableCommitter
+from .data_files import TableFiles, TableWriter
 from .stores import fsspec_options
 from .types import fitted, table_schema
 
@@ -130,7 +130,7 @@ class IcebergSink:
             ) from error
 
 
-class IcebergCommitter:
+class IcebergCommitter(TableCommitter["Table"]):
     """Adds data files to the table, in the coordinator."""
 
     def __init__(
@@ -143,84 +143,45 @@ class IcebergCommitter:
         job: str,
         operator: str,
     ) -> None:
+        super().__init__(f"the Iceberg table {table}", location, job=job, operator=operator)
         self._uri = uri
         self._catalog = catalog
         self._name = table
-        self._token = f"headrace.{job}.{operator}"
-        self._notes = Notes(location, job=job, operator=operator)
-        self._owner = ""
-
-    def own(self, owner: str, *, anew: bool) -> None:
-        """See `OwnsOutput`."""
-        self._owner = owner
-
-    def output(self) -> str:
-        """See `OwnsOutput`. A table is appended to by many runs, so its rows are nobody's."""
-        return ""
-
-    def remove_output(self) -> None:
-        """See `OwnsOutput`. Raises: UserError."""
-        raise UserError(
-            f"fresh=replace cannot take rows out of the Iceberg table {self._name}: delete them"
-            " there, and start with fresh=append"
-        )
-
-    def commit(self, checkpoint: int, transactions: Sequence[Transaction]) -> None:
-        """Add the files of each run's new transactions, with the token.
-
-        Raises: CommitLost, when a file or the table is gone; errors of pyiceberg, and may be
-            repeated.
-        """
-        from pyiceberg.exceptions import CommitFailedException
-
-        for run, group in by_run(transactions).items():
-            for tries_left in reversed(range(_TRIES)):
-                try:
-                    self._commit_run(run, group)
-                    break
-                except CommitFailedException:
-                    if not tries_left:
-                        raise
-        self._notes.remove(transactions)
-
-    def recover(
-        self, checkpoint: int, committed: Sequence[Transaction], *, epoch: int | None = None
-    ) -> None:
-        """Commit again, then delete other files of this owner's epochs up to `epoch`."""
-        self.commit(checkpoint, committed)
-        left = self._notes.left_over(self._owner, epoch)
-        if left:
-            self._notes.delete(left, self._named())
 
     def _commit_run(self, run: str, transactions: Sequence[Transaction]) -> None:
-        table = self._loaded()
-        token = f"{self._token}.{run}"
-        applied = int(table.properties.get(token, -1))
-        new = [t for t in transactions if t.checkpoint > applied]
-        if not new:
-            return
-        self._notes.refuse_lost(new)
-        newest = str(max(t.checkpoint for t in new))
+        from pyiceberg.exceptions import CommitFailedException
+
+        for tries_left in reversed(range(_TRIES)):
+            try:
+                return super()._commit_run(run, transactions)
+            except CommitFailedException:
+                if not tries_left:
+                    raise
+
+    def _load(self) -> Table | None:
+        return _load(self._catalog, self._name)
+
+    def _token(self, table: Table, run: str) -> int:
+        return int(table.properties.get(_property(run), -1))
+
+    def _append(self, table: Table, run: str, transactions: Sequence[Transaction]) -> None:
         # In this copy of the metadata alone: other programs' retries are theirs.
         table.metadata.properties["commit.retry.num-retries"] = "0"
         with table.transaction() as transaction:
-            transaction.set_properties({token: newest})
+            transaction.set_properties({_property(run): str(transactions[-1].checkpoint)})
             transaction.add_files(
-                [f"{self._uri}/{t.payload['file']}" for t in new],
-                snapshot_properties={"headrace.checkpoint": newest},
+                [f"{self._uri}/{t.payload['file']}" for t in transactions],
+                snapshot_properties=dict(self._facts(transactions)),
                 check_duplicate_files=False,
             )
 
-    def _loaded(self) -> Table:
-        table = _load(self._catalog, self._name)
-        if table is None:
-            raise CommitLost(f"the Iceberg table {self._name} is gone; begin anew with --fresh")
-        return table
-
-    def _named(self) -> set[str]:
-        """Paths of the table's files below its location."""
-        files = (task.file.file_path for task in self._loaded().scan().plan_files())
+    def _files(self, table: Table) -> set[str]:
+        files = (task.file.file_path for task in table.scan().plan_files())
         return {path.removeprefix(f"{self._uri}/") for path in files}
+
+
+def _property(run: str) -> str:
+    return f"headrace.{run}"
 
 
 def _partitions_of(table: Table, where: str) -> Partitions:

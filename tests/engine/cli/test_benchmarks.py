@@ -125,6 +125,15 @@ def test_the_first_programs_are_measured_one_by_one(headrace: Command) -> None:
     assert [found["ratio"] > 0 for found in ended.objects[-2:]] == [True, True]
 
 
+def test_the_sink_is_measured_in_each_pipeline(headrace: Command) -> None:
+    ended = headrace(
+        *("bench", "sink", "--records", "40000", "--rounds", "1", "--runner", "threads", "--json")
+    )
+    assert ended.code == 0
+    assert [found["pipeline"] for found in ended.objects] == ["read", "count", "map"]
+    assert [found["correct"] for found in ended.objects] == [True] * 3
+
+
 MODES = ("aligned", "unaligned", "continuous", "none")
 ALL_ARMS = [(m, s) for s in (0.0, 0.01, 0.1, 1.0) for m in MODES]
 

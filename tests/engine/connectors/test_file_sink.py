@@ -28,7 +28,7 @@ from headrace.engine.connectors.filesystem import locate
 from headrace.engine.connectors.partitions import partitions_by
 from headrace.engine.connectors.writers import record_format
 from headrace.engine.contract.errors import CommitLost, HeadraceError, UserError
-from headrace.engine.contract.operators import OperatorContext, Transaction
+from headrace.engine.contract.operators import OperatorContext, Transaction, run_of
 
 Make = Callable[..., Any]
 
@@ -99,7 +99,7 @@ def test_transaction_ids_hold_who_and_when_and_never_repeat(tmp_path: Path, at: 
     sink = FileSink(str(tmp_path))
     ids = [precommitted(sink, at, 1)[0].id for _ in range(3)]
     assert len(set(ids)) == 3
-    assert all(id.startswith("operator/0-1-1-") for id in ids)
+    assert all(id.startswith("job/operator/0-1-1-") for id in ids)
 
 
 def test_committing_again_changes_nothing(tmp_path: Path, at: Make) -> None:
@@ -263,11 +263,12 @@ def test_recovery_deletes_only_temporary_files_of_its_own_job_and_sink(
 @pytest.mark.parametrize(
     ("id", "file"),
     [
-        ("operator/../x", "part-1"),
-        ("other/x", "part-1"),
-        ("operator/x", "../part-1"),
-        ("operator/x", "users.parquet"),
-        ("operator/", "part-1"),
+        ("job/operator/../x", "part-1"),
+        ("job/operator/.x", "part-1"),
+        ("/job/operator/x", "part-1"),
+        ("job/operator/x", "../part-1"),
+        ("job/operator/x", "users.parquet"),
+        ("job/operator/", "part-1"),
     ],
 )
 def test_a_crafted_transaction_does_not_lead_out_of_the_folder(
@@ -580,8 +581,9 @@ def test_a_manifest_tells_what_is_committed_where_nothing_can_be_renamed(at: Mak
     sink.check(batch(1).schema)
     fs = fsspec.filesystem("memory")
     committer = committer_of(sink, "aa")
-    first = [replace(t, run="aa", checkpoint=3) for t in owned(sink, at, "aa", 1)]
-    second = [replace(t, run="aa", checkpoint=5) for t in owned(sink, at, "aa", 2)]
+    one, other = (run_of("job", "operator", owner) for owner in ("aa", "bb"))
+    first = [replace(t, run=one, checkpoint=3) for t in owned(sink, at, "aa", 1)]
+    second = [replace(t, run=one, checkpoint=5) for t in owned(sink, at, "aa", 2)]
     committer.commit(3, first)
     committer.commit(5, second)
     shown = [path for path in fs.find("/sink-manifest") if "/part-" in path]
@@ -589,11 +591,51 @@ def test_a_manifest_tells_what_is_committed_where_nothing_can_be_renamed(at: Mak
     fs.rm(shown)
     later = committer_of(sink, "aa")
     later.recover(5, [*first, *second])
-    left = [path.rsplit("/", 1)[1] for path in fs.find("/sink-manifest")]
-    assert left == ["aa-5.committed", "aa.owner"]
-    fresh = [replace(t, run="bb", checkpoint=1) for t in owned(sink, at, "bb", 7)]
+    left = sorted(path.rsplit("/", 1)[1] for path in fs.find("/sink-manifest"))
+    assert left == [f"{one}-5.committed", "aa.owner"]
+    fresh = [replace(t, run=other, checkpoint=1) for t in owned(sink, at, "bb", 7)]
     later = committer_of(sink, "bb")
     later.commit(1, fresh)
     assert len([path for path in fs.find("/sink-manifest") if "/part-" in path]) == 1
     later.remove_output()
     assert not [path for path in fs.find("/sink-manifest") if not path.endswith(".owner")]
+
+
+def test_numbers_of_parquet_files_are_encoded_by_what_they_hold(tmp_path: Path, at: Make) -> None:
+    """Differences where most numbers differ and not by much; a dictionary otherwise, within lists
+    and structs, too.
+    """
+    rng = random.Random(1)
+    count = 3000
+    times = [1_700_000_000_000_000 + 1000 * n for n in range(count)]
+    differing = {
+        "sequence": pa.array(range(count), pa.uint64()),
+        "negative": pa.array([rng.randrange(-(2**40), 2**40) for _ in range(count)]),
+        "time": pa.array(times, pa.timestamp("us", "UTC")),
+        "day": pa.array(range(count), pa.int32()).cast(pa.date32()),
+        "a.b": pa.array([None if n % 5 == 0 else n for n in range(count)], pa.int16()),
+    }
+    others = {
+        "few": pa.array([n % 5 for n in range(count)]),
+        "hash": pa.array([rng.randrange(-(2**63), 2**63) for _ in range(count)]),
+        "nothing": pa.nulls(count, pa.int64()),
+        "list": pa.array([[n, n] for n in range(count)]),
+        "struct": pa.array([{"text": "x"}] * count),
+    }
+    written = pa.table(differing | others)
+    sink = FileSink(str(tmp_path))
+    writer = sink.writer()
+    writer.open(at(0, 1))
+    writer.write(written.to_batches()[0])
+    sink.committer("job", "operator").commit(1, writer.precommit(1))
+    [path] = tmp_path.glob("part-*")
+    group = pq.read_metadata(path).row_group(0)
+    encodings = {
+        column.path_in_schema.split(".")[0] if column.path_in_schema != "a.b" else "a.b": (
+            column.encodings
+        )
+        for column in map(group.column, range(group.num_columns))
+    }
+    assert {n for n, e in encodings.items() if "DELTA_BINARY_PACKED" in e} == set(differing)
+    assert {n for n, e in encodings.items() if "RLE_DICTIONARY" in e} == set(others)
+    assert pq.read_table(path).equals(written)

@@ -11,12 +11,19 @@ import pytest
 import headrace as hr
 from headrace.channels.partitioners.partitioner import Affinity
 from headrace.engine.contract.errors import StorageUnreachable, UserError
-from headrace.engine.drivers.restore import Restore, new_tasks, resolve, told_of_displaced
+from headrace.engine.drivers.restore import (
+    Restore,
+    in_new_names,
+    new_tasks,
+    resolve,
+    told_of_displaced,
+)
 from headrace.engine.storage.checkpoint_storage import FsspecStore
 from headrace.recovery import catalog
+from headrace.recovery.assignment import NewTask
 from headrace.recovery.history import EpochStart
 from headrace.recovery.layout import metadata_path
-from headrace.recovery.metadata import CheckpointMetadata
+from headrace.recovery.metadata import CheckpointMetadata, TaskInfo, TransactionRecord
 from headrace.recovery.store import StoreUncertain
 
 
@@ -239,3 +246,18 @@ def test_what_stands_in_the_place_of_metadata_is_told(store: FsspecStore) -> Non
     store.delete(metadata_path("job", 2))
     with pytest.raises(UserError, match="begin anew with fresh=True"):
         told_of_displaced(resolve(store, "job", "auto"), store, "job")
+
+
+def test_a_sink_with_transactions_takes_a_new_name_unless_its_notes_are_found_by_the_old(
+    store: FsspecStore,
+) -> None:
+    transaction = TransactionRecord("out", "a", {}, "run", 1)
+    tasks = [TaskInfo("out", ["out"], ["out"], 1)]
+    found = msgspec.structs.replace(metadata(1), tasks=tasks, transactions=[transaction])
+    given = Restore(found, "", 2)
+    new = [NewTask(TaskInfo("files", ["files"], ["files"], 1), [], {})]
+    renamed = in_new_names(given, {"out": "files"}, new).metadata
+    assert renamed is not None
+    assert renamed.transactions == [msgspec.structs.replace(transaction, sink="files")]
+    with pytest.raises(UserError, match="sink 'out' keeps its name, by which its notes are found"):
+        in_new_names(given, {"out": "files"}, new, ["files"])

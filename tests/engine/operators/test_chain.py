@@ -247,12 +247,18 @@ def test_a_sink_at_the_tail_writes_and_precommits_under_its_name() -> None:
     assert chain.process([batch_of(1, 2)], 0) == ()
     assert chain.finish() == ()
     assert sink.written == [2, 3, 100]
-    assert chain.precommit(5) == [("out", Transaction("t5", {"rows": 3}))]
+    [(name, transaction)] = chain.precommit(5)
+    assert (name, transaction.id, transaction.payload) == ("out", "t5", {"rows": 3})
 
 
-def test_a_transaction_names_the_run_that_precommitted_it() -> None:
-    chain = chain_of(OperatorPlan("out", sink=OneToTwo), splitters=[], owner="0f")
-    assert chain.precommit(5) == [("out", Transaction("t5", {"rows": 0}, run="0f"))]
+def test_a_transaction_names_the_run_of_the_sink_that_precommitted_it() -> None:
+    def run(sink: str, owner: str) -> str:
+        chain = chain_of(OperatorPlan(sink, sink=OneToTwo), splitters=[], owner=owner)
+        [(_, transaction)] = chain.precommit(5)
+        return transaction.run
+
+    assert run("out", "0f") == OperatorContext("job", "out", 0, 1, 16, 7, owner="0f").run
+    assert len({run("out", "0f"), run("out", "0e"), run("other", "0f")}) == 3
 
 
 def test_only_a_source_with_the_method_hears_of_checkpoints() -> None:
@@ -287,7 +293,8 @@ def test_each_kind_of_work_is_run_and_its_result_told() -> None:
     sink = chain_of(OperatorPlan("out", sink=OneToTwo), splitters=[])
     sink.run(1, ProcessWork(0, (batch_of(5),), 1))
     precommitted = sink.run(2, PrecommitWork(5))
-    assert precommitted.transactions == (("out", Transaction("t5", {"rows": 1})),)
+    [(name, transaction)] = precommitted.transactions
+    assert (name, transaction.id, transaction.payload) == ("out", "t5", {"rows": 1})
 
 
 def test_life_is_head_first_and_death_tail_first() -> None:

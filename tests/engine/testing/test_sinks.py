@@ -43,7 +43,7 @@ def test_the_file_sink_conforms(tmp_path: Path) -> None:
             file.unlink()
 
     cases = check_sink(lambda: FileSink(str(tmp_path)), read_back, lose=lose, left_open=temporary)
-    assert len(cases) == 14
+    assert len(cases) == 16
 
 
 def test_the_collecting_sink_conforms() -> None:
@@ -80,7 +80,7 @@ class Table:
         return TableWriter(self)
 
     def committer(self, job: str, operator: str) -> TableCommitter:
-        return TableCommitter(self, f"{job}-{operator}")
+        return TableCommitter(self, f"{job}~{operator}")
 
     @property
     def table(self) -> Path:
@@ -104,7 +104,7 @@ class TableWriter:
 
     def open(self, context: OperatorContext) -> None:
         c = context
-        self._prefix = f"{c.job}-{c.operator}~{c.owner}~{c.epoch}~{c.index}"
+        self._prefix = f"{c.job}~{c.operator}~{c.owner}~{c.epoch}~{c.index}"
 
     def restore(self, states: Sequence[RestoredState]) -> None:
         pass
@@ -143,7 +143,11 @@ class TableCommitter:
     def commit(self, checkpoint: int, transactions: Sequence[Transaction]) -> None:
         content = self._sink.content()
         for run, group in by_run(transactions).items():
-            name = self._name if self._sink.flaw == "no run in the token" else self._name + run
+            name = {
+                "no run in the token": self._name,
+                "token of a name": self._name + run,
+                "token of a directory": run.split("-")[0] + self._name.split("~")[0],
+            }.get(self._sink.flaw, run)
             token = content["tokens"].get(name, 0)
             if self._sink.flaw == "token ignored":
                 token = 0
@@ -178,7 +182,7 @@ class TableCommitter:
             return
         keep = {transaction.id for transaction in committed}
         for file in Path(self._sink.path).glob(f"{self._name}~*.rows"):
-            began = int(file.name.split("~")[2])
+            began = int(file.name.split("~")[3])
             newer = epoch is not None and began > epoch
             if self._sink.flaw == "recover aborts newer epochs":
                 newer = False
@@ -215,6 +219,20 @@ def test_a_table_with_tokens_conforms(tmp_path: Path) -> None:
             (
                 "another run of the job begins in a new directory: after the first commit of the"
                 " second run, 7 rows are missing"
+            ),
+        ),
+        (
+            "token of a name",
+            (
+                "a restore under other names: after recover of applied and of new transactions"
+                " under other names, 14 rows are there too often"
+            ),
+        ),
+        (
+            "token of a directory",
+            (
+                "two sinks of one job write to one place: after the commits of two sinks, 7 rows"
+                " are missing"
             ),
         ),
         (

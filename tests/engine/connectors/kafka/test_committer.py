@@ -160,12 +160,3 @@ def test_a_broker_that_is_not_there_is_told_with_its_address() -> None:
     assert committer is not None
     with pytest.raises(AddressUnreachable, match=rf"{address} could not be reached for 5 s"):
         committer.own("run", anew=False)
-
-
-def test_a_transaction_of_another_sink_is_refused() -> None:
-    committer = KafkaSink(Layout(topic="t"), "localhost:1").committer("job", "out")
-    assert committer is not None
-    payload: dict[str, str | int] = {"id": "job.other.run.1.0-0", "producer": 1, "epoch": 0}
-    payload |= {"number": 1, "begun": int(time.time()), "timeless": 0}
-    with pytest.raises(CommitLost, match="not one of this sink"):
-        committer.commit(1, [Transaction("x", payload)])

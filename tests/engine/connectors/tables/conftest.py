@@ -80,7 +80,7 @@ class Table:
             writer.write(batch)
         found = writer.precommit(checkpoint)
         writer.close()
-        return [replace(t, run=run, checkpoint=checkpoint) for t in found]
+        return [replace(t, run=context.run, checkpoint=checkpoint) for t in found]
 
     def numbers(self) -> list[int]:
         """What another program reads."""

@@ -12,6 +12,7 @@ from deltalake.exceptions import CommitFailedError
 
 from headrace.engine.connectors.tables import delta
 from headrace.engine.contract.errors import CommitLost, UserError
+from headrace.engine.contract.operators import run_of
 
 from .conftest import Table, rows
 
@@ -79,8 +80,10 @@ def test_the_log_holds_statistics_and_the_checkpoint(table: Table) -> None:
     opened = DeltaTable(str(table.root))
     facts = pa.table(opened.get_add_actions(flatten=True)).to_pylist()[0]
     assert (facts["num_records"], facts["min.n"], facts["max.n"]) == (2, 4, 9)
-    assert opened.history(1)[0]["headrace.checkpoint"] == "3"
-    assert opened.transaction_version("headrace/job/out/aa") == 3
+    entry = opened.history(1)[0]
+    told = [entry[f"headrace.{name}"] for name in ("job", "sink", "checkpoint")]
+    assert told == ["job", "out", "3"]
+    assert opened.transaction_version(f"headrace/{run_of('job', 'out', 'aa')}") == 3
 
 
 def test_a_table_that_is_gone_is_lost_by_name(table: Table) -> None:

@@ -15,6 +15,7 @@ from headrace.engine.connectors.tables import iceberg
 from headrace.engine.connectors.tables.iceberg import IcebergSink
 from headrace.engine.connectors.writers import PARQUET
 from headrace.engine.contract.errors import CommitLost, HeadraceError, UserError
+from headrace.engine.contract.operators import run_of
 
 from .conftest import Table, rows
 
@@ -64,8 +65,10 @@ def test_the_token_and_the_checkpoint_are_in_the_table(table: Table) -> None:
     sink = table.sink()
     table.committer(sink).commit(3, table.precommitted(sink, 3, rows(1)))
     loaded = table.loaded()
-    assert loaded.properties["headrace.job.out.aa"] == "3"
-    assert loaded.current_snapshot().summary["headrace.checkpoint"] == "3"
+    assert loaded.properties[f"headrace.{run_of('job', 'out', 'aa')}"] == "3"
+    summary = loaded.current_snapshot().summary
+    told = [summary[f"headrace.{name}"] for name in ("job", "sink", "checkpoint")]
+    assert told == ["job", "out", "3"]
 
 
 @pytest.mark.parametrize("unit", ["year", "month", "day", "hour"])
