@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 
 import pyarrow as pa
 import pytest
@@ -20,6 +21,8 @@ from headrace.engine.contract.errors import AddressUnreachable, CommitLost, Head
 from headrace.engine.contract.operators import OperatorContext, Transaction
 from tests.services.kafka import Kafka
 from tests.services.process import free_port, wait_for
+
+from .fake_transactions import FakeTransactions
 
 TEXT = pa.record_batch({"text": ["a"]})
 
@@ -169,3 +172,78 @@ def test_a_transaction_of_another_sink_is_refused() -> None:
     payload |= {"number": 1, "begun": int(time.time()), "timeless": 0}
     with pytest.raises(CommitLost, match="not one of this sink"):
         committer.commit(1, [Transaction("x", payload)])
+
+
+class Faked:
+    """A sink on a cluster in memory, and a clock that stands."""
+
+    def __init__(self) -> None:
+        self.cluster = FakeTransactions()
+        self.cluster.create("t", 2)
+        sink = KafkaSink(Layout(topic="t", value="text"), "fake:9000")
+        self.settings = replace(sink._settings, connect=self.cluster.connect)
+        self.now_s = 1000.0
+        self.committer = KafkaCommitter(
+            self.settings, job="job", operator="out", clock=lambda: self.now_s
+        )
+        self.committer.own("run", anew=True)
+
+    def writer(self, epoch: int) -> KafkaWriter:
+        """Make the writer of an attempt."""
+        writer = KafkaWriter(self.settings, clock=lambda: self.now_s)
+        writer.open(OperatorContext("job", "out", 0, 1, 128, epoch, owner="run"))
+        return writer
+
+    def precommit(self, writer: KafkaWriter, text: str) -> Transaction:
+        writer.write(pa.record_batch({"text": [text]}))
+        (transaction,) = writer.precommit(1)
+        return transaction
+
+    def open(self) -> list[str]:
+        return [id_ for id_, known in self.cluster.known.items() if known.state == t.ONGOING]
+
+    @property
+    def visible(self) -> list[bytes]:
+        return [value for _, value in self.cluster.visible]
+
+
+def test_what_a_writer_begins_that_was_frozen_through_a_recovery_is_aborted() -> None:
+    fake = Faked()
+    fake.committer.recover(0, [], epoch=1)
+    zombie = fake.writer(1)
+    fake.committer.commit(1, [fake.precommit(zombie, "before")])
+    fake.committer.recover(1, [], epoch=2)
+    successor = fake.writer(2)
+    fake.precommit(zombie, "of nobody")
+    waits = fake.precommit(successor, "after")
+    assert len(fake.open()) == 2
+    fake.now_s += 1.0
+    fake.committer.commit(2, [fake.precommit(successor, "and after")])
+    # The transaction of the zombie is gone, and not the successor's, which waits for its commit.
+    assert fake.open() == [waits.payload["id"]]
+    fake.committer.commit(3, [waits])
+    assert fake.open() == []
+    assert fake.visible == [b"before", b"and after", b"after"]
+
+
+def test_commits_look_for_such_transactions_ever_more_rarely() -> None:
+    fake = Faked()
+    fake.committer.recover(0, [], epoch=2)
+    writer = fake.writer(2)
+    listed = []
+    for checkpoint in range(1, 301):
+        fake.now_s += 1.0
+        before = fake.cluster.asked["ListTransactions"]
+        fake.committer.commit(checkpoint, [fake.precommit(writer, "x")])
+        if fake.cluster.asked["ListTransactions"] > before:
+            listed.append(checkpoint)
+    assert listed == [1, 3, 7, 15, 31, 63, 123, 183, 243]
+
+
+def test_a_commit_without_a_recovery_looks_for_nothing() -> None:
+    fake = Faked()
+    writer = fake.writer(1)
+    before = fake.cluster.asked["ListTransactions"]
+    fake.now_s += 1000.0
+    fake.committer.commit(1, [fake.precommit(writer, "x")])
+    assert fake.cluster.asked["ListTransactions"] == before

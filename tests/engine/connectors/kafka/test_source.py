@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import random
+import time
 from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Any
 
 import pyarrow as pa
 import pytest
+from confluent_kafka import Producer
 
 from headrace.engine.connectors.kafka import fetcher as fetcher_module
 from headrace.engine.connectors.kafka.cluster import Partition
@@ -29,6 +31,8 @@ from headrace.engine.contract.operators import (
     SourceStatus,
     StateKind,
 )
+from headrace.testing import check_source
+from tests.services.kafka import Kafka
 
 from .fake import FakeCluster, Log
 
@@ -98,6 +102,26 @@ def restored(*readers: KafkaReader) -> list[RestoredState]:
 
 def every(partitions: int, records: int) -> list[Place]:
     return [(p, n) for p in range(partitions) for n in range(records)]
+
+
+@pytest.mark.services
+@pytest.mark.slow
+@pytest.mark.parametrize("stop", ["latest", None])
+def test_it_conforms(kafka: Kafka, stop: str | None) -> None:
+    topic = kafka.create_topic(f"kit-{time.time_ns()}", 3)
+    producer = Producer({"bootstrap.servers": kafka.address})
+    records = [(n % 3, b"%d" % n) for n in range(40)]
+    for partition, value in records:
+        producer.produce(topic, value, partition=partition)
+        # Small batches.
+        producer.flush()
+    columns = ["partition", "value"]
+
+    def make() -> KafkaSource:
+        return described(topics=[topic], servers=kafka.address, stop=stop, columns=columns)
+
+    rows = [{"partition": partition, "value": value} for partition, value in records]
+    assert len(check_source(make, rows)) == 7
 
 
 @pytest.mark.parametrize("seed", range(12))
@@ -269,8 +293,6 @@ def test_a_leader_that_moves_is_followed() -> None:
 
 def waited(reader: KafkaReader) -> list[Place]:
     """Read on after pauses as long as those of the fetcher."""
-    import time
-
     time.sleep(fetcher_module._PAUSE_S)
     return read(reader)
 
