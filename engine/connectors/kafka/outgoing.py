@@ -140,6 +140,15 @@ class Partitioner:
         """
         self._column = column
         self._turn = turn
+        #: Partitions of records since `likely`, but those in turn.
+        self._recent: set[Partition] = set()
+
+    def likely(self, topic: str, partitions: int) -> set[Partition]:
+        """Return partitions that the next records will likely go to: those of the records since the
+        last call, or the next in turn.
+        """
+        recent, self._recent = self._recent, set()
+        return recent or {Partition(topic, (self._turn + 1) % partitions)}
 
     def split(
         self, topic: str, partitions: int, batch: pa.RecordBatch, rows: Rows
@@ -149,11 +158,15 @@ class Partitioner:
         Raises: HeadraceError, for a partition that the topic does not have.
         """
         if self._column is not None:
-            yield from _apart(topic, self._stated(topic, partitions, batch), rows)
+            targets = self._stated(topic, partitions, batch)
         elif rows.keys is None or rows.keys.null_count == len(rows.keys):
             yield Partition(topic, self._next(partitions)), rows
+            return
         else:
-            yield from _apart(topic, self._by_key(rows.keys, partitions), rows)
+            targets = self._by_key(rows.keys, partitions)
+        parts = list(_apart(topic, targets, rows))
+        self._recent.update(partition for partition, _ in parts)
+        yield from parts
 
     def _next(self, partitions: int) -> int:
         self._turn += 1

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import pyarrow as pa
 from kafka.protocol.admin import DescribeTransactionsResponse, ListTransactionsResponse
@@ -20,9 +20,14 @@ from kafka.protocol.producer import (
 
 from headrace.engine.connectors.kafka import transactions as t
 from headrace.engine.connectors.kafka.cluster import Partition
+from headrace.engine.connectors.kafka.committer import KafkaCommitter
 from headrace.engine.connectors.kafka.connection import Address, Buffer, Request, Response
+from headrace.engine.connectors.kafka.outgoing import Layout
 from headrace.engine.connectors.kafka.record_batch import batches, decode
 from headrace.engine.connectors.kafka.security import Security
+from headrace.engine.connectors.kafka.sink import KafkaSink
+from headrace.engine.connectors.kafka.writer import KafkaWriter
+from headrace.engine.contract.operators import OperatorContext, Transaction
 
 from .fake import FakeCluster, FakeConnection
 
@@ -219,3 +224,38 @@ class _Connection(FakeConnection):
     ) -> int:
         """Every broker is as old as one may be."""
         return oldest
+
+
+class FakeSink:
+    """A sink on a cluster in memory, and a clock that stands."""
+
+    def __init__(self, **layout: str | None) -> None:
+        """Write to topic "t"; `layout`: other columns than "text" as value."""
+        self.cluster = FakeTransactions()
+        self.cluster.create("t", 2)
+        given = {"topic": "t", "value": "text", **layout}
+        sink = KafkaSink(Layout(**given), "fake:9000")
+        self.settings = replace(sink.settings, connect=self.cluster.connect)
+        self.now_s = 1000.0
+        self.committer = KafkaCommitter(
+            self.settings, job="job", operator="out", clock=lambda: self.now_s
+        )
+        self.committer.own("run", anew=True)
+
+    def writer(self, epoch: int) -> KafkaWriter:
+        """Make the writer of an attempt."""
+        writer = KafkaWriter(self.settings, clock=lambda: self.now_s)
+        writer.open(OperatorContext("job", "out", 0, 1, 128, epoch, owner="run"))
+        return writer
+
+    def precommit(self, writer: KafkaWriter, text: str) -> Transaction:
+        writer.write(pa.record_batch({"text": [text]}))
+        (transaction,) = writer.precommit(1)
+        return transaction
+
+    def open(self) -> list[str]:
+        return [id_ for id_, known in self.cluster.known.items() if known.state == t.ONGOING]
+
+    @property
+    def visible(self) -> list[bytes]:
+        return [value for _, value in self.cluster.visible]

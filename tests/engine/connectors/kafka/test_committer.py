@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Iterator
-from dataclasses import replace
 
 import pyarrow as pa
 import pytest
@@ -22,7 +21,7 @@ from headrace.engine.contract.operators import OperatorContext, Transaction
 from tests.services.kafka import Kafka
 from tests.services.process import free_port, wait_for
 
-from .fake_transactions import FakeTransactions
+from .fake_transactions import FakeSink
 
 TEXT = pa.record_batch({"text": ["a"]})
 
@@ -143,7 +142,7 @@ def test_a_transaction_that_waits_for_half_of_its_time_is_told_once(
     transaction = written.precommit(1)
     late = time.time() + 31.0
     committer = KafkaCommitter(
-        written.sink._settings, job=written.topic, operator="out", clock=lambda: late
+        written.sink.settings, job=written.topic, operator="out", clock=lambda: late
     )
     written.kafka.kill()
     with caplog.at_level(logging.WARNING):
@@ -174,41 +173,8 @@ def test_a_transaction_of_another_sink_is_refused() -> None:
         committer.commit(1, [Transaction("x", payload)])
 
 
-class Faked:
-    """A sink on a cluster in memory, and a clock that stands."""
-
-    def __init__(self) -> None:
-        self.cluster = FakeTransactions()
-        self.cluster.create("t", 2)
-        sink = KafkaSink(Layout(topic="t", value="text"), "fake:9000")
-        self.settings = replace(sink._settings, connect=self.cluster.connect)
-        self.now_s = 1000.0
-        self.committer = KafkaCommitter(
-            self.settings, job="job", operator="out", clock=lambda: self.now_s
-        )
-        self.committer.own("run", anew=True)
-
-    def writer(self, epoch: int) -> KafkaWriter:
-        """Make the writer of an attempt."""
-        writer = KafkaWriter(self.settings, clock=lambda: self.now_s)
-        writer.open(OperatorContext("job", "out", 0, 1, 128, epoch, owner="run"))
-        return writer
-
-    def precommit(self, writer: KafkaWriter, text: str) -> Transaction:
-        writer.write(pa.record_batch({"text": [text]}))
-        (transaction,) = writer.precommit(1)
-        return transaction
-
-    def open(self) -> list[str]:
-        return [id_ for id_, known in self.cluster.known.items() if known.state == t.ONGOING]
-
-    @property
-    def visible(self) -> list[bytes]:
-        return [value for _, value in self.cluster.visible]
-
-
 def test_what_a_writer_begins_that_was_frozen_through_a_recovery_is_aborted() -> None:
-    fake = Faked()
+    fake = FakeSink()
     fake.committer.recover(0, [], epoch=1)
     zombie = fake.writer(1)
     fake.committer.commit(1, [fake.precommit(zombie, "before")])
@@ -227,7 +193,7 @@ def test_what_a_writer_begins_that_was_frozen_through_a_recovery_is_aborted() ->
 
 
 def test_commits_look_for_such_transactions_ever_more_rarely() -> None:
-    fake = Faked()
+    fake = FakeSink()
     fake.committer.recover(0, [], epoch=2)
     writer = fake.writer(2)
     listed = []
@@ -241,7 +207,7 @@ def test_commits_look_for_such_transactions_ever_more_rarely() -> None:
 
 
 def test_a_commit_without_a_recovery_looks_for_nothing() -> None:
-    fake = Faked()
+    fake = FakeSink()
     writer = fake.writer(1)
     before = fake.cluster.asked["ListTransactions"]
     fake.now_s += 1000.0
