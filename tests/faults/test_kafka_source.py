@@ -186,6 +186,30 @@ def test_a_broker_that_is_away_does_not_restart_the_job(kafka: Kafka, tmp_path: 
     assert visible(tmp_path / "out") == expected
 
 
+def test_checkpoints_and_the_end_of_the_job_do_not_wait_for_a_broker_that_hangs(
+    kafka: Kafka, tmp_path: Path
+) -> None:
+    topic = create(kafka, 2)
+    writer = Writer(kafka, topic, 2)
+    with running(reading(kafka, topic, tmp_path)) as handle:
+        wait_for(lambda: visible(tmp_path / "out"), "records")
+        kafka.freeze()
+        completed = handle.status().completed
+        # The looks for new partitions hang, too: there is one each second.
+        wait_for(lambda: handle.status().completed >= completed + 8, "checkpoints")
+        began_s = time.monotonic()
+        handle.stop()
+        result = handle.wait(WAIT_S)
+        took_s = time.monotonic() - began_s
+    kafka.thaw()
+    writer.stop()
+    assert result.restarts == 0
+    # A broker is given up after thirty seconds.
+    assert took_s < 25
+    seen, expected = visible(tmp_path / "out"), kafka.committed(topic)
+    assert seen <= expected
+
+
 def test_deleted_records_are_told(kafka: Kafka, tmp_path: Path) -> None:
     topic = create(kafka, 1)
     producer = Producer({"bootstrap.servers": kafka.address})

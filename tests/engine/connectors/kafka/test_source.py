@@ -14,6 +14,7 @@ from confluent_kafka import Producer
 
 from headrace.engine.connectors.kafka import fetcher as fetcher_module
 from headrace.engine.connectors.kafka.cluster import Partition
+from headrace.engine.connectors.kafka.errands import in_thread
 from headrace.engine.connectors.kafka.group import GroupCommits
 from headrace.engine.connectors.kafka.source import (
     KafkaReader,
@@ -46,6 +47,7 @@ def source(cluster: FakeCluster, **options: Any) -> KafkaSource:
         "bounded": True,
         "connect": cluster.connect,
         "patience_s": 0.2,
+        "start_errand": lambda errand: errand(),
         "rows": Rows(("partition", "offset", "value")),
     }
     return KafkaSource(**{**given, **options})
@@ -344,6 +346,61 @@ def test_a_broker_that_falls_silent_is_given_up(monkeypatch: pytest.MonkeyPatch)
     for _ in range(3):
         found += waited(reader)
     assert found == every(1, 40)
+
+
+@pytest.mark.parametrize("held", ["connect", "MetadataRequest", "ListOffsetsRequest"])
+def test_a_poll_does_not_wait_for_a_broker_that_hangs(held: str) -> None:
+    cluster = filled()
+    kafka = source(cluster, start_errand=in_thread, discover_ns=1, bounded=False)
+    reader = opened(kafka)
+    cluster.held.add(held)
+    until(lambda: (read(reader), cluster.waiting)[1])
+    # Another poll, a checkpoint and the end, while the broker hangs; a poll that waits for it would
+    # come back when nobody waits any more.
+    assert read(reader) == []
+    states = restored(reader)
+    reader.close()
+    assert cluster.waiting
+    cluster.released.set()
+    until(lambda: not cluster.waiting)
+    again = opened(kafka)
+    again.restore(states)
+    assert read_on(again, 40) == every(1, 40)
+    again.close()
+
+
+def test_records_that_are_missing_are_looked_into_without_a_wait() -> None:
+    cluster = filled()
+    _, states = lost_records(cluster)
+    kafka = source(cluster, start_errand=in_thread, on_missing="earliest")
+    reader = opened(kafka)
+    reader.restore(states)
+    cluster.held.add("ListOffsetsRequest")
+    until(lambda: (read(reader), cluster.waiting)[1])
+    assert read(reader) == []
+    assert cluster.waiting
+    cluster.released.set()
+    assert read_on(reader, 19) == [(0, n) for n in range(21, 40)]
+    reader.close()
+
+
+def read_on(reader: KafkaReader, count: int) -> list[Place]:
+    """Read so many records; answers may take a while."""
+    found: list[Place] = []
+
+    def enough() -> bool:
+        found.extend(read(reader))
+        return len(found) >= count
+
+    until(enough)
+    return found
+
+
+def until(condition: Callable[[], Any]) -> None:
+    deadline_s = time.monotonic() + 50.0
+    while not condition():
+        assert time.monotonic() < deadline_s, "not in time"
+        time.sleep(0.001)
 
 
 def lost_records(cluster: FakeCluster) -> tuple[KafkaReader, list[RestoredState]]:
