@@ -62,18 +62,23 @@ class FakeTransactions(FakeCluster):
     Attributes:
         asked: how often each kind of request came.
         visible: values of committed transactions.
+        refusals: {kind of request: the code that it is answered with}.
     """
 
     asked: Counter[str] = field(default_factory=Counter)
     visible: list[tuple[Partition, bytes]] = field(default_factory=list)
     tokens: dict[str, int] = field(default_factory=dict)
     known: dict[str, _Id] = field(default_factory=dict)
+    refusals: dict[str, int] = field(default_factory=dict)
+    _refusal: int = 0
 
     def connect(self, address: Address, security: Security) -> FakeConnection:
         return _Connection(self, address)
 
     def answer(self, node: int, request: Request) -> Response:
-        self.asked[request.name.removesuffix("Request")] += 1
+        kind = request.name.removesuffix("Request")
+        self.asked[kind] += 1
+        self._refusal = self.refusals.get(kind, 0)
         answers: dict[str, Callable[[Request], Response]] = {
             "InitProducerIdRequest": self._init,
             "AddPartitionsToTxnRequest": self._add_partitions,
@@ -94,10 +99,12 @@ class FakeTransactions(FakeCluster):
         id_.epoch += 1
         id_.end(_EMPTY)
         return InitProducerIdResponse(
-            error_code=0, producer_id=id_.producer, producer_epoch=id_.epoch
+            error_code=self._refusal, producer_id=id_.producer, producer_epoch=id_.epoch
         )
 
     def _code(self, id_: str, producer: int, epoch: int) -> int:
+        if self._refusal:
+            return self._refusal
         known = self.known.get(id_)
         if known is None or known.producer != producer:
             return t.INVALID_PRODUCER_ID_MAPPING
@@ -166,6 +173,8 @@ class FakeTransactions(FakeCluster):
         data = pa.py_buffer(bytes(records))
         (batch,) = batches(data)
         known = self.known[id_]
+        if self._refusal:
+            return self._refusal
         if batch.producer != known.producer:
             return t.INVALID_PRODUCER_ID_MAPPING
         if partition not in known.partitions:

@@ -16,6 +16,7 @@ from headrace.engine.connectors.kafka import fetcher as fetcher_module
 from headrace.engine.connectors.kafka.cluster import Partition
 from headrace.engine.connectors.kafka.errands import in_thread
 from headrace.engine.connectors.kafka.group import GroupCommits
+from headrace.engine.connectors.kafka.planning import plan
 from headrace.engine.connectors.kafka.source import (
     KafkaReader,
     KafkaSource,
@@ -520,6 +521,13 @@ def test_mistakes_are_told_when_the_pipeline_is_built() -> None:
     cluster.topic_errors.clear()
     cluster.group_error = 30
     refused("GROUP_AUTHORIZATION_FAILED .* on the group", cluster, group="g")
+
+
+def test_a_broker_that_is_not_there_is_told_when_the_pipeline_is_built() -> None:
+    cluster = filled()
+    cluster.down.add(0)
+    with pytest.raises(AddressUnreachable, match=r"Kafka at fake:9000 .* for 0\.2 s"):
+        plan(cluster.client(), ["t"], start="earliest", bounded=False, committed=True, group=None)
 
 
 def described(**options: Any) -> KafkaSource:

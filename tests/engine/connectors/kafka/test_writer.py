@@ -164,6 +164,15 @@ def test_an_unknown_topic_of_a_column_is_named(opened: Open, kafka: Kafka, topic
 
 
 @pytest.mark.services
+def test_a_time_limit_above_that_of_the_broker_is_told(
+    opened: Open, kafka: Kafka, topic: str
+) -> None:
+    sink = KafkaSink(Layout(topic=topic, value="text"), kafka.address, transaction_timeout="1h")
+    with pytest.raises(HeadraceError, match=r"transaction_timeout=3600 s: lower it, or raise"):
+        opened(sink, job=topic).write(texts("a"))
+
+
+@pytest.mark.services
 @pytest.mark.usefixtures("eager")
 def test_an_open_transaction_that_timed_out_is_told_as_one(
     opened: Open, kafka: Kafka, topic: str
@@ -245,4 +254,25 @@ def test_a_transaction_without_records_is_not_handed_over() -> None:
     fake.committer.commit(2, writer.precommit(2))
     assert fake.visible == [b"a"]
     assert fake.cluster.asked["InitProducerId"] == 1
+    writer.close()
+
+
+@pytest.mark.parametrize(
+    ("kind", "code", "sentence"),
+    [
+        ("InitProducerId", 53, "transactional ids whose names begin with the job's"),
+        ("InitProducerId", 50, r"allows less than transaction_timeout=900 s: lower it"),
+        ("AddPartitionsToTxn", 29, r"partition t-\d .* allow WRITE and DESCRIBE"),
+        ("AddOffsetsToTxn", 30, "allow READ of groups whose names begin with the job's"),
+        ("TxnOffsetCommit", 29, "READ as well, for the transaction's token"),
+        ("Produce", 29, r"partition t-\d: this user may not write to it"),
+        ("Produce", 31, "allow IDEMPOTENT_WRITE on the cluster"),
+    ],
+)
+def test_what_a_broker_refuses_is_told_with_what_to_do(kind: str, code: int, sentence: str) -> None:
+    fake = FakeSink()
+    fake.cluster.refusals[kind] = code
+    writer = fake.writer(1)
+    with pytest.raises(HeadraceError, match=f"^sink 'out': .*{sentence}"):
+        fake.precommit(writer, "a")
     writer.close()
