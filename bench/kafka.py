@@ -1,10 +1,12 @@
-"""How much processor time the Kafka client takes: records to a broker, and back into Arrow.
+"""How much processor time the Kafka client takes: records to a broker, and back into Arrow; and how
+long the sink's pre-commits take.
 
     headrace bench kafka --servers localhost:9092
 
 Batches are encoded and sent to a topic of two partitions, which is deleted at the end, and read
-back through the reader of `hr.read.kafka`. Only this process's processor time counts, since a
-broker on the same machine takes its share; the time until the last record is given as well.
+back through the reader of `hr.read.kafka`. Then the sink's whole writer and its pre-commits are
+measured (`kafka_sink.py`). Only this process's processor time counts, since a broker on the same
+machine takes its share; the time until the last record is given as well.
 """
 
 from __future__ import annotations
@@ -12,6 +14,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -29,6 +32,8 @@ from headrace.engine.connectors.kafka.source import KafkaSource
 from headrace.engine.connectors.kafka.values import Rows
 from headrace.engine.contract.operators import OperatorContext, SourceStatus
 
+from .kafka_sink import time_checkpoints, write
+
 _BATCH_ROWS = 8192
 _PARTITIONS = 2
 _UNDER_WAY_MAX = 4
@@ -44,8 +49,13 @@ def run(
     value_bytes: int,
     compression: Compression,
     patience_s: float,
+    rate: float,
+    seconds: float,
 ) -> dict[str, Any]:
     """Write and read `records`, rounded up to whole batches.
+
+    Args:
+        rate: records per second while pre-commits are timed, for so many `seconds`.
 
     Returns one flat object with the keys of docs/cli.md, `bench kafka`.
 
@@ -63,12 +73,26 @@ def run(
         )
         _ = source.schema
         read = _timed(lambda: _read(source))
+        values = _values(value_bytes)
+        sink, keyed = (
+            _timed(partial(write, servers, topic, values, batches, compression, key=key))
+            for key in (False, True)
+        )
+        checkpoints = time_checkpoints(
+            servers,
+            topic,
+            value_bytes=value_bytes,
+            compression=compression,
+            rate=rate,
+            seconds=seconds,
+        )
     found = {"bench": "kafka", "compression": compression, "value_bytes": value_bytes}
-    for word, (count, wall_s, processor_s) in (("write", written), ("read", read)):
+    timed = {"write": written, "read": read, "sink": sink, "sink_keyed": keyed}
+    for word, (count, wall_s, processor_s) in timed.items():
         found[f"{word}_per_processor_s"] = round(count / processor_s)
         found[f"{word}_per_s"] = round(count / wall_s)
     correct = written[0] == read[0] == batches * _BATCH_ROWS
-    return {**found, "records": written[0], "correct": correct}
+    return {**found, **checkpoints, "records": written[0], "correct": correct}
 
 
 def _timed(work: Any) -> tuple[int, float, float]:

@@ -510,10 +510,21 @@ def kafka(
     patience: Annotated[
         float, Parameter(validator=validators.Number(gt=0), help="With a broker, in seconds.")
     ] = 30.0,
+    rate: Annotated[
+        float,
+        Parameter(
+            validator=validators.Number(gt=0),
+            help="Records per second while pre-commits are timed.",
+        ),
+    ] = 20_000.0,
+    seconds: Annotated[
+        float, Parameter(validator=validators.Number(gt=0), help="How long pre-commits are timed.")
+    ] = 20.0,
     json: Json = False,
 ) -> int:
     """Write records to a topic of Kafka's and read them back: records per second of this process's
-    processor time.
+    processor time, by the codec and by the whole sink; and how long pre-commits and checkpoints
+    take at one a second.
 
     Exit code 3 if a record is missing.
     """
@@ -530,6 +541,8 @@ def kafka(
         value_bytes=value_bytes,
         compression=compression,
         patience_s=patience,
+        rate=rate,
+        seconds=seconds,
     )
     return show_measured(found, as_json=json)
 

@@ -5,7 +5,8 @@ Every case is a job of its own, with rows of its own, so that all may write to o
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -57,14 +58,15 @@ def check_sink(
         raise UserError(f"the sink promises {sink.delivery!r}: exactly-once or at-least-once")
     sink.check(schema)
     for number, case in enumerate(_CASES):
-        with findings.case(_name(case)):
-            case(kit.job(number))
+        with findings.case(_name(case)), kit.job(number) as job:
+            case(job)
     if other_process:
-        with findings.case(_name(_another_process_recovers)):
-            _another_process_recovers(kit.job(len(_CASES) + 1))
+        with findings.case(_name(_another_process_recovers)), kit.job(len(_CASES) + 1) as job:
+            _another_process_recovers(job)
     if lose is not None:
-        with findings.case(_name(_a_transaction_is_lost_by_the_other_side)):
-            _a_transaction_is_lost_by_the_other_side(kit.job(len(_CASES)), lose)
+        name = _name(_a_transaction_is_lost_by_the_other_side)
+        with findings.case(name), kit.job(len(_CASES)) as job:
+            _a_transaction_is_lost_by_the_other_side(job, lose)
     return findings.conclude()
 
 
@@ -76,9 +78,15 @@ class _Kit:
     left_open: Callable[[], Collection[object]] | None
     settle_s: float
 
-    def job(self, number: int) -> _Job:
-        """Make the job of one case."""
-        return _Job(self, f"kit-{number}", number * _SPAN)
+    @contextmanager
+    def job(self, number: int) -> Iterator[_Job]:
+        """Make the job of one case; its writers are closed at the end."""
+        job = _Job(self, f"kit-{number}", number * _SPAN)
+        try:
+            yield job
+        finally:
+            for run in job.runs:
+                run.crash()
 
 
 class _Job:
@@ -89,11 +97,13 @@ class _Job:
         self.sink = kit.make_sink()
         self.exact = self.sink.delivery == "exactly-once"
         self._kit = kit
+        self.runs: list[PlayedRun] = []
         self._first = self._next = first
 
     def run(self, owner: str = "0a", operator: str = OPERATOR, job: str = "") -> PlayedRun:
         """Begin a run, in the directory of this owner; without a `job`, of the case's own."""
-        return PlayedRun(self.sink, job or self.name, owner, operator)
+        self.runs.append(PlayedRun(self.sink, job or self.name, owner, operator))
+        return self.runs[-1]
 
     def rows(self) -> pa.RecordBatch:
         """Make rows that no other case has."""

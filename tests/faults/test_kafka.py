@@ -15,11 +15,15 @@ from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 
 from headrace.engine.connectors.kafka import transactions
 from headrace.engine.connectors.kafka.cluster import Cluster, parse_servers
+from headrace.engine.connectors.kafka.outgoing import Layout
 from headrace.engine.connectors.kafka.security import Security
+from headrace.engine.connectors.kafka.sink import KafkaSink
+from headrace.engine.contract.operators import OperatorContext, Transaction
 from tests.services.kafka import Kafka
 
 from .conftest import Program, wait_for, wait_until_dead
@@ -27,6 +31,7 @@ from .conftest import Program, wait_for, wait_until_dead
 pytestmark = [pytest.mark.services, pytest.mark.slow]
 
 DRIVER = Path(__file__).with_name("kafka_driver.py")
+WRITER = Path(__file__).with_name("kafka_writer.py")
 #: More than the job makes before it is hurried.
 ROWS = 300_000
 ROWS_LONG = 1_500_000
@@ -109,11 +114,11 @@ def campaign(tmp_path: Path, kafka: Kafka, long: bool) -> Iterator[Campaign]:
         made.end()
 
 
-def open_transactions(kafka: Kafka) -> list[str]:
+def open_transactions(kafka: Kafka, job: str = "to-kafka") -> list[str]:
     cluster = Cluster(parse_servers(kafka.address), Security())
     try:
         # The broker may have transactions of other tests.
-        return transactions.open_ids(cluster, "to-kafka.")
+        return transactions.open_ids(cluster, f"{job}.")
     finally:
         cluster.close()
 
@@ -128,5 +133,81 @@ def test_every_record_arrives_once_through_kills(campaign: Campaign, long: bool)
     counts = Counter(
         json.loads(each)["sequence"] for each in campaign.kafka.consume(campaign.topic)
     )
-    doubled = sum(1 for count in counts.values() if count > 1)
-    assert (len(counts), doubled) == (campaign.rows, 0)
+    lost = sorted(set(range(campaign.rows)) - set(counts))
+    doubled = sorted(number for number, count in counts.items() if count > 1)
+    assert not lost, f"{len(lost)} records are lost: {shown(lost)}"
+    assert not doubled, f"{len(doubled)} records came more than once: {shown(doubled)}"
+    assert len(counts) == campaign.rows, "records that the job has not made"
+
+
+def shown(numbers: list[int]) -> str:
+    """Some of the numbers: neighbours tell of a transaction."""
+    return f"{numbers[:20]} to {numbers[-1]}" if numbers else ""
+
+
+@pytest.fixture
+def topic(kafka: Kafka) -> str:
+    return kafka.create_topic(f"zombie-{time.time_ns()}")
+
+
+@pytest.fixture
+def writer(kafka: Kafka, topic: str) -> Iterator[Program]:
+    """A writer of the first attempt of the job that has the name of its topic."""
+    program = Program(str(WRITER), kafka.address, topic, "1")
+    program.until("open")
+    yield program
+    program.close()
+
+
+@pytest.mark.parametrize("frozen", ["between transactions", "amid a transaction"])
+def test_a_writer_frozen_through_a_recovery_leaves_nothing_open(
+    kafka: Kafka, topic: str, writer: Program, frozen: str
+) -> None:
+    job = Attempt(kafka, topic)
+    job.committer.recover(0, [], epoch=1)
+    writer.tell("write first")
+    writer.tell("precommit 1")
+    job.committer.commit(1, [Transaction(**each) for each in writer.until("precommitted")])
+    if frozen == "amid a transaction":
+        writer.tell("write of nobody")
+        writer.until("written")
+    os.kill(writer.process.pid, signal.SIGSTOP)
+    job.committer.recover(1, [], epoch=2)
+    job.checkpoint(2, "second")
+    writer.tell("write of nobody, later")
+    os.kill(writer.process.pid, signal.SIGCONT)
+    if frozen == "amid a transaction":
+        assert "Kafka has ended the open transaction" in writer.until("failed")
+    else:
+        writer.until("written")
+        assert open_transactions(kafka, topic), "the writer has begun a transaction"
+        writer.tell("precommit 2")
+        assert writer.until("precommitted"), "of a checkpoint that nobody completes"
+    values = ["first", "second"]
+    for checkpoint in itertools.count(3):
+        values.append(str(checkpoint))
+        job.checkpoint(checkpoint, str(checkpoint))
+        if not open_transactions(kafka, topic):
+            break
+        assert checkpoint < 100, f"{open_transactions(kafka, topic)} is open"
+        time.sleep(0.1)
+    assert sorted(kafka.consume(topic)) == sorted(values)
+    job.writer.close()
+
+
+class Attempt:
+    """The committer of a job, and the writer of its second attempt."""
+
+    def __init__(self, kafka: Kafka, topic: str) -> None:
+        sink = KafkaSink(Layout(topic=topic, value="text"), kafka.address)
+        self.writer = sink.writer()
+        self.writer.open(OperatorContext(topic, "out", 0, 1, 128, 2, owner="run"))
+        committer = sink.committer(topic, "out")
+        assert committer is not None
+        self.committer = committer
+        self.committer.own("run", anew=True)
+
+    def checkpoint(self, checkpoint: int, text: str) -> None:
+        """Write a record, and commit it."""
+        self.writer.write(pa.record_batch({"text": [text]}))
+        self.committer.commit(checkpoint, self.writer.precommit(checkpoint))

@@ -37,36 +37,6 @@ def create(kafka: Kafka, partitions: int) -> str:
     return kafka.create_topic(f"source-{time.time_ns()}", partitions)
 
 
-def committed(kafka: Kafka, topic: str) -> Counter[Record]:
-    """What another client sees, from the first record to the last."""
-    config = {
-        "bootstrap.servers": kafka.address,
-        "group.id": "judge",
-        "isolation.level": "read_committed",
-        "enable.partition.eof": True,
-        "enable.auto.commit": False,
-        "auto.offset.reset": "earliest",
-    }
-    consumer = Consumer(config)
-    partitions = list(consumer.list_topics(topic, 30).topics[topic].partitions)
-    consumer.assign([TopicPartition(topic, each, 0) for each in partitions])
-    found: Counter[Record] = Counter()
-    ended: set[int] = set()
-    deadline = time.monotonic() + WAIT_S
-    while ended != set(partitions):
-        assert time.monotonic() < deadline, "the judge did not come to the end"
-        for message in consumer.consume(5000, 1.0):
-            partition, offset = message.partition(), message.offset()
-            assert partition is not None
-            assert offset is not None
-            if message.error():
-                ended.add(partition)
-            else:
-                found[partition, offset, message.value() or b""] += 1
-    consumer.close()
-    return found
-
-
 def visible(folder: Path) -> Counter[Record]:
     """What the job has made visible."""
     found: Counter[Record] = Counter()
@@ -184,7 +154,7 @@ def test_committed_records_arrive_once_through_kills(
         handle.rescale(3)
         kill_workers(10 if long else 2)
         writer.stop()
-        expected = committed(kafka, topic)
+        expected = kafka.committed(topic)
         out = tmp_path / "out"
         wait_for(lambda: sum(visible(out).values()) >= len(expected), "the last records")
         handle.stop()
@@ -206,7 +176,7 @@ def test_a_broker_that_is_away_does_not_restart_the_job(kafka: Kafka, tmp_path: 
         time.sleep(5)
         kafka.restart()
         writer.stop()
-        expected = committed(kafka, topic)
+        expected = kafka.committed(topic)
         wait_for(
             lambda: sum(visible(tmp_path / "out").values()) >= len(expected), "the last records"
         )
@@ -214,6 +184,30 @@ def test_a_broker_that_is_away_does_not_restart_the_job(kafka: Kafka, tmp_path: 
         result = handle.wait(WAIT_S)
     assert result.restarts == 0
     assert visible(tmp_path / "out") == expected
+
+
+def test_checkpoints_and_the_end_of_the_job_do_not_wait_for_a_broker_that_hangs(
+    kafka: Kafka, tmp_path: Path
+) -> None:
+    topic = create(kafka, 2)
+    writer = Writer(kafka, topic, 2)
+    with running(reading(kafka, topic, tmp_path)) as handle:
+        wait_for(lambda: visible(tmp_path / "out"), "records")
+        kafka.freeze()
+        completed = handle.status().completed
+        # The looks for new partitions hang, too: there is one each second.
+        wait_for(lambda: handle.status().completed >= completed + 8, "checkpoints")
+        began_s = time.monotonic()
+        handle.stop()
+        result = handle.wait(WAIT_S)
+        took_s = time.monotonic() - began_s
+    kafka.thaw()
+    writer.stop()
+    assert result.restarts == 0
+    # A broker is given up after thirty seconds.
+    assert took_s < 25
+    seen, expected = visible(tmp_path / "out"), kafka.committed(topic)
+    assert seen <= expected
 
 
 def test_deleted_records_are_told(kafka: Kafka, tmp_path: Path) -> None:
@@ -240,11 +234,11 @@ def test_a_bounded_read_ends_at_what_was_there(kafka: Kafka) -> None:
     wait_for(lambda: writer.committed >= 300, "transactions")
     writer.stop()
     # A commit is acknowledged some moments before readers see it.
-    wait_for(lambda: len(committed(kafka, topic)) == writer.committed, "the last transaction")
+    wait_for(lambda: len(kafka.committed(topic)) == writer.committed, "the last transaction")
     read = hr.read.kafka(topic, servers=kafka.address, name="in", stop="latest", value="text")
     result = hr.Job("bounded", read.write.collect(name="out")).run("threads", parallelism=2)
     found = result.collected["out"]
     columns = [found.column(name).to_pylist() for name in ("partition", "offset", "value")]
     records = Counter((p, n, value.encode()) for p, n, value in zip(*columns, strict=True))
-    assert records == committed(kafka, topic)
+    assert records == kafka.committed(topic)
     assert records

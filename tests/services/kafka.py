@@ -10,8 +10,9 @@ import struct
 import subprocess
 import threading
 import time
-from collections.abc import Mapping
-from contextlib import suppress
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from . import jars
@@ -21,6 +22,7 @@ from .service import Service
 JARS = FOLDER / "kafka-jars"
 POM = Path(__file__).with_name("pom.xml")
 CONSOLE_CONSUMER = "org.apache.kafka.tools.consumer.ConsoleConsumer"
+TRANSACTIONS = "org.apache.kafka.tools.TransactionsCommand"
 _MARK = "end of what was there at "
 
 _PROPERTIES = """\
@@ -129,23 +131,67 @@ class Kafka(Service):
             command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True
         ) as reader:
             assert reader.stdout is not None
-            watchdog = threading.Timer(WAIT_S, reader.kill)
-            watchdog.start()
-            for line in reader.stdout:
-                partitions -= line.rstrip("\n") == mark
-                if not partitions:
-                    break
-                values.append(line.rstrip("\n"))
-            watchdog.cancel()
+            with _killed_when_silent(reader) as heard:
+                for line in reader.stdout:
+                    heard()
+                    partitions -= line.rstrip("\n") == mark
+                    if not partitions:
+                        break
+                    values.append(line.rstrip("\n"))
             reader.kill()
-        assert not partitions, f"{partitions} partitions of {topic} have no end: what is open?"
+        assert not partitions, self._no_end(topic, partitions, len(values))
         return [value for value in values if not value.startswith(_MARK)]
+
+    def _no_end(self, topic: str, partitions: int, count: int) -> str:
+        """Say why the console consumer came to no end: a transaction is open, or it was slow."""
+        listed = self.tool(TRANSACTIONS, "--bootstrap-server", self.address, "list")
+        ongoing = [line for line in listed.splitlines()[1:] if _is_open(line)]
+        why = f"open: {ongoing}" if ongoing else "no transaction is open: it was too slow, or ended"
+        return (
+            f"{partitions} partitions of {topic} have no end after {count} values, and then none"
+            f" for {WAIT_S:.0f} s; {why}"
+        )
 
     def peek(self, topic: str, *, idle_ms: int = 4_000) -> list[str]:
         """Read the committed values of a topic, until there are none for a while."""
         return self.tool(
             CONSOLE_CONSUMER, *self._reading(topic), "--timeout-ms", str(idle_ms)
         ).splitlines()
+
+    def committed(self, topic: str) -> Counter[tuple[int, int, bytes]]:
+        """Read (partition, offset, value) of what is committed now, up to the first open
+        transaction of each partition, by another client.
+        """
+        from confluent_kafka import Consumer, TopicPartition
+
+        config = {
+            "bootstrap.servers": self.address,
+            "group.id": "judge",
+            "isolation.level": "read_committed",
+            "enable.partition.eof": True,
+            "enable.auto.commit": False,
+            "auto.offset.reset": "earliest",
+            "fetch.wait.max.ms": 10,
+        }
+        consumer = Consumer(config)
+        partitions = list(consumer.list_topics(topic, 30).topics[topic].partitions)
+        consumer.assign([TopicPartition(topic, each, 0) for each in partitions])
+        found: Counter[tuple[int, int, bytes]] = Counter()
+        ended: set[int] = set()
+        deadline = time.monotonic() + WAIT_S
+        while ended != set(partitions):
+            assert time.monotonic() < deadline, f"{topic} was not read to its end"
+            # `consume` waits until it has as many as asked for, or time is up.
+            for message in consumer.consume(5000, 0.05):
+                partition, offset = message.partition(), message.offset()
+                assert partition is not None
+                assert offset is not None
+                if message.error():
+                    ended.add(partition)
+                else:
+                    found[partition, offset, message.value() or b""] += 1
+        consumer.close()
+        return found
 
     def _reading(self, topic: str) -> list[str]:
         place = ["--bootstrap-server", self.address, "--topic", topic, "--from-beginning"]
@@ -161,3 +207,32 @@ class Kafka(Service):
             producer.produce(topic, mark, partition=partition)
         assert producer.flush(30.0) == 0, f"{topic}: no mark could be written"
         return len(partitions)
+
+
+def _is_open(line: str) -> bool:
+    """Whether a line of the list of transactions tells of one that readers wait for."""
+    return any(state in line for state in ("Ongoing", "Prepare"))
+
+
+@contextmanager
+def _killed_when_silent(process: subprocess.Popen[str]) -> Iterator[Callable[[], None]]:
+    """Kill the process when the function given was not called for `WAIT_S`."""
+    over = threading.Event()
+    last_s = time.monotonic()
+
+    def heard() -> None:
+        nonlocal last_s
+        last_s = time.monotonic()
+
+    def watch() -> None:
+        while not over.wait(1.0):
+            if time.monotonic() - last_s > WAIT_S:
+                process.kill()
+
+    watchdog = threading.Thread(target=watch, daemon=True)
+    watchdog.start()
+    try:
+        yield heard
+    finally:
+        over.set()
+        watchdog.join()

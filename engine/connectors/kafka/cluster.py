@@ -126,6 +126,7 @@ class Cluster:
         self._connections: dict[Address, Connection] = {}
         self._topics: dict[str, Topic] = {}
         self._coordinators: dict[tuple[int, str], Address] = {}
+        self._stopped = False
 
     def __str__(self) -> str:
         return ",".join(map(str, self.servers))
@@ -142,15 +143,20 @@ class Cluster:
             try:
                 return attempt()
             except BrokerLost as error:
-                if self._clock() + pause_s > deadline:
+                if self._stopped or self._clock() + pause_s > deadline:
                     raise AddressUnreachable(
                         f"Kafka at {self} could not be reached for {patience_s:g} s: {error}"
                     ) from error
             except BrokerError as error:
-                if not error.retriable or self._clock() + pause_s > deadline:
+                late = self._stopped or self._clock() + pause_s > deadline
+                if late or not error.retriable:
                     raise
             self._sleep(pause_s)
             pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
+
+    def stop_trying(self) -> None:
+        """Repeat no call any more. For any thread."""
+        self._stopped = True
 
     def any(self, request: Request, *, max_version: int | None = None) -> Response:
         """Ask a broker, whichever answers. Raises: BrokerLost, when none does."""

@@ -4,6 +4,11 @@ A commit ends a transaction by its three names. An end that answers "over" is lo
 transaction's token, so nothing is lost without a word. A recovery commits what the checkpoint
 names, then takes the ids of all other open transactions of the run, which aborts them and shuts out
 writers that still live.
+
+A writer that was frozen meanwhile may begin a transaction afterwards: no checkpoint names it, and
+readers of committed records wait for it until it times out. So commits sweep behind epochs before
+the recovery's, soon after the recovery at first, then ever more rarely: a list of open transactions
+is a round trip to each broker.
 """
 
 from __future__ import annotations
@@ -23,6 +28,9 @@ _log = logging.getLogger(__name__)
 
 #: How long one call asks: the coordinator repeats a failed one.
 _PATIENCE_S = 5.0
+#: From a recovery to the first sweep, and between two sweeps at most.
+_FIRST_SWEEP_S = 1.0
+_LONGEST_SWEEP_S = 60.0
 
 
 class KafkaCommitter:
@@ -43,6 +51,10 @@ class KafkaCommitter:
         self._run = ""
         #: Ids of transactions whose age has been told.
         self._told: set[str] = set()
+        #: Writers of epochs up to this one are over; None: of none.
+        self._over: int | None = None
+        self._next_sweep_s = 0.0
+        self._between_sweeps_s = _FIRST_SWEEP_S
 
     def own(self, owner: str, *, anew: bool) -> None:
         """Work for this run, and say how long its transactions wait for a commit."""
@@ -76,27 +88,42 @@ class KafkaCommitter:
                 t.abort(cluster, id_)
 
     def commit(self, checkpoint: int, transactions: Sequence[Transaction]) -> None:
-        """Commit in order.
+        """Commit in order, and sweep behind writers that are over, if it is time.
 
         Raises: CommitLost; HeadraceError, and may be repeated.
         """
         with self._connected() as cluster:
-            for transaction in transactions:
-                self._warn_of_age(transaction)
-                self._commit_one(cluster, transaction)
-                self._told.discard(transaction.id)
+            self._commit(cluster, transactions)
+            if self._over is not None and self._clock() >= self._next_sweep_s:
+                self._abort_up_to(cluster, self._over)
+                self._between_sweeps_s = min(2 * self._between_sweeps_s, _LONGEST_SWEEP_S)
+                self._next_sweep_s = self._clock() + self._between_sweeps_s
 
     def recover(
         self, checkpoint: int, committed: Sequence[Transaction], *, epoch: int | None = None
     ) -> None:
         """Commit again, then abort other open transactions of this run, up to `epoch`."""
-        self.commit(checkpoint, committed)
-        prefix = self._family.of_run(self._run)
         with self._connected() as cluster:
-            for id_ in t.open_ids(cluster, prefix):
-                begun = t.epoch_of(id_, prefix)
-                if begun is not None and (epoch is None or begun <= epoch):
-                    t.abort(cluster, id_)
+            self._commit(cluster, committed)
+            self._abort_up_to(cluster, epoch)
+        # The attempt that follows has the epoch itself.
+        self._over = None if epoch is None else epoch - 1
+        self._between_sweeps_s = _FIRST_SWEEP_S
+        self._next_sweep_s = self._clock() + _FIRST_SWEEP_S
+
+    def _commit(self, cluster: Cluster, transactions: Sequence[Transaction]) -> None:
+        for transaction in transactions:
+            self._warn_of_age(transaction)
+            self._commit_one(cluster, transaction)
+            self._told.discard(transaction.id)
+
+    def _abort_up_to(self, cluster: Cluster, epoch: int | None) -> None:
+        """Abort open transactions of this run whose epoch is not above; None: of every epoch."""
+        prefix = self._family.of_run(self._run)
+        for id_ in t.open_ids(cluster, prefix):
+            begun = t.epoch_of(id_, prefix)
+            if begun is not None and (epoch is None or begun <= epoch):
+                t.abort(cluster, id_)
 
     def _commit_one(self, cluster: Cluster, transaction: Transaction) -> None:
         payload = transaction.payload

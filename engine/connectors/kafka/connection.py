@@ -46,6 +46,9 @@ CLIENT_ID = "headrace"
 RESPONSE_BYTES_MAX = 256 << 20
 CONNECT_TIMEOUT_S = 10.0
 REQUEST_TIMEOUT_S = 30.0
+#: An answer that has begun comes without longer pauses. A source waits for the rest of an answer
+#: within a poll.
+STALL_S = 5.0
 #: A response's header: its number, and fields that later brokers add.
 _HEADER_BYTES_MAX = 1024
 #: Pieces in one call of the system; POSIX grants 1024.
@@ -249,22 +252,23 @@ class Connection:
 
     def _read_frame(self) -> pa.Buffer:
         deadline = time.monotonic() + self._timeout_s
-        (size,) = struct.unpack(">i", self._read(4, deadline))
+        (size,) = struct.unpack(">i", self._read(4, deadline, self._timeout_s))
         if not 4 <= size <= RESPONSE_BYTES_MAX:
             raise self._bad(
                 f"announced a response of {size} bytes, and at most {RESPONSE_BYTES_MAX} are taken;"
                 " does a Kafka broker listen there, and with this security_protocol?"
             )
-        return self._read(size, deadline)
+        return self._read(size, deadline, min(STALL_S, self._timeout_s))
 
-    def _read(self, size: int, deadline: float) -> pa.Buffer:
+    def _read(self, size: int, deadline: float, pause_s: float) -> pa.Buffer:
         # Arrow's allocator keeps memory warm; fresh pages would cost more than the copy.
         data = pa.allocate_buffer(size)
         view = memoryview(data).cast("B")
         try:
             while view:
                 # Each piece in the time that is left: a peer that drips bytes is lost, too.
-                self._socket.settimeout(max(0.001, deadline - time.monotonic()))
+                left_s = max(0.001, deadline - time.monotonic())
+                self._socket.settimeout(min(pause_s, left_s))
                 count = self._socket.recv_into(view)
                 if not count:
                     raise self._lost("the broker closed the connection")
@@ -272,7 +276,7 @@ class Connection:
         except BrokerLost:
             raise
         except TimeoutError as error:
-            raise self._lost(f"no answer for {self._timeout_s:g} s") from error
+            raise self._lost(f"no answer for {pause_s:g} s") from error
         except OSError as error:
             raise self._lost(error) from error
         return data

@@ -20,6 +20,8 @@ from .progress import offsets_of
 _log = logging.getLogger(__name__)
 #: How long one commit is tried.
 PATIENCE_S = 10.0
+#: How long the end of a source waits for the last one.
+_CLOSE_S = 2.0
 
 
 class GroupCommits:
@@ -47,7 +49,7 @@ class GroupCommits:
         with self._changed:
             self._closed = True
             self._changed.notify()
-        self._thread.join(timeout=self._patience_s)
+        self._thread.join(timeout=_CLOSE_S)
 
     def _run(self) -> None:
         while True:

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from kafka.protocol.consumer import ListOffsetsRequest, OffsetCommitRequest, OffsetFetchRequest
 
 from .cluster import GROUP, NO_ERROR, BrokerError, Cluster, Partition
-from .connection import Request, Response
+from .connection import BrokerLost, Request, Response
 
 #: In place of a time: the offset of the oldest record, and the one behind the newest.
 EARLIEST = -2
@@ -38,8 +38,12 @@ def list_offsets(
             isolation_level=int(committed),
             topics=[_asked(topic, own, times) for topic, own in _by_topic(partitions).items()],
         )
-        connection = cluster.at(cluster.leader(partitions[0]))
-        answer = connection.call(request, max_version=_LIST_VERSION)
+        try:
+            connection = cluster.at(cluster.leader(partitions[0]))
+            answer = connection.call(request, max_version=_LIST_VERSION)
+        except BrokerLost:
+            cluster.forget_leaders()
+            raise
         for topic in answer.topics:
             for each in topic.partitions:
                 partition = Partition(topic.name, each.partition_index)

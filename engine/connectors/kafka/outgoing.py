@@ -23,6 +23,7 @@ from .partitioner import by_key
 from .record_batch import HEADERS
 
 Indices = npt.NDArray[np.int64]
+_SHORT = 1 << 15
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,6 +141,15 @@ class Partitioner:
         """
         self._column = column
         self._turn = turn
+        #: Partitions of records since `likely`, but those in turn.
+        self._recent: set[Partition] = set()
+
+    def likely(self, topic: str, partitions: int) -> set[Partition]:
+        """Return partitions that the next records will likely go to: those of the records since the
+        last call, or the next in turn.
+        """
+        recent, self._recent = self._recent, set()
+        return recent or {Partition(topic, (self._turn + 1) % partitions)}
 
     def split(
         self, topic: str, partitions: int, batch: pa.RecordBatch, rows: Rows
@@ -149,11 +159,15 @@ class Partitioner:
         Raises: HeadraceError, for a partition that the topic does not have.
         """
         if self._column is not None:
-            yield from _apart(topic, self._stated(topic, partitions, batch), rows)
+            targets = self._stated(topic, partitions, batch)
         elif rows.keys is None or rows.keys.null_count == len(rows.keys):
             yield Partition(topic, self._next(partitions)), rows
+            return
         else:
-            yield from _apart(topic, self._by_key(rows.keys, partitions), rows)
+            targets = self._by_key(rows.keys, partitions)
+        parts = list(_apart(topic, targets, rows))
+        self._recent.update(partition for partition, _ in parts)
+        yield from parts
 
     def _next(self, partitions: int) -> int:
         self._turn += 1
@@ -188,11 +202,14 @@ def as_bytes(column: pa.Array) -> pa.Array:
 
 
 def _apart(topic: str, targets: Indices, rows: Rows) -> Iterator[tuple[Partition, Rows]]:
-    order = np.argsort(targets, kind="stable")
-    taken = rows.take(order)
-    found, begins = np.unique(targets[order], return_index=True)
-    for index, begin, end in zip(found, begins, [*begins[1:], len(order)], strict=True):
-        yield Partition(topic, int(index)), taken.slice(slice(int(begin), int(end)))
+    counts = np.bincount(targets)
+    # A stable sort of numbers of two bytes is quick: it counts, and compares nothing.
+    short = targets.astype(np.int16) if len(counts) <= _SHORT else targets
+    taken = rows.take(np.argsort(short, kind="stable"))
+    ends = np.cumsum(counts)
+    for index in np.flatnonzero(counts).tolist():
+        part = slice(int(ends[index] - counts[index]), int(ends[index]))
+        yield Partition(topic, index), taken.slice(part)
 
 
 def _is_bytes(type_: pa.DataType) -> bool:

@@ -39,7 +39,7 @@ import pyarrow.compute as pc
 
 from ...contract.errors import HeadraceError
 from .compression import CODECS, BadCompression, Compression, compress, decompress, joined
-from .varints import BadVarint, Bytes, Integers, Unsigned, pack, read, zigzag
+from .varints import BadVarint, Bytes, Integers, Unsigned, pack, read, widths, zigzag
 
 HEADERS = pa.list_(pa.struct([pa.field("key", pa.string()), pa.field("value", pa.binary())]))
 TIMESTAMP = pa.timestamp("ms", tz="UTC")
@@ -142,15 +142,18 @@ def encode(
         producer: id and epoch.
         sequence: number of the first record, for the broker to know a repetition.
     """
-    times = _milliseconds(timestamps, len(values), now_ms)
-    content = _records(_binary(values), keys, times - times[0], headers)
+    first_ms = newest_ms = now_ms
+    delta: Unsigned | int = 0
+    if timestamps is not None:
+        times = _milliseconds(timestamps, now_ms)
+        first_ms, newest_ms = int(times[0]), int(times.max())
+        delta = zigzag(times - first_ms)
+    content = _records(_binary(values), keys, delta, headers)
     if compression != "none":
         content = [compress(joined(content), compression)]
     attributes = CODECS.index(compression) | (_TRANSACTIONAL if transactional else 0)
     count = len(values)
-    tail = _TAIL.pack(
-        attributes, count - 1, int(times[0]), int(times.max()), *producer, sequence, count
-    )
+    tail = _TAIL.pack(attributes, count - 1, first_ms, newest_ms, *producer, sequence, count)
     checksum = google_crc32c.value(tail)
     for part in content:
         checksum = google_crc32c.extend(checksum, part)
@@ -256,9 +259,7 @@ def is_abort(data: pa.Buffer, batch: Batch) -> bool:
     return bool(version >= 0 and type_ == 0)
 
 
-def _milliseconds(timestamps: pa.Array | None, count: int, now_ms: int) -> Integers:
-    if timestamps is None:
-        return np.full(count, now_ms, np.int64)
+def _milliseconds(timestamps: pa.Array, now_ms: int) -> Integers:
     times = timestamps.cast(pa.timestamp("ms", tz=timestamps.type.tz), safe=False).cast(pa.int64())
     return cast(Integers, pc.fill_null(times, now_ms).to_numpy(zero_copy_only=False))
 
@@ -281,7 +282,7 @@ def _filled(column: pa.Array) -> pa.Array:
 
 
 def _records(
-    values: pa.Array, keys: pa.Array | None, times: Integers, headers: pa.Array | None
+    values: pa.Array, keys: pa.Array | None, times: Unsigned | int, headers: pa.Array | None
 ) -> list[pa.Buffer]:
     """Write records side by side: length, numbers, key, length of the value, value, headers.
 
@@ -290,26 +291,29 @@ def _records(
     """
     value_lengths = _lengths(values, null=-1)
     value_length = zigzag(value_lengths)
-    numbers: list[Unsigned | int] = [0, zigzag(times), zigzag(np.arange(len(values)))]
+    #: Attributes, time, offset less that of the first record.
+    numbers: list[Unsigned | int] = [0, times, np.arange(0, 2 * len(values), 2, dtype=np.uint64)]
+    sizes: Integers = np.maximum(value_lengths, 0)
+    for each in (*numbers, value_length):
+        sizes = sizes + widths(each)
+    parts = [_filled(values)]
     if keys is None:
-        column, sizes = pack([*numbers, 1, value_length])
-        parts = [column]
+        sizes += 1
+        numbers += [1, value_length]  # a length of -1, which is null
     else:
         keys = _binary(keys)
         key_lengths = _lengths(keys, null=-1)
-        column, sizes = pack([*numbers, zigzag(key_lengths)])
-        length, width = pack([value_length])
-        sizes += np.maximum(key_lengths, 0) + width
-        parts = [column, _filled(keys), length]
-    parts.append(_filled(values))
-    sizes += np.maximum(value_lengths, 0)
+        key_length = zigzag(key_lengths)
+        sizes += widths(key_length) + np.maximum(key_lengths, 0)
+        numbers.append(key_length)
+        parts = [_filled(keys), pack([value_length])[0], *parts]
     if headers is None:
-        size, _ = pack([0, zigzag(sizes + 1)])
-        joined = pc.binary_join_element_wise(size, *parts, _EMPTY)
+        column, _ = pack([0, zigzag(sizes + 1), *numbers])
+        joined = pc.binary_join_element_wise(column, *parts, _EMPTY)
         return [_bytes_of(joined).slice(1), pa.py_buffer(b"\0")]
     parts.append(_header_bytes(headers))
-    size, _ = pack([zigzag(sizes + _lengths(parts[-1], null=0))])
-    return [_bytes_of(pc.binary_join_element_wise(size, *parts, _EMPTY))]
+    column, _ = pack([zigzag(sizes + _lengths(parts[-1], null=0)), *numbers])
+    return [_bytes_of(pc.binary_join_element_wise(column, *parts, _EMPTY))]
 
 
 def _bytes_of(column: pa.Array) -> pa.Buffer:

@@ -72,7 +72,7 @@ class KafkaSink:
         batch_bytes = size_bytes(batch_size, option="batch_size")
         if batch_bytes < _BATCH_BYTES_MIN:
             raise UserError(f"batch_size={batch_size!r}: give 1KiB or more")
-        self._settings = Settings(
+        self.settings = Settings(
             servers=parse_servers(servers),
             security=Security(options or {}),
             layout=layout,
@@ -86,30 +86,30 @@ class KafkaSink:
     @property
     def delivery(self) -> Delivery:
         """Exactly once for readers of committed records, unless said otherwise."""
-        return "exactly-once" if self._settings.exactly_once else "at-least-once"
+        return "exactly-once" if self.settings.exactly_once else "at-least-once"
 
     def check(self, schema: pa.Schema) -> None:
         """Ask for the columns in the stream, and for the topic at a broker.
 
         Raises: UserError, AddressUnreachable.
         """
-        layout = self._settings.layout
+        layout = self.settings.layout
         layout.check(schema)
-        cluster = self._settings.cluster(patience_s=_CHECK_PATIENCE_S)
+        cluster = self.settings.cluster(patience_s=_CHECK_PATIENCE_S)
         try:
             if layout.topic is None:
                 cluster.patiently(cluster.brokers)
             else:
-                self._settings.partitions(cluster, layout.topic)
+                self.settings.partitions(cluster, layout.topic)
         finally:
             cluster.close()
 
     def writer(self) -> KafkaWriter:
         """Make the writer of one subtask."""
-        return KafkaWriter(self._settings)
+        return KafkaWriter(self.settings)
 
     def committer(self, job: str, operator: str) -> KafkaCommitter | None:
         """Make the committer of this sink, which is `operator` in `job`."""
-        if not self._settings.exactly_once:
+        if not self.settings.exactly_once:
             return None
-        return KafkaCommitter(self._settings, job=job, operator=operator)
+        return KafkaCommitter(self.settings, job=job, operator=operator)

@@ -9,10 +9,11 @@ from .cluster import (
     UNKNOWN_TOPIC_OR_PARTITION,
     BrokerError,
     Cluster,
+    Connect,
     error_name,
 )
 from .compression import Compression
-from .connection import Address
+from .connection import Address, Connection
 from .outgoing import Layout
 from .security import Security
 from .transactions import INVALID_TRANSACTION_TIMEOUT, TRANSACTIONAL_ID_AUTHORIZATION_FAILED
@@ -49,10 +50,11 @@ class Settings:
     timeout_ms: int
     compression: Compression
     batch_bytes: int
+    connect: Connect = Connection
 
     def cluster(self, *, patience_s: float = WRITE_PATIENCE_S) -> Cluster:
         """Make a client; it connects when it is first asked."""
-        return Cluster(self.servers, self.security, patience_s=patience_s)
+        return Cluster(self.servers, self.security, patience_s=patience_s, connect=self.connect)
 
     def partitions(self, cluster: Cluster, topic: str) -> int:
         """Return how many partitions a topic has. Raises: UserError, AddressUnreachable."""

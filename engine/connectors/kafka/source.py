@@ -4,6 +4,9 @@ The driver plans: it asks the cluster for partitions, turns a time or "latest" i
 and ships them with the program, so that a restart before the first checkpoint reads the same
 records. From then on the checkpoints count, and the group's offsets are for others to see.
 
+A poll waits for no broker for longer than some milliseconds (`errands.py`): checkpoints and the end
+of the job go on while one is away.
+
 Partitions are read in turn, and each holds event time back by itself. Subtasks look for new
 partitions on their own, and read them from the beginning. A partition without records holds event
 time back until `with_watermark(idle_after=...)` has passed.
@@ -19,7 +22,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal, get_args
+from typing import Any, Literal, TypeVar, get_args
 
 import pyarrow as pa
 
@@ -44,6 +47,8 @@ from .cluster import (
 )
 from .cluster import PATIENCE_S as CALL_PATIENCE_S
 from .connection import Address, BrokerLost, Connection
+from .errands import Errand, Errands, in_thread
+from .errands import Start as StartErrand
 from .fetch import Fetched
 from .fetcher import PARTITION_BYTES_MAX, PATIENCE_S, Fetcher
 from .group import GroupCommits
@@ -56,10 +61,12 @@ from .values import COLUMNS, Decoded, Rows
 _log = logging.getLogger(__name__)
 Isolation = Literal["read_committed", "read_uncommitted"]
 OnMissing = Literal["error", "earliest"]
+T = TypeVar("T")
 
 #: How long a poll waits for a broker's answer: a record that comes is handed out at once, and the
 #: subtask's other work does not wait for long.
 _WAIT_S = 0.01
+_WAIT_NS = 10_000_000
 _SECOND_NS = 1_000_000_000
 
 
@@ -97,6 +104,7 @@ class KafkaSource:
     patience_s: float = PATIENCE_S
     connect: Connect = Connection
     clock: Callable[[], int] = time.monotonic_ns
+    start_errand: StartErrand = in_thread
     #: One plan, made when it is first asked for.
     _plans: list[Plan] = field(default_factory=list, init=False, repr=False, compare=False)
 
@@ -122,6 +130,10 @@ class KafkaSource:
     def cluster(self, *, patience_s: float = CALL_PATIENCE_S) -> Cluster:
         """Make a client of the cluster."""
         return Cluster(self.servers, self.security, patience_s=patience_s, connect=self.connect)
+
+    def errands(self) -> Errands:
+        """Make a client of the cluster that no poll waits for."""
+        return Errands(self.cluster(patience_s=self.patience_s), self.start_errand)
 
     def _planned(self) -> Plan:
         if not self._plans:
@@ -193,9 +205,11 @@ class KafkaReader:
         self._ledger = Ledger()
         self._index = 0
         self._parallelism = 1
-        self._cluster = source.cluster(patience_s=source.patience_s)
+        self._errands = source.errands()
+        #: A question under way, and what to do with the answer.
+        self._asked: tuple[Errand[Any], Callable[[Any], None]] | None = None
         self._fetcher = Fetcher(
-            self._cluster, committed=source.committed, patience_s=source.patience_s
+            source.errands(), committed=source.committed, patience_s=source.patience_s
         )
         self._group: GroupCommits | None = None
         #: Partitions that need no owner any more: all known at the start, and own later ones.
@@ -222,8 +236,9 @@ class KafkaReader:
 
     def poll(self, rows_max: int) -> Polled:
         """Hand out records of the next partition that has any, and keep fetches under way."""
-        self._look_for_partitions()
+        self._settle()
         self._fetch(0)
+        self._look_for_partitions()
         polled = self._hand_out(rows_max)
         if polled is None and self._turns:
             self._fetch(_WAIT_S)
@@ -231,8 +246,9 @@ class KafkaReader:
         if polled is not None:
             return polled
         if self._turns:
-            # The wait was for the answer, so the next poll may follow.
-            return Polled((), SourceStatus.IDLE)
+            # If the wait was for an answer, the next poll may follow.
+            wait_ns = _WAIT_NS if self._fetcher.is_idle else 0
+            return Polled((), SourceStatus.IDLE, wait_ns)
         if self._source.bounded:
             return Polled((), SourceStatus.END)
         return Polled((), SourceStatus.IDLE, self._until_look_ns())
@@ -259,7 +275,7 @@ class KafkaReader:
         if self._group is not None:
             self._group.close()
         self._fetcher.close()
-        self._cluster.close()
+        self._errands.close()
 
     def _deal(self, restored: Sequence[Progress] | None) -> None:
         self._topic_ids = dict(self._plan.topic_ids)
@@ -313,7 +329,9 @@ class KafkaReader:
         wanted = {
             backlog.partition: backlog.fetch_offset
             for backlog in self._turns
-            if backlog.wants_more and backlog.size_bytes < PARTITION_BYTES_MAX
+            if backlog.wants_more
+            and backlog.position >= 0
+            and backlog.size_bytes < PARTITION_BYTES_MAX
         }
         backlogs = {backlog.partition: backlog for backlog in self._turns}
         for fetched in self._fetcher.fetch(wanted, wait_s):
@@ -323,23 +341,63 @@ class KafkaReader:
             else:
                 backlog.add(fetched)
 
+    def _ask(self, question: Callable[[Cluster], T], then: Callable[[T], None]) -> bool:
+        """Ask the cluster, and act on the answer in a later poll.
+
+        Returns False when another question is under way: ask again.
+        """
+        if self._asked is not None:
+            return False
+        self._asked = (self._errands.go(question), then)
+        self._settle()
+        return True
+
+    def _settle(self) -> None:
+        """Act on an answer, if it is there.
+
+        Raises: RecordsMissing; what the question has raised.
+        """
+        if self._asked is not None and self._asked[0].is_over:
+            (errand, then), self._asked = self._asked, None
+            then(errand.result())
+
     def _find_earliest(self) -> None:
-        unknown = [backlog for backlog in self._turns if backlog.position < 0]
-        times = {backlog.partition: EARLIEST for backlog in unknown}
-        found = self._cluster.patiently(lambda: list_offsets(self._cluster, times, committed=False))
-        for backlog in unknown:
-            backlog.move(found[backlog.partition])
-            self._note(backlog)
+        times = {each.partition: EARLIEST for each in self._turns if each.position < 0}
+
+        def begin(found: dict[Partition, int]) -> None:
+            for backlog in self._turns:
+                if backlog.position < 0 and backlog.partition in found:
+                    backlog.move(found[backlog.partition])
+                    self._note(backlog)
+
+        self._ask(lambda cluster: _offsets(cluster, times), begin)
 
     def _refused(self, backlog: Backlog, fetched: Fetched) -> None:
         """Act on an error that does not pass. Raises: RecordsMissing, BrokerError."""
-        partition = backlog.partition
+        partition, position = backlog.partition, backlog.position
         if fetched.error != OFFSET_OUT_OF_RANGE:
-            raise BrokerError(f"partition {partition} of Kafka at {self._cluster}", fetched.error)
+            raise BrokerError(f"partition {partition} of Kafka at {self._errands}", fetched.error)
         if not backlog.is_empty:
             return  # asked again when the records before have been handed out
-        position = backlog.position
-        first, end = (self._offset(partition, time) for time in (EARLIEST, LATEST))
+
+        def ends(cluster: Cluster) -> tuple[int, int, Mapping[str, Topic]]:
+            first, end = (
+                _offsets(cluster, {partition: at})[partition] for at in (EARLIEST, LATEST)
+            )
+            topics = cluster.patiently(lambda: cluster.topics([partition.topic]))
+            return first, end, topics
+
+        def move(answer: tuple[int, int, Mapping[str, Topic]]) -> None:
+            if backlog.position == position and backlog.is_empty:
+                self._move_into_range(backlog, *answer)
+
+        self._ask(ends, move)
+
+    def _move_into_range(
+        self, backlog: Backlog, first: int, end: int, topics: Mapping[str, Topic]
+    ) -> None:
+        """Go on where there are records. Raises: RecordsMissing."""
+        partition, position = backlog.partition, backlog.position
         if position < first:
             self._missing(
                 f"records {position} to {first - 1} of {partition} have been deleted by retention"
@@ -348,9 +406,7 @@ class KafkaReader:
             )
             backlog.move(first)
         elif position > end:
-            self._check_ids(
-                self._cluster.patiently(lambda: self._cluster.topics([partition.topic]))
-            )
+            self._check_ids(topics)
             self._missing(
                 f"{partition} ends at {end}, and record {position} was to be read: a leader has"
                 " lost records that were read",
@@ -358,11 +414,6 @@ class KafkaReader:
             )
             backlog.move(end)
         self._note(backlog)
-
-    def _offset(self, partition: Partition, time: int) -> int:
-        times = {partition: time}
-        found = self._cluster.patiently(lambda: list_offsets(self._cluster, times, committed=False))
-        return found[partition]
 
     def _note(self, backlog: Backlog) -> None:
         topic_id = self._topic_ids.get(backlog.partition.topic, "")
@@ -413,11 +464,16 @@ class KafkaReader:
         every_ns = self._source.discover_ns
         if every_ns is None or self._source.bounded or self._source.clock() < self._next_look_ns:
             return
-        self._next_look_ns = self._source.clock() + every_ns
+        if self._ask(self._described, self._take_up_new):
+            self._next_look_ns = self._source.clock() + every_ns
+
+    def _described(self, cluster: Cluster) -> Mapping[str, Topic]:
         try:
-            topics = self._cluster.topics(self._source.topics)
+            return cluster.topics(self._source.topics)
         except (BrokerLost, BrokerError):
-            return  # the next look follows, and fetches tell when a broker stays away
+            return {}  # the next look follows, and fetches tell when a broker stays away
+
+    def _take_up_new(self, topics: Mapping[str, Topic]) -> None:
         self._check_ids(topics)
         for topic in topics.values():
             for index in sorted(topic.leaders):
@@ -432,3 +488,7 @@ class KafkaReader:
         self._ledger.note(progress)
         self._take_up(progress)
         self._refresh_open()
+
+
+def _offsets(cluster: Cluster, times: Mapping[Partition, int]) -> dict[Partition, int]:
+    return cluster.patiently(lambda: list_offsets(cluster, times, committed=False))

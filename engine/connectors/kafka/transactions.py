@@ -186,6 +186,20 @@ def add_partitions(
         _refuse(code, f"partition {partition} in transaction {transaction.id!r}")
 
 
+def check_open(cluster: Cluster, transaction: Transaction, partition: Partition) -> None:
+    """Ask whether a transaction is still open: what timed out must not get into a checkpoint.
+
+    A partition that is part of a transaction already is added again, which a coordinator answers
+    without a write to its log.
+
+    Args:
+        partition: one that was added.
+
+    Raises: BrokerError, with a code of OVER when it is not; AddressUnreachable.
+    """
+    add_partitions(cluster, transaction, [partition])
+
+
 def store_token(
     cluster: Cluster, transaction: Transaction, number: int, partition: Partition
 ) -> None:

@@ -6,7 +6,7 @@ zigzag-coded (0, -1, 1, -2 as 0, 1, 2, 3). Loops run over the bytes of a number,
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import TypeAlias
 
 import numpy as np
@@ -16,6 +16,7 @@ import pyarrow as pa
 Integers: TypeAlias = npt.NDArray[np.int64]
 Bytes: TypeAlias = npt.NDArray[np.uint8]
 Unsigned: TypeAlias = npt.NDArray[np.uint64]
+Mask: TypeAlias = npt.NDArray[np.bool_]
 
 #: Bytes of the longest number, a signed one of 64 bits.
 _BYTES_MAX = 10
@@ -31,14 +32,18 @@ def zigzag(values: Integers) -> Unsigned:
     return ((values << 1) ^ (values >> 63)).view(np.uint64)
 
 
-def widths(values: Unsigned) -> Integers:
-    """Return how many bytes each number takes."""
-    width = np.ones(len(values), np.int64)
-    longest = int(values.max(initial=0))
-    bound = 128
-    while bound <= longest:
-        width += values >= np.uint64(bound)
-        bound <<= 7
+def widths(values: Unsigned | int) -> Integers | int:
+    """Return how many bytes each number takes; a plain number, if that is the same for all."""
+    if isinstance(values, int):
+        return _width(values)
+    if not len(values):
+        return 1
+    shortest, longest = _width(int(values.min())), _width(int(values.max()))
+    if shortest == longest:
+        return longest
+    width = np.full(len(values), shortest, np.int64)
+    for count in range(shortest, longest):
+        width += values >= np.uint64(1 << 7 * count)
     return width
 
 
@@ -50,37 +55,54 @@ def pack(fields: Sequence[Unsigned | int]) -> tuple[pa.Array, Integers]:
 
     Returns: a binary column of each row's numbers, and the bytes of each row.
     """
-    each = [1 if isinstance(field, int) else widths(field) for field in fields]
-    total = sum(each)
-    assert isinstance(total, np.ndarray), "one field is a column"
-    ends = np.cumsum(total)
-    out = np.empty(int(ends[-1]) if len(ends) else 0, np.uint8)
-    at = ends - total
-    for field, width in zip(fields, each, strict=True):
-        if isinstance(width, int):
-            out[at] = field
-        else:
-            assert isinstance(field, np.ndarray), "a plain number has no widths"
-            _write(out, at, field, width)
-        at = at + width
-    offsets = np.zeros(len(total) + 1, np.int32)
-    offsets[1:] = ends
+    rows = next(len(field) for field in fields if not isinstance(field, int))
+    #: (a byte of each row, rows that have this byte; None: all).
+    pieces: list[tuple[Bytes | int, Mask | None]] = []
+    for field in fields:
+        pieces += [(field, None)] if isinstance(field, int) else _bytes_of(field)
+    every = np.empty((rows, len(pieces)), np.uint8)
+    for place, (piece, _) in enumerate(pieces):
+        every[:, place] = piece
+    total = np.full(rows, len(pieces), np.int64)
+    masks = [(place, mask) for place, (_, mask) in enumerate(pieces) if mask is not None]
+    if masks:
+        there = np.ones(every.shape, np.bool_)
+        for place, mask in masks:
+            there[:, place] = mask
+            total -= ~mask
+        out = every[there]
+    else:
+        out = every.reshape(-1)
+    offsets = np.zeros(rows + 1, np.int32)
+    np.cumsum(total, out=offsets[1:])
     buffers = [None, pa.py_buffer(offsets), pa.py_buffer(out)]
-    return pa.Array.from_buffers(pa.binary(), len(total), buffers), total
+    return pa.Array.from_buffers(pa.binary(), rows, buffers), total
 
 
-def _write(out: Bytes, at: Integers, values: Unsigned, width: Integers) -> None:
-    longest = int(width.max(initial=1))
+def _width(value: int) -> int:
+    return max(1, -(-value.bit_length() // 7))
+
+
+def _bytes_of(values: Unsigned) -> Iterator[tuple[Bytes, Mask | None]]:
+    """Yield the first byte of each number, then the second, with the numbers that have one."""
+    if not len(values):
+        return
+    shortest, longest = _width(int(values.min())), _width(int(values.max()))
+    mask: Mask | None = None
     for byte in range(longest):
-        # Most columns have numbers of one width: no selection then.
-        if byte:
-            longer = np.flatnonzero(width > byte)
-            if len(longer) < len(values):
-                at, values, width = at[longer], values[longer], width[longer]
-        piece = (values >> np.uint64(7 * byte)).astype(np.uint8) & 127
-        if byte + 1 < longest:
-            piece |= (width > byte + 1).view(np.uint8) << 7
-        out[at + byte] = piece
+        piece = (values >> np.uint64(7 * byte)).astype(np.uint8)
+        if byte + 1 == longest:
+            yield piece, mask
+            return
+        if byte + 1 < shortest:
+            piece |= 128
+            yield piece, mask
+            continue
+        more = values >= np.uint64(1 << 7 * (byte + 1))
+        piece &= 127
+        piece |= more.view(np.uint8) << 7
+        yield piece, mask
+        mask = more
 
 
 def read(data: Bytes, at: Integers) -> tuple[Integers, Integers]:

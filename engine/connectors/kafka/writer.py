@@ -4,6 +4,10 @@ The transaction is begun with its first record, in a slot whose last transaction
 (`transactions.py`). Small batches are gathered until they fill a record batch or a checkpoint asks
 for them. At pre-commit all records have been acknowledged, and the transaction carries its token.
 
+A checkpoint waits for the pre-commit, and not for what comes before: so a transaction gets its
+token, and the partitions that it will likely write to, when it begins. The pre-commit sends the
+last records, asks meanwhile whether the transaction is still open, and waits for both answers.
+
 Without transactions ("at-least-once") each batch is sent as it comes, and a pre-commit waits for
 the acknowledgements.
 """
@@ -105,12 +109,10 @@ class KafkaWriter:
         """Wait until all records are written. Raises: HeadraceError."""
         self._send_gathered()
         with self._telling():
-            if self._open is not None:
-                number = self._open.slot.number
-                anchor = min(self._added)
-                t.store_token(self._cluster, self._open.transaction, number, anchor)
+            if self._open is not None and self._added:
+                t.check_open(self._cluster, self._open.transaction, min(self._added))
             self._producer.flush()
-        if self._open is None:
+        if self._open is None or not self._added:
             return ()
         open_, self._open = self._open, None
         open_.slot.waits = True
@@ -203,6 +205,8 @@ class KafkaWriter:
         self._partitions.clear()
         self._open = _Open(slot, transaction, self._clock())
         self._warned = False
+        if (topic := settings.layout.topic) is not None:
+            self._add(self._partitioner.likely(topic, self._count(topic)))
 
     def _free_slot(self) -> _Slot:
         """Return a slot whose transaction has committed, or a new one."""
@@ -223,11 +227,14 @@ class KafkaWriter:
         return self._slots[-1]
 
     def _add(self, partitions: set[Partition]) -> None:
-        """Make partitions part of the open transaction."""
+        """Make partitions part of the open transaction, which gets its token with the first."""
         missing = partitions - self._added
         if self._open is None or not missing:
             return
         t.add_partitions(self._cluster, self._open.transaction, missing)
+        if not self._added:
+            number = self._open.slot.number
+            t.store_token(self._cluster, self._open.transaction, number, min(missing))
         self._added |= missing
 
     def _count(self, topic: str) -> int:

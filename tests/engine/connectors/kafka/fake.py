@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import struct
+import threading
 import uuid
 from collections import deque
 from collections.abc import Callable, Iterable
@@ -107,6 +108,8 @@ class FakeCluster:
         topic_errors: {topic: code in metadata}.
         down: brokers that refuse and have lost all connections.
         silent: brokers that take requests and do not answer.
+        held: names of requests, and "connect", that wait for `released`.
+        waiting: how many wait.
     """
 
     topics: dict[str, dict[int, Log]] = field(default_factory=dict)
@@ -120,6 +123,9 @@ class FakeCluster:
     committed: dict[str, dict[Partition, int]] = field(default_factory=dict)
     fetches: int = 0
     bytes_max: int = 1 << 20
+    held: set[str] = field(default_factory=set)
+    released: threading.Event = field(default_factory=threading.Event)
+    waiting: int = 0
 
     @property
     def servers(self) -> tuple[Address, ...]:
@@ -132,7 +138,14 @@ class FakeCluster:
         return self.topics[topic]
 
     def connect(self, address: Address, security: Security) -> Connection:
+        self._hold("connect")
         return FakeConnection(self, address)
+
+    def _hold(self, what: str) -> None:
+        if what in self.held:
+            self.waiting += 1
+            self.released.wait(60.0)
+            self.waiting -= 1
 
     def client(self) -> Cluster:
         return Cluster(self.servers, Security(), patience_s=0.2, connect=self.connect)
@@ -149,6 +162,7 @@ class FakeCluster:
             "OffsetCommitRequest": self._commit,
             "OffsetFetchRequest": self._group,
         }
+        self._hold(request.name)
         return answers[request.name](node, request)
 
     def _metadata(self, node: int, request: Request) -> Response:

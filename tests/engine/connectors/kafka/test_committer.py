@@ -21,6 +21,8 @@ from headrace.engine.contract.operators import OperatorContext, Transaction
 from tests.services.kafka import Kafka
 from tests.services.process import free_port, wait_for
 
+from .fake_transactions import FakeSink
+
 TEXT = pa.record_batch({"text": ["a"]})
 
 
@@ -140,7 +142,7 @@ def test_a_transaction_that_waits_for_half_of_its_time_is_told_once(
     transaction = written.precommit(1)
     late = time.time() + 31.0
     committer = KafkaCommitter(
-        written.sink._settings, job=written.topic, operator="out", clock=lambda: late
+        written.sink.settings, job=written.topic, operator="out", clock=lambda: late
     )
     written.kafka.kill()
     with caplog.at_level(logging.WARNING):
@@ -160,3 +162,45 @@ def test_a_broker_that_is_not_there_is_told_with_its_address() -> None:
     assert committer is not None
     with pytest.raises(AddressUnreachable, match=rf"{address} could not be reached for 5 s"):
         committer.own("run", anew=False)
+
+
+def test_what_a_writer_begins_that_was_frozen_through_a_recovery_is_aborted() -> None:
+    fake = FakeSink()
+    fake.committer.recover(0, [], epoch=1)
+    zombie = fake.writer(1)
+    fake.committer.commit(1, [fake.precommit(zombie, "before")])
+    fake.committer.recover(1, [], epoch=2)
+    successor = fake.writer(2)
+    fake.precommit(zombie, "of nobody")
+    waits = fake.precommit(successor, "after")
+    assert len(fake.open()) == 2
+    fake.now_s += 1.0
+    fake.committer.commit(2, [fake.precommit(successor, "and after")])
+    # The transaction of the zombie is gone, and not the successor's, which waits for its commit.
+    assert fake.open() == [waits.payload["id"]]
+    fake.committer.commit(3, [waits])
+    assert fake.open() == []
+    assert fake.visible == [b"before", b"and after", b"after"]
+
+
+def test_commits_look_for_such_transactions_ever_more_rarely() -> None:
+    fake = FakeSink()
+    fake.committer.recover(0, [], epoch=2)
+    writer = fake.writer(2)
+    listed = []
+    for checkpoint in range(1, 301):
+        fake.now_s += 1.0
+        before = fake.cluster.asked["ListTransactions"]
+        fake.committer.commit(checkpoint, [fake.precommit(writer, "x")])
+        if fake.cluster.asked["ListTransactions"] > before:
+            listed.append(checkpoint)
+    assert listed == [1, 3, 7, 15, 31, 63, 123, 183, 243]
+
+
+def test_a_commit_without_a_recovery_looks_for_nothing() -> None:
+    fake = FakeSink()
+    writer = fake.writer(1)
+    before = fake.cluster.asked["ListTransactions"]
+    fake.now_s += 1000.0
+    fake.committer.commit(1, [fake.precommit(writer, "x")])
+    assert fake.cluster.asked["ListTransactions"] == before

@@ -5,14 +5,22 @@ from __future__ import annotations
 import json
 import threading
 import time
+from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import headrace as hr
+from headrace.engine.connectors.kafka import transactions as t
+from headrace.engine.connectors.kafka.cluster import Cluster, parse_servers
 from headrace.engine.connectors.kafka.outgoing import Layout
+from headrace.engine.connectors.kafka.security import Security
 from headrace.engine.connectors.kafka.sink import KafkaSink
+from headrace.engine.contract.connectors import Delivery
 from headrace.engine.contract.errors import AddressUnreachable, UserError
+from headrace.engine.contract.operators import Transaction
+from headrace.testing import check_sink
 from tests.services.kafka import Kafka
 from tests.services.process import free_port
 
@@ -51,6 +59,40 @@ def test_an_unknown_topic_is_told_when_the_pipeline_is_built(kafka: Kafka) -> No
         hr.read.sequence(1, name="numbers").write.kafka(
             "nowhere", servers=kafka.address, name="out"
         )
+
+
+@pytest.fixture
+def cluster(kafka: Kafka) -> Iterator[Cluster]:
+    made = Cluster(parse_servers(kafka.address), Security())
+    yield made
+    made.close()
+
+
+@pytest.mark.services
+@pytest.mark.slow
+@pytest.mark.parametrize("delivery", ["exactly-once", "at-least-once"])
+def test_it_conforms(kafka: Kafka, cluster: Cluster, delivery: Delivery) -> None:
+    topic = kafka.create_topic(f"kit-{time.time_ns()}")
+
+    def make() -> KafkaSink:
+        return KafkaSink(Layout(topic=topic, key="id"), kafka.address, delivery=delivery)
+
+    def rows() -> list[dict[str, Any]]:
+        return [json.loads(value) for _, _, value in kafka.committed(topic).elements()]
+
+    def lose(transactions: Sequence[Transaction]) -> None:
+        for transaction in transactions:
+            t.abort(cluster, str(transaction.payload["id"]))
+
+    exact = delivery == "exactly-once"
+    cases = check_sink(
+        make,
+        rows,
+        lose=lose if exact else None,
+        left_open=lambda: t.open_ids(cluster, "kit-"),
+        settle_s=20.0,
+    )
+    assert len(cases) == (14 if exact else 13)
 
 
 def job(

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import random
+import time
 from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Any
 
 import pyarrow as pa
 import pytest
+from confluent_kafka import Producer
 
 from headrace.engine.connectors.kafka import fetcher as fetcher_module
 from headrace.engine.connectors.kafka.cluster import Partition
+from headrace.engine.connectors.kafka.errands import in_thread
 from headrace.engine.connectors.kafka.group import GroupCommits
+from headrace.engine.connectors.kafka.planning import plan
 from headrace.engine.connectors.kafka.source import (
     KafkaReader,
     KafkaSource,
@@ -29,6 +33,8 @@ from headrace.engine.contract.operators import (
     SourceStatus,
     StateKind,
 )
+from headrace.testing import check_source
+from tests.services.kafka import Kafka
 
 from .fake import FakeCluster, Log
 
@@ -42,6 +48,7 @@ def source(cluster: FakeCluster, **options: Any) -> KafkaSource:
         "bounded": True,
         "connect": cluster.connect,
         "patience_s": 0.2,
+        "start_errand": lambda errand: errand(),
         "rows": Rows(("partition", "offset", "value")),
     }
     return KafkaSource(**{**given, **options})
@@ -98,6 +105,26 @@ def restored(*readers: KafkaReader) -> list[RestoredState]:
 
 def every(partitions: int, records: int) -> list[Place]:
     return [(p, n) for p in range(partitions) for n in range(records)]
+
+
+@pytest.mark.services
+@pytest.mark.slow
+@pytest.mark.parametrize("stop", ["latest", None])
+def test_it_conforms(kafka: Kafka, stop: str | None) -> None:
+    topic = kafka.create_topic(f"kit-{time.time_ns()}", 3)
+    producer = Producer({"bootstrap.servers": kafka.address})
+    records = [(n % 3, b"%d" % n) for n in range(40)]
+    for partition, value in records:
+        producer.produce(topic, value, partition=partition)
+        # Small batches.
+        producer.flush()
+    columns = ["partition", "value"]
+
+    def make() -> KafkaSource:
+        return described(topics=[topic], servers=kafka.address, stop=stop, columns=columns)
+
+    rows = [{"partition": partition, "value": value} for partition, value in records]
+    assert len(check_source(make, rows)) == 7
 
 
 @pytest.mark.parametrize("seed", range(12))
@@ -269,8 +296,6 @@ def test_a_leader_that_moves_is_followed() -> None:
 
 def waited(reader: KafkaReader) -> list[Place]:
     """Read on after pauses as long as those of the fetcher."""
-    import time
-
     time.sleep(fetcher_module._PAUSE_S)
     return read(reader)
 
@@ -322,6 +347,61 @@ def test_a_broker_that_falls_silent_is_given_up(monkeypatch: pytest.MonkeyPatch)
     for _ in range(3):
         found += waited(reader)
     assert found == every(1, 40)
+
+
+@pytest.mark.parametrize("held", ["connect", "MetadataRequest", "ListOffsetsRequest"])
+def test_a_poll_does_not_wait_for_a_broker_that_hangs(held: str) -> None:
+    cluster = filled()
+    kafka = source(cluster, start_errand=in_thread, discover_ns=1, bounded=False)
+    reader = opened(kafka)
+    cluster.held.add(held)
+    until(lambda: (read(reader), cluster.waiting)[1])
+    # Another poll, a checkpoint and the end, while the broker hangs; a poll that waits for it would
+    # come back when nobody waits any more.
+    assert read(reader) == []
+    states = restored(reader)
+    reader.close()
+    assert cluster.waiting
+    cluster.released.set()
+    until(lambda: not cluster.waiting)
+    again = opened(kafka)
+    again.restore(states)
+    assert read_on(again, 40) == every(1, 40)
+    again.close()
+
+
+def test_records_that_are_missing_are_looked_into_without_a_wait() -> None:
+    cluster = filled()
+    _, states = lost_records(cluster)
+    kafka = source(cluster, start_errand=in_thread, on_missing="earliest")
+    reader = opened(kafka)
+    reader.restore(states)
+    cluster.held.add("ListOffsetsRequest")
+    until(lambda: (read(reader), cluster.waiting)[1])
+    assert read(reader) == []
+    assert cluster.waiting
+    cluster.released.set()
+    assert read_on(reader, 19) == [(0, n) for n in range(21, 40)]
+    reader.close()
+
+
+def read_on(reader: KafkaReader, count: int) -> list[Place]:
+    """Read so many records; answers may take a while."""
+    found: list[Place] = []
+
+    def enough() -> bool:
+        found.extend(read(reader))
+        return len(found) >= count
+
+    until(enough)
+    return found
+
+
+def until(condition: Callable[[], Any]) -> None:
+    deadline_s = time.monotonic() + 50.0
+    while not condition():
+        assert time.monotonic() < deadline_s, "not in time"
+        time.sleep(0.001)
 
 
 def lost_records(cluster: FakeCluster) -> tuple[KafkaReader, list[RestoredState]]:
@@ -441,6 +521,13 @@ def test_mistakes_are_told_when_the_pipeline_is_built() -> None:
     cluster.topic_errors.clear()
     cluster.group_error = 30
     refused("GROUP_AUTHORIZATION_FAILED .* on the group", cluster, group="g")
+
+
+def test_a_broker_that_is_not_there_is_told_when_the_pipeline_is_built() -> None:
+    cluster = filled()
+    cluster.down.add(0)
+    with pytest.raises(AddressUnreachable, match=r"Kafka at fake:9000 .* for 0\.2 s"):
+        plan(cluster.client(), ["t"], start="earliest", bounded=False, committed=True, group=None)
 
 
 def described(**options: Any) -> KafkaSource:

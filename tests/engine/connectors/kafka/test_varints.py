@@ -42,7 +42,17 @@ def test_columns_of_numbers_are_written_side_by_side_and_read_back(
 @given(st.lists(NUMBERS, min_size=1))
 def test_widths_are_the_bytes_of_each_number(values: list[int]) -> None:
     numbers = zigzag(np.array(values, np.int64))
-    assert widths(numbers).tolist() == [len(one(value)) for value in values]
+    each = np.broadcast_to(widths(numbers), len(values))
+    assert each.tolist() == [len(one(value)) for value in values]
+
+
+@pytest.mark.parametrize("bits", range(0, 64, 7))
+def test_numbers_of_one_width_and_of_two_are_written_alike(bits: int) -> None:
+    edge = 1 << bits >> 1
+    for values in ([edge] * 3, [edge - 1, edge, edge - 1, -edge, -edge - 1]):
+        packed, sizes = pack([zigzag(np.array(values, np.int64)), 7])
+        assert packed.to_pylist() == [one(value) + b"\7" for value in values]
+        assert sizes.tolist() == [len(one(value)) + 1 for value in values]
 
 
 @pytest.mark.parametrize("data", [b"\x80", b"\x80" * 11])

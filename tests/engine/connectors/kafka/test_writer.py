@@ -20,7 +20,7 @@ from headrace.engine.contract.operators import OperatorContext
 from tests.services.kafka import Kafka
 from tests.services.process import wait_for
 
-pytestmark = pytest.mark.services
+from .fake_transactions import FakeSink
 
 
 @pytest.fixture
@@ -56,6 +56,7 @@ def texts(*values: str) -> pa.RecordBatch:
     return pa.record_batch({"text": list(values)})
 
 
+@pytest.mark.services
 def test_records_show_after_the_commit_and_each_transaction_has_a_name_of_its_own(
     opened: Open, kafka: Kafka, topic: str
 ) -> None:
@@ -79,6 +80,7 @@ def test_records_show_after_the_commit_and_each_transaction_has_a_name_of_its_ow
     assert sorted(kafka.consume(topic)) == ["a", "b", "c", "d"]
 
 
+@pytest.mark.services
 def test_a_writer_without_records_has_no_transaction(
     opened: Open, kafka: Kafka, topic: str
 ) -> None:
@@ -86,6 +88,7 @@ def test_a_writer_without_records_has_no_transaction(
     assert writer.precommit(1) == ()
 
 
+@pytest.mark.services
 def test_a_writer_goes_on_through_the_death_of_its_broker(
     opened: Open, kafka: Kafka, topic: str
 ) -> None:
@@ -103,6 +106,7 @@ def test_a_writer_goes_on_through_the_death_of_its_broker(
     assert sorted(kafka.consume(topic)) == many
 
 
+@pytest.mark.services
 @pytest.mark.parametrize("compression", ["gzip", "snappy", "lz4", "zstd"])
 def test_compressed_records_are_read_back(
     opened: Open, kafka: Kafka, topic: str, compression: str
@@ -115,6 +119,7 @@ def test_compressed_records_are_read_back(
     assert sorted(map(int, kafka.consume(topic))) == list(range(1000))
 
 
+@pytest.mark.services
 def test_without_transactions_records_show_at_once(opened: Open, kafka: Kafka, topic: str) -> None:
     layout = Layout(topic=topic, value="text")
     sink = KafkaSink(layout, kafka.address, delivery="at-least-once")
@@ -126,6 +131,7 @@ def test_without_transactions_records_show_at_once(opened: Open, kafka: Kafka, t
     assert kafka.consume(topic) == ["a"]
 
 
+@pytest.mark.services
 def test_topics_of_a_column_share_a_transaction(opened: Open, kafka: Kafka, topic: str) -> None:
     other = kafka.create_topic(f"other-{time.time_ns()}", 3)
     sink = KafkaSink(Layout(topic_column="to", value="text"), kafka.address)
@@ -138,6 +144,7 @@ def test_topics_of_a_column_share_a_transaction(opened: Open, kafka: Kafka, topi
     assert kafka.consume(other) == ["b"]
 
 
+@pytest.mark.services
 def test_a_record_that_is_too_large_is_told_with_the_limit_to_raise(
     opened: Open, kafka: Kafka
 ) -> None:
@@ -148,6 +155,7 @@ def test_a_record_that_is_too_large_is_told_with_the_limit_to_raise(
         writer.precommit(1)
 
 
+@pytest.mark.services
 def test_an_unknown_topic_of_a_column_is_named(opened: Open, kafka: Kafka, topic: str) -> None:
     writer = opened(KafkaSink(Layout(topic_column="to", value="text"), kafka.address), job=topic)
     writer.write(pa.record_batch({"to": ["nowhere"], "text": ["a"]}))
@@ -155,6 +163,16 @@ def test_an_unknown_topic_of_a_column_is_named(opened: Open, kafka: Kafka, topic
         writer.precommit(1)
 
 
+@pytest.mark.services
+def test_a_time_limit_above_that_of_the_broker_is_told(
+    opened: Open, kafka: Kafka, topic: str
+) -> None:
+    sink = KafkaSink(Layout(topic=topic, value="text"), kafka.address, transaction_timeout="1h")
+    with pytest.raises(HeadraceError, match=r"transaction_timeout=3600 s: lower it, or raise"):
+        opened(sink, job=topic).write(texts("a"))
+
+
+@pytest.mark.services
 @pytest.mark.usefixtures("eager")
 def test_an_open_transaction_that_timed_out_is_told_as_one(
     opened: Open, kafka: Kafka, topic: str
@@ -169,6 +187,7 @@ def test_an_open_transaction_that_timed_out_is_told_as_one(
         writer.precommit(1)
 
 
+@pytest.mark.services
 @pytest.mark.usefixtures("eager")
 def test_a_newer_writer_of_the_same_id_shuts_an_older_one_out(
     opened: Open, kafka: Kafka, topic: str
@@ -189,6 +208,7 @@ def test_a_newer_writer_of_the_same_id_shuts_an_older_one_out(
     assert kafka.consume(topic) == ["newer"]
 
 
+@pytest.mark.services
 def test_only_transactions_of_the_run_are_aborted(opened: Open, kafka: Kafka, topic: str) -> None:
     sink = KafkaSink(Layout(topic=topic, value="text"), kafka.address)
     committer = sink.committer(topic, "out")
@@ -203,3 +223,56 @@ def test_only_transactions_of_the_run_are_aborted(opened: Open, kafka: Kafka, to
     committer.commit(1, transactions)
     assert kafka.consume(topic) == ["a"]
     assert t.Family(topic, "out").prefix in str(transactions[0].payload["id"])
+
+
+@pytest.mark.parametrize("key", [None, "text"])
+def test_a_pre_commit_sends_its_records_and_asks_whether_the_transaction_is_open(
+    key: str | None,
+) -> None:
+    fake = FakeSink(key=key)
+    writer = fake.writer(1)
+    asked = []
+    for checkpoint in range(1, 5):
+        writer.write(texts(*map(str, range(20))))
+        before = fake.cluster.asked.copy()
+        transactions = writer.precommit(checkpoint)
+        asked.append(fake.cluster.asked - before)
+        fake.committer.commit(checkpoint, transactions)
+    # The first transaction learns which partitions records with keys go to.
+    assert asked[1:] == [{"Produce": 1, "AddPartitionsToTxn": 1}] * 3
+    assert len(fake.visible) == 80
+    writer.close()
+
+
+def test_a_transaction_without_records_is_not_handed_over() -> None:
+    fake = FakeSink(topic=None, topic_column="to")
+    writer = fake.writer(1)
+    none = pa.record_batch({"to": pa.array([], pa.string()), "text": pa.array([], pa.string())})
+    writer.write(none)
+    assert writer.precommit(1) == ()
+    writer.write(pa.record_batch({"to": ["t"], "text": ["a"]}))
+    fake.committer.commit(2, writer.precommit(2))
+    assert fake.visible == [b"a"]
+    assert fake.cluster.asked["InitProducerId"] == 1
+    writer.close()
+
+
+@pytest.mark.parametrize(
+    ("kind", "code", "sentence"),
+    [
+        ("InitProducerId", 53, "transactional ids whose names begin with the job's"),
+        ("InitProducerId", 50, r"allows less than transaction_timeout=900 s: lower it"),
+        ("AddPartitionsToTxn", 29, r"partition t-\d .* allow WRITE and DESCRIBE"),
+        ("AddOffsetsToTxn", 30, "allow READ of groups whose names begin with the job's"),
+        ("TxnOffsetCommit", 29, "READ as well, for the transaction's token"),
+        ("Produce", 29, r"partition t-\d: this user may not write to it"),
+        ("Produce", 31, "allow IDEMPOTENT_WRITE on the cluster"),
+    ],
+)
+def test_what_a_broker_refuses_is_told_with_what_to_do(kind: str, code: int, sentence: str) -> None:
+    fake = FakeSink()
+    fake.cluster.refusals[kind] = code
+    writer = fake.writer(1)
+    with pytest.raises(HeadraceError, match=f"^sink 'out': .*{sentence}"):
+        fake.precommit(writer, "a")
+    writer.close()
