@@ -21,7 +21,6 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any
 
 import pyarrow as pa
 from py4j.protocol import Py4JError
@@ -35,10 +34,8 @@ from ...contract.operators import Polled, RestoredState, SourceStatus
 from .. import durable
 from ..files import FileReader, Scan
 from ..filesystem import FileInfo, Location, locate
-from ..formats import plain_schema
 from ..splits import progress_rows
-from .columns import arrow_schema
-from .staging import first_line, place_of, remove_staged, scan_of, stage, staged
+from .staging import StagedFrame, first_line, remove_staged, scan_of, stage, staged
 
 _BATCHES, _QUERY, _ENDED = "batches", "query", "ended.json"
 #: How often readers look for new batches.
@@ -104,7 +101,7 @@ class StreamReader(FileReader):
         return True  # its manifest is there
 
 
-class StreamSource:
+class StreamSource(StagedFrame):
     """Records of a streaming DataFrame."""
 
     def __init__(self, df: DataFrame, follow_ns: int | None, staging: str | None = None) -> None:
@@ -112,25 +109,13 @@ class StreamSource:
 
         Args:
             follow_ns: time between two micro-batches; None: what is there now, then the end.
-            staging: see `DataFrameSource`.
 
-        Raises: UserError, for a batch DataFrame, or a type without a place in Arrow.
+        Raises: UserError, for a batch DataFrame, and as `StagedFrame`.
         """
-        if not df.isStreaming:
+        super().__init__(df, "read.stream", staging)
+        if not self.is_streaming:
             raise UserError("read.stream takes a streaming DataFrame; use read.dataframe for this")
-        self._schema = plain_schema(arrow_schema(df.schema, "read.stream"))
         self._follow_ns = follow_ns
-        self._staging = staging
-        self._df: DataFrame | None = df
-
-    def __getstate__(self) -> dict[str, Any]:
-        """A worker has no use for the DataFrame, which lives in the driver."""
-        return {**self.__dict__, "_df": None}
-
-    @property
-    def schema(self) -> pa.Schema:
-        """The DataFrame's columns."""
-        return self._schema
 
     def reader(self) -> StreamReader:
         """Make a reader without a query, which does not know of any end."""
@@ -138,11 +123,10 @@ class StreamSource:
 
     def prepare(self, run: SourceRun) -> PreparedSource:
         """Find the place; the query starts with the run."""
-        assert self._df is not None, "prepared in the driver"
-        location, removes = place_of(self._df, self._staging, run, "read.stream")
+        location, removes = self.place(run)
         if run.fresh and not run.restored:
             remove_staged(location)
-        query = _Query(self._df, self._schema, location, self._follow_ns, run)
+        query = _Query(self.frame, self._schema, location, self._follow_ns, run)
 
         def end(finished: bool) -> None:
             query.stop()
