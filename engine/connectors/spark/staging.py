@@ -1,7 +1,7 @@
 """DataFrames staged as Arrow files by Spark's executors, without a way through the driver.
 
-    FOLDER/NONCE/PARTITION-ATTEMPT-N.arrow   written and synced by an executor
-    FOLDER/NAME.json                         the manifest: exists when all of its files are there
+    FOLDER/NAME-NONCE/PARTITION-ATTEMPT-N.arrow   written and synced by an executor
+    FOLDER/NAME.json                              exists when its files are there: the manifest
 
 A socket to the workers would be quicker, and a lost worker could not read its records again: Spark
 gives them once. A task that Spark runs twice writes twice, under names of its own; the manifest
@@ -138,7 +138,7 @@ def stage(
 
     Raises: HeadraceError, when Spark fails; StorageUnreachable.
     """
-    folder = f"{location.root}/{secrets.token_hex(8)}"
+    folder = f"{location.root}/{name.removesuffix('.json')}-{secrets.token_hex(8)}"
     with _telling(location):
         durable.make_folder(location, folder)
         what = f"headrace: staging records in {location.root}"
