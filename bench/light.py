@@ -16,7 +16,6 @@ import os
 import tempfile
 import time
 from collections.abc import Mapping
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -30,12 +29,11 @@ from headrace.engine.connectors.sequence import SequenceSource
 from headrace.engine.contract.options import Runner
 from headrace.engine.coordinator.rules import Phase
 
-from .measure import percentile
+from .measure import percentile, processes
 
 _POLL_S = 0.02
 #: So rarely comes the second record of a source that shall bring none.
 _NEVER = 1e-6
-_TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 
 
 class Due:
@@ -167,17 +165,8 @@ def _ages_ms(folder: Path, began_ns: int, ended_ns: int) -> list[float]:
 def _processor_s(workers: Mapping[int, int]) -> dict[int, float]:
     """Processor time of each worker's process and its children: {worker: seconds}."""
     used = dict.fromkeys(workers.values(), 0.0)
-    for entry in os.listdir("/proc"):
-        with suppress(OSError, ValueError):
-            pid, parent, seconds = _of_process(int(entry))
-            owner = pid if pid in used else parent
-            if owner in used:
-                used[owner] += seconds
+    for process, (parent, used_s) in processes().items():
+        owner = process if process in used else parent
+        if owner in used:
+            used[owner] += used_s
     return {worker: used[pid] for worker, pid in workers.items()}
-
-
-def _of_process(pid: int) -> tuple[int, int, float]:
-    """(process, parent, processor time in seconds). Raises: OSError."""
-    # Behind the name in parentheses: state, parent, ..., user and system time.
-    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    return pid, int(fields[1]), (int(fields[11]) + int(fields[12])) / _TICKS_PER_S

@@ -5,9 +5,10 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
@@ -17,6 +18,9 @@ from headrace.engine.contract.operators import OperatorContext, SourceStatus
 from headrace.engine.contract.options import Runner
 from headrace.engine.coordinator.rules import Phase
 from headrace.recovery.metadata import CheckpointMetadata
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 _POLL_S = 0.002
 #: The end is looked for more seldom: looks take processor time from the driver while it works.
@@ -31,12 +35,14 @@ class Measured:
     Attributes:
         running_s: from the moment all workers ran to the end of the job, its last commit included;
             the end of the workers, or of a Spark session, takes up to a second more.
-        processor_s: of the workers' processes and of this one in that time.
+        starting_s: of `Job.start`, in which sources are prepared; workers may come later.
+        processor_s: of the workers' processes and of this one while it ran.
         completed: its checkpoints, the last one at the end of input included.
     """
 
     result: hr.JobResult
     running_s: float
+    starting_s: float
     processor_s: float
     completed: Sequence[CheckpointMetadata]
 
@@ -68,9 +74,11 @@ def rank_of(percent: int, count: int) -> int | None:
     return None if count < fewest else -(-count * percent // 100) - 1
 
 
-def run_and_measure(job: hr.Job, runner: Runner) -> Measured:
+def run_and_measure(job: hr.Job, runner: Runner, *, spark: SparkSession | None = None) -> Measured:
     """Run to the end."""
-    handle = job.start(runner)
+    asked = time.monotonic()
+    handle = job.start(runner, spark=spark)
+    starting_s = time.monotonic() - asked
     while handle.status().phase not in (Phase.RUNNING, Phase.ENDED):
         time.sleep(_POLL_S)
     pids = {os.getpid(), *handle.status().workers.values()}
@@ -83,7 +91,7 @@ def run_and_measure(job: hr.Job, runner: Runner) -> Measured:
     running_s = time.monotonic() - began
     result = handle.wait()
     spent_s = sum(last_s.values()) - sum(used_s.values())
-    return Measured(result, running_s, spent_s, handle.status().checkpoints)
+    return Measured(result, running_s, starting_s, spent_s, handle.status().checkpoints)
 
 
 def processor_s(pid: int) -> float:
@@ -106,3 +114,32 @@ def all_batches(source: SequenceSource) -> Iterator[pa.RecordBatch]:
         yield from polled.batches
         if polled.status is SourceStatus.END:
             return
+
+
+def processes() -> dict[int, tuple[int, float]]:
+    """Every process of this machine: {process: (parent, processor time in seconds)} (Linux).
+
+    Children that have ended count for their parent.
+    """
+    found = {}
+    for entry in os.listdir("/proc"):
+        with suppress(OSError, ValueError):  # no process, or one that has just ended
+            text = Path(f"/proc/{int(entry)}/stat").read_text()
+            # Behind the name in parentheses: state, parent, ..., user and system time, own and of
+            # ended children.
+            fields = text.rpartition(")")[2].split()
+            ticks = sum(int(field) for field in fields[11:15])
+            found[int(entry)] = int(fields[1]), ticks / _TICKS_PER_S
+    return found
+
+
+def processor_s() -> float:
+    """Processor time of this process and of all below it."""
+    known = processes()
+
+    def is_below(process: int) -> bool:
+        while process in known and process != os.getpid():
+            process = known[process][0]
+        return process == os.getpid()
+
+    return sum(used_s for process, (_, used_s) in known.items() if is_below(process))

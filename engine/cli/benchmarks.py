@@ -548,6 +548,38 @@ def kafka(
 
 
 @benchmarks.command
+def dataframe(
+    *,
+    rows: Annotated[
+        int, Parameter(validator=validators.Number(gte=1), help="A bigint and a double each.")
+    ] = 10_000_000,
+    parallelism: Parallelism = 2,
+    rounds: Annotated[
+        int,
+        Parameter(
+            validator=validators.Number(gte=1),
+            help="In one session; the first one waits for Java to compile.",
+        ),
+    ] = 3,
+    json: Json = False,
+) -> int:
+    """Take a DataFrame through a job in Spark's workers and read the output as a DataFrame: rows
+    per second, one result for each round.
+
+    Exit code 3 if a row is lost, doubled or changed.
+    """
+    from ..contract.extras import extra
+
+    with extra("spark", "bench dataframe"):
+        from headrace.bench.dataframe import run
+
+    from .tables import show_measured
+
+    results = run(rows=rows, parallelism=parallelism, rounds=rounds)
+    return max(show_measured(found, as_json=json) for found in results)
+
+
+@benchmarks.command
 def peers(
     *,
     only: Annotated[

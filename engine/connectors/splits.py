@@ -15,7 +15,7 @@ One rule deals splits at every parallelism and on every restart:
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -141,6 +141,10 @@ class SplitLedger:
         for progress in self._pending:
             self._committed[progress.split] = progress
         self._pending.clear()
+
+    def forget(self, gone: Callable[[Split], bool]) -> None:
+        """Drop the published progress of splits that will never be read again."""
+        self._committed = {s: p for s, p in self._committed.items() if not gone(s)}
 
     def snapshot(self) -> Sequence[StateSnapshot]:
         """Freeze the committed progress."""

@@ -21,7 +21,14 @@ from typing import Literal, Protocol, runtime_checkable
 
 import pyarrow as pa
 
-from .operators import OperatorContext, SinkCommitter, SinkWriter, SourceReader, SourceStatus
+from .operators import (
+    OperatorContext,
+    RestoredState,
+    SinkCommitter,
+    SinkWriter,
+    SourceReader,
+    SourceStatus,
+)
 
 #: What a sink promises about each record after failures; printed when the job starts.
 Delivery = Literal["exactly-once", "at-least-once"]
@@ -81,11 +88,15 @@ class PreparedSource:
         begin: called in the driver before the workers read, when no other run of the job in this
             process is left.
         end: called once in the driver after the run, with whether the job has finished for good.
+        kept: called in the driver every few seconds of a run with checkpoints, with the source's
+            states in every complete checkpoint and savepoint of the job's folder: all that a later
+            start without a path may go back to.
     """
 
     reader: Callable[[], SourceReader]
     begin: Callable[[], None] = _nothing
     end: Callable[[bool], None] = _nothing_to_end
+    kept: Callable[[Sequence[Sequence[RestoredState]]], None] | None = None
 
 
 @runtime_checkable

@@ -6,15 +6,26 @@ everything that is left to read.
 
 from __future__ import annotations
 
+import logging
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
+from headrace.recovery import catalog
 from headrace.recovery.layout import staged_folder
 from headrace.recovery.metadata import CheckpointMetadata
+from headrace.recovery.store import NotFound, Store
 
 from ..contract.connectors import PreparedSource, SourceRun
 from ..contract.execution import ExecutionPlan, OperatorPlan
+from ..contract.operators import RestoredState
+from ..storage.checkpoint_storage import open_store
+from ..storage.snapshots import CorruptState, states_of
+
+_log = logging.getLogger(__name__)
+
+#: How often sources hear which states are kept.
+LOOK_EVERY_S = 2.0
 
 
 class Inputs:
@@ -30,7 +41,8 @@ class Inputs:
         self._job = job
         self._directory = directory
         self._fresh = fresh
-        self._prepared: list[PreparedSource] = []
+        #: {operator: its source}.
+        self._prepared: dict[str, PreparedSource] = {}
         self._begun = False
         self._watch: threading.Thread | None = None
 
@@ -53,7 +65,7 @@ class Inputs:
     def begin(self) -> None:
         """The run starts. Raises: HeadraceError."""
         self._begun = True
-        for source in self._prepared:
+        for source in self._prepared.values():
             source.begin()
 
     def watch(self, ended: threading.Event, finished: Callable[[], bool]) -> None:
@@ -62,11 +74,22 @@ class Inputs:
             return
 
         def wait() -> None:
-            ended.wait()
+            kept = self._kept_states()
+            while not ended.wait(LOOK_EVERY_S if kept else None):
+                for states in kept:
+                    states.tell()
             self.end(finished())
 
         self._watch = threading.Thread(target=wait, name=f"inputs-{self._job}", daemon=True)
         self._watch.start()
+
+    def _kept_states(self) -> list[KeptStates]:
+        """Sources that want to hear what is kept."""
+        wanted = {n: s.kept for n, s in self._prepared.items() if s.kept is not None}
+        if not wanted or not self._directory:
+            return []
+        store = open_store(self._directory)
+        return [KeptStates(store, self._job, name, kept) for name, kept in wanted.items()]
 
     def await_end(self) -> None:
         """Wait until the sources of a run that has ended are ended, too."""
@@ -78,7 +101,7 @@ class Inputs:
         if not self._begun:
             return
         self._begun = False
-        for source in self._prepared:
+        for source in self._prepared.values():
             source.end(finished)
 
     def _one(self, operator: OperatorPlan, holds_state: Callable[[str], bool]) -> OperatorPlan:
@@ -93,8 +116,48 @@ class Inputs:
             fresh=self._fresh,
         )
         prepared = operator.prepare(run)
-        self._prepared.append(prepared)
+        self._prepared[operator.name] = prepared
         return replace(operator, source=prepared.reader, prepare=None)
+
+
+class KeptStates:
+    """The states of one source in all complete checkpoints and savepoints, each read once."""
+
+    def __init__(
+        self,
+        store: Store,
+        job: str,
+        operator: str,
+        hear: Callable[[Sequence[Sequence[RestoredState]]], None],
+    ) -> None:
+        self._store = store
+        self._job = job
+        self._operator = operator
+        self._hear = hear
+        #: {checkpoint: states}.
+        self._known: dict[int, list[RestoredState]] = {}
+
+    def tell(self) -> None:
+        """Tell the source what is kept now; what fails is tried again at the next look."""
+        try:
+            self._hear(self._states())
+        except Exception as error:
+            _log.warning("what source %r may let go is not known: %s", self._operator, error)
+
+    def _states(self) -> list[list[RestoredState]]:
+        numbers = catalog.complete_checkpoints(self._store, self._job)
+        known = {number: self._known[number] for number in numbers if number in self._known}
+        for number in numbers:
+            if number not in known:
+                try:
+                    metadata = catalog.load(self._store, self._job, number)
+                    known[number] = states_of(self._store, metadata, self._operator)
+                except (NotFound, CorruptState):
+                    if number in catalog.complete_checkpoints(self._store, self._job):
+                        raise
+                    continue  # deleted meanwhile
+        self._known = known
+        return list(known.values())
 
 
 def state_holder(metadata: CheckpointMetadata | None) -> Callable[[str], bool]:

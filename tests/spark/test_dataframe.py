@@ -191,3 +191,74 @@ def test_a_streaming_dataframe_is_refused(spark: SparkSession) -> None:
     df = spark.readStream.format("rate").load()
     with pytest.raises(hr.UserError, match=r"read\.stream"):
         hr.read.dataframe(df, name="rows")
+
+
+@pytest.mark.parametrize(
+    ("columns", "sentence"),
+    [
+        ([], r"^read\.dataframe: the DataFrame has no columns; select some$"),
+        (["interval '1-2' year to month i"], r"^read\.dataframe: .*interval.*; leave this"),
+        (["make_interval(1) i"], r"^read\.dataframe: .*interval.*; leave this column out$"),
+        (["id", "id as id"], r"id"),
+    ],
+)
+def test_columns_without_a_place_are_one_sentence(
+    spark: SparkSession, columns: list[str], sentence: str
+) -> None:
+    with pytest.raises(hr.UserError, match=f"(?i){sentence}") as caught:
+        hr.read.dataframe(spark.range(1).selectExpr(*columns), name="rows")
+    assert "\n" not in str(caught.value)
+
+
+class Ended:
+    """A DataFrame whose session has been stopped."""
+
+    mapInArrow = None
+
+    @property
+    def schema(self) -> object:
+        raise ConnectionRefusedError(111, "Connection refused")
+
+
+def test_what_is_no_live_dataframe_is_one_sentence() -> None:
+    for read in (hr.read.dataframe, hr.read.stream):
+        with pytest.raises(hr.UserError, match=r"takes a DataFrame of Spark, got a Table$"):
+            read(pa.table({"k": [1]}), name="rows")
+        with pytest.raises(hr.UserError, match=r"session has ended \(.*refused\); make"):
+            read(Ended(), name="rows")  # type: ignore[arg-type]
+
+
+EVERY_TYPE = """
+    select timestamp_ntz'1600-01-02 03:04:05.123456' ntz, timestamp'9000-01-02 03:04:05' late,
+    interval '1 02:03:04.5' day to second as span,
+    cast('12345678901234567890.123456789012345678' as decimal(38,18)) wide, -0.0d zero,
+    double('nan') nan, cast('ab' as char(4)) padded, binary('x') bytes, cast(1 as tinyint) tiny,
+    array(named_struct('a', array(timestamp_ntz'2026-01-01 00:00:00'), 'm', map('k', 1BD))) deep
+"""
+
+
+def test_types_that_parquet_would_change_come_as_they_are(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    df = spark.sql(EVERY_TYPE)
+    rows = hr.read.dataframe(df, name="rows")
+    result = hr.Job("types", rows.write.collect(name="out"), parallelism=1).run("threads")
+    (found,), (expected,) = result.collected["out"].to_pylist(), df.toArrow().to_pylist()
+    assert repr(found) == repr(expected)
+
+
+def test_rows_are_staged_in_large_batches_and_settings_stay(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    setting = "spark.sql.execution.arrow.maxRecordsPerBatch"
+    for before, rows in (("10000", 65_536), ("777", 777)):
+        spark.conf.set(setting, before)
+        try:
+            staging = tmp_path / before
+            df = numbers(spark, 100_000, partitions=1)
+            keys(job_of(df, tmp_path / f"c{before}", staging=str(staging)).run("threads"))
+            assert spark.conf.get(setting) == before
+        finally:
+            spark.conf.unset(setting)
+        (file,) = staging.rglob("*.arrow")
+        assert pa.ipc.open_file(file).get_batch(0).num_rows == rows

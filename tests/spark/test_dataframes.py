@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
+from pyspark import SparkContext
 from pyspark.sql import SparkSession
 
 import headrace as hr
@@ -46,3 +47,12 @@ def test_a_sink_without_output_and_an_unknown_one_are_refused(spark: SparkSessio
         job.to_dataframe("dropped", spark=spark)
     with pytest.raises(hr.UserError, match="did you mean 'dropped'"):
         job.to_dataframe("droped", spark=spark)
+
+
+def test_without_a_session_is_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(SparkContext, "_active_spark_context", None)
+    monkeypatch.setattr(SparkSession, "_instantiatedSession", None)
+    rows = hr.read.sequence(1, name="rows")
+    job = hr.Job("none", rows.write.collect(name="out"), parallelism=1)
+    with pytest.raises(hr.UserError, match=r"^to_dataframe: this process has no Spark session; "):
+        job.to_dataframe("out")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import random
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -73,6 +74,35 @@ class SimpleStream(SimpleDataSourceStreamReader):
     def read(self, start: dict[str, int]) -> tuple[Iterator[tuple[int, float]], dict[str, int]]:
         end = min(start["n"] + 7, self.most)
         return iter([(n, 0.5) for n in range(start["n"], end)]), {"n": end}
+
+
+class ForgettingStream(SimpleStream):
+    """Gives nothing that it was told to forget."""
+
+    def __init__(self, options: Any) -> None:
+        super().__init__(options)
+        self.told = Path(options["told"])
+        self.fails = options.get("fails")
+
+    def commit(self, end: dict[str, int]) -> None:
+        if self.fails and not self.told.exists():
+            self.told.touch()
+            raise OSError("planted")
+        with self.told.open("a") as file:
+            file.write(f"{end['n']}\n")
+
+    def read(self, start: dict[str, int]) -> tuple[Iterator[tuple[int, float]], dict[str, int]]:
+        told = self.told.read_text().split() if self.told.exists() else []
+        assert start["n"] >= max(map(int, told), default=0), "it is forgotten"
+        return super().read(start)
+
+
+class Forgetting(DataSource):
+    def schema(self) -> str:
+        return "n bigint, noise double"
+
+    def simpleStreamReader(self, schema: Any) -> SimpleDataSourceStreamReader:
+        return ForgettingStream(self.options)
 
 
 class Counting(DataSource):
@@ -163,6 +193,23 @@ def test_a_stream_goes_on_where_it_stopped(tmp_path: Path, source: Any) -> None:
     for most, parallelism in ((400, 2), (900, 3), (1_000, 1)):
         run(most, parallelism)
         assert written(tmp_path) == list(range(most))
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_a_simple_stream_hears_what_complete_checkpoints_hold(tmp_path: Path, fails: bool) -> None:
+    told = tmp_path / "told"
+    for most in (300, 600):
+        options = {"most": most, "told": str(told)} | ({"fails": 1} if fails else {})
+        rows = hr.read.data_source(Forgetting, name="rows", options=options, follow="10ms")
+        handle = job_of(rows, tmp_path).start("threads")
+        while not told.exists() or str(most) not in told.read_text().split():
+            with suppress(hr.HeadraceError):  # the attempt ends under the request
+                handle.checkpoint()
+        handle.stop()
+        assert (handle.wait().restarts > 0) == (fails and most == 300)
+        assert written(tmp_path) == list(range(most))
+    offsets = [int(line) for line in told.read_text().split()]
+    assert offsets == sorted(set(offsets)), "each once, in order"
 
 
 def test_a_public_source_is_read_unchanged(tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
 import headrace as hr
+from headrace.engine.session import inputs
 
 pytestmark = pytest.mark.spark
 
@@ -99,6 +100,27 @@ def test_a_batch_whose_manifest_is_there_is_not_staged_again(
     handle.stop()
     handle.wait()
     assert written(tmp_path) == list(range(200))
+
+
+def test_batches_that_every_checkpoint_has_read_are_removed(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(inputs, "LOOK_EVERY_S", 0.05)
+    source, batches = tmp_path / "in", tmp_path / "ckpt" / "streamed" / "staged" / "rows"
+    add(source, 0, 100)
+    rows = hr.read.stream(stream_of(spark, source), name="rows", follow="50ms")
+    for start in range(2):
+        handle = job_of(rows, tmp_path, 2 - start).start("threads")
+        for part in range(2 * start + 1, 2 * start + 3):
+            while len(written(tmp_path)) < part * 100 or list(batches.glob("batches/*")):
+                handle.checkpoint()
+            add(source, part * 100, 100)
+        handle.stop()
+        assert handle.wait().outcome == "stopped"
+    rest = hr.read.stream(stream_of(spark, source), name="rows", follow=None)
+    assert job_of(rest, tmp_path).run("threads").outcome == "finished"
+    assert written(tmp_path) == list(range(500))
+    assert json.loads((batches / "passed.json").read_text())["batch"] == 4
 
 
 def test_a_failing_query_fails_the_job(spark: SparkSession, tmp_path: Path) -> None:

@@ -8,8 +8,10 @@ generated ones and most services do, so a checkpoint cuts no partition, unless t
 A `SimpleDataSourceStreamReader` gives its rows together with the next offset, so it is read where
 offsets are kept, by one subtask.
 
-Not here: `commit` of streams. A source must not wait for it: partitions of an offset may be unread
-when the checkpoint that holds the offset is complete.
+Its `commit` is called when a checkpoint that holds the offset is complete.
+
+Not here: `commit` of a `DataSourceStreamReader`. Its partitions are read elsewhere, so those of an
+offset may be unread when the checkpoint that holds the offset is complete.
 """
 
 from __future__ import annotations
@@ -196,6 +198,8 @@ class SimpleReader:
         #: JSON; empty: nothing is read.
         self._offset = ""
         self._committed = ""
+        #: The offset that the data source was told last.
+        self._told = ""
 
     def open(self, context: OperatorContext) -> None:
         """Make the stream reader. Raises: HeadraceError."""
@@ -229,6 +233,14 @@ class SimpleReader:
     def commit(self) -> None:
         """Publish the offset."""
         self._committed = self._offset
+
+    def completed(self, checkpoint: int, states: Sequence[StateSnapshot]) -> None:
+        """Tell the data source up to where it may forget. Raises: HeadraceError."""
+        for state in states:
+            (offset,) = state.table()["offset"].to_pylist()
+            if offset and offset != self._told:
+                self._hosted.ask("commit an offset", self._reader.commit, json.loads(offset))
+                self._told = offset
 
     def snapshot(self) -> Sequence[StateSnapshot]:
         """Freeze the published offset."""

@@ -1,7 +1,7 @@
 """DataFrames staged as Arrow files by Spark's executors, without a way through the driver.
 
-    FOLDER/NONCE/PARTITION-ATTEMPT-N.arrow   written and synced by an executor
-    FOLDER/NAME.json                         the manifest: exists when all of its files are there
+    FOLDER/NAME-NONCE/PARTITION-ATTEMPT-N.arrow   written and synced by an executor
+    FOLDER/NAME.json                              exists when its files are there: the manifest
 
 A socket to the workers would be quicker, and a lost worker could not read its records again: Spark
 gives them once. A task that Spark runs twice writes twice, under names of its own; the manifest
@@ -17,12 +17,13 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
+from typing import Any
 
 import pyarrow as pa
 from py4j.protocol import Py4JError
 from pyspark import TaskContext
 from pyspark.errors import PySparkException
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, SparkSession
 
 from ...contract.connectors import SourceRun
 from ...contract.errors import HeadraceError, StorageUnreachable, UserError
@@ -30,14 +31,18 @@ from .. import durable
 from ..columnar import ArrowFormat
 from ..files import Scan
 from ..filesystem import FileInfo, Location, locate
-from ..formats import Expected
+from ..formats import Expected, plain_schema
 from ..splits import plan_splits
+from .columns import arrow_schema
 
 #: A file of this size is closed, and the next one begun: pieces that subtasks share out.
 FILE_BYTES = 64 << 20
 
 #: Most rows of a batch. Spark's have 10,000 unless its settings say otherwise.
 _BATCH_ROWS = 1 << 16
+_ROWS_SETTING = "spark.sql.execution.arrow.maxRecordsPerBatch"
+_BYTES_SETTING = "spark.sql.execution.arrow.maxBytesPerBatch"
+_ROWS_OF_SPARK = "10000"
 _RESULT = "path string, rows long, bytes long"
 
 
@@ -61,6 +66,70 @@ class Manifest:
         return [FileInfo(path, size) for path, size in sorted(self.files.items())]
 
 
+class StagedFrame:
+    """What sources of DataFrames share: the DataFrame, in the driver alone, and its columns."""
+
+    def __init__(self, df: DataFrame, kind: str, staging: str | None) -> None:
+        """Look at the DataFrame's columns; Spark runs nothing.
+
+        Args:
+            kind: the API's word, for errors.
+            staging: path or URL of a folder that executors and workers share; None: beside the
+                job's checkpoints.
+
+        Raises: UserError, for what is no DataFrame of a live session, or has no columns, or one of
+            a type without a place in Arrow.
+        """
+        if not hasattr(df, "mapInArrow"):
+            raise UserError(f"{kind} takes a DataFrame of Spark, got a {type(df).__name__}")
+        try:
+            columns = df.schema
+            self.is_streaming = df.isStreaming
+        except (PySparkException, Py4JError, OSError, AttributeError) as error:
+            raise UserError(
+                f"{kind}: the DataFrame's Spark session has ended ({first_line(error)}); make the"
+                " DataFrame in a session that lives as long as the job"
+            ) from error
+        if not columns.fields:
+            raise UserError(f"{kind}: the DataFrame has no columns; select some")
+        self._schema = plain_schema(arrow_schema(columns, kind))
+        self._kind = kind
+        self._staging = staging
+        self._df: DataFrame | None = df
+
+    def __getstate__(self) -> dict[str, Any]:
+        """A worker has no use for the DataFrame, which lives in the driver."""
+        return {**self.__dict__, "_df": None}
+
+    @property
+    def schema(self) -> pa.Schema:
+        """The DataFrame's columns."""
+        return self._schema
+
+    @property
+    def frame(self) -> DataFrame:
+        """The DataFrame, in the driver."""
+        assert self._df is not None, "prepared in the driver"
+        return self._df
+
+    def place(self, run: SourceRun) -> tuple[Location, bool]:
+        """Return where the records of a run lie, and whether they go with the job.
+
+        Raises: UserError, when executors and workers share no folder.
+        """
+        if self._staging is not None:
+            return locate(f"{self._staging.rstrip('/')}/{run.job}/{run.operator}", {}), False
+        if run.folder:
+            return locate(run.folder, {}), True
+        context = getattr(self.frame.sparkSession, "_sc", None)
+        if context is None or not context.master.startswith("local"):
+            raise UserError(
+                f"{self._kind} {run.operator!r}: a job without checkpoints has no folder that"
+                " Spark's executors share; give it checkpoints=DIR, or staging=URL"
+            )
+        return locate(tempfile.mkdtemp(prefix="headrace-staged-"), {}), True
+
+
 def stage(
     df: DataFrame, schema: pa.Schema, location: Location, name: str, *, fingerprint: str = ""
 ) -> Manifest:
@@ -69,10 +138,11 @@ def stage(
 
     Raises: HeadraceError, when Spark fails; StorageUnreachable.
     """
-    folder = f"{location.root}/{secrets.token_hex(8)}"
+    folder = f"{location.root}/{name.removesuffix('.json')}-{secrets.token_hex(8)}"
     with _telling(location):
         durable.make_folder(location, folder)
-        with _described(df, f"headrace: staging records in {location.root}"):
+        what = f"headrace: staging records in {location.root}"
+        with _described(df, what), _large_batches(df.sparkSession):
             rows = df.mapInArrow(_writing(location, folder, schema), _RESULT).collect()
         files = {row["path"]: row["bytes"] for row in rows}
         manifest = Manifest(fingerprint, files, sum(row["rows"] for row in rows))
@@ -116,26 +186,6 @@ def first_line(error: BaseException) -> str:
     if raised:
         lines = [line for line in traceback.splitlines() if line[:1].strip()]
     return lines[0].strip() if lines else type(error).__name__
-
-
-def place_of(
-    df: DataFrame, staging: str | None, run: SourceRun, kind: str
-) -> tuple[Location, bool]:
-    """Return where the records of a source lie, and whether they go with the job.
-
-    Raises: UserError, when executors and workers share no folder.
-    """
-    if staging is not None:
-        return locate(f"{staging.rstrip('/')}/{run.job}/{run.operator}", {}), False
-    if run.folder:
-        return locate(run.folder, {}), True
-    context = getattr(df.sparkSession, "_sc", None)
-    if context is None or not context.master.startswith("local"):
-        raise UserError(
-            f"{kind} {run.operator!r}: a job without checkpoints has no folder that Spark's"
-            " executors share; give it checkpoints=DIR, or staging=URL"
-        )
-    return locate(tempfile.mkdtemp(prefix="headrace-staged-"), {}), True
 
 
 def scan_of(
@@ -217,6 +267,22 @@ def _described(df: DataFrame, what: str) -> Iterator[None]:
         yield
     finally:
         context.setLocalProperty("spark.job.description", before)
+
+
+@contextmanager
+def _large_batches(session: SparkSession) -> Iterator[None]:
+    """Let Spark hand over larger batches, for a sixth less processor time, unless the user has
+    chosen a size; not in versions that do not limit a batch's bytes as well.
+    """
+    settings = session.conf
+    if settings.get(_ROWS_SETTING) != _ROWS_OF_SPARK or not settings.isModifiable(_BYTES_SETTING):
+        yield
+        return
+    settings.set(_ROWS_SETTING, str(_BATCH_ROWS))
+    try:
+        yield
+    finally:
+        settings.set(_ROWS_SETTING, _ROWS_OF_SPARK)
 
 
 @contextmanager

@@ -1,16 +1,16 @@
 """A streaming DataFrame as a source: each micro-batch is staged under its batch id, then read.
 
-    FOLDER/batches/NONCE/...arrow    files of a micro-batch, as executors wrote them
-    FOLDER/batches/N.json            the manifest of batch N: exists when all its files are there
-    FOLDER/query/                    the checkpoint location of the streaming query
-    FOLDER/ended.json                the query has ended by itself: nothing is left, or it failed
+    FOLDER/batches/       micro-batches (`batches.py`)
+    FOLDER/query/         the checkpoint location of the streaming query
+    FOLDER/ended.json     the query has ended by itself: nothing is left, or it failed
 
 Spark runs a micro-batch again after a failure, under the same id; a batch whose manifest is there
 is not staged again. So all runs of the job see equal batches, and the offsets of files in the job's
 checkpoints say what was read.
 
 The query runs in the driver's session as long as the job runs, and goes on where it was at the next
-start. Not here: the removal of single batches. They stay until the job has finished or begins anew.
+start. A batch is removed when no checkpoint in the job's folder needs it any more, unless the user
+named the place.
 """
 
 from __future__ import annotations
@@ -19,9 +19,7 @@ import json
 import threading
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
 from functools import partial
-from typing import Any
 
 import pyarrow as pa
 from py4j.protocol import Py4JError
@@ -31,56 +29,58 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from ...contract.connectors import PreparedSource, SourceRun
 from ...contract.errors import HeadraceError, JobFailed, UserError
-from ...contract.operators import Polled, RestoredState, SourceStatus
+from ...contract.operators import Polled, RestoredState, SourceStatus, StateSnapshot
 from .. import durable
 from ..files import FileReader, Scan
 from ..filesystem import FileInfo, Location, locate
-from ..formats import plain_schema
-from ..splits import progress_rows
-from .columns import arrow_schema
-from .staging import first_line, place_of, remove_staged, scan_of, stage, staged
+from .batches import Batches, Passed, ReadSoFar, check_read, manifest_name
+from .staging import StagedFrame, first_line, remove_staged, scan_of, stage
 
-_BATCHES, _QUERY, _ENDED = "batches", "query", "ended.json"
+_QUERY, _ENDED = "query", "ended.json"
 #: How often readers look for new batches.
 _LOOK_NS = 100_000_000
-
-
-@dataclass(frozen=True, slots=True)
-class BatchFiles(Location):
-    """The files of complete micro-batches, in the order of the batches."""
-
-    #: {name of a manifest: its files}; a manifest never changes.
-    _read: dict[str, list[FileInfo]] = field(default_factory=dict, compare=False)
-
-    def files(self) -> list[FileInfo]:
-        """Return the files of all batches that are complete now."""
-        names = [name for name in durable.names(self, self.root) if name.endswith(".json")]
-        for name in names:
-            if name not in self._read:
-                manifest = staged(self, name)
-                self._read[name] = [] if manifest is None else manifest.listing
-        return [file for name in names for file in self._read[name]]
 
 
 class StreamReader(FileReader):
     """Reads the files of batches as they become complete, until the query has ended by itself."""
 
-    def __init__(self, scan: Scan, ended: str) -> None:
-        """Read the batches of a `BatchFiles`. `ended` is the path of the query's end."""
+    def __init__(self, scan: Scan, batches: Batches, ended: str) -> None:
+        """Read `batches`, the location of the scan. `ended` is the path of the query's end."""
         super().__init__(scan)
+        self._batches = batches
         self._ended = ended
         self._is_over = False
+        #: Removed batches, whose files are forgotten, by the last look and by the last commit.
+        self._passed_seen = self._passed = Passed()
 
     def restore(self, states: Sequence[RestoredState]) -> None:
-        """Refuse files of another place, whose batches have other numbers."""
-        root = self._scan.location.root
-        for row in (row for state in states for row in progress_rows(state.table)):
-            if not row.split.path.startswith(f"{root}/"):
+        """Refuse files of another place, whose batches have other numbers, and a state that has not
+        read all removed batches.
+
+        Raises: JobFailed.
+        """
+        read = ReadSoFar.of(states)
+        for row in read.rows:
+            if not row.split.path.startswith(f"{self._batches.root}/"):
                 raise JobFailed(
-                    f"the checkpoint has read {row.split.path}, and batches are staged in {root}"
-                    " now; give staging= the place of then"
+                    f"the checkpoint has read {row.split.path}, and batches are staged in"
+                    f" {self._batches.root} now; give staging= the place of then"
                 )
-        super().restore(states)
+        passed = self._batches.passed()
+        check_read(read, passed)
+        self._passed_seen = self._passed = max(passed, read.passed)
+        self._deal([row for row in read.rows if not self._passed.has(row.split.path)])
+
+    def commit(self) -> None:
+        """Publish the offsets, without those of removed batches."""
+        super().commit()
+        if self._passed_seen != self._passed:
+            self._passed = self._passed_seen
+            self._ledger.forget(lambda split: self._passed.has(split.path))
+
+    def snapshot(self) -> Sequence[StateSnapshot]:
+        """Freeze the published offsets, and which batches they leave out."""
+        return (*super().snapshot(), self._passed.snapshot())
 
     def poll(self, rows_max: int) -> Polled:
         """Read a batch, or look for more. Raises: JobFailed, when the query has failed."""
@@ -94,6 +94,10 @@ class StreamReader(FileReader):
         # Before the listing: a batch that completes in between must not be lost.
         ended = durable.size_bytes(location, self._ended) is not None
         super()._look_for_more()
+        passed = self._batches.passed()
+        if passed != self._passed_seen:
+            self._passed_seen = passed
+            self._known = {path for path in self._known if not passed.has(path)}
         if ended:
             failure = json.loads(location.fs.cat_file(self._ended))["failure"]
             if failure:
@@ -104,7 +108,7 @@ class StreamReader(FileReader):
         return True  # its manifest is there
 
 
-class StreamSource:
+class StreamSource(StagedFrame):
     """Records of a streaming DataFrame."""
 
     def __init__(self, df: DataFrame, follow_ns: int | None, staging: str | None = None) -> None:
@@ -112,25 +116,13 @@ class StreamSource:
 
         Args:
             follow_ns: time between two micro-batches; None: what is there now, then the end.
-            staging: see `DataFrameSource`.
 
-        Raises: UserError, for a batch DataFrame, or a type without a place in Arrow.
+        Raises: UserError, for a batch DataFrame, and as `StagedFrame`.
         """
-        if not df.isStreaming:
+        super().__init__(df, "read.stream", staging)
+        if not self.is_streaming:
             raise UserError("read.stream takes a streaming DataFrame; use read.dataframe for this")
-        self._schema = plain_schema(arrow_schema(df.schema, "read.stream"))
         self._follow_ns = follow_ns
-        self._staging = staging
-        self._df: DataFrame | None = df
-
-    def __getstate__(self) -> dict[str, Any]:
-        """A worker has no use for the DataFrame, which lives in the driver."""
-        return {**self.__dict__, "_df": None}
-
-    @property
-    def schema(self) -> pa.Schema:
-        """The DataFrame's columns."""
-        return self._schema
 
     def reader(self) -> StreamReader:
         """Make a reader without a query, which does not know of any end."""
@@ -138,11 +130,17 @@ class StreamSource:
 
     def prepare(self, run: SourceRun) -> PreparedSource:
         """Find the place; the query starts with the run."""
-        assert self._df is not None, "prepared in the driver"
-        location, removes = place_of(self._df, self._staging, run, "read.stream")
+        location, removes = self.place(run)
         if run.fresh and not run.restored:
             remove_staged(location)
-        query = _Query(self._df, self._schema, location, self._follow_ns, run)
+        batches = Batches.below(location)
+        if not run.restored and batches.passed() != Passed():
+            raise HeadraceError(
+                f"read.stream {run.operator!r}: earlier runs have read micro-batches up to"
+                f" {batches.passed().batch}, which are removed from {location.root}, and their"
+                " checkpoints are not there; begin anew with fresh=True"
+            )
+        query = _Query(self.frame, self._schema, location, self._follow_ns, run)
 
         def end(finished: bool) -> None:
             query.stop()
@@ -150,14 +148,17 @@ class StreamSource:
                 remove_staged(location)
             elif removes and finished:
                 # The query goes on from its own checkpoint if the job has more to do one day.
-                remove_staged(Location(location.fs, f"{location.root}/{_BATCHES}"))
+                batches.remove_all()
 
-        return PreparedSource(partial(self._reader, location), begin=query.start, end=end)
+        kept = batches.remove_passed if removes else None
+        return PreparedSource(
+            partial(self._reader, location), begin=query.start, end=end, kept=kept
+        )
 
     def _reader(self, location: Location) -> StreamReader:
-        files = BatchFiles(location.fs, f"{location.root}/{_BATCHES}")
-        scan = scan_of(files, self._schema, [], _LOOK_NS)
-        return StreamReader(scan, f"{location.root}/{_ENDED}")
+        batches = Batches.below(location)
+        scan = scan_of(batches, self._schema, [], _LOOK_NS)
+        return StreamReader(scan, batches, f"{location.root}/{_ENDED}")
 
 
 class _Query:
@@ -174,7 +175,7 @@ class _Query:
         self._df = df
         self._schema = schema
         self._location = location
-        self._batches = Location(location.fs, f"{location.root}/{_BATCHES}")
+        self._batches = Batches.below(location)
         self._follow_ns = follow_ns
         self._run = run
         self._query: StreamingQuery | None = None
@@ -206,9 +207,8 @@ class _Query:
                 self._query.stop()
 
     def _stage(self, batch: DataFrame, number: int) -> None:
-        name = f"{number:012d}.json"
-        if staged(self._batches, name) is None:
-            stage(batch, self._schema, self._batches, name)
+        if not self._batches.is_staged(number):
+            stage(batch, self._schema, self._batches, manifest_name(number))
 
     def _await_end(self) -> None:
         """Tell the readers when the query ends by itself."""

@@ -13,6 +13,7 @@ import headrace as hr
 from headrace.engine.connectors.memory import BatchesSource
 from headrace.engine.connectors.sequence import SequenceSource
 from headrace.engine.contract.connectors import PreparedSource, SourceRun
+from headrace.engine.session import inputs
 from headrace.engine.session.inputs import Inputs
 
 BATCH = pa.record_batch({"n": [1, 2, 3]})
@@ -25,6 +26,7 @@ class Prepared:
         self.notes: list[Any] = []
         self.source: hr.Source = source or BatchesSource([BATCH])
         self.fails = fails
+        self.hear: Any = None
 
     def __getstate__(self) -> dict[str, Any]:
         return {"source": self.source}
@@ -44,6 +46,7 @@ class Prepared:
             self.source.reader,
             begin=lambda: self.notes.append("begin"),
             end=lambda finished: self.notes.append(("end", finished)),
+            kept=self.hear,
         )
 
 
@@ -116,3 +119,28 @@ def test_sources_end_once() -> None:
     inputs.await_end()
     inputs.end(finished=False)
     assert source.notes[1:] == ["begin", ("end", True)]
+
+
+def test_a_source_hears_its_states_in_all_that_is_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(inputs, "LOOK_EVERY_S", 0.01)
+    source = Prepared(SequenceSource(rows=None, rate_per_s=100.0))
+    heard: list[Any] = []
+    answers = threading.Event()
+
+    def hear(kept: Any) -> None:
+        heard.append([state.name for states in kept for state in states])
+        answers.set()
+        raise OSError("which is tried again")
+
+    source.hear = hear
+    handle = job_of(source, checkpoints=str(tmp_path)).start("threads")
+    handle.checkpoint()
+    handle.savepoint()
+    for _ in range(2):
+        answers.clear()
+        assert answers.wait(60)
+    handle.cancel()
+    handle.wait()
+    assert len(heard[-1]) == 2, "the checkpoint and the savepoint"
