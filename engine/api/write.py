@@ -144,21 +144,13 @@ class Write:
             path: local or a URL of an object store; `storage_options` are fsspec's or deltalake's.
             compression: of the data files, as of `parquet`.
         """
-        _refuse_unknown("write.delta", options)
-        from ..connectors.file_sink import ROLL_BYTES
-        from ..connectors.partitions import partitions_by
+        kind = "write.delta"
+        given = _of_files(kind, options)
         from ..connectors.tables.delta import DeltaSink
         from ..connectors.writers import record_format
 
-        sink = DeltaSink(
-            path,
-            record_format("parquet", compression),
-            partitions=partitions_by(options.get("partition_by", ())),
-            roll_bytes=size_bytes(options.get("roll_bytes", ROLL_BYTES), option="roll_bytes"),
-            storage_options=options.get("storage_options"),
-        )
-        name, parallelism = options.get("name"), options.get("parallelism")
-        return self._to("write.delta", sink, name, parallelism, proposed_name(path, "out"))
+        sink = DeltaSink(path, record_format("parquet", compression), **given)
+        return self._to_files(kind, sink, options, proposed_name(path, "out"))
 
     def iceberg(
         self,
@@ -178,23 +170,13 @@ class Write:
             catalog: name of a catalog that pyiceberg's configuration knows, or its properties.
             compression: of the data files, as of `parquet`.
         """
-        _refuse_unknown("write.iceberg", options)
-        from ..connectors.file_sink import ROLL_BYTES
-        from ..connectors.partitions import partitions_by
+        kind = "write.iceberg"
+        given = _of_files(kind, options, partitions_kept=True)
         from ..connectors.tables.iceberg import IcebergSink
         from ..connectors.writers import record_format
 
-        sink = IcebergSink(
-            table,
-            catalog,
-            record_format("parquet", compression),
-            partitions=partitions_by(options.get("partition_by", ()), kept=True),
-            roll_bytes=size_bytes(options.get("roll_bytes", ROLL_BYTES), option="roll_bytes"),
-            storage_options=options.get("storage_options"),
-        )
-        name, parallelism = options.get("name"), options.get("parallelism")
-        proposal = table.rpartition(".")[2] or "out"
-        return self._to("write.iceberg", sink, name, parallelism, proposal)
+        sink = IcebergSink(table, catalog, record_format("parquet", compression), **given)
+        return self._to_files(kind, sink, options, table.rpartition(".")[2] or "out")
 
     def data_source(
         self,
@@ -336,26 +318,24 @@ class Write:
 
     def _files(
         self,
-        kind: FormatOfSink,
+        format: FormatOfSink,
         path: str,
         compression: str,
         options: FileSinkOptions,
         delimiter: str = ",",
     ) -> SinkHandle:
-        _refuse_unknown(f"write.{kind}", options)
-        from ..connectors.file_sink import ROLL_BYTES, FileSink
-        from ..connectors.partitions import partitions_by
+        kind = f"write.{format}"
+        given = _of_files(kind, options)
+        from ..connectors.file_sink import FileSink
         from ..connectors.writers import record_format
 
-        sink = FileSink(
-            path,
-            record_format(kind, compression, delimiter),
-            partitions=partitions_by(options.get("partition_by", ())),
-            roll_bytes=size_bytes(options.get("roll_bytes", ROLL_BYTES), option="roll_bytes"),
-            storage_options=options.get("storage_options"),
-        )
-        name, parallelism = options.get("name"), options.get("parallelism")
-        return self._to(f"write.{kind}", sink, name, parallelism, proposed_name(path, "out"))
+        sink = FileSink(path, record_format(format, compression, delimiter), **given)
+        return self._to_files(kind, sink, options, proposed_name(path, "out"))
+
+    def _to_files(
+        self, kind: str, sink: Sink, options: FileSinkOptions, proposal: str
+    ) -> SinkHandle:
+        return self._to(kind, sink, options.get("name"), options.get("parallelism"), proposal)
 
     def _to(
         self, kind: str, sink: Sink, name: str | None, parallelism: int | None, proposal: str
@@ -381,11 +361,22 @@ class Write:
         return SinkHandle(node, sink)
 
 
-def _refuse_unknown(kind: str, options: FileSinkOptions) -> None:
+def _of_files(
+    kind: str, options: FileSinkOptions, *, partitions_kept: bool = False
+) -> dict[str, Any]:
+    """Return the options of files as sinks take them. Raises: UserError, for unknown ones."""
+    from ..connectors.file_sink import ROLL_BYTES
+    from ..connectors.partitions import partitions_by
+
     known = list(FileSinkOptions.__annotations__)
     for option in options:
         if option not in known:
             raise UserError(f"{kind} has no option {option!r}; {did_you_mean(option, known)}")
+    return {
+        "partitions": partitions_by(options.get("partition_by", ()), kept=partitions_kept),
+        "roll_bytes": size_bytes(options.get("roll_bytes", ROLL_BYTES), option="roll_bytes"),
+        "storage_options": options.get("storage_options"),
+    }
 
 
 def proposed_name(path: str, otherwise: str) -> str:

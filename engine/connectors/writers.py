@@ -7,6 +7,7 @@ are slow to read. Text is compressed as a whole, Parquet and Arrow column by col
 from __future__ import annotations
 
 import io
+from abc import ABC, abstractmethod
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, BinaryIO, Literal, Protocol, cast, get_args
@@ -86,7 +87,43 @@ class _Gathered:
         return table
 
 
-class ParquetRecords:
+class _Columnar(ABC):
+    """Records of a format that is written group by group."""
+
+    def __init__(self, file: BinaryIO, schema: pa.Schema, compression: str) -> None:
+        self.file = file
+        self._schema = schema
+        self._compression = compression
+        self._gathered = _Gathered()
+        self._rows = 0
+
+    def write(self, batch: pa.RecordBatch, gather_bytes_max: int = ROW_GROUP_BYTES) -> None:
+        """Gather records and write full groups."""
+        if self._gathered.add(batch, gather_bytes_max):
+            self._flush()
+
+    def finish(self) -> int:
+        """Write the last group and the footer."""
+        self._flush()
+        self._end()
+        return self._rows
+
+    def _flush(self) -> None:
+        table = self._gathered.take(self._schema)
+        if table.num_rows:
+            self._write_group(table)
+        self._rows += table.num_rows
+
+    @abstractmethod
+    def _write_group(self, table: pa.Table) -> None:
+        """Write a group of records."""
+
+    @abstractmethod
+    def _end(self) -> None:
+        """Write the footer."""
+
+
+class ParquetRecords(_Columnar):
     """Parquet. The first row group decides how the file's columns are encoded.
 
     Attributes:
@@ -94,27 +131,10 @@ class ParquetRecords:
     """
 
     def __init__(self, file: BinaryIO, schema: pa.Schema, compression: str) -> None:
-        self.file = file
+        super().__init__(file, schema, compression)
         self.metadata: pq.FileMetaData | None = None
-        self._schema = schema
-        self._compression = compression
         self._footers: list[pq.FileMetaData] = []
         self._writer: pq.ParquetWriter | None = None
-        self._gathered = _Gathered()
-        self._rows = 0
-
-    def write(self, batch: pa.RecordBatch, gather_bytes_max: int = ROW_GROUP_BYTES) -> None:
-        """Gather records and write full row groups."""
-        if self._gathered.add(batch, gather_bytes_max):
-            self._flush()
-
-    def finish(self) -> int:
-        """Write the last row group and the footer."""
-        self._flush()
-        writer = self._writer or self._begun(self._schema.empty_table())
-        writer.close()
-        self.metadata = self._footers[-1]
-        return self._rows
 
     def abandon(self) -> None:
         """Let go of Arrow's writer."""
@@ -126,22 +146,25 @@ class ParquetRecords:
         # stderr.
         self._writer.is_open = False
 
-    def _flush(self) -> None:
-        table = self._gathered.take(self._schema)
-        if table.num_rows:
-            self._writer = self._writer or self._begun(table)
-            self._writer.write_table(table, row_group_size=table.num_rows)
-        self._rows += table.num_rows
+    def _write_group(self, table: pa.Table) -> None:
+        self._begun(table).write_table(table, row_group_size=table.num_rows)
+
+    def _end(self) -> None:
+        self._begun(self._schema.empty_table()).close()
+        self.metadata = self._footers[-1]
 
     def _begun(self, table: pa.Table) -> pq.ParquetWriter:
-        return pq.ParquetWriter(
-            self.file,
-            self._schema,
-            compression=self._compression,
-            metadata_collector=self._footers,
-            dictionary_pagesize_limit=_DICTIONARY_BYTES,
-            **_encodings(table),
-        )
+        """Return the file's writer; `table` is its first row group if there is none yet."""
+        if self._writer is None:
+            self._writer = pq.ParquetWriter(
+                self.file,
+                self._schema,
+                compression=self._compression,
+                metadata_collector=self._footers,
+                dictionary_pagesize_limit=_DICTIONARY_BYTES,
+                **_encodings(table),
+            )
+        return self._writer
 
 
 def _encodings(table: pa.Table) -> dict[str, Any]:
@@ -187,39 +210,26 @@ def _leaves(schema: pa.Schema) -> list[str]:
     return [columns.column(number).path for number in range(len(columns))]
 
 
-class ArrowRecords:
+class ArrowRecords(_Columnar):
     """Arrow's file format."""
 
     def __init__(self, file: BinaryIO, schema: pa.Schema, compression: str) -> None:
-        self.file = file
-        self._schema = schema
+        super().__init__(file, schema, compression)
         codec = None if compression == "none" else compression
         options = pa.ipc.IpcWriteOptions(compression=codec)
         self._sink = pa.PythonFile(_KeptOpen(file), mode="w")
         self._writer = pa.ipc.new_file(self._sink, schema, options=options)
-        self._gathered = _Gathered()
-        self._rows = 0
-
-    def write(self, batch: pa.RecordBatch, gather_bytes_max: int = ROW_GROUP_BYTES) -> None:
-        """Gather records and write them as one batch."""
-        if self._gathered.add(batch, gather_bytes_max):
-            self._flush()
-
-    def finish(self) -> int:
-        """Write the last batch and the footer."""
-        self._flush()
-        self._writer.close()
-        return self._rows
 
     def abandon(self) -> None:
         """Let go of Arrow's writer."""
         with suppress(Exception):
             self._writer.close()
 
-    def _flush(self) -> None:
-        table = self._gathered.take(self._schema).combine_chunks()
-        self._writer.write_table(table)
-        self._rows += table.num_rows
+    def _write_group(self, table: pa.Table) -> None:
+        self._writer.write_table(table.combine_chunks())
+
+    def _end(self) -> None:
+        self._writer.close()
 
 
 class CsvRecords:

@@ -128,6 +128,12 @@ class PlayedRun:
         self.precommitted = []
         self._states = self._frozen
 
+    def complete_with(self, batch: pa.RecordBatch) -> None:
+        """Write rows, and bring a checkpoint up to where only the commit is missing."""
+        self.write(batch)
+        self.precommit()
+        self.complete()
+
     def commit(self, *, confirmed: bool = True) -> None:
         """Commit the newest complete checkpoint. Not `confirmed`: the answer is lost."""
         if self.named:

@@ -198,13 +198,7 @@ def _a_crash_amid_the_writing(job: _Job) -> None:
     run, rows = job.run(), job.rows()
     run.start(2)
     run.write(rows)
-    run.crash()
-    run.start(2)
-    job.expect_settled(after="recover")
-    job.expect_hidden(rows, after="recover")
-    run.write(rows)
-    run.checkpoint()
-    job.expect(rows, after="the commit of the second attempt")
+    _crash_and_write_again(job, run, rows)
 
 
 def _a_crash_behind_the_pre_commit(job: _Job) -> None:
@@ -212,6 +206,10 @@ def _a_crash_behind_the_pre_commit(job: _Job) -> None:
     run.start(2)
     run.write(rows)
     run.precommit()
+    _crash_and_write_again(job, run, rows)
+
+
+def _crash_and_write_again(job: _Job, run: PlayedRun, rows: pa.RecordBatch) -> None:
     run.crash()
     run.start(2)
     job.expect_settled(after="recover")
@@ -224,9 +222,7 @@ def _a_crash_behind_the_pre_commit(job: _Job) -> None:
 def _a_crash_between_checkpoint_and_commit(job: _Job) -> None:
     run, first, second = job.run(), job.rows(), job.rows()
     run.start(2)
-    run.write(first)
-    run.precommit()
-    run.complete()
+    run.complete_with(first)
     run.crash()
     run.start(2)
     job.expect(first, after="recover, which was given the transactions")
@@ -238,9 +234,7 @@ def _a_crash_between_checkpoint_and_commit(job: _Job) -> None:
 def _a_crash_amid_the_recovery(job: _Job) -> None:
     run, first, second = job.run(), job.rows(), job.rows()
     run.start(2)
-    run.write(first)
-    run.precommit()
-    run.complete()
+    run.complete_with(first)
     run.write(second)
     run.precommit()
     run.crash()
@@ -257,9 +251,7 @@ def _a_crash_amid_the_recovery(job: _Job) -> None:
 def _the_answer_of_a_commit_is_lost(job: _Job) -> None:
     run, rows = job.run(), job.rows()
     run.start(2)
-    run.write(rows)
-    run.precommit()
-    run.complete()
+    run.complete_with(rows)
     run.commit(confirmed=False)
     run.commit(confirmed=False)
     job.expect(rows, after="the same commit twice")
@@ -273,9 +265,7 @@ def _a_commit_is_repeated_after_newer_ones(job: _Job) -> None:
     run.start(2)
     told: list[tuple[int, list[Transaction]]] = []
     for batch in batches:
-        run.write(batch)
-        run.precommit()
-        run.complete()
+        run.complete_with(batch)
         told.append((run.restored, list(run.named)))
         run.commit()
     for number, transactions in told:
@@ -286,17 +276,11 @@ def _a_commit_is_repeated_after_newer_ones(job: _Job) -> None:
 def _a_newer_commit_joins_one_that_failed(job: _Job) -> None:
     run, first, second, third = job.run(), job.rows(), job.rows(), job.rows()
     run.start(2)
-    run.write(first)
-    run.precommit()
-    run.complete()
-    run.write(second)
-    run.precommit()
-    run.complete()
+    run.complete_with(first)
+    run.complete_with(second)
     run.commit(confirmed=False)
     job.expect(first, second, after="one commit for two checkpoints")
-    run.write(third)
-    run.precommit()
-    run.complete()
+    run.complete_with(third)
     run.commit()
     job.expect(first, second, third, after="a commit of new transactions and of applied ones")
 
@@ -306,9 +290,7 @@ def _transactions_of_a_given_up_checkpoint_ride_with_the_next(job: _Job) -> None
     run.start(2)
     run.write(first)
     run.precommit()
-    run.write(second)
-    run.precommit()
-    run.complete()
+    run.complete_with(second)
     run.commit()
     job.expect(first, second, after="the commit of the second checkpoint")
 
@@ -320,9 +302,7 @@ def _a_restore_at_another_parallelism(job: _Job) -> None:
         run.start(parallelism)
         job.expect(*done, after=f"recover before parallelism {parallelism}")
         done.append(job.rows())
-        run.write(done[-1])
-        run.precommit()
-        run.complete()
+        run.complete_with(done[-1])
         run.crash()
     run.start(2)
     job.expect(*done, after="recover at the last parallelism")
@@ -371,9 +351,7 @@ def _two_sinks_of_one_job_write_to_one_place(job: _Job) -> None:
     for _ in range(2):
         for run in (one, other):
             done.append(job.rows())
-            run.write(done[-1])
-            run.precommit()
-            run.complete()
+            run.complete_with(done[-1])
         for run in (one, other):
             run.commit()
         job.expect(*done, after="the commits of two sinks")
@@ -384,13 +362,9 @@ def _a_restore_under_other_names(job: _Job) -> None:
     before, rows = job.run(), [job.rows() for _ in range(4)]
     before.start(2)
     for batch in rows[:2]:
-        before.write(batch)
-        before.precommit()
-        before.complete()
+        before.complete_with(batch)
     before.commit(confirmed=False)
-    before.write(rows[2])
-    before.precommit()
-    before.complete()
+    before.complete_with(rows[2])
     before.crash()
     run = job.run("0b", "renamed", f"{job.name}-renamed")
     run.go_on_from(before)
@@ -445,9 +419,7 @@ def _a_transaction_is_lost_by_the_other_side(
 ) -> None:
     run, rows = job.run(), job.rows()
     run.start(2)
-    run.write(rows)
-    run.precommit()
-    run.complete()
+    run.complete_with(rows)
     with step("losing the transactions"):
         lose(run.named)
     committer = run.committer()

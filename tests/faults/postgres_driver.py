@@ -1,10 +1,11 @@
 """A driver that writes numbers and totals to PostgreSQL, and may fail at a step of a commit.
 
-postgres_driver.py FOLDER URL ROWS RATE PARALLELISM FAULT
+postgres_driver.py FOLDER URL ROWS RATE PARALLELISM FAULT [CHECKPOINT]
 
 FAULT: "none"; "before" (killed with SIGKILL between pre-commit and commit), "after" (killed when
 the server has committed and nobody has noted it) or "answer" (the answer of a commit is lost),
-each at the second checkpoint's or so.
+each at the second checkpoint's or so. With CHECKPOINT, a path, the job and its sinks have other
+names, and go on from that checkpoint in a directory of their own.
 """
 
 from __future__ import annotations
@@ -30,17 +31,19 @@ KEYS = 50
 _FAULTY_COMMIT = 4
 
 
-def build(folder: Path, url: str, rows: int, rate: float) -> hr.Job:
+def build(folder: Path, url: str, rows: int, rate: float, other: str = "") -> hr.Job:
     """Each number goes to `numbers`, and each key's count and sum to `totals`."""
     clock = HurriedBy(str(folder / "hurry"))
     source = SequenceSource(rows=rows, rate_per_s=rate, key_count=KEYS, clock=clock)
     numbers = hr.from_source(source, name="source").select("sequence", "key")
     totals = numbers.key_by("key").aggregate(n=hr.count(), sum=hr.sum("sequence"), name="totals")
     return hr.Job(
-        "audited",
-        numbers.write.postgres("numbers", url=url, name="inserts"),
-        totals.write.postgres("totals", url=url, mode="upsert", key=["key"], name="upserts"),
-        checkpoints=hr.Checkpoints(str(folder / "checkpoints"), interval="0.2s"),
+        f"{other}audited",
+        numbers.write.postgres("numbers", url=url, name=f"{other}inserts"),
+        totals.write.postgres(
+            "totals", url=url, mode="upsert", key=["key"], name=f"{other}upserts"
+        ),
+        checkpoints=hr.Checkpoints(str(folder / f"{other}checkpoints"), interval="0.2s"),
     )
 
 
@@ -88,9 +91,21 @@ def rescale(handle: hr.JobHandle) -> None:
         say(rescaled=handle.rescale(int(line)).parallelism)
 
 
-def main(folder: str, url: str, rows: str, rate: str, parallelism: str, fault: str) -> int:
-    job = build(Path(folder), url, int(rows), float(rate))
-    handle = job.start("processes", parallelism=int(parallelism))
+def main(
+    folder: str,
+    url: str,
+    rows: str,
+    rate: str,
+    parallelism: str,
+    fault: str,
+    checkpoint: str = "auto",
+) -> int:
+    other = "" if checkpoint == "auto" else "other-"
+    renamed = {name: f"{other}{name}" for name in ("inserts", "upserts")} if other else {}
+    job = build(Path(folder), url, int(rows), float(rate), other)
+    handle = job.start(
+        "processes", parallelism=int(parallelism), restore=checkpoint, renamed=renamed
+    )
     if fault != "none":
         # Workers are other processes, which have begun without it.
         plant(fault)

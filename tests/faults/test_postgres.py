@@ -53,9 +53,14 @@ def start(tmp_path: Path, postgres: Postgres) -> Iterator[Start]:
     postgres.psql(TABLES)
     programs: list[Program] = []
 
-    def start(parallelism: int = 2, fault: str = "none", rate: float = RATE_PER_S) -> Program:
+    def start(
+        parallelism: int = 2,
+        fault: str = "none",
+        rate: float = RATE_PER_S,
+        checkpoint: str = "auto",
+    ) -> Program:
         facts = [str(tmp_path), postgres.uri, str(ROWS), str(rate), str(parallelism), fault]
-        programs.append(Program(str(DRIVER), *facts))
+        programs.append(Program(str(DRIVER), *facts, checkpoint))
         return programs[-1]
 
     yield start
@@ -71,10 +76,14 @@ def hurry(folder: Path) -> None:
 
 
 def assert_exact(postgres: Postgres) -> None:
+    assert_rows_are_exact(postgres)
+    assert_nothing_open(postgres)
+
+
+def assert_rows_are_exact(postgres: Postgres) -> None:
     counts = "count(*), count(DISTINCT sequence), min(sequence), max(sequence)"
     assert postgres.psql(f"SELECT {counts} FROM numbers") == [f"{ROWS}|{ROWS}|0|{ROWS - 1}"]
     assert postgres.psql(WRONG_TOTALS) == []
-    assert_nothing_open(postgres)
 
 
 def assert_nothing_open(postgres: Postgres) -> None:
@@ -137,6 +146,22 @@ def test_kills_at_every_step_are_exact(
     driver.until("finished")
     assert driver.ended()[0] == 0
     assert_exact(postgres)
+
+
+@pytest.mark.parametrize("fault", ["before", "after"])
+def test_a_run_under_other_names_commits_what_the_checkpoint_carries_once(
+    start: Start, postgres: Postgres, tmp_path: Path, fault: str
+) -> None:
+    """Killed in the midst of a commit, of inserts or upserts; then job, sinks and directory have
+    other names.
+    """
+    killed = start(fault=fault)
+    wait_until_dead([killed.process.pid])
+    found = (tmp_path / "checkpoints" / "audited").glob("chk-*/metadata")
+    newest = max((path.parent for path in found), key=lambda path: int(path.name[len("chk-") :]))
+    hurry(tmp_path)
+    start(3, checkpoint=str(newest)).until("finished")
+    assert_rows_are_exact(postgres)
 
 
 def test_a_server_that_is_away_during_commits_restarts_nothing(

@@ -25,10 +25,13 @@ import pytest
 
 import headrace as hr
 from headrace.engine.contract.errors import HeadraceError
+from headrace.engine.storage.checkpoint_storage import FsspecStore
+from headrace.recovery import catalog
+from headrace.recovery.metadata import CheckpointMetadata
 
 from ..services.s3 import S3
 from .conftest import WAIT_S, is_alive, wait_for
-from .sink_driver import catalog
+from .sink_driver import catalog as catalog_of
 from .test_same_command import descendants
 
 pytestmark = pytest.mark.slow
@@ -99,7 +102,7 @@ class Runs:
         if self.kind == "iceberg":
             from pyiceberg.catalog import load_catalog
 
-            properties = catalog(str(self.folder), self.place)
+            properties = catalog_of(str(self.folder), self.place)
             return load_catalog("default", **properties).load_table("shop.rows").scan().to_arrow()
         fs, path = fsspec.core.url_to_fs(f"{self.place}/table")
         return ds.dataset(path, filesystem=fs, format=self.kind, partitioning="hive").to_table()
@@ -142,14 +145,14 @@ def assert_exact_under_other_names(runs: Runs, deaths: Sequence[str], **others: 
     """Killed at a commit of checkpoint 3; then the sink has another name, and is killed as well;
     at last job, sink and directory have other names.
     """
-    name = "out"
     for number, death in enumerate(deaths):
         new = f"out {number}"
-        runs.run(death, 2, RATE, sink=new, renamed=f"{name}={new}", **others)
-        name = new
-    newest = newest_checkpoint(runs.folder / "checkpoints" / "sinks")
-    others |= {"job": "other", "checkpoints": "others", "restore": str(newest)}
-    runs.run("none", 3, 0.0, sink="rows", renamed=f"{name}=rows", **others)
+        runs.run(death, 2, RATE, sink=new, renamed=renamed_to(new, runs), **others)
+    checkpoint = newest_checkpoint(runs)
+    assert checkpoint is not None, "every run was killed too early"
+    folder = runs.folder / "checkpoints" / "sinks" / f"chk-{checkpoint.checkpoint}"
+    others |= {"job": "other", "checkpoints": "others", "restore": str(folder)}
+    runs.run("none", 3, 0.0, sink="rows", renamed=renamed_to("rows", runs), **others)
     runs.assert_exact()
 
 
@@ -170,11 +173,18 @@ def test_every_run_may_have_other_names(tmp_path: Path, kind: str, only_long: No
     assert_exact_under_other_names(runs, deaths)
 
 
-def newest_checkpoint(job: Path) -> Path:
-    return max(
-        (path.parent for path in job.glob("chk-*/metadata")),
-        key=lambda p: int(p.name[len("chk-") :]),
-    )
+def newest_checkpoint(runs: Runs) -> CheckpointMetadata | None:
+    store = FsspecStore(str(runs.folder / "checkpoints"))
+    return catalog.newest_valid(store, "sinks")[0]
+
+
+def renamed_to(new: str, runs: Runs) -> str:
+    """The sink's name in the newest checkpoint, and its new one: a run may have been killed before
+    its first checkpoint.
+    """
+    checkpoint = newest_checkpoint(runs)
+    operators = [] if checkpoint is None else [o for t in checkpoint.tasks for o in t.operators]
+    return ",".join(f"{name}={new}" for name in operators if name.startswith("out"))
 
 
 SECRET = "not-to-be-seen-anywhere"

@@ -37,11 +37,12 @@ class Scene:
     ) -> Transaction:
         """A transaction as a checkpoint names it, of a writer that has gone."""
         writer = self.sink.writer()
-        writer.open(self.at(**context))
+        where = self.at(**context)
+        writer.open(where)
         writer.write(pa.record_batch({"id": pa.array(ids, pa.int64()), "text": [text] * len(ids)}))
         (transaction,) = writer.precommit(checkpoint)
         writer.close()
-        return replace(transaction, run=context.get("owner", "run"), checkpoint=checkpoint)
+        return replace(transaction, run=where.run, checkpoint=checkpoint)
 
     def committer(self, owner: str = "run") -> Committer:
         committer = self.sink.committer("job", "out")
