@@ -36,7 +36,7 @@ class Measured:
         running_s: from the moment all workers ran to the end of the job, its last commit included;
             the end of the workers, or of a Spark session, takes up to a second more.
         starting_s: of `Job.start`, in which sources are prepared; workers may come later.
-        processor_s: of the workers' processes and of this one while it ran.
+        processor_s: of this process and all below it, the workers', in that time.
         completed: its checkpoints, the last one at the end of input included.
     """
 
@@ -81,27 +81,12 @@ def run_and_measure(job: hr.Job, runner: Runner, *, spark: SparkSession | None =
     starting_s = time.monotonic() - asked
     while handle.status().phase not in (Phase.RUNNING, Phase.ENDED):
         time.sleep(_POLL_S)
-    pids = {os.getpid(), *handle.status().workers.values()}
-    began, used_s = time.monotonic(), {pid: processor_s(pid) for pid in pids}
-    last_s = dict(used_s)
+    began, used_s = time.monotonic(), processor_s()
     while handle.status().phase is not Phase.ENDED:
         time.sleep(_END_POLL_S)
-        # A worker may be gone at the end, and its time with it.
-        last_s |= {pid: now_s for pid in pids if (now_s := processor_s(pid))}
-    running_s = time.monotonic() - began
+    running_s, spent_s = time.monotonic() - began, processor_s() - used_s
     result = handle.wait()
-    spent_s = sum(last_s.values()) - sum(used_s.values())
     return Measured(result, running_s, starting_s, spent_s, handle.status().checkpoints)
-
-
-def processor_s(pid: int) -> float:
-    """Processor time of a process; 0: there is none on this machine."""
-    try:
-        # Behind the name in parentheses: state, parent, ..., user and system time.
-        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    except OSError:
-        return 0.0
-    return (int(fields[11]) + int(fields[12])) / _TICKS_PER_S
 
 
 def all_batches(source: SequenceSource) -> Iterator[pa.RecordBatch]:
