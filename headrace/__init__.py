@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING as _TYPE_CHECKING
 
 if _TYPE_CHECKING:
     from . import connectors as connectors
+    from . import testing as testing
     from .engine.api import read as read
     from .engine.api.read import from_source as from_source
     from .engine.api.stream import KeyedStream as KeyedStream
@@ -69,6 +70,7 @@ if _TYPE_CHECKING:
 #: {public name: the module that defines it}; the same list once more, for when the program runs.
 _HOMES = {
     "connectors": ".connectors",
+    "testing": ".testing",
     "read": ".engine.api.read",
     "Sink": ".engine.contract.connectors",
     "Source": ".engine.contract.connectors",
@@ -128,7 +130,7 @@ def __getattr__(name: str) -> object:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     module = _import_module(_HOMES[name], __name__)
     # These are modules themselves; all others are in theirs.
-    is_module = name in ("connectors", "read")
+    is_module = name in ("connectors", "read", "testing")
     value = globals()[name] = module if is_module else getattr(module, name)
     return value
 

@@ -56,6 +56,9 @@ UNMIRRORED = {
     "engine/connectors/tables/types.py": (
         "what both kinds of tables take: tests/engine/connectors/tables/test_data_files.py"
     ),
+    "engine/testing/given_keys.py": (
+        "the operators behind every harness: tests/engine/testing/test_harness.py"
+    ),
     "engine/connectors/look.py": "the sink of every look: tests/engine/api/test_looked.py",
     "engine/session/look.py": "the job of every look: tests/engine/api/test_looked.py",
     "engine/connectors/kafka/backlog.py": (

@@ -67,7 +67,7 @@ class _Outside:
     def _refusal(self) -> UserError:
         return UserError(
             "a processor called outside a job has no key, so neither state nor timers; to try it,"
-            " run a job that reads hr.read.batches([...]) and writes with write.collect(...)"
+            " call hr.testing.Harness(YourProcessor).process(key, row)"
         )
 
 
