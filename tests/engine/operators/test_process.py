@@ -217,6 +217,6 @@ def test_a_processor_outside_a_job_says_so_and_shares_nothing() -> None:
     ]
     for use in uses:
         with pytest.raises(
-            UserError, match=r"called outside a job has no key.* hr\.testing\.Harness"
+            UserError, match=r"outside a job has no key.*hr\.testing\.Harness"
         ):
             use()
