@@ -11,6 +11,10 @@ from __future__ import annotations
 # ruff: noqa: PLC0414
 from .engine.testing.harness import Harness as Harness
 from .engine.testing.harness import HarnessSnapshot as HarnessSnapshot
+from .engine.testing.simulate import SimulationFailed as SimulationFailed
+from .engine.testing.simulate import SimulationReport as SimulationReport
+from .engine.testing.simulate import simulate as simulate
+from .engine.testing.simulated import Simulated as Simulated
 from .engine.testing.sinks import check_sink as check_sink
 from .engine.testing.sources import check_source as check_source
 from .engine.testing.split_sources import check_split_source as check_split_source

@@ -79,12 +79,12 @@ def commands(name: str) -> Iterator[str]:
                 yield text
 
 
-def run(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+def run(folder: Path, *arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
     environment = {key: text for key, text in os.environ.items() if "HEADRACE_" not in key}
     return subprocess.run(
         [sys.executable, *arguments],
         cwd=folder,
-        env=environment | {"HEADRACE_RUNNER": "threads"},
+        env=environment | {"HEADRACE_RUNNER": "threads"} | variables,
         capture_output=True,
         text=True,
         timeout=300,
@@ -140,7 +140,10 @@ def test_the_tests_of_the_page_pass_as_they_are_written(tmp_path: Path) -> None:
     page = "\n".join(code_blocks("docs/testing.md", "python"))
     (tmp_path / "test_page.py").write_text(page, encoding="utf-8")
     (tmp_path / "pytest.ini").write_text("[pytest]\n", encoding="utf-8")
-    done = run(tmp_path, "-m", "pytest", "-q", "-p", "no:cacheprovider")
+    plugin = ("-p", "headrace.pytest_plugin", "--headrace-seeds=4")
+    environment = {"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
+    arguments = ("-m", "pytest", "-q", "-p", "no:cacheprovider", *plugin)
+    done = run(tmp_path, *arguments, **environment)
     assert done.returncode == 0, done.stdout
     tests = page.count("def test_")
     assert f"{tests} passed" in done.stdout

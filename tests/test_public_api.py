@@ -106,9 +106,13 @@ TESTING = [
     "Harness",
     "HarnessSnapshot",
     "NotConforming",
+    "Simulated",
+    "SimulationFailed",
+    "SimulationReport",
     "check_sink",
     "check_source",
     "check_split_source",
+    "simulate",
 ]
 
 
