@@ -74,8 +74,12 @@ def _dumped(
 ) -> tuple[bytes, list[pickle.PickleBuffer]] | None:
     """Pickle; Arrow's columns stay where they are. None: it cannot be done."""
     import cloudpickle
+    from cloudpickle.cloudpickle import list_registry_pickle_by_value
 
     buffers: list[pickle.PickleBuffer] = []
+    # Programs that the command line has loaded are registered for good.
+    registered = list_registry_pickle_by_value()
+    by_value = [module for module in by_value if module.__name__ not in registered]
     for module in by_value:
         cloudpickle.register_pickle_by_value(module)
     try:

@@ -146,6 +146,8 @@ class _Judge:
         for sink in ordered:
             if sink not in program.columns:
                 raise UserError(f"ordered: the job has no sink {sink!r}")
+        highest = min(_PARALLELISM_MAX, program.job.max_parallelism)
+        self._parallelisms = [p for p in range(1, highest + 1) if program.rescales_to(p)]
         self._rows = 4
         self._duration_ns = SECOND_NS
         calm = self._run(0, _Plan([], no_faults()))
@@ -206,14 +208,13 @@ class _Judge:
             faults.extend((int(self._rows * rng.uniform(0, 1.2)), make()) for _ in range(count))
 
         def rescale() -> Fault:
-            highest = min(_PARALLELISM_MAX, self._program.job.max_parallelism)
-            parallelism = rng.randint(1, highest)
+            parallelism = rng.choice(self._parallelisms)
             return lambda world: world.rescale(parallelism)
 
         at_random(rng.choice((0, 1, 1, 2)), lambda: JobWorld.crash_worker)
         at_random(rng.random() < 0.25, lambda: JobWorld.crash_driver)
         at_random(rng.random() < 0.25, lambda: JobWorld.sever)
-        at_random(rng.choice((0, 0, 1, 2)), rescale)
+        at_random(rng.choice((0, 0, 1, 2)) if self._parallelisms else 0, rescale)
         points = COORDINATOR_POINTS + WORKER_POINTS
         profile = FaultProfile(
             until_ns=3 * self._duration_ns,

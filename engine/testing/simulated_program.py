@@ -69,6 +69,8 @@ class SimulatedProgram:
         }
         #: {parallelism: the plan}; a rescale makes another one.
         self._programs: dict[int, Program[ExecutionPlan]] = {}
+        #: {parallelism: keys of its edges}
+        self._edges: dict[int, set[str]] = {}
         self._program(self.parallelism)
 
     def databases(self, plan: ExecutionPlan) -> frozenset[int]:
@@ -79,6 +81,14 @@ class SimulatedProgram:
             if any(_keeps_database(operator) for operator in task.operators)
         )
 
+    def rescales_to(self, parallelism: int) -> bool:
+        """A rescale can go there: operators that exchange records go on doing so.
+
+        Else neighbours would be fused, and records in flight between them would have no place.
+        """
+        self._program(parallelism)
+        return self._edges[parallelism] == self._edges[self.parallelism]
+
     def load(self, parallelism: int, sinks: SinkSystem) -> ExecutionPlan:
         """The plan as a new process gets it, at this parallelism. Raises: UserError."""
         plan = self._program(parallelism).load()
@@ -87,6 +97,7 @@ class SimulatedProgram:
     def _program(self, parallelism: int) -> Program[ExecutionPlan]:
         if parallelism not in self._programs:
             plan = _with_operators(self.job.plan(parallelism), self._stripped)
+            self._edges[parallelism] = {edge.key for edge in plan.edges}
             self._programs[parallelism] = Program(plan, what=f"job {self.job.name!r}")
         return self._programs[parallelism]
 

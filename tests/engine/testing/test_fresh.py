@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import sys
 import threading
 
+import cloudpickle
 import pyarrow as pa
 import pytest
+from cloudpickle.cloudpickle import list_registry_pickle_by_value
 
 from headrace.engine.contract.errors import UserError
 from headrace.engine.testing import fresh
@@ -44,6 +47,16 @@ def test_loads_share_nothing_and_leave_the_original_alone() -> None:
     one, other = program.load()(), program.load()()
     assert [one.up(), one.up(), other.up()] == [(1, 1), (2, 2), (1, 1)]
     assert (count, Counter.of_class) == (0, [])
+
+
+def test_a_registered_module_stays_registered() -> None:
+    module = sys.modules[Counter.__module__]
+    cloudpickle.register_pickle_by_value(module)
+    try:
+        Program(Counter, what="it")
+        assert module.__name__ in list_registry_pickle_by_value()
+    finally:
+        cloudpickle.unregister_pickle_by_value(module)
 
 
 def test_what_is_of_one_load_belongs_together() -> None:

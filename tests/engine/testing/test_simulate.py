@@ -8,9 +8,10 @@ import pyarrow as pa
 import pytest
 
 import headrace as hr
+from headrace.engine.testing.simulated_program import SimulatedProgram
 from headrace.testing import SimulationFailed, simulate
 
-from .small_jobs import TOTALS, InInstance, InModule, Raising, Silent, Totals, job_of
+from .small_jobs import TOTALS, InInstance, InModule, Raising, Silent, Totals, job_of, rows_of
 
 #: `make test` runs few seeds; the page says what 1,000 take.
 FEW = 8
@@ -101,3 +102,12 @@ def test_other_things_are_refused() -> None:
         simulate(wrong)
     with pytest.raises(hr.UserError, match="no sink 'on'"):
         simulate(job_of(Totals), ordered={"on": "key"})
+
+
+def test_rescales_leave_alone_where_records_are_exchanged() -> None:
+    # At a parallelism of 1 source and function would be one task.
+    same = rows_of().map(dict, schema=rows_of().schema, name="same")
+    job = hr.Job("fused", same.write.collect(name="out"), parallelism=2)
+    program = SimulatedProgram(job)
+    assert [n for n in range(1, 5) if program.rescales_to(n)] == [2, 3, 4]
+    assert simulate(job, seeds=2 * FEW).rescales > 0
