@@ -39,6 +39,18 @@ class InModule(hr.StatefulProcessor):
         yield {"key": key, "total": of_module[key]}
 
 
+class LastThree(hr.StatefulProcessor):
+    """Sums the last three numbers of a key."""
+
+    last = hr.list_state(pa.int64())
+
+    def process(self, key: Any, row: dict[str, Any]) -> Iterator[dict[str, Any]]:
+        self.last.append(row["n"])
+        if len(self.last) > 3:
+            self.last.pop(0)
+        yield {"key": key, "total": sum(self.last)}
+
+
 class Raising(hr.StatefulProcessor):
     def process(self, key: Any, row: dict[str, Any]) -> None:
         if row["n"] == 33:

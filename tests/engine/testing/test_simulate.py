@@ -11,7 +11,17 @@ import headrace as hr
 from headrace.engine.testing.simulated_program import SimulatedProgram
 from headrace.testing import SimulationFailed, simulate
 
-from .small_jobs import TOTALS, InInstance, InModule, Raising, Silent, Totals, job_of, rows_of
+from .small_jobs import (
+    TOTALS,
+    InInstance,
+    InModule,
+    LastThree,
+    Raising,
+    Silent,
+    Totals,
+    job_of,
+    rows_of,
+)
 
 #: `make test` runs few seeds; the page says what 1,000 take.
 FEW = 8
@@ -83,6 +93,15 @@ def test_an_output_that_depends_on_the_order_is_told_from_a_bug() -> None:
     assert simulate(job, seeds=FEW, check=last).seeds == FEW
     with pytest.raises(SimulationFailed, match="seed 0: check returned False"):
         simulate(job, seeds=FEW, check=lambda output: False)
+
+
+@pytest.mark.parametrize("backend", ["heap", "rocksdb"])
+def test_lists_that_lose_elements_survive(backend: Any) -> None:
+    keyed = rows_of().key_by("key")
+    state = hr.State(backend=backend)
+    out = keyed.process(LastThree, schema=TOTALS, name="last", state=state)
+    job = hr.Job("last", out.write.collect(name="out"), parallelism=2)
+    assert simulate(job, seeds=FEW, ordered={"out": "key"}).restores > 2
 
 
 def test_errors_name_their_seed() -> None:
