@@ -47,6 +47,7 @@ if _TYPE_CHECKING:
     from .engine.operators.aggregations import collect_list as collect_list
     from .engine.operators.aggregations import count as count
     from .engine.operators.aggregations import count_distinct as count_distinct
+    from .engine.operators.aggregations import custom as custom
     from .engine.operators.aggregations import first as first
     from .engine.operators.aggregations import last as last
     from .engine.operators.aggregations import max as max
@@ -56,6 +57,7 @@ if _TYPE_CHECKING:
     from .engine.operators.aggregations import sum as sum
     from .engine.operators.co_process import CoProcessor as CoProcessor
     from .engine.operators.connect import BroadcastProcessor as BroadcastProcessor
+    from .engine.operators.custom import CustomAggregate as CustomAggregate
     from .engine.operators.process import StatefulProcessor as StatefulProcessor
     from .engine.operators.windows import session as session
     from .engine.operators.windows import sliding as sliding
@@ -106,6 +108,7 @@ _HOMES = {
     "last": ".engine.operators.aggregations",
     "first": ".engine.operators.aggregations",
     "count_distinct": ".engine.operators.aggregations",
+    "custom": ".engine.operators.aggregations",
     "collect_list": ".engine.operators.aggregations",
     "max": ".engine.operators.aggregations",
     "mean": ".engine.operators.aggregations",
@@ -113,6 +116,7 @@ _HOMES = {
     "sum": ".engine.operators.aggregations",
     "CoProcessor": ".engine.operators.co_process",
     "BroadcastProcessor": ".engine.operators.connect",
+    "CustomAggregate": ".engine.operators.custom",
     "StatefulProcessor": ".engine.operators.process",
     "session": ".engine.operators.windows",
     "sliding": ".engine.operators.windows",
