@@ -158,12 +158,7 @@ class _Judge:
 
     def judged(self, seed: int) -> JobWorld:
         """Run a seed. Raises: SimulationFailed."""
-        rng = random.Random(f"faults {seed}")
-        try:
-            world = self._run(seed, self._draw(rng))
-        except HeadraceError as error:
-            error.add_note(f"seed {seed}; {self._repeat(seed)}")
-            raise
+        world = self._run(seed, self._draw(random.Random(f"faults {seed}")))
         problem = self._misfit(self._output(world))
         if problem:
             self._complain_of(seed, world, problem, calm=self._differs_calmly(seed))
@@ -196,6 +191,10 @@ class _Judge:
                     _, happen = due.pop()
                     delay_ns = rng.randint(0, 5) * MILLISECOND_NS
                     world.scheduler.after(delay_ns, partial(_happen, happen, world))
+        except HeadraceError as error:
+            error.add_note(f"seed {seed}; faults: {_faults_of(world)}")
+            error.add_note(_repeated(seed))
+            raise
         finally:
             world.close()
         return world
@@ -266,8 +265,6 @@ class _Judge:
     def _complain_of(self, seed: int, world: JobWorld, problem: str, *, calm: bool) -> None:
         if not problem:
             return
-        crashes = [name for name in world.coverage.counts if name.startswith("crash ")]
-        faults = ", ".join([*world.told, *crashes]) or "none"
         also = (
             " The run differs without faults as well: the output depends on the order in which"
             " records meet, or on the clock or on chance; then compare with check=."
@@ -276,12 +273,17 @@ class _Judge:
         )
         raise SimulationFailed(
             seed,
-            f"seed {seed}: {problem}.{also}\nfaults: {faults}\nrepeat: {self._repeat(seed)}",
+            f"seed {seed}: {problem}.{also}\nfaults: {_faults_of(world)}\n{_repeated(seed)}",
         )
 
-    @staticmethod
-    def _repeat(seed: int) -> str:
-        return f"hr.testing.simulate(job, seeds=[{seed}])"
+
+def _faults_of(world: JobWorld) -> str:
+    crashes = [name for name in world.coverage.counts if name.startswith("crash ")]
+    return ", ".join([*world.told, *crashes]) or "none"
+
+
+def _repeated(seed: int) -> str:
+    return f"repeat: hr.testing.simulate(job, seeds=[{seed}])"
 
 
 def _happen(fault: Fault, world: JobWorld) -> None:

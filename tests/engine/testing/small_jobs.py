@@ -51,6 +51,21 @@ class LastThree(hr.StatefulProcessor):
         yield {"key": key, "total": sum(self.last)}
 
 
+class Lost(hr.StatefulProcessor):
+    """Looks for its attribute where it has declared state: after a crash it is not there."""
+
+    known = hr.value_state(pa.bool_(), default=False)
+
+    def open(self) -> None:
+        self.totals: dict[Any, int] = {}
+
+    def process(self, key: Any, row: dict[str, Any]) -> None:
+        if not self.known.value:
+            self.known.value = True
+            self.totals[key] = 0
+        self.totals[key] += row["n"]
+
+
 class Raising(hr.StatefulProcessor):
     def process(self, key: Any, row: dict[str, Any]) -> None:
         if row["n"] == 33:

@@ -16,6 +16,7 @@ from .small_jobs import (
     InInstance,
     InModule,
     LastThree,
+    Lost,
     Raising,
     Silent,
     Totals,
@@ -107,6 +108,11 @@ def test_lists_that_lose_elements_survive(backend: Any) -> None:
 def test_errors_name_their_seed() -> None:
     with pytest.raises(hr.UserCodeError, match="thirty-three"):
         simulate(job_of(Raising), seeds=3)
+    with pytest.raises(hr.UserCodeError, match="KeyError") as lost:
+        simulate(job_of(Lost), seeds=1000)
+    first, repeat = lost.value.__notes__
+    assert "crash" in first or "rescaled" in first
+    assert repeat.startswith("repeat: hr.testing.simulate(job, seeds=[")
 
 
 def test_a_job_that_is_too_short_to_be_tested_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
