@@ -38,7 +38,7 @@ Check = Callable[[Output], Any]
 #: Does something to a world; what it returns does not matter.
 Fault = Callable[[JobWorld], object]
 #: A run's sources are asked about so often, however many records they have.
-_POLLS = 40
+_POLLS = 24
 _PARALLELISM_MAX = 4
 #: Of runs without faults, where a run with faults has differed.
 _CALM_SEEDS = (1001, 1002, 1003)

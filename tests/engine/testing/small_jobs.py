@@ -39,6 +39,14 @@ class InModule(hr.StatefulProcessor):
         yield {"key": key, "total": of_module[key]}
 
 
+class Calls(hr.StatefulProcessor):
+    """Counts the calls in its process."""
+
+    def process(self, key: Any, row: dict[str, Any]) -> Iterator[dict[str, Any]]:
+        of_module["calls"] = of_module.get("calls", 0) + 1
+        yield {"key": key, "total": of_module["calls"]}
+
+
 class LastThree(hr.StatefulProcessor):
     """Sums the last three numbers of a key."""
 

@@ -11,7 +11,17 @@ import pytest
 import headrace as hr
 from headrace.testing import Simulated
 
-from .small_jobs import TOTALS, InInstance, InModule, Raising, Totals, job_of, rows_of, totals_due
+from .small_jobs import (
+    TOTALS,
+    Calls,
+    InInstance,
+    InModule,
+    Raising,
+    Totals,
+    job_of,
+    rows_of,
+    totals_due,
+)
 
 
 def shown(run: Simulated) -> list[tuple[Any, ...]]:
@@ -44,6 +54,15 @@ def test_state_outside_of_a_checkpoint_dies_with_a_worker(processor: Any) -> Non
         run.until()
         assert len(run.output("out")) == 60
         assert shown(run) != totals_due()
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_the_subtasks_of_a_worker_share_its_modules(workers: int) -> None:
+    for _ in range(2):
+        with Simulated(job_of(Calls), workers=workers) as run:
+            run.until()
+            counts = [row["total"] for row in run.output("out")]
+            assert counts.count(1) == workers
 
 
 def test_one_seed_is_one_run() -> None:
