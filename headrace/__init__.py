@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING as _TYPE_CHECKING
 
 if _TYPE_CHECKING:
     from . import connectors as connectors
+    from . import testing as testing
     from .engine.api import read as read
     from .engine.api.read import from_source as from_source
     from .engine.api.stream import KeyedStream as KeyedStream
@@ -46,6 +47,7 @@ if _TYPE_CHECKING:
     from .engine.operators.aggregations import collect_list as collect_list
     from .engine.operators.aggregations import count as count
     from .engine.operators.aggregations import count_distinct as count_distinct
+    from .engine.operators.aggregations import custom as custom
     from .engine.operators.aggregations import first as first
     from .engine.operators.aggregations import last as last
     from .engine.operators.aggregations import max as max
@@ -55,6 +57,7 @@ if _TYPE_CHECKING:
     from .engine.operators.aggregations import sum as sum
     from .engine.operators.co_process import CoProcessor as CoProcessor
     from .engine.operators.connect import BroadcastProcessor as BroadcastProcessor
+    from .engine.operators.custom import CustomAggregate as CustomAggregate
     from .engine.operators.process import StatefulProcessor as StatefulProcessor
     from .engine.operators.windows import session as session
     from .engine.operators.windows import sliding as sliding
@@ -69,6 +72,7 @@ if _TYPE_CHECKING:
 #: {public name: the module that defines it}; the same list once more, for when the program runs.
 _HOMES = {
     "connectors": ".connectors",
+    "testing": ".testing",
     "read": ".engine.api.read",
     "Sink": ".engine.contract.connectors",
     "Source": ".engine.contract.connectors",
@@ -104,6 +108,7 @@ _HOMES = {
     "last": ".engine.operators.aggregations",
     "first": ".engine.operators.aggregations",
     "count_distinct": ".engine.operators.aggregations",
+    "custom": ".engine.operators.aggregations",
     "collect_list": ".engine.operators.aggregations",
     "max": ".engine.operators.aggregations",
     "mean": ".engine.operators.aggregations",
@@ -111,6 +116,7 @@ _HOMES = {
     "sum": ".engine.operators.aggregations",
     "CoProcessor": ".engine.operators.co_process",
     "BroadcastProcessor": ".engine.operators.connect",
+    "CustomAggregate": ".engine.operators.custom",
     "StatefulProcessor": ".engine.operators.process",
     "session": ".engine.operators.windows",
     "sliding": ".engine.operators.windows",
@@ -128,7 +134,7 @@ def __getattr__(name: str) -> object:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     module = _import_module(_HOMES[name], __name__)
     # These are modules themselves; all others are in theirs.
-    is_module = name in ("connectors", "read")
+    is_module = name in ("connectors", "read", "testing")
     value = globals()[name] = module if is_module else getattr(module, name)
     return value
 

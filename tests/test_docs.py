@@ -79,12 +79,12 @@ def commands(name: str) -> Iterator[str]:
                 yield text
 
 
-def run(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+def run(folder: Path, *arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
     environment = {key: text for key, text in os.environ.items() if "HEADRACE_" not in key}
     return subprocess.run(
         [sys.executable, *arguments],
         cwd=folder,
-        env=environment | {"HEADRACE_RUNNER": "threads"},
+        env=environment | {"HEADRACE_RUNNER": "threads"} | variables,
         capture_output=True,
         text=True,
         timeout=300,
@@ -133,6 +133,25 @@ def test_the_connectors_of_the_page_run_and_conform(tmp_path: Path) -> None:
     program.write_text("\n".join(code_blocks("docs/connectors.md", "python")), encoding="utf-8")
     done = run(tmp_path, "connectors.py")
     assert done.returncode == 0, done.stderr
+
+
+def test_the_tests_of_the_page_pass_as_they_are_written(tmp_path: Path) -> None:
+    (tmp_path / "fraud.py").write_text(read("examples/fraud.py"), encoding="utf-8")
+    page = "\n".join(code_blocks("docs/testing.md", "python"))
+    (tmp_path / "test_page.py").write_text(page, encoding="utf-8")
+    (tmp_path / "pytest.ini").write_text("[pytest]\n", encoding="utf-8")
+    plugin = ("-p", "headrace.pytest_plugin", "--headrace-seeds=4")
+    environment = {"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
+    arguments = ("-m", "pytest", "-q", "-p", "no:cacheprovider", *plugin)
+    done = run(tmp_path, *arguments, **environment)
+    assert done.returncode == 0, done.stdout
+    tests = page.count("def test_")
+    assert f"{tests} passed" in done.stdout
+
+
+def test_the_first_test_of_the_page_has_ten_lines() -> None:
+    _, _, body = code_blocks("docs/testing.md", "python")[0].partition("\n\n\n")
+    assert len(body.splitlines()) <= 10
 
 
 def test_its_results_can_be_read_as_the_readme_says(first_program: Path) -> None:

@@ -21,6 +21,7 @@ PUBLIC = [
     "Checkpoints",
     "CoProcessor",
     "CommitLost",
+    "CustomAggregate",
     "HeadraceDataSource",
     "HeadraceError",
     "Job",
@@ -52,6 +53,7 @@ PUBLIC = [
     "connectors",
     "count",
     "count_distinct",
+    "custom",
     "first",
     "from_source",
     "last",
@@ -65,6 +67,7 @@ PUBLIC = [
     "session",
     "sliding",
     "sum",
+    "testing",
     "tumbling",
     "value_state",
 ]
@@ -100,6 +103,21 @@ CONNECTORS = [
 ]
 
 
+#: Of `headrace.testing`.
+TESTING = [
+    "Harness",
+    "HarnessSnapshot",
+    "NotConforming",
+    "Simulated",
+    "SimulationFailed",
+    "SimulationReport",
+    "check_sink",
+    "check_source",
+    "check_split_source",
+    "simulate",
+]
+
+
 def test_the_public_names_are_these() -> None:
     assert dir(hr) == PUBLIC
     assert [name for name in PUBLIC if not hasattr(hr, name)] == []
@@ -107,9 +125,9 @@ def test_the_public_names_are_these() -> None:
     assert [name for name in CONNECTORS if not hasattr(hr.connectors, name)] == []
 
 
-def test_the_conformance_kit_has_these_names() -> None:
+def test_the_test_kit_has_these_names() -> None:
     public = [name for name in dir(testing) if name[0] != "_" and name != "annotations"]
-    assert public == ["NotConforming", "check_sink", "check_source", "check_split_source"]
+    assert public == TESTING
     assert [name for name in public if not getattr(testing, name).__doc__] == []
 
 
@@ -127,8 +145,9 @@ def _seen_by_type_checkers(module: ModuleType) -> dict[str, str]:
 
 def test_type_checkers_see_the_same_names_from_the_same_modules() -> None:
     seen = _seen_by_type_checkers(hr)
-    assert (seen["read"], seen["connectors"]) == (".engine.api", ".")
-    assert seen | {"read": ".engine.api.read", "connectors": ".connectors"} == hr._HOMES
+    assert (seen["read"], seen["connectors"], seen["testing"]) == (".engine.api", ".", ".")
+    homes = {"read": ".engine.api.read", "connectors": ".connectors", "testing": ".testing"}
+    assert seen | homes == hr._HOMES
     assert _seen_by_type_checkers(hr.connectors) == hr.connectors._HOMES
 
 

@@ -56,6 +56,18 @@ UNMIRRORED = {
     "engine/connectors/tables/types.py": (
         "what both kinds of tables take: tests/engine/connectors/tables/test_data_files.py"
     ),
+    "engine/testing/given_keys.py": (
+        "the operators behind every harness: tests/engine/testing/test_harness.py"
+    ),
+    "engine/testing/job_world.py": (
+        "the world behind both kinds of simulation: tests/engine/testing/test_simulated.py"
+    ),
+    "engine/testing/simulated_program.py": (
+        "the job in that world: tests/engine/testing/test_simulated.py"
+    ),
+    "engine/testing/simulated_settings.py": (
+        "draws, which every seed uses: tests/engine/testing/test_simulate.py"
+    ),
     "engine/connectors/look.py": "the sink of every look: tests/engine/api/test_looked.py",
     "engine/session/look.py": "the job of every look: tests/engine/api/test_looked.py",
     "engine/connectors/kafka/backlog.py": (

@@ -91,7 +91,10 @@ def _lost_output(reason: OSError) -> int:
 
 @app.command
 def run(
-    target: Annotated[str, Parameter(help="FILE[:JOB] or MODULE[:JOB], such as job.py:orders.")],
+    target: Annotated[
+        str,
+        Parameter(help="FILE[:JOB] or MODULE[:JOB], such as job.py:orders; JOB may be a function."),
+    ],
     /,
     *,
     options: RunArguments = None,

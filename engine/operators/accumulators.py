@@ -19,6 +19,7 @@ from ..state.arrays import Mask, Values, from_values, is_word_type, validity, va
 from ..state.columns import StateColumn
 from ..state.slots import Slots
 from .aggregations import Aggregation, AggregationKind, result_type
+from .custom import CustomAccumulator
 from .gathered import GatheringAccumulator, distinct, quantile_of
 from .ordered import OrderedAccumulator
 
@@ -77,6 +78,8 @@ def accumulator(name: str, aggregation: Aggregation, schema_in: pa.Schema) -> Ac
     kind = aggregation.kind
     if kind is AggregationKind.COUNT:
         return CountAccumulator(name)
+    if aggregation.custom is not None:
+        return CustomAccumulator(name, aggregation.custom, len(aggregation.sources))
     source = schema_in.field(aggregation.column).type
     if kind is AggregationKind.FIRST or kind is AggregationKind.LAST:
         by = None if aggregation.by is None else schema_in.field(aggregation.by).type

@@ -19,6 +19,7 @@ from headrace.channels.schemas import plain_type
 
 from ..contract.errors import UserError
 from ..state.arrays import is_word_type
+from .custom import CustomAggregate, checked
 
 _TEXTS = (
     pa.types.is_string,
@@ -41,6 +42,7 @@ class AggregationKind(Enum):
     COUNT_DISTINCT = "count_distinct"
     COLLECT_LIST = "collect_list"
     QUANTILE = "quantile"
+    CUSTOM = "custom"
 
 
 #: Of no values, counts are 0 and lists are empty.
@@ -59,20 +61,25 @@ class Aggregation:
         column: None for the count of rows.
         by: the column by which `first` and `last` order records; None: the order of arrival.
         share: of a quantile, from 0 to 1.
+        custom, more: the user's own aggregation, and its columns behind the first.
     """
 
     kind: AggregationKind
     column: str | None
     by: str | None = None
     share: float = 0.5
+    custom: CustomAggregate | None = None
+    more: tuple[str, ...] = ()
 
     @property
     def sources(self) -> tuple[str, ...]:
         """The columns that it reads."""
-        return tuple(column for column in (self.column, self.by) if column is not None)
+        first = tuple(column for column in (self.column, self.by) if column is not None)
+        return first + self.more
 
     def __str__(self) -> str:
-        return f"{self.kind.value}({', '.join(map(repr, self.sources))})"
+        kind = self.kind.value if self.custom is None else type(self.custom).__name__
+        return f"{kind}({', '.join(map(repr, self.sources))})"
 
 
 def sum(column: str) -> Aggregation:
@@ -137,6 +144,17 @@ def quantile(column: str, share: float) -> Aggregation:
     return Aggregation(AggregationKind.QUANTILE, column, share=float(share))
 
 
+def custom(
+    aggregate: CustomAggregate | type[CustomAggregate], column: str, *more: str
+) -> Aggregation:
+    """An aggregation of one's own over one or several columns, as in
+    `aggregate(spread=hr.custom(Spread, "amount"))`.
+
+    Raises: UserError when the class declares no state or result.
+    """
+    return Aggregation(AggregationKind.CUSTOM, column, custom=checked(aggregate), more=more)
+
+
 def aggregate_schema(
     keys: Sequence[str], aggregations: Mapping[str, Aggregation], schema_in: pa.Schema
 ) -> pa.Schema:
@@ -173,6 +191,8 @@ def result_type(aggregation: Aggregation, schema_in: pa.Schema) -> pa.DataType:
                 f"aggregate: {aggregation} needs column {column!r}; there are"
                 f" {', '.join(schema_in.names)}"
             )
+    if aggregation.custom is not None:
+        return aggregation.custom.result
     _check_order(aggregation, schema_in)
     type_ = schema_in.field(aggregation.column).type
     number = pa.types.is_integer(type_) or pa.types.is_floating(type_)

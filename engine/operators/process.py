@@ -290,17 +290,8 @@ class ProcessOperator(KeyedOperator):
         self, batch: pa.RecordBatch, process_batch: Callable[[Key, pa.RecordBatch], Any]
     ) -> Iterator[pa.RecordBatch]:
         """Call with the rows of each key, keys in order of their first rows."""
-        slots = KeySlots(self._schema_in, self._keys).lookup(batch)
-        order = np.argsort(slots, kind="stable")
-        grouped = batch.take(pa.array(order))
-        starts = np.flatnonzero(np.diff(slots[order], prepend=-1))
-        ends = np.append(starts[1:], batch.num_rows)
-        by_first_row = np.argsort(order[starts])
-        keys = self._keys_of(grouped.take(pa.array(starts)))
-        self._opened().prefetch(keys)
-        for group in by_first_row.tolist():
-            self._current.key = key = keys[group]
-            rows = grouped.slice(starts[group], ends[group] - starts[group])
+        for key, rows in self._groups_of(batch):
+            self._current.key = key
             times = self._now(rows)
             if times is not None:
                 self._current.now_ns = int(times.max())
@@ -311,6 +302,19 @@ class ProcessOperator(KeyedOperator):
             except BaseException as error:
                 raise raised(self._operator, error, record={"key": key}) from error
             yield from results
+
+    def _groups_of(self, batch: pa.RecordBatch) -> Iterator[tuple[Key, pa.RecordBatch]]:
+        """Yield each key with its rows, keys in order of their first rows."""
+        slots = KeySlots(self._schema_in, self._keys).lookup(batch)
+        order = np.argsort(slots, kind="stable")
+        grouped = batch.take(pa.array(order))
+        starts = np.flatnonzero(np.diff(slots[order], prepend=-1))
+        ends = np.append(starts[1:], batch.num_rows)
+        by_first_row = np.argsort(order[starts])
+        keys = self._keys_of(grouped.take(pa.array(starts)))
+        self._opened().prefetch(keys)
+        for group in by_first_row.tolist():
+            yield keys[group], grouped.slice(starts[group], ends[group] - starts[group])
 
     def _now(self, batch: pa.RecordBatch) -> Times | None:
         """Return the time at each record, for states that expire; None without expiring states.

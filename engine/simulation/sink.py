@@ -26,7 +26,7 @@ from ..contract.operators import (
 )
 
 #: One record as the sink shows it: the values of its columns.
-Row = tuple[int, ...]
+Row = tuple[Any, ...]
 
 
 class TransactionStatus(Enum):

@@ -34,6 +34,7 @@ from ..operators.work import (
     Outputs,
     ProcessWork,
     Work,
+    WorkDone,
 )
 from ..storage.snapshots import CorruptState, passes_of, read_buffer
 from ..worker.wiring import channels_from, channels_to
@@ -44,6 +45,36 @@ OUR_FAULTS = ("broken invariant", "does not tile", "does not account for its rep
 
 class Violation(Exception):
     """The engine broke a promise; the message says which."""
+
+
+class Observer:
+    """Hears what happens in the attempts of a simulated job; this one lets all pass."""
+
+    def ended(self, subtask: SubtaskId, done: WorkDone | Exception) -> None:
+        """A piece of work has ended, and is not committed yet."""
+
+    def committed(
+        self,
+        epoch: int,
+        subtask: SubtaskId,
+        work: Work,
+        outputs: Outputs,
+        *,
+        replayed: bool | None = None,
+    ) -> None:
+        """A piece of work was committed."""
+
+    def cut(self, epoch: int, checkpoint: int, subtask: SubtaskId) -> None:
+        """The subtask takes its snapshot now."""
+
+    def attempt_failed(self, reason: str) -> None:
+        """An attempt failed."""
+
+    def restored(self, epoch: int, snapshot: SubtaskSnapshot, store: Store) -> None:
+        """The subtask starts from `snapshot`."""
+
+    def completed(self, metadata: CheckpointMetadata, store: Store) -> None:
+        """A checkpoint is complete."""
 
 
 #: One end of an edge: (edge, consumer subtask).
@@ -125,7 +156,7 @@ class _AttemptLog:
     )
 
 
-class Watch:
+class Watch(Observer):
     """Watches every attempt of a version of the job."""
 
     def __init__(

@@ -16,7 +16,7 @@ from typing import Any, Self
 import pyarrow as pa
 
 from .backend import ValueTable
-from .keyed import CurrentKey, MapState
+from .keyed import OUTSIDE, CurrentKey, MapState
 from .types import StateTypeError
 
 
@@ -67,6 +67,8 @@ class BroadcastState(MapState):
         return super()._writable()
 
     def _check_changeable(self) -> None:
+        if self._current is OUTSIDE:
+            self._read()  # says so
         if not self.changeable:
             raise StateTypeError(
                 f"broadcast state {self._name!r} can be changed in process_broadcast only: it must"

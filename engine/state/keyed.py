@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import copy
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator, MutableMapping
+from collections.abc import Iterable, Iterator, MutableMapping, MutableSequence, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Self, cast
 
@@ -67,7 +67,7 @@ class _Outside:
     def _refusal(self) -> UserError:
         return UserError(
             "a processor called outside a job has no key, so neither state nor timers; to try it,"
-            " run a job that reads hr.read.batches([...]) and writes with write.collect(...)"
+            " call hr.testing.Harness(YourProcessor).process(key, row)"
         )
 
 
@@ -266,8 +266,11 @@ class ValueState(KeyedState):
         return value
 
 
-class ListState(KeyedState):
-    """A list per key; empty until the first append."""
+class ListState(KeyedState, MutableSequence[Any]):
+    """A list per key; empty until the first append.
+
+    Reads and changes elements as a list does; without its last element it is as if never set.
+    """
 
     def __init__(self, element_type: pa.DataType, ttl: Duration | None = None) -> None:
         super().__init__(pa.list_(element_type), ttl)
@@ -285,6 +288,23 @@ class ListState(KeyedState):
         checked = [self._check(element) for element in elements]
         self._writable().extend(checked)
 
+    def insert(self, index: int, element: Any) -> None:
+        """Insert an element before `index`."""
+        element = self._check(element)
+        self._writable().insert(index, element)
+
+    def remove(self, element: Any) -> None:
+        """Remove the first element equal to this one. Raises: ValueError without any."""
+        if element not in self._elements():
+            raise ValueError(f"state {self._name!r} holds no {element!r}")
+        mine = self._writable()
+        mine.remove(element)
+        self._cleared(mine)
+
+    def clear(self) -> None:
+        """Forget this key's list; its row leaves the checkpoints."""
+        KeyedState.clear(self)
+
     def replace(self, elements: Iterable[Any]) -> None:
         """Set the whole list."""
         checked = [self._check(element) for element in elements]
@@ -292,12 +312,56 @@ class ListState(KeyedState):
 
     def __iter__(self) -> Iterator[Any]:
         """Iterate over the present elements; the list may be changed meanwhile."""
-        found = self._read()
-        return iter(() if found is ABSENT else [self._copy(element) for element in found])
+        return iter([self._copy(element) for element in self._elements()])
 
     def __len__(self) -> int:
+        return len(self._elements())
+
+    def __contains__(self, element: object) -> bool:
+        return element in self._elements()
+
+    def __getitem__(self, index: Any) -> Any:
+        if isinstance(index, slice):
+            return [self._copy(element) for element in self._elements()[index]]
+        return self._copy(self._at(index))
+
+    def __setitem__(self, index: Any, element: Any) -> None:
+        if isinstance(index, slice):
+            checked = [self._check(each) for each in element]
+            mine = self._writable()
+            mine[index] = checked
+            self._cleared(mine)
+            return
+        self._at(index)
+        checked = self._check(element)
+        self._writable()[index] = checked
+
+    def __delitem__(self, index: int | slice) -> None:
+        if not isinstance(index, slice):
+            self._at(index)
+        mine = self._writable()
+        del mine[index]
+        self._cleared(mine)
+
+    def _at(self, index: int) -> Any:
+        """Return an element. Raises: IndexError, before the list is touched."""
+        found = self._elements()
+        try:
+            return found[index]
+        except IndexError:
+            raise IndexError(
+                f"state {self._name!r} has {len(found)} elements, and none at {index}"
+            ) from None
+
+    def _elements(self) -> Sequence[Any]:
         found = self._read()
-        return 0 if found is ABSENT else len(found)
+        elements: Sequence[Any] = () if found is ABSENT else found
+        return elements
+
+    def _cleared(self, mine: list[Any]) -> None:
+        """Forget an empty list, as if it had never been set."""
+        if not mine:
+            self.clear()
 
     def _writable(self) -> list[Any]:
         own: list[Any] = self._own(list)

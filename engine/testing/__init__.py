@@ -1,3 +1,1 @@
-"""Conformance of sources and sinks: the steps of coordinator and workers, played by hand, with a
-crash at each.
-"""
+"""The test kit: processors call by call, whole jobs in virtual time, conformance of connectors."""

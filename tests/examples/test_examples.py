@@ -37,6 +37,12 @@ def test_orders_are_totalled_per_customer(tmp_path: Path) -> None:
     assert sum(row["amount"] for row in found) == sum(range(101, 200_000))
 
 
+def test_every_large_payment_behind_a_small_one_is_told(tmp_path: Path) -> None:
+    found = run(tmp_path, "fraud.py", "--runner", "threads")
+    assert sorted(row["card"] for row in found) == sorted([0, 1, 2, 3] * 1250)
+    assert {row["amount"] for row in found} == {700}
+
+
 def test_every_hundredth_visit_is_told(tmp_path: Path) -> None:
     found = run(tmp_path, "visits.py", "--runner", "threads")
     by_visitor: dict[int, list[int]] = {}

@@ -19,7 +19,7 @@ from headrace.engine.simulation.jobs.graphs import MAX_PARALLELISM, Graph, Kind,
 from headrace.engine.simulation.jobs.reference import reference_of
 from headrace.engine.simulation.jobs.versions import Ending, Rescale
 from headrace.engine.simulation.scheduler import MILLISECOND_NS
-from headrace.engine.simulation.watch import ids_held
+from headrace.engine.simulation.watch import Watch, ids_held
 from headrace.engine.storage.snapshots import read_states
 from headrace.recovery import catalog
 from headrace.recovery.metadata import CheckpointMetadata
@@ -116,12 +116,16 @@ class Interrupted(World):
     def _running(self) -> int | None:
         """The epoch in which records are being worked on, as all workers see it."""
         epochs = {w.machine._attempt.epoch for w in self.workers if w.alive and w.machine._attempt}
-        logs = self.env.watch._attempts
+        watch = self.env.watch
+        assert isinstance(watch, Watch), "a campaign's"
+        logs = watch._attempts
         running = [epoch for epoch in epochs if epoch in logs and logs[epoch].sent]
         return running[0] if len(epochs) == 1 and running else None
 
     def _kill(self, metadata: CheckpointMetadata, epoch: int) -> None:
-        ends = self.env.watch._attempts[epoch].replaying.values()
+        watch = self.env.watch
+        assert isinstance(watch, Watch), "a campaign's"
+        ends = watch._attempts[epoch].replaying.values()
         replaying = any(not end.is_over for end in ends)
         self._killed = epoch
         self.kills.append(

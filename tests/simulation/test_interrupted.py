@@ -74,7 +74,9 @@ def test_a_job_that_checkpoints_only_what_has_recovered_stands_still(
     worlds: list[World] = []
 
     def recovered(self: Checkpoints, now_ns: int, **arguments: Any) -> Any:
-        logs = worlds[0].env.watch._attempts[self._epoch].replaying.values()
+        watch = worlds[0].env.watch
+        assert isinstance(watch, Watch), "a campaign's"
+        logs = watch._attempts[self._epoch].replaying.values()
         if all(end.is_over for end in logs):
             return trigger_due(self, now_ns, **arguments)
         self._schedule.triggered(now_ns)

@@ -23,7 +23,7 @@ from ...worker.subtask_spec import Limits
 from ..coverage import Coverage
 from ..scheduler import Scheduler
 from ..sink import SinkSystem
-from ..watch import Watch
+from ..watch import Observer
 from .faults import Faults
 from .local_disk import LocalDisk
 from .network import Network
@@ -83,7 +83,7 @@ class Environment:
     sinks: SinkSystem
     plan: ExecutionPlan
     settings: Settings
-    watch: Watch
+    watch: Observer
     disk: LocalDisk
     orphans: Orphans
     failed: Counter[int] = field(default_factory=Counter)

@@ -155,14 +155,14 @@ def draw_profile(rng: random.Random) -> FaultProfile:
     # Later additions are drawn apart, so that a seed keeps its other draws.
     state = rng.getstate()
     deletions_refused = odds(0.5)
-    freezes = (_draw_point(rng, FREEZE_POINTS),) if rng.random() < 0.1 else ()
+    freezes = (draw_point(rng, FREEZE_POINTS),) if rng.random() < 0.1 else ()
     spill_full, spill_torn = odds(0.3), odds(0.2)
     rng.setstate(state)
     slow = rng.random() < 0.3
     return FaultProfile(
         until_ns=rng.randint(150, 900) * MILLISECOND_NS,
         crash_points=tuple(
-            _draw_point(rng, COORDINATOR_POINTS + WORKER_POINTS)
+            draw_point(rng, COORDINATOR_POINTS + WORKER_POINTS)
             for _ in range(rng.choice((0, 1, 1, 2)))
         ),
         freezes=freezes,
@@ -187,7 +187,8 @@ def draw_profile(rng: random.Random) -> FaultProfile:
     )
 
 
-def _draw_point(rng: random.Random, effects: Sequence[str]) -> CrashPoint:
+def draw_point(rng: random.Random, effects: Sequence[str]) -> CrashPoint:
+    """Draw a crash before or after one of these effects."""
     effect = rng.choice(effects)
     often = ("RunWork", "CommitWork", "SendFrame", "TakeSnapshot", "store call")
     occurrence = rng.randint(1, 40 if effect in often else 3)

@@ -156,6 +156,7 @@ class SimulatedTasks:
 
     def _end(self, task: _Task, effect: RunWork, done: WorkDone | Exception) -> None:
         task.busy = False
+        self._env.watch.ended(effect.subtask, done)
         if self._abandoned:
             task.chain.close()
         epoch = self._effect.epoch

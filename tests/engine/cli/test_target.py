@@ -26,6 +26,39 @@ def test_a_job_is_found_by_name_in_files_and_modules(program: Write) -> None:
     assert load_job("several_jobs:two").name == "orders"
 
 
+def test_a_function_that_makes_a_job_is_called(program: Write) -> None:
+    program(f"""
+        def make_job(name="made", *words, **options):
+            return {JOB}
+    """)
+    assert load_job("program.py:make_job").name == "orders"
+
+
+@pytest.mark.parametrize(
+    ("lines", "sentence"),
+    [
+        (
+            "def make(path, *, rows): ...",
+            "program.py:make takes path, rows, and a function that makes a job is called",
+        ),
+        ("def make(): return 1", "program.py:make returned int, not a headrace.Job"),
+        (
+            "def make():\n    1 / 0",
+            "program.py:make, line 9: ZeroDivisionError: division by zero",
+        ),
+        (
+            "def make():\n    return orders.select('x')",
+            "program.py:make, line 9: select",
+        ),
+    ],
+)
+def test_a_function_that_makes_no_job_is_refused(lines: str, sentence: str, program: Write) -> None:
+    program(lines)
+    with pytest.raises(UserError) as refused:
+        load_job("program.py:make")
+    assert str(refused.value).startswith(sentence)
+
+
 def test_a_program_finds_what_lies_beside_it(program: Write, tmp_path: Path) -> None:
     (tmp_path / "folder").mkdir()
     (tmp_path / "folder" / "beside_it.py").write_text("NAME = 'beside'")

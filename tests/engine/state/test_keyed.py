@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import pyarrow as pa
@@ -158,3 +159,70 @@ def test_values_are_checked_when_written() -> None:
 def test_a_default_of_another_type_is_the_users_mistake() -> None:
     with pytest.raises(UserError, match="default"):
         value_state(pa.int64(), default="x")
+
+
+def test_elements_of_a_list_can_be_removed_and_changed() -> None:
+    seen = in_memory(list_state(pa.int64()), "seen", CurrentKey(1))
+    seen.extend([1, 2, 3, 2, 4])
+    seen.commit()
+    seen.remove(2)
+    assert (seen.pop(), seen.pop(0)) == (4, 1)
+    seen.insert(0, 7)
+    seen[1] = 8
+    assert (list(seen), seen[-1], seen[:2], 8 in seen, 9 in seen) == (
+        [7, 8, 2],
+        2,
+        [7, 8],
+        True,
+        False,
+    )
+    del seen[1:]
+    seen[1:] = [5, 6]
+    seen += [9]
+    assert list(seen) == [7, 5, 6, 9]
+    seen.commit()
+    assert list(seen) == [7, 5, 6, 9]
+
+
+def test_a_committed_list_is_copied_before_an_element_goes() -> None:
+    current = CurrentKey(1)
+    seen = in_memory(list_state(pa.int64()), "seen", current)
+    seen.extend([1, 2])
+    seen.commit()
+    held = seen._committed.get(1, ())
+    seen.remove(1)
+    assert held == [1, 2]
+
+
+def test_a_list_without_its_last_element_was_never_set() -> None:
+    ways: list[Callable[[Any], object]] = [
+        lambda seen: seen.remove(1),
+        lambda seen: seen.pop(),
+        lambda seen: seen.__delitem__(0),
+        lambda seen: seen.__setitem__(slice(None), []),
+        lambda seen: seen.clear(),
+    ]
+    for empty in ways:
+        seen: Any = in_memory(list_state(pa.int64()), "seen", CurrentKey(1))
+        seen.append(1)
+        seen.commit()
+        empty(seen)
+        seen.commit()
+        assert len(seen) == 0
+        assert seen._committed.get(1, None) is None
+
+
+def test_wrong_places_and_types_leave_a_list_alone() -> None:
+    seen = in_memory(list_state(pa.int64()), "seen", CurrentKey(1))
+    seen.append(1)
+    with pytest.raises(ValueError, match="state 'seen' holds no 5"):
+        seen.remove(5)
+    with pytest.raises(IndexError, match="state 'seen' has 1 elements, and none at 3"):
+        seen[3] = 2
+    with pytest.raises(IndexError, match="none at 3"):
+        del seen[3]
+    with pytest.raises(StateTypeError, match="'seen'"):
+        seen[0] = "x"
+    with pytest.raises(StateTypeError, match="'seen'"):
+        seen.insert(0, "x")
+    assert list(seen) == [1]
