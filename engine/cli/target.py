@@ -1,5 +1,7 @@
 """From `FILE[:JOB]` or `MODULE[:JOB]` on the command line to a `Job`.
 
+JOB names a `Job`, or a function without arguments that returns one.
+
 A file is loaded as Python runs a script: its folder comes first on sys.path, but `__name__` is the
 file's stem, so that `if __name__ == "__main__": job.run()` does not run. Its functions are shipped
 to the workers by value, since no worker could import the file.
@@ -12,9 +14,11 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
+import inspect
 import os
 import sys
 import traceback
+from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
 
@@ -54,11 +58,37 @@ def _split(target: str) -> tuple[str, str | None]:
 def _named(name: str, module: ModuleType, jobs: dict[str, Job], place: str) -> Job:
     if name in jobs:
         return jobs[name]
+    found = getattr(module, name, None)
+    if inspect.isfunction(found):
+        return _made(found, f"{place}:{name}", module.__file__ or "")
     if hasattr(module, name):
-        kind = type(getattr(module, name)).__name__
-        raise UserError(f"{place}:{name} is a {kind}, not a headrace.Job")
+        raise UserError(f"{place}:{name} is a {type(found).__name__}, not a headrace.Job")
     hint = did_you_mean(name, sorted(jobs)) if jobs else "it makes no job at all"
     raise UserError(f"{place} has no job {name!r}; {hint}")
+
+
+def _made(factory: Callable[[], object], target: str, file: str) -> Job:
+    """Call a function that returns a job. Raises: UserError when it does not."""
+    needed = [
+        parameter.name
+        for parameter in inspect.signature(factory).parameters.values()
+        if parameter.default is parameter.empty
+        and parameter.kind not in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD)
+    ]
+    if needed:
+        raise UserError(
+            f"{target} needs arguments ({', '.join(needed)}), and the command line has none to"
+            " give; give them defaults, or assign a job at the top level"
+        )
+    try:
+        made = factory()
+    except HeadraceError as error:
+        raise _located(error, target, file) from error
+    except Exception as error:
+        raise _unloadable(target, file, error) from error
+    if not isinstance(made, Job):
+        raise UserError(f"{target} returned a {type(made).__name__}, not a headrace.Job")
+    return made
 
 
 def _load_file(path: Path) -> ModuleType:
