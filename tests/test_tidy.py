@@ -211,7 +211,7 @@ def python_files(*folders: str) -> Iterator[Path]:
 
 
 def everything() -> list[Path]:
-    return list(python_files(*PACKAGES, "headrace/__init__.py", "tests", "examples"))
+    return list(python_files(*PACKAGES, "headrace/__init__.py", "tests", "examples", "docs"))
 
 
 @cache
