@@ -80,10 +80,12 @@ def run_page(text: str, folder: Path, environment: dict[str, str]) -> list[tuple
     script = "\n".join(_steps(running, folder))
     path = str(Path(sys.executable).parent) + os.pathsep + os.environ["PATH"]
     kept = {name: value for name, value in os.environ.items() if "HEADRACE" not in name}
+    # Where running jobs tell of themselves: others of this machine may have the page's names.
+    kept |= {"PATH": path, "PYTHONPATH": str(folder), "XDG_RUNTIME_DIR": str(folder.parent)}
     done = subprocess.run(
         ["bash", "-e", "-u", "-o", "pipefail", "-c", script],
         cwd=folder,
-        env=kept | {"PATH": path, "PYTHONPATH": str(folder)} | environment,
+        env=kept | environment,
         capture_output=True,
         text=True,
         timeout=300,
