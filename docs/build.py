@@ -53,8 +53,14 @@ REFERENCE = {
     "testing": ("Tests: `headrace.testing`", (".testing",)),
     "more": ("More", ("",)),
 }
-#: Pages whose names stand in a module of their own, and objects that no public name leads to.
+#: {page: the module that has its names}.
 _MODULES = {"connectors": "headrace.connectors", "testing": "headrace.testing"}
+#: {page: what stands before its names}.
+_HEADS = {
+    "jobs": "What each option means, and its default: [options](../cli.md#options).",
+    "streams": "A stream comes from a [source](read.md), and is written by [`write`](write.md).",
+}
+#: {page: objects that no public name leads to}.
 _BEYOND = {
     "read": ["headrace.engine.api.read"],
     "write": ["headrace.engine.api.write.Write", "headrace.engine.api.write.FileSinkOptions"],
@@ -144,15 +150,15 @@ def reference() -> dict[str, str]:
     for page, module in _MODULES.items():
         names[page] += [f"{module}.{name}" for name in public_names(page)]
     return {
-        f"reference/{page}.md": _reference_page(title, names[page])
+        f"reference/{page}.md": _reference_page(title, _HEADS.get(page, ""), names[page])
         for page, (title, _) in REFERENCE.items()
         if names[page]
     }
 
 
-def _reference_page(title: str, names: list[str]) -> str:
-    parts = [f"# {title}", *(f"::: {name}" for name in sorted(names))]
-    return "\n\n".join(parts) + "\n"
+def _reference_page(title: str, head: str, names: list[str]) -> str:
+    parts = [f"# {title}", head, *(f"::: {name}" for name in sorted(names))]
+    return "\n\n".join(filter(None, parts)) + "\n"
 
 
 def stage() -> None:
