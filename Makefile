@@ -7,6 +7,8 @@ PYTHON ?= python3
 SEEDS ?=
 #: Of `make matrix`: versions, as in PYTHONS="3.11 3.13"; empty: all that are here.
 PYTHONS ?=
+#: Of `make mutants` and `make faults`: anything makes them long.
+LONG ?=
 #: Of `make services` and `make services-stop`: names, as in SERVICES="kafka s3"; empty: all.
 SERVICES ?=
 
@@ -25,16 +27,16 @@ MATRIX := $(BIN)/python -m headrace.engine.simulation.campaign.matrix $(if $(SEE
 FIND_JAVA := from headrace.engine.spark.java import has_java; exit(0 if has_java() else 3)
 
 .PHONY: demo test spark services services-stop test-services simulate explore rescale-matrix \
-    matrix-edges matrix-operators matrix-chains mutants bench faults docs matrix first-minute \
+    matrix-edges matrix-operators matrix-chains mutants bench faults docs test-docs matrix first-minute \
     check check-format check-lint check-tidy check-imports check-types
 
 demo: $(READY)
 	$(BIN)/headrace demo
 
-# All tests, and the campaigns in short; some minutes on two cores. Campaigns have goals of their
-# own: simulate, rescale-matrix, mutants, explore, faults.
+# Some minutes on two cores. Without campaigns, which have goals of their own: faults, mutants,
+# simulate, rescale-matrix, explore.
 test: $(READY)
-	$(PYTEST)
+	$(PYTEST) -m "not kills and not mutant"
 
 # What takes Java machines of its own: the demonstration, a cluster whose parts die, and more.
 spark: $(READY)
@@ -63,6 +65,10 @@ $(DOCS)/ready: pyproject.toml
 	@$(DOCS)/bin/python -m pip install --quiet --upgrade 'pip>=25.1'
 	@$(DOCS)/bin/python -m pip install --quiet --group docs
 	@touch $@
+
+# The tutorial followed to its end, the site built, the wheel outside the clone: two minutes each.
+test-docs: $(READY)
+	$(BIN)/pytest tests/docs tests/packages --long
 
 # The wheel on each Python that is here, then with each PySpark; about a quarter of an hour for each
 # Python. PYTHONS="3.12" tries one.
@@ -116,9 +122,10 @@ matrix-operators: $(READY)
 matrix-chains: $(READY)
 	$(MATRIX) --chains
 
-# Planted bugs, which the simulation must find, without being told where at first.
+# Planted bugs, which the simulation must find: by the run that is known to, or one of a few others;
+# with LONG=1 without being told where at first, a quarter of an hour.
 mutants: $(READY)
-	$(PYTEST) tests/simulation -m mutant --long
+	$(PYTEST) tests/simulation -m mutant $(if $(LONG),--long)
 
 # Saves the figures in .benchmarks and compares them with the last saved ones.
 bench: $(READY)
@@ -126,9 +133,9 @@ bench: $(READY)
 	    --override-ini 'python_files=test_*.py' --benchmark-only --benchmark-autosave \
 	    $(if $(wildcard .benchmarks/*/*.json),--benchmark-compare)
 
-# Kills real processes, at length.
+# Kills real processes; with LONG=1 many times.
 faults: $(READY)
-	$(BIN)/pytest tests/faults --long
+	$(PYTEST) -m kills $(if $(LONG),--long)
 
 $(READY): pyproject.toml
 	@echo "setting up .venv (a few minutes the first time)"

@@ -29,16 +29,17 @@ from .services import fixtures
 settings.register_profile("headrace", deadline=None)
 settings.load_profile("headrace")
 
+_FAULTS = Path(__file__).with_name("faults")
 _MEMORY = Path("/dev/shm")
 #: Room that the tests need at most, with those of other processes.
 _MEMORY_BYTES_MIN = 4 << 30
 
 #: Tests with these marks are taken one by one, and begun after those of Spark, before all others.
-_LONG = ("slow", "mutant")
+_LONG = ("slow", "mutant", "kills")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Add the switches of `make faults`, `make mutants` and `make test-services`."""
+    """Add the switches of `make faults LONG=1`, `make mutants LONG=1` and `make test-services`."""
     parser.addoption("--long", action="store_true", help="long campaigns instead of short ones")
     parser.addoption("--services", action="store_true", help="tests against real services, only")
 
@@ -72,15 +73,18 @@ def only_long() -> None:
 # First, because pytest-xdist reads the groups in the same hook.
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leave out tests that need services, or all others; skip long campaigns; in each of several
-    processes, group the tests, the long ones first.
+    """Mark what kills processes; leave out tests that need services, or all others; skip long
+    campaigns; in each of several processes, group the tests, the long ones first.
     """
+    for item in items:
+        if _FAULTS in item.path.parents:
+            item.add_marker("kills")
     _select(config, items)
     if not config.getoption("--long"):
         for item in items:
             # Not in the fixture, before which a module's Spark session would be started.
             if "only_long" in _fixtures(item):
-                item.add_marker(pytest.mark.skip(reason="long: run `make faults`"))
+                item.add_marker(pytest.mark.skip(reason="long: run `make faults LONG=1`"))
     if not hasattr(config, "workerinput"):
         return
     for item in items:

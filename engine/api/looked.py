@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
-from importlib import import_module
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
@@ -12,14 +12,18 @@ from ..contract.units import Duration, duration_ns
 from ..operators.inspect import InspectOperator
 from .flow import Flow, S
 
+if TYPE_CHECKING:
+    from .stream import Stream
 
-def taken(stream: Flow[S], rows: object, *, where: str) -> pa.Table:
+
+def taken(stream: Stream, rows: object, *, where: str) -> pa.Table:
     """Return the first records; see `Stream.take`. Raises: UserError, JobFailed."""
     if isinstance(rows, bool) or not isinstance(rows, int) or rows < 0:
         raise UserError(f"{where} takes a number of records, as in {where}(10), got {rows!r}")
     # Jobs are made of streams, above this room; only the call needs a job.
-    table: pa.Table = import_module("headrace.engine.session.look").take(stream, rows)
-    return table
+    from ..session.look import take
+
+    return take(stream, rows)
 
 
 def shown(table: pa.Table) -> None:

@@ -493,6 +493,8 @@ class RunOptions:
     workers: Workers = field(default_factory=Workers)
     state: State = field(default_factory=State)
     autoscale: Autoscale = field(default_factory=Autoscale)
+    #: {region's name: {field of `Region`: value}}, from outside the code; over the job's own.
+    regions: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         check(self)

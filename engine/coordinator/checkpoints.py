@@ -12,18 +12,13 @@ among the effects say when an attempt must fail or the job may end.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
-
-from msgspec.structs import replace
+from collections.abc import Sequence
 
 from headrace.channels.buffer import ChannelId
 from headrace.channels.events import CheckpointMode
 from headrace.recovery.metadata import (
     CheckpointMetadata,
-    EdgeInfo,
     SubtaskSnapshot,
-    TaskInfo,
     TransactionRecord,
 )
 from headrace.recovery.redistribution import NewEdge
@@ -51,112 +46,12 @@ from .coordinator_events import (
     WriteMetadata,
 )
 from .full_checkpoints import FullCheckpoints
+from .pending_checkpoint import PendingCheckpoint, metadata_of
 from .retention import Retention
 from .rules import CheckpointRules
+from .schedule import Schedule
 from .transactions import Transactions
 from .workers import Workers
-
-
-@dataclass(slots=True)
-class PendingCheckpoint:
-    """A triggered checkpoint, not complete yet.
-
-    Attributes:
-        final: the job ends with this checkpoint, and sinks commit by it even if a savepoint.
-        request: number of the user's request, or None.
-        mode: how barriers travel.
-        savepoint: properties of a savepoint; None: an ordinary checkpoint.
-        full: shares no file with older checkpoints.
-        drained: a user has ended the input before.
-        awaits: transactions to be committed before the savepoint, which every worker has
-            acknowledged, is complete.
-        covered_by: the checkpoint that will commit `awaits`.
-    """
-
-    number: int
-    created_ns: int
-    final: bool
-    request: int | None
-    mode: CheckpointMode
-    savepoint: SavepointOrder | None = None
-    full: bool = False
-    drained: bool = False
-    awaits: tuple[TransactionRecord, ...] = ()
-    covered_by: int | None = None
-    acknowledged: dict[int, Acknowledge] = field(default_factory=dict)
-
-    def acknowledge(self, worker: int, message: Acknowledge) -> None:
-        """Note a worker's part; a repeat must be equal."""
-        known = self.acknowledged.setdefault(worker, message)
-        assert known == message, f"worker {worker} acknowledged {self.number} twice, differently"
-
-    def complete(self, workers: Iterable[int]) -> bool:
-        """Every worker has acknowledged."""
-        return self.acknowledged.keys() >= set(workers)
-
-    @property
-    def name(self) -> str:
-        """The checkpoint in messages for people."""
-        return f"chk-{self.number}" if self.savepoint is None else f"savepoint {self.number}"
-
-    @property
-    def commits(self) -> bool:
-        """Sinks commit by this checkpoint."""
-        return self.savepoint is None or self.final
-
-    @property
-    def subtasks(self) -> list[SubtaskSnapshot]:
-        """All snapshots, sorted by task and subtask."""
-        snapshots = [s for a in self.acknowledged.values() for s in a.subtasks]
-        return sorted(snapshots, key=lambda s: (s.task, s.index))
-
-    @property
-    def transactions(self) -> list[TransactionRecord]:
-        """All pre-committed transactions, by worker."""
-        return [t for _, a in sorted(self.acknowledged.items()) for t in a.transactions]
-
-    def answer(self, checkpoint: int | None, failure: str = "") -> list[CoordinatorEffect]:
-        """Answer the request, if there is one."""
-        if self.request is None:
-            return []
-        return [RequestAnswered(self.request, checkpoint, failure)]
-
-
-class Schedule:
-    """When to trigger next. Owns the due time and the failures in a row."""
-
-    def __init__(self, rules: CheckpointRules) -> None:
-        self._rules = rules
-        #: When the next periodic checkpoint is due.
-        self.due_ns: int | None = None
-        self._failures = 0
-
-    @property
-    def is_broken(self) -> bool:
-        """More checkpoints have failed in a row than the attempt survives."""
-        return self._failures > self._rules.tolerable_failures
-
-    def attempt_started(self, now_ns: int) -> None:
-        """Make the first periodic checkpoint due in one interval."""
-        self._failures = 0
-        self.due_ns = None if self._rules.interval_ns is None else now_ns + self._rules.interval_ns
-
-    def attempt_ended(self) -> None:
-        """Make none due until the next attempt starts."""
-        self.due_ns = None
-
-    def triggered(self, now_ns: int) -> None:
-        """Make the next checkpoint due an interval after the last due time, if it is not past."""
-        if self.due_ns is None or self._rules.interval_ns is None:
-            return
-        planned_ns = self.due_ns + self._rules.interval_ns
-        self.due_ns = planned_ns if planned_ns > now_ns else now_ns + self._rules.interval_ns
-
-    def ended(self, now_ns: int, *, complete: bool) -> None:
-        """A checkpoint completed or failed."""
-        self._failures = 0 if complete else self._failures + 1
-        if self.due_ns is not None:
-            self.due_ns = max(self.due_ns, now_ns + self._rules.min_pause_ns)
 
 
 class Checkpoints:
@@ -634,65 +529,7 @@ class Checkpoints:
         return f"pending={sorted(self._pending)} next={self._checkpoint_next}"
 
 
-def metadata_of(
-    plan: ExecutionPlan,
-    pending: PendingCheckpoint,
-    transactions: list[TransactionRecord],
-    *,
-    epoch: int,
-    now_ns: int,
-    wave: int = 0,
-) -> CheckpointMetadata:
-    """The metadata of a checkpoint, acknowledged by every worker.
-
-    `wave`: under way at the cut.
-    """
-    return CheckpointMetadata(
-        job=plan.job,
-        checkpoint=pending.number,
-        epoch=epoch,
-        mode=pending.mode.value,
-        savepoint=pending.savepoint is not None,
-        created_ms=pending.created_ns // 1_000_000,
-        duration_ns=max(0, now_ns - pending.created_ns),
-        max_parallelism=plan.max_parallelism,
-        tasks=[
-            TaskInfo(
-                task.name,
-                [o.name for o in task.operators],
-                [o.name for o in task.operators if o.stateful],
-                task.parallelism,
-            )
-            for task in plan.tasks
-        ],
-        edges=[_edge_info(edge) for edge in plan.edges],
-        subtasks=[_in_wave(snapshot, wave) for snapshot in pending.subtasks],
-        transactions=transactions,
-        drained=pending.drained,
-    )
-
-
-def _in_wave(snapshot: SubtaskSnapshot, wave: int) -> SubtaskSnapshot:
-    """Note the wave of the records in channels; records left to replay have theirs."""
-    if not wave:
-        return snapshot
-    inflight = [h if h.side == "replay" else replace(h, wave=wave) for h in snapshot.inflight]
-    return replace(snapshot, inflight=inflight)
-
-
 def _replay_edge(plan: ExecutionPlan, edge: EdgePlan) -> ReplayEdge:
     new = NewEdge(edge.key, edge.producer, edge.partitioner)
     parallelism = plan.tasks[edge.consumer].parallelism
     return ReplayEdge(new, edge.consumer, parallelism, edge.port, edge.feedback)
-
-
-def _edge_info(edge: EdgePlan) -> EdgeInfo:
-    partitioner = edge.partitioner
-    return EdgeInfo(
-        key=edge.key,
-        producer=edge.producer,
-        consumer=edge.consumer,
-        partitioning=partitioner.name,
-        columns=list(partitioner.key_columns),
-        parameters=list(partitioner.parameters),
-    )

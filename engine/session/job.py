@@ -116,16 +116,23 @@ class Job:
         Raises: UserError.
         """
         parallelism = parallelism or self.options.parallelism
+        return self.plan_with(replace(self.options, parallelism=parallelism))
+
+    def plan_with(self, options: RunOptions) -> ExecutionPlan:
+        """Lay the job out with exactly these options, as `start_with` does. Raises: UserError."""
         nodes = [sink.node for sink in self.sinks]
         if has_regions(nodes):
-            return self._regions_plan(replace(self.options, parallelism=parallelism)).whole
-        if self.regions:
+            return self._regions_plan(options).whole
+        if self.regions or options.regions:
             raise UserError(
-                f"Job {self.name!r} states regions, and no edge of it is logged; cut it with"
-                " stream.logged(name=...), or leave regions= out"
+                f"Job {self.name!r} has settings of regions, and no edge of it is logged; cut it"
+                " with stream.logged(name=...), or leave them out"
             )
         return build_plan(
-            self.name, nodes, parallelism=parallelism, max_parallelism=self.max_parallelism
+            self.name,
+            nodes,
+            parallelism=options.parallelism,
+            max_parallelism=self.max_parallelism,
         )
 
     def _regions_plan(self, options: RunOptions) -> RegionsPlan:
@@ -215,7 +222,7 @@ class Job:
 
         if has_regions([sink.node for sink in self.sinks]):
             return self._start_regions(options)
-        plan = self.plan(options.parallelism)
+        plan = self.plan_with(options)
         rules = self._autoscale_rules(options)
         collected = self._collected()
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
 
 from headrace.recovery.edge_log_files import EdgeLogFiles
 
@@ -11,6 +13,7 @@ from ..contract.connectors import Sink, Source
 from ..contract.errors import UserError
 from ..contract.options import RunOptions
 from ..contract.region import Region
+from ..contract.suggestion import did_you_mean
 from ..plan.builder import build_plan, joined_plan
 from ..plan.graph import Node
 from ..plan.regions import RegionGraph, split
@@ -39,10 +42,14 @@ def plan_regions(
         source = EdgeLogSource(files, node.schema, early=early, bounded=bounded)
         return EdgeLogSink(files, early=early), source
 
-    by_name = {region.name: region for region in settings}
+    stated = {region.name: region for region in settings}
+    # A region that is addressed from outside keeps the name by which its checkpoints are found.
+    by_name = _laid_over(stated, options.regions)
+    graphs = split(sinks, ends, tuple(stated))
+    _check_names(job, options.regions, [graph.name for graph in graphs])
     regions = [
         _region_plan(job, graph, by_name.get(graph.name), options, max_parallelism)
-        for graph in split(sinks, ends, tuple(by_name))
+        for graph in graphs
     ]
     for region in regions:
         check_policy(region)
@@ -50,6 +57,24 @@ def plan_regions(
     regions = reaching_back(regions)
     whole = joined_plan(job, {region.name: region.plan for region in regions})
     return RegionsPlan(job, regions, whole, directory)
+
+
+def _laid_over(
+    stated: Mapping[str, Region], outside: Mapping[str, Mapping[str, Any]]
+) -> dict[str, Region]:
+    return dict(stated) | {
+        name: replace(stated.get(name, Region(name)), **changes)
+        for name, changes in outside.items()
+    }
+
+
+def _check_names(job: str, outside: Iterable[str], regions: Sequence[str]) -> None:
+    for name in outside:
+        if name not in regions:
+            raise UserError(
+                f"settings speak of region {name!r}, which job {job!r} does not have;"
+                f" {did_you_mean(name, regions)}"
+            )
 
 
 def _region_plan(

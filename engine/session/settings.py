@@ -6,8 +6,9 @@ without its code. (In Flink the code wins, and operators cannot.) Each key's ori
 that a tool can print the layer of each value.
 
 A key is a field of `RunOptions` ("parallelism") or one of its groups ("checkpoints.interval"); its
-variable is HEADRACE_PARALLELISM or HEADRACE_CHECKPOINTS_INTERVAL. Unknown keys are refused in
-every layer, with a suggestion.
+variable is HEADRACE_PARALLELISM or HEADRACE_CHECKPOINTS_INTERVAL. A region's settings are keys too,
+"regions.NAME.interval", except of the environment, whose variables cannot spell every name. Unknown
+keys are refused in every layer, with a suggestion.
 """
 
 from __future__ import annotations
@@ -23,7 +24,9 @@ from typing import Any
 from ..contract.errors import UserError
 from ..contract.option import Option, options_of, types_of
 from ..contract.options import GROUPS, RunOptions
+from ..contract.region import Region
 from ..contract.suggestion import did_you_mean
+from .region_keys import check_key, is_of_region, parts_of, types_of_region_key
 
 PREFIX = "HEADRACE_"
 #: Where a key has its code's or the default value.
@@ -56,6 +59,8 @@ def keys() -> tuple[str, ...]:
 
 def types_of_key(key: str) -> frozenset[object]:
     """The types that the option of a key is declared to take."""
+    if is_of_region(key):
+        return types_of_region_key(key)
     members, name = _place(key)
     return types_of(members)[name]
 
@@ -89,7 +94,7 @@ def layered(
     for layer in (_from_toml(toml), _from_environ(environ), _from_overrides(overrides)):
         for setting in layer:
             settings[setting.key] = setting
-    origins = {key: settings[key].origin if key in settings else CODE for key in keys()}
+    origins = dict.fromkeys(keys(), CODE) | {key: s.origin for key, s in settings.items()}
     return _apply(options, settings), origins
 
 
@@ -126,8 +131,17 @@ def _from_toml(path: Path | None) -> Iterator[_Setting]:
         if not isinstance(value, dict):
             yield _checked(name, value, str(path))
             continue
-        for member, inner in value.items():
+        for member, inner in _leaves(value):
             yield _checked(f"{name}.{member}", inner, str(path))
+
+
+def _leaves(table: Mapping[str, Any]) -> Iterator[tuple[str, object]]:
+    """(dotted name, value) of a TOML table and those inside it."""
+    for name, value in table.items():
+        if isinstance(value, dict):
+            yield from ((f"{name}.{inner}", leaf) for inner, leaf in _leaves(value))
+        else:
+            yield name, value
 
 
 def _from_environ(environ: Mapping[str, str]) -> Iterator[_Setting]:
@@ -147,6 +161,9 @@ def _from_overrides(overrides: Mapping[str, str]) -> Iterator[_Setting]:
 
 
 def _checked(key: str, value: object, origin: str) -> _Setting:
+    if is_of_region(key):
+        check_key(key, origin)
+        return _Setting(key, _converted(key, value, origin), origin)
     if key in options_of(RunOptions) and key not in keys():
         raise UserError(f"{origin}: {key!r} can only be set in code")
     if key not in keys():
@@ -178,6 +195,9 @@ def _converted(key: str, value: object, origin: str) -> object:
 
 
 def _apply(options: RunOptions, settings: Mapping[str, _Setting]) -> RunOptions:
+    regions = {key: setting for key, setting in settings.items() if is_of_region(key)}
+    if regions:
+        options = replace(options, regions=_regions(regions))
     top = {key: setting for key, setting in settings.items() if "." not in key}
     changes = {key: setting.value for key, setting in top.items()}
     for group, class_ in GROUPS.items():
@@ -190,6 +210,16 @@ def _apply(options: RunOptions, settings: Mapping[str, _Setting]) -> RunOptions:
             changes[group] = _group(group, class_, getattr(options, group), members)
     laid: RunOptions = _made(options, changes, top)
     return laid
+
+
+def _regions(settings: Mapping[str, _Setting]) -> Mapping[str, Mapping[str, Any]]:
+    """{region's name: {field: value}}; each value is checked before the job is planned."""
+    found: dict[str, dict[str, Any]] = {}
+    for key, setting in settings.items():
+        name, member = parts_of(key)
+        _made(Region, {"name": name, member: setting.value}, {key: setting})
+        found.setdefault(name, {})[member] = setting.value
+    return found
 
 
 def _group(name: str, class_: type, stated: Any, members: Mapping[str, _Setting]) -> object:

@@ -208,7 +208,8 @@ class Worker:
             case ReadCorrupt():
                 effects = self._drop()
                 self.phase = Phase.FAILED
-                return [*effects, Report(m.DeployFailed(self._epoch, event.reason))]
+                # First, as in `_fail`.
+                return [Report(m.DeployFailed(self._epoch, event.reason)), *effects]
             case CheckpointPersisted():
                 return self._persisted(event)
             case CheckpointPersistFailed():
@@ -364,7 +365,9 @@ class Worker:
     def _fail(self, reason: str, details: str, *, fatal: bool) -> list[WorkerEffect]:
         effects = self._drop()
         self.phase = Phase.FAILED
-        return [*effects, Report(m.AttemptFailed(self._epoch, reason, details, fatal))]
+        # Told first: peers tell of the connections that the drop closes, and the first reason that
+        # the coordinator hears is the one that users read.
+        return [Report(m.AttemptFailed(self._epoch, reason, details, fatal)), *effects]
 
     def _stop(self, reason: str, *, clean: bool) -> list[WorkerEffect]:
         effects = self._drop()

@@ -118,6 +118,7 @@ def kill(handle: JobHandle, region: str) -> bool:
 
 
 @pytest.mark.slow
+@pytest.mark.kills
 def test_every_regime_survives_kills(example: ModuleType, tmp_path: Path, long: bool) -> None:
     rounds = 6 if long else 1
     seconds = 12 * rounds

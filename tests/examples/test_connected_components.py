@@ -75,6 +75,7 @@ def test_they_are_those_of_union_find(example: ModuleType, mode: Mode, tmp_path:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("mode", ["aligned", "unaligned"])
+@pytest.mark.kills
 def test_kills_change_nothing(example: ModuleType, mode: Mode, tmp_path: Path, long: bool) -> None:
     # Workers cannot import the example: it travels by value.
     sys.modules["connected_components"] = example

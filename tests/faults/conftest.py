@@ -1,6 +1,6 @@
 """What the fault tests share: waiting, looking at processes, and a driver that can be killed.
 
-`make faults` runs long campaigns (`--long`); `make test` the same tests with fewer kills.
+`make faults LONG=1` runs long campaigns (`--long`); `make faults` the same tests with fewer kills.
 """
 
 from __future__ import annotations

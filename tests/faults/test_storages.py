@@ -195,7 +195,7 @@ def test_a_damaged_newest_checkpoint_is_never_used(
     # Metadata is looked at when the run begins; a bit of a segment only when it is read by a
     # worker.
     if (what, damage) not in {("metadata", "truncated"), ("segment", "flipped")} and not long:
-        pytest.skip("long: run `make faults`")
+        pytest.skip("long: run `make faults LONG=1`")
     audited = AuditedJob(tmp_path, int(RATE_PER_S * 20), RATE_PER_S, interval="0.1s")
     halted(audited)
     newest = checkpoints_of(audited)[-1]

@@ -90,7 +90,7 @@ def assert_found(
         seeds = chain(range(min(_UNAIDED_SEEDS, seeds_max)), (known,), range(seeds_max))
     found = ((seed, violation) for seed in seeds if (violation := search(seed)))
     seed, violation = next(found, (known, ""))
-    assert violation, "not found any more; `make mutants` tries more runs"
+    assert violation, "not found any more; `make mutants LONG=1` tries more runs"
     assert not violation.startswith(SLIPS), violation
     print(f"found by run {seed}: {violation}")
 

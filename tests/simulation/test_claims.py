@@ -58,6 +58,7 @@ def test_what_is_retained_is_kept() -> None:
     assert report.coverage["claims kept until the end"] == 1
 
 
+@pytest.mark.mutant
 def test_a_claim_that_goes_while_it_is_replayed_is_a_violation(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -66,11 +67,13 @@ def test_a_claim_that_goes_while_it_is_replayed_is_a_violation(
     assert all("there still" in run(seed).violation for seed in REPLAYED_LONG)
 
 
+@pytest.mark.mutant
 def test_a_claim_that_nobody_releases_is_a_violation(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Retention, "_release", lambda self: [])
     assert any("is subsumed, and still claimed" in violation for violation in violations())
 
 
+@pytest.mark.mutant
 def test_a_claim_that_is_forgotten_is_a_violation(monkeypatch: pytest.MonkeyPatch) -> None:
     release = coordinator_performer.release_claim
 
@@ -83,6 +86,7 @@ def test_a_claim_that_is_forgotten_is_a_violation(monkeypatch: pytest.MonkeyPatc
     assert any("was released, and left are" in violation for violation in violations())
 
 
+@pytest.mark.mutant
 def test_files_that_others_there_name_and_that_go_are_a_violation(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

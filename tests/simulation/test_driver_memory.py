@@ -78,6 +78,7 @@ def test_a_driver_does_not_grow_with_its_checkpoints() -> None:
     assert growth() < 1.25
 
 
+@pytest.mark.mutant
 def test_a_driver_that_keeps_the_metadata_of_all_checkpoints_is_noticed(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -60,7 +60,7 @@ KNOWN: dict[str, int] = {
     "worker_does_not_compare_epochs": 190,
 }
 SEEDS_MAX = 1000
-#: Found by fewer than one of some hundred runs: looked for at length alone (`make mutants`).
+#: Found by fewer than one of some hundred runs: looked for at length alone (`make mutants LONG=1`).
 RARE = {
     "ended_channel_holds_nothing_while_its_records_are_replayed",
     "timers_are_gone_before_what_they_fired_is_committed",

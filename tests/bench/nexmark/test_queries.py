@@ -33,6 +33,7 @@ def test_answers_are_those_of_the_reference(query: int) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.kills
 def test_winning_bids_are_exact_through_a_kill(tmp_path: Path) -> None:
     numbers = hr.read.sequence(EVENTS, keys=None, name="numbers", rate=6000)
     job = hr.Job(

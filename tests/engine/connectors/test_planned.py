@@ -221,6 +221,7 @@ class Dying(Numbers):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("repeatable", [True, False])
+@pytest.mark.kills
 def test_a_killed_worker_loses_and_doubles_nothing(repeatable: bool, tmp_path: Path) -> None:
     module = sys.modules[__name__]
     # Worker processes cannot import it.

@@ -8,18 +8,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-import pyarrow.compute as pc
-import pytest
-
-import headrace as hr
 from headrace.channels.events import CheckpointMode
 from headrace.engine.contract import messages as m
-from headrace.engine.coordinator.checkpoints import (
-    Checkpoints,
-    PendingCheckpoint,
-    Schedule,
-    metadata_of,
-)
+from headrace.engine.coordinator.checkpoints import Checkpoints
 from headrace.engine.coordinator.coordinator_events import (
     CheckpointRequested,
     PartEffect,
@@ -33,7 +24,6 @@ from headrace.inflight.handle import BufferHandle, ChannelStateHandle
 from headrace.recovery.metadata import (
     ChannelPosition,
     SubtaskSnapshot,
-    TransactionRecord,
 )
 
 from . import driven_coordinator as driven
@@ -263,114 +253,6 @@ def test_requests_that_were_not_granted_are_refused_once() -> None:
     subject.machine.requested(CheckpointRequested(7))
     assert subject.told(subject.machine.refuse_requests("stopped")) == ["answer 7: stopped"]
     assert subject.told(subject.machine.refuse_requests("stopped")) == []
-
-
-# --- one pending checkpoint -----------------------------------------------------------------------
-
-
-def snapshot(task: int, index: int) -> SubtaskSnapshot:
-    return SubtaskSnapshot(task, index, False, [], [], [])
-
-
-def acknowledge(*places: tuple[int, int], transaction: str = "t") -> m.Acknowledge:
-    record = TransactionRecord("out", transaction, {})
-    return m.Acknowledge(1, 7, [snapshot(*place) for place in places], [record])
-
-
-def test_a_checkpoint_is_complete_when_every_worker_has_acknowledged() -> None:
-    pending = PendingCheckpoint(7, 0, final=False, request=None, mode=CheckpointMode.ALIGNED)
-    assert not pending.complete([0, 1])
-    pending.acknowledge(1, acknowledge((1, 1), (0, 1), transaction="b"))
-    assert not pending.complete([0, 1])
-    pending.acknowledge(0, acknowledge((1, 0), (0, 0), transaction="a"))
-    assert pending.complete([0, 1])
-    assert [(s.task, s.index) for s in pending.subtasks] == [(0, 0), (0, 1), (1, 0), (1, 1)]
-    assert [t.id for t in pending.transactions] == ["a", "b"]
-
-
-def test_a_repeated_acknowledgement_must_say_the_same() -> None:
-    pending = PendingCheckpoint(7, 0, final=False, request=None, mode=CheckpointMode.ALIGNED)
-    pending.acknowledge(0, acknowledge((0, 0)))
-    pending.acknowledge(0, acknowledge((0, 0)))
-    with pytest.raises(AssertionError, match="worker 0 acknowledged 7 twice, differently"):
-        pending.acknowledge(0, acknowledge((0, 1)))
-
-
-# --- the schedule ---------------------------------------------------------------------------------
-
-ONE = replace(RULES, timeout_ns=1_000, concurrent=1)
-
-
-def test_nothing_is_due_before_an_attempt_starts_or_after_it_ended() -> None:
-    schedule = Schedule(ONE)
-    assert schedule.due_ns is None
-    schedule.attempt_started(50)
-    assert schedule.due_ns == 150
-    schedule.attempt_ended()
-    assert schedule.due_ns is None
-
-
-@pytest.mark.parametrize(
-    ("triggered_at_ns", "next_ns"),
-    [(150, 250), (170, 250), (249, 250), (250, 350), (900, 1_000)],
-)
-def test_a_trigger_that_was_a_little_late_does_not_shift_the_next(
-    triggered_at_ns: int, next_ns: int
-) -> None:
-    schedule = Schedule(ONE)
-    schedule.attempt_started(50)
-    schedule.triggered(triggered_at_ns)
-    assert schedule.due_ns == next_ns
-
-
-def test_a_pause_follows_the_end_of_each_checkpoint() -> None:
-    schedule = Schedule(replace(ONE, min_pause_ns=80))
-    schedule.attempt_started(0)
-    schedule.triggered(100)
-    schedule.ended(110, complete=True)
-    assert schedule.due_ns == 200, "the interval is longer"
-    schedule.triggered(200)
-    schedule.ended(290, complete=False)
-    assert schedule.due_ns == 370
-
-
-def test_without_an_interval_nothing_is_ever_due() -> None:
-    schedule = Schedule(replace(ONE, interval_ns=None))
-    schedule.attempt_started(0)
-    schedule.triggered(10)
-    schedule.ended(20, complete=True)
-    assert schedule.due_ns is None
-
-
-def test_failures_in_a_row_are_tolerated_up_to_the_limit() -> None:
-    schedule = Schedule(ONE)
-    schedule.attempt_started(0)
-    for complete, broken in [(False, False), (True, False), (False, False), (False, True)]:
-        schedule.ended(0, complete=complete)
-        assert schedule.is_broken is broken
-    schedule.attempt_started(0)
-    schedule.ended(0, complete=False)
-    assert not schedule.is_broken, "a new attempt begins anew"
-
-
-# --- metadata -------------------------------------------------------------------------------------
-
-
-def test_the_metadata_says_how_edges_deal_out_records() -> None:
-    numbers = hr.read.sequence(10, keys=2, name="numbers")
-    totals = (
-        numbers.rebalance()
-        .filter(pc.field("key") > 0)
-        .key_by("key")
-        .aggregate(n=hr.count(), name="totals")
-    )
-    plan = hr.Job("job", totals.write.collect(name="out"), parallelism=2).plan()
-    pending = PendingCheckpoint(1, 0, False, None, CheckpointMode.ALIGNED)
-    found = metadata_of(plan, pending, [], epoch=1, now_ns=0)
-    assert [(e.partitioning, e.columns) for e in found.edges] == [
-        ("rebalance", []),
-        ("hash", ["key"]),
-    ]
 
 
 # --- full ones ------------------------------------------------------------------------------------

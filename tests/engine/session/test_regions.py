@@ -120,6 +120,7 @@ def kill_in_turn(handle: JobHandle) -> dict[str, int]:
     return killed
 
 
+@pytest.mark.kills
 def test_kills_in_every_region_are_exact_and_restart_that_region_alone(tmp_path: Path) -> None:
     handle = three(tmp_path).start("processes")
     killed = kill_in_turn(handle)
@@ -135,6 +136,7 @@ def test_kills_in_every_region_are_exact_and_restart_that_region_alone(tmp_path:
     assert all(", because worker " in text for text in reports)
 
 
+@pytest.mark.kills
 def test_kills_of_regions_that_read_at_once_are_exact(tmp_path: Path) -> None:
     handle = three(tmp_path, rate=5000, read="at_once").start("processes")
     regions = session_of(handle).regions
@@ -146,6 +148,7 @@ def test_kills_of_regions_that_read_at_once_are_exact(tmp_path: Path) -> None:
     assert restarts["numbers"] <= killed["numbers"], "nobody stands before it"
 
 
+@pytest.mark.kills
 def test_a_writer_takes_readers_back_that_have_read_at_once(tmp_path: Path) -> None:
     # The numbers take no checkpoint before their end, so whoever has read any is ahead.
     job = three(tmp_path, rate=3000, read="at_once", numbers_every="8m")
@@ -571,6 +574,7 @@ def test_a_region_in_batches_reads_its_log_to_the_end_in_several_runs(tmp_path: 
     assert epochs >= 3, "each batch is a run"
 
 
+@pytest.mark.kills
 def test_a_batch_that_loses_a_worker_is_repeated_as_a_whole(tmp_path: Path) -> None:
     handle = in_batches(tmp_path, rate=4000).start("processes")
     kills = 0

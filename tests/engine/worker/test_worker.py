@@ -470,7 +470,7 @@ def test_a_failure_ends_the_attempt_and_is_reported_once(
     event: WorkerEvent, report: m.AttemptFailed
 ) -> None:
     subject = running()
-    assert subject.step(event) == ["drop 1", "report AttemptFailed"]
+    assert subject.step(event) == ["report AttemptFailed", "drop 1"]
     assert subject.reports[-1] == report
     assert subject.step(event) == []
     assert subject.told(m.Abandon(1)) == []
@@ -488,7 +488,7 @@ def test_an_attempt_that_cannot_be_loaded_is_reported() -> None:
 
 def test_damaged_in_flight_data_ask_for_another_checkpoint() -> None:
     subject = running()
-    assert subject.step(ReadCorrupt(1, "checksum")) == ["drop 1", "report DeployFailed"]
+    assert subject.step(ReadCorrupt(1, "checksum")) == ["report DeployFailed", "drop 1"]
     assert subject.reports[-1] == m.DeployFailed(1, "checksum")
 
 
@@ -504,7 +504,7 @@ def test_a_broken_invariant_ends_the_attempt_and_not_the_worker(
     frame: EventFrame, reason: str
 ) -> None:
     subject = running()
-    assert subject.step(FramesReceived(1, 1, (frame,))) == ["drop 1", "report AttemptFailed"]
+    assert subject.step(FramesReceived(1, 1, (frame,))) == ["report AttemptFailed", "drop 1"]
     report = subject.reports[-1]
     assert isinstance(report, m.AttemptFailed)
     assert report.reason.startswith("broken invariant: ")
