@@ -25,6 +25,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+#: Pages may import the examples.
+EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
+
 _BLOCK = re.compile(
     r"^```(?P<language>\w+)(?: title=\"(?P<title>[^\"]+)\")?\n(?P<code>.*?)^```$"
     r"|^<!-- python\n(?P<hidden>.*?)^-->$",
@@ -81,7 +84,8 @@ def run_page(text: str, folder: Path, environment: dict[str, str]) -> list[tuple
     path = str(Path(sys.executable).parent) + os.pathsep + os.environ["PATH"]
     kept = {name: value for name, value in os.environ.items() if "HEADRACE" not in name}
     # Where running jobs tell of themselves: others of this machine may have the page's names.
-    kept |= {"PATH": path, "PYTHONPATH": str(folder), "XDG_RUNTIME_DIR": str(folder.parent)}
+    modules = os.pathsep.join([str(folder), str(EXAMPLES)])
+    kept |= {"PATH": path, "PYTHONPATH": modules, "XDG_RUNTIME_DIR": str(folder.parent)}
     done = subprocess.run(
         ["bash", "-e", "-u", "-o", "pipefail", "-c", script],
         cwd=folder,
