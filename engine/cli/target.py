@@ -1,10 +1,10 @@
 """From `FILE[:JOB]` or `MODULE[:JOB]` on the command line to a `Job`.
 
-JOB names a `Job`, or a function without arguments that returns one.
-
 A file is loaded as Python runs a script: its folder comes first on sys.path, but `__name__` is the
 file's stem, so that `if __name__ == "__main__": job.run()` does not run. Its functions are shipped
 to the workers by value, since no worker could import the file.
+
+JOB may be a function that makes the job; it is called without arguments.
 
 Every fault in the user's file is the user's mistake, unless a system that it names does not answer:
 one sentence with the line, never our frames.
@@ -12,6 +12,7 @@ one sentence with the line, never our frames.
 
 from __future__ import annotations
 
+import functools
 import importlib
 import importlib.util
 import inspect
@@ -28,7 +29,10 @@ from ..session.job import Job
 
 
 def load_job(target: str) -> Job:
-    """Load the job that `target` names. Raises: UserError when there is none."""
+    """Load the job that `target` names, or that the function of this name makes.
+
+    Raises: UserError when there is none.
+    """
     place, name = _split(target)
     is_file = place.endswith(".py") or os.sep in place or Path(place).is_file()
     module = _load_file(Path(place)) if is_file else _load_module(place)
@@ -59,36 +63,34 @@ def _named(name: str, module: ModuleType, jobs: dict[str, Job], place: str) -> J
     if name in jobs:
         return jobs[name]
     found = getattr(module, name, None)
-    if inspect.isfunction(found):
-        return _made(found, f"{place}:{name}", module.__file__ or "")
+    if inspect.isfunction(found) or isinstance(found, functools.partial):
+        return _made(found, f"{place}:{name}", getattr(module, "__file__", None) or "")
     if hasattr(module, name):
-        raise UserError(f"{place}:{name} is a {type(found).__name__}, not a headrace.Job")
+        kind = type(found).__name__
+        raise UserError(f"{place}:{name} is a {kind}, not a headrace.Job")
     hint = did_you_mean(name, sorted(jobs)) if jobs else "it makes no job at all"
     raise UserError(f"{place} has no job {name!r}; {hint}")
 
 
-def _made(factory: Callable[[], object], target: str, file: str) -> Job:
-    """Call a function that returns a job. Raises: UserError when it does not."""
-    needed = [
-        parameter.name
-        for parameter in inspect.signature(factory).parameters.values()
-        if parameter.default is parameter.empty
-        and parameter.kind not in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD)
-    ]
-    if needed:
+def _made(make: Callable[..., object], place: str, file: str) -> Job:
+    """Call a function that makes a job. Raises: UserError."""
+    kinds = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+    parameters = inspect.signature(make).parameters.values()
+    due = [p.name for p in parameters if p.default is p.empty and p.kind not in kinds]
+    if due:
         raise UserError(
-            f"{target} needs arguments ({', '.join(needed)}), and the command line has none to"
-            " give; give them defaults, or assign a job at the top level"
+            f"{place} takes {', '.join(due)}, and a function that makes a job is called without"
+            " arguments; give each a default"
         )
     try:
-        made = factory()
+        job = make()
     except HeadraceError as error:
-        raise _located(error, target, file) from error
+        raise _located(error, place, file) from error
     except Exception as error:
-        raise _unloadable(target, file, error) from error
-    if not isinstance(made, Job):
-        raise UserError(f"{target} returned a {type(made).__name__}, not a headrace.Job")
-    return made
+        raise _unloadable(place, file, error) from error
+    if not isinstance(job, Job):
+        raise UserError(f"{place} returned {type(job).__name__}, not a headrace.Job")
+    return job
 
 
 def _load_file(path: Path) -> ModuleType:
