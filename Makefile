@@ -5,6 +5,8 @@ PYTHON ?= python3
 #: Seeds of `make simulate`: FIRST:LAST, or how many from a seed drawn at random (1,000).
 #: Seeds of `make rescale-matrix`: how many of each pair.
 SEEDS ?=
+#: Of `make matrix`: versions, as in PYTHONS="3.11 3.13"; empty: all that are here.
+PYTHONS ?=
 #: Of `make mutants` and `make faults`: anything makes them long.
 LONG ?=
 #: Of `make services` and `make services-stop`: names, as in SERVICES="kafka s3"; empty: all.
@@ -15,6 +17,7 @@ unexport PYTHONDONTWRITEBYTECODE
 
 BIN := .venv/bin
 READY := .venv/ready
+DOCS := target/docs-venv
 #: One more than there are cores: many tests wait for other processes.
 PROCESSES := $(shell expr $$(getconf _NPROCESSORS_ONLN) + 1)
 #: tests/conftest.py says which process runs what.
@@ -24,7 +27,7 @@ MATRIX := $(BIN)/python -m headrace.engine.simulation.campaign.matrix $(if $(SEE
 FIND_JAVA := from headrace.engine.spark.java import has_java; exit(0 if has_java() else 3)
 
 .PHONY: demo test spark services services-stop test-services simulate explore rescale-matrix \
-    matrix-edges matrix-operators matrix-chains mutants bench faults \
+    matrix-edges matrix-operators matrix-chains mutants bench faults docs test-docs matrix first-minute \
     check check-format check-lint check-tidy check-imports check-types
 
 demo: $(READY)
@@ -51,6 +54,30 @@ services-stop: $(READY)
 # Tests against real services, which are started before and stopped after, unless they ran.
 test-services: $(READY)
 	$(BIN)/pytest -m services --services
+
+# The documentation as a site in target/site/html, every link followed. Its tools have an
+# environment of their own.
+docs: $(DOCS)/ready
+	$(DOCS)/bin/python docs/build.py
+
+$(DOCS)/ready: pyproject.toml
+	@test -x $(DOCS)/bin/python || $(PYTHON) -m venv $(DOCS)
+	@$(DOCS)/bin/python -m pip install --quiet --upgrade 'pip>=25.1'
+	@$(DOCS)/bin/python -m pip install --quiet --group docs
+	@touch $@
+
+# The tutorial followed to its end, the site built, the wheel outside the clone: two minutes each.
+test-docs: $(READY)
+	$(BIN)/pytest tests/docs tests/packages --long
+
+# The wheel on each Python that is here, then with each PySpark; about a quarter of an hour for each
+# Python. PYTHONS="3.12" tries one.
+matrix: $(READY)
+	$(BIN)/python -m tests.packages $(PYTHONS)
+
+# From `pip install` to a newcomer's first output, timed.
+first-minute: $(READY)
+	$(BIN)/python -m tests.packages.first_minute
 
 # What can be said without running the product: five checks side by side, each to its end.
 check: $(READY)

@@ -216,3 +216,13 @@ def test_the_pipeline_of_the_design_can_be_planned() -> None:
         "orders -> filter-1 -> score",
         "totals -> out",
     ]
+
+
+def test_importing_headrace_alone_imports_no_library() -> None:
+    """A bare import takes a few milliseconds; Arrow and NumPy come with the first name."""
+    code = (
+        "import sys; before = set(sys.modules); import headrace;"
+        " print(*{name.partition('.')[0] for name in set(sys.modules) - before})"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert set(done.stdout.split()) - sys.stdlib_module_names == {"headrace"}

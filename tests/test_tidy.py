@@ -206,6 +206,9 @@ FOREIGN = {
     *("build", "dist", "target", "__pycache__"),
 }
 
+#: Checkpoints of each version of the format; files of databases have names without an ending.
+KEPT_CHECKPOINTS = ROOT / "tests" / "formats"
+
 #: A line that is a row of a table, or nothing but a link, an image or an address.
 UNWRAPPABLE = re.compile(r"\||\s*(?:[-*] )?(?:!?\[[^\]]*\]\(\S+\)|<?https?://\S+)[.,;]?$")
 
@@ -223,7 +226,7 @@ def python_files(*folders: str) -> Iterator[Path]:
 
 
 def everything() -> list[Path]:
-    return list(python_files(*PACKAGES, "headrace/__init__.py", "tests", "examples"))
+    return list(python_files(*PACKAGES, "headrace/__init__.py", "tests", "examples", "docs"))
 
 
 @cache
@@ -395,7 +398,9 @@ def test_each_package_is_linked_for_tools_without_import_hooks(package: str) -> 
 def text_files() -> Iterator[Path]:
     for folder in (*PACKAGES, "tests", "examples", "docs", ".ci"):
         for path in sorted((ROOT / folder).rglob("*")):
-            if path.suffix in {".py", ".md", ".toml", ".txt", ".yml", ""} and path.is_file():
+            is_text = path.suffix in {".py", ".md", ".toml", ".txt", ".yml", ""}
+            is_kept = KEPT_CHECKPOINTS in path.parents and not path.suffix
+            if is_text and not is_kept and path.is_file():
                 yield path
     for name in ("README.md", "Makefile", "pyproject.toml", "headrace/__init__.py"):
         yield ROOT / name

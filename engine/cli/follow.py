@@ -120,6 +120,12 @@ def listening() -> Iterator[Interrupts]:
 
 def announce(job: Job, plan: ExecutionPlan, options: RunOptions, reporter: Reporter) -> None:
     """Say what is about to run: what and where, checkpoints, and what each sink promises."""
+    lines = described(job, plan, options)
+    reporter.event("starting", "\n".join(lines), **starting_fields(job, plan, options))
+
+
+def described(job: Job, plan: ExecutionPlan, options: RunOptions) -> list[str]:
+    """A run for people: lines."""
     checkpoints = options.checkpoints
     lines = [
         f"job {job.name}: {counted(len(plan.tasks), 'task')} on {counted(plan.slots, 'slot')}, "
@@ -130,21 +136,24 @@ def announce(job: Job, plan: ExecutionPlan, options: RunOptions, reporter: Repor
     else:
         every = "on request" if checkpoints.interval is None else f"every {checkpoints.interval}"
         lines.append(f"  checkpoints: {every}, {checkpoints.mode}, in {checkpoints.directory}")
-    lines += [f"  sink {name}: {delivery}" for name, delivery in job.deliveries.items()]
-    reporter.event(
-        "starting",
-        "\n".join(lines),
-        job=job.name,
-        runner=options.runner,
-        master=options.master,
-        slots=plan.slots,
-        tasks=[task.name for task in plan.tasks],
-        checkpoint_directory=None if checkpoints is None else checkpoints.directory,
-        checkpoint_interval=None if checkpoints is None else checkpoints.interval,
-        mode=None if checkpoints is None else checkpoints.mode,
-        restore=options.restore,
-        sinks=dict(job.deliveries),
-    )
+    return lines + [f"  sink {name}: {delivery}" for name, delivery in job.deliveries.items()]
+
+
+def starting_fields(job: Job, plan: ExecutionPlan, options: RunOptions) -> dict[str, Any]:
+    """A run for JSON."""
+    checkpoints = options.checkpoints
+    return {
+        "job": job.name,
+        "runner": options.runner,
+        "master": options.master,
+        "slots": plan.slots,
+        "tasks": [task.name for task in plan.tasks],
+        "checkpoint_directory": None if checkpoints is None else checkpoints.directory,
+        "checkpoint_interval": None if checkpoints is None else checkpoints.interval,
+        "mode": None if checkpoints is None else checkpoints.mode,
+        "restore": options.restore,
+        "sinks": dict(job.deliveries),
+    }
 
 
 def _place(options: RunOptions) -> str:

@@ -13,14 +13,15 @@ from __future__ import annotations
 import logging
 import sys
 from collections.abc import Sequence
-from typing import Annotated
+from pathlib import Path
+from typing import Annotated, Literal
 
 from cyclopts import App, CycloptsError, Parameter, validators
 
 from ..contract.errors import HeadraceError
 from .benchmarks import benchmarks
 from .parameters import Json, RunArguments, settings_of, spelled_out
-from .streams import OutputLost, open_missing, say, unwritable
+from .streams import OutputLost, give, open_missing, say, unwritable
 
 _UNREACHABLE = 4
 _INTERRUPTED = 130
@@ -33,6 +34,19 @@ Address = Annotated[
     str | None,
     Parameter(help="The folder where running jobs tell of themselves, if not the usual."),
 ]
+#: A path, so that shells complete names of files.
+Target = Annotated[
+    Path,
+    Parameter(
+        help="FILE[:JOB] or MODULE[:JOB], such as job.py:orders; JOB may also be a function"
+        " without arguments that returns a job."
+    ),
+]
+Settings = Annotated[
+    list[str] | None,
+    Parameter(name="--set", negative="", help="Any option, as key=value; repeatable."),
+]
+SavepointMode = Literal["aligned", "unaligned"]
 
 app = App(
     name="headrace",
@@ -91,17 +105,11 @@ def _lost_output(reason: OSError) -> int:
 
 @app.command
 def run(
-    target: Annotated[
-        str,
-        Parameter(help="FILE[:JOB] or MODULE[:JOB], such as job.py:orders; JOB may be a function."),
-    ],
+    target: Target,
     /,
     *,
     options: RunArguments = None,
-    set_: Annotated[
-        list[str] | None,
-        Parameter(name="--set", negative="", help="Any option, as key=value; repeatable."),
-    ] = None,
+    set_: Settings = None,
     json: Json = False,
 ) -> int:
     """Run a job to its end.
@@ -113,7 +121,57 @@ def run(
     from .run import run as run_job
 
     stated = {} if options is None else settings_of(options)
-    return run_job(target, stated | parsed(set_ or []), as_json=json)
+    return run_job(str(target), stated | parsed(set_ or []), as_json=json)
+
+
+@app.command
+def check(
+    target: Target,
+    /,
+    *,
+    options: RunArguments = None,
+    set_: Settings = None,
+    json: Json = False,
+) -> int:
+    """Build a job without running it: its tasks, state, columns, options and promises.
+
+    Exit code 2 with a sentence for a job that no run would start.
+    """
+    from .plans import check as check_job
+    from .run import parsed
+
+    stated = {} if options is None else settings_of(options)
+    return check_job(str(target), stated | parsed(set_ or []), as_json=json)
+
+
+@app.command
+def graph(
+    target: Target,
+    /,
+    *,
+    parallelism: Annotated[
+        int | None, Parameter(name=["--parallelism", "-p"], help="Of operators that set none.")
+    ] = None,
+    json: Json = False,
+) -> int:
+    """Draw a job without running it: as a mermaid flowchart, or with --json as an object."""
+    from .plans import graph as draw
+
+    return draw(str(target), parallelism, as_json=json)
+
+
+@app.command
+def completion(shell: Literal["bash", "zsh", "fish"], /) -> int:
+    """Print a script by which a shell completes this command and its words.
+
+    bash: headrace completion bash > ~/.local/share/bash-completion/completions/headrace
+
+    zsh: headrace completion zsh > a folder of $fpath, as _headrace
+
+    fish: headrace completion fish > ~/.config/fish/completions/headrace.fish
+    """
+    give(app.generate_completion(prog_name="headrace", shell=shell))
+    return 0
 
 
 @app.command
@@ -153,7 +211,7 @@ def savepoint(
     /,
     *,
     mode: Annotated[
-        str | None, Parameter(help="aligned or unaligned; as the job's checkpoints otherwise.")
+        SavepointMode | None, Parameter(help="As the job's checkpoints otherwise.")
     ] = None,
     pid: Pid = None,
     address: Address = None,
@@ -186,7 +244,7 @@ def stop(
             help="End with a savepoint in this directory: exactly there, committed up to it."
         ),
     ] = None,
-    mode: Annotated[str | None, Parameter(help="Of the savepoint: aligned or unaligned.")] = None,
+    mode: Annotated[SavepointMode | None, Parameter(help="Of the savepoint.")] = None,
     pid: Pid = None,
     address: Address = None,
     json: Json = False,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import field, make_dataclass
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from cyclopts import Parameter
 
@@ -58,7 +58,9 @@ def _argument(key: str) -> tuple[str, Any, Any]:
     """A field of the dataclass from which cyclopts makes the arguments."""
     option, types = options_by_key()[key], types_of_key(key)
     type_: Any = str
-    if bool in types and str not in types:
+    if option.words:
+        type_ = Literal[(*option.words, "true", "false") if bool in types else option.words]
+    elif bool in types and str not in types:
         type_ = bool
     elif int in types and str not in types:
         type_ = int

@@ -36,6 +36,7 @@ class Option:
         read: checks a value, and converts it where the engine counts in another unit.
         usual: the default in words, where it depends on where the job runs.
         short: further names on the command line.
+        words: the words that it takes; empty: any text, or none.
         is_list: the command line may repeat it.
         is_in_code_only: no text can state it.
     """
@@ -44,6 +45,7 @@ class Option:
     read: Reader
     usual: str | None = None
     short: tuple[str, ...] = ()
+    words: tuple[str, ...] = ()
     is_list: bool = False
     is_in_code_only: bool = False
 
@@ -65,7 +67,7 @@ def count(help: str, *, least: int, short: str = "", usual: str | None = None) -
 
 def choice(help: str, words: tuple[str, ...], *, short: str = "") -> Metadata:
     """One of `words`."""
-    return _metadata(help, functools.partial(_choice, words), short=short)
+    return _metadata(help, functools.partial(_choice, words), short=short, words=words)
 
 
 def flag(help: str) -> Metadata:
@@ -79,6 +81,7 @@ def value(
     *,
     short: str = "",
     usual: str | None = None,
+    words: tuple[str, ...] = (),
     is_list: bool = False,
     is_in_code_only: bool = False,
 ) -> Metadata:
@@ -88,6 +91,7 @@ def value(
         read or _unchecked,
         short=short,
         usual=usual,
+        words=words,
         is_list=is_list,
         is_in_code_only=is_in_code_only,
     )

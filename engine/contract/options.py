@@ -452,6 +452,7 @@ class RunOptions:
             "begin anew, whatever checkpoints there are; refused while a sink's folder holds "
             "output of the job, unless `append` keeps that output or `replace` removes it",
             _fresh,
+            words=get_args(Fresh),
         ),
     )
     claim: bool = field(

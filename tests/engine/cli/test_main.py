@@ -1,7 +1,10 @@
 from __future__ import annotations
 
+import shlex
+import shutil
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -92,3 +95,38 @@ def test_the_entry_point_takes_the_arguments_of_the_process(
     monkeypatch.setattr(sys, "argv", ["headrace", "--help"])
     assert command.main() == 0
     assert "Usage: headrace COMMAND" in capsys.readouterr().out
+
+
+#: {words before the one that is completed: what is offered}.
+COMPLETED = {
+    ("ch",): {"check", "checkpoints"},
+    ("run", "job.py", "--runner", ""): {"spark", "threads", "processes"},
+    ("run", "job.py", "--mode", "un"): {"unaligned"},
+    ("run", "jo"): {"job.py"},
+    ("checkpoints", "show", "ck", "--ed"): {"--edge"},
+}
+
+
+def test_bash_completes_commands_choices_and_files(headrace: Command, tmp_path: Path) -> None:
+    if shutil.which("bash") is None:
+        pytest.skip("there is no bash")
+    script = headrace("completion", "bash").out
+    (tmp_path / "job.py").touch()
+    asked = [
+        f"COMP_WORDS=({shlex.join(['headrace', *words])}); COMP_CWORD={len(words)};"
+        ' COMPREPLY=(); _headrace; echo "${COMPREPLY[*]}"'
+        for words in COMPLETED
+    ]
+    done = subprocess.run(
+        ["bash", "-c", "\n".join([script, *asked])], capture_output=True, text=True, check=True
+    )
+    offered = [set(line.split()) for line in done.stdout.splitlines()]
+    assert dict(zip(COMPLETED, offered, strict=True)) == COMPLETED
+
+
+@pytest.mark.parametrize(("shell", "opening"), [("zsh", "#compdef headrace"), ("fish", "# Fish")])
+def test_other_shells_have_a_script_too(shell: str, opening: str, headrace: Command) -> None:
+    out = headrace("completion", shell).out
+    assert out.startswith(opening)
+    assert "checkpoints" in out
+    assert headrace("completion", "tcsh").code == 2

@@ -10,6 +10,8 @@ from cyclopts import App
 from headrace.engine.cli.parameters import RunArguments, argument_names, settings_of, spelled_out
 from headrace.engine.session.settings import keys, options_by_key, types_of_key
 
+from .conftest import Command
+
 
 def given(*words: str) -> dict[str, str]:
     """What a command understands of these words."""
@@ -29,6 +31,8 @@ def value_of(key: str) -> tuple[list[str], str]:
     types: frozenset[Any] = types_of_key(key)
     if bool in types:
         return [], "true"
+    if words := options_by_key()[key].words:
+        return [words[-1]], words[-1]
     return ["5"], "5"
 
 
@@ -59,3 +63,15 @@ def test_a_program_that_has_imported_pydantic_changes_nothing() -> None:
     pytest.importorskip("pydantic")
     assert given() == {}
     assert given("--parallelism", "3") == {"parallelism": "3"}
+
+
+def test_help_shows_the_words_that_an_option_takes_and_others_are_refused(
+    headrace: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "200")
+    out = headrace("run", "--help").out
+    assert "[choices: spark, threads, processes]" in out
+    assert "[choices: append, replace, true, false]" in " ".join(out.replace("│", "").split())
+    refused = headrace("run", "job.py", "--mode", "sideways")
+    assert refused.code == 2
+    assert 'Choose from: "aligned", "unaligned", "at_least_once"' in refused.sentence
